@@ -1,0 +1,62 @@
+# Everything a developer or CI needs. Each target installs what it misses into .venv; nothing else on the machine is touched.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: setup demo test test-slow test-oldest lint fmt bench clean
+.DEFAULT_GOAL := test
+
+setup: $(VENV)/.dev
+
+# torch first and by its exact pin: a looser requirement may pull gigabytes of CUDA libraries (see CONTRIBUTING.md).
+$(VENV)/.runtime: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	@echo "installing gridprobe and its model runtime into $(VENV) (about a minute and a half, once)"
+	$(PIP) install -c constraints.txt "$$(grep '^torch==' constraints.txt)"
+	$(PIP) install -c constraints.txt -e '.[local]'
+	@touch $@
+
+# torchvision is only the tests' yardstick and may be unusable beside a CPU build of torch, so it lives apart from the product.
+$(VENV)/.dev: $(VENV)/.runtime
+	@echo "installing the development tools into $(VENV)"
+	$(PIP) install -c constraints.txt -e '.[dev]'
+	rm -rf $(VENV)/reference
+	$(PIP) install --no-deps --target $(VENV)/reference "$$(sed -n 's/^# reference: //p' constraints.txt)"
+	@touch $@
+
+demo: $(VENV)/.runtime
+	$(BIN)/gridprobe demo
+
+test: lint
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: setup
+	$(BIN)/python -m pytest -m slow
+
+# The oldest transformers we promise to work with, in an environment of its own.
+test-oldest: $(VENV)-oldest/.installed
+	$(VENV)-oldest/bin/python -m pytest tests/backends tests/test_pipeline.py
+
+$(VENV)-oldest/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)-oldest
+	$(VENV)-oldest/bin/python -m pip --quiet install "$$(grep '^torch==' constraints.txt)"
+	$(VENV)-oldest/bin/python -m pip --quiet install -e '.[dev]' transformers==5.17.0
+	$(VENV)-oldest/bin/python -m pip --quiet install --no-deps --target $(VENV)-oldest/reference \
+	    "$$(sed -n 's/^# reference: //p' constraints.txt)"
+	@touch $@
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+fmt: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup
+	$(BIN)/python benchmarks/sampling.py
+
+clean:
+	rm -rf $(VENV) $(VENV)-oldest build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,36 @@
+"""Ask long videos questions with a vision-language model, and pay only for the frames that matter.
+
+import gridprobe as gp
+
+model = gp.load_model("Qwen/Qwen3-VL-2B-Instruct")
+answer = gp.ask("talk.mp4", gp.Question("Which city comes first?", options=["Oslo", "Rome", "Lima"]), model=model)
+print(answer.choice, answer.text, answer.confidence)
+answer.save_map("map.png")
+"""
+
+from gridprobe._version import __version__
+from gridprobe.answer import Answer
+from gridprobe.backends import Scripted, load_model
+from gridprobe.errors import DataError, GridProbeError, ModelError, ServerError, UsageError, VideoError
+from gridprobe.pipeline import Session, ask
+from gridprobe.question import Question
+from gridprobe.video import FramePool, FrameSize, VideoInfo
+
+__all__ = [
+    "Answer",
+    "DataError",
+    "FramePool",
+    "FrameSize",
+    "GridProbeError",
+    "ModelError",
+    "Question",
+    "Scripted",
+    "ServerError",
+    "Session",
+    "UsageError",
+    "VideoError",
+    "VideoInfo",
+    "__version__",
+    "ask",
+    "load_model",
+]

@@ -1,0 +1,8 @@
+"""python -m gridprobe."""
+
+from gridprobe.cli import main
+
+__all__: list[str] = []
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""Which tokens mean which option letter, and the posterior over letters from the logits of the last position."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from gridprobe.errors import ModelError
+
+__all__ = ["letter_logprobs", "letter_tokens"]
+
+SURFACE_FORMS = ("{}", " {}", "({}")
+"""How a model may begin its answer: "A", " A" or "(A"."""
+
+
+def letter_tokens(tokenizer: Any, labels: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """For each label the ids of its surface forms that are single tokens.
+
+    The sets must be disjoint: if "(" were a token of its own, "(A" and "(B" would begin alike and could not be told
+    apart, which is why a form of several tokens is left out instead of being represented by its first.
+    """
+    tokens: dict[str, tuple[int, ...]] = {}
+    owner: dict[int, str] = {}
+    for label in labels:
+        encoded = [tokenizer.encode(form.format(label), add_special_tokens=False) for form in SURFACE_FORMS]
+        tokens[label] = tuple(dict.fromkeys(ids[0] for ids in encoded if len(ids) == 1))
+        if not tokens[label]:
+            raise ModelError(f"this tokenizer has no single token for the option letter {label}")
+        for token in tokens[label]:
+            if owner.setdefault(token, label) != label:
+                raise ModelError(f"token {token} begins both {owner[token]} and {label}; letters cannot be told apart")
+    return tokens
+
+
+def letter_logprobs(logits: torch.Tensor, tokens: Sequence[Sequence[int]]) -> tuple[tuple[float, ...], float]:
+    """Log-probabilities over the letters of one sequence, and the raw probability that lay on all of them.
+
+    Args:
+        logits: vocabulary-sized logits of the last position.
+        tokens: for each letter its token ids; they are pooled by log-sum-exp.
+    """
+    everything = torch.log_softmax(logits.double(), dim=-1)
+    raw = torch.stack([torch.logsumexp(everything[list(ids)], dim=0) for ids in tokens])
+    normalised = torch.log_softmax(raw, dim=0)
+    return tuple(normalised.tolist()), float(raw.exp().sum())

@@ -1,0 +1,199 @@
+"""Qwen3-VL checkpoints from a folder or the Hugging Face hub.
+
+Whatever the name, what is loaded is a folder on disk, and loading it never touches the network. A hub id is looked for
+in the local cache first and downloaded only if it is not there; `HF_HUB_OFFLINE=1` forbids even that.
+"""
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import huggingface_hub
+import torch
+import transformers
+from safetensors import SafetensorError
+
+from gridprobe.backends.qwen3vl.engine import MIN_MASS, Qwen3VL
+from gridprobe.backends.qwen3vl.pixels import PatchSpec
+from gridprobe.errors import ModelError, UsageError
+
+__all__ = ["load"]
+
+MODEL_TYPE = "qwen3_vl"
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja")
+"""What is needed of a checkpoint. Pickled weights are never fetched."""
+
+
+def load(
+    name: str,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    attn_implementation: str = "sdpa",
+    device_map: Any = None,
+    quantization: Literal["4bit", "8bit"] | None = None,
+    revision: str | None = None,
+    min_letter_mass: float = MIN_MASS,
+) -> Qwen3VL:
+    """Load a checkpoint.
+
+    Args:
+        name: a folder, or a hub id such as "Qwen/Qwen3-VL-2B-Instruct".
+        device: "auto" takes a GPU where there is one.
+        dtype: "auto" is bfloat16 on a GPU and float32 on a CPU.
+        attn_implementation: passed to transformers.
+        device_map: passed to transformers; spreads a model over devices and replaces `device`.
+        quantization: "4bit" or "8bit", through bitsandbytes.
+        revision: branch, tag or commit of a hub checkpoint.
+        min_letter_mass: below this share of the probability on option letters the model is refused.
+    """
+    target = _device(device)
+    kind = _dtype(dtype, target)
+    options: dict[str, Any] = {"dtype": kind, "attn_implementation": attn_implementation}
+    if quantization is not None:
+        options["quantization_config"] = _quantization(quantization, kind)
+    if device_map is not None or quantization is not None:
+        options["device_map"] = device_map if device_map is not None else str(target)
+    folder = _folder(name, revision)
+    config = _read(name, transformers.AutoConfig, folder)
+    if config.model_type != MODEL_TYPE:
+        raise ModelError(f"{name} is a {config.model_type} model; gridprobe drives {MODEL_TYPE} checkpoints")
+    tokenizer = _read(name, transformers.AutoTokenizer, folder)
+    model = _read_model(name, folder, options)
+    if "device_map" not in options:
+        model = model.to(target)
+    identity = f"{name}@{_fingerprint(folder)}:{kind}:{attn_implementation}:{quantization or 'full'}"
+    spec = _patch_spec(folder, config)
+    return Qwen3VL(model, tokenizer, spec=spec, identity=identity, min_letter_mass=min_letter_mass)
+
+
+def _folder(name: str, revision: str | None) -> Path:
+    """The checkpoint as a folder on disk."""
+    folder = Path(name).expanduser()
+    if folder.exists() or name.startswith((".", "/", "~")):
+        if not (folder / "config.json").is_file():
+            raise ModelError(f"{name} is not a checkpoint folder: there is no config.json in it")
+        return folder
+    reason: Exception | None = None
+    for local_only in (True, False):
+        try:
+            found = Path(
+                huggingface_hub.snapshot_download(
+                    name, revision=revision, local_files_only=local_only, allow_patterns=list(FILES)
+                )
+            )
+        except (OSError, ValueError) as error:  # the hub's own errors are OSErrors; a malformed id is a ValueError
+            reason = error
+            continue
+        if not local_only or _complete(found):
+            return found
+    raise ModelError(f"cannot find the model {name}: no such folder, not in the local cache, and {_first_line(reason)}")
+
+
+def _complete(folder: Path) -> bool:
+    """Whether a cached snapshot holds its weights; an interrupted download leaves an index without shards."""
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        return all((folder / shard).is_file() for shard in shards)
+    return (folder / "model.safetensors").is_file()
+
+
+def _read(name: str, kind: Any, folder: Path, **options: Any) -> Any:
+    """Read a part of the checkpoint with transformers and put its troubles into one sentence."""
+    try:
+        return kind.from_pretrained(str(folder), local_files_only=True, **options)
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
+        raise ModelError(f"cannot load the checkpoint {name}: {_first_line(error)}") from error
+
+
+def _read_model(name: str, folder: Path, options: dict[str, Any]) -> Any:
+    """Read the weights. transformers fills what a file lacks with random numbers; here that is an error."""
+    kind = transformers.AutoModelForImageTextToText
+    with _quiet_unless_watched():
+        model, report = _read(name, kind, folder, use_safetensors=True, output_loading_info=True, **options)
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise ModelError(f"the checkpoint {name} lacks {len(missing)} weights, {missing[0]} among them")
+    return model.eval()
+
+
+@contextmanager
+def _quiet_unless_watched() -> Iterator[None]:
+    """transformers draws its progress bar even into a log file; only a terminal shall see it."""
+    bars = transformers.utils.logging
+    if sys.stderr.isatty() or not bars.is_progress_bar_enabled():
+        yield
+        return
+    bars.disable_progress_bar()
+    try:
+        yield
+    finally:
+        bars.enable_progress_bar()
+
+
+def _first_line(error: Exception | None) -> str:
+    text = " ".join(str(error).split())
+    return f"{text[:240]}…" if len(text) > 240 else text
+
+
+def _device(device: str) -> torch.device:
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        found = torch.device(device)
+    except RuntimeError:
+        raise UsageError(f"unknown device {device!r}; use auto, cpu, cuda or cuda:N") from None
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError(f"device {device!r} was asked for, but torch finds no GPU; use --device cpu")
+    return found
+
+
+def _dtype(dtype: str, device: torch.device) -> torch.dtype:
+    if dtype == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    if dtype not in DTYPES:
+        raise UsageError(f"unknown dtype {dtype!r}; use auto, {', '.join(DTYPES)}")
+    return DTYPES[dtype]
+
+
+def _quantization(bits: str, compute: torch.dtype) -> Any:
+    if bits not in ("4bit", "8bit"):
+        raise UsageError(f'unknown quantization {bits!r}; use "4bit" or "8bit"')
+    return transformers.BitsAndBytesConfig(
+        load_in_4bit=bits == "4bit", load_in_8bit=bits == "8bit", bnb_4bit_compute_dtype=compute
+    )
+
+
+def _patch_spec(folder: Path, config: Any) -> PatchSpec:
+    """Mean and deviation come from the checkpoint's own files; transformers' class defaults are another model's."""
+    values: dict[str, Any] = {}
+    for file in ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json"):
+        if (folder / file).is_file():
+            found = json.loads((folder / file).read_text(encoding="utf-8"))
+            values |= found.get("video_processor", found)
+    vision = config.vision_config
+    return PatchSpec(
+        patch=vision.patch_size,
+        merge=vision.spatial_merge_size,
+        temporal=vision.temporal_patch_size,
+        mean=tuple(values.get("image_mean", (0.5, 0.5, 0.5))),
+        std=tuple(values.get("image_std", (0.5, 0.5, 0.5))),
+    )
+
+
+def _fingerprint(folder: Path) -> str:
+    """A hash over names, sizes and small files' contents: changes when the checkpoint does, wherever it lies."""
+    digest = hashlib.sha256()
+    for file in sorted(folder.glob("*")):
+        if file.suffix in (".json", ".safetensors", ".jinja", ".txt"):
+            digest.update(f"{file.name}:{file.stat().st_size};".encode())
+            if file.name == "config.json" or file.suffix == ".safetensors":
+                with file.open("rb") as stream:
+                    digest.update(stream.read(65_536))
+    return digest.hexdigest()[:12]

@@ -1,0 +1,82 @@
+"""Frames -> the flat patches Qwen3-VL's vision tower eats, without torchvision.
+
+Bit for bit what transformers' video processor makes of the same frames (tests/backends/test_qwen3vl_reference.py).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from gridprobe.backends.base import Packing
+
+__all__ = ["PatchSpec", "patches"]
+
+
+@dataclass(frozen=True)
+class PatchSpec:
+    """How a checkpoint wants its pixels."""
+
+    patch: int
+    merge: int
+    temporal: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @property
+    def multiple(self) -> int:
+        """Frame sides must be multiples of this."""
+        return self.patch * self.merge
+
+
+def patches(
+    frames: npt.NDArray[np.uint8], *, size: tuple[int, int], packing: Packing, spec: PatchSpec, device: torch.device
+) -> torch.Tensor:
+    """Resize, normalise and cut frames.
+
+    Args:
+        frames: n × height × width × 3.
+        size: (width, height) to show them at, multiples of `spec.multiple`.
+        packing: `single` repeats each frame to fill its temporal patch, `pairs` fuses neighbours; a last odd frame is
+            fused with itself.
+        spec: the checkpoint's wishes.
+        device: where the work is done and the result lives.
+
+    Returns:
+        float32 of shape (groups · rows · columns, 3 · temporal · patch²), groups in time order.
+    """
+    images = torch.from_numpy(np.ascontiguousarray(frames)).to(device).permute(0, 3, 1, 2)
+    images = _normalise(_resize(images, size), spec)
+    if packing == "single":
+        images = images.repeat_interleave(spec.temporal, dim=0)
+    elif len(images) % spec.temporal:
+        images = torch.cat([images, images[-1:].expand(spec.temporal - len(images) % spec.temporal, -1, -1, -1)])
+    return _cut(images, spec)
+
+
+def _resize(images: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
+    width, height = size
+    if images.shape[2:] == (height, width):
+        return images
+    resize = torch.nn.functional.interpolate
+    if images.device.type == "cpu":  # on uint8 the CPU kernel equals torchvision's to the bit
+        return resize(images, (height, width), mode="bicubic", antialias=True)
+    return resize(images.float(), (height, width), mode="bicubic", antialias=True).round().clamp(0, 255)
+
+
+def _normalise(images: torch.Tensor, spec: PatchSpec) -> torch.Tensor:
+    mean, std = (torch.tensor(v, device=images.device).view(1, 3, 1, 1) * 255.0 for v in (spec.mean, spec.std))
+    return (images.float() - mean) / std
+
+
+def _cut(images: torch.Tensor, spec: PatchSpec) -> torch.Tensor:
+    """Patches of a merge block lie next to each other, as the vision tower's merger expects."""
+    frames, channels, height, width = images.shape
+    groups, block = frames // spec.temporal, spec.patch * spec.merge
+    cut = images.view(
+        groups, spec.temporal, channels, height // block, spec.merge, spec.patch, width // block, spec.merge, spec.patch
+    )
+    return cut.permute(0, 3, 6, 4, 7, 2, 1, 5, 8).reshape(
+        groups * (height // spec.patch) * (width // spec.patch), channels * spec.temporal * spec.patch**2
+    )

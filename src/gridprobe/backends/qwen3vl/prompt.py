@@ -1,0 +1,114 @@
+"""A request as tokens: the chat turn, the time markers, the visual placeholders and the position of every token.
+
+The turn is built here, not by a processor, because processors differ: transformers 4.57 writes each frame group as
+
+    <12.5 seconds><|vision_start|><|video_pad|>…<|vision_end|>
+
+and from 5.10 on wraps all of them in one more vision_start/vision_end pair. We write the form the models were released
+with, and text that comes from a user is encoded with special tokens switched off, so that an option holding
+"<|im_end|>" stays eleven ordinary characters.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gridprobe.backends.base import ScoreRequest, group_times
+from gridprobe.errors import ModelError
+
+__all__ = ["Layout", "SpecialTokens", "build_layout"]
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """Ids of the tokens that give a turn its structure."""
+
+    im_start: int
+    im_end: int
+    vision_start: int
+    vision_end: int
+    video_pad: int
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> "SpecialTokens":
+        """Look the tokens up by name."""
+        names = ("<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|video_pad|>")
+        ids = tokenizer.convert_tokens_to_ids(list(names))
+        missing = [name for name, token in zip(names, ids, strict=True) if token in (None, tokenizer.unk_token_id)]
+        if missing:
+            raise ModelError(f"the tokenizer lacks {', '.join(missing)}; this is not a Qwen3-VL checkpoint")
+        return cls(*ids)
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """One sequence, ready for the model."""
+
+    ids: npt.NDArray[np.int64]
+    visual: npt.NDArray[np.bool_]
+    """Which positions take a vision feature."""
+    positions: npt.NDArray[np.int64]
+    """Temporal, height and width position of every token: 3 × length."""
+    grid: tuple[int, int, int]
+    """Frame groups, patch rows and patch columns."""
+    size: tuple[int, int]
+    """Width and height of every frame in pixels."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def build_layout(request: ScoreRequest, tokenizer: Any, special: SpecialTokens, *, patch: int, merge: int) -> Layout:
+    """Lay out one user turn: frames in the order given, each under its time marker, then the prompt."""
+    width, height = request.pixels.fit(request.frames.width, request.frames.height)
+    times = group_times(request.times, request.packing)
+    grid = (len(times), height // patch, width // patch)
+    pads = [special.video_pad] * (grid[1] * grid[2] // merge**2)
+    parts: list[str | list[int]] = [[special.im_start], "user\n"]
+    for time in times:
+        marker = "" if request.timestamps == "none" else f"<{time:.1f} seconds>"
+        parts += [marker, [special.vision_start, *pads, special.vision_end]]
+    parts += [request.prompt, [special.im_end], "\n", [special.im_start], "assistant\n"]
+    ids = _encode(parts, tokenizer)
+    visual = ids == special.video_pad
+    if int(visual.sum()) != len(times) * len(pads):
+        raise ModelError("text in the prompt was read as a visual placeholder; this tokenizer cannot be used safely")
+    return Layout(ids, visual, _positions(visual, grid, merge), grid, (width, height))
+
+
+def _encode(parts: Sequence[str | list[int]], tokenizer: Any) -> npt.NDArray[np.int64]:
+    """Join neighbouring texts first: a tokenizer may merge across the seam, and so would the model's own processor."""
+    ids: list[int] = []
+    text = ""
+    for part in (*parts, []):
+        if isinstance(part, str):
+            text += part
+            continue
+        if text:
+            ids += tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+        ids += part
+        text = ""
+    return np.array(ids, dtype=np.int64)
+
+
+def _positions(visual: npt.NDArray[np.bool_], grid: tuple[int, int, int], merge: int) -> npt.NDArray[np.int64]:
+    """Interleaved M-RoPE positions.
+
+    Text advances all three axes by one. The tokens of a frame group share one temporal position, count rows and
+    columns from it, and the text after them goes on behind the longer side: a 2×3 group that starts at 7 takes
+    t = 7, h = 7…8, w = 7…9, and the next token stands at 10.
+    """
+    groups, rows, columns = grid[0], grid[1] // merge, grid[2] // merge
+    block = rows * columns
+    step = np.ones(len(visual), dtype=np.int64)
+    starts = np.flatnonzero(visual)[::block]
+    step[visual] = 0
+    step[starts + block - 1] = max(rows, columns)
+    base = np.concatenate([[0], np.cumsum(step)[:-1]])
+    positions = np.repeat(base[None], 3, axis=0)
+    positions[1, visual] += np.tile(np.repeat(np.arange(rows), columns), groups)
+    positions[2, visual] += np.tile(np.tile(np.arange(columns), rows), groups)
+    return positions

@@ -1,0 +1,176 @@
+"""gridprobe ask: one video, one question or many."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gridprobe.answer import Answer
+from gridprobe.backends import Backend, load_model
+from gridprobe.budget import Fixed
+from gridprobe.cli.console import check_writable, printable, progress, speaks_unicode, stdout
+from gridprobe.errors import DataError, UsageError
+from gridprobe.pipeline import Session, check_selector
+from gridprobe.question import Question
+from gridprobe.selectors import SELECTORS
+from gridprobe.settings import PRESETS, Settings
+from gridprobe.subtitles import read_subtitles
+from gridprobe.video import probe
+
+__all__ = ["ask"]
+
+FILE = click.Path(path_type=Path)
+
+
+class _Frames(click.ParamType[Any]):
+    name = "auto|N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "auto":
+            return value
+        try:
+            return Fixed(int(value)).frames
+        except (ValueError, UsageError):
+            self.fail(f'{value!r} is neither "auto" nor a whole number of at least 1', param, ctx)
+
+
+def _options(command: Any) -> Any:
+    """The options, in the order of the help page."""
+    decorators = [
+        click.argument("video", type=FILE),
+        click.argument("question", required=False),
+        click.option("-o", "--option", "options", multiple=True, metavar="TEXT", help="An option; give 2 to 26."),
+        click.option("--questions", type=FILE, help="JSON lines with question, options and, if known, id and answer."),
+        click.option("--subtitles", type=FILE, help="An .srt, .vtt or .json subtitle file."),
+        click.option("-m", "--model", envvar="GRIDPROBE_MODEL", metavar="NAME", help="Folder or Hugging Face id."),
+        click.option("--answer-model", metavar="NAME", help="A second model for the focused pass."),
+        click.option("--selector", type=click.Choice(list(SELECTORS)), default="gridprobe", show_default=True),
+        click.option("--k", type=int, default=12, show_default=True, help="Side of the grid: K² frames are sampled."),
+        click.option("--frames", type=_Frames(), default="auto", show_default=True, help="How many frames to keep."),
+        click.option("--preset", type=click.Choice(list(PRESETS)), default="default", show_default=True),
+        click.option("--order", type=click.Choice(["time", "importance"]), default="time", show_default=True),
+        click.option("--collage", is_flag=True, help="Show the kept frames as one 2048×2048 picture."),
+        click.option("--seed", type=int, default=0, show_default=True, help="For the random selector."),
+        click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N."),
+        click.option("--dtype", default="auto", show_default=True, help="auto, float32, bfloat16 or float16."),
+        click.option("--attn", "attn_implementation", default="sdpa", show_default=True, help="Attention kernel."),
+        click.option("--device-map", metavar="MAP", help="Spread the model over devices, e.g. auto."),
+        click.option("--quantization", type=click.Choice(["4bit", "8bit"]), help="Needs bitsandbytes."),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object per question."),
+        click.option("--map", "map_file", type=FILE, help="Save the map of the answer as PNG."),
+        click.option("--report", "report_file", type=FILE, help="Save a self-contained HTML page."),
+    ]
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command
+
+
+@click.command()
+@_options
+def ask(video: Path, question: str | None, options: tuple[str, ...], **given: Any) -> None:
+    """Ask VIDEO a multiple-choice QUESTION and see which frames the answer rests on."""
+    for path in (given["map_file"], given["report_file"]):
+        check_writable(path)
+    questions = _questions(question, options, given["questions"], given["subtitles"])
+    if given["map_file"] and len(questions) > 1:
+        raise UsageError(f"--map shows one answer, but there are {len(questions)} questions; use --report")
+    settings = {name: given[name] for name in ("k", "frames", "order", "collage", "seed")}
+    check_selector(given["selector"], Settings.from_preset(given["preset"], **settings))
+    if not given["model"]:
+        raise UsageError("no model given; name one with --model (a folder or a Hugging Face id) or GRIDPROBE_MODEL")
+    probe(video)  # a broken file is found before a model of many gigabytes is loaded
+    answers = []
+    with progress():
+        model, answer_model = _models(given)
+        session = Session(
+            video,
+            model=model,
+            answer_model=answer_model,
+            selector=given["selector"],
+            preset=given["preset"],
+            **settings,
+        )
+        for each in questions:
+            answers.append(session.ask(each))
+            if given["as_json"] and len(questions) > 1:
+                _print_json(answers[-1])
+    _show(answers, given)
+
+
+def _models(given: dict[str, Any]) -> tuple[Backend, Backend | None]:
+    loading = ("device", "dtype", "attn_implementation", "device_map", "quantization")
+    options = {name: given[name] for name in loading}
+    model = load_model(given["model"], **options)
+    return model, load_model(given["answer_model"], **options) if given["answer_model"] else None
+
+
+def _show(answers: list[Answer], given: dict[str, Any]) -> None:
+    if given["as_json"]:
+        if len(answers) == 1:
+            _print_json(answers[0])
+    else:
+        from gridprobe.report.terminal import answer_view
+
+        console = stdout()
+        for answer in answers:
+            color = console.is_terminal and not console.no_color
+            console.print(answer_view(answer, width=console.width, color=color, unicode=speaks_unicode(console)))
+    if given["map_file"]:
+        answers[0].save_map(given["map_file"])
+        print(f"map saved to {printable(str(given['map_file']))}", file=sys.stderr)
+    if given["report_file"]:
+        from gridprobe.report.page import save_report
+
+        save_report(answers, given["report_file"])
+        print(f"report saved to {printable(str(given['report_file']))}", file=sys.stderr)
+
+
+def _print_json(answer: Answer) -> None:
+    print(json.dumps(answer.to_dict(), ensure_ascii=False, allow_nan=False), flush=True)
+
+
+def _questions(
+    text: str | None, options: tuple[str, ...], file: Path | None, subtitle_file: Path | None
+) -> list[Question]:
+    """The question on the command line, or those of a file."""
+    subtitles = read_subtitles(subtitle_file).text if subtitle_file else ""
+    if (text is None) == (file is None):
+        raise UsageError("ask either one QUESTION with its -o options, or --questions FILE")
+    if file is None:
+        return [Question(text or "", options, subtitles=subtitles)]
+    if options:
+        raise UsageError("with --questions the options stand in the file; leave out -o")
+    return [_parse(file, number, line, subtitles) for number, line in _lines(file)]
+
+
+def _lines(file: Path) -> list[tuple[int, str]]:
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read {printable(str(file))}: {error}") from error
+    found = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+    if not found:
+        raise DataError(f"{printable(str(file))} holds no question")
+    return found
+
+
+def _parse(file: Path, number: int, line: str, subtitles: str) -> Question:
+    where = f"{printable(str(file))}, line {number}"
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{where}: not a JSON object ({error.msg})") from error
+    known = {"question", "options", "id", "answer"}
+    if not isinstance(row, dict) or not {"question", "options"} <= set(row):
+        raise DataError(f'{where}: needs an object with "question" and "options"')
+    if set(row) - known:
+        raise DataError(f"{where}: unknown key {sorted(set(row) - known)[0]!r}; known are {', '.join(sorted(known))}")
+    if not isinstance(row["options"], list):
+        raise DataError(f'{where}: "options" must be a list of texts')
+    answer, name = row.get("answer"), row.get("id")
+    try:
+        return Question(row["question"], row["options"], answer=answer, id=name, subtitles=subtitles)
+    except UsageError as error:
+        raise DataError(f"{where}: {error}") from error

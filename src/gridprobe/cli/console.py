@@ -1,0 +1,80 @@
+"""How the command line talks: consoles, progress, and text that is safe to print."""
+
+import sys
+import time
+import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from gridprobe.errors import UsageError
+from gridprobe.progress import listening
+
+__all__ = ["check_writable", "printable", "progress", "speaks_unicode", "stdout"]
+
+STAGES = {"decode": "decoding frames", "model": "asking the model", "encode": "writing the video"}
+QUIET_SECONDS = 2.0
+"""Nothing is shown for work that ends before this."""
+LINE_EVERY_SECONDS = 10.0
+
+
+def printable(text: str) -> str:
+    """The text with control characters shown, not obeyed: a file name must not move the cursor or fake a log line."""
+    unsafe = ("Cc", "Cf", "Cs", "Zl", "Zp")
+    return "".join(repr(char)[1:-1] if unicodedata.category(char) in unsafe else char for char in text)
+
+
+def stdout() -> Console:
+    """Where results go."""
+    return Console(highlight=False, soft_wrap=False)
+
+
+def speaks_unicode(console: Console) -> bool:
+    """Whether block characters can be printed (not under LANG=C)."""
+    return console.encoding.lower().replace("-", "").startswith("utf")
+
+
+def check_writable(path: Path | None) -> None:
+    """Find out before minutes of work, not after, that a result cannot be saved."""
+    if path is not None and not path.resolve().parent.is_dir():
+        raise UsageError(f"cannot write {printable(str(path))}: the folder {path.resolve().parent} does not exist")
+
+
+@contextmanager
+def progress() -> Iterator[None]:
+    """Show the library's progress on stderr: bars on a terminal, now and then a plain line elsewhere."""
+    if sys.stderr.isatty():
+        with _bars() as bars, listening(_BarListener(bars)):
+            yield
+    else:
+        with listening(_LineListener()):
+            yield
+
+
+def _bars() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=Console(stderr=True), transient=True)
+
+
+class _BarListener:
+    def __init__(self, bars: Progress) -> None:
+        self.bars = bars
+        self.tasks: dict[str, TaskID] = {}
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if stage not in self.tasks:
+            self.tasks[stage] = self.bars.add_task(STAGES.get(stage, stage), total=total)
+        self.bars.update(self.tasks[stage], completed=done, total=total)
+
+
+class _LineListener:
+    def __init__(self) -> None:
+        self.next = time.monotonic() + QUIET_SECONDS
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if time.monotonic() >= self.next:
+            self.next = time.monotonic() + LINE_EVERY_SECONDS
+            print(f"{STAGES.get(stage, stage)}: {done} of {total}", file=sys.stderr, flush=True)

@@ -1,0 +1,40 @@
+"""gridprobe list: what can be named on the command line."""
+
+import os
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from gridprobe.backends import KINDS
+from gridprobe.cli.console import stdout
+from gridprobe.selectors import SELECTORS
+
+__all__ = ["listing"]
+
+PRESET_NOTES = {
+    "default": "single frames, aspect kept, true times, equal cells spread over time",
+    "paper": "the published method to the letter: fused pairs, 224×224, times of a 24 fps clip",
+}
+
+
+@click.command("list")
+@click.argument("what", type=click.Choice(["models", "selectors", "presets"]))
+def listing(what: str) -> None:
+    """Show the models, selectors or presets that can be named."""
+    rows = {"models": _models, "selectors": SELECTORS.copy, "presets": PRESET_NOTES.copy}[what]()
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for name, note in rows.items():
+        table.add_row(name, note)
+    stdout().print(table)
+
+
+def _models() -> dict[str, str]:
+    """The kinds of names, and the Qwen3-VL checkpoints already on this machine."""
+    rows = dict(KINDS)
+    home = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
+    cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))
+    for folder in sorted(cache.glob("models--*--*Qwen3-VL*")) if cache.is_dir() else ():
+        _, owner, name = folder.name.split("--", 2)
+        rows[f"{owner}/{name}"] = "in the local cache"
+    return rows

@@ -1,0 +1,29 @@
+"""The kept frames as one picture: the paper's cheapest variant, one image's worth of tokens for any number."""
+
+import hashlib
+import math
+from dataclasses import replace
+
+import numpy as np
+from PIL import Image
+
+from gridprobe.video import FramePool
+
+__all__ = ["CANVAS", "collage"]
+
+CANVAS = 2048
+
+
+def collage(frames: FramePool) -> FramePool:
+    """One 2048×2048 frame of ceil(√n)² tiles in reading order; frames keep their aspect, empty tiles stay black."""
+    side = math.isqrt(len(frames) - 1) + 1
+    tile = CANVAS // side
+    canvas = Image.new("RGB", (CANVAS, CANVAS))
+    scale = tile / max(frames.width, frames.height)
+    size = (max(1, round(frames.width * scale)), max(1, round(frames.height * scale)))
+    for position, pixels in enumerate(frames.pixels):
+        row, column = divmod(position, side)
+        corner = (column * tile + (tile - size[0]) // 2, row * tile + (tile - size[1]) // 2)
+        canvas.paste(Image.fromarray(pixels).resize(size, Image.Resampling.BICUBIC), corner)
+    source = hashlib.sha256(repr(frames.keys).encode()).hexdigest()  # another set of frames is another picture
+    return replace(frames, pixels=np.array(canvas)[None], times=frames.times[:1], source=source)

@@ -1,0 +1,41 @@
+"""The error tree. Everything gridprobe raises on purpose is one of these, in one plain sentence.
+
+GridProbeError
+├── UsageError    the caller asked for something that cannot be: fix the call            (exit code 2)
+├── VideoError    the video cannot be opened or decoded: fix the file                    (exit code 1)
+├── ModelError    the model cannot be loaded, or its output cannot be used               (exit code 1)
+├── ServerError   a model server refused, failed or went away                            (exit code 1)
+└── DataError     a benchmark or question file does not hold what it should              (exit code 1)
+
+A message names the value, the rule and the way out. Any other exception is a bug of ours and keeps its traceback.
+"""
+
+__all__ = ["DataError", "GridProbeError", "ModelError", "ServerError", "UsageError", "VideoError"]
+
+
+class GridProbeError(Exception):
+    """Base of every error gridprobe raises on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(GridProbeError):
+    """A value given by the caller breaks a rule."""
+
+    exit_code = 2
+
+
+class VideoError(GridProbeError):
+    """A video cannot be opened, decoded, or trusted."""
+
+
+class ModelError(GridProbeError):
+    """A model cannot be loaded, or does not give a usable posterior."""
+
+
+class ServerError(GridProbeError):
+    """A model server refused, failed or went away."""
+
+
+class DataError(GridProbeError):
+    """A question or benchmark file does not hold what it should."""

@@ -1,0 +1,135 @@
+"""What a forward pass costs, under two named conventions. A multiply-add counts as 2; 1 TFLOP = 1e12.
+
+`published` is the formula behind the paper's tables: attention over all N² pairs, query width taken to be the hidden
+size, a vocabulary projection at every position, and no vision tower. `honest` counts what a prefill really computes:
+causal attention, the true query width, the vocabulary projection at the last position only, and the vision tower with
+its mergers. Both ignore norms, softmax and rotary embeddings (well under 1 %).
+
+Attention is quadratic within a call, so each call is priced by itself and the costs are added, never the tokens.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["CONVENTIONS", "QWEN3_VL", "Cost", "ModelDims", "VisionDims", "price"]
+
+CONVENTIONS = {
+    "tflops": "honest: causal attention, true query width, vocabulary head at the last position, vision tower included",
+    "tflops_paper": "published: all-pairs attention, hidden size as query width, vocabulary head everywhere, no vision",
+}
+
+
+@dataclass(frozen=True)
+class VisionDims:
+    """Widths of the vision tower."""
+
+    depth: int
+    hidden: int
+    ffn: int
+    out: int
+    mergers: int = 4
+    """The final merger and one for each deepstack layer."""
+    patch: int = 16
+    temporal_patch: int = 2
+    merge: int = 2
+
+
+@dataclass(frozen=True)
+class ModelDims:
+    """Widths of a Qwen3-VL model."""
+
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    vocab: int
+    vision: VisionDims
+
+
+QWEN3_VL = {
+    "2B": ModelDims(2048, 28, 16, 8, 128, 6144, 151936, VisionDims(24, 1024, 4096, 2048)),
+    "4B": ModelDims(2560, 36, 32, 8, 128, 9728, 151936, VisionDims(24, 1024, 4096, 2560)),
+    "8B": ModelDims(4096, 36, 32, 8, 128, 12288, 151936, VisionDims(27, 1152, 4304, 4096)),
+}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Tokens and floating-point operations of one or more forward passes; `a + b` adds two costs."""
+
+    calls: int = 0
+    tokens: int = 0
+    visual_tokens: int = 0
+    flops: float = 0.0
+    """By the honest convention."""
+    flops_paper: float = 0.0
+    """By the published convention."""
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(
+            self.calls + other.calls,
+            self.tokens + other.tokens,
+            self.visual_tokens + other.visual_tokens,
+            self.flops + other.flops,
+            self.flops_paper + other.flops_paper,
+        )
+
+    @property
+    def tflops(self) -> float:
+        """Honest convention, in units of 1e12."""
+        return self.flops / 1e12
+
+    @property
+    def tflops_paper(self) -> float:
+        """Published convention, in units of 1e12."""
+        return self.flops_paper / 1e12
+
+
+def price(dims: ModelDims, tokens: int, grids: Sequence[tuple[int, int, int]]) -> Cost:
+    """Price one forward pass.
+
+    Args:
+        dims: the model.
+        tokens: length of the whole sequence, visual tokens included.
+        grids: for each frame group the vision tower sees, (groups, patch rows, patch columns).
+    """
+    visual = sum(t * h * w for t, h, w in grids) // dims.vision.merge**2
+    return Cost(
+        calls=1,
+        tokens=tokens,
+        visual_tokens=visual,
+        flops=honest_language_flops(dims, tokens) + vision_flops(dims.vision, grids),
+        flops_paper=published_flops(dims, tokens),
+    )
+
+
+def published_flops(dims: ModelDims, tokens: int) -> float:
+    """N·L·(2(d² + 2·d·d_kv) + 4·N·d + 2d² + 6·d·f) + 2·N·d·V with d_kv = d·kv_heads/heads."""
+    n, d = float(tokens), dims.hidden
+    d_kv = d * dims.kv_heads / dims.heads
+    layer = 2 * (d * d + 2 * d * d_kv) + 4 * n * d + 2 * d * d + 6 * d * dims.ffn
+    return n * dims.layers * layer + 2 * n * d * dims.vocab
+
+
+def honest_language_flops(dims: ModelDims, tokens: int) -> float:
+    """L·[N(2dq + 4·d·kv + 2qd + 6df) + 4q·N(N+1)/2] + 2dV, with q and kv the true widths."""
+    n, d = float(tokens), dims.hidden
+    q, kv = dims.heads * dims.head_dim, dims.kv_heads * dims.head_dim
+    linear = n * (4 * d * q + 4 * d * kv + 6 * d * dims.ffn)
+    return dims.layers * (linear + 2 * q * n * (n + 1)) + 2 * d * dims.vocab
+
+
+def vision_flops(dims: VisionDims, grids: Sequence[tuple[int, int, int]]) -> float:
+    """Patch embedding, transformer blocks (attention stays within one temporal group) and mergers."""
+    h, merged = dims.hidden, dims.hidden * dims.merge**2
+    patch_values = 3 * dims.temporal_patch * dims.patch**2
+    total = 0.0
+    for groups, rows, columns in grids:
+        in_group = float(rows * columns)
+        patches = groups * in_group
+        blocks = dims.depth * (patches * (8 * h * h + 4 * h * dims.ffn) + groups * 4 * h * in_group**2)
+        merger = patches / dims.merge**2 * (2 * merged**2 + 2 * merged * dims.out)
+        total += 2 * patches * h * patch_values + blocks + dims.mergers * merger
+    return total

@@ -1,0 +1,104 @@
+"""Question: what is asked, its own options and labels, and the text a model is shown."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from string import ascii_uppercase
+
+from gridprobe.errors import UsageError
+
+__all__ = ["MAX_OPTIONS", "TEMPLATES", "Question"]
+
+MAX_OPTIONS = len(ascii_uppercase)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A multiple-choice question. Labels belong to the question: three options are A, B and C, never A to H."""
+
+    text: str
+    options: Sequence[str] = ()
+    answer: str | None = None
+    """The right label, when it is known (evaluation and the demo); no model ever sees it."""
+    subtitles: str = ""
+    template: str = "default"
+    id: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.options, str) or not isinstance(self.options, Sequence):
+            raise UsageError(f"options must be a list of texts, got {self.options!r}")
+        object.__setattr__(self, "options", tuple(self.options))
+        _check_text("question", self.text)
+        if not 2 <= len(self.options) <= MAX_OPTIONS:
+            raise UsageError(
+                f"a question needs 2 to {MAX_OPTIONS} options, got {len(self.options)}: "
+                "GridProbe reads how sure the model is among a finite set of answers"
+            )
+        for label, option in zip(ascii_uppercase, self.options, strict=False):
+            _check_text(f"option {label}", option)
+        if self.subtitles.strip():
+            _check_text("subtitle text", self.subtitles)
+        if self.template not in TEMPLATES:
+            raise UsageError(f"unknown prompt template {self.template!r}; choose one of {', '.join(TEMPLATES)}")
+        if self.answer is not None and self.answer not in self.labels:
+            raise UsageError(f"the answer {self.answer!r} is not one of the labels {', '.join(self.labels)}")
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The letters of this question's own options, "A" first."""
+        return tuple(ascii_uppercase[: len(self.options)])
+
+    @property
+    def prompt(self) -> str:
+        """The text that follows the frames."""
+        return TEMPLATES[self.template](self)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is odd about the question without being wrong."""
+        seen: dict[str, str] = {}
+        found = []
+        for label, option in zip(self.labels, self.options, strict=True):
+            first = seen.setdefault(" ".join(option.split()).casefold(), label)
+            if first != label:
+                found.append(f"options {first} and {label} are the same text; their probabilities are not merged")
+        return tuple(found)
+
+    def option(self, label: str) -> str:
+        """The text behind a label."""
+        return self.options[self.labels.index(label)]
+
+
+def _check_text(name: str, text: str) -> None:
+    if not isinstance(text, str):
+        raise UsageError(f"the {name} must be text, got {type(text).__name__}")
+    if not text.strip():
+        raise UsageError(f"the {name} is empty")
+    if "\0" in text:
+        raise UsageError(f"the {name} contains a NUL character, which no tokenizer accepts; remove it")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise UsageError(f"the {name} contains half of a surrogate pair, which is not valid text") from None
+
+
+def _one_line(text: str) -> str:
+    """An option that spans lines could look like two options, so its white space is folded."""
+    return " ".join(text.split())
+
+
+def _default_prompt(question: Question) -> str:
+    lines = [f"Question: {question.text}"]
+    lines += [f"{label}. {_one_line(text)}" for label, text in zip(question.labels, question.options, strict=True)]
+    lines.append("Answer with the option's letter from the given choices directly.")
+    subtitles = f"Subtitles of the video:\n{question.subtitles}\n\n" if question.subtitles.strip() else ""
+    return subtitles + "\n".join(lines)
+
+
+def _paper_prompt(question: Question) -> str:
+    """The wording of the authors' code: subtitles cut to their first 3000 characters, options as "(A) text"."""
+    options = "\n".join(f"({lb}) {_one_line(text)}" for lb, text in zip(question.labels, question.options, strict=True))
+    subtitles = f"Video subtitles:\n{question.subtitles[:3000]}\n\n" if question.subtitles.strip() else ""
+    return f"{subtitles}Question: {question.text}\n\n{options}\n\nAnswer with the letter of the correct option."
+
+
+TEMPLATES: dict[str, Callable[[Question], str]] = {"default": _default_prompt, "paper": _paper_prompt}

@@ -1,0 +1,96 @@
+"""Where everything stands on the picture of a map. Integers only, in pixels."""
+
+from dataclasses import dataclass
+
+from gridprobe.answer import Answer
+
+__all__ = ["BARS", "COLUMN_BARS", "GAP", "LINE", "MARGIN", "Box", "Layout"]
+
+Box = tuple[int, int, int, int]
+"""Left, top, right, bottom; the last two are the first pixels outside."""
+
+MARGIN = 36
+LINE = 34
+"""Height of a line of the title."""
+TIMES = 92
+BARS = 128
+COLUMN_BARS = 96
+LEGEND = 118
+GRID_WIDTH, GRID_HEIGHT = 1920, 1600
+LARGEST_CELL, SMALLEST = 480, 3
+GAP = 1
+"""Ground around every cell."""
+FLATTEST = 4.0
+"""Cells are at most this much longer than wide, or the reverse; a stranger frame gets bands inside its cell."""
+NARROWEST = 760
+"""A picture narrower than this has no room for its own words."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A grid of cells between a title, bars and a legend."""
+
+    columns: int
+    rows: int
+    picture: tuple[int, int]
+    """Width and height of the frame within a cell."""
+    mark: int
+    """Thickness of the ring around a kept frame."""
+    heat: int
+    """Thickness of the ring, inside it, in the colour of importance."""
+    bars: bool
+    """Whether there are probe confidences to show at the right and below."""
+    title: int = 0
+    """Height of the title."""
+
+    @classmethod
+    def of(cls, answer: Answer) -> "Layout":
+        """Cells as large as the picture allows, their inside shaped like the frames."""
+        pool, evidence = answer.pool, answer.selection.evidence
+        columns = evidence.grid.k if evidence else next(k for k in range(1, len(pool) + 1) if k * k >= len(pool))
+        rows = -(-len(pool) // columns)
+        aspect = min(FLATTEST, max(1 / FLATTEST, pool.width / pool.height))
+        width = min(GRID_WIDTH / columns, GRID_HEIGHT / rows * aspect, LARGEST_CELL, LARGEST_CELL * aspect)
+        short = min(width, width / aspect)
+        mark, heat = min(5, max(1, int(short / 16))), min(3, int(short / 16))
+        inside = width - 2 * (mark + heat + GAP)
+        picture = max(SMALLEST, round(inside)), max(SMALLEST, round(inside / aspect))
+        return cls(columns, rows, picture, mark, heat, evidence is not None)
+
+    @property
+    def inset(self) -> int:
+        """From the edge of a cell to its frame."""
+        return GAP + self.mark + self.heat
+
+    @property
+    def cell(self) -> tuple[int, int]:
+        """Width and height of a cell."""
+        return self.picture[0] + 2 * self.inset, self.picture[1] + 2 * self.inset
+
+    @property
+    def origin(self) -> tuple[int, int]:
+        """The upper left corner of the grid."""
+        return MARGIN + TIMES, MARGIN + self.title
+
+    @property
+    def grid(self) -> Box:
+        """The whole grid."""
+        x, y = self.origin
+        return x, y, x + self.columns * self.cell[0], y + self.rows * self.cell[1]
+
+    @property
+    def legend(self) -> int:
+        """Top of the legend."""
+        return self.grid[3] + (COLUMN_BARS if self.bars else 0) + 26
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of the picture."""
+        width = self.grid[2] + (BARS if self.bars else 0) + MARGIN
+        return max(NARROWEST, width), self.legend + LEGEND + MARGIN
+
+    def box(self, index: int, inset: int = 0) -> Box:
+        """The cell of a frame, or the part of it that lies so far inside."""
+        (x, y), (width, height) = self.origin, self.cell
+        left, top = x + index % self.columns * width, y + index // self.columns * height
+        return left + inset, top + inset, left + width - inset, top + height - inset

@@ -1,0 +1,235 @@
+"""Answers as one self-contained HTML page: no script, no network, every text escaped, light and dark."""
+
+import base64
+import io
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from gridprobe._version import __version__
+from gridprobe.answer import Answer
+from gridprobe.budget import spread
+from gridprobe.errors import UsageError
+from gridprobe.flops import CONVENTIONS, Cost
+from gridprobe.report.files import write_whole
+from gridprobe.report.page_map import map_svg, strip_svg
+from gridprobe.report.page_style import POLICY, STYLE
+from gridprobe.report.words import amount, clock, compute_saved, kept_words, model_words, video_name
+
+__all__ = ["render", "save_report"]
+
+MOST_THUMBNAILS = 144
+"""More kept frames than this are shown by an even choice of so many; the page says so."""
+THUMBNAIL_SIDES = {320: 16, 224: 48, 144: MOST_THUMBNAILS, 96: MOST_THUMBNAILS, 64: MOST_THUMBNAILS}
+"""Longer sides of a thumbnail, and for how many frames each is good."""
+THUMBNAIL_BYTES = 600_000
+"""All thumbnails of an answer together, so that in base64 it stays below a megabyte."""
+
+
+def save_report(answers: Sequence[Answer], path: Path, *, title: str = "GridProbe report") -> None:
+    """Write one page about these answers; no other file is needed to read it."""
+    write_whole(path, render(answers, title=title).encode("utf-8", "replace"))
+
+
+def render(answers: Sequence[Answer], *, title: str = "GridProbe report") -> str:
+    """The page as text."""
+    if not answers:
+        raise UsageError("a report needs at least one answer, got none")
+    articles = "\n".join(_article(answer, number) for number, answer in enumerate(answers, start=1))
+    overview = _overview(answers) if len(answers) > 1 else ""
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="referrer" content="no-referrer">
+<title>{escape(title)}</title>
+<style>{STYLE}</style>
+</head>
+<body>
+<header><h1 dir="auto">{escape(title)}</h1></header>
+<main>
+{overview}
+{articles}
+</main>
+<footer>Written by gridprobe {escape(__version__)}. This file is complete: it loads nothing.</footer>
+</body>
+</html>
+"""
+
+
+def _overview(answers: Sequence[Answer]) -> str:
+    """A table with one line for each answer, linked to its article."""
+    judged = [answer.choice == answer.question.answer for answer in answers if answer.question.answer]
+    score = f"<p>{sum(judged)} of {len(judged)} right.</p>" if judged else ""
+    rows = [
+        [
+            f'<a href="#answer-{number}" dir="auto">{escape(_shortened(answer.question.text))}</a>',
+            f'<span dir="auto">{answer.choice}. {escape(_shortened(answer.text))}</span> {_verdict(answer)}',
+            f"{answer.confidence:.1%}",
+            f"{answer.selection.kept} / {answer.selection.pool}",
+            compute_saved(answer.cost.tflops, answer.cost.baseline.tflops),
+        ]
+        for number, answer in enumerate(answers, start=1)
+    ]
+    head = ["question", "answer", "confidence", "kept", "compute"]
+    return f'<section class="overview"><h2>Answers</h2>{score}{_table(head, rows)}</section>'
+
+
+def _shortened(text: str, length: int = 90) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def _article(answer: Answer, number: int) -> str:
+    selection = answer.selection
+    evidence = selection.evidence
+    picture = map_svg(answer, evidence) if evidence else strip_svg(answer)
+    heading = "Importance map" if evidence else "Timeline"
+    return f"""<article id="answer-{number}">
+<p class="source">{escape(_source(answer))}</p>
+<h2 dir="auto">{escape(answer.question.text)}</h2>
+{_options(answer)}
+{_warnings(answer)}
+<section><h3>{heading}</h3>{picture}</section>
+<section><h3>Kept: {kept_words(selection)}</h3>{_thumbnails(answer)}</section>
+<section><h3>Compute</h3>{_cost(answer)}</section>
+<section class="pair"><div><h3>Seconds</h3>{_pairs(_seconds(answer))}</div>
+<details><summary>Settings</summary>{_pairs(_settings(answer))}</details></section>
+</article>"""
+
+
+def _source(answer: Answer) -> str:
+    info = answer.pool.info
+    length = clock(info.duration) if info and info.duration is not None else ""
+    return " · ".join(part for part in (video_name(answer), length, model_words(answer)) if part)
+
+
+def _options(answer: Answer) -> str:
+    """The options with a bar each; the chosen one stands out."""
+    items = []
+    for label, share in answer.posterior.probabilities.items():
+        chosen = label == answer.choice
+        notes = _verdict(answer) if chosen else ""
+        if label == answer.question.answer and not chosen:
+            notes = '<span class="note right">right answer</span>'
+        items.append(
+            f'<li{" class=chosen" if chosen else ""}><span class="label">{label}</span>'
+            f'<span class="text"><span dir="auto">{escape(answer.question.option(label))}</span> {notes}</span>'
+            f'<span class="percent">{share:.1%}</span>'
+            f'<span class="bar"><span style="width:{share:.2%}"></span></span></li>'
+        )
+    return f'<ul class="options">{"".join(items)}</ul>'
+
+
+def _verdict(answer: Answer) -> str:
+    """A note on the chosen option: right or wrong where the answer is known."""
+    if answer.question.answer is None:
+        return '<span class="note">chosen</span>'
+    right = answer.choice == answer.question.answer
+    return f'<span class="note {"right" if right else "wrong"}">{"✓ right" if right else "✗ wrong"}</span>'
+
+
+def _warnings(answer: Answer) -> str:
+    items = "".join(f'<li dir="auto">{escape(warning)}</li>' for warning in answer.warnings)
+    return f'<aside class="warnings"><h3>Warnings</h3><ul>{items}</ul></aside>' if items else ""
+
+
+def _thumbnails(answer: Answer) -> str:
+    """The frames the answer was read from, in time order."""
+    selection, note = answer.selection, ""
+    shown = selection.indices
+    if selection.kept > MOST_THUMBNAILS:
+        shown = tuple(shown[place] for place in spread(selection.kept, MOST_THUMBNAILS))
+        note = f"<p>{MOST_THUMBNAILS} of the {selection.kept} kept frames are shown, evenly chosen.</p>"
+    jpegs = _jpegs(answer, shown)
+    figures = "".join(_figure(answer, index, jpeg) for index, jpeg in zip(shown, jpegs, strict=True))
+    return f'{note}<div class="frames">{figures}</div>'
+
+
+def _figure(answer: Answer, index: int, jpeg: bytes) -> str:
+    time = clock(answer.pool.times[index], tenths=True)
+    scores = answer.selection.scores
+    caption = time if scores is None else f"{time} <span>{scores[index]:.3f}</span>"
+    source = f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode('ascii')}"
+    return f'<figure><img src="{source}" alt="frame at {time}"><figcaption>{caption}</figcaption></figure>'
+
+
+def _jpegs(answer: Answer, indices: Sequence[int]) -> list[bytes]:
+    """The frames as JPEGs of the largest size at which they stay within their share of the page."""
+    jpegs: list[bytes] = []
+    for side, most in THUMBNAIL_SIDES.items():
+        if len(indices) <= most:
+            jpegs = [_jpeg(answer, index, side) for index in indices]
+            if sum(map(len, jpegs)) <= THUMBNAIL_BYTES:
+                break
+    return jpegs
+
+
+def _jpeg(answer: Answer, index: int, side: int) -> bytes:
+    image = Image.fromarray(answer.pool.pixels[index])
+    image.thumbnail((side, side), Image.Resampling.BILINEAR)
+    content = io.BytesIO()
+    image.save(content, "JPEG", quality=72, optimize=True)
+    return content.getvalue()
+
+
+def _cost(answer: Answer) -> str:
+    """Every pass by both conventions, and what they mean."""
+    cost = answer.cost
+    rows = [
+        _cost_row("probing", cost.probe),
+        _cost_row("focused pass", cost.focus),
+        _cost_row("together", cost.total),
+        _cost_row(f"all {answer.selection.pool} frames in one pass", cost.baseline),
+    ]
+    honest = compute_saved(cost.tflops, cost.baseline.tflops)
+    published = compute_saved(cost.tflops_paper, cost.baseline.tflops_paper)
+    if honest:
+        rows.append(
+            ["<strong>spent beside all frames</strong>", *map("<strong>{}</strong>".format, (honest, published))]
+        )
+    head = ["", "TFLOPs, honest", "TFLOPs, published", "tokens", "visual tokens", "passes"]
+    meanings = "".join(f"<li>{escape(meaning)}</li>" for meaning in CONVENTIONS.values())
+    return f'{_table(head, rows)}<ul class="fine">{meanings}</ul>'
+
+
+def _cost_row(name: str, cost: Cost) -> list[str]:
+    counts = [f"{count:,}" for count in (cost.tokens, cost.visual_tokens, cost.calls)]
+    return [name, amount(cost.tflops), amount(cost.tflops_paper), *counts]
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of ready-made HTML; short rows are filled up."""
+    names = "".join(f'<th scope="col">{name}</th>' if name else "<td></td>" for name in head)
+    body = "".join(_table_row([*row, *[""] * (len(head) - len(row))]) for row in rows)
+    return f'<div class="scroll"><table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _table_row(row: Sequence[str]) -> str:
+    first, *rest = row
+    return f'<tr><th scope="row">{first}</th>{"".join(f"<td>{value}</td>" for value in rest)}</tr>'
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    """Names and values; the values may be anything."""
+    rows = [[escape(name), f'<span dir="auto">{escape(str(value))}</span>'] for name, value in values.items()]
+    return f'<table class="pairs"><tbody>{"".join(map(_table_row, rows))}</tbody></table>'
+
+
+def _seconds(answer: Answer) -> dict[str, str]:
+    return {stage: f"{value:.2f}" for stage, value in answer.seconds.to_dict().items()}
+
+
+def _settings(answer: Answer) -> dict[str, Any]:
+    """The settings and the models; parts of nested settings get a name of their own."""
+    values: dict[str, Any] = {"selector": answer.selection.selector}
+    values |= {"selecting model": answer.models[0], "answering model": answer.models[1]}
+    for name, value in answer.settings.to_dict().items():
+        parts = {f"{name}.{part}": inner for part, inner in value.items()} if isinstance(value, dict) else {name: value}
+        values |= {key: inner for key, inner in parts.items() if inner is not None}
+    return values

@@ -1,0 +1,122 @@
+"""The importance map, or the timeline, as inline SVG."""
+
+from gridprobe.answer import Answer
+from gridprobe.importance import ImportanceMap
+from gridprobe.report.colours import MARK, Scale, hex_colour, ramp
+from gridprobe.report.words import clock, kept_words
+
+__all__ = ["map_svg", "strip_svg"]
+
+TIMES, BARS, COLUMN_BARS = 66, 118, 62
+"""Room at the left, at the right and below, in units of the drawing."""
+AREA = 660
+TRACK = 70
+"""Length of a row's bar at confidence 1."""
+STRIP = 960
+
+
+def map_svg(answer: Answer, evidence: ImportanceMap) -> str:
+    """The grid as a heat map with row and column confidences; every cell tells its time and importance on hover."""
+    grid, side = evidence.grid, _side(evidence)
+    width, height = TIMES + grid.k * side + BARS, grid.rows * side + COLUMN_BARS
+    kept, scale = set(answer.selection.indices), Scale.over(evidence.scores)
+    cells = [_cell(answer, evidence, index, scale, index in kept) for index in range(grid.rows * grid.k)]
+    parts = [*cells, *_rows(answer, evidence), *_columns(evidence)]
+    words = f"importance of {grid.rows} rows and {grid.k} columns of frames; {kept_words(answer.selection)} kept"
+    return _figure(parts, width, height, words, _legend(evidence, scale))
+
+
+def _side(evidence: ImportanceMap) -> int:
+    """Cells shrink as they grow in number, but stay large enough to point at."""
+    return min(54, max(12, AREA // evidence.grid.k))
+
+
+def _cell(answer: Answer, evidence: ImportanceMap, index: int, scale: Scale, kept: bool) -> str:
+    side, (row, column) = _side(evidence), divmod(index, evidence.grid.k)
+    x, y = TIMES + column * side, row * side
+    if index >= evidence.grid.cells:
+        return f'<rect class="blank" x="{x + 1}" y="{y + 1}" width="{side - 2}" height="{side - 2}"/>'
+    value = float(evidence.scores[index])
+    words = f"{clock(answer.pool.times[index], tenths=True)}, importance {value:.3f}{', kept' if kept else ''}"
+    fill = hex_colour(ramp(scale.level(value)))
+    rect = f'<rect class="cell" x="{x}" y="{y}" width="{side - 1}" height="{side - 1}" rx="2" fill="{fill}"/>'
+    mark = _dot(x + (side - 1) / 2, y + (side - 1) / 2, side) if kept else ""
+    return f"<g><title>{words}</title>{rect}{mark}</g>"
+
+
+def _dot(x: float, y: float, side: int) -> str:
+    """Bright with a dark rim, so that it is seen on every colour of the ramp."""
+    radius = max(3.0, side * 0.17)
+    fill = hex_colour(MARK)
+    return (
+        f'<circle class="mark" cx="{x:g}" cy="{y:g}" r="{radius:g}" fill="{fill}" stroke="#0c1016" stroke-width="2"/>'
+    )
+
+
+def _rows(answer: Answer, evidence: ImportanceMap) -> list[str]:
+    side, right = _side(evidence), TIMES + evidence.grid.k * _side(evidence) + 12
+    thick = min(12, side - 4)
+    parts = []
+    for row, value in enumerate(evidence.row_confidence):
+        middle = row * side + side / 2
+        parts += [
+            _text(TIMES - 10, middle + 4, clock(answer.pool.times[row * evidence.grid.k]), "end"),
+            _bar((right, middle - thick / 2, TRACK, thick), (TRACK * value, thick), f"row confidence {value:.3f}"),
+            _text(right + TRACK + 6, middle + 4, f"{value:.2f}", "start"),
+        ]
+    return parts
+
+
+def _columns(evidence: ImportanceMap) -> list[str]:
+    side, top = _side(evidence), evidence.grid.rows * _side(evidence) + 10
+    thick, length = min(12, side - 4), 32
+    parts = []
+    for column, value in enumerate(evidence.column_confidence):
+        middle = TIMES + column * side + side / 2
+        words = f"column confidence {value:.3f}"
+        parts.append(_bar((middle - thick / 2, top, thick, length), (thick, length * value), words))
+        if side >= 30:
+            parts.append(_text(middle, top + length + 14, f"{value:.2f}", "middle"))
+    return parts
+
+
+def _bar(track: tuple[float, float, float, float], filled: tuple[float, float], words: str) -> str:
+    x, y, width, height = track
+    corner = f'x="{x:g}" y="{y:g}" rx="2"'
+    return (
+        f'<g><title>{words}</title><rect class="track" {corner} width="{width:g}" height="{height:g}"/>'
+        f'<rect class="value" {corner} width="{filled[0]:.1f}" height="{filled[1]:.1f}"/></g>'
+    )
+
+
+def _text(x: float, y: float, text: str, anchor: str) -> str:
+    return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}">{text}</text>'
+
+
+def _legend(evidence: ImportanceMap, scale: Scale) -> str:
+    low, high = float(evidence.scores.min()), float(evidence.scores.max())
+    start, end = scale.level(low), scale.level(high)
+    stops = ", ".join(hex_colour(ramp(start + (end - start) * step / 8)) for step in range(9))
+    bar = f'<span class="legend" style="background:linear-gradient(90deg, {stops})"></span>'
+    shape = evidence.shape
+    words = f"σ {shape.sigma:.2f} (skew {shape.skew:.2f}, excess kurtosis {shape.excess_kurtosis:.2f})"
+    return f'importance {low:.3f}{bar}{high:.3f} <span class="dot"></span>kept &emsp; {words}'
+
+
+def strip_svg(answer: Answer) -> str:
+    """The timeline with a tick for every kept frame, for selectors that make no map."""
+    times, selection = answer.pool.times, answer.selection
+    length = (times[-1] - times[0]) or 1.0
+    parts = [f'<rect class="rail" x="0" y="8" width="{STRIP}" height="22" rx="4"/>']
+    for time in selection.timestamps:
+        x = (time - times[0]) / length * (STRIP - 4)
+        tick = f'<rect class="kept" x="{x:.1f}" y="4" width="4" height="30" rx="1"/>'
+        parts.append(f"<g><title>{clock(time, tenths=True)}, kept</title>{tick}</g>")
+    parts += [_text(0, 52, clock(times[0]), "start"), _text(STRIP, 52, clock(times[-1]), "end")]
+    words = f"timeline; {kept_words(selection)} kept"
+    return _figure(parts, STRIP, 58, words, "kept frames on the timeline; this selector makes no map")
+
+
+def _figure(parts: list[str], width: int, height: int, words: str, caption: str) -> str:
+    svg = f'<svg role="img" aria-label="{words}" width="{width}" height="{height}" viewBox="0 0 {width} {height}">'
+    return f'<figure class="map">{svg}{"".join(parts)}</svg><figcaption>{caption}</figcaption></figure>'

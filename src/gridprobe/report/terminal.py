@@ -1,0 +1,151 @@
+"""An answer for a terminal: rich text, in colour or in characters alone, down to 40 columns of plain ASCII."""
+
+import io
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
+
+from gridprobe.answer import Answer
+from gridprobe.report.colours import MARK, Scale, hex_colour
+from gridprobe.report.terminal_map import Look, map_lines, strip_lines
+from gridprobe.report.words import amount, compute_saved, kept_times, kept_words, model_words, one_line
+
+__all__ = ["answer_view"]
+
+QUESTION_LINES = 4
+KEPT_ITEMS = 12
+"""More times than this are counted, not listed."""
+KEY_WIDTH = 9
+EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def answer_view(answer: Answer, *, width: int, color: bool, unicode: bool) -> Text:
+    """The answer, the map, the kept times and the compute, no line wider than `width` columns.
+
+    Args:
+        answer: what to show.
+        width: columns of the terminal; 40 are enough.
+        color: whether styles may be used; without, importance is shown by characters.
+        unicode: whether the terminal can show more than ASCII.
+    """
+    look = Look(width=max(20, width), color=color, unicode=unicode)
+    blocks = [_headline(answer, look), _posterior(answer, look), _map(answer, look), _facts(answer, look)]
+    blocks += [[line for warning in answer.warnings for line in _warning(warning, look)]]
+    lines = [line for block in blocks if block for line in (*block, Text())]
+    return Text("\n").join(lines[:-1])
+
+
+def _headline(answer: Answer, look: Look) -> list[Text]:
+    question = _wrapped(look.clean(one_line(answer.question.text)), look, "dim", QUESTION_LINES)
+    percent = f" {answer.confidence:.1%}"
+    answered = look.clean(f"{answer.choice}. {one_line(answer.text)}")
+    line = Text(_shortened(answered, look.width - len(percent), look), look.style("bold"))
+    return [*question, line.append(percent, look.style(f"bold {hex_colour(MARK)}"))]
+
+
+def _posterior(answer: Answer, look: Look) -> list[Text]:
+    """One bar for every option, the chosen one marked."""
+    texts = [look.clean(one_line(option)) for option in answer.question.options]
+    room = min(max(map(cell_len, texts)), look.width * 2 // 5)
+    bar = min(40, look.width - room - 13)
+    lines = []
+    for (label, share), text in zip(answer.posterior.probabilities.items(), texts, strict=True):
+        chosen = label == answer.choice
+        pointer = look.clean("▸" if chosen else " ")
+        line = Text(f"{pointer} {label} {_padded(text, room, look)} ", look.style("bold" if chosen else "none"))
+        line.append(_bar(share, bar, look), look.style(hex_colour(MARK) if chosen else "dim"))
+        lines.append(line.append(f" {share:6.1%}", look.style("bold" if chosen else "none")))
+    return lines
+
+
+def _bar(share: float, width: int, look: Look) -> str:
+    """A bar with a resolution of an eighth of a column; in ASCII whole columns."""
+    if not look.unicode:
+        return ("#" * round(share * width)).ljust(width)
+    whole, rest = divmod(round(share * width * 8), 8)
+    return ("█" * whole + (EIGHTHS[rest] if rest else "")).ljust(width)
+
+
+def _map(answer: Answer, look: Look) -> list[Text]:
+    evidence = answer.selection.evidence
+    if evidence is None:
+        return strip_lines(answer, look)
+    return map_lines(answer, evidence, look) or strip_lines(answer, look, Scale.over(evidence.scores))
+
+
+def _facts(answer: Answer, look: Look) -> list[Text]:
+    """Kept frames, compute by both conventions, tokens, seconds and models, each behind its name."""
+    facts = {
+        "kept": _kept(answer),
+        "compute": _compute(answer.cost.tflops, answer.cost.baseline.tflops, answer.selection.pool),
+        "": f"{_compute(answer.cost.tflops_paper, answer.cost.baseline.tflops_paper)} by the published convention",
+        "tokens": _tokens(answer),
+        "seconds": _seconds(answer),
+        "model": model_words(answer),
+    }
+    return [line for key, value in facts.items() for line in _fact(key, look.clean(one_line(value)), look)]
+
+
+def _kept(answer: Answer) -> str:
+    items = kept_times(answer.selection)
+    rest = f" and {len(items) - KEPT_ITEMS} more" if len(items) > KEPT_ITEMS else ""
+    return f"{kept_words(answer.selection)}: {', '.join(items[:KEPT_ITEMS])}{rest}"
+
+
+def _compute(spent: float, baseline: float, frames: int = 0) -> str:
+    saved = compute_saved(spent, baseline)
+    if not saved:
+        return f"{amount(spent)} TFLOPs"
+    beside = f"{amount(baseline)} for all {frames} frames" if frames else amount(baseline)
+    return f"{amount(spent)} TFLOPs instead of {beside}, {saved}"
+
+
+def _tokens(answer: Answer) -> str:
+    total = answer.cost.total
+    passes = "1 pass" if total.calls == 1 else f"{total.calls} passes"
+    return f"{total.tokens:,}, {total.visual_tokens:,} of them visual, in {passes}"
+
+
+def _seconds(answer: Answer) -> str:
+    seconds = answer.seconds
+    stages = f"decode {seconds.decode:.1f} + probe {seconds.probe:.1f} + focus {seconds.focus:.1f}"
+    return f"{seconds.total:.1f} = {stages}"
+
+
+def _fact(key: str, value: str, look: Look) -> list[Text]:
+    lines = _wrapped(value, Look(look.width - KEY_WIDTH, look.color, look.unicode), "none")
+    keys = [key, *[""] * (len(lines) - 1)]
+    return [
+        Text().append(name.ljust(KEY_WIDTH), look.style("dim")).append_text(line)
+        for name, line in zip(keys, lines, strict=True)
+    ]
+
+
+def _warning(warning: str, look: Look) -> list[Text]:
+    return _wrapped(f"warning: {look.clean(one_line(warning))}", look, "yellow")
+
+
+def _wrapped(text: str, look: Look, style: str, limit: int | None = None) -> list[Text]:
+    """The text on lines that fit; past the limit it ends in an ellipsis."""
+    if limit is not None:
+        text = _shortened(text, look.width * limit, look)  # also keeps a megabyte of text from being wrapped
+    console = Console(file=io.StringIO(), width=look.width)
+    lines = list(Text(text, look.style(style)).wrap(console, look.width))
+    for line in lines:
+        line.rstrip()
+    if limit is None or len(lines) <= limit:
+        return lines
+    cut = _shortened(f"{lines[limit - 1].plain} {lines[limit].plain}", look.width, look)
+    return [*lines[: limit - 1], Text(cut, look.style(style))]
+
+
+def _shortened(text: str, width: int, look: Look) -> str:
+    if cell_len(text) <= width:
+        return text
+    ellipsis = look.clean("…")
+    return set_cell_size(text, max(0, width - len(ellipsis))).rstrip() + ellipsis
+
+
+def _padded(text: str, width: int, look: Look) -> str:
+    return set_cell_size(_shortened(text, width, look), width)

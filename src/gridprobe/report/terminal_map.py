@@ -1,0 +1,158 @@
+"""The importance map, or a strip of the timeline, as lines of a terminal."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.text import Text
+
+from gridprobe.answer import Answer
+from gridprobe.importance import ImportanceMap
+from gridprobe.report.colours import MARK, RGB, Scale, hex_colour, ink_on, ramp
+from gridprobe.report.words import clock
+
+__all__ = ["Look", "map_lines", "strip_lines"]
+
+SHADES, ASCII_SHADES = " ░▒▓█", " .:-=+*#%@"
+BLOCKS = "▁▂▃▄▅▆▇█"
+ASCII_WORDS = str.maketrans({"×": "x", "–": "-", "…": "...", "σ": "sigma", "●": "O", "▸": ">", "·": "."})
+STRIP_WIDTH = 72
+CONFIDENCE_WIDTH = 7
+"""A space, 0.93, a space and a block."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the terminal can show."""
+
+    width: int
+    color: bool
+    unicode: bool
+
+    def style(self, style: str) -> str:
+        """The style, or none without colour."""
+        return style if self.color else ""
+
+    def clean(self, text: str) -> str:
+        """The text, or its ASCII form: known signs by a stand-in, everything else escaped."""
+        if self.unicode:
+            return text
+        return text.translate(ASCII_WORDS).encode("ascii", "backslashreplace").decode("ascii")
+
+    def shade(self, level: float) -> str:
+        """A character as dark as the level is high."""
+        shades = SHADES[1:] if self.unicode else ASCII_SHADES[1:]
+        return shades[min(len(shades) - 1, int(level * len(shades)))]
+
+    def block(self, confidence: float, scale: Scale) -> str:
+        """A block as high as the confidence within the scale; in ASCII its tenths as a digit."""
+        if not self.unicode:
+            return str(min(9, int(confidence * 10)))
+        return BLOCKS[min(len(BLOCKS) - 1, int(scale.level(confidence) * len(BLOCKS)))]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Columns of the map: what stands at its left and right, and how wide a cell is."""
+
+    cell: int
+    times: int
+    confidence: int
+
+    @classmethod
+    def fitting(cls, k: int, times: int, width: int) -> "Frame | None":
+        """The most generous layout that fits, or none: a wide map gives up cell width, then confidences, then times."""
+        both, left = (times, CONFIDENCE_WIDTH), (times, 0)
+        for cell, (start, end) in ((3, both), (2, both), (1, both), (1, left), (1, (0, 0))):
+            if start + k * cell + end <= width:
+                return cls(cell, start, end)
+        return None
+
+
+def map_lines(answer: Answer, evidence: ImportanceMap, look: Look) -> list[Text]:
+    """The K×K map with row times, row confidences and column confidences; nothing when it is too wide to show."""
+    grid, matrix = evidence.grid, evidence.matrix
+    starts = [clock(answer.pool.times[r * grid.k]) for r in range(grid.rows)]
+    frame = Frame.fitting(grid.k, max(map(len, starts)) + 1, look.width)
+    if frame is None:
+        return []
+    kept, scale = set(answer.selection.indices), Scale.over(evidence.scores)
+    probes = Scale.over((*evidence.row_confidence, *evidence.column_confidence))
+    lines = []
+    for r, start in enumerate(starts):
+        line = Text().append(f"{start:>{frame.times - 1}} " if frame.times else "", look.style("dim"))
+        for c in range(grid.k):
+            index = r * grid.k + c
+            level = scale.level(matrix[r, c]) if index < grid.cells else None
+            line.append_text(_cell(level, index in kept, frame.cell, look))
+        lines.append(line.append_text(_confidence(evidence.row_confidence[r], probes, frame, look)))
+    columns = "".join(look.block(value, probes).center(frame.cell) for value in evidence.column_confidence)
+    return [*lines, Text(" " * frame.times + columns.rstrip()), *_legend(answer, evidence, scale, look)]
+
+
+def _cell(level: float | None, kept: bool, width: int, look: Look) -> Text:
+    """One cell: coloured ground or a shade, with a mark when kept; blank without a frame."""
+    if level is None:
+        return Text(" " * width)
+    if look.color:
+        ground = ramp(level)
+        mark = ("●" if look.unicode else ("O", "[]", "[ ]")[width - 1]) if kept else ""
+        return Text(mark.center(width), f"bold {_on(ground)}")
+    shade = look.shade(level)
+    if not kept:
+        return Text(shade * width if width < 3 else f" {shade} ")
+    return Text(("●" if look.unicode else "O", f"[{shade}", f"[{shade}]")[width - 1])
+
+
+def _on(ground: RGB) -> str:
+    return f"{hex_colour(ink_on(ground))} on {hex_colour(ground)}"
+
+
+def _confidence(value: float, scale: Scale, frame: Frame, look: Look) -> Text:
+    if not frame.confidence:
+        return Text()
+    return Text(f" {value:.2f} {look.block(value, scale) if look.unicode else ''}".rstrip(), look.style("dim"))
+
+
+def _legend(answer: Answer, evidence: ImportanceMap, scale: Scale, look: Look) -> list[Text]:
+    """What the colours, marks and blocks mean, as many words as fit."""
+    shape = evidence.shape
+    low, high = f"{evidence.scores.min():.2f}", f"{evidence.scores.max():.2f}"
+    key = Text().join(_cell(i / 7, False, 1, look) for i in range(8))
+    line = Text().append("importance ", look.style("dim")).append(low + " ").append_text(key).append(f" {high}")
+    mark = Text("   ").append_text(_cell(1.0, True, 3, look)).append(" kept")
+    sigma = Text(look.clean(f"   σ {shape.sigma:.2f}"))
+    for part in (mark, sigma):
+        if line.cell_len + part.cell_len <= look.width:
+            line.append_text(part)
+    return [line]
+
+
+def strip_lines(answer: Answer, look: Look, scale: Scale | None = None) -> list[Text]:
+    """The timeline from left to right, kept frames marked; with a scale, coloured by the selector's scores."""
+    pool, scores = answer.selection.pool, answer.selection.scores
+    kept, strip = set(answer.selection.indices), Text()
+    for part in _parts(pool, min(pool, look.width, STRIP_WIDTH)):
+        marked = not kept.isdisjoint(part)
+        level = scale.level(max(scores[i] for i in part)) if scale and scores else None
+        strip.append_text(_notch(marked, level, look))
+    first, last = clock(answer.pool.times[0]), clock(answer.pool.times[-1])
+    gap = max(1, len(strip) - len(first) - len(last))
+    ends = [Text(first + " " * gap + last, look.style("dim"))]
+    words = f"{answer.selection.selector}: {_mark(look)} kept, {look.clean('·')} left out"
+    return [strip, *ends, Text(words[: look.width], look.style("dim"))]
+
+
+def _parts(pool: int, parts: int) -> Iterator[range]:
+    """The pool cut into that many stretches of nearly equal length."""
+    for part in range(parts):
+        yield range(part * pool // parts, (part + 1) * pool // parts)
+
+
+def _notch(marked: bool, level: float | None, look: Look) -> Text:
+    if level is not None:
+        return _cell(level, marked, 1, look)
+    return Text(_mark(look), look.style(hex_colour(MARK))) if marked else Text(look.clean("·"), look.style("dim"))
+
+
+def _mark(look: Look) -> str:
+    return "█" if look.unicode else "#"

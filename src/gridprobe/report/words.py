@@ -1,0 +1,95 @@
+"""Times, ranges of frames and amounts of compute in words, the same in the terminal, in the picture and on the page."""
+
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+
+from gridprobe.answer import Answer
+from gridprobe.selectors import Selection
+
+__all__ = ["amount", "clock", "compute_saved", "kept_times", "kept_words", "model_words", "one_line", "video_name"]
+
+BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Characters that reorder the text around them; in a terminal they could make one answer read as another."""
+
+SAME = 1.05
+"""Two costs closer than this factor are called the same."""
+
+
+def clock(seconds: float, *, tenths: bool = False) -> str:
+    """Seconds from the start as h:mm:ss or, with tenths, h:mm:ss.s.
+
+    3725.64 -> "1:02:05", with tenths "1:02:05.6": whole seconds are cut as on a clock, tenths are rounded.
+    """
+    sign = "-" if seconds < 0 else ""
+    parts = round(abs(seconds) * 10) if tenths else int(abs(seconds)) * 10
+    minutes, rest = divmod(parts, 600)
+    hours, minutes = divmod(minutes, 60)
+    second = f"{rest / 10:04.1f}" if tenths else f"{rest // 10:02d}"
+    return f"{sign}{hours}:{minutes:02d}:{second}"
+
+
+def kept_times(selection: Selection) -> list[str]:
+    """When the kept frames are shown; three or more neighbours become one range."""
+    times, items = selection.timestamps, []
+    for first, last in _runs(selection.indices):
+        if last - first < 2:
+            items += [clock(time, tenths=True) for time in times[first : last + 1]]
+        else:
+            start, end = (clock(times[i], tenths=True) for i in (first, last))
+            items.append(f"{start}–{end} ({last - first + 1})")
+    return items
+
+
+def _runs(indices: Sequence[int]) -> list[tuple[int, int]]:
+    """First and last place of every stretch of neighbours: [3, 4, 5, 9] -> [(0, 2), (3, 3)]."""
+    runs: list[tuple[int, int]] = []
+    for place, index in enumerate(indices):
+        if runs and indices[place - 1] == index - 1:
+            runs[-1] = (runs[-1][0], place)
+        else:
+            runs.append((place, place))
+    return runs
+
+
+def kept_words(selection: Selection) -> str:
+    """Such as "9 of 144 frames"."""
+    return f"{selection.kept} of {selection.pool} frame{'' if selection.pool == 1 else 's'}"
+
+
+def amount(value: float) -> str:
+    """A quantity to three digits or so: 0.0123, 4.57, 45.7, 4,568."""
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.{1 if abs(value) >= 10 else 2}f}" if abs(value) >= 1 or value == 0 else f"{value:.2g}"
+
+
+def compute_saved(spent: float, baseline: float) -> str:
+    """What was spent beside the baseline: "5.0× less", "1.3× more", "the same"; nothing when either is unknown."""
+    if spent <= 0 or baseline <= 0:
+        return ""
+    factor = max(baseline / spent, spent / baseline)
+    if factor < SAME:
+        return "the same"
+    return f"{factor:.1f}× {'less' if spent < baseline else 'more'}"
+
+
+def video_name(answer: Answer) -> str:
+    """The file's name, or nothing for frames that came without a file."""
+    return Path(answer.pool.info.path).name if answer.pool.info else ""
+
+
+def model_words(answer: Answer) -> str:
+    """The model, or both when one selects and another answers."""
+    selecting, answering = answer.models
+    return answering if selecting == answering else f"{selecting} selects, {answering} answers"
+
+
+def one_line(text: str) -> str:
+    """White space folded; control characters escaped, so that no text moves the cursor or reorders its neighbours."""
+    folded = " ".join(text.encode("utf-8", "replace").decode("utf-8").split())  # file names may hold half a surrogate
+    return "".join(_escaped(char) if unicodedata.category(char) == "Cc" or char in BIDI else char for char in folded)
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")

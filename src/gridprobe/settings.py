@@ -1,0 +1,89 @@
+"""Settings: everything about an answer that is not the video, the question or the model. Two presets.
+
+`paper` reproduces the published method, its flaws included: frames fused in pairs, squashed to 224×224, and told to the
+model as the first seconds of a 24 fps clip. `default` is ours: single frames, aspect kept, true times, ties spread over
+time. Every field can be changed on top of either, and every answer records what was used.
+"""
+
+import difflib
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from gridprobe.backends.base import Packing, Timestamps
+from gridprobe.budget import GAMMA0, Budget, Fixed, ShapeRule, Ties
+from gridprobe.errors import UsageError
+from gridprobe.grid import Grid
+from gridprobe.selectors.gridprobe import PROBE, PROBE_SIDE
+from gridprobe.video import NATIVE, FrameSize
+
+__all__ = ["PRESETS", "Settings"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How frames are sampled, shown, probed, chosen and answered from."""
+
+    preset: str = "default"
+    k: int = 12
+    frames: int | Literal["auto"] = "auto"
+    gamma0: float = GAMMA0
+    sampling: Literal["middle", "linspace"] = "middle"
+    packing: Packing = "single"
+    timestamps: Timestamps = "true"
+    probe_pixels: FrameSize = PROBE
+    native_pixels: FrameSize = NATIVE
+    ties: Ties = "spread"
+    order: Literal["time", "importance"] = "time"
+    collage: bool = False
+    template: str | None = None
+    """Name of a prompt template; None leaves the question's own."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        Grid(self.k)
+        _ = self.budget
+        hints = get_type_hints(type(self))
+        for field in fields(self):
+            allowed, value = get_args(hints[field.name]), getattr(self, field.name)
+            if get_origin(hints[field.name]) is Literal and value not in allowed:
+                raise UsageError(f"{field.name} must be one of {', '.join(allowed)}, got {value!r}")
+
+    @property
+    def budget(self) -> Budget:
+        """The shape rule for "auto", else a fixed number of frames."""
+        return ShapeRule(self.gamma0) if self.frames == "auto" else Fixed(self.frames)
+
+    def changed(self, **changes: Any) -> "Settings":
+        """The same settings with some fields replaced; an unknown name is an error that suggests the right one."""
+        known = [field.name for field in fields(self) if field.name != "preset"]
+        for name in changes:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"choose among {', '.join(known)}"
+                raise UsageError(f"unknown setting {name!r}; {hint}")
+        return replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_preset(cls, preset: str, **changes: Any) -> "Settings":
+        """A preset by name, with changes on top."""
+        if preset not in PRESETS:
+            raise UsageError(f"unknown preset {preset!r}; choose one of {', '.join(PRESETS)}")
+        return PRESETS[preset].changed(**changes)
+
+
+PRESETS = {
+    "default": Settings(),
+    "paper": Settings(
+        preset="paper",
+        sampling="linspace",
+        packing="pairs",
+        timestamps="paper",
+        probe_pixels=FrameSize(square=PROBE_SIDE),
+        ties="earliest",
+        template="paper",
+    ),
+}

@@ -1,0 +1,29 @@
+"""Video in, frames out: the only part of gridprobe that opens or decodes a video.
+
+    pool = sample("talk.mp4", cells=144)      # FramePool: pixels, true times, warnings
+    info = probe("talk.mp4")                  # VideoInfo: size, rate, duration, codec
+
+Times     Seconds from the start of the presentation, the stream's own start time subtracted, edit lists applied. The
+          frame for a moment is the one on display then: the last that starts at or before it (the first, if none does).
+          A frame's time is its true time stamp, never number ÷ mean rate. "middle" sampling is even in time, also for
+          a variable frame rate; "linspace" is even in frame numbers and reads every packet once to count them.
+Frames    Upright, square pixels, 8-bit RGB, scaled inside the decoder. All frames of a pool have one size.
+Few       A frame on display at several sampled moments appears once, so a short video gives a pool with fewer frames,
+          and a warning says how many.
+Damage    What the file really holds counts, not its header. A truncated file is sampled over the part that is there.
+          Where a frame cannot be decoded, or follows an error in its group of pictures, the nearest good frame stands
+          in. Both give a warning. A file with no decodable frame is a VideoError.
+Limits    A file must be regular and non-empty, in a container of a fixed list; scripts that name other files (HLS,
+          ffconcat, SDP, DASH) are refused. Pixels, duration and number of streams are checked before decoding, and one
+          wall clock covers all work on a video. Every failure is a VideoError of one line that names the file.
+
+Importing this package does not import PyAV; calling into it does.
+"""
+
+from gridprobe.video.decode import NATIVE, Sampling, sample
+from gridprobe.video.frames import FramePool, FrameSize
+from gridprobe.video.info import VideoInfo
+from gridprobe.video.limits import Limits
+from gridprobe.video.source import probe
+
+__all__ = ["NATIVE", "FramePool", "FrameSize", "Limits", "Sampling", "VideoInfo", "probe", "sample"]

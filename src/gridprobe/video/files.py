@@ -1,0 +1,136 @@
+"""VideoFile: a path that was checked to be a plain, readable, non-empty file before FFmpeg sees it.
+
+FFmpeg treats names as URLs and follows scripts by content, so it only ever gets `VideoFile.url`: the absolute real path
+behind "file:", which no part of FFmpeg reads as a protocol or an option.
+"""
+
+import errno
+import hashlib
+import os
+import stat
+from dataclasses import dataclass
+
+from gridprobe.errors import VideoError
+
+__all__ = ["VideoFile", "check_file", "lacks_index", "looks_like"]
+
+EDGE = 64 * 1024
+"""Bytes at each end of the file that go into the fingerprint."""
+
+SIGNATURES: tuple[tuple[bytes, str], ...] = (
+    (b"#EXTM3U", "hls"),
+    (b"ffconcat", "concat"),
+    (b"v=0", "sdp"),
+    (b";FFMETADATA", "ffmetadata"),
+    (b"<?xml", "xml or dash"),
+    (b"<MPD", "dash"),
+    (b"\x89PNG", "png"),
+    (b"\xff\xd8\xff", "jpeg"),
+    (b"%PDF", "pdf"),
+    (b"PK\x03\x04", "zip"),
+    (b"\x1f\x8b", "gzip"),
+    (b"ID3", "mp3"),
+    (b"fLaC", "flac"),
+    (b"version https://git-lfs", "a git-lfs pointer"),
+    (b"<!DOCTYPE html", "html"),
+    (b"<html", "html"),
+)
+
+REASONS = {
+    errno.ENOENT: "no such file",
+    errno.EACCES: "the file cannot be read (permission denied)",
+    errno.EPERM: "the file cannot be read (permission denied)",
+    errno.ELOOP: "the symbolic links lead in a circle",
+    errno.ENAMETOOLONG: "the file name is too long",
+    errno.ENOTDIR: "a part of the path is not a directory",
+}
+
+
+@dataclass(frozen=True)
+class VideoFile:
+    """A regular file, and what identifies its content."""
+
+    name: str
+    """As the caller wrote it, safe to print on one line."""
+    path: str
+    """Absolute, symbolic links resolved."""
+    size: int
+    head: bytes
+    fingerprint: str
+
+    @property
+    def url(self) -> str:
+        """What FFmpeg is given to open."""
+        return "file:" + self.path
+
+
+def check_file(path: str | os.PathLike[str]) -> VideoFile:
+    """The file at `path`; VideoError for anything that is not a readable regular file with bytes in it."""
+    text = os.fsdecode(path)
+    name = "".join(c if c.isprintable() else "�" for c in text) or "''"
+    if "\0" in text or not _is_utf8(text):
+        raise VideoError(f"{name}: the file name is not valid text; rename the file")
+    try:
+        real = os.path.realpath(text, strict=True)
+        # stat before open: opening a device can have effects of its own, and opening a FIFO can block.
+        _check_kind(name, os.stat(real))
+        handle = os.open(real, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            status = os.fstat(handle)
+            _check_kind(name, status)
+            head, tail = os.pread(handle, EDGE, 0), os.pread(handle, EDGE, max(0, status.st_size - EDGE))
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise VideoError(f"{name}: {REASONS.get(error.errno or 0, error.strerror or 'cannot be read')}") from None
+    return VideoFile(name, real, status.st_size, head, _fingerprint(status, head, tail))
+
+
+def looks_like(head: bytes) -> str | None:
+    """The name of a well-known format that is not a video, from its first bytes; None for anything else."""
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:32].lower()
+    return next((name for signature, name in SIGNATURES if text.startswith(signature.lower())), None)
+
+
+def lacks_index(file: VideoFile) -> bool:
+    """Whether this is an MP4 whose index (the moov box) is missing: a download or recording cut short."""
+    if file.head[4:8] not in {b"ftyp", b"mdat", b"wide", b"free", b"skip"}:
+        return False
+    with open(file.path, "rb") as handle:
+        offset = 0
+        while offset + 8 <= file.size:
+            handle.seek(offset)
+            header = handle.read(16)
+            length, kind = int.from_bytes(header[:4], "big"), header[4:8]
+            if kind in {b"moov", b"moof"}:
+                return False
+            if length == 1:
+                length = int.from_bytes(header[8:16], "big")
+            if length < 8:  # 0 means "up to the end of the file"; 2 to 7 is not a box at all
+                return length == 0
+            offset += length
+    return True
+
+
+def _check_kind(name: str, status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise VideoError(f"{name}: this is a directory; name one video file in it")
+    if not stat.S_ISREG(status.st_mode):
+        raise VideoError(f"{name}: not a regular file (pipes, sockets and devices are refused)")
+    if status.st_size == 0:
+        raise VideoError(f"{name}: the file is empty")
+
+
+def _fingerprint(status: os.stat_result, head: bytes, tail: bytes) -> str:
+    digest = hashlib.sha256(f"{status.st_size} {status.st_mtime_ns}\n".encode())
+    digest.update(head)
+    digest.update(tail)
+    return digest.hexdigest()
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,98 @@
+"""FrameSize and FramePool: frames with identity."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from gridprobe.errors import UsageError, VideoError
+
+if TYPE_CHECKING:
+    from gridprobe.video.info import VideoInfo
+
+__all__ = ["FramePool", "FrameSize"]
+
+MAX_RATIO = 200
+"""Qwen3-VL's own limit on width : height."""
+
+
+@dataclass(frozen=True)
+class FrameSize:
+    """A rule for the size a frame is shown at. Sides become multiples of `multiple`, as Qwen3-VL needs.
+
+    With `square` the frame is squashed. Else its aspect ratio is kept, up to that rounding, within the bounds given: the
+    rule of Qwen3-VL's own processor.
+    """
+
+    max_pixels: int | None = None
+    max_side: int | None = None
+    square: int | None = None
+    multiple: int = 32
+
+    def fit(self, width: int, height: int) -> tuple[int, int]:
+        """The (width, height) a frame of the given size is shown at.
+
+        For 1920×1080, FrameSize(max_pixels=786_432) gives (1152, 640) and FrameSize(max_side=224) gives (224, 128).
+        """
+        if max(width, height) > MAX_RATIO * min(width, height):
+            raise VideoError(f"frames of {width}×{height} are more than {MAX_RATIO} times longer than wide")
+        if self.square:
+            return self.square, self.square
+        scale = min(1.0, self.max_side / max(width, height)) if self.max_side else 1.0
+        w, h = (max(self.multiple, round(side * scale / self.multiple) * self.multiple) for side in (width, height))
+        if self.max_pixels and w * h > self.max_pixels:
+            excess = math.sqrt(width * height / self.max_pixels)  # dividing in this order is what Qwen's rule does
+            w, h = (max(self.multiple, math.floor(s / excess / self.multiple) * self.multiple) for s in (width, height))
+        return w, h
+
+
+@dataclass(frozen=True, eq=False)
+class FramePool:
+    """Upright 8-bit RGB frames that know which video they came from and when they are shown."""
+
+    pixels: npt.NDArray[np.uint8]
+    """Frames × height × width × 3."""
+    times: tuple[float, ...]
+    """True presentation time of each frame, in seconds from the start of the video."""
+    source: str
+    """Fingerprint of the video; with a time and a size it identifies a frame."""
+    info: "VideoInfo | None" = None
+    warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.pixels.ndim != 4 or self.pixels.shape[3] != 3 or self.pixels.dtype != np.uint8:
+            raise UsageError(f"frames must be uint8 of shape (n, h, w, 3), got {self.pixels.dtype} {self.pixels.shape}")
+        if len(self.pixels) != len(self.times) or not self.times:
+            raise UsageError(f"a pool needs one time for each frame, got {len(self.pixels)} and {len(self.times)}")
+        if not all(math.isfinite(t) for t in self.times):
+            raise UsageError("frame times must be finite")
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def __repr__(self) -> str:
+        span = f"{self.times[0]:.1f}–{self.times[-1]:.1f} s"
+        return f"FramePool({len(self)} frames of {self.width}×{self.height}, {span}, source={self.source[:12]})"
+
+    @property
+    def width(self) -> int:
+        """Width of every frame."""
+        return int(self.pixels.shape[2])
+
+    @property
+    def height(self) -> int:
+        """Height of every frame."""
+        return int(self.pixels.shape[1])
+
+    @property
+    def keys(self) -> tuple[tuple[str, float, int, int], ...]:
+        """The identity of every frame: source, time and size. Equal keys mean equal pixels."""
+        return tuple((self.source, time, self.width, self.height) for time in self.times)
+
+    def take(self, indices: Sequence[int]) -> "FramePool":
+        """The frames at these positions, in the order given."""
+        rows = list(indices)
+        return replace(self, pixels=self.pixels[rows], times=tuple(self.times[i] for i in rows))

@@ -1,0 +1,154 @@
+"""Where frames lie in time, found by reading packets without decoding them.
+
+A tick is one unit of the stream's time stamps. Where a format has no usable stamps (raw H.264; AVI with B-frames, which
+stores decoding order only) a tick is one frame, counted from the first: then there is no seeking either.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from gridprobe.errors import VideoError
+from gridprobe.video.source import Source
+
+if TYPE_CHECKING:
+    from av import VideoFrame
+
+__all__ = ["START", "Anchor", "Clock", "Timeline", "anchor", "end_of_stream", "scan"]
+
+STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
+"""Seconds to step back by when a seek does not land on a keyframe at or before the target."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Converts between ticks and seconds from the presentation start."""
+
+    tick: Fraction
+    start: int
+    counted: bool
+
+    @classmethod
+    def of(cls, source: Source, frame: "VideoFrame") -> "Clock":
+        """The clock of a video whose first frame was just decoded."""
+        stream = source.stream
+        reordered = bool(stream.codec_context.has_b_frames)
+        if frame.pts is None or (source.container.format.name == "avi" and reordered):
+            rate = stream.average_rate or stream.guessed_rate or Fraction(25)
+            return cls(1 / Fraction(rate), 0, counted=True)
+        return cls(source.time_base, frame.pts if stream.start_time is None else stream.start_time, counted=False)
+
+    def seconds(self, tick: int) -> float:
+        """Seconds from the presentation start to a tick."""
+        return float((tick - self.start) * self.tick)
+
+    def at(self, seconds: float) -> int:
+        """The last tick at or before a time; a millionth of a tick late still counts, as float seconds are inexact."""
+        return self.start + math.floor(seconds / self.tick + 1e-6)
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """Every frame in the file: its tick, in display order, and the tick at which the last one ends."""
+
+    ticks: npt.NDArray[np.int64]
+    end: int
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """Where to start decoding for a target: seek to tick `seek`, then drop packets up to the keyframe at tick `key`."""
+
+    seek: int | None = None
+    key: int | None = None
+
+
+START = Anchor()
+"""The beginning of the file, for want of anything nearer."""
+
+
+def scan(source: Source, clock: Clock) -> Timeline:
+    """Read every packet of the video."""
+    ticks: list[int] = []
+    end = clock.start
+    for packet in source.packets():
+        if packet.is_discard:  # decoded, never shown: cut away by an edit list
+            continue
+        # A cut file ends in half a packet; what lies before it is what the file really has.
+        if packet.is_corrupt and packet.pos is not None and packet.pos + packet.size >= source.file.size:
+            continue
+        tick = len(ticks) if clock.counted else packet.pts
+        if tick is not None:
+            ticks.append(tick)
+            end = max(end, tick + _shown_for(source, clock, packet.duration))
+    if not ticks:
+        raise VideoError(f"{source.file.name}: no frame can be read; the file is damaged or incomplete")
+    return Timeline(np.unique(np.array(ticks, dtype=np.int64)), end)
+
+
+def end_of_stream(source: Source, clock: Clock, near: int) -> int | None:
+    """The tick at which the last frame ends, reading only from tick `near` on; None where that finds no packet."""
+    if not _seek(source, near):
+        return None
+    ends = [
+        packet.pts + _shown_for(source, clock, packet.duration)
+        for packet in source.packets()
+        if packet.pts is not None and not packet.is_corrupt
+    ]
+    return max(ends, default=None)
+
+
+def anchor(source: Source, clock: Clock, target: int) -> Anchor:
+    """The keyframe to decode from for a target.
+
+    A seek can land after the target (open GOP) or between keyframes (MPEG-TS has no index), so the landing is looked at
+    and, where it will not do, tried again further back.
+    """
+    if clock.counted:
+        return START
+    for step in STEPS:
+        seek = target - math.floor(step / clock.tick)
+        if (step and seek < clock.start) or not _seek(source, seek):
+            break
+        key = _last_key(source, target)
+        if key is not None:
+            return Anchor(seek, key)
+    return START
+
+
+def _seek(source: Source, tick: int) -> bool:
+    import av
+
+    try:
+        source.container.seek(tick, stream=source.stream, backward=True)
+    except av.error.ExitError:
+        raise source.deadline.error() from None
+    except av.FFmpegError:
+        return False
+    return True
+
+
+def _last_key(source: Source, target: int) -> int | None:
+    """The keyframe the seek landed on, or the last one between the landing and the target."""
+    key = None
+    for number, packet in enumerate(source.packets()):
+        if packet.pts is not None and packet.is_keyframe and packet.pts <= target:
+            key = packet.pts
+            if number == 0:
+                return key
+        decoded = packet.pts if packet.dts is None else packet.dts
+        if decoded is not None and decoded > target:
+            break
+    return key
+
+
+def _shown_for(source: Source, clock: Clock, duration: int | None) -> int:
+    """Ticks a frame is shown for; without a duration of its own, one frame at the mean rate."""
+    if clock.counted:
+        return 1
+    rate = source.stream.average_rate or source.stream.guessed_rate
+    return duration or (round(1 / (rate * clock.tick)) if rate else 1)

@@ -1,0 +1,255 @@
+"""The command line as a user meets it: real processes where it matters, click's runner elsewhere."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jsonschema
+import pytest
+from click.testing import CliRunner, Result
+from videos import numbered_video
+
+import gridprobe
+from gridprobe.cli import cli
+from gridprobe.cli.console import printable
+
+SCHEMA = json.loads((Path(gridprobe.__file__).parent / "schemas" / "answer-1.json").read_text())
+
+
+@pytest.fixture(scope="session")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cli") / "clip.mp4"
+    numbered_video(path, 100)
+    return path
+
+
+def run(*arguments: object, **environment: str) -> Result:
+    return CliRunner(env={"GRIDPROBE_MODEL": "", **environment}).invoke(cli, [str(a) for a in arguments])
+
+
+def process(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "gridprobe", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+
+
+def ask(clip: Path, model: Path, *more: object) -> Result:
+    return run("ask", clip, "What is it?", "-o", "a", "-o", "b", "--k", 3, "--model", model, *more)
+
+
+class TestAsk:
+    def test_json_is_one_valid_object_on_stdout_and_nothing_else(self, clip: Path, tiny_checkpoint: Path) -> None:
+        done = process(
+            "ask", clip, "What is it?", "-o", "a", "-o", "b", "--model", tiny_checkpoint, "--json", cwd=clip.parent
+        )
+
+        assert done.returncode == 0, done.stderr
+        answer = json.loads(done.stdout)
+        jsonschema.validate(answer, SCHEMA)
+        assert answer["selection"]["pool"] == 100 and answer["selection"]["k"] == 10
+        assert answer["warnings"][0].count("100 distinct")
+
+    def test_people_see_the_answer_the_map_and_the_cost(self, clip: Path, tiny_checkpoint: Path) -> None:
+        result = ask(clip, tiny_checkpoint)
+
+        assert result.exit_code == 0, result.output
+        for word in ("of 9 frames", "TFLOPs", "confidence"):
+            assert word in result.stdout, result.stdout
+
+    def test_map_and_report_are_files(self, clip: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
+        result = ask(clip, tiny_checkpoint, "--map", tmp_path / "m.png", "--report", tmp_path / "r.html")
+
+        assert result.exit_code == 0, result.output
+        assert (tmp_path / "m.png").read_bytes().startswith(b"\x89PNG")
+        assert "<html" in (tmp_path / "r.html").read_text()
+        assert "saved" in result.stderr and "saved" not in result.stdout
+
+    def test_the_model_may_come_from_the_environment(self, clip: Path, tiny_checkpoint: Path) -> None:
+        result = run("ask", clip, "?", "-o", "a", "-o", "b", "--k", 2, GRIDPROBE_MODEL=str(tiny_checkpoint))
+
+        assert result.exit_code == 0, result.output
+
+    def test_a_second_model_answers(self, clip: Path, tiny_checkpoint: Path) -> None:
+        result = ask(clip, tiny_checkpoint, "--answer-model", tiny_checkpoint, "--dtype", "bfloat16", "--json")
+
+        assert "bfloat16" in json.loads(result.stdout)["models"]["answerer"]
+
+    @pytest.mark.parametrize(
+        "more",
+        [
+            ("--selector", "uniform", "--frames", "3"),
+            ("--selector", "random", "--frames", "3", "--seed", "5"),
+            ("--selector", "all"),
+            ("--selector", "uniform-like"),
+            ("--preset", "paper"),
+            ("--order", "importance", "--frames", "4"),
+            ("--collage",),
+        ],
+    )
+    def test_every_way_of_asking_answers(self, clip: Path, tiny_checkpoint: Path, more: tuple[str, ...]) -> None:
+        result = ask(clip, tiny_checkpoint, "--json", *more)
+
+        assert result.exit_code == 0, result.output
+        jsonschema.validate(json.loads(result.stdout), SCHEMA)
+
+    def test_many_questions_give_one_line_each(self, clip: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
+        rows = [{"id": "q1", "question": "one?", "options": ["a", "b"]}, {"question": "two?", "options": ["c", "d", "e"]}]
+        (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n\n")
+
+        result = run("ask", clip, "--questions", tmp_path / "q.jsonl", "--k", 3, "--model", tiny_checkpoint, "--json")
+
+        assert result.exit_code == 0, result.output
+        answers = [json.loads(line) for line in result.stdout.splitlines()]
+        assert [answer["question"] for answer in answers] == ["one?", "two?"]
+        assert answers[1]["seconds"]["decode"] < answers[0]["seconds"]["decode"]
+
+    def test_subtitles_reach_the_prompt(self, clip: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
+        (tmp_path / "s.srt").write_text("1\n00:00:00,000 --> 00:00:01,000\nhello world\n")
+
+        plain, with_subtitles = (
+            json.loads(ask(clip, tiny_checkpoint, "--json", *more).stdout)["cost"]["tokens"]
+            for more in ((), ("--subtitles", tmp_path / "s.srt"))
+        )
+
+        assert with_subtitles > plain
+
+
+class TestMistakes:
+    """Exit code 2 for the user's mistakes, 1 for the input's and the model's, one sentence on stderr, nothing on stdout."""
+
+    @pytest.mark.parametrize(
+        ("arguments", "code", "message"),
+        [
+            (["ask", "CLIP", "?", "-o", "a", "--model", "TINY"], 2, "2 to 26 options, got 1"),
+            (["ask", "CLIP", " ", "-o", "a", "-o", "b", "--model", "TINY"], 2, "the question is empty"),
+            (["ask", "CLIP", "--model", "TINY"], 2, "ask either one QUESTION"),
+            (["ask", "CLIP", "?", "-o", "a", "-o", "b"], 2, "no model given"),
+            (["ask", "CLIP", "?", "-o", "a", "-o", "b", "--model", "gpt4"], 2, "neither a folder that exists nor"),
+            (["ask", "CLIP", "?", "-o", "a", "-o", "b", "--model", "./no"], 1, "no config.json"),
+            (["ask", "CLIP", "?", "-o", "a", "-o", "b", "--model", "no/body"], 1, "cannot find the model no/body"),
+            (["ask", "CLIP", "?", "-o", "a", "-o", "b", "--k", "0", "--model", "TINY"], 2, "k must be a whole number"),
+            (["ask", "CLIP", "?", "-o", "a", "-o", "b", "--frames", "x", "--model", "TINY"], 2, "neither"),
+            (["ask", "CLIP", "?", "-o", "a", "-o", "b", "--selector", "uniform", "--model", "TINY"], 2, "--frames 8"),
+            (["ask", "CLIP", "?", "-o", "a", "-o", "b", "--map", "/no/m.png", "--model", "TINY"], 2, "does not exist"),
+            (["ask", "CLIP", "?", "-o", "a", "-o", "b", "--device", "tpu", "--model", "TINY"], 2, "unknown device"),
+            (["ask", "nothing.mp4", "?", "-o", "a", "-o", "b", "--model", "TINY"], 1, "nothing.mp4"),
+            (["ask", "TEXT", "?", "-o", "a", "-o", "b", "--model", "TINY"], 1, "text.mp4"),
+            (["ask", "CLIP", "--questions", "BAD", "--model", "TINY"], 1, "line 2: not a JSON object"),
+            (["ask", "CLIP", "--questions", "nofile", "--model", "TINY"], 1, "cannot read nofile"),
+            (["ask", "CLIP", "?", "-o", "a", "-o", "b", "--subtitles", "nofile", "--model", "TINY"], 1, "nofile"),
+        ],
+    )
+    def test_one_sentence_and_the_right_exit_code(
+        self, arguments: list[str], code: int, message: str, clip: Path, tiny_checkpoint: Path, tmp_path: Path
+    ) -> None:
+        (tmp_path / "text.mp4").write_text("not a video at all")
+        (tmp_path / "bad.jsonl").write_text('{"question": "?", "options": ["a", "b"]}\nnonsense\n')
+        names = {"CLIP": clip, "TINY": tiny_checkpoint, "TEXT": tmp_path / "text.mp4", "BAD": tmp_path / "bad.jsonl"}
+
+        result = run(*(names.get(argument, argument) for argument in arguments))
+
+        assert (result.exit_code, result.stdout) == (code, ""), result.output
+        assert message in result.stderr
+        assert "Traceback" not in result.stderr
+
+    @pytest.mark.parametrize(
+        ("row", "message"),
+        [
+            ('{"question": "?"}', '"question" and "options"'),
+            ('{"question": "?", "options": "ab"}', "must be a list"),
+            ('{"question": "?", "options": ["a"]}', "2 to 26 options"),
+            ('{"question": "?", "options": ["a", "b"], "anwser": "A"}', "unknown key 'anwser'"),
+            ('{"question": "?", "options": ["a", "b"], "answer": "C"}', "not one of the labels"),
+            ("[1]", '"question" and "options"'),
+            ("", "holds no question"),
+        ],
+    )
+    def test_question_files_are_checked_line_by_line(self, row: str, message: str, clip: Path, tmp_path: Path) -> None:
+        (tmp_path / "q.jsonl").write_text(row)
+
+        result = run("ask", clip, "--questions", tmp_path / "q.jsonl", "--model", "x/y")
+
+        assert result.exit_code == 1 and message in result.stderr
+
+    def test_an_unknown_flag_creates_nothing(self, clip: Path, tmp_path: Path) -> None:
+        done = process("ask", clip, "?", "--modle", "x", cwd=tmp_path)
+
+        assert done.returncode == 2 and "--model" in done.stderr
+        assert list(tmp_path.iterdir()) == []
+
+    def test_control_characters_in_names_are_shown_not_obeyed(self) -> None:
+        result = run("ask", "evil\x1b[2J\nname.mp4", "?", "-o", "a", "-o", "b", "--model", "./x")
+
+        assert "\x1b" not in result.stderr and result.stderr.count("\n") == 1
+        assert printable("a\rb\u202ec") == r"a\rb\u202ec"
+
+    def test_a_closed_pipe_is_no_traceback(self, clip: Path, tiny_checkpoint: Path) -> None:
+        command = f"{sys.executable} -m gridprobe list selectors | head -1"
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+
+        assert "Traceback" not in done.stderr
+
+    def test_ctrl_c_is_exit_code_130_and_no_traceback(self, clip: Path, tiny_checkpoint: Path) -> None:
+        command = [sys.executable, "-m", "gridprobe", "ask", str(clip), "?", "-o", "a", "-o", "b"]
+        child = subprocess.Popen(
+            [*command, "--model", str(tiny_checkpoint), "--k", "10"], stderr=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        time.sleep(2.0)  # in the middle of loading torch or asking
+        child.send_signal(signal.SIGINT)
+        _, stderr = child.communicate(timeout=30)
+
+        assert child.returncode == 130, stderr.decode()
+        assert b"Traceback" not in stderr
+
+
+class TestOtherVerbs:
+    def test_help_names_every_verb_and_the_first_steps(self) -> None:
+        result = run("--help")
+
+        for word in ("ask", "demo", "doctor", "list", "gridprobe demo"):
+            assert word in result.stdout
+
+    @pytest.mark.parametrize(
+        ("what", "word"), [("models", "Qwen/Qwen3-VL-2B-Instruct"), ("selectors", "uniform-like"), ("presets", "paper")]
+    )
+    def test_list(self, what: str, word: str) -> None:
+        assert word in run("list", what).stdout
+
+    def test_list_shows_cached_models(self, tmp_path: Path) -> None:
+        (tmp_path / "models--Qwen--Qwen3-VL-9B-Test").mkdir()
+
+        assert "Qwen/Qwen3-VL-9B-Test" in run("list", "models", HF_HUB_CACHE=str(tmp_path)).stdout
+
+    def test_doctor_runs_the_self_test(self) -> None:
+        result = run("doctor", "--json")
+
+        checks = {check["name"]: check for check in json.loads(result.stdout)}
+        assert result.exit_code == 0
+        assert checks["self-test"]["state"] == checks["video decoding"]["state"] == "ok"
+
+    def test_doctor_names_what_is_broken(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("gridprobe.demo.observe", lambda request: dict.fromkeys(request.labels, 1.0))
+
+        result = run("doctor", "--json")
+
+        assert result.exit_code == 1
+        assert json.loads(result.stdout)[-1]["note"].startswith("answered A, not")
+
+    def test_plain_ascii_where_the_terminal_knows_no_more(self) -> None:
+        environment = {**os.environ, "LANG": "C", "LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+
+        done = process("doctor", env=environment)
+
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.isascii()
+
+    def test_demo_finds_the_needle_with_few_frames_and_says_it_is_scripted(self, tmp_path: Path) -> None:
+        result = run("demo", "--out", tmp_path / "demo")
+
+        assert result.exit_code == 0, result.output
+        assert "without a model" in result.stdout
+        names = {file.name for file in (tmp_path / "demo").iterdir()}
+        assert names == {"video.mp4", "needle.png", "redundant.png", "holistic.png", "report.html"}

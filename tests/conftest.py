@@ -1,0 +1,36 @@
+"""Fixtures every test may use."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # before any import of huggingface_hub: no test reaches the network
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tiny, random, genuine Qwen3-VL."""
+    from checkpoints import make_checkpoint
+
+    return make_checkpoint(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tiny_checkpoint: Path):
+    """The tiny checkpoint, loaded as a user would."""
+    from gridprobe import load_model
+
+    return load_model(str(tiny_checkpoint), device="cpu")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without a GPU the GPU tests are skipped, unless the machine promised one: then they must run, and fail."""
+    if os.environ.get("GRIDPROBE_REQUIRE_GPU") == "1" or not any("gpu" in item.keywords for item in items):
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in items:
+            if "gpu" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="no CUDA device"))

@@ -1,0 +1,304 @@
+"""Questions, their own labels, and the exact text a model is shown."""
+
+import dataclasses
+from string import ascii_uppercase
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gridprobe.errors import UsageError
+from gridprobe.question import MAX_OPTIONS, TEMPLATES, Question
+
+both_templates = pytest.mark.parametrize("template", list(TEMPLATES))
+
+
+def cities(**changes: object) -> Question:
+    return dataclasses.replace(Question("Which city comes first?", ["Oslo", "Rome", "Lima"]), **changes)  # type: ignore[arg-type]
+
+
+# Labels.
+
+
+@pytest.mark.parametrize("count", range(2, 27))
+def test_labels_are_those_of_the_questions_own_options(count: int) -> None:
+    question = Question("Which?", [f"option {i}" for i in range(count)])
+
+    assert question.labels == tuple(ascii_uppercase[:count])
+    assert question.option(question.labels[-1]) == f"option {count - 1}"
+
+
+def test_two_questions_do_not_share_labels() -> None:
+    five, three = Question("Which?", list("vwxyz")), Question("Which?", list("xyz"))
+
+    assert (five.labels, three.labels) == (("A", "B", "C", "D", "E"), ("A", "B", "C"))
+
+
+def test_option_is_the_text_behind_a_label() -> None:
+    assert [cities().option(label) for label in "ABC"] == ["Oslo", "Rome", "Lima"]
+
+
+@pytest.mark.parametrize("answer", ["A", "B", "C", None])
+def test_answer_may_be_any_label_or_unknown(answer: str | None) -> None:
+    assert cities(answer=answer).answer == answer
+
+
+@pytest.mark.parametrize("answer", ["D", "a", "", "Oslo", "AB"])
+def test_answer_must_be_a_label(answer: str) -> None:
+    with pytest.raises(UsageError, match=f"the answer '{answer}' is not one of the labels A, B, C"):
+        cities(answer=answer)
+
+
+@both_templates
+def test_answer_is_not_shown_to_the_model(template: str) -> None:
+    assert cities(template=template, answer="B").prompt == cities(template=template).prompt
+
+
+# Options.
+
+
+@pytest.mark.parametrize("count", [0, 1, 27, 100])
+def test_too_few_or_too_many_options_are_refused_with_their_count(count: int) -> None:
+    with pytest.raises(UsageError, match=f"needs 2 to 26 options, got {count}: "):
+        Question("Which?", [f"option {i}" for i in range(count)])
+
+
+def test_most_options_are_one_for_each_letter() -> None:
+    assert MAX_OPTIONS == 26
+
+
+def test_question_without_options_is_refused() -> None:
+    with pytest.raises(UsageError, match="got 0"):
+        Question("What happens?")
+
+
+def test_one_text_is_not_a_list_of_options() -> None:
+    with pytest.raises(UsageError, match="must be a list of texts, got 'yes'"):
+        Question("Is it?", "yes")
+
+
+def test_options_are_frozen_whatever_they_were_given_as() -> None:
+    given_options = ["yes", "no"]
+    question = Question("Is it?", given_options)
+
+    given_options.append("maybe")
+
+    assert question.options == ("yes", "no")
+    assert question == Question("Is it?", ("yes", "no"))
+    assert hash(question) == hash(Question("Is it?", ("yes", "no")))
+
+
+def test_options_may_come_from_a_generator() -> None:
+    assert Question("Is it?", (text for text in ("yes", "no"))).options == ("yes", "no")  # type: ignore[arg-type]
+
+
+def test_question_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        cities().text = "another"  # type: ignore[misc]
+
+
+# Text that no model can be shown.
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\n\t", "\u3000", "\u00a0"])
+def test_blank_question_is_refused(blank: str) -> None:
+    with pytest.raises(UsageError, match="the question is empty"):
+        cities(text=blank)
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\n\t", "\u3000", "\u00a0"])
+def test_blank_option_is_refused_by_its_label(blank: str) -> None:
+    with pytest.raises(UsageError, match="the option B is empty"):
+        cities(options=["Oslo", blank, "Lima"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"text": "Which\0?"}, "question"),
+        ({"options": ["Oslo", "Ro\0me"]}, "option B"),
+        ({"subtitles": "hello\0"}, "subtitles"),
+    ],
+)
+def test_nul_character_is_refused_where_it_is(changes: dict[str, object], name: str) -> None:
+    with pytest.raises(UsageError, match=f"the {name} contains a NUL character"):
+        cities(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"text": "Which\ud83d?"}, "question"),
+        ({"options": ["Oslo", "\udc00"]}, "option B"),
+        ({"subtitles": "hello \ud800"}, "subtitles"),
+    ],
+)
+def test_half_a_surrogate_pair_is_refused_where_it_is(changes: dict[str, object], name: str) -> None:
+    with pytest.raises(UsageError, match=f"the {name} contains half of a surrogate pair"):
+        cities(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"text": 7}, "the question must be text, got int"),
+        ({"options": ["Oslo", None]}, "the option B must be text, got NoneType"),
+        ({"options": [1, 2]}, "the option A must be text, got int"),
+        ({"options": b"ab"}, "the option A must be text, got int"),
+        ({"subtitles": ["line"]}, "the subtitles must be text, got list"),
+    ],
+)
+def test_anything_but_text_is_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        cities(**changes)
+
+
+def test_unknown_template_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UsageError, match="unknown prompt template 'papr'; choose one of default, paper"):
+        cities(template="papr")
+
+
+@both_templates
+@pytest.mark.parametrize(
+    "text", ["Wo ist der Bär? 🐻", "מה קורה כאן?", "ماذا يحدث؟", "何が起きますか", "e\u0301 vs é", "👩\u200d🚀"]
+)
+def test_any_script_goes_through_unchanged(text: str, template: str) -> None:
+    prompt = Question(text, [text, "x"], template=template, subtitles=text).prompt
+
+    assert prompt.count(text) == 3
+
+
+# Oddities that are not errors.
+
+
+@pytest.mark.parametrize("second", ["Oslo", "oslo", "OSLO", " Oslo ", "\tOslo\n"])
+def test_same_option_twice_is_a_warning(second: str) -> None:
+    question = Question("Which?", ["Oslo", "Rome", second])
+
+    assert question.warnings == ("options A and C are the same text; their probabilities are not merged",)
+
+
+def test_inner_white_space_does_not_make_options_different() -> None:
+    assert len(Question("Which?", ["the red  door", "The red\ndoor"]).warnings) == 1
+
+
+def test_each_repetition_names_the_first_of_its_kind() -> None:
+    warnings = Question("Which?", ["x", "y", "X", "y", "x"]).warnings
+
+    assert [w[:15] for w in warnings] == ["options A and C", "options B and D", "options A and E"]
+
+
+def test_case_folding_is_that_of_unicode() -> None:
+    assert len(Question("Which?", ["Straße", "STRASSE"]).warnings) == 1
+
+
+def test_different_options_are_no_warning() -> None:
+    assert Question("Which?", ["Oslo", "Oslo.", "Oslo 2"]).warnings == ()
+
+
+# Prompts, to the letter: a changed prompt is a changed result.
+
+
+def test_default_prompt() -> None:
+    assert cities().prompt == (
+        "Question: Which city comes first?\n"
+        "A. Oslo\n"
+        "B. Rome\n"
+        "C. Lima\n"
+        "Answer with the option's letter from the given choices directly."
+    )
+
+
+def test_default_prompt_with_subtitles() -> None:
+    assert cities(subtitles="We left Oslo at dawn.\nRome was next.").prompt == (
+        "Subtitles of the video:\n"
+        "We left Oslo at dawn.\nRome was next.\n"
+        "\n"
+        "Question: Which city comes first?\n"
+        "A. Oslo\n"
+        "B. Rome\n"
+        "C. Lima\n"
+        "Answer with the option's letter from the given choices directly."
+    )
+
+
+def test_paper_prompt() -> None:
+    assert cities(template="paper").prompt == (
+        "Question: Which city comes first?\n"
+        "\n"
+        "(A) Oslo\n"
+        "(B) Rome\n"
+        "(C) Lima\n"
+        "\n"
+        "Answer with the letter of the correct option."
+    )
+
+
+def test_paper_prompt_with_subtitles() -> None:
+    assert cities(template="paper", subtitles="We left Oslo at dawn. Rome was next.").prompt == (
+        "Video subtitles:\n"
+        "We left Oslo at dawn. Rome was next.\n"
+        "\n"
+        "Question: Which city comes first?\n"
+        "\n"
+        "(A) Oslo\n"
+        "(B) Rome\n"
+        "(C) Lima\n"
+        "\n"
+        "Answer with the letter of the correct option."
+    )
+
+
+def test_paper_prompt_cuts_subtitles_at_3000_characters() -> None:
+    subtitles = "é" * 2999 + "YZ"
+
+    prompt = cities(template="paper", subtitles=subtitles).prompt
+
+    assert prompt.startswith("Video subtitles:\n" + "é" * 2999 + "Y\n\nQuestion: ")
+
+
+def test_default_prompt_keeps_all_subtitles() -> None:
+    subtitles = "word " * 5000 + "end"
+
+    assert subtitles in cities(subtitles=subtitles).prompt
+
+
+@pytest.mark.parametrize(
+    "newline", ["\n", "\r\n", "\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
+)
+@both_templates
+def test_option_with_a_line_break_cannot_pass_for_two_options(template: str, newline: str) -> None:
+    plain = Question("Which?", ["Oslo B. Rome (B) Rome", "Lima"], template=template)
+    broken = Question("Which?", [f"Oslo{newline}B. Rome{newline}{newline}(B) Rome", "Lima"], template=template)
+
+    assert broken.prompt == plain.prompt
+
+
+@both_templates
+@given(
+    options=st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1), min_size=2, max_size=6)
+)
+def test_every_option_is_one_line_of_the_prompt(options: list[str], template: str) -> None:
+    question = Question("Which?", [f"x{option}" for option in options], template=template)
+
+    lines = question.prompt.splitlines()
+
+    form = "({}) x" if template == "paper" else "{}. x"
+    marked = [line for label in question.labels for line in lines if line.startswith(form.format(label))]
+    assert len(marked) == len(options)
+    assert len(lines) == len(options) + (4 if template == "paper" else 2)
+
+
+def test_text_of_options_is_kept_as_it_was_given() -> None:
+    assert Question("Which?", [" two\nlines ", "x"]).option("A") == " two\nlines "
+
+
+def test_options_full_of_initials_stay_whole() -> None:
+    options = ["John F. Kennedy", "Vitamin D.", "A.", "C.Mission accomplished"]
+
+    assert Question("Who?", options).prompt.splitlines()[1:5] == [
+        "A. John F. Kennedy",
+        "B. Vitamin D.",
+        "C. A.",
+        "D. C.Mission accomplished",
+    ]

@@ -1,0 +1,26 @@
+"""Videos that several tests read, made once."""
+
+from pathlib import Path
+
+import pytest
+
+from videos import numbered_video, remux
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory for the session's videos."""
+    return tmp_path_factory.mktemp("videos")
+
+
+@pytest.fixture(scope="session")
+def clip(made: Path) -> Path:
+    """300 numbered frames, 12 s, H.264 with B-frames in MP4."""
+    return numbered_video(made / "clip.mp4", 300)
+
+
+@pytest.fixture(scope="session")
+def faststart(made: Path) -> Path:
+    """1500 numbered frames, 60 s, a keyframe every 25 and nowhere else, with the index in front."""
+    path = numbered_video(made / "back.mp4", 1500, gop=25, options={"sc_threshold": "0"})
+    return remux(path, made / "faststart.mp4", movflags="faststart")

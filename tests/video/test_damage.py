@@ -1,0 +1,134 @@
+"""Truncated and damaged files: bounded time, honest warnings, and never a smeared frame passed off as a good one."""
+
+import random
+import subprocess
+import sys
+from itertools import repeat
+from pathlib import Path
+
+import av
+import pytest
+
+from gridprobe.errors import VideoError
+from gridprobe.video import FrameSize, probe, sample
+from videos import numbered_video, patched, read_number
+
+SMALL = FrameSize(max_side=256)
+
+
+def test_index_at_the_end_and_cut(clip: Path, tmp_path: Path) -> None:
+    path = tmp_path / "cut.mp4"
+    path.write_bytes(clip.read_bytes()[: clip.stat().st_size * 6 // 10])
+    with pytest.raises(VideoError, match=r"cut\.mp4: the file is incomplete \(no index\); download it again"):
+        probe(path)
+
+
+@pytest.mark.parametrize("sampling", ["middle", "linspace"])
+def test_index_in_front_and_cut(faststart: Path, tmp_path: Path, sampling: str) -> None:
+    path = tmp_path / "cut.mp4"
+    path.write_bytes(faststart.read_bytes()[: faststart.stat().st_size * 6 // 10])
+    pool = sample(path, cells=64, sampling=sampling, size=SMALL)  # type: ignore[arg-type]
+    info = pool.info
+    assert info is not None and info.duration_header == 60.0 and info.duration_found is not None
+    assert 20 < info.duration_found < 45
+    assert pool.warnings[0] == (
+        f"the file is truncated: header says 60.0 s, {info.duration_found:.1f} s can be decoded"
+    )
+    numbers = [read_number(frame) for frame in pool.pixels]
+    assert numbers == [round(time * 25) for time in pool.times]
+    assert len(pool) >= 63
+    # Sampled over what is there, not over what is promised: the cells fill the part that decodes, evenly.
+    assert pool.times[-1] > info.duration_found * 0.97
+    steps = [b - a for a, b in zip(pool.times, pool.times[1:], strict=False)]
+    assert max(steps) - min(steps) < 0.13
+
+
+@pytest.mark.parametrize("kind", ["random", "zeros"])
+def test_damage_in_the_middle(faststart: Path, tmp_path: Path, kind: str) -> None:
+    noise = random.Random(7)
+    filler = (noise.randrange(256) for _ in repeat(None)) if kind == "random" else None
+    path = patched(faststart, tmp_path / "damaged.mp4", start=0.5, length=0.05, filler=filler)
+    pool = sample(path, cells=300, size=SMALL)
+    numbers = [read_number(frame) for frame in pool.pixels]
+    assert numbers == [round(time * 25) for time in pool.times]
+    damaged = [text for text in pool.warnings if "damaged and replaced by" in text]
+    assert len(damaged) == 1 and 5 < int(damaged[0].split()[0]) < 60
+    assert 240 < len(pool) < 300
+    # Away from the damage nothing changes.
+    whole = sample(faststart, cells=300, size=SMALL)
+    assert pool.times[:100] == whole.times[:100] and pool.times[-100:] == whole.times[-100:]
+
+
+@pytest.mark.parametrize("cells", [20, 30, 37, 50, 150])
+def test_a_damaged_target_takes_its_nearest_good_frame(faststart: Path, tmp_path: Path, cells: int) -> None:
+    path = patched(faststart, tmp_path / "damaged.mp4", start=0.5, length=0.05)
+    every = sample(path, cells=1500, size=SMALL)
+    good = {round(time * 25) for time in every.times}
+    lost = sorted(set(range(1500)) - good)
+    assert 20 < len(lost) < 250
+    pool = sample(path, cells=cells, size=SMALL)
+    taken = [round(time * 25) for time in pool.times]
+    assert set(taken) <= good
+    for target in (1500 * (2 * i + 1) // (2 * cells) for i in range(cells)):
+        nearest = min(abs(target - number) for number in good)
+        assert min(abs(target - number) for number in taken) <= nearest
+    assert taken == sorted(set(taken))
+
+
+@pytest.mark.parametrize("kept", [5, 12])
+def test_the_nearest_good_frame_may_lie_in_the_group_before(faststart: Path, tmp_path: Path, kept: int) -> None:
+    """Frame 750 is a keyframe; with its whole group gone, 749 is nearer than 775.
+
+    The first bytes of each packet stay, so that it still looks like a keyframe; with 12 the decoder raises no error.
+    """
+    with av.open(str(faststart)) as container:
+        stream = container.streams.video[0]
+        packets = [packet for packet in container.demux(stream) if packet.size]
+        assert 750 in [round(p.pts * stream.time_base * 25) for p in packets if p.is_keyframe]
+        places = [(p.pos, p.size) for p in packets if 750 <= round(p.pts * stream.time_base * 25) < 775]
+    data = bytearray(faststart.read_bytes())
+    for position, size in places:
+        data[position + kept : position + size] = b"\xff" * (size - kept)
+    path = tmp_path / "group.mp4"
+    path.write_bytes(bytes(data))
+    pool = sample(path, cells=3, size=SMALL)
+    first, substitute, last = (read_number(frame) for frame in pool.pixels)
+    assert (first, last) == (250, 1250)
+    # Frames the decoder still held back when the error came are not trusted either, hence not always 749 itself.
+    assert 744 <= substitute == round(pool.times[1] * 25) <= 749
+    assert pool.warnings == ("1 frame was damaged and replaced by neighbours",)
+
+
+def test_nothing_decodable(clip: Path, tmp_path: Path) -> None:
+    data = bytearray(clip.read_bytes())
+    start = data.index(b"mdat") + 4
+    end = data.index(b"moov") - 4
+    data[start:end] = bytes(end - start)
+    path = tmp_path / "black.mp4"
+    path.write_bytes(bytes(data))
+    with pytest.raises(VideoError, match=r"black\.mp4: no frame can be decoded"):
+        sample(path, cells=9)
+
+
+def test_encrypted(clip: Path, tmp_path: Path) -> None:
+    path = tmp_path / "drm.mp4"
+    path.write_bytes(clip.read_bytes().replace(b"avc1\0\0", b"encv\0\0"))
+    with pytest.raises(VideoError, match=r"drm\.mp4: .*encrypted"):
+        sample(path, cells=9)
+
+
+def test_matroska_cut_short(tmp_path: Path) -> None:
+    whole = numbered_video(tmp_path / "whole.mkv", 500)
+    path = tmp_path / "cut.mkv"
+    path.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    pool = sample(path, cells=25, size=SMALL)
+    assert "although the header says 20.0 s; the file may be truncated" in pool.warnings[0]
+    assert [read_number(frame) for frame in pool.pixels] == [round(time * 25) for time in pool.times]
+
+
+def test_damage_does_not_flood_stderr(faststart: Path, tmp_path: Path) -> None:
+    path = patched(faststart, tmp_path / "damaged.mp4", start=0.4, length=0.3)
+    code = f"from gridprobe.video import sample; print(len(sample({str(path)!r}, cells=100)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert int(done.stdout) > 50
+    assert done.stderr == ""

@@ -1,0 +1,196 @@
+"""The right frame with the right time, for every container and codec: frames carry their number, so pixels prove it."""
+
+from fractions import Fraction
+from math import floor
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from gridprobe.video import FrameSize, Limits, reader, sample
+from gridprobe.video.frames import FramePool
+from videos import numbered_video, read_number, remux
+
+SMALL = FrameSize(max_side=256)
+OPEN_GOP = {"x265-params": "log-level=none:open-gop=1:keyint=20:min-keyint=20:bframes=4"}
+
+
+def numbers(pool: FramePool) -> list[int]:
+    return [read_number(frame) for frame in pool.pixels]
+
+
+def assert_exact(path: Path, *, frames: int, fps: int = 25, cells: int = 16) -> None:
+    """Both samplings give the frames that arithmetic says, at the times that arithmetic says."""
+    middle = sample(path, cells=cells, size=SMALL)
+    expected = [floor(Fraction(frames * (2 * i + 1), 2 * cells)) for i in range(cells)]
+    assert numbers(middle) == expected
+    assert middle.times == pytest.approx([n / fps for n in expected], abs=0.0011)
+    linspace = sample(path, cells=cells, sampling="linspace", size=SMALL)
+    expected = np.linspace(0, frames - 1, cells).round().astype(int).tolist()
+    assert numbers(linspace) == expected
+    assert linspace.times == pytest.approx([n / fps for n in expected], abs=0.0011)
+    assert middle.warnings == linspace.warnings == ()
+    assert middle.info is not None and middle.info.duration == pytest.approx(frames / fps, abs=0.0011)
+    assert linspace.info is not None and linspace.info.frames == frames
+
+
+@pytest.mark.parametrize("cells", [1, 2, 9, 25, 144, 300])
+def test_mp4_with_b_frames(clip: Path, cells: int) -> None:
+    assert_exact(clip, frames=300, cells=cells)
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "options"),
+    [
+        ("a.mkv", "libx264", {}),
+        ("open.mp4", "libx264", {"x264-params": "open-gop=1:keyint=20:min-keyint=20"}),
+        ("a.webm", "libvpx-vp9", {}),
+        ("a.ts", "libx264", {}),
+        ("hevc.mp4", "libx265", OPEN_GOP),
+        ("hevc.ts", "libx265", OPEN_GOP),
+        ("a.flv", "libx264", {}),
+        ("bframes.avi", "libx264", {}),
+        ("plain.avi", "mpeg4", {}),
+        ("asp.avi", "mpeg4", {"bf": "2"}),
+        ("a.mov", "mjpeg", {}),
+        ("raw.h264", "libx264", {}),
+        ("raw.hevc", "libx265", {}),
+    ],
+)
+def test_containers_and_codecs(made: Path, name: str, codec: str, options: dict[str, str]) -> None:
+    pixel_format = "yuvj420p" if codec == "mjpeg" else "yuv420p"
+    path = numbered_video(made / name, 130, codec=codec, options=options, pixel_format=pixel_format)
+    assert_exact(path, frames=130)
+
+
+def test_gif(made: Path) -> None:
+    assert_exact(numbered_video(made / "a.gif", 60, codec="gif", pixel_format="rgb8"), frames=60)
+
+
+def test_av1(made: Path) -> None:
+    path = numbered_video(made / "av1.mp4", 40, codec="libsvtav1", options={"preset": "12"}, size=(256, 64))
+    assert_exact(path, frames=40)
+
+
+def test_live_webm_without_a_duration(made: Path) -> None:
+    path = numbered_video(made / "live.webm", 100, codec="libvpx-vp9", container_options={"live": "1"})
+    with av.open(str(path)) as container:
+        assert container.duration is None
+    assert_exact(path, frames=100)
+
+
+@pytest.mark.parametrize("name", ["late.ts", "late.mkv", "late.mp4", "late.flv"])
+def test_times_count_from_the_presentation_start(made: Path, name: str) -> None:
+    plain = numbered_video(made / "plain.mp4", 200)
+    path = remux(plain, made / name, offset=700.0)
+    with av.open(str(path)) as container:
+        start = container.streams.video[0].start_time
+        assert name == "late.mp4" or float(start * container.streams.video[0].time_base) > 600
+    assert_exact(path, frames=200)
+
+
+def test_edit_list_hides_the_frames_it_cuts(made: Path) -> None:
+    """A stream copy that starts between keyframes: the player shows frames from 30 on, and so do we."""
+    plain = numbered_video(made / "uncut.mp4", 100, gop=50)
+    cut = made / "cut.mp4"
+    with av.open(str(plain)) as original, av.open(str(cut), "w") as output:
+        template = original.streams.video[0]
+        stream = output.add_stream_from_template(template)
+        shift = round(30 / 25 / template.time_base)
+        for packet in original.demux(template):
+            if packet.size:
+                packet.pts, packet.dts, packet.stream = packet.pts - shift, packet.dts - shift, stream
+                output.mux(packet)
+    pool = sample(cut, cells=7, sampling="linspace", size=SMALL)
+    assert numbers(pool) == np.linspace(30, 99, 7).round().astype(int).tolist()
+    assert pool.info is not None and pool.info.frames == 70
+    assert pool.times == pytest.approx([(n - 30) / 25 for n in numbers(pool)], abs=0.001)
+    assert pool.times[0] == 0.0
+
+
+@pytest.mark.parametrize("name", ["vfr.mp4", "vfr.mkv"])
+def test_variable_rate_is_sampled_evenly_in_time(made: Path, name: str) -> None:
+    ticks = [25 * i for i in range(10)] + [250 + i for i in range(250)]  # 10 s at 1 fps, then 10 s at 25 fps
+    path = numbered_video(made / name, 260, ticks=ticks)
+    pool = sample(path, cells=20, size=SMALL)
+    shown = [max(n for n, tick in enumerate(ticks) if tick <= 25 * (i + 0.5)) for i in range(20)]
+    assert numbers(pool) == list(dict.fromkeys(shown))
+    assert pool.times == pytest.approx([ticks[n] / 25 for n in dict.fromkeys(shown)], abs=0.001)
+
+
+def test_a_frame_starting_exactly_at_the_target_is_shown(made: Path) -> None:
+    path = numbered_video(made / "boundary.mp4", 30, fps=10)
+    assert numbers(sample(path, cells=15, size=SMALL)) == list(range(1, 30, 2))
+
+
+@pytest.mark.parametrize("frames", [1, 3])
+def test_short_videos_give_each_frame_once(made: Path, frames: int) -> None:
+    path = numbered_video(made / f"short{frames}.mp4", frames)
+    for sampling in ("middle", "linspace"):
+        pool = sample(path, cells=144, sampling=sampling, size=SMALL)  # type: ignore[arg-type]
+        assert numbers(pool) == list(range(frames))
+        assert pool.times == pytest.approx([n / 25 for n in range(frames)])
+        assert pool.warnings == (
+            f"the video shows only {frames} distinct frames at the 144 sampled times; the grid has {frames} cells",
+        )
+
+
+def test_two_streams_take_the_default(made: Path) -> None:
+    path = made / "two.mkv"
+    with av.open(str(path), "w") as output:
+        for width, offset in ((512, 1000), (256, 0)):
+            stream = output.add_stream("libx264", rate=25)
+            stream.width, stream.height, stream.pix_fmt = width, 64, "yuv420p"
+            stream.disposition = av.stream.Disposition.default if offset == 0 else 0
+        from videos import bars
+
+        for number in range(10):
+            for stream, offset in zip(output.streams.video, (1000, 0), strict=True):
+                frame = av.VideoFrame.from_ndarray(bars(number + offset, (stream.width, 64)), "rgb24")
+                frame.pts = number
+                output.mux(stream.encode(frame))
+        for stream in output.streams.video:
+            output.mux(stream.encode())
+    assert numbers(sample(path, cells=5, size=SMALL)) == [1, 3, 5, 7, 9]
+
+
+def count_decoded(path: Path, cells: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, FramePool]:
+    readers: list[reader.Reader] = []
+    original = reader.Reader.__init__
+
+    def spy(self: reader.Reader, *args: object) -> None:
+        readers.append(self)
+        original(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(reader.Reader, "__init__", spy)
+    pool = sample(path, cells=cells, size=SMALL)
+    assert len(readers) == 1
+    return readers[0].decoded, pool
+
+
+@pytest.mark.parametrize("name", ["giant.mp4", "giant.ts"])
+def test_one_giant_gop_is_decoded_once(made: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    path = numbered_video(made / name, 600, gop=9999, options={"sc_threshold": "0"})
+    decoded, pool = count_decoded(path, 100, monkeypatch)
+    assert numbers(pool) == [6 * i + 3 for i in range(100)]
+    assert decoded <= 600
+
+
+@pytest.mark.parametrize("name", ["long.mp4", "long.ts", "long.mkv"])
+def test_a_long_file_is_not_walked(made: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """12,000 frames with a keyframe every 12: nine targets need some hundred frames, not thousands."""
+    short = numbered_video(made / "loop.mp4", 1200)
+    path = remux(short, made / name, loops=10)
+    decoded, pool = count_decoded(path, 9, monkeypatch)
+    expected = [floor(Fraction(12000 * (2 * i + 1), 18)) for i in range(9)]
+    assert numbers(pool) == [n % 1200 for n in expected]
+    assert pool.times == pytest.approx([n / 25 for n in expected], abs=0.0011)
+    assert decoded < 9 * 40
+
+
+def test_sampling_twice_gives_the_same_bytes(clip: Path) -> None:
+    first, second = (sample(clip, cells=16, limits=Limits(seconds=60)) for _ in range(2))
+    assert first.keys == second.keys
+    assert np.array_equal(first.pixels, second.pixels)
+    assert len(first.source) == 64

@@ -1,0 +1,339 @@
+"""Hostile input: what is not a plain video file is refused in one line, opening nothing else and never hanging."""
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from gridprobe.errors import VideoError
+from gridprobe.video import FrameSize, Limits, probe, sample
+from gridprobe.video.files import check_file
+from gridprobe.video.limits import Deadline
+from gridprobe.video.source import open_video
+from videos import bars, numbered_video, remux
+
+SMALL = FrameSize(max_side=256)
+
+
+def refusal(path: str | os.PathLike[str]) -> str:
+    """The message both entry points refuse a file with."""
+    with pytest.raises(VideoError) as probed:
+        probe(path)
+    with pytest.raises(VideoError) as sampled:
+        sample(path, cells=9)
+    assert str(probed.value) == str(sampled.value)
+    assert "\n" not in str(probed.value)
+    assert str(probed.value).startswith(f"{path}: ")
+    return str(probed.value).removeprefix(f"{path}: ")
+
+
+def zip_bytes() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("a.txt", "hello")
+    return buffer.getvalue()
+
+
+def png_bytes() -> bytes:
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(np.zeros((64, 64, 3), dtype=np.uint8)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "the file is empty"),
+        (b"hello, world\n" * 200, "not a video container"),
+        (os.urandom(16), "not a video container"),
+        (png_bytes(), "not a video container gridprobe accepts (found png)"),
+        (b"%PDF-1.7\n" + b"0" * 500, "(found pdf)"),
+        (zip_bytes(), "(found zip)"),
+        (b"\0\0\0\x20ftypisom" + bytes(20), "the file is incomplete (no index)"),
+    ],
+)
+def test_not_a_video(tmp_path: Path, content: bytes, reason: str) -> None:
+    path = tmp_path / "x.mp4"
+    path.write_bytes(content)
+    assert reason in refusal(path)
+
+
+def test_not_a_regular_file(tmp_path: Path) -> None:
+    assert "no such file" in refusal(tmp_path / "none.mp4")
+    assert "this is a directory" in refusal(tmp_path)
+    assert "not a regular file" in refusal("/dev/zero")
+    fifo = tmp_path / "fifo.mp4"
+    os.mkfifo(fifo)
+    assert "not a regular file" in refusal(fifo)  # opening it would wait for a writer for ever
+    loop = tmp_path / "loop.mp4"
+    loop.symlink_to(loop)
+    assert "circle" in refusal(loop)
+    assert "too long" in refusal(tmp_path / ("x" * 300))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can read every file")
+def test_unreadable(clip: Path, tmp_path: Path) -> None:
+    path = shutil.copy(clip, tmp_path / "secret.mp4")
+    os.chmod(path, 0)
+    assert "permission denied" in refusal(path)
+
+
+def test_refused_by_the_system(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for root, for whom no permission bits count: the system call itself says no."""
+
+    def no(*_: object, **__: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "open", no)
+    assert "permission denied" in refusal(clip)
+
+
+def test_nul_and_broken_text_in_names() -> None:
+    for name in ("a\0b.mp4", "a\udcffb.mp4"):
+        with pytest.raises(VideoError, match="not valid text"):
+            probe(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["-y.mp4", "http:x.mp4", "concat:a|b.mp4", "subfile,,x.mp4", "pipe:0", "two words é 視頻 🎬.mp4", "%d%03d.mp4"],
+)
+def test_odd_names_are_only_names(clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    shutil.copy(clip, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    assert len(sample(name, cells=4, size=SMALL)) == 4
+    assert probe(name).path == name
+
+
+def test_symbolic_link_to_a_video(clip: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.mp4"
+    link.symlink_to(clip)
+    assert probe(link).fingerprint == probe(clip).fingerprint
+
+
+SCRIPTS = {
+    "hls": "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXTINF:4,\n{victim}\n#EXT-X-ENDLIST\n",
+    "ffconcat": "ffconcat version 1.0\nfile {victim}\n",
+    "indented concat": "\n  ffconcat version 1.0\nfile victim.ts\n",
+    "sdp": "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=video 5004 RTP/AVP 96\n"
+    "a=rtpmap:96 H264/90000\n",
+    "dash": '<?xml version="1.0"?><MPD xmlns="urn:mpeg:dash:schema:mpd:2011" type="static"><Period><AdaptationSet>'
+    '<Representation id="v" mimeType="video/mp4"><BaseURL>{victim}</BaseURL></Representation></AdaptationSet></Period>'
+    "</MPD>",
+    "ffmetadata": ";FFMETADATA1\ntitle=x\n",
+}
+
+
+@pytest.mark.parametrize("sniffing", [True, False], ids=["as shipped", "whitelist alone"])
+def test_scripts_open_no_other_file(clip: Path, tmp_path: Path, sniffing: bool) -> None:
+    """Every open() of a child process is in strace's log: the script is there (so the log works), the victim is not.
+
+    FFmpeg opens files by system call, unseen by Python's audit hooks. Without strace the victim is a FIFO with no
+    writer: opening it would block, and the time limit of the child fails the test. The second run switches off our own
+    look at the first bytes, which shows that FFmpeg's format list alone would hold.
+    """
+    victim = tmp_path / "victim.ts"
+    if shutil.which("strace"):
+        remux(clip, victim)
+    else:
+        os.mkfifo(victim)
+    paths = []
+    for name, text in SCRIPTS.items():
+        path = tmp_path / f"{name.replace(' ', '_')}.mp4"
+        path.write_text(text.format(victim=victim))
+        paths.append(str(path))
+    code = f"""
+from gridprobe.video import probe, source
+from gridprobe.errors import VideoError
+if not {sniffing}:
+    source.looks_like = lambda head: None
+for path in {paths!r}:
+    try:
+        probe(path)
+        print("opened")
+    except VideoError as error:
+        print("refused" if "not a video container" in str(error) else error)
+"""
+    log = tmp_path / "trace"
+    trace = ["strace", "-f", "-e", "trace=open,openat,socket", "-o", str(log)] if shutil.which("strace") else []
+    child = [*trace, sys.executable, "-c", code]
+    done = subprocess.run(child, capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path)
+    assert done.stdout.split("\n")[:-1] == ["refused"] * len(SCRIPTS)
+    if trace:
+        opened = log.read_text(errors="replace")
+        assert all(path in opened for path in paths)
+        assert "victim" not in opened and "socket(" not in opened
+
+
+def test_external_data_reference_is_not_followed(clip: Path, tmp_path: Path) -> None:
+    """An MP4 whose media lie "in another file" (the flag of its url box cleared) gives an error or its own bytes."""
+    data = clip.read_bytes()
+    assert data.count(b"url \0\0\0\1") == 1
+    path = tmp_path / "dref.mp4"
+    path.write_bytes(data.replace(b"url \0\0\0\1", b"alis\0\0\0\0"))
+    try:
+        assert len(sample(path, cells=4, size=SMALL)) == 4
+    except VideoError as error:
+        assert "dref.mp4" in str(error)
+
+
+def add_sound(output: av.container.OutputContainer) -> None:
+    stream = output.add_stream("aac", rate=44100)
+    sound = av.AudioFrame.from_ndarray(np.zeros((1, 44100), dtype=np.float32), format="fltp", layout="mono")
+    sound.sample_rate = 44100
+    output.mux(stream.encode(sound))
+    output.mux(stream.encode())
+
+
+def test_sound_only(tmp_path: Path) -> None:
+    path = tmp_path / "sound.m4a"
+    with av.open(str(path), "w", format="mp4") as output:
+        add_sound(output)
+    assert "no video stream" in refusal(path)
+
+
+def test_cover_art_is_not_a_video(tmp_path: Path) -> None:
+    path = tmp_path / "cover.mp4"
+    with av.open(str(path), "w") as output:
+        cover = output.add_stream("mjpeg", rate=1)
+        cover.width, cover.height, cover.pix_fmt = 64, 64, "yuvj420p"
+        cover.disposition = av.stream.Disposition.attached_pic
+        packets = [*cover.encode(av.VideoFrame.from_ndarray(bars(3, (64, 64)), "rgb24")), *cover.encode()]
+        add_sound(output)
+        output.mux(packets)
+    with av.open(str(path)) as container:
+        assert container.streams.video[0].disposition & av.stream.Disposition.attached_pic
+    assert "no video stream" in refusal(path)
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (Limits(max_pixels=256 * 64 - 1), "frames of 256×64 have more than 16383 pixels"),
+        (Limits(max_duration=11.9), "12 s is longer than 12 s"),
+        (Limits(seconds=1e-9), "took longer than 1e-09 s; raise the limit"),
+    ],
+)
+def test_limits(clip: Path, limits: Limits, reason: str) -> None:
+    with pytest.raises(VideoError, match=r"clip\.mp4: ") as caught:
+        sample(clip, cells=4, limits=limits)
+    assert reason in str(caught.value)
+
+
+def test_number_of_streams(tmp_path: Path) -> None:
+    path = numbered_video(tmp_path / "one.mp4", 3)
+    two = tmp_path / "two.mp4"
+    with av.open(str(path)) as original, av.open(str(two), "w") as output:
+        template = original.streams.video[0]
+        stream = output.add_stream_from_template(template)
+        add_sound(output)
+        for packet in original.demux(template):
+            if packet.size:
+                packet.stream = stream
+                output.mux(packet)
+    assert len(sample(two, cells=3, limits=Limits(max_streams=2))) == 3
+    with pytest.raises(VideoError, match="more than 1 streams"):
+        sample(two, cells=3, limits=Limits(max_streams=1))
+
+
+def test_header_claiming_a_giant_frame(tmp_path: Path) -> None:
+    """A few hundred bytes that claim a giant frame are refused before any is decoded; 8K is within the default."""
+    path = numbered_video(tmp_path / "x.mkv", 2, codec="ffv1", pixel_format="gray")
+    width_and_height = b"\xb0\x82\x01\x00\xba\x81\x40"  # Matroska's PixelWidth 256 and PixelHeight 64
+    data = path.read_bytes()
+    assert data.count(width_and_height) == 1
+    path.write_bytes(data.replace(width_and_height, b"\xb0\x82\xff\xff\xba\x81\xff"))
+    with pytest.raises(VideoError, match=r"x\.mkv: .*frames have more than 16711424 pixels; raise the limit"):
+        probe(path, limits=Limits(max_pixels=65535 * 255 - 1))
+    assert 7680 * 4320 <= Limits().max_pixels < 16384 * 16384
+
+
+def test_the_clock_stops_a_long_decode(made: Path) -> None:
+    """A file that takes seconds to decode stops when told, not when done."""
+    short = numbered_video(made / "hard.mp4", 60, size=(1280, 720), gop=9999)
+    path = remux(short, made / "hard_long.ts", loops=60)
+    started = time.monotonic()
+    with pytest.raises(VideoError, match=r"took longer than 0\.3 s"):
+        sample(path, cells=1000, limits=Limits(seconds=0.3))
+    assert time.monotonic() - started < 2.0
+
+
+def test_every_packet_loop_looks_at_the_clock(clip: Path) -> None:
+    file = check_file(clip)
+    with open_video(file, limits=Limits(), deadline=Deadline(file.name, 60)) as source:
+        packets = replace(source, deadline=Deadline(file.name, 0.05)).packets()
+        next(packets)
+        time.sleep(0.06)
+        with pytest.raises(VideoError, match=r"clip\.mp4: decoding took longer than 0\.05 s"):
+            next(packets)
+
+
+def test_ffmpeg_gets_an_absolute_path_behind_file(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(clip.parent)
+    assert check_file("clip.mp4").url == f"file:{os.path.realpath(clip)}"
+
+
+def test_no_file_stays_open(clip: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.mp4"
+    broken.write_bytes(clip.read_bytes()[:3000])
+    sample(clip, cells=1, size=SMALL)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(25):
+        sample(clip, cells=1, size=SMALL)
+        with pytest.raises(VideoError):
+            probe(broken)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_memory_is_bounded(made: Path) -> None:
+    """144 frames of a long 1080p file: full-size frames must not pile up (they alone would take 900 MB)."""
+    short = numbered_video(made / "hd.mp4", 25, size=(1920, 1080), gop=5, options={"preset": "ultrafast"})
+    path = remux(short, made / "hd_long.mp4", loops=200)
+    code = f"""
+from gridprobe.video import sample
+pool = sample({str(path)!r}, cells=144)
+peak = open("/proc/self/status").read().split("VmHWM:")[1].split()[0]
+print(len(pool), pool.pixels.nbytes // 2**20, int(peak) // 1024)
+"""
+    # VmHWM and not getrusage: ru_maxrss lives on over exec and would start from pytest's own size.
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    frames, result, peak = map(int, done.stdout.split())
+    assert frames == 144
+    assert peak < result + 350
+    assert peak < 1000
+
+
+def test_importing_the_package_does_not_import_pyav() -> None:
+    code = "import sys, gridprobe.video; print('av' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_progress_is_reported(clip: Path) -> None:
+    from gridprobe.progress import listening
+
+    seen: list[tuple[str, int, int]] = []
+    with listening(lambda *step: seen.append(step)):
+        sample(clip, cells=5, size=SMALL)
+    assert seen == [("decode", done, 5) for done in range(6)]
+
+
+@pytest.mark.parametrize("cells", [0, -1, True, 1.5, 10**6])
+def test_bad_cells_are_refused_before_the_file_is_read(cells: int) -> None:
+    from gridprobe.errors import UsageError
+
+    with pytest.raises(UsageError, match="cells must be a whole number from 1 to 4096"):
+        sample("/does/not/exist.mp4", cells=cells)
+    with pytest.raises(UsageError, match="sampling must be"):
+        sample("/does/not/exist.mp4", cells=4, sampling="random")  # type: ignore[arg-type]
