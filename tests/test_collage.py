@@ -1,8 +1,8 @@
 import numpy as np
-from videos_of_arrays import gray_pool
 
 from gridprobe.collage import collage
 from gridprobe.video import FramePool
+from videos_of_arrays import gray_pool
 
 
 def test_five_frames_fill_a_three_by_three_board_in_reading_order() -> None:

@@ -6,8 +6,6 @@ from pathlib import Path
 import jsonschema
 import numpy as np
 import pytest
-from videos import numbered_video, read_number
-from videos_of_arrays import gray_pool, levels
 
 import gridprobe as gp
 from gridprobe.backends import ScoreRequest, Scripted
@@ -15,6 +13,8 @@ from gridprobe.errors import UsageError, VideoError
 from gridprobe.selectors import Selection
 from gridprobe.settings import PRESETS, Settings
 from gridprobe.video import FramePool
+from videos import numbered_video, read_number
+from videos_of_arrays import gray_pool, levels
 
 QUESTION = gp.Question("When does it happen?", ["early", "late", "never"])
 FPS = 25

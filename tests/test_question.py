@@ -117,7 +117,7 @@ def test_blank_option_is_refused_by_its_label(blank: str) -> None:
     [
         ({"text": "Which\0?"}, "question"),
         ({"options": ["Oslo", "Ro\0me"]}, "option B"),
-        ({"subtitles": "hello\0"}, "subtitles"),
+        ({"subtitles": "hello\0"}, "subtitle text"),
     ],
 )
 def test_nul_character_is_refused_where_it_is(changes: dict[str, object], name: str) -> None:
@@ -130,7 +130,7 @@ def test_nul_character_is_refused_where_it_is(changes: dict[str, object], name: 
     [
         ({"text": "Which\ud83d?"}, "question"),
         ({"options": ["Oslo", "\udc00"]}, "option B"),
-        ({"subtitles": "hello \ud800"}, "subtitles"),
+        ({"subtitles": "hello \ud800"}, "subtitle text"),
     ],
 )
 def test_half_a_surrogate_pair_is_refused_where_it_is(changes: dict[str, object], name: str) -> None:
@@ -145,7 +145,7 @@ def test_half_a_surrogate_pair_is_refused_where_it_is(changes: dict[str, object]
         ({"options": ["Oslo", None]}, "the option B must be text, got NoneType"),
         ({"options": [1, 2]}, "the option A must be text, got int"),
         ({"options": b"ab"}, "the option A must be text, got int"),
-        ({"subtitles": ["line"]}, "the subtitles must be text, got list"),
+        ({"subtitles": ["line"]}, "the subtitle text must be text, got list"),
     ],
 )
 def test_anything_but_text_is_refused(changes: dict[str, object], message: str) -> None:

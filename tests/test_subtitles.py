@@ -66,7 +66,10 @@ def test_the_three_json_shapes(tmp_path: Path, rows: list[dict]) -> None:
 def test_an_open_end_is_the_start_and_entries_are_put_in_time_order(tmp_path: Path) -> None:
     rows = [{"timestamp": [9.0, None], "text": "b"}, {"timestamp": [2.0, 1.0], "text": "a"}]
 
-    assert read_subtitles(write(tmp_path, json.dumps(rows))).segments == (Segment(2.0, 2.0, "a"), Segment(9.0, 9.0, "b"))
+    assert read_subtitles(write(tmp_path, json.dumps(rows))).segments == (
+        Segment(2.0, 2.0, "a"),
+        Segment(9.0, 9.0, "b"),
+    )
 
 
 def test_unreadable_entries_are_counted_not_dropped_in_silence(tmp_path: Path) -> None:

@@ -109,6 +109,11 @@ class Answer:
         """The probability of the chosen option among the question's own."""
         return self.posterior.confidence
 
+    @property
+    def right(self) -> bool | None:
+        """Whether the choice is the question's known answer; None when that is not known."""
+        return None if self.question.answer is None else self.choice == self.question.answer
+
     def to_dict(self) -> dict[str, Any]:
         """The answer as plain values, schema `gridprobe.answer/1` (src/gridprobe/schemas/answer-1.json)."""
         info = self.pool.info

@@ -1,6 +1,6 @@
 """Question: what is asked, its own options and labels, and the text a model is shown."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
 
@@ -24,7 +24,7 @@ class Question:
     id: str | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.options, str) or not isinstance(self.options, Sequence):
+        if isinstance(self.options, str) or not isinstance(self.options, Iterable):
             raise UsageError(f"options must be a list of texts, got {self.options!r}")
         object.__setattr__(self, "options", tuple(self.options))
         _check_text("question", self.text)
@@ -35,7 +35,7 @@ class Question:
             )
         for label, option in zip(ascii_uppercase, self.options, strict=False):
             _check_text(f"option {label}", option)
-        if self.subtitles.strip():
+        if self.subtitles != "":
             _check_text("subtitle text", self.subtitles)
         if self.template not in TEMPLATES:
             raise UsageError(f"unknown prompt template {self.template!r}; choose one of {', '.join(TEMPLATES)}")
@@ -90,14 +90,14 @@ def _default_prompt(question: Question) -> str:
     lines = [f"Question: {question.text}"]
     lines += [f"{label}. {_one_line(text)}" for label, text in zip(question.labels, question.options, strict=True)]
     lines.append("Answer with the option's letter from the given choices directly.")
-    subtitles = f"Subtitles of the video:\n{question.subtitles}\n\n" if question.subtitles.strip() else ""
+    subtitles = f"Subtitles of the video:\n{question.subtitles}\n\n" if question.subtitles else ""
     return subtitles + "\n".join(lines)
 
 
 def _paper_prompt(question: Question) -> str:
     """The wording of the authors' code: subtitles cut to their first 3000 characters, options as "(A) text"."""
     options = "\n".join(f"({lb}) {_one_line(text)}" for lb, text in zip(question.labels, question.options, strict=True))
-    subtitles = f"Video subtitles:\n{question.subtitles[:3000]}\n\n" if question.subtitles.strip() else ""
+    subtitles = f"Video subtitles:\n{question.subtitles[:3000]}\n\n" if question.subtitles else ""
     return f"{subtitles}Question: {question.text}\n\n{options}\n\nAnswer with the letter of the correct option."
 
 

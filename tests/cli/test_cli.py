@@ -11,11 +11,11 @@ from pathlib import Path
 import jsonschema
 import pytest
 from click.testing import CliRunner, Result
-from videos import numbered_video
 
 import gridprobe
 from gridprobe.cli import cli
 from gridprobe.cli.console import printable
+from videos import numbered_video
 
 SCHEMA = json.loads((Path(gridprobe.__file__).parent / "schemas" / "answer-1.json").read_text())
 
@@ -56,7 +56,7 @@ class TestAsk:
         result = ask(clip, tiny_checkpoint)
 
         assert result.exit_code == 0, result.output
-        for word in ("of 9 frames", "TFLOPs", "confidence"):
+        for word in ("of 9 frames", "TFLOPs", "importance", "seconds", "published convention"):
             assert word in result.stdout, result.stdout
 
     def test_map_and_report_are_files(self, clip: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
@@ -96,7 +96,10 @@ class TestAsk:
         jsonschema.validate(json.loads(result.stdout), SCHEMA)
 
     def test_many_questions_give_one_line_each(self, clip: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
-        rows = [{"id": "q1", "question": "one?", "options": ["a", "b"]}, {"question": "two?", "options": ["c", "d", "e"]}]
+        rows = [
+            {"id": "q1", "question": "one?", "options": ["a", "b"]},
+            {"question": "two?", "options": ["c", "d", "e"]},
+        ]
         (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n\n")
 
         result = run("ask", clip, "--questions", tmp_path / "q.jsonl", "--k", 3, "--model", tiny_checkpoint, "--json")
@@ -118,7 +121,7 @@ class TestAsk:
 
 
 class TestMistakes:
-    """Exit code 2 for the user's mistakes, 1 for the input's and the model's, one sentence on stderr, nothing on stdout."""
+    """Exit code 2 for the user's mistakes, 1 for the input's and the model's; one sentence, on stderr."""
 
     @pytest.mark.parametrize(
         ("arguments", "code", "message"),

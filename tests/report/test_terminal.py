@@ -1,6 +1,7 @@
 """The terminal view: exact lines for a small map, marks, widths and what is left without colour or Unicode."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.cells import cell_len
@@ -153,12 +154,15 @@ def test_many_kept_times_are_counted() -> None:
 def test_texts_cannot_steer_the_terminal() -> None:
     question = Question("\x1b[2Jwhat\u202e?", options=["[bold]x[/bold]", "\x1b]0;title\x07y"])
     answer = handmade(question=question, warnings=("a\x1b[31mb\r\n\x9bc",), models=("m\x1b", "m\x1b"))
+    strange = replace(without_map(answer), selection=replace(without_map(answer).selection, selector="漢\x1b" * 60))
     console = Console(file=io.StringIO(), width=80, force_terminal=False)
-    console.print(answer_view(answer, width=80, color=False, unicode=True))
+    for shown in (answer, strange):
+        console.print(answer_view(shown, width=80, color=False, unicode=True))
     text = console.file.getvalue()  # type: ignore[attr-defined]
 
     assert not set(text) & set("\x1b\x07\r\x9b\u202e")
     assert "[bold]x[/bold]" in text
+    assert max(map(cell_len, text.split("\n"))) <= 80
 
 
 def test_unpriced_answer_claims_no_saving() -> None:

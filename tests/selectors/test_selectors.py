@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from videos_of_arrays import gray_pool, levels
 
 from gridprobe.backends import ScoreRequest, Scripted
 from gridprobe.budget import Fixed, ShapeRule
@@ -10,6 +9,7 @@ from gridprobe.errors import ModelError
 from gridprobe.flops import Cost
 from gridprobe.question import Question
 from gridprobe.selectors import All, GridProbe, Random, Selection, Selector, Uniform, UniformLike
+from videos_of_arrays import gray_pool, levels
 
 QUESTION = Question("Where is the needle?", ["here", "there", "nowhere"])
 

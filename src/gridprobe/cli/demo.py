@@ -87,4 +87,4 @@ def _show(console: Console, rows: list[_Row]) -> None:
 
 
 def _verdict(answer: Answer) -> str:
-    return "yes" if answer.choice == answer.question.answer else f"no ({answer.text})"
+    return "yes" if answer.right else f"no ({answer.text})"

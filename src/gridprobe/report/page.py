@@ -65,7 +65,7 @@ def render(answers: Sequence[Answer], *, title: str = "GridProbe report") -> str
 
 def _overview(answers: Sequence[Answer]) -> str:
     """A table with one line for each answer, linked to its article."""
-    judged = [answer.choice == answer.question.answer for answer in answers if answer.question.answer]
+    judged = [answer.right for answer in answers if answer.right is not None]
     score = f"<p>{sum(judged)} of {len(judged)} right.</p>" if judged else ""
     rows = [
         [
@@ -128,9 +128,9 @@ def _options(answer: Answer) -> str:
 
 def _verdict(answer: Answer) -> str:
     """A note on the chosen option: right or wrong where the answer is known."""
-    if answer.question.answer is None:
+    if answer.right is None:
         return '<span class="note">chosen</span>'
-    right = answer.choice == answer.question.answer
+    right = answer.right
     return f'<span class="note {"right" if right else "wrong"}">{"✓ right" if right else "✗ wrong"}</span>'
 
 

@@ -205,7 +205,7 @@ def _footer(answer: Answer) -> list[str]:
     beside = f" instead of {amount(cost.baseline.tflops)} for all frames, {saved}" if saved else ""
     source = [one_line(part) for part in (video_name(answer), model_words(answer)) if part]
     return [
-        f"{selection.selector} kept {kept_words(selection)}{sigma}",
+        f"{one_line(selection.selector)} kept {kept_words(selection)}{sigma}",
         f"{amount(cost.tflops)} TFLOPs{beside}",
         "   |   ".join(source),
     ]

@@ -8,7 +8,7 @@ from rich.text import Text
 from gridprobe.answer import Answer
 from gridprobe.importance import ImportanceMap
 from gridprobe.report.colours import MARK, RGB, Scale, hex_colour, ink_on, ramp
-from gridprobe.report.words import clock
+from gridprobe.report.words import clock, one_line
 
 __all__ = ["Look", "map_lines", "strip_lines"]
 
@@ -138,8 +138,10 @@ def strip_lines(answer: Answer, look: Look, scale: Scale | None = None) -> list[
     first, last = clock(answer.pool.times[0]), clock(answer.pool.times[-1])
     gap = max(1, len(strip) - len(first) - len(last))
     ends = [Text(first + " " * gap + last, look.style("dim"))]
-    words = f"{answer.selection.selector}: {_mark(look)} kept, {look.clean('·')} left out"
-    return [strip, *ends, Text(words[: look.width], look.style("dim"))]
+    selector = look.clean(one_line(answer.selection.selector))
+    words = Text(f"{selector}: {_mark(look)} kept, {look.clean('·')} left out", look.style("dim"))
+    words.truncate(look.width)
+    return [strip, *ends, words]
 
 
 def _parts(pool: int, parts: int) -> Iterator[range]:

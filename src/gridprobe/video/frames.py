@@ -23,8 +23,8 @@ MAX_RATIO = 200
 class FrameSize:
     """A rule for the size a frame is shown at. Sides become multiples of `multiple`, as Qwen3-VL needs.
 
-    With `square` the frame is squashed. Else its aspect ratio is kept, up to that rounding, within the bounds given: the
-    rule of Qwen3-VL's own processor.
+    With `square` the frame is squashed. Else its aspect ratio is kept, up to that rounding, within the bounds given, by
+    the rule of Qwen3-VL's own processor.
     """
 
     max_pixels: int | None = None

@@ -125,7 +125,7 @@ def _read_model(name: str, folder: Path, options: dict[str, Any]) -> Any:
 
 @contextmanager
 def _quiet_unless_watched() -> Iterator[None]:
-    """transformers draws its progress bar even into a log file; only a terminal shall see it."""
+    """Transformers draws its progress bar even into a log file; only a terminal shall see it."""
     bars = transformers.utils.logging
     if sys.stderr.isatty() or not bars.is_progress_bar_enabled():
         yield
