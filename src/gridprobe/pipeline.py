@@ -93,7 +93,11 @@ class Session:
         if self._pool is None:
             settings = self.settings
             self._pool = sample(
-                self._video, cells=settings.k**2, sampling=settings.sampling, size=settings.native_pixels
+                self._video,
+                cells=settings.k**2,
+                sampling=settings.sampling,
+                size=settings.native_pixels,
+                limits=settings.limits,
             )
         return self._pool
 

@@ -6,7 +6,7 @@ time. Every field can be changed on top of either, and every answer records what
 """
 
 import difflib
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from gridprobe.backends.base import Packing, Timestamps
@@ -14,7 +14,7 @@ from gridprobe.budget import GAMMA0, Budget, Fixed, ShapeRule, Ties
 from gridprobe.errors import UsageError
 from gridprobe.grid import Grid
 from gridprobe.selectors.gridprobe import PROBE, PROBE_SIDE
-from gridprobe.video import NATIVE, FrameSize
+from gridprobe.video import NATIVE, FrameSize, Limits
 
 __all__ = ["PRESETS", "Settings"]
 
@@ -38,15 +38,17 @@ class Settings:
     template: str | None = None
     """Name of a prompt template; None leaves the question's own."""
     seed: int = 0
+    limits: Limits = field(default_factory=Limits)
+    """How large, long and slow a video may be before it is refused."""
 
     def __post_init__(self) -> None:
         Grid(self.k)
         _ = self.budget
         hints = get_type_hints(type(self))
-        for field in fields(self):
-            allowed, value = get_args(hints[field.name]), getattr(self, field.name)
-            if get_origin(hints[field.name]) is Literal and value not in allowed:
-                raise UsageError(f"{field.name} must be one of {', '.join(allowed)}, got {value!r}")
+        for each in fields(self):
+            allowed, value = get_args(hints[each.name]), getattr(self, each.name)
+            if get_origin(hints[each.name]) is Literal and value not in allowed:
+                raise UsageError(f"{each.name} must be one of {', '.join(allowed)}, got {value!r}")
 
     @property
     def budget(self) -> Budget:
@@ -55,7 +57,7 @@ class Settings:
 
     def changed(self, **changes: Any) -> "Settings":
         """The same settings with some fields replaced; an unknown name is an error that suggests the right one."""
-        known = [field.name for field in fields(self) if field.name != "preset"]
+        known = [each.name for each in fields(self) if each.name != "preset"]
         for name in changes:
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1)

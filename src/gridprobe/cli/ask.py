@@ -17,7 +17,7 @@ from gridprobe.question import Question
 from gridprobe.selectors import SELECTORS
 from gridprobe.settings import PRESETS, Settings
 from gridprobe.subtitles import read_subtitles
-from gridprobe.video import probe
+from gridprobe.video import Limits, probe
 
 __all__ = ["ask"]
 
@@ -58,6 +58,7 @@ def _options(command: Any) -> Any:
         click.option("--attn", "attn_implementation", default="sdpa", show_default=True, help="Attention kernel."),
         click.option("--device-map", metavar="MAP", help="Spread the model over devices, e.g. auto."),
         click.option("--quantization", type=click.Choice(["4bit", "8bit"]), help="Needs bitsandbytes."),
+        click.option("--decode-timeout", type=float, default=120.0, show_default=True, help="Seconds for the video."),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object per question."),
         click.option("--map", "map_file", type=FILE, help="Save the map of the answer as PNG."),
         click.option("--report", "report_file", type=FILE, help="Save a self-contained HTML page."),
@@ -77,10 +78,11 @@ def ask(video: Path, question: str | None, options: tuple[str, ...], **given: An
     if given["map_file"] and len(questions) > 1:
         raise UsageError(f"--map shows one answer, but there are {len(questions)} questions; use --report")
     settings = {name: given[name] for name in ("k", "frames", "order", "collage", "seed")}
+    settings["limits"] = Limits(seconds=given["decode_timeout"])
     check_selector(given["selector"], Settings.from_preset(given["preset"], **settings))
     if not given["model"]:
         raise UsageError("no model given; name one with --model (a folder or a Hugging Face id) or GRIDPROBE_MODEL")
-    probe(video)  # a broken file is found before a model of many gigabytes is loaded
+    probe(video, limits=settings["limits"])  # a broken file is found before a model of many gigabytes is loaded
     answers = []
     with progress():
         model, answer_model = _models(given)

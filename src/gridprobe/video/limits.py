@@ -48,5 +48,6 @@ class Deadline:
     def error(self) -> VideoError:
         """What to raise when the time is up."""
         return VideoError(
-            f"{self.name}: decoding took longer than {self.seconds:g} s; raise the limit (Limits.seconds)"
+            f"{self.name}: decoding took longer than {self.seconds:g} s; "
+            "raise the limit (--decode-timeout, Limits.seconds)"
         )
