@@ -18,7 +18,7 @@ LEVELS = (
     {"video", "budget", "collage"},
     {"backends", "encoders"},
     {"selectors"},
-    {"settings", "answer", "pipeline", "demo", "presets", "benchmarks"},
+    {"settings", "answer", "pipeline", "demo", "gridworld", "presets", "benchmarks"},
     {"evaluation"},
     {"report"},
     {"cli", "web"},

@@ -11,7 +11,7 @@ import torch
 
 from gridprobe.backends.base import Packing
 
-__all__ = ["PatchSpec", "patches"]
+__all__ = ["PatchSpec", "cut", "patches"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def patches(
         images = images.repeat_interleave(spec.temporal, dim=0)
     elif len(images) % spec.temporal:
         images = torch.cat([images, images[-1:].expand(spec.temporal - len(images) % spec.temporal, -1, -1, -1)])
-    return _cut(images, spec)
+    return cut(images, spec)
 
 
 def _resize(images: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
@@ -70,8 +70,8 @@ def _normalise(images: torch.Tensor, spec: PatchSpec) -> torch.Tensor:
     return (images.float() - mean) / std
 
 
-def _cut(images: torch.Tensor, spec: PatchSpec) -> torch.Tensor:
-    """Patches of a merge block lie next to each other, as the vision tower's merger expects."""
+def cut(images: torch.Tensor, spec: PatchSpec) -> torch.Tensor:
+    """Cut normalised frames into flat patches; those of a merge block lie next to each other, as the merger expects."""
     frames, channels, height, width = images.shape
     groups, block = frames // spec.temporal, spec.patch * spec.merge
     cut = images.view(

@@ -1,0 +1,87 @@
+"""Memo: a backend that remembers what another one answered.
+
+Several selectors on one question send the same probes, and an adaptive one may keep every frame. Behind a memo each of
+these requests is paid for once.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from gridprobe.backends.base import Backend, Posterior, ScoreRequest
+from gridprobe.errors import UsageError
+from gridprobe.flops import Cost
+
+__all__ = ["Memo"]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    posterior: Posterior
+    seconds: float
+    """What the posterior took, as an equal share of the call it came from."""
+
+
+class Memo:
+    """The same model, asked everything once; the least recently used answers are forgotten first.
+
+    A remembered posterior keeps its cost, so compute is reported as if the model had been asked again.
+    """
+
+    def __init__(self, backend: Backend, *, capacity: int = 4096) -> None:
+        if capacity < 1:
+            raise UsageError(f"a memo needs room for at least 1 posterior, got {capacity}")
+        self._backend = backend
+        self._capacity = capacity
+        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self.hits = 0
+        """How many requests were answered without asking the model."""
+        self.saved = 0.0
+        """Seconds the model took when it was first asked these; add them to a measured time to have the true one."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def identity(self) -> str:
+        """That of the model behind it."""
+        return self._backend.identity
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+        """One posterior for each request, in order; all that are new go to the model in one call."""
+        keys = [self._key(request) for request in requests]
+        found = {key: self._entries[key] for key in keys if key in self._entries}
+        new = {key: request for key, request in zip(keys, requests, strict=True) if key not in found}
+        fresh = self._ask(new)
+        for place, key in enumerate(keys):
+            if key in found or key in keys[:place]:
+                self.hits += 1
+                self.saved += (found.get(key) or fresh[key]).seconds
+        entries = {**found, **fresh}
+        self._remember(entries)
+        return [entries[key].posterior for key in keys]
+
+    def estimate(self, request: ScoreRequest) -> Cost:
+        """What the model says."""
+        return self._backend.estimate(request)
+
+    def _key(self, request: ScoreRequest) -> Hashable:
+        """Everything an answer depends on. Equal frame keys mean equal pixels."""
+        asked = (request.prompt, request.labels, request.pixels, request.packing, request.timestamps)
+        return self.identity, request.frames.keys, asked
+
+    def _ask(self, new: dict[Hashable, ScoreRequest]) -> dict[Hashable, _Entry]:
+        if not new:
+            return {}
+        start = time.perf_counter()
+        posteriors = self._backend.score(list(new.values()))
+        each = (time.perf_counter() - start) / len(new)
+        return {key: _Entry(posterior, each) for key, posterior in zip(new, posteriors, strict=True)}
+
+    def _remember(self, entries: dict[Hashable, _Entry]) -> None:
+        for key, entry in entries.items():
+            self._entries[key] = entry
+            self._entries.move_to_end(key)
+        while len(self._entries) > self._capacity:
+            self._entries.popitem(last=False)

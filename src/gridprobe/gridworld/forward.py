@@ -1,0 +1,246 @@
+"""A fast forward pass for training: the same weights and the same arithmetic as transformers', in fewer, fused steps.
+
+transformers' vision attention loops over images; here frames of one size are one batch. Blocks are plain functions of
+their weights, so that `torch.compile` fuses them. Equality with the transformers model is tested.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gridprobe.backends.qwen3vl.pixels import PatchSpec, cut
+
+__all__ = ["FastModel", "Sequences", "lay_out"]
+
+SPEC = PatchSpec(patch=16, merge=2, temporal=2, mean=(0.5,) * 3, std=(0.5,) * 3)
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences:
+    """Token sequences, padded on the right."""
+
+    ids: Tensor
+    positions: Tensor
+    visual: Tensor
+    """Where the visual tokens of each sequence stand: B × tokens."""
+    tail: Tensor
+    """Where each sequence's tail begins."""
+
+
+class MarkerTokens:
+    """Token ids from which every prompt is put together."""
+
+    def __init__(self, tokenizer: Any, device: torch.device) -> None:
+        def encode(text: str) -> list[int]:
+            ids: list[int] = tokenizer.encode(text, add_special_tokens=False)
+            return ids
+
+        special = tokenizer.convert_tokens_to_ids
+        self.head = torch.tensor([special("<|im_start|>"), *encode("user\n")], device=device)
+        self.digits = torch.tensor([encode(str(d))[0] for d in range(10)], device=device)
+        self.less, self.point, self.seconds, self.greater = (encode(text)[0] for text in ("<", ".", " seconds", ">"))
+        self.start, self.end = special("<|vision_start|>"), special("<|vision_end|>")
+        self.video, self.pad = special("<|video_pad|>"), special("<|endoftext|>")
+
+
+def lay_out(tenths: Tensor, tail: Tensor, rows: int, tokens: MarkerTokens) -> Sequences:
+    """The sequences of a batch: head, frame groups under their time markers, tail. Frames are rows × rows tokens.
+
+    Built with room for five-digit seconds and then compacted, so that nothing loops over sequences.
+    """
+    device = tenths.device
+    count, groups = tenths.shape
+    block = rows * rows
+    whole = torch.stack([tenths // 10**power % 10 for power in range(5, -1, -1)], dim=-1)
+    dense = torch.full((count, groups, 12 + block), tokens.video, device=device)
+    dense[..., 0] = tokens.less
+    dense[..., 1:6] = tokens.digits[whole[..., :5]]
+    dense[..., 6] = tokens.point
+    dense[..., 7] = tokens.digits[whole[..., 5]]
+    dense[..., 8], dense[..., 9], dense[..., 10] = tokens.seconds, tokens.greater, tokens.start
+    dense[..., -1] = tokens.end
+    keep = torch.ones_like(dense, dtype=torch.bool)
+    keep[..., 1:5] = whole[..., :4].cumsum(-1) > 0  # no leading zeros
+    head = tokens.head.expand(count, -1)
+    ids = torch.cat([head, dense.flatten(1), tail], dim=1)
+    keep = torch.cat([torch.ones_like(head, dtype=torch.bool), keep.flatten(1), tail != tokens.pad], dim=1)
+    place = keep.cumsum(1) - 1
+    length = int(place[:, -1].max()) + 1
+    out = torch.full((count, length + 1), tokens.pad, device=device)
+    out.scatter_(1, torch.where(keep, place, length), ids)
+    out = out[:, :length]
+    visual = (out == tokens.video).nonzero()[:, 1].view(count, groups * block)
+    begin = place[:, head.shape[1] + groups * (12 + block) - 1] + 1
+    return Sequences(out, _positions(out, visual, rows), visual, begin)
+
+
+def _positions(ids: Tensor, visual: Tensor, rows: int) -> Tensor:
+    """M-RoPE positions, as gridprobe.backends.qwen3vl.prompt computes them."""
+    block = rows * rows
+    step = torch.ones_like(ids)
+    step.scatter_(1, visual, 0)
+    step.scatter_(1, visual[:, block - 1 :: block], rows)
+    base = step.cumsum(1) - step
+    positions = base.expand(3, -1, -1).clone()
+    inside = torch.arange(visual.shape[1], device=ids.device) % block
+    positions[1].scatter_add_(1, visual, (inside // rows).expand_as(visual))
+    positions[2].scatter_add_(1, visual, (inside % rows).expand_as(visual))
+    return positions
+
+
+class FastModel:
+    """A Qwen3-VL model with single-size frames, for training and large experiments."""
+
+    def __init__(self, model: Any, tokenizer: Any, *, compiled: bool = False) -> None:
+        self.model = model
+        self.tokens = MarkerTokens(tokenizer, model.device)
+        self._vision_block = _compiled(_vision_block) if compiled else _vision_block
+        self._text_block = _compiled(_text_block) if compiled else _text_block
+        self._grids: dict[int, tuple[Tensor, Tensor, Tensor, Tensor]] = {}
+
+    def features(self, frames: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Vision features of frame groups, G × 2 × 3 × S × S in 0…1 -> G × tokens × hidden, and deepstack features."""
+        tower = self.model.model.visual
+        groups, side = frames.shape[0], frames.shape[-1] // SPEC.patch
+        pixels = cut(((frames - 0.5) / 0.5).flatten(0, 1), SPEC)
+        h = F.linear(pixels, *_patch_weights(tower))
+        index, weight, cos, sin = self._grid(side)
+        h = h.view(groups, side * side, -1) + (tower.pos_embed(index) * weight[..., None]).sum(1).to(h.dtype)
+        deep = []
+        for number, block in enumerate(tower.blocks):
+            h = self._vision_block(h, cos, sin, tower.config.num_heads, *_vision_weights(block))
+            if number in tower.deepstack_visual_indexes:
+                merger = tower.deepstack_merger_list[tower.deepstack_visual_indexes.index(number)]
+                deep.append(merger(h.flatten(0, 1)).view(groups, -1, merger.linear_fc2.out_features))
+        merged = tower.merger(h.flatten(0, 1))
+        return merged.view(groups, -1, merged.shape[-1]), deep
+
+    def hidden(self, sequences: Sequences, features: Tensor, deep: list[Tensor]) -> Tensor:
+        """Hidden states of all positions; features are B·groups × tokens × hidden."""
+        language = self.model.model.language_model
+        count = sequences.ids.shape[0]
+        place = sequences.visual[..., None].expand(-1, -1, features.shape[-1])
+        h = language.embed_tokens(sequences.ids)
+        h = h.to(features.dtype).scatter(1, place, features.reshape(count, -1, features.shape[-1]))
+        cos, sin = language.rotary_emb(h, sequences.positions)
+        for number, layer in enumerate(language.layers):
+            h = self._text_block(h, cos, sin, language.config.num_key_value_heads, *_text_weights(layer))
+            if number < len(deep):
+                h = h.scatter_add(1, place, deep[number].reshape(count, -1, features.shape[-1]).to(h.dtype))
+        return _rms(h, language.norm.weight)
+
+    def _grid(self, side: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Position-embedding taps and rotary angles of a side × side patch grid, in merge-block order."""
+        if side not in self._grids:
+            tower, device = self.model.model.visual, self.model.device
+            order = torch.arange(side * side, device=device).view(side // 2, 2, side // 2, 2)
+            order = order.permute(0, 2, 1, 3).reshape(-1)
+            row, column = order // side, order % side
+            table = int(tower.config.num_position_embeddings**0.5)
+            index, weight = _bilinear(row, column, side, table)
+            size = tower.config.hidden_size // tower.config.num_heads
+            frequency = 10000.0 ** -(torch.arange(0, size // 2, 2, device=device) / (size // 2))
+            angle = torch.cat([row[:, None] * frequency, column[:, None] * frequency], dim=-1)
+            angle = torch.cat([angle, angle], dim=-1)
+            self._grids[side] = index, weight, angle.cos()[None, :, None], angle.sin()[None, :, None]
+        return self._grids[side]
+
+
+def _compiled(block: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Compile a block once for every batch size and length."""
+    fused = torch.compile(block)
+
+    def call(h: Tensor, cos: Tensor, sin: Tensor, *rest: Any) -> Tensor:
+        for tensor in (h, cos, sin):
+            for dimension in (0, 1):
+                if tensor.shape[dimension] > 1:
+                    torch._dynamo.maybe_mark_dynamic(tensor, dimension)
+        result: Tensor = fused(h, cos, sin, *rest)
+        return result
+
+    return call
+
+
+def _bilinear(row: Tensor, column: Tensor, side: int, table: int) -> tuple[Tensor, Tensor]:
+    """Four taps into a table × table grid for each patch, corners aligned."""
+    indices, weights = [], []
+    scale = (table - 1) / max(1, side - 1)
+    y, x = row * scale, column * scale
+    y0, x0 = y.floor().clamp(max=table - 1).long(), x.floor().clamp(max=table - 1).long()
+    for dy in (0, 1):
+        for dx in (0, 1):
+            yy, xx = (y0 + dy).clamp(max=table - 1), (x0 + dx).clamp(max=table - 1)
+            indices.append(yy * table + xx)
+            weights.append((1 - (y - y0 - dy).abs()).clamp(min=0) * (1 - (x - x0 - dx).abs()).clamp(min=0))
+    return torch.stack(indices, dim=1), torch.stack(weights, dim=1)
+
+
+def _patch_weights(tower: Any) -> tuple[Tensor, Tensor]:
+    return tower.patch_embed.proj.weight.flatten(1), tower.patch_embed.proj.bias
+
+
+def _vision_weights(block: Any) -> tuple[Tensor, ...]:
+    parts = (block.norm1, block.attn.qkv, block.attn.proj, block.norm2, block.mlp.linear_fc1, block.mlp.linear_fc2)
+    return tuple(tensor for part in parts for tensor in (part.weight, part.bias))
+
+
+def _text_weights(layer: Any) -> tuple[Tensor, ...]:
+    attention, mlp = layer.self_attn, layer.mlp
+    parts = (
+        layer.input_layernorm,
+        attention.q_proj,
+        attention.k_proj,
+        attention.v_proj,
+        attention.o_proj,
+        attention.q_norm,
+        attention.k_norm,
+        layer.post_attention_layernorm,
+        mlp.gate_proj,
+        mlp.up_proj,
+        mlp.down_proj,
+    )
+    return tuple(part.weight for part in parts)
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    half = x.shape[-1] // 2
+    turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
+    return (x * cos + turned * sin).to(x.dtype)
+
+
+def _rms(x: Tensor, weight: Tensor) -> Tensor:
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype) * weight
+
+
+def _vision_block(h: Tensor, cos: Tensor, sin: Tensor, heads: int, *weights: Tensor) -> Tensor:
+    n1, n1b, qkv, qkvb, out, outb, n2, n2b, up, upb, down, downb = weights
+    count, length, width = h.shape
+    normal = F.layer_norm(h, (width,), n1.to(h.dtype), n1b.to(h.dtype), 1e-6)
+    q, k, v = F.linear(normal, qkv, qkvb).view(count, length, 3, heads, width // heads).unbind(2)
+    q, k = (_rotate(x, cos, sin).to(v.dtype).transpose(1, 2) for x in (q, k))
+    mixed = F.scaled_dot_product_attention(q, k, v.transpose(1, 2)).transpose(1, 2).reshape(count, length, width)
+    h = h + F.linear(mixed, out, outb)
+    normal = F.layer_norm(h, (width,), n2.to(h.dtype), n2b.to(h.dtype), 1e-6)
+    return h + F.linear(F.gelu(F.linear(normal, up, upb), approximate="tanh"), down, downb)
+
+
+def _text_block(h: Tensor, cos: Tensor, sin: Tensor, kv_heads: int, *weights: Tensor) -> Tensor:
+    n1, wq, wk, wv, wo, nq, nk, n2, gate, up, down = weights
+    count, length, _ = h.shape
+    size = nq.shape[0]
+    normal = _rms(h, n1)
+    q = _rms(F.linear(normal, wq).view(count, length, -1, size), nq)
+    k = _rms(F.linear(normal, wk).view(count, length, kv_heads, size), nk)
+    v = F.linear(normal, wv).view(count, length, kv_heads, size)
+    repeat = q.shape[2] // kv_heads
+    q = _rotate(q, cos[:, :, None], sin[:, :, None]).to(v.dtype).transpose(1, 2)
+    k = _rotate(k, cos[:, :, None], sin[:, :, None]).to(v.dtype).transpose(1, 2).repeat_interleave(repeat, 1)
+    mixed = F.scaled_dot_product_attention(q, k, v.transpose(1, 2).repeat_interleave(repeat, 1), is_causal=True)
+    h = h + F.linear(mixed.transpose(1, 2).reshape(count, length, -1), wo)
+    normal = _rms(h, n2)
+    return h + F.linear(F.silu(F.linear(normal, gate)) * F.linear(normal, up), down)

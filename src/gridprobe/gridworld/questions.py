@@ -1,0 +1,215 @@
+"""Questions about a script, in ordinary English, with their answers and the intervals that hold the evidence.
+
+Families: needle (the colour of something brief), detail (the digit on it), redundant (the colour of something nearly
+always there), negation (what never appears), count, order, holistic (the background on screen longest), and prejudice
+(needle about a ring, which is usually red: the text alone half answers it).
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gridprobe.gridworld.words import BACKGROUNDS, COLOURS, DIGITS, PREJUDICE, SHAPES, TIMES
+from gridprobe.gridworld.world import CELL, Worlds
+from gridprobe.question import Question
+
+__all__ = ["FAMILIES", "WORDINGS", "Asked", "ask_about", "vocabulary"]
+
+WORDINGS: dict[str, tuple[str, ...]] = {
+    "colour": (
+        "What colour is the {shape}?",
+        "Which colour does the {shape} have?",
+        "In which colour is the {shape} shown?",
+        "Pick the colour of the {shape}.",
+        "A {shape} can be seen in this video. What is its colour?",
+    ),
+    "digit": (
+        "Which number is written on the {shape}?",
+        "What number does the {shape} carry?",
+        "Read the number on the {shape}.",
+        "A number is written on the {shape}. Which one is it?",
+    ),
+    "never": (
+        "Which shape never appears?",
+        "Which of these shapes is not in the video?",
+        "Which shape is missing from the video?",
+        "One of these shapes is never shown. Which one?",
+    ),
+    "count": (
+        "How many times does the {shape} appear?",
+        "How often does the {shape} show up?",
+        "Count the appearances of the {shape}.",
+        "The {shape} comes and goes. How many times is it shown?",
+    ),
+    "first": (
+        "Which of these shapes appears first?",
+        "Which shape is shown before all the others here?",
+        "What appears first?",
+    ),
+    "last": (
+        "Which of these shapes appears last?",
+        "Which shape is seen latest in the video?",
+        "What is the last of these to be on screen?",
+    ),
+    "after": (
+        "Which of these shapes first appears after the {shape}?",
+        "After the {shape}, which shape is the next to appear for the first time?",
+        "Which shape shows up for the first time right after the {shape} does?",
+    ),
+    "before": (
+        "Which of these shapes first appears just before the {shape}?",
+        "Before the {shape}, which shape was the last to appear for the first time?",
+        "Which shape shows up for the first time right before the {shape} does?",
+    ),
+    "background": (
+        "Which background is on screen longest?",
+        "What is the most common background?",
+        "Which background takes up most of the video?",
+        "Most of the video plays against which background?",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question, the family it belongs to, and where in the video its evidence is."""
+
+    family: str
+    question: Question
+    evidence: tuple[tuple[float, float], ...]
+    """Intervals of the video, time running from 0 to 1; empty when the whole video is the evidence."""
+    objects: tuple[int, ...]
+    """The objects whose appearances are the evidence."""
+    wording: str
+    """Key into `WORDINGS`."""
+
+    @property
+    def right(self) -> str:
+        """The text of the right option."""
+        return self.question.option(self.question.answer or "A")
+
+
+Made = tuple[str, str, str, list[str], tuple[int, ...]]
+"""Wording, shape in it, right option, candidate wrong options, evidence objects."""
+
+
+def _shape(worlds: Worlds, row: int, j: int) -> str:
+    return SHAPES[worlds.shape[row, j]]
+
+
+def _colour_of(j: int) -> Callable[[Worlds, int, random.Random], Made]:
+    def make(worlds: Worlds, row: int, rng: random.Random) -> Made:
+        right = list(COLOURS)[worlds.colour[row, j]]
+        return "colour", _shape(worlds, row, j), right, [c for c in COLOURS if c != right], (j,)
+
+    return make
+
+
+def _needle(worlds: Worlds, row: int, rng: random.Random) -> Made | None:
+    choices = [j for j in (2, 3) if _shape(worlds, row, j) != PREJUDICE[0] and worlds.occurrences()[row, j]]
+    return _colour_of(rng.choice(choices))(worlds, row, rng) if choices else None
+
+
+def _prejudice(worlds: Worlds, row: int, rng: random.Random) -> Made | None:
+    choices = [j for j in (2, 3) if _shape(worlds, row, j) == PREJUDICE[0] and worlds.occurrences()[row, j]]
+    return _colour_of(choices[0])(worlds, row, rng) if choices else None
+
+
+def _redundant(worlds: Worlds, row: int, rng: random.Random) -> Made | None:
+    return None if _shape(worlds, row, 0) == PREJUDICE[0] else _colour_of(0)(worlds, row, rng)
+
+
+def _detail(worlds: Worlds, row: int, rng: random.Random) -> Made | None:
+    choices = [j for j in (2, 3) if worlds.digit[row, j] and worlds.occurrences()[row, j]]
+    if not choices:
+        return None
+    j = rng.choice(choices)
+    right = str(worlds.digit[row, j])
+    return "digit", _shape(worlds, row, j), right, [d for d in DIGITS if d != right], (j,)
+
+
+def _negation(worlds: Worlds, row: int, rng: random.Random) -> Made:
+    seen = [j for j in range(4) if worlds.occurrences()[row, j]]
+    shapes = [_shape(worlds, row, j) for j in seen]
+    right = rng.choice([shape for shape in SHAPES if shape not in shapes])
+    return "never", "", right, shapes, tuple(seen)
+
+
+def _count(worlds: Worlds, row: int, rng: random.Random) -> Made:
+    right = TIMES[worlds.occurrences()[row, 1] - 1]
+    return "count", _shape(worlds, row, 1), right, [word for word in TIMES if word != right], (1,)
+
+
+def _order(worlds: Worlds, row: int, rng: random.Random) -> Made | None:
+    """First, last, after, before: asked only where the moments lie far enough apart to be told from 144 frames."""
+    shown = [j for j in (1, 2, 3) if worlds.occurrences()[row, j]]
+    wording = rng.choice(("first", "last", "after", "before"))
+    starts = {j: float(worlds.start[row, j].min()) for j in shown}
+    ends = {j: float(np.where(worlds.end[row, j] < 2, worlds.end[row, j], -1).max()) for j in shown}
+    moment = ends if wording == "last" else starts
+    order = sorted(shown, key=lambda j: moment[j])
+    gaps = np.diff([moment[j] for j in order])
+    if len(shown) < 3 or min(gaps) < 1.5 * CELL:
+        return None
+    strangers = [name for name in SHAPES if name not in {_shape(worlds, row, j) for j in range(4)}]
+    anchor = ""
+    if wording in ("after", "before"):
+        place = rng.choice((0, 1) if wording == "after" else (1, 2))
+        anchor = _shape(worlds, row, order[place])
+        answer = order[place + 1] if wording == "after" else order[place - 1]
+    else:
+        answer = order[0] if wording == "first" else order[-1]
+    wrong = [_shape(worlds, row, j) for j in shown if j != answer and _shape(worlds, row, j) != anchor]
+    return wording, anchor, _shape(worlds, row, answer), wrong + rng.sample(strangers, 2), tuple(shown)
+
+
+def _holistic(worlds: Worlds, row: int, rng: random.Random) -> Made:
+    right = list(BACKGROUNDS)[int(worlds.shares()[row].argmax())]
+    return "background", "", right, [name for name in BACKGROUNDS if name != right], ()
+
+
+FAMILIES: dict[str, Callable[[Worlds, int, random.Random], Made | None]] = {
+    "needle": _needle,
+    "detail": _detail,
+    "redundant": _redundant,
+    "negation": _negation,
+    "count": _count,
+    "order": _order,
+    "holistic": _holistic,
+    "prejudice": _prejudice,
+}
+
+
+def ask_about(worlds: Worlds, row: int, family: str, rng: random.Random) -> Asked | None:
+    """A question of the family about one script; None when the script has nothing to ask it about."""
+    made = FAMILIES[family](worlds, row, rng)
+    if made is None:
+        return None
+    wording, shape, right, wrong, objects = made
+    count = rng.randint(2, min(7, len(wrong)))
+    # A wrong option that really appears is worth more than one that does not, so those stand first and are kept.
+    kept = wrong[:2] + rng.sample(wrong[2:], count - 2) if wording in WITNESSED else rng.sample(wrong, count)
+    options = [right, *kept]
+    rng.shuffle(options)
+    text = rng.choice(WORDINGS[wording]).format(shape=shape)
+    question = Question(text, options, answer="ABCDEFGH"[options.index(right)])
+    evidence = tuple(
+        (float(a), float(b))
+        for j in objects
+        for a, b in zip(worlds.start[row, j], worlds.end[row, j], strict=True)
+        if a < 2.0
+    )
+    return Asked(family, question, evidence, objects, wording)
+
+
+WITNESSED = ("first", "last")
+
+
+def vocabulary() -> frozenset[str]:
+    """Every word that occurs in gridworld's questions and options, in lower case."""
+    texts = [text.replace("{shape}", " ") for texts in WORDINGS.values() for text in texts]
+    words = " ".join([*texts, *SHAPES, *COLOURS, *BACKGROUNDS, *TIMES]).lower()
+    letters = "".join(c if c.isalnum() else " " for c in words)
+    return frozenset(letters.split()) | frozenset(DIGITS)

@@ -1,0 +1,209 @@
+"""Scripts -> frames. One set of shape functions serves numpy (frame by frame, cheap) and torch (batches, any device).
+
+Shapes are signed distances in units of their radius, negative inside, so edges can be softened over one pixel at any
+size and a small frame looks like a large one scaled down.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gridprobe.gridworld.words import BACKGROUNDS, COLOURS
+from gridprobe.gridworld.world import Worlds
+
+__all__ = ["DISTANCES", "SEGMENTS", "digit_distance", "render_frame", "render_frames"]
+
+Array = Any
+"""A numpy array or a torch tensor; the functions below use only what both understand."""
+
+DIGIT_HALF_HEIGHT = 0.36
+DIGIT_HALF_WIDTH = 0.20
+STROKE = 0.085
+"""Digits are drawn as seven-segment figures on their object; sizes in units of the object's radius."""
+
+SEGMENTS = {1: "bc", 2: "abged", 3: "abgcd", 4: "fgbc", 5: "afgcd", 6: "afgedc", 7: "abc", 8: "abcdefg", 9: "abcdfg"}
+DRIFT = 0.045
+CYCLES = 3.0
+
+
+def _circle(x: Array, y: Array, xp: ModuleType) -> Array:
+    return xp.sqrt(x * x + y * y) - 1.0
+
+
+def _square(x: Array, y: Array, xp: ModuleType) -> Array:
+    return xp.maximum(abs(x), abs(y)) - 0.85
+
+
+def _triangle(x: Array, y: Array, xp: ModuleType) -> Array:
+    return xp.maximum(y - 0.8, (1.9 * abs(x) - y - 0.9) / 2.15)
+
+
+def _diamond(x: Array, y: Array, xp: ModuleType) -> Array:
+    return (abs(x) + abs(y) - 1.1) / 1.414
+
+
+def _cross(x: Array, y: Array, xp: ModuleType) -> Array:
+    wide = xp.maximum(abs(x) - 1.0, abs(y) - 0.3)
+    return xp.minimum(wide, xp.maximum(abs(y) - 1.0, abs(x) - 0.3))
+
+
+def _ring(x: Array, y: Array, xp: ModuleType) -> Array:
+    return abs(xp.sqrt(x * x + y * y) - 0.8) - 0.2
+
+
+def _bar(x: Array, y: Array, xp: ModuleType) -> Array:
+    return xp.maximum(abs(x) - 1.0, abs(y) - 0.3)
+
+
+DISTANCES: tuple[Callable[[Array, Array, ModuleType], Array], ...] = (
+    _circle,
+    _square,
+    _triangle,
+    _diamond,
+    _cross,
+    _ring,
+    _bar,
+)
+"""In the order of `words.SHAPES`."""
+
+
+def digit_distance(x: Array, y: Array, lit: Callable[[str], Array], xp: ModuleType) -> Array:
+    """Distance to a seven-segment digit; `lit(segment)` is added to each: 0 where it is on, large where it is off."""
+    h, w, s = DIGIT_HALF_HEIGHT, DIGIT_HALF_WIDTH, STROKE
+    upright = {"b": (w, -h / 2), "c": (w, h / 2), "e": (-w, h / 2), "f": (-w, -h / 2)}
+    level = {"a": -h, "g": 0.0, "d": h}
+    best = None
+    for name, (cx, cy) in upright.items():
+        distance = xp.maximum(abs(x - cx) - s, abs(y - cy) - h / 2 - s) + lit(name)
+        best = distance if best is None else xp.minimum(best, distance)
+    for name, cy in level.items():
+        best = xp.minimum(best, xp.maximum(abs(x) - w - s, abs(y - cy) - s) + lit(name))
+    return best
+
+
+def positions(worlds: Worlds, time: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Where the objects are, as they drift about their places: B × n × 4 × 2."""
+    angle = 2 * np.pi * (CYCLES * time[:, :, None, None] + worlds.phase[:, None])
+    place: npt.NDArray[np.float32] = (worlds.centre[:, None] + DRIFT * np.sin(angle)).astype(np.float32)
+    return place
+
+
+def _palette() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    colours = np.array(list(COLOURS.values()), dtype=np.float32)
+    ink = np.where(colours @ np.array([0.3, 0.59, 0.11]) > 0.45, 0.02, 0.98).astype(np.float32)
+    return np.array(list(BACKGROUNDS.values()), dtype=np.float32), colours, ink
+
+
+GROUND_RGB, COLOUR_RGB, INK = _palette()
+
+
+def render_frame(worlds: Worlds, time: float, size: int) -> npt.NDArray[np.uint8]:
+    """One frame of the first script, size × size, RGB."""
+    moment = np.full((1, 1), time, dtype=np.float32)
+    axis = (np.arange(size, dtype=np.float32) + 0.5) / size
+    pattern = _texture(axis[None, :], axis[:, None], worlds.texture[0], np)
+    picture = GROUND_RGB[worlds.scene(moment)[0, 0]] + pattern[..., None]
+    place = positions(worlds, moment)[0, 0]
+    shown = np.flatnonzero(worlds.visible(moment)[0, 0])
+    for j in sorted(shown, key=lambda j: worlds.shape[0, j]):  # in this order, should two of them touch
+        _draw(picture, axis, worlds, int(j), place[j])
+    rounded: npt.NDArray[np.uint8] = (picture.clip(0, 1) * 255 + 0.5).astype(np.uint8)
+    return rounded
+
+
+def _draw(picture: Array, axis: Array, worlds: Worlds, j: int, place: Array) -> None:
+    """Paint one object into the part of the picture it covers."""
+    radius, size = float(worlds.radius[0, j]), len(axis)
+    low, high = (np.clip(((place + sign * 1.2 * radius) * size).astype(int), 0, size) for sign in (-1, 1))
+    columns, rows = slice(low[0], high[0] + 1), slice(low[1], high[1] + 1)
+    x, y = (axis[None, columns] - place[0]) / radius, (axis[rows, None] - place[1]) / radius
+    soft = radius * size
+    paint = np.clip(0.5 - DISTANCES[worlds.shape[0, j]](x, y, np) * soft, 0, 1)[..., None]
+    colour = worlds.colour[0, j]
+    region = picture[rows, columns]
+    region += paint * (COLOUR_RGB[colour] - region)
+    digit = int(worlds.digit[0, j])
+    if digit:
+        stroke = digit_distance(x, y, lambda name: 0.0 if name in SEGMENTS[digit] else 9.0, np)
+        region += np.clip(0.5 - stroke * soft, 0, 1)[..., None] * (INK[colour] - region)
+
+
+def _texture(x: Array, y: Array, phase: Array, xp: ModuleType) -> Array:
+    """A faint pattern that stays with the video, so that backgrounds are not quite plain."""
+    return 0.03 * xp.sin(6.2832 * (3.0 * x + phase[0])) * xp.sin(6.2832 * (2.0 * y + phase[1])) + 0.02 * xp.sin(
+        6.2832 * (5.0 * (x + y) + phase[2])
+    )
+
+
+def render_frames(worlds: Worlds, time: npt.NDArray[np.float32], size: int, device: Any = "cpu") -> Any:
+    """Frames of all scripts at their own times, as float tensors in 0…1: B × n × 3 × size × size, on a device.
+
+    The torch twin of `render_frame`. Most objects are out of sight most of the time, so only those in sight are
+    painted, one shape after the other: the objects of a frame have different shapes.
+    """
+    import torch
+
+    def tensor(array: Array) -> Any:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(device, non_blocking=True)
+
+    count, length = time.shape
+    axis = (torch.arange(size, device=device, dtype=torch.float32) + 0.5) / size
+    phase = tensor(worlds.texture)[:, :, None, None]
+    pattern = _texture(axis[None, None, :], axis[None, :, None], phase.unbind(1), torch)
+    ground = tensor(GROUND_RGB[worlds.scene(time)])
+    picture = (ground[..., None, None] + pattern[:, None, None]).flatten(0, 1)
+    painter = _Painter(picture, axis, tensor)
+    shown, place = worlds.visible(time), positions(worlds, time)
+    for number, distance in enumerate(DISTANCES):
+        row, frame, j = np.nonzero(shown & (worlds.shape == number)[:, None])
+        colour, digit = worlds.colour[row, j], worlds.digit[row, j]
+        spot = (row * length + frame, place[row, frame, j], worlds.radius[row, j])
+        painter.paint(*spot, ink=COLOUR_RGB[colour], distance=partial(_in_torch, distance))
+        written = np.flatnonzero(digit)
+        off = tensor(SEGMENT_OFF[digit[written]])[..., None, None]
+        stroke = partial(digit_distance, lit=partial(_segment, off), xp=torch)
+        painter.paint(
+            *(part[written] for part in spot), ink=np.repeat(INK[colour[written], None], 3, 1), distance=stroke
+        )
+    return picture.clamp(0, 1).view(count, length, 3, size, size)
+
+
+def _in_torch(distance: Callable[[Array, Array, ModuleType], Array], x: Any, y: Any) -> Any:
+    import torch
+
+    return distance(x, y, torch)
+
+
+def _segment(off: Any, name: str) -> Any:
+    return off[:, "abcdefg".index(name)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Painter:
+    """Paints objects of one shape, each into a frame of its own."""
+
+    picture: Any
+    axis: Any
+    tensor: Callable[[Array], Any]
+
+    def paint(
+        self, frames: Array, place: Array, radius: Array, *, ink: Array, distance: Callable[[Any, Any], Any]
+    ) -> None:
+        """Lay `ink` wherever `distance` is negative, in the objects' own coordinates."""
+        where, size = self.tensor(frames), self.tensor(radius)[:, None, None]
+        centre = self.tensor(place)
+        x = (self.axis[None, None, :] - centre[:, 0, None, None]) / size
+        y = (self.axis[None, :, None] - centre[:, 1, None, None]) / size
+        paint = (0.5 - distance(x, y) * size * len(self.axis)).clamp(0, 1)[:, None]
+        region = self.picture[where]
+        self.picture[where] = region + paint * (self.tensor(ink)[..., None, None] - region)
+
+
+SEGMENT_OFF = np.array(
+    [[0.0 if name in SEGMENTS.get(d, "") else 9.0 for name in "abcdefg"] for d in range(10)], dtype=np.float32
+)

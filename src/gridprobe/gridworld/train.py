@@ -1,0 +1,294 @@
+"""Train an embedded model on gridworld.
+
+    python -m gridprobe.gridworld.train --size micro --budget 18 --minutes 9 --out runs/micro
+    python -m gridprobe.gridworld.train --size micro --budget 18 --minutes 9 --out runs/micro     # goes on
+
+The learning rate follows the budget (minutes in all), so a training may be cut into pieces of any length. A piece
+leaves behind `state.safetensors` (weights and optimizer), `log.jsonl` (the curve) and `model/`, an ordinary Hugging
+Face folder.
+"""
+
+import argparse
+import json
+import math
+import multiprocessing
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from gridprobe.gridworld.batches import IGNORED, SHORT, Batch, BatchMaker, Skills
+from gridprobe.gridworld.checkpoint import build_model, build_tokenizer, save_checkpoint
+from gridprobe.gridworld.forward import FastModel, lay_out
+from gridprobe.gridworld.render import render_frames
+from gridprobe.gridworld.words import COLOURS, SHAPES
+
+__all__ = ["Trainer", "main"]
+
+PEAK_RATE = {"micro": 1.2e-3, "nano": 2.0e-3}
+WARM_UP_STEPS = 300
+CHECK_EVERY = 5
+
+
+class Trainer:
+    """Model, optimizer and clock of one training."""
+
+    def __init__(self, size: str, *, budget: float, device: str, compiled: bool) -> None:
+        self.tokenizer = build_tokenizer()
+        self.model = build_model(size, self.tokenizer).to(device)
+        self.fast = FastModel(self.model, self.tokenizer, compiled=compiled)
+        # An auxiliary eye test: from the vision features alone, which shape has which colour and which digit?
+        self.eye = torch.nn.Linear(self.model.config.text_config.hidden_size, len(SHAPES) * 19).to(device)
+        self.parameters = [*self.model.parameters(), *self.eye.parameters()]
+        self.optimizer = torch.optim.AdamW(
+            self.parameters, lr=1e-3, betas=(0.9, 0.98), weight_decay=0.02, fused=device.startswith("cuda")
+        )
+        self.rate, self.budget, self.device = PEAK_RATE[size], 60.0 * budget, device
+        self.step, self.elapsed = 0, 0.0
+
+    @property
+    def progress(self) -> float:
+        """From 0 to 1 over the whole training."""
+        return min(1.0, self.elapsed / self.budget)
+
+    def train_on(self, batch: Batch) -> dict[str, Any]:
+        """One optimizer step."""
+        rate = self.rate * min(1.0, (self.step + 1) / WARM_UP_STEPS)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * _decay(self.progress)
+        with torch.autocast(self.device.split(":")[0], torch.bfloat16):
+            loss, eye, right = self._loss(batch)
+        self.optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss + eye)
+        torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
+        self.optimizer.step()
+        self.step += 1
+        return {"loss": loss.detach(), "eye": eye.detach(), "right": right}
+
+    def _loss(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        frames = degrade(render_frames(batch.worlds, batch.time, batch.side, self.device))
+        features, deep = self.fast.features(_grouped(frames, batch.packing))
+        tail, labels = (torch.from_numpy(array).to(self.device) for array in (batch.tail, batch.labels))
+        sequences = lay_out(torch.from_numpy(batch.tenths).to(self.device), tail, batch.side // 32, self.fast.tokens)
+        hidden = self.fast.hidden(sequences, features, deep)
+        row, column = (labels != IGNORED).nonzero(as_tuple=True)
+        logits = self.model.lm_head(hidden[row, sequences.tail[row] + column]).float()
+        wanted = labels[row, column]
+        loss = F.cross_entropy(logits, wanted)
+        first = torch.ones_like(row, dtype=torch.bool)
+        first[1:] = row[1:] != row[:-1]
+        right = (logits.argmax(-1) == wanted)[first].detach()  # of each row the first token of its answer
+        eye = self._eye_test(features, batch) if batch.packing == "single" else torch.zeros_like(loss)
+        return loss, eye, right
+
+    def _eye_test(self, features: Tensor, batch: Batch) -> Tensor:
+        worlds, shown = batch.worlds, batch.worlds.visible(batch.time)
+        colour = np.full((*shown.shape[:2], len(SHAPES)), len(COLOURS))
+        digit = np.zeros_like(colour)
+        for j in range(shown.shape[2]):
+            place = np.broadcast_to(worlds.shape[:, None, j, None], (*shown.shape[:2], 1))
+            for target, value, absent in ((colour, worlds.colour, len(COLOURS)), (digit, worlds.digit, 0)):
+                np.put_along_axis(target, place, np.where(shown[:, :, j], value[:, None, j], absent)[..., None], axis=2)
+        scores = self.eye(features.amax(1)).float().view(-1, len(SHAPES), 19)
+        wanted = [torch.from_numpy(array.reshape(-1)).to(self.device) for array in (colour, digit)]
+        seen = F.cross_entropy(scores[..., :9].flatten(0, 1), wanted[0])
+        return seen + F.cross_entropy(scores[..., 9:].flatten(0, 1), wanted[1])
+
+    def save(self, folder: Path) -> None:
+        """Everything needed to go on, and the model as users will load it."""
+        folder.mkdir(parents=True, exist_ok=True)
+        tensors = {}
+        for number, parameter in enumerate(self.parameters):
+            tensors[f"{number}.value"] = parameter.detach()
+            for name, value in self.optimizer.state.get(parameter, {}).items():
+                tensors[f"{number}.{name}"] = value.detach().reshape(parameter.shape if value.ndim else (1,))
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "state.safetensors")
+        (folder / "state.json").write_text(json.dumps({"step": self.step, "elapsed": self.elapsed}))
+        copy = build_model_like(self.model)
+        save_checkpoint(copy, self.tokenizer, folder / "model")
+
+    def resume(self, folder: Path) -> None:
+        """Go on from a saved state."""
+        tensors = load_file(folder / "state.safetensors", device=self.device)
+        state = json.loads((folder / "state.json").read_text())
+        self.step, self.elapsed = state["step"], state["elapsed"]
+        for number, parameter in enumerate(self.parameters):
+            parameter.data.copy_(tensors[f"{number}.value"])
+            moments = {
+                name.split(".")[1]: tensor
+                for name, tensor in tensors.items()
+                if name.startswith(f"{number}.") and not name.endswith(".value")
+            }
+            moments = {name: t.squeeze() if name == "step" else t for name, t in moments.items()}
+            if moments:
+                self.optimizer.state[parameter] = moments
+
+
+def _decay(progress: float) -> float:
+    """Full rate for the first half, then a cosine down to one per cent."""
+    return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * max(0.0, 2 * progress - 1)))
+
+
+def build_model_like(model: Any) -> Any:
+    """A copy on the CPU, so that saving in bfloat16 does not touch the weights in training."""
+    copy = type(model)(model.config)
+    copy.load_state_dict({name: tensor.cpu() for name, tensor in model.state_dict().items()})
+    return copy
+
+
+def _grouped(frames: Tensor, packing: str) -> Tensor:
+    """B × n frames -> groups × 2: each frame with itself, or with its neighbour."""
+    count, length = frames.shape[:2]
+    if packing == "single":
+        return frames.flatten(0, 1)[:, None].expand(-1, 2, -1, -1, -1)
+    if length % 2:
+        frames = torch.cat([frames, frames[:, -1:]], dim=1)
+    return frames.reshape(count * ((length + 1) // 2), 2, *frames.shape[2:])
+
+
+def degrade(frames: Tensor) -> Tensor:
+    """What encoding, scaling and decoding do to pictures: lost colour detail, softness, blocks and noise."""
+    flat = frames.flatten(0, 1)
+    side = flat.shape[-1]
+    chance = torch.rand(4)
+    if chance[0] < 0.6:
+        gray = flat.mean(1, keepdim=True)
+        flat = gray + F.interpolate(F.avg_pool2d(flat - gray, 2), scale_factor=2, mode="bilinear")
+    if chance[1] < 0.3:
+        flat = torch.lerp(flat, F.avg_pool2d(flat, 3, stride=1, padding=1, count_include_pad=False), float(chance[2]))
+    noise = torch.randn(len(flat), 3, side // 8, side // 8, device=flat.device) * 0.015
+    flat = flat + F.interpolate(noise, scale_factor=8) + 0.025 * float(chance[3]) * torch.randn_like(flat)
+    light = 1 + 0.06 * torch.randn(len(flat), 1, 1, 1, device=flat.device)
+    return (flat * light).clamp(0, 1).view(frames.shape)
+
+
+def _work(queue: Any, skills: Any, seed: int, tokens: int) -> None:
+    """A worker: batches for the current point of the training, for ever."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    torch.set_num_threads(1)
+    maker = BatchMaker(build_tokenizer(), seed=seed, tokens=tokens)
+    while True:
+        queue.put(maker.make(Skills(*skills)))
+
+
+@contextmanager
+def _workers(count: int, *, seed: int, tokens: int) -> Iterator[tuple[Any, Any]]:
+    context = multiprocessing.get_context("fork")
+    queue, skills = context.Queue(maxsize=2 * count), context.Array("d", 3)
+    processes = [
+        context.Process(target=_work, args=(queue, skills, seed + number, tokens), daemon=True)
+        for number in range(count)
+    ]
+    for process in processes:
+        process.start()
+    try:
+        yield queue, skills
+    finally:
+        for process in processes:
+            process.kill()
+
+
+class Log:
+    """Means over the last steps, one JSON line each time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.sums: dict[str, list[Tensor]] = defaultdict(list)
+        self.right: dict[str, list[Tensor]] = defaultdict(list)
+
+    def add(self, batch: Batch, result: dict[str, Any]) -> None:
+        """Remember a step without waiting for the device."""
+        self.sums["loss"].append(result["loss"])
+        self.sums["eye"].append(result["eye"])
+        length = batch.time.shape[1]
+        bucket = "all" if length == 144 else "many" if length >= 24 else "few"
+        by_family: dict[str, list[int]] = defaultdict(list)
+        for row, family in enumerate(batch.family):
+            by_family[family].append(row)
+        for family, rows in by_family.items():
+            self.right[f"{family}/{bucket}"].append(result["right"][rows])
+
+    def write(self, trainer: Trainer) -> None:
+        """One line, on the screen and in the file."""
+        line: dict[str, Any] = {"step": trainer.step, "minutes": round(trainer.elapsed / 60, 2)}
+        line |= {name: round(float(torch.stack(values).mean()), 4) for name, values in self.sums.items()}
+        line |= {name: round(float(torch.cat(self.right[name]).float().mean()), 3) for name in sorted(self.right)}
+        self.sums.clear()
+        self.right.clear()
+        with self.path.open("a") as stream:
+            stream.write(json.dumps(line) + "\n")
+        print(json.dumps(line), flush=True)
+
+
+def _update(skills: Any, batch: Batch, right: Any) -> None:
+    """Move the measured skills a little towards what this batch shows."""
+    family = np.array(batch.family)
+    few = batch.time.shape[1] <= max(SHORT)
+    for place, rows in ((1, family == "drill"), (2, np.isin(family, ("redundant", "holistic")) & few)):
+        if rows.any():
+            skills[place] += 0.1 * (float(right[rows].mean()) - skills[place])
+
+
+def run(trainer: Trainer, *, minutes: float, log: Log, every: int, feed: tuple[Any, Any]) -> None:
+    """Train for some minutes of the budget."""
+    start, before = time.monotonic(), trainer.elapsed
+    queue, skills = feed
+    while trainer.elapsed - before < 60 * minutes and trainer.progress < 1:
+        batch = queue.get()
+        result = trainer.train_on(batch)
+        log.add(batch, result)
+        skills[0] = trainer.progress
+        if trainer.step % CHECK_EVERY == 0:  # reading a result waits for the device, so not every time
+            _update(skills, batch, result["right"].cpu().numpy())
+        trainer.elapsed = before + time.monotonic() - start
+        if trainer.step % every == 0:
+            log.write(trainer)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Parse, build, resume, train, save."""
+    parser = argparse.ArgumentParser(description="Train an embedded model on gridworld.")
+    parser.add_argument("--size", choices=tuple(PEAK_RATE), default="micro")
+    parser.add_argument("--budget", type=float, required=True, help="minutes of the whole training")
+    parser.add_argument("--minutes", type=float, help="minutes of this piece; the whole budget by default")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--start", type=Path, help="begin with the weights of this model folder")
+    parser.add_argument("--spent", type=float, default=0.0, help="with --start: minutes of the budget already spent")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--tokens", type=int, default=120_000, help="tokens per step")
+    parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 1))
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--log-every", type=int, default=200, help="steps between two lines of the log")
+    parser.add_argument("--no-compile", action="store_true")
+    given = parser.parse_args(arguments)
+    given.out.mkdir(parents=True, exist_ok=True)
+    resumed = (given.out / "state.json").is_file()
+    elapsed = json.loads((given.out / "state.json").read_text())["elapsed"] if resumed else 60 * given.spent
+    # A piece starts from fresh seeds, so that a resumed training does not see its first batches again.
+    seed = given.seed * 1_000_000 + int(elapsed) * 100
+    with _workers(given.workers, seed=seed, tokens=given.tokens) as feed:
+        torch.manual_seed(seed)
+        torch.set_float32_matmul_precision("high")
+        trainer = Trainer(given.size, budget=given.budget, device=given.device, compiled=not given.no_compile)
+        if resumed:
+            trainer.resume(given.out)
+        elif given.start:  # the small checkpoint: no optimizer state, so the learning rate warms up again
+            trainer.model.load_state_dict(load_file(given.start / "model.safetensors"), strict=False)
+            trainer.elapsed = elapsed
+        log = Log(given.out / "log.jsonl")
+        minutes = given.minutes or given.budget
+        run(trainer, minutes=minutes, log=log, every=given.log_every, feed=feed)
+    trainer.save(given.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+import time
+
+import pytest
+
+from gridprobe.backends import Backend, ScoreRequest, Scripted
+from gridprobe.backends.memo import Memo
+from gridprobe.errors import ModelError, UsageError
+from gridprobe.video import FrameSize
+from videos_of_arrays import gray_pool, levels
+
+POOL = gray_pool(9)
+
+
+def request(*frames: int, **changes: object) -> ScoreRequest:
+    given = {"prompt": "Question: ?", "labels": ("A", "B"), "pixels": FrameSize()} | changes
+    return ScoreRequest(POOL.take(frames), **given)  # type: ignore[arg-type]
+
+
+class Counted(Scripted):
+    """Sure of A in proportion to the first frame's level; remembers what came in each call."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            lambda asked: (
+                {"A": 1.0 + levels(asked.frames)[0], "B": 1.0, "C": 0.5}
+                if "C" in asked.labels
+                else {"A": 1.0 + levels(asked.frames)[0], "B": 1.0}
+            )
+        )
+        self.calls: list[int] = []
+
+    def score(self, requests):  # type: ignore[no-untyped-def]
+        self.calls.append(len(requests))
+        return super().score(requests)
+
+
+def test_the_same_request_reaches_the_model_once() -> None:
+    model = Counted()
+    memo = Memo(model)
+
+    first = memo.score([request(1, 2), request(3)])
+    second = memo.score([request(3), request(1, 2)])
+
+    assert second == first[::-1] == model.score([request(3), request(1, 2)])
+    assert model.calls == [2, 2]
+    assert memo.hits == 2
+
+
+def test_misses_go_to_the_model_together_and_order_is_kept() -> None:
+    model = Counted()
+    memo = Memo(model)
+    memo.score([request(2), request(4)])
+
+    found = memo.score([request(n) for n in (5, 4, 1, 2, 5)])
+
+    assert found == Counted().score([request(n) for n in (5, 4, 1, 2, 5)])
+    assert model.calls == [2, 2], "5 and 1 are new, and 5 is asked once"
+    assert memo.hits == 3
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        request(1, 3),
+        request(2, 1),
+        request(1),
+        request(1, 2, prompt="Question: what?"),
+        request(1, 2, labels=("A", "B", "C")),
+        request(1, 2, pixels=FrameSize(max_side=32)),
+        request(1, 2, packing="pairs"),
+        request(1, 2, timestamps="none"),
+    ],
+)
+def test_a_request_that_differs_in_anything_is_another_request(other: ScoreRequest) -> None:
+    model = Counted()
+    memo = Memo(model)
+
+    memo.score([request(1, 2)])
+    memo.score([other])
+
+    assert model.calls == [1, 1]
+    assert memo.hits == 0
+
+
+def test_frames_of_another_video_are_other_frames() -> None:
+    model = Counted()
+    memo = Memo(model)
+    memo.score([request(0)])
+    memo.score([ScoreRequest(gray_pool(5).take([0]), "Question: ?", ("A", "B"), FrameSize())])
+
+    assert model.calls == [1, 1]
+
+
+def test_the_least_recently_used_is_forgotten_first() -> None:
+    model = Counted()
+    memo = Memo(model, capacity=2)
+    memo.score([request(1)])
+    memo.score([request(2)])
+    memo.score([request(1)])
+    memo.score([request(3)])
+
+    memo.score([request(1)])
+    assert (len(memo), memo.hits) == (2, 2)
+    memo.score([request(2)])
+    assert model.calls == [1, 1, 1, 1]
+
+
+def test_a_call_larger_than_the_memo_is_answered_whole() -> None:
+    memo = Memo(Counted(), capacity=2)
+    memo.score([request(1)])
+
+    found = memo.score([request(n) for n in (4, 1, 3, 2)])
+
+    assert found == Counted().score([request(n) for n in (4, 1, 3, 2)])
+    assert len(memo) == 2
+
+
+def test_it_is_the_same_model_to_everybody_else() -> None:
+    model = Counted()
+    memo: Backend = Memo(model)
+
+    assert memo.identity == model.identity
+    assert memo.estimate(request(1)) == model.estimate(request(1))
+    assert memo.score([request(1)])[0].cost == memo.score([request(1)])[0].cost == model.estimate(request(1))
+    assert memo.score([]) == []
+
+
+def test_the_seconds_saved_are_those_the_model_took() -> None:
+    def slow(asked: ScoreRequest) -> dict[str, float]:
+        time.sleep(0.02)
+        return {"A": 1.0, "B": 1.0}
+
+    memo = Memo(Scripted(slow))
+    memo.score([request(1), request(2)])
+    assert memo.saved == 0.0
+
+    memo.score([request(1), request(2)])
+    assert 0.04 <= memo.saved < 1.0
+
+
+def test_an_error_is_not_remembered() -> None:
+    failing = True
+
+    def moody(asked: ScoreRequest) -> dict[str, float]:
+        if failing:
+            raise ModelError("not now")
+        return {"A": 1.0, "B": 1.0}
+
+    memo = Memo(Scripted(moody))
+    with pytest.raises(ModelError, match="not now"):
+        memo.score([request(1)])
+    failing = False
+
+    assert memo.score([request(1)])[0].confidence == 0.5
+    assert memo.hits == 0
+
+
+def test_a_memo_without_room_is_refused() -> None:
+    with pytest.raises(UsageError, match="at least 1"):
+        Memo(Counted(), capacity=0)

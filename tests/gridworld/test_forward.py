@@ -1,0 +1,83 @@
+"""The training pass equals the product's engine and transformers: layout, features, logits."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from gridprobe.backends import ScoreRequest
+from gridprobe.backends.qwen3vl.engine import Qwen3VL
+from gridprobe.gridworld import ask_about, generate
+from gridprobe.gridworld.batches import BatchMaker
+from gridprobe.gridworld.checkpoint import build_model, build_tokenizer
+from gridprobe.gridworld.forward import SPEC, FastModel, lay_out
+from gridprobe.gridworld.render import render_frames
+from gridprobe.video import FramePool, FrameSize
+
+
+@pytest.fixture(scope="module")
+def parts():
+    torch.manual_seed(0)
+    tokenizer = build_tokenizer()
+    model = build_model("nano", tokenizer).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim >= 2:
+                parameter.normal_(0.0, parameter.shape[-1] ** -0.5)
+    return tokenizer, model
+
+
+@pytest.mark.parametrize(("side", "packing"), [(96, "single"), (224, "single"), (64, "pairs")])
+def test_training_and_serving_see_the_same_sequences_and_logits(parts, side: int, packing: str) -> None:
+    tokenizer, model = parts
+    engine = Qwen3VL(model, tokenizer, spec=SPEC, identity="nano", min_letter_mass=0.0)
+    worlds = generate(np.random.default_rng(3), 3)
+    time = np.sort(np.random.default_rng(4).random((3, 5), dtype=np.float32), axis=1)
+    seconds = np.round(time * np.array([[30.0], [700.0], [7100.0]]), 3)
+    pixels = (render_frames(worlds, time, side) * 255).round().to(torch.uint8)
+    asked = [ask_about(worlds, row, "count", random.Random(row)).question for row in range(3)]
+    requests = [
+        ScoreRequest(
+            FramePool(pixels[row].permute(0, 2, 3, 1).numpy(), tuple(seconds[row]), f"w{row}"),
+            question.prompt,
+            question.labels,
+            FrameSize(),
+            packing=packing,
+        )
+        for row, question in enumerate(asked)
+    ]
+    layouts = [engine._layout(request) for request in requests]
+
+    fast = FastModel(model, tokenizer)
+    maker = BatchMaker(tokenizer, seed=0, tokens=10_000)
+    tails = [maker._tail(question.prompt, "A")[0][:-2] for question in asked]
+    tail = torch.full((3, max(map(len, tails))), fast.tokens.pad)
+    for row, ids in enumerate(tails):
+        tail[row, : len(ids)] = torch.tensor(ids)
+    from gridprobe.backends.base import group_times
+
+    groups = np.array([group_times(row, packing) for row in seconds])
+    sequences = lay_out(torch.from_numpy(np.rint(groups * 10).astype(np.int64)), tail, side // 32, fast.tokens)
+    for row, layout in enumerate(layouts):
+        assert sequences.ids[row, : len(layout)].tolist() == layout.ids.tolist()
+        assert sequences.positions[:, row, : len(layout)].tolist() == layout.positions.tolist()
+        assert (sequences.ids[row, len(layout) :] == fast.tokens.pad).all()
+
+    frames = pixels.float() / 255
+    if packing == "pairs":
+        frames = torch.cat([frames, frames[:, -1:]], dim=1).reshape(3 * 3, 2, 3, side, side)
+    else:
+        frames = frames.reshape(15, 1, 3, side, side).expand(-1, 2, -1, -1, -1)
+    with torch.no_grad():
+        hidden = fast.hidden(sequences, *fast.features(frames))
+        last = hidden[torch.arange(3), [len(layout) - 1 for layout in layouts]]
+        logits = model.lm_head(last)
+        expected = torch.cat([engine._last_logits([job]) for job in _jobs(engine, requests)])
+    assert torch.allclose(logits, expected, atol=2e-4)
+
+
+def _jobs(engine: Qwen3VL, requests: list[ScoreRequest]):
+    from gridprobe.backends.qwen3vl.engine import _Job
+
+    return [_Job(place, request, engine._layout(request)) for place, request in enumerate(requests)]
