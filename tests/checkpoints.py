@@ -9,61 +9,19 @@ from pathlib import Path
 from string import ascii_uppercase
 
 import torch
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
-SPECIAL = (
-    "<|endoftext|>",
-    "<|im_start|>",
-    "<|im_end|>",
-    "<|vision_start|>",
-    "<|vision_end|>",
-    "<|vision_pad|>",
-    "<|image_pad|>",
-    "<|video_pad|>",
-)
+from gridprobe.gridworld import checkpoint
 
-# The pattern of Qwen2's tokenizer.json: digits one by one, line breaks apart from what follows.
-QWEN_SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-
-CHAT_TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n"
-    "{% if message.content is string %}{{ message.content }}{% else %}{% for part in message.content %}"
-    "{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
-    "{% elif part.type == 'video' %}<|vision_start|><|video_pad|><|vision_end|>"
-    "{% else %}{{ part.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
+SPECIAL = checkpoint.SPECIAL + checkpoint.PADS
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
-    """Byte-level BPE; the letters have their bare, spaced and bracketed forms as single tokens, as Qwen's has."""
-    core = Tokenizer(models.BPE())
-    core.normalizer = normalizers.NFC()
-    core.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(QWEN_SPLIT), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    core.decoder = decoders.ByteLevel()
+    """The letters have their bare, spaced and bracketed forms as single tokens, as Qwen's has."""
     corpus = [f" {letter} {letter}" * 50 for letter in ascii_uppercase]
     corpus += [f"({letter}" for letter in ascii_uppercase for _ in range(50)]
     corpus += ["seconds user assistant Question Answer the option letter" for _ in range(5)]
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    core.train_from_iterator(
-        corpus, trainers.BpeTrainer(vocab_size=420, initial_alphabet=alphabet, show_progress=False)
-    )
-    core.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        eos_token="<|im_end|>",
-        pad_token="<|endoftext|>",
-        chat_template=CHAT_TEMPLATE,
-        additional_special_tokens=list(SPECIAL),
-    )
+    return checkpoint.train_tokenizer(corpus, 420)
 
 
 def make_config(tokenizer: PreTrainedTokenizerFast) -> Qwen3VLConfig:

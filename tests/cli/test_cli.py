@@ -233,6 +233,14 @@ class TestOtherVerbs:
         assert result.exit_code == 0
         assert checks["self-test"]["state"] == checks["video decoding"]["state"] == "ok"
 
+    def test_doctor_names_the_extra_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "torch", None)  # importing it now fails as if it were not installed
+
+        result = run("doctor")
+
+        assert result.exit_code == 0
+        assert "gridprobe[local]" in result.stdout.replace("\n", "")
+
     def test_doctor_names_what_is_broken(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("gridprobe.demo.observe", lambda request: dict.fromkeys(request.labels, 1.0))
 

@@ -116,7 +116,9 @@ def _show(answers: list[Answer], given: dict[str, Any]) -> None:
         from gridprobe.report.terminal import answer_view
 
         console = stdout()
-        for answer in answers:
+        for number, answer in enumerate(answers):
+            if number:
+                console.print()
             color = console.is_terminal and not console.no_color
             console.print(answer_view(answer, width=console.width, color=color, unicode=speaks_unicode(console)))
     if given["map_file"]:

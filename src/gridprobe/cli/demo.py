@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from gridprobe.answer import Answer
 from gridprobe.backends import Scripted
@@ -75,8 +76,8 @@ def _show(console: Console, rows: list[_Row]) -> None:
     for row in rows:
         cost = row.gridprobe.cost
         table.add_row(
-            row.gridprobe.question.text,
-            row.gridprobe.text,
+            Text(row.gridprobe.question.text),
+            Text(row.gridprobe.text),
             _verdict(row.gridprobe),
             f"{row.gridprobe.selection.kept} of {row.gridprobe.selection.pool}",
             f"{cost.tflops / cost.baseline.tflops:.2f}×",

@@ -14,6 +14,7 @@ from typing import Literal
 
 import click
 from rich.table import Table
+from rich.text import Text
 
 from gridprobe._version import __version__
 from gridprobe.cli.console import speaks_unicode, stdout
@@ -51,7 +52,7 @@ def _print(checks: list[Check]) -> None:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for check in checks:
         mark = marks.get(check.state, check.state)
-        table.add_row(f"[{colours[check.state]}]{mark}[/]", check.name, check.note)
+        table.add_row(Text(mark, colours[check.state]), check.name, Text(check.note))  # notes hold brackets
     console.print(table)
 
 
@@ -85,7 +86,7 @@ def _models() -> Check:
 
 
 def _gpu() -> Check:
-    if "torch" not in sys.modules:
+    if sys.modules.get("torch") is None:
         return Check("GPU", "absent", "needs torch")
     import torch
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 from rich.table import Table
+from rich.text import Text
 
 from gridprobe.backends import KINDS
 from gridprobe.cli.console import stdout
@@ -25,7 +26,7 @@ def listing(what: str) -> None:
     rows = {"models": _models, "selectors": SELECTORS.copy, "presets": PRESET_NOTES.copy}[what]()
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, note in rows.items():
-        table.add_row(name, note)
+        table.add_row(Text(name), Text(note))
     stdout().print(table)
 
 

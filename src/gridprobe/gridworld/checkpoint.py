@@ -12,7 +12,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from gridprobe.gridworld.questions import WORDINGS
 from gridprobe.gridworld.words import BACKGROUNDS, COLOURS, DIGITS, SHAPES, TIMES
 
-__all__ = ["SIZES", "build_model", "build_tokenizer", "save_checkpoint"]
+__all__ = ["PADS", "SIZES", "SPECIAL", "build_model", "build_tokenizer", "save_checkpoint", "train_tokenizer"]
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>")
 PADS = ("<|image_pad|>", "<|video_pad|>")
@@ -46,7 +46,12 @@ KV_HEADS = {"micro": 2, "nano": 1}
 
 
 def build_tokenizer() -> Any:
-    """Byte-level BPE in Qwen2's format. Every word of gridworld is one token; any other text still has one."""
+    """Every word of gridworld is one token; any other text is spelled."""
+    return train_tokenizer(_corpus(), VOCABULARY)
+
+
+def train_tokenizer(corpus: list[str], vocabulary: int) -> Any:
+    """Byte-level BPE in Qwen2's format, with Qwen3-VL's special tokens and a chat template that knows frames."""
     core = Tokenizer(models.BPE())
     core.normalizer = normalizers.NFC()
     core.pre_tokenizer = pre_tokenizers.Sequence(
@@ -57,11 +62,11 @@ def build_tokenizer() -> Any:
     )
     core.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY - len(SPECIAL + PADS),
+        vocab_size=vocabulary - len(SPECIAL + PADS),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    core.train_from_iterator(_corpus(), trainer)
+    core.train_from_iterator(corpus, trainer)
     core.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL + PADS])
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=core,
