@@ -85,6 +85,7 @@ PRESETS = {
         packing="pairs",
         timestamps="paper",
         probe_pixels=FrameSize(square=PROBE_SIDE),
+        native_pixels=replace(NATIVE, twice=True),
         ties="earliest",
         template="paper",
     ),

@@ -1,5 +1,6 @@
 """The local engine on its own: prompts, markers, batches, refusals."""
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -281,6 +282,14 @@ class TestLoading:
     def test_options_that_do_not_exist_are_usage_errors(self, tiny_checkpoint: Path, options: dict[str, str]) -> None:
         with pytest.raises(UsageError, match=next(iter(options.values()))):
             load_model(str(tiny_checkpoint), **options)
+
+    def test_quantization_without_its_library_names_it(self, tiny_checkpoint: Path) -> None:
+        if importlib.util.find_spec("bitsandbytes"):
+            pytest.skip("bitsandbytes is installed")
+
+        with pytest.raises(ModelError, match="bitsandbytes") as error:
+            load_model(str(tiny_checkpoint), quantization="4bit", device="cpu")
+        assert "\n" not in str(error.value)
 
     def test_identity_changes_with_dtype_and_weights(self, tiny_checkpoint: Path, tmp_path: Path) -> None:
         other = make_checkpoint(tmp_path / "tiny", seed=1)

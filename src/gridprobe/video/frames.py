@@ -31,6 +31,8 @@ class FrameSize:
     max_side: int | None = None
     square: int | None = None
     multiple: int = 32
+    twice: bool = False
+    """Round first and shrink what comes out, as the authors' two resizing steps do: 720p is then 1184×640, not 1152."""
 
     def fit(self, width: int, height: int) -> tuple[int, int]:
         """The (width, height) a frame of the given size is shown at.
@@ -44,8 +46,9 @@ class FrameSize:
         scale = min(1.0, self.max_side / max(width, height)) if self.max_side else 1.0
         w, h = (max(self.multiple, round(side * scale / self.multiple) * self.multiple) for side in (width, height))
         if self.max_pixels and w * h > self.max_pixels:
-            excess = math.sqrt(width * height / self.max_pixels)  # dividing in this order is what Qwen's rule does
-            w, h = (max(self.multiple, math.floor(s / excess / self.multiple) * self.multiple) for s in (width, height))
+            sides = (w, h) if self.twice else (width, height)
+            excess = math.sqrt(sides[0] * sides[1] / self.max_pixels)  # dividing in this order is what Qwen's rule does
+            w, h = (max(self.multiple, math.floor(s / excess / self.multiple) * self.multiple) for s in sides)
         return w, h
 
 

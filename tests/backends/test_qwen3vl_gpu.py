@@ -1,0 +1,35 @@
+"""The same engine on a GPU. Skipped without one; with GRIDPROBE_REQUIRE_GPU=1 a missing GPU is a failure."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gridprobe.backends import ScoreRequest
+from gridprobe.backends.qwen3vl import load
+from gridprobe.grid import Grid
+from gridprobe.video import FramePool, FrameSize
+
+pytestmark = pytest.mark.gpu
+
+
+def probes(packing: str) -> list[ScoreRequest]:
+    pixels = np.random.default_rng(0).integers(0, 256, (16, 180, 320, 3), dtype=np.uint8)
+    pool = FramePool(pixels, tuple(10.0 * i for i in range(16)), "noise")
+    prompt = "Question: what?\nA. x\nB. y\nC. z"
+    return [
+        ScoreRequest(pool.take(subset), prompt, ("A", "B", "C"), FrameSize(max_side=224), packing=packing)
+        for subset in Grid(4).probes()
+    ]
+
+
+@pytest.mark.parametrize("packing", ["single", "pairs"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 0.02), ("bfloat16", 0.25)])
+def test_gpu_and_cpu_agree(tiny_checkpoint: Path, packing: str, dtype: str, tolerance: float) -> None:
+    # Frames are resized in float on a GPU and in integers on a CPU, which differ by up to one grey level.
+    reference = load(str(tiny_checkpoint), device="cpu", dtype="float32").score(probes(packing))
+    answers = load(str(tiny_checkpoint), device="cuda", dtype=dtype).score(probes(packing))
+
+    for a, b in zip(answers, reference, strict=True):
+        assert a.logprobs == pytest.approx(b.logprobs, abs=tolerance)
+        assert a.cost == b.cost
