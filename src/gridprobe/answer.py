@@ -119,6 +119,7 @@ class Answer:
         info = self.pool.info
         return {
             "schema": SCHEMA,
+            "id": self.question.id,
             "question": self.question.text,
             "options": dict(zip(self.question.labels, self.question.options, strict=True)),
             "choice": self.choice,

@@ -37,6 +37,8 @@ class Question:
             _check_text(f"option {label}", option)
         if self.subtitles != "":
             _check_text("subtitle text", self.subtitles)
+        if self.id is not None and not isinstance(self.id, str):
+            raise UsageError(f"a question's id must be text, got {self.id!r}")
         if self.template not in TEMPLATES:
             raise UsageError(f"unknown prompt template {self.template!r}; choose one of {', '.join(TEMPLATES)}")
         if self.answer is not None and self.answer not in self.labels:

@@ -117,7 +117,7 @@ class TestAsk:
 
         assert result.exit_code == 0, result.output
         answers = [json.loads(line) for line in result.stdout.splitlines()]
-        assert [answer["question"] for answer in answers] == ["one?", "two?"]
+        assert [(answer["id"], answer["question"]) for answer in answers] == [("q1", "one?"), (None, "two?")]
         assert answers[1]["seconds"]["decode"] < answers[0]["seconds"]["decode"]
 
     def test_subtitles_reach_the_prompt(self, clip: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
@@ -177,6 +177,7 @@ class TestMistakes:
             ('{"question": "?", "options": ["a"]}', "2 to 26 options"),
             ('{"question": "?", "options": ["a", "b"], "anwser": "A"}', "unknown key 'anwser'"),
             ('{"question": "?", "options": ["a", "b"], "answer": "C"}', "not one of the labels"),
+            ('{"question": "?", "options": ["a", "b"], "id": 7}', "id must be text, got 7"),
             ("[1]", '"question" and "options"'),
             ("", "holds no question"),
         ],

@@ -96,8 +96,8 @@ def ask(video: Path, question: str | None, options: tuple[str, ...], **given: An
         )
         for each in questions:
             answers.append(session.ask(each))
-            if given["as_json"] and len(questions) > 1:
-                _print_json(answers[-1])
+            if given["as_json"]:
+                print(json.dumps(answers[-1].to_dict(), allow_nan=False), flush=True)
     _show(answers, given)
 
 
@@ -109,10 +109,7 @@ def _models(given: dict[str, Any]) -> tuple[Backend, Backend | None]:
 
 
 def _show(answers: list[Answer], given: dict[str, Any]) -> None:
-    if given["as_json"]:
-        if len(answers) == 1:
-            _print_json(answers[0])
-    else:
+    if not given["as_json"]:
         from gridprobe.report.terminal import answer_view
 
         console = stdout()
@@ -129,10 +126,6 @@ def _show(answers: list[Answer], given: dict[str, Any]) -> None:
 
         save_report(answers, given["report_file"])
         print(f"report saved to {printable(str(given['report_file']))}", file=sys.stderr)
-
-
-def _print_json(answer: Answer) -> None:
-    print(json.dumps(answer.to_dict(), ensure_ascii=False, allow_nan=False), flush=True)
 
 
 def _questions(
