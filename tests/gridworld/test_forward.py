@@ -7,11 +7,13 @@ import pytest
 import torch
 
 from gridprobe.backends import ScoreRequest
+from gridprobe.backends.base import group_times
 from gridprobe.backends.qwen3vl.engine import Qwen3VL
 from gridprobe.gridworld import ask_about, generate
-from gridprobe.gridworld.batches import BatchMaker
+from gridprobe.gridworld.batches import BatchMaker, _padded
 from gridprobe.gridworld.checkpoint import build_model, build_tokenizer
-from gridprobe.gridworld.forward import SPEC, FastModel, lay_out
+from gridprobe.gridworld.forward import SPEC, FastModel, on_device
+from gridprobe.gridworld.layout import Tokens, lay_out
 from gridprobe.gridworld.render import render_frames
 from gridprobe.video import FramePool, FrameSize
 
@@ -49,28 +51,23 @@ def test_training_and_serving_see_the_same_sequences_and_logits(parts, side: int
     ]
     layouts = [engine._layout(request) for request in requests]
 
-    fast = FastModel(model, tokenizer)
-    maker = BatchMaker(tokenizer, seed=0, tokens=10_000)
-    tails = [maker._tail(question.prompt, "A")[0][:-2] for question in asked]
-    tail = torch.full((3, max(map(len, tails))), fast.tokens.pad)
-    for row, ids in enumerate(tails):
-        tail[row, : len(ids)] = torch.tensor(ids)
-    from gridprobe.backends.base import group_times
-
+    maker, tokens = BatchMaker(tokenizer, seed=0, tokens=10_000), Tokens(tokenizer)
+    tail = _padded([maker._tail(question.prompt, "A")[0][:-2] for question in asked], tokens.pad)
     groups = np.array([group_times(row, packing) for row in seconds])
-    sequences = lay_out(torch.from_numpy(np.rint(groups * 10).astype(np.int64)), tail, side // 32, fast.tokens)
+    sequences = lay_out(np.rint(groups * 10).astype(np.int64), tail, side // 32, tokens)
     for row, layout in enumerate(layouts):
         assert sequences.ids[row, : len(layout)].tolist() == layout.ids.tolist()
         assert sequences.positions[:, row, : len(layout)].tolist() == layout.positions.tolist()
-        assert (sequences.ids[row, len(layout) :] == fast.tokens.pad).all()
+        assert (sequences.ids[row, len(layout) :] == tokens.pad).all()
 
+    fast = FastModel(model)
     frames = pixels.float() / 255
     if packing == "pairs":
         frames = torch.cat([frames, frames[:, -1:]], dim=1).reshape(3 * 3, 2, 3, side, side)
     else:
         frames = frames.reshape(15, 1, 3, side, side).expand(-1, 2, -1, -1, -1)
     with torch.no_grad():
-        hidden = fast.hidden(sequences, *fast.features(frames))
+        hidden = fast.hidden(on_device(sequences, "cpu"), *fast.features(frames))
         last = hidden[torch.arange(3), [len(layout) - 1 for layout in layouts]]
         logits = model.lm_head(last)
         expected = torch.cat([engine._last_logits([job]) for job in _jobs(engine, requests)])

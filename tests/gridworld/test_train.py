@@ -23,17 +23,16 @@ def maker(tokenizer: object) -> BatchMaker:
 
 
 def said(tokenizer: object, batch: Batch, row: int) -> str:
-    return tokenizer.decode([token for token in batch.labels[row] if token != IGNORED])
+    return tokenizer.decode(batch.wanted[2, batch.wanted[0] == row].tolist())
 
 
 def test_every_row_asks_one_thing_and_labels_follow_the_tail(tokenizer: object, maker: BatchMaker) -> None:
     for _ in range(20):
         batch = maker.make(Skills(progress=0.5, spelling=0.5, reading=0.5))
-        rows, columns = np.nonzero(batch.labels != IGNORED)
-        assert len(batch.family) == len(batch.worlds) == len(batch.time) == len(batch.tenths)
+        row, column, token = batch.wanted
+        assert len(batch.family) == len(batch.worlds) == len(batch.time) == batch.first.sum()
         assert (np.diff(batch.time, axis=1) > 0).all()
-        # A label is the token that comes next in the tail.
-        assert (batch.tail[rows, columns + 1] == batch.labels[rows, columns]).all()
+        assert (batch.sequences.ids[row, column + 1] == token).all()  # what is wanted is what comes next
 
 
 def test_questions_are_answered_with_their_letter(tokenizer: object, maker: BatchMaker) -> None:
@@ -43,6 +42,16 @@ def test_questions_are_answered_with_their_letter(tokenizer: object, maker: Batc
     ]
 
     assert letters and all(text[0] in "ABCDEFGH" and text[1:] == "<|im_end|>" for text in letters)
+
+
+def test_the_eye_test_knows_what_is_on_every_frame(maker: BatchMaker) -> None:
+    batch = maker._caption()
+    shown, worlds = batch.worlds.visible(batch.time), batch.worlds
+
+    for row, frame in [(0, 0), (1, 3), (2, 2)]:
+        expected = {worlds.shape[row, j]: worlds.colour[row, j] for j in np.flatnonzero(shown[row, frame])}
+        found = {shape: colour for shape, colour in enumerate(batch.seen[0, row, frame]) if colour < 8}
+        assert found == expected
 
 
 def test_drill_letters_stand_before_their_options(tokenizer: object, maker: BatchMaker) -> None:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from gridprobe.backends.base import Packing, group_times
 from gridprobe.budget import spread
+from gridprobe.gridworld.layout import Sequences, Tokens, lay_out
 from gridprobe.gridworld.questions import Asked, ask_about
 from gridprobe.gridworld.words import BACKGROUNDS, COLOURS, DIGITS, SHAPES, TIMES
 from gridprobe.gridworld.world import TRAINING_SEEDS, Worlds, generate
@@ -44,21 +45,25 @@ LETTERS = "ABCDEFGH"
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """What one training step sees, before rendering."""
+    """What one training step sees, before rendering. All of it is known before the device is involved."""
 
     worlds: Worlds
     time: npt.NDArray[np.float32]
     """When each frame is shown, from 0 to 1: B × n."""
-    tenths: npt.NDArray[np.int64]
-    """What the time markers say, in tenths of a second: B × groups."""
-    tail: npt.NDArray[np.int64]
-    """Prompt, turn end and answer as tokens, padded on the right: B × T."""
-    labels: npt.NDArray[np.int64]
-    """The token to predict at each place of the tail, or IGNORED."""
+    sequences: Sequences
+    wanted: npt.NDArray[np.int64]
+    """For each token to be predicted: its sequence, the place it is predicted at, and the token itself. 3 × m."""
+    seen: npt.NDArray[np.int64]
+    """For the eye test, the colour and the digit of every shape in every frame: 2 × B × n × shapes."""
     side: int
     packing: Packing
     family: tuple[str, ...]
     """What each row is about: a question's family, or "caption", "drill" or "words"."""
+
+    @property
+    def first(self) -> npt.NDArray[np.bool_]:
+        """Which of the wanted tokens are the first of their sequence."""
+        return np.asarray(np.diff(self.wanted[0], prepend=-1) != 0)
 
 
 @dataclass(frozen=True)
@@ -97,14 +102,8 @@ class BatchMaker:
         self._rng = np.random.default_rng(seed)
         self._choose = random.Random(seed)
         self._tokenizer = tokenizer
-        self._tokens = tokens
-        special = tokenizer.convert_tokens_to_ids
-        newline = tokenizer.encode("\n", add_special_tokens=False)
-        turn = tokenizer.encode("assistant\n", add_special_tokens=False)
-        self._turn = [special("<|im_end|>"), *newline, special("<|im_start|>"), *turn]
-        self._end = special("<|im_end|>")
-        self._comma = tokenizer.encode(",", add_special_tokens=False)[0]
-        self._pad = special("<|endoftext|>")
+        self._room_for = tokens
+        self._tokens = Tokens(tokenizer)
 
     def make(self, skills: Skills) -> Batch:
         """One batch for a model with these skills."""
@@ -118,11 +117,11 @@ class BatchMaker:
             right = self._choose.choice(options)
             prompt = self._asked(Question(f"Which option says {right}?", options))
             return self._tail(prompt, LETTERS[options.index(right)])
-        tokens = [*self._encode(self._asked(Question("Name the letter of each option.", options))), *self._turn]
+        tokens = [*self._encode(self._asked(Question("Name the letter of each option.", options))), *self._tokens.turn]
         labels = [IGNORED] * len(tokens)
         for place in self._choose.choices(range(len(options)), k=8):  # with repeats, so that none can be guessed
             said, letter = self._encode(f" {options[place]}"), self._encode(LETTERS[place])[0]
-            tokens += [*said, letter, self._comma]
+            tokens += [*said, letter, self._tokens.comma]
             labels += [*[IGNORED] * (len(said) - 1), letter, IGNORED, IGNORED]
         return tokens, labels
 
@@ -170,7 +169,7 @@ class BatchMaker:
 
     def _room(self, frames: int, side: int, text: int) -> int:
         """How many sequences of this length fit a step."""
-        return max(4, min(MAX_SEQUENCES, self._tokens // (frames * ((side // 32) ** 2 + 9) + text)))
+        return max(4, min(MAX_SEQUENCES, self._room_for // (frames * ((side // 32) ** 2 + 9) + text)))
 
     def _ask(self, worlds: Worlds, row: int) -> Asked:
         while True:
@@ -200,7 +199,7 @@ class BatchMaker:
 
     def _tail(self, prompt: str, answer: str) -> tuple[list[int], list[int]]:
         """Tokens after the frames, and for each the token that follows where it counts."""
-        asked, said = [*self._encode(prompt), *self._turn], [*self._encode(answer), self._end]
+        asked, said = [*self._encode(prompt), *self._tokens.turn], [*self._encode(answer), self._tokens.stop]
         return [*asked, *said], [IGNORED] * (len(asked) - 1) + [*said, IGNORED]
 
     def _batch(
@@ -216,13 +215,29 @@ class BatchMaker:
         duration = np.exp(self._rng.uniform(np.log(20.0), np.log(7200.0), (len(worlds), 1)))
         seconds = time * duration
         groups = np.array([group_times(row, packing) for row in seconds]) if packing == "pairs" else seconds
-        width = max(len(tokens) for tokens, _ in tails)
-        tail = np.full((len(tails), width), self._pad, dtype=np.int64)
-        labels = np.full((len(tails), width), IGNORED, dtype=np.int64)
-        for row, (tokens, targets) in enumerate(tails):
-            tail[row, : len(tokens)] = tokens
-            labels[row, : len(targets)] = targets
-        return Batch(worlds, time, np.rint(groups * 10).astype(np.int64), tail, labels, side, packing, family)
+        tail, labels = _padded([t for t, _ in tails], self._tokens.pad), _padded([t for _, t in tails], IGNORED)
+        sequences = lay_out(np.rint(groups * 10).astype(np.int64), tail, side // 32, self._tokens)
+        row, column = np.nonzero(labels != IGNORED)
+        wanted = np.stack([row, sequences.tail[row] + column, labels[row, column]])
+        return Batch(worlds, time, sequences, wanted, _seen(worlds, time), side, packing, family)
+
+
+def _padded(rows: list[list[int]], filler: int) -> npt.NDArray[np.int64]:
+    out = np.full((len(rows), max(map(len, rows))), filler, dtype=np.int64)
+    for place, row in enumerate(rows):
+        out[place, : len(row)] = row
+    return out
+
+
+def _seen(worlds: Worlds, time: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
+    """Colour (one more than the last where absent) and digit (0 where absent) of every shape in every frame."""
+    shown = worlds.visible(time)
+    seen = np.zeros((2, *time.shape, len(SHAPES)), dtype=np.int64)
+    seen[0] = len(COLOURS)
+    row, frame, j = np.nonzero(shown)
+    seen[0, row, frame, worlds.shape[row, j]] = worlds.colour[row, j]
+    seen[1, row, frame, worlds.shape[row, j]] = worlds.digit[row, j]
+    return seen
 
 
 def _pick(pool: npt.NDArray[np.float32], score: npt.NDArray[np.float64], frames: int) -> npt.NDArray[np.float32]:

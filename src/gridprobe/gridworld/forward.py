@@ -5,7 +5,7 @@ their weights, so that `torch.compile` fuses them. Equality with the transformer
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -13,91 +13,24 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gridprobe.backends.qwen3vl.pixels import PatchSpec, cut
+from gridprobe.gridworld.layout import Sequences
 
-__all__ = ["FastModel", "Sequences", "lay_out"]
+__all__ = ["FastModel", "on_device"]
 
 SPEC = PatchSpec(patch=16, merge=2, temporal=2, mean=(0.5,) * 3, std=(0.5,) * 3)
 
 
-@dataclass(frozen=True, eq=False)
-class Sequences:
-    """Token sequences, padded on the right."""
-
-    ids: Tensor
-    positions: Tensor
-    visual: Tensor
-    """Where the visual tokens of each sequence stand: B × tokens."""
-    tail: Tensor
-    """Where each sequence's tail begins."""
-
-
-class MarkerTokens:
-    """Token ids from which every prompt is put together."""
-
-    def __init__(self, tokenizer: Any, device: torch.device) -> None:
-        def encode(text: str) -> list[int]:
-            ids: list[int] = tokenizer.encode(text, add_special_tokens=False)
-            return ids
-
-        special = tokenizer.convert_tokens_to_ids
-        self.head = torch.tensor([special("<|im_start|>"), *encode("user\n")], device=device)
-        self.digits = torch.tensor([encode(str(d))[0] for d in range(10)], device=device)
-        self.less, self.point, self.seconds, self.greater = (encode(text)[0] for text in ("<", ".", " seconds", ">"))
-        self.start, self.end = special("<|vision_start|>"), special("<|vision_end|>")
-        self.video, self.pad = special("<|video_pad|>"), special("<|endoftext|>")
-
-
-def lay_out(tenths: Tensor, tail: Tensor, rows: int, tokens: MarkerTokens) -> Sequences:
-    """The sequences of a batch: head, frame groups under their time markers, tail. Frames are rows × rows tokens.
-
-    Built with room for five-digit seconds and then compacted, so that nothing loops over sequences.
-    """
-    device = tenths.device
-    count, groups = tenths.shape
-    block = rows * rows
-    whole = torch.stack([tenths // 10**power % 10 for power in range(5, -1, -1)], dim=-1)
-    dense = torch.full((count, groups, 12 + block), tokens.video, device=device)
-    dense[..., 0] = tokens.less
-    dense[..., 1:6] = tokens.digits[whole[..., :5]]
-    dense[..., 6] = tokens.point
-    dense[..., 7] = tokens.digits[whole[..., 5]]
-    dense[..., 8], dense[..., 9], dense[..., 10] = tokens.seconds, tokens.greater, tokens.start
-    dense[..., -1] = tokens.end
-    keep = torch.ones_like(dense, dtype=torch.bool)
-    keep[..., 1:5] = whole[..., :4].cumsum(-1) > 0  # no leading zeros
-    head = tokens.head.expand(count, -1)
-    ids = torch.cat([head, dense.flatten(1), tail], dim=1)
-    keep = torch.cat([torch.ones_like(head, dtype=torch.bool), keep.flatten(1), tail != tokens.pad], dim=1)
-    place = keep.cumsum(1) - 1
-    length = int(place[:, -1].max()) + 1
-    out = torch.full((count, length + 1), tokens.pad, device=device)
-    out.scatter_(1, torch.where(keep, place, length), ids)
-    out = out[:, :length]
-    visual = (out == tokens.video).nonzero()[:, 1].view(count, groups * block)
-    begin = place[:, head.shape[1] + groups * (12 + block) - 1] + 1
-    return Sequences(out, _positions(out, visual, rows), visual, begin)
-
-
-def _positions(ids: Tensor, visual: Tensor, rows: int) -> Tensor:
-    """M-RoPE positions, as gridprobe.backends.qwen3vl.prompt computes them."""
-    block = rows * rows
-    step = torch.ones_like(ids)
-    step.scatter_(1, visual, 0)
-    step.scatter_(1, visual[:, block - 1 :: block], rows)
-    base = step.cumsum(1) - step
-    positions = base.expand(3, -1, -1).clone()
-    inside = torch.arange(visual.shape[1], device=ids.device) % block
-    positions[1].scatter_add_(1, visual, (inside // rows).expand_as(visual))
-    positions[2].scatter_add_(1, visual, (inside % rows).expand_as(visual))
-    return positions
+def on_device(sequences: Sequences, device: Any) -> Sequences:
+    """The sequences as tensors on a device."""
+    arrays = (getattr(sequences, each.name) for each in fields(sequences))
+    return Sequences(*(torch.from_numpy(array).to(device, non_blocking=True) for array in arrays))
 
 
 class FastModel:
     """A Qwen3-VL model with single-size frames, for training and large experiments."""
 
-    def __init__(self, model: Any, tokenizer: Any, *, compiled: bool = False) -> None:
+    def __init__(self, model: Any, *, compiled: bool = False) -> None:
         self.model = model
-        self.tokens = MarkerTokens(tokenizer, model.device)
         self._vision_block = _compiled(_vision_block) if compiled else _vision_block
         self._text_block = _compiled(_text_block) if compiled else _text_block
         self._grids: dict[int, tuple[Tensor, Tensor, Tensor, Tensor]] = {}

@@ -14,23 +14,23 @@ import math
 import multiprocessing
 import os
 import time
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from gridprobe.gridworld.batches import IGNORED, SHORT, Batch, BatchMaker, Skills
+from gridprobe.gridworld.batches import SHORT, Batch, BatchMaker, Skills
 from gridprobe.gridworld.checkpoint import build_model, build_tokenizer, save_checkpoint
-from gridprobe.gridworld.forward import FastModel, lay_out
+from gridprobe.gridworld.forward import FastModel, on_device
 from gridprobe.gridworld.render import render_frames
-from gridprobe.gridworld.words import COLOURS, SHAPES
+from gridprobe.gridworld.words import SHAPES
 
 __all__ = ["Trainer", "main"]
 
@@ -45,7 +45,7 @@ class Trainer:
     def __init__(self, size: str, *, budget: float, device: str, compiled: bool) -> None:
         self.tokenizer = build_tokenizer()
         self.model = build_model(size, self.tokenizer).to(device)
-        self.fast = FastModel(self.model, self.tokenizer, compiled=compiled)
+        self.fast = FastModel(self.model, compiled=compiled)
         # An auxiliary eye test: from the vision features alone, which shape has which colour and which digit?
         self.eye = torch.nn.Linear(self.model.config.text_config.hidden_size, len(SHAPES) * 19).to(device)
         self.parameters = [*self.model.parameters(), *self.eye.parameters()]
@@ -77,31 +77,21 @@ class Trainer:
     def _loss(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         frames = degrade(render_frames(batch.worlds, batch.time, batch.side, self.device))
         features, deep = self.fast.features(_grouped(frames, batch.packing))
-        tail, labels = (torch.from_numpy(array).to(self.device) for array in (batch.tail, batch.labels))
-        sequences = lay_out(torch.from_numpy(batch.tenths).to(self.device), tail, batch.side // 32, self.fast.tokens)
-        hidden = self.fast.hidden(sequences, features, deep)
-        row, column = (labels != IGNORED).nonzero(as_tuple=True)
-        logits = self.model.lm_head(hidden[row, sequences.tail[row] + column]).float()
-        wanted = labels[row, column]
-        loss = F.cross_entropy(logits, wanted)
-        first = torch.ones_like(row, dtype=torch.bool)
-        first[1:] = row[1:] != row[:-1]
-        right = (logits.argmax(-1) == wanted)[first].detach()  # of each row the first token of its answer
-        eye = self._eye_test(features, batch) if batch.packing == "single" else torch.zeros_like(loss)
+        hidden = self.fast.hidden(on_device(batch.sequences, self.device), features, deep)
+        row, column, token = self._tensor(batch.wanted)
+        logits = self.model.lm_head(hidden[row, column]).float()
+        loss = F.cross_entropy(logits, token)
+        right = (logits.argmax(-1) == token)[self._tensor(np.flatnonzero(batch.first))].detach()
+        eye = self._eye_test(features, batch.seen) if batch.packing == "single" else torch.zeros_like(loss)
         return loss, eye, right
 
-    def _eye_test(self, features: Tensor, batch: Batch) -> Tensor:
-        worlds, shown = batch.worlds, batch.worlds.visible(batch.time)
-        colour = np.full((*shown.shape[:2], len(SHAPES)), len(COLOURS))
-        digit = np.zeros_like(colour)
-        for j in range(shown.shape[2]):
-            place = np.broadcast_to(worlds.shape[:, None, j, None], (*shown.shape[:2], 1))
-            for target, value, absent in ((colour, worlds.colour, len(COLOURS)), (digit, worlds.digit, 0)):
-                np.put_along_axis(target, place, np.where(shown[:, :, j], value[:, None, j], absent)[..., None], axis=2)
-        scores = self.eye(features.amax(1)).float().view(-1, len(SHAPES), 19)
-        wanted = [torch.from_numpy(array.reshape(-1)).to(self.device) for array in (colour, digit)]
-        seen = F.cross_entropy(scores[..., :9].flatten(0, 1), wanted[0])
-        return seen + F.cross_entropy(scores[..., 9:].flatten(0, 1), wanted[1])
+    def _eye_test(self, features: Tensor, seen: npt.NDArray[np.int64]) -> Tensor:
+        colour, digit = self._tensor(seen).flatten(1)
+        scores = self.eye(features.amax(1)).float().view(-1, 19)
+        return F.cross_entropy(scores[:, :9], colour) + F.cross_entropy(scores[:, 9:], digit)
+
+    def _tensor(self, array: npt.NDArray[Any]) -> Tensor:
+        return torch.from_numpy(array).to(self.device, non_blocking=True)
 
     def save(self, folder: Path) -> None:
         """Everything needed to go on, and the model as users will load it."""
@@ -198,32 +188,34 @@ def _workers(count: int, *, seed: int, tokens: int) -> Iterator[tuple[Any, Any]]
 
 
 class Log:
-    """Means over the last steps, one JSON line each time."""
+    """Means over the last steps, one JSON line each time. Nothing is read from the device before that."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.sums: dict[str, list[Tensor]] = defaultdict(list)
-        self.right: dict[str, list[Tensor]] = defaultdict(list)
+        self.losses: list[Tensor] = []
+        self.right: list[Tensor] = []
+        self.names: list[str] = []
 
-    def add(self, batch: Batch, result: dict[str, Any]) -> None:
-        """Remember a step without waiting for the device."""
-        self.sums["loss"].append(result["loss"])
-        self.sums["eye"].append(result["eye"])
+    def add(self, batch: Batch, result: dict[str, Tensor]) -> None:
+        """Remember a step."""
         length = batch.time.shape[1]
         bucket = "all" if length == 144 else "many" if length >= 24 else "few"
-        by_family: dict[str, list[int]] = defaultdict(list)
-        for row, family in enumerate(batch.family):
-            by_family[family].append(row)
-        for family, rows in by_family.items():
-            self.right[f"{family}/{bucket}"].append(result["right"][rows])
+        self.losses.append(torch.stack([result["loss"], result["eye"]]))
+        self.right.append(result["right"])
+        self.names += [f"{family}/{bucket}" for family in batch.family]
 
     def write(self, trainer: Trainer) -> None:
         """One line, on the screen and in the file."""
-        line: dict[str, Any] = {"step": trainer.step, "minutes": round(trainer.elapsed / 60, 2)}
-        line |= {name: round(float(torch.stack(values).mean()), 4) for name, values in self.sums.items()}
-        line |= {name: round(float(torch.cat(self.right[name]).float().mean()), 3) for name in sorted(self.right)}
-        self.sums.clear()
-        self.right.clear()
+        loss, eye = torch.stack(self.losses).mean(0).tolist()
+        right, names = torch.cat(self.right).cpu().numpy(), np.array(self.names)
+        line = {
+            "step": trainer.step,
+            "minutes": round(trainer.elapsed / 60, 2),
+            "loss": round(loss, 4),
+            "eye": round(eye, 4),
+        }
+        line |= {name: round(float(right[names == name].mean()), 3) for name in sorted(set(self.names))}
+        self.losses, self.right, self.names = [], [], []
         with self.path.open("a") as stream:
             stream.write(json.dumps(line) + "\n")
         print(json.dumps(line), flush=True)
