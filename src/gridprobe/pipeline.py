@@ -96,6 +96,7 @@ class Session:
                 self._video,
                 cells=settings.k**2,
                 sampling=settings.sampling,
+                precision=settings.precision,
                 size=settings.native_pixels,
                 limits=settings.limits,
             )

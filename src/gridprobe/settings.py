@@ -28,6 +28,8 @@ class Settings:
     frames: int | Literal["auto"] = "auto"
     gamma0: float = GAMMA0
     sampling: Literal["middle", "linspace"] = "middle"
+    precision: Literal["exact", "keyframe", "auto"] = "auto"
+    """Whether a keyframe near a sampled moment may stand for it; see `gridprobe.video.sample`."""
     packing: Packing = "single"
     timestamps: Timestamps = "true"
     probe_pixels: FrameSize = PROBE
@@ -82,6 +84,7 @@ PRESETS = {
     "paper": Settings(
         preset="paper",
         sampling="linspace",
+        precision="exact",
         packing="pairs",
         timestamps="paper",
         probe_pixels=FrameSize(square=PROBE_SIDE),

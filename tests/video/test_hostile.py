@@ -71,7 +71,7 @@ def test_not_a_video(tmp_path: Path, content: bytes, reason: str) -> None:
 
 def test_not_a_regular_file(tmp_path: Path) -> None:
     assert "no such file" in refusal(tmp_path / "none.mp4")
-    assert "this is a directory" in refusal(tmp_path)
+    assert "no picture in this folder" in refusal(tmp_path)
     assert "not a regular file" in refusal("/dev/zero")
     fifo = tmp_path / "fifo.mp4"
     os.mkfifo(fifo)

@@ -7,15 +7,22 @@ Times     Seconds from the start of the presentation, the stream's own start tim
           frame for a moment is the one on display then: the last that starts at or before it (the first, if none does).
           A frame's time is its true time stamp, never number ÷ mean rate. "middle" sampling is even in time, also for
           a variable frame rate; "linspace" is even in frame numbers and reads every packet once to count them.
+Precision "exact" (the default here) is bit for bit what decoding the whole file would give. "keyframe" takes the
+          nearest keyframe. "auto" does so where one is at most a tenth of a cell away (AUTO_FRACTION), and is exact
+          elsewhere; no cell is lost by it. Where a container cannot be searched for keyframes, all three are exact.
 Frames    Upright, square pixels, 8-bit RGB, scaled inside the decoder. All frames of a pool have one size.
 Few       A frame on display at several sampled moments appears once, so a short video gives a pool with fewer frames,
           and a warning says how many.
 Damage    What the file really holds counts, not its header. A truncated file is sampled over the part that is there.
           Where a frame cannot be decoded, or follows an error in its group of pictures, the nearest good frame stands
           in. Both give a warning. A file with no decodable frame is a VideoError.
+Work      Decoding starts at the last keyframe before a moment and ends with the frame wanted; H.264 and HEVC pictures
+          that no other refers to are left out. The moments are shared out to one thread per core, each with a decoder.
 Limits    A file must be regular and non-empty, in a container of a fixed list; scripts that name other files (HLS,
           ffconcat, SDP, DASH) are refused. Pixels, duration and number of streams are checked before decoding, and one
           wall clock covers all work on a video. Every failure is a VideoError of one line that names the file.
+
+Folders   A folder of pictures is a video of one second per picture, or as its times.json says; GIF is a video file.
 
 Importing this package does not import PyAV; calling into it does.
 """
@@ -24,6 +31,18 @@ from gridprobe.video.decode import NATIVE, Sampling, sample
 from gridprobe.video.frames import FramePool, FrameSize
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Limits
+from gridprobe.video.plan import AUTO_FRACTION, Precision
 from gridprobe.video.source import probe
 
-__all__ = ["NATIVE", "FramePool", "FrameSize", "Limits", "Sampling", "VideoInfo", "probe", "sample"]
+__all__ = [
+    "AUTO_FRACTION",
+    "NATIVE",
+    "FramePool",
+    "FrameSize",
+    "Limits",
+    "Precision",
+    "Sampling",
+    "VideoInfo",
+    "probe",
+    "sample",
+]

@@ -1,5 +1,9 @@
 """Reader: one forward pass over a video that finds the frame shown at each of a rising row of ticks.
 
+Packets are looked at before they are decoded, so the wanted one is known: pictures before it that no other refers to
+are left out, and decoding ends with it. Where that is impossible (no time stamps) or meets any trouble, the group of
+pictures is read once more, every packet of it.
+
 Decoders hide damage: after an error H.264 gives smeared frames, and no flag, until the next keyframe. So frames after
 an error are not trusted up to the next keyframe, and a target among them takes the nearest frame that is.
 """
@@ -8,6 +12,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gridprobe.video.lookahead import BEFORE_ALL, Lookahead
 from gridprobe.video.source import Source
 from gridprobe.video.timeline import Anchor, Clock, anchor
 
@@ -18,7 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Reader", "Shown"]
 
-BEFORE_ALL = -(1 << 63)
+MAX_MISSES = 3
+"""Frames that did not come out as their packets promised, before every packet of the stream is decoded."""
+MAX_GROUPS_BACK = 3
+"""Groups of pictures tried before a lost one for a frame to stand in."""
 DOUBT_SECONDS = 10.0
 """Longest distrust after an error: streams without further keyframes heal by degrees."""
 
@@ -54,19 +62,69 @@ class Reader:
         self._before: Shown | None = None
         self._waiting: deque[Shown] = deque()
         self._doubtful: Shown | None = None
+        self._ahead = Lookahead(source)
+        self._group: int | None = None
+        self._stale = False
+        self._careful = clock.counted
+        self._misses = 0
 
-    def shown_at(self, target: int, start: Anchor) -> Shown | None:
+    def shown_at(self, target: int, start: Anchor, *, last: bool = False) -> Shown | None:
         """The frame on display at tick `target`: the last that starts at or before it, else the first of all.
 
-        Targets must rise from call to call. None means that nothing up to the end of the file could be decoded.
+        Targets must rise from call to call. `last` says that the next one has another keyframe to start from. None
+        means that nothing up to the end of the file could be decoded.
         """
         self._pass(target)
-        if start.key is not None and start.seek is not None and start.key > self._reached:
+        if start.key is None or start.seek is None:
+            self._careful = True
+        elif start.key > self._reached or (self._stale and start.key != self._group):
             self._jump(start.seek, start.key)
+            self._careful = self._misses >= MAX_MISSES
+        self._group = start.key
+        if not self._careful:
+            shown = self._read_only(target, last=last)
+            if shown is not None:
+                return shown
+            self._careful = True
+            if start.key is not None and start.seek is not None:
+                self._jump(start.seek, start.key)
+        settled = bool(self._waiting)  # a good frame after the target is known, so all before it was tried already
         self._read_past(target)
-        if self._is_lost():
-            self._read_previous_group(target)
+        for _ in range(0 if settled else MAX_GROUPS_BACK):
+            if not self._is_lost() or not self._read_previous_group(target):
+                break
         return self._choose(target)
+
+    def _read_only(self, target: int, *, last: bool) -> Shown | None:
+        """Decode what the frame on display at `target` needs and no more; None where anything is not as it should be.
+
+        With `last` the decoder is emptied after it, which is cheaper than feeding it until the frame comes out; it can
+        then only go on after a seek.
+        """
+        ahead, trouble = self._ahead, (self._errors, self._doubtful)
+        due = max((tick for tick in (*self._sent, *ahead.ticks()) if tick <= target), default=None)
+        while (self._errors, self._doubtful) == trouble and self._doubted_from is None:
+            due = ahead.fill(self._fetch, target, due)
+            if due is None or not ahead.orderly:
+                return None
+            if ahead.passed(target):
+                if self._before is not None and self._before.tick == due:
+                    self._sent = [tick for tick in self._sent if tick >= due]
+                    return self._before
+                if self._stale or self._ended:  # the decoder was emptied, and the frame was not in it
+                    self._misses += 1
+                    return None
+                if not ahead or (last and due in self._sent):
+                    self._stale, self._ended = last, not ahead
+                    self._decode(None)
+                    self._pass(target)
+                    continue
+            packet = ahead.pop(due)
+            if packet is not None:
+                self._note(packet)
+                self._decode(packet)
+                self._pass(target)
+        return None
 
     def _read_past(self, target: int) -> None:
         """Decode up to the first good frame after `target`."""
@@ -78,16 +136,18 @@ class Reader:
         """Whether nothing good came from the group of pictures that was jumped to."""
         return self._key != BEFORE_ALL and (self._before is None or self._before.tick < self._key)
 
-    def _read_previous_group(self, target: int) -> None:
+    def _read_previous_group(self, target: int) -> bool:
         """Start again one keyframe earlier: its last frames may be nearer to a damaged target than what follows it."""
         self._errors += 1  # a decoder can lose a group without a word
         earlier = anchor(self._source, self._clock, self._key - 1)
         known = BEFORE_ALL if self._before is None else self._before.tick
-        if earlier.seek is not None and earlier.key is not None and earlier.key > known:
+        is_news = earlier.seek is not None and earlier.key is not None and earlier.key > known
+        if earlier.seek is not None and earlier.key is not None and is_news:
             self._jump(earlier.seek, earlier.key)
         else:
             self._jump(self._key, self._key)
         self._read_past(target)
+        return is_news
 
     def _pass(self, target: int) -> None:
         """Move the frames that start by `target` from the waiting row to `before`."""
@@ -99,23 +159,29 @@ class Reader:
         self._packets = self._source.packets()
         self._ended = False
         self._skip_to = self._key = key
+        self._reached = BEFORE_ALL
+        self._stale = False
         self._sent.clear()
         self._waiting.clear()
+        self._ahead = Lookahead(self._source)
         self._doubted_from = None
 
     def _read(self) -> None:
         """Decode one packet, or empty the decoder at the end of the file."""
-        packet = next(self._packets, None)
+        packet = self._ahead.pop() or self._fetch()
         if packet is None:
             self._ended = True
-        elif self._skip_to is not None:
-            # Between the landing and the keyframe lie frames whose references were never read.
-            if not packet.is_keyframe or packet.pts is None or packet.pts < self._skip_to:
-                return
-            self._skip_to = None
-        if packet is not None:
+        else:
             self._note(packet)
         self._decode(packet)
+
+    def _fetch(self) -> "Packet[VideoStream] | None":
+        """The next packet; between a landing and the keyframe lie some whose references were never read."""
+        for packet in self._packets:
+            if self._skip_to is None or (packet.is_keyframe and packet.pts is not None and packet.pts >= self._skip_to):
+                self._skip_to = None
+                return packet
+        return None
 
     def _note(self, packet: "Packet[VideoStream]") -> None:
         tick = self._sent_count if self._clock.counted else packet.pts

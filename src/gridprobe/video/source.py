@@ -11,12 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gridprobe.errors import VideoError
 from gridprobe.video.files import VideoFile, check_file, lacks_index, looks_like
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Deadline, Limits
+from gridprobe.video.pictures import describe_folder
 
 if TYPE_CHECKING:
     from av import FFmpegError, VideoFrame
@@ -92,6 +94,8 @@ def open_video(file: VideoFile, *, limits: Limits, deadline: Deadline) -> Iterat
 def probe(path: str | os.PathLike[str], *, limits: Limits | None = None) -> VideoInfo:
     """What the header and the first frame say about a video. Reads no further, so `*_found` stay None."""
     limits = limits or Limits()
+    if os.path.isdir(path):
+        return describe_folder(Path(path), limits)
     file = check_file(path)
     with open_video(file, limits=limits, deadline=Deadline(file.name, limits.seconds)) as source:
         return describe(source, first_frame(source))

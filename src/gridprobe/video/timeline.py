@@ -18,10 +18,13 @@ from gridprobe.video.source import Source
 if TYPE_CHECKING:
     from av import VideoFrame
 
-__all__ = ["START", "Anchor", "Clock", "Timeline", "anchor", "end_of_stream", "scan"]
+__all__ = ["START", "Anchor", "Clock", "Timeline", "anchor", "end_of_stream", "next_key", "scan", "shown_for"]
 
 STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 """Seconds to step back by when a seek does not land on a keyframe at or before the target."""
+
+FOLLOWING = 16
+"""Packets looked at behind a keyframe for another frame; no more are ever reordered."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ def scan(source: Source, clock: Clock) -> Timeline:
         tick = len(ticks) if clock.counted else packet.pts
         if tick is not None:
             ticks.append(tick)
-            end = max(end, tick + _shown_for(source, clock, packet.duration))
+            end = max(end, tick + shown_for(source, clock, packet.duration))
     if not ticks:
         raise VideoError(f"{source.file.name}: no frame can be read; the file is damaged or incomplete")
     return Timeline(np.unique(np.array(ticks, dtype=np.int64)), end)
@@ -95,7 +98,7 @@ def end_of_stream(source: Source, clock: Clock, near: int) -> int | None:
     if not _seek(source, near):
         return None
     ends = [
-        packet.pts + _shown_for(source, clock, packet.duration)
+        packet.pts + shown_for(source, clock, packet.duration)
         for packet in source.packets()
         if packet.pts is not None and not packet.is_corrupt
     ]
@@ -120,11 +123,35 @@ def anchor(source: Source, clock: Clock, target: int) -> Anchor:
     return START
 
 
-def _seek(source: Source, tick: int) -> bool:
+def next_key(source: Source, target: int, *, limit: int, until: int | None = None) -> int | None:
+    """A keyframe after `target` and at or before `limit`, the first where the container has an index.
+
+    With `until` it counts only if another frame starts after it and by then.
+    """
+    if limit <= target or not _seek(source, target + 1, backward=False):
+        return None
+    key, looked = None, 0
+    for packet in source.packets():
+        if key is not None:
+            looked += 1
+            if packet.pts is not None and until is not None and key < packet.pts <= until:
+                return key
+            if looked == FOLLOWING:
+                return None
+        elif packet.is_keyframe and packet.pts is not None and target < packet.pts:
+            if packet.pts > limit or until is None:
+                return packet.pts if packet.pts <= limit else None
+            key = packet.pts
+        elif packet.dts is None or packet.dts > limit:
+            return None
+    return None
+
+
+def _seek(source: Source, tick: int, *, backward: bool = True) -> bool:
     import av
 
     try:
-        source.container.seek(tick, stream=source.stream, backward=True)
+        source.container.seek(tick, stream=source.stream, backward=backward)
     except av.error.ExitError:
         raise source.deadline.error() from None
     except av.FFmpegError:
@@ -146,7 +173,7 @@ def _last_key(source: Source, target: int) -> int | None:
     return key
 
 
-def _shown_for(source: Source, clock: Clock, duration: int | None) -> int:
+def shown_for(source: Source, clock: Clock, duration: int | None = None) -> int:
     """Ticks a frame is shown for; without a duration of its own, one frame at the mean rate."""
     if clock.counted:
         return 1

@@ -1,0 +1,155 @@
+"""A folder of pictures as a video: in the order of their names, one second each unless `times.json` says otherwise.
+
+`times.json` is a list of seconds, one for each picture in order, or an object from file name to seconds.
+"""
+
+import hashlib
+import json
+import math
+import os
+import re
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from gridprobe.errors import VideoError
+from gridprobe.progress import report
+from gridprobe.video.frames import FramePool, FrameSize
+from gridprobe.video.info import VideoInfo
+from gridprobe.video.limits import Limits
+from gridprobe.video.sampling import linspace_numbers, middle_times
+
+__all__ = ["SUFFIXES", "describe_folder", "sample_folder"]
+
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"})
+TIMES = "times.json"
+MAX_PICTURES = 1_000_000
+
+
+def sample_folder(folder: Path, *, cells: int, sampling: str, size: FrameSize, limits: Limits) -> FramePool:
+    """The pictures on display at `cells` moments; only these are opened."""
+    info, pictures, times = _look(folder, limits)
+    if sampling == "linspace":
+        wanted = linspace_numbers(len(pictures), cells)
+    else:
+        moments = times[0] + np.array(middle_times(info.duration or 0.0, cells))
+        wanted = tuple(int(i) for i in np.searchsorted(times, moments, side="right") - 1)
+    chosen = list(dict.fromkeys(wanted))
+    width, height = size.fit(info.width, info.height)
+    pixels = np.empty((len(chosen), height, width, 3), dtype=np.uint8)
+    for place, number in enumerate(chosen):
+        scaled = _open(pictures[number], limits).resize((width, height), Image.Resampling.BICUBIC)
+        pixels[place] = np.asarray(scaled)
+        report("decode", place + 1, len(chosen))
+    few = f"the folder shows only {len(chosen)} distinct pictures at the {cells} sampled times"
+    return FramePool(
+        pixels,
+        tuple(times[number] - times[0] for number in chosen),
+        source=info.fingerprint,
+        info=info,
+        warnings=(f"{few}; the grid has {len(chosen)} cells",) if len(chosen) < cells else (),
+    )
+
+
+def describe_folder(folder: Path, limits: Limits) -> VideoInfo:
+    """The VideoInfo of a folder of pictures; its size is that of the first one."""
+    return _look(folder, limits)[0]
+
+
+def _look(folder: Path, limits: Limits) -> tuple[VideoInfo, list[Path], list[float]]:
+    pictures = _pictures(folder)
+    times = _times(folder, pictures)
+    # The last picture stays on screen as long as the one before it.
+    shown = times[-1] - times[0] + (times[-1] - times[-2] if len(times) > 1 else 1.0)
+    if shown > limits.max_duration:
+        raise VideoError(f"{folder}: {shown:.0f} s is longer than {limits.max_duration:.0f} s (Limits.max_duration)")
+    first = _open(pictures[0], limits)
+    info = VideoInfo(
+        path=str(folder),
+        container="folder",
+        codec=pictures[0].suffix[1:].lower(),
+        width=first.width,
+        height=first.height,
+        rotation=0,
+        fps=len(times) / shown,
+        duration_header=None,
+        frames_header=None,
+        duration_found=shown,
+        frames_found=len(pictures),
+        start_time=times[0],
+        pixel_format="rgb24",
+        hdr=False,
+        decoder=f"Pillow {PIL.__version__}",
+        fingerprint=_fingerprint(pictures, times),
+    )
+    return info, pictures, times
+
+
+def _pictures(folder: Path) -> list[Path]:
+    """Regular picture files by name, numbers in it counted: frame2 comes before frame10."""
+    try:
+        with os.scandir(folder) as entries:
+            found = [Path(e.path) for e in entries if e.is_file() and Path(e.name).suffix.lower() in SUFFIXES]
+    except OSError as error:
+        raise VideoError(f"{folder}: cannot be read ({error.strerror})") from None
+    if not found:
+        raise VideoError(f"{folder}: no picture in this folder ({', '.join(sorted(SUFFIXES))}); name a video file")
+    if len(found) > MAX_PICTURES:
+        raise VideoError(f"{folder}: {len(found)} pictures are more than {MAX_PICTURES}")
+    return sorted(found, key=_natural)
+
+
+def _natural(path: Path) -> list[tuple[int, int, str]]:
+    parts = re.split(r"(\d+)", path.name)
+    return [(0, int(part), part) if part.isdecimal() else (1, 0, part) for part in parts]
+
+
+def _times(folder: Path, pictures: Sequence[Path]) -> list[float]:
+    file = folder / TIMES
+    if not file.is_file():
+        return [float(number) for number in range(len(pictures))]
+    try:
+        given = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise VideoError(f"{file}: not valid JSON ({type(error).__name__})") from None
+    values = [given.get(p.name) for p in pictures] if isinstance(given, dict) else given
+    if not isinstance(values, list) or len(values) != len(pictures) or not all(map(_is_time, values)):
+        raise VideoError(f"{file}: needs one number of seconds for each of the {len(pictures)} pictures")
+    times = [float(value) for value in values]
+    if (np.diff(times) <= 0).any():
+        raise VideoError(f"{file}: the times must rise from picture to picture")
+    return times
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _open(path: Path, limits: Limits) -> Image.Image:
+    """One picture, upright, in RGB; a bomb is refused from its header."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path) as picture:
+                if picture.width * picture.height > limits.max_pixels:
+                    raise VideoError(
+                        f"{path}: {picture.width}×{picture.height} has more than {limits.max_pixels} pixels"
+                    )
+                return ImageOps.exif_transpose(picture).convert("RGB")
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise VideoError(f"{path}: the picture is too large") from None
+    except (OSError, UnidentifiedImageError, ValueError, SyntaxError) as error:
+        raise VideoError(f"{path}: not a picture that can be read ({type(error).__name__})") from None
+
+
+def _fingerprint(pictures: Sequence[Path], times: Sequence[float]) -> str:
+    digest = hashlib.sha256()
+    for path, time in zip(pictures, times, strict=True):
+        status = path.stat()
+        digest.update(f"{path.name}\n{status.st_size} {status.st_mtime_ns} {time}\n".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()

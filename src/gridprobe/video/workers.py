@@ -1,0 +1,164 @@
+"""Several readers side by side, each with a part of the plan, a demuxer and a decoder of its own, into one array.
+
+Decoding lets go of Python's lock, so threads fill the cores, and better than one decoder's own threads do: these wait
+for each other after every seek.
+"""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from threading import Event
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gridprobe.progress import report
+from gridprobe.video.plan import Plan
+from gridprobe.video.reader import Reader, Shown
+from gridprobe.video.source import Source
+from gridprobe.video.timeline import Clock
+
+if TYPE_CHECKING:
+    from av.video.reformatter import VideoReformatter
+
+__all__ = ["MAX_WORKERS", "Found", "Opened", "read_plan"]
+
+MAX_WORKERS = 8
+"""Each holds a decoder's frames: for 1080p H.264 some 20 MB."""
+
+BICUBIC, FULL_CHROMA_INT, FULL_CHROMA_INP, ACCURATE_RND = 0x4, 0x2000, 0x4000, 0x40000
+SWSCALE = BICUBIC | FULL_CHROMA_INT | FULL_CHROMA_INP | ACCURATE_RND
+"""swscale's flag bits; its defaults lose colour detail (mean error 3.9 against 1.5)."""
+
+Opened = Callable[[], AbstractContextManager[Source]]
+"""Opens the video anew; all openings share one deadline."""
+
+
+class Found(NamedTuple):
+    """The ticks of the frames that now fill the array's first rows, and how many targets had to take a neighbour."""
+
+    ticks: list[int]
+    damaged: int
+
+
+def read_plan(opened: Opened, clock: Clock, plan: Plan, pixels: npt.NDArray[np.uint8], *, rotation: int) -> Found:
+    """Decode the plan's frames into the first rows of `pixels`, in order and each once."""
+    parts = plan.parts(_cores(), clock)
+    strips, row = [], 0
+    for part in parts:
+        strips.append(Strip(part, pixels[row : row + len(part)], rotation // 90))
+        row += len(part)
+    report("decode", 0, len(plan))
+    if len(strips) == 1:
+        _read(opened, clock, strips[0], alone=True, step=_counted(len(plan)))
+    else:
+        _read_together(opened, clock, strips, len(plan))
+    return Found(_join(strips, pixels), sum(strip.damaged for strip in strips))
+
+
+@dataclass(eq=False)
+class Strip:
+    """One reader's share of the plan and its rows of the array."""
+
+    plan: Plan
+    rows: npt.NDArray[np.uint8]
+    turns: int
+    ticks: list[int] = field(default_factory=list)
+    damaged: int = 0
+
+
+def _cores() -> int:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(MAX_WORKERS, usable)
+
+
+def _counted(total: int) -> Callable[[], bool]:
+    """Report one more step at each call."""
+    done = 0
+
+    def step() -> bool:
+        nonlocal done
+        done += 1
+        report("decode", done, total)
+        return True
+
+    return step
+
+
+def _read(opened: Opened, clock: Clock, strip: Strip, *, alone: bool, step: Callable[[], bool]) -> None:
+    """Fill a strip; `step` is called after each target and says whether to go on."""
+    from av.video.reformatter import VideoReformatter
+
+    scaler = VideoReformatter()
+    with opened() as source:
+        if not alone:
+            source.stream.thread_type = "NONE"
+            source.stream.codec_context.thread_count = 1
+        reader = Reader(source, clock)
+        for target, start, last in strip.plan.steps():
+            shown = reader.shown_at(target, start, last=last)
+            strip.damaged += shown is None or shown.substitute
+            if shown is not None and (not strip.ticks or shown.tick > strip.ticks[-1]):
+                _paint(strip, shown, scaler)
+            if not step():
+                return
+
+
+def _paint(strip: Strip, shown: Shown, scaler: "VideoReformatter") -> None:
+    height, width = strip.rows.shape[1:3]
+    if strip.turns % 2:
+        width, height = height, width
+    small = scaler.reformat(shown.frame, width, height, "rgb24", interpolation=SWSCALE)
+    # rot90 turns counter-clockwise, as the display matrix's angle does.
+    strip.rows[len(strip.ticks)] = np.rot90(small.to_ndarray(), strip.turns)
+    strip.ticks.append(shown.tick)
+
+
+def _read_together(opened: Opened, clock: Clock, strips: list[Strip], total: int) -> None:
+    """One thread for each strip. The first error stops all; progress is reported from the caller's thread."""
+    stop = Event()
+    messages: SimpleQueue[bool] = SimpleQueue()  # True: one more target; False: one thread less
+
+    def step() -> bool:
+        messages.put(True)
+        return not stop.is_set()
+
+    def work(strip: Strip) -> None:
+        done = False
+        try:
+            _read(opened, clock, strip, alone=False, step=step)
+            done = True
+        finally:
+            if not done:
+                stop.set()
+            messages.put(False)
+
+    count, running = _counted(total), len(strips)
+    with ThreadPoolExecutor(len(strips), thread_name_prefix="decode") as executor:
+        try:
+            threads = [executor.submit(work, strip) for strip in strips]
+            while running:
+                if messages.get():
+                    count()
+                else:
+                    running -= 1
+        finally:
+            stop.set()
+    for thread in threads:
+        thread.result()
+
+
+def _join(strips: list[Strip], pixels: npt.NDArray[np.uint8]) -> list[int]:
+    """Close the gaps between the strips; a frame that two of them found stays once."""
+    ticks: list[int] = []
+    for strip in strips:
+        for tick, row in zip(strip.ticks, strip.rows, strict=False):
+            if not ticks or tick > ticks[-1]:
+                if not np.shares_memory(row, pixels[len(ticks)]):
+                    pixels[len(ticks)] = row
+                ticks.append(tick)
+    return ticks

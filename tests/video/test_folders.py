@@ -1,0 +1,147 @@
+"""A folder of pictures is a video too."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from gridprobe.errors import VideoError
+from gridprobe.video import NATIVE, FrameSize, Limits, VideoInfo
+from gridprobe.video.pictures import describe_folder, sample_folder
+
+
+def folder_of(tmp_path: Path, count: int, *, suffix: str = ".png", size: tuple[int, int] = (64, 32)) -> Path:
+    """Pictures named 1, 2, … 10, …; picture n is gray of level 2n."""
+    for number in range(1, count + 1):
+        Image.new("RGB", size, (2 * number,) * 3).save(tmp_path / f"frame{number}{suffix}")
+    return tmp_path
+
+
+def sample(folder: Path, cells: int, sampling: str = "middle", limits: Limits | None = None):
+    return sample_folder(folder, cells=cells, sampling=sampling, size=NATIVE, limits=limits or Limits())
+
+
+def levels(pool) -> list[int]:
+    return [int(frame[0, 0, 0]) // 2 for frame in pool.pixels]
+
+
+def test_pictures_come_in_the_order_of_their_numbers_one_second_each(tmp_path: Path) -> None:
+    pool = sample(folder_of(tmp_path, 12), 12)
+
+    assert levels(pool) == list(range(1, 13))
+    assert pool.times == tuple(float(i) for i in range(12))
+    assert pool.info.duration == 12.0 and pool.info.fps == 1.0 and pool.warnings == ()
+
+
+def test_only_as_many_as_asked_for_are_taken(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, 100)
+
+    assert levels(sample(folder, 4)) == [13, 38, 63, 88]
+    assert levels(sample(folder, 4, "linspace")) == [1, 34, 67, 100]
+
+
+def test_given_times_decide_what_is_on_display(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, 4)
+    (folder / "times.json").write_text(json.dumps([10.0, 11.0, 12.0, 109.0]))  # the third stays for 97 of 196 s
+
+    pool = sample(folder, 4)
+
+    assert levels(pool) == [3, 4]
+    assert pool.times == (2.0, 99.0)
+    assert "2 distinct pictures at the 4 sampled times" in pool.warnings[0]
+
+
+def test_times_may_be_given_by_name(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, 2)
+    (folder / "times.json").write_text(json.dumps({"frame2.png": 7.5, "frame1.png": 5.0}))
+
+    assert sample(folder, 4).times == (0.0, 2.5)
+
+
+@pytest.mark.parametrize(
+    ("times", "message"),
+    [
+        ("[1, 2", "not valid JSON"),
+        ("[1]", "one number of seconds for each of the 2"),
+        ("[1, true]", "one number of seconds"),
+        ("[1, NaN]", "one number of seconds"),
+        ("[2, 1]", "must rise"),
+        ('{"frame1.png": 1}', "one number of seconds"),
+    ],
+)
+def test_bad_times_are_one_sentence(tmp_path: Path, times: str, message: str) -> None:
+    folder = folder_of(tmp_path, 2)
+    (folder / "times.json").write_text(times)
+
+    with pytest.raises(VideoError, match=message):
+        sample(folder, 2)
+
+
+def test_pictures_stand_upright_and_have_one_size(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn clockwise by a quarter
+    picture = Image.new("RGB", (64, 32), "black")
+    picture.paste("white", (0, 0, 32, 32))
+    picture.save(tmp_path / "1.jpg", exif=exif)
+    Image.new("L", (500, 20), 99).save(tmp_path / "2.png")
+
+    pool = sample(tmp_path, 2)
+
+    assert (pool.width, pool.height) == (32, 64)
+    assert pool.pixels[0, 5].mean() > 200 > 50 > pool.pixels[0, -5].mean()  # the left half is now above
+    assert abs(int(pool.pixels[1, 5, 5, 0]) - 99) <= 1
+
+
+@pytest.mark.parametrize("content", [b"", b"not a picture", b"\x89PNG\r\n\x1a\n" + b"\0" * 50])
+def test_a_broken_picture_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "1.png").write_bytes(content)
+
+    with pytest.raises(VideoError, match=r"1\.png: not a picture"):
+        sample(tmp_path, 1)
+
+
+def test_a_folder_without_pictures_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello")
+
+    with pytest.raises(VideoError, match="no picture in this folder"):
+        sample(tmp_path, 1)
+
+
+def test_limits_hold(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, 3)
+
+    with pytest.raises(VideoError, match="has more than 100 pixels"):
+        sample(folder, 1, limits=Limits(max_pixels=100))
+    with pytest.raises(VideoError, match="longer than 2 s"):
+        sample(folder, 1, limits=Limits(max_duration=2.0))
+
+
+def test_a_changed_picture_is_another_source(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, 2)
+    before: VideoInfo = describe_folder(folder, Limits())
+    Image.fromarray(np.zeros((32, 64, 3), np.uint8)).save(folder / "frame1.png", compress_level=0)
+
+    assert describe_folder(folder, Limits()).fingerprint != before.fingerprint
+
+
+def test_a_folder_goes_wherever_a_video_goes(tmp_path: Path) -> None:
+    import gridprobe as gp
+    from gridprobe.video import probe
+
+    folder = folder_of(tmp_path, 9)
+    model = gp.Scripted(lambda request: {"A": 9.0 if 10 in request.frames.pixels else 1.0, "B": 1.0})
+
+    answer = gp.ask(folder, gp.Question("Is picture 5 among them?", ["yes", "no"]), model=model, k=3)
+
+    assert probe(folder).frames == 9 and answer.choice == "A"
+    assert 4.0 in answer.selection.timestamps
+
+
+def test_pictures_are_scaled_to_the_size_asked_for(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, 2, size=(640, 360), suffix=".jpg")
+
+    pool = sample_folder(folder, cells=2, sampling="middle", size=FrameSize(max_side=224), limits=Limits())
+
+    assert (pool.width, pool.height) == (224, 128)

@@ -1,0 +1,382 @@
+"""What is left out while decoding changes no pixel, and keyframes stand for moments only where they may."""
+
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from gridprobe.errors import UsageError, VideoError
+from gridprobe.progress import listening
+from gridprobe.video import AUTO_FRACTION, FramePool, FrameSize, Limits, reader, sample, workers
+from gridprobe.video.nal import Kind, kind_rule
+from gridprobe.video.plan import Plan
+from gridprobe.video.timeline import START, Anchor, Clock
+from videos import Pixels, numbered_video, patched, read_number
+
+SMALL = FrameSize(max_side=256)
+RAW = FrameSize(square=64)
+
+
+def moving_video(path: Path, frames: int, *, codec: str, gop: int, options: dict[str, str]) -> Path:
+    """Noise that moves in all directions at once, so that every picture leans on its references."""
+    noise = np.random.default_rng(5).integers(0, 256, (256, 256, 3), dtype=np.uint8)
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream(codec, rate=25, options=options)
+        stream.width, stream.height, stream.pix_fmt = 128, 96, "yuv420p"
+        stream.codec_context.gop_size = gop
+        for number in range(frames):
+            picture = np.roll(noise, (number * 3, -number * 2), axis=(0, 1))[:96, :128] // 2
+            picture[:, : number * 5 % 128] += 90
+            output.mux(stream.encode(av.VideoFrame.from_ndarray(picture, "rgb24")))
+        output.mux(stream.encode())
+    return path
+
+
+def decoded_in_order(path: Path) -> dict[int, Pixels]:
+    """Every frame of the file by its number, from one pass without seeks; scaled as the pool's are."""
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        scaler = av.video.reformatter.VideoReformatter()
+        start = stream.start_time or 0
+        frames = {}
+        for frame in container.decode(stream):
+            small = scaler.reformat(frame, 64, 64, "rgb24", interpolation=workers.SWSCALE)
+            frames[round((frame.pts - start) * stream.time_base * 25)] = small.to_ndarray()
+        return frames
+
+
+X265 = "log-level=none:keyint=40:min-keyint=40:bframes=4:b-pyramid=1"
+CODECS = {
+    "pyramid.mp4": ("libx264", {"bf": "3", "x264-params": "b-pyramid=normal:b-adapt=0:ref=4:scenecut=0"}),
+    "strict.mkv": ("libx264", {"bf": "4", "x264-params": "b-pyramid=strict:b-adapt=0:weightp=2"}),
+    "flat.ts": ("libx264", {"bf": "3", "x264-params": "b-pyramid=none:b-adapt=0:slices=3:aud=1"}),
+    "open.mp4": ("libx264", {"bf": "3", "x264-params": "open-gop=1:keyint=40:min-keyint=40:b-adapt=0"}),
+    "refresh.mp4": ("libx264", {"x264-params": "intra-refresh=1:keyint=40:bframes=0"}),
+    "interlaced.ts": ("libx264", {"bf": "2", "flags": "+ildct+ilme", "x264-params": "tff=1:b-adapt=0"}),
+    "hevc.mp4": ("libx265", {"x265-params": f"{X265}:open-gop=1"}),
+    "closed.ts": ("libx265", {"x265-params": f"{X265}:open-gop=0"}),
+    "layers.mkv": ("libx265", {"x265-params": f"{X265}:open-gop=0:temporal-layers=3"}),
+    "vp9.webm": ("libvpx-vp9", {"deadline": "good", "cpu-used": "5", "auto-alt-ref": "1", "lag-in-frames": "16"}),
+    "asp.mp4": ("mpeg4", {"bf": "2", "qscale": "3"}),
+    "mpeg2.ts": ("mpeg2video", {"bf": "2"}),
+    "av1.mp4": ("libsvtav1", {"preset": "12", "svtav1-params": "lp=1"}),
+}
+
+
+@pytest.mark.parametrize("cells", [7, 60])
+@pytest.mark.parametrize("readers", [1, 3])
+@pytest.mark.parametrize("name", CODECS)
+def test_bit_for_bit_what_decoding_everything_gives(
+    made: Path, monkeypatch: pytest.MonkeyPatch, name: str, readers: int, cells: int
+) -> None:
+    codec, options = CODECS[name]
+    path = made / f"moving_{name}"
+    if not path.exists():
+        moving_video(path, 200, codec=codec, gop=40, options=options)
+    monkeypatch.setattr(workers, "_cores", lambda: readers)
+    pool = sample(path, cells=cells, size=RAW)
+    truth = decoded_in_order(path)
+    numbers = [round(time * 25) for time in pool.times]
+    assert numbers == [200 * (2 * i + 1) // (2 * cells) for i in range(cells)]
+    for number, pixels in zip(numbers, pool.pixels, strict=True):
+        assert np.array_equal(pixels, truth[number]), number
+    assert pool.warnings == ()
+
+
+def counted(path: Path, cells: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, FramePool]:
+    """How many frames one reader decoded."""
+    readers: list[reader.Reader] = []
+    original = reader.Reader.__init__
+
+    def spy(self: reader.Reader, *args: object) -> None:
+        readers.append(self)
+        original(self, *args)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reader.Reader, "__init__", spy)
+        pool = sample(path, cells=cells, size=RAW)
+    return sum(each.decoded for each in readers), pool
+
+
+@pytest.mark.parametrize(("name", "most"), [("pyramid.mp4", 70), ("flat.ts", 70), ("closed.ts", 95)])
+def test_pictures_nobody_refers_to_are_left_out(
+    made: Path, monkeypatch: pytest.MonkeyPatch, name: str, most: int
+) -> None:
+    codec, options = CODECS[name]
+    path = made / f"moving_{name}"
+    if not path.exists():
+        moving_video(path, 200, codec=codec, gop=40, options=options)
+    decoded, pool = counted(path, 5, monkeypatch)
+    numbers = [round(time * 25) for time in pool.times]
+    assert numbers == [20, 60, 100, 140, 180]  # 21 frames each from their keyframe, 105 in all
+    assert decoded <= most
+    with monkeypatch.context() as patch:
+        patch.setattr("gridprobe.video.lookahead.kind_rule", lambda *_: None)
+        everything, same = counted(path, 5, patch)
+    assert decoded < everything
+    assert np.array_equal(pool.pixels, same.pixels)
+
+
+def test_a_stream_without_order_is_read_whole(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = sample(clip, cells=20, size=RAW)
+    monkeypatch.setattr("gridprobe.video.lookahead.MAX_PACKETS", 3)
+    assert np.array_equal(sample(clip, cells=20, size=RAW).pixels, plain.pixels)
+    monkeypatch.setattr("gridprobe.video.reader.MAX_MISSES", 0)
+    assert np.array_equal(sample(clip, cells=20, size=RAW).pixels, plain.pixels)
+
+
+def avcc(*units: bytes) -> bytes:
+    return b"".join(len(unit).to_bytes(4, "big") + unit for unit in units)
+
+
+H264 = b"\x01\x64\x00\x1f\xff"
+HEVC = b"\x01" + bytes(20) + b"\x03"
+
+
+@pytest.mark.parametrize(
+    ("codec", "extradata", "data", "kind"),
+    [
+        ("h264", H264, avcc(b"\x01slice"), Kind(True)),
+        ("h264", H264, avcc(b"\x06sei", b"\x01slice", b"\x01slice"), Kind(True)),
+        ("h264", H264, avcc(b"\x41slice"), Kind()),
+        ("h264", H264, avcc(b"\x01slice", b"\x21slice"), Kind()),
+        ("h264", H264, avcc(b"\x65idr"), Kind()),
+        ("h264", H264, avcc(b"\x06sei"), Kind()),
+        ("h264", H264, avcc(b"\x08pps", b"\x01slice"), Kind()),
+        ("h264", H264, avcc(b"\x01slice") + b"\0", Kind()),
+        ("h264", H264, avcc(b"\x01slice")[:-1], Kind()),
+        ("h264", H264, bytes(40), Kind()),
+        ("h264", H264, b"", Kind()),
+        ("h264", None, b"\0\0\0\1\x09\xf0\0\0\1\x01slice", Kind(True)),
+        ("h264", None, b"\0\0\0\1\x09\xf0\0\0\1\x41slice", Kind()),
+        ("h264", None, b"x\0\0\1\x01slice", Kind()),
+        ("h264", b"", b"no start code", Kind()),
+        ("hevc", HEVC, avcc(b"\x00\x01slice"), Kind(True)),
+        ("hevc", HEVC, avcc(b"\x00\x03slice"), Kind(True, 2)),
+        ("hevc", HEVC, avcc(b"\x02\x02slice"), Kind(False, 1)),
+        ("hevc", HEVC, avcc(b"\x00\x09slice"), Kind()),
+        ("hevc", HEVC, avcc(b"\x4e\x01sei", b"\x10\x01slice"), Kind(True)),
+    ],
+)
+def test_headers_say_what_may_be_dropped(codec: str, extradata: bytes | None, data: bytes, kind: Kind) -> None:
+    rule = kind_rule(codec, extradata)
+    assert rule is not None
+    assert rule(data) == kind
+
+
+def test_other_codecs_are_not_looked_into() -> None:
+    assert kind_rule("vp9", None) is None
+
+
+# Keyframes.
+
+
+@pytest.mark.parametrize("name", ["keys.mp4", "keys.mkv"])
+def test_keyframe_takes_the_nearest(made: Path, name: str) -> None:
+    path = numbered_video(made / name, 600, gop=40, options={"sc_threshold": "0"})
+    pool = sample(path, cells=20, precision="keyframe", size=SMALL)  # middles at 15, 45, 75 … 585
+    numbers = [read_number(frame) for frame in pool.pixels]
+    assert numbers == [round(time * 25) for time in pool.times]
+    assert all(number % 40 == 0 for number in numbers)
+    nearest = {min(range(0, 600, 40), key=lambda key: abs(key - target)) for target in range(15, 600, 30)}
+    assert numbers == sorted(nearest)
+    assert "only 15 distinct frames" in pool.warnings[0]
+
+
+@pytest.mark.parametrize("name", ["open.mp4", "hevc.mp4"])
+def test_keyframes_of_open_groups_are_clean(made: Path, name: str) -> None:
+    codec, options = CODECS[name]
+    path = made / f"moving_{name}"
+    if not path.exists():
+        moving_video(path, 200, codec=codec, gop=40, options=options)
+    pool = sample(path, cells=5, precision="keyframe", size=RAW)
+    truth = decoded_in_order(path)
+    assert len(pool) >= 4
+    for time, pixels in zip(pool.times, pool.pixels, strict=True):
+        assert np.array_equal(pixels, truth[round(time * 25)])
+
+
+@pytest.mark.parametrize("name", ["keys.mp4", "keys.mkv", "keys.ts"])
+def test_auto_takes_keyframes_within_reach_and_is_exact_elsewhere(made: Path, name: str) -> None:
+    path = made / name
+    if not path.exists():
+        numbered_video(path, 600, gop=40, options={"sc_threshold": "0"})
+    pool = sample(path, cells=10, precision="auto", size=SMALL)  # middles at 30, 90, 150 …; a tenth of a cell is 6
+    numbers = [read_number(frame) for frame in pool.pixels]
+    assert numbers == [round(time * 25) for time in pool.times]
+    assert numbers == [30, 90, 150, 210, 270, 330, 390, 450, 510, 570]
+    pool = sample(path, cells=4, precision="auto", size=SMALL)  # middles at 75, 225, 375, 525; a tenth is 15
+    assert [read_number(frame) for frame in pool.pixels] == [80, 240, 360, 520]
+    assert pool.times == pytest.approx([3.2, 9.6, 14.4, 20.8])
+
+
+@pytest.mark.parametrize("cells", [3, 10, 77, 144, 400])
+def test_auto_loses_no_cell_and_stays_near(made: Path, cells: int) -> None:
+    path = made / "keys.mp4"
+    if not path.exists():
+        numbered_video(path, 600, gop=40, options={"sc_threshold": "0"})
+    exact = sample(path, cells=cells, size=SMALL)
+    auto = sample(path, cells=cells, precision="auto", size=SMALL)
+    assert len(auto) == len(exact)
+    reach = AUTO_FRACTION * 24 / cells + 0.041
+    assert all(abs(a - b) <= reach for a, b in zip(auto.times, exact.times, strict=True))
+    assert [read_number(frame) for frame in auto.pixels] == [round(time * 25) for time in auto.times]
+
+
+@pytest.mark.parametrize("cells", [4, 5, 9, 10, 20])
+def test_auto_never_takes_one_long_frame_for_two_cells(made: Path, cells: int) -> None:
+    """Slides: one keyframe every second and nothing between."""
+    path = made / "slides.mp4"
+    if not path.exists():
+        numbered_video(path, 20, fps=1, gop=1)
+    exact = sample(path, cells=cells, size=SMALL)
+    assert len(sample(path, cells=cells, precision="auto", size=SMALL)) == len(exact) == cells
+
+
+@pytest.mark.parametrize("precision", ["keyframe", "auto"])
+@pytest.mark.parametrize("name", ["raw.h264", "giant.ts"])
+def test_without_keyframes_to_seek_to_it_is_exact(made: Path, name: str, precision: str) -> None:
+    path = made / f"few_{name}"
+    if not path.exists():
+        numbered_video(path, 120, gop=999, options={"sc_threshold": "0"})
+    pool = sample(path, cells=10, precision=precision, size=SMALL)  # type: ignore[arg-type]
+    numbers = [read_number(frame) for frame in pool.pixels]
+    assert numbers == [12 * i + 6 for i in range(10)]
+
+
+def test_an_unknown_precision_is_refused() -> None:
+    with pytest.raises(UsageError, match='precision must be "exact", "keyframe" or "auto"'):
+        sample("/does/not/exist.mp4", cells=4, precision="roughly")  # type: ignore[arg-type]
+
+
+# Workers.
+
+
+def plan(*keys: int | None) -> Plan:
+    anchors = tuple(START if key is None else Anchor(key, key) for key in keys)
+    return Plan(tuple(range(100, 100 + len(keys))), anchors)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+def test_parts_keep_groups_whole_and_in_order(count: int) -> None:
+    from fractions import Fraction
+
+    clock = Clock(Fraction(1, 25), 0, counted=False)
+    whole = plan(None, 5, None, 10, 10, 10, 20, 20, 30, 40, 50, 60)
+    parts = whole.parts(count, clock)
+    assert 1 <= len(parts) <= count
+    assert tuple(t for part in parts for t in part.targets) == whole.targets
+    assert tuple(a for part in parts for a in part.anchors) == whole.anchors
+    firsts = [{start.key for start in part.anchors} - {None} for part in parts]
+    assert sum(map(len, firsts)) == len(set().union(*firsts))
+    assert all(START not in part.anchors for part in parts[1:])
+
+
+def test_what_cannot_be_seeked_has_one_reader() -> None:
+    from fractions import Fraction
+
+    assert len(plan(None, None, None).parts(8, Clock(Fraction(1, 25), 0, counted=True))) == 1
+
+
+@pytest.mark.parametrize("readers", [1, 2, 5, 8])
+def test_the_number_of_readers_changes_nothing(
+    faststart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, readers: int
+) -> None:
+    damaged = patched(faststart, tmp_path / "damaged.mp4", start=0.5, length=0.05)
+    for path in (faststart, damaged):
+        monkeypatch.setattr(workers, "_cores", lambda: 1)
+        one = sample(path, cells=50, size=SMALL)
+        monkeypatch.setattr(workers, "_cores", lambda: readers)
+        many = sample(path, cells=50, size=SMALL)
+        assert many.times == one.times and many.warnings == one.warnings
+        assert np.array_equal(many.pixels, one.pixels)
+
+
+def test_progress_comes_from_the_callers_thread(faststart: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from threading import get_ident
+
+    monkeypatch.setattr(workers, "_cores", lambda: 4)
+    seen: list[tuple[str, int, int]] = []
+    threads = set()
+
+    def listener(*step: object) -> None:
+        seen.append(step)  # type: ignore[arg-type]
+        threads.add(get_ident())
+
+    with listening(listener):
+        sample(faststart, cells=30, size=SMALL)
+    assert seen == [("decode", done, 30) for done in range(31)]
+    assert threads == {get_ident()}
+
+
+def test_the_first_error_stops_all(faststart: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from threading import active_count
+
+    calls = 0
+    original = reader.Reader.shown_at
+
+    def fails(self: reader.Reader, target: int, start: Anchor, *, last: bool = False) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == 5:
+            raise VideoError("broken")
+        return original(self, target, start, last=last)
+
+    monkeypatch.setattr(workers, "_cores", lambda: 4)
+    monkeypatch.setattr(reader.Reader, "shown_at", fails)
+    before = active_count()
+    with pytest.raises(VideoError, match="broken"):
+        sample(faststart, cells=1000, size=SMALL)
+    assert calls < 900
+    assert active_count() == before
+
+
+def test_a_listener_that_raises_stops_all(faststart: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from threading import active_count
+
+    def listener(stage: str, done: int, total: int) -> None:
+        if done == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(workers, "_cores", lambda: 4)
+    before = active_count()
+    with listening(listener), pytest.raises(KeyboardInterrupt):
+        sample(faststart, cells=1000, size=SMALL)
+    assert active_count() == before
+
+
+def test_one_deadline_for_all(faststart: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_cores", lambda: 4)
+    with pytest.raises(VideoError, match=r"took longer than 0\.2 s"):
+        sample(faststart, cells=1500, limits=Limits(seconds=0.2))
+
+
+@pytest.mark.parametrize("precision", ["exact", "keyframe", "auto"])
+def test_a_keyframe_hidden_by_an_edit_list_is_never_shown(made: Path, precision: str) -> None:
+    """Frames 0 to 29 are cut away, the keyframe 0 among them; the next one is 50."""
+    plain = numbered_video(made / f"uncut_{precision}.mp4", 100, gop=50, options={"sc_threshold": "0"})
+    cut = made / f"cut_{precision}.mp4"
+    with av.open(str(plain)) as original, av.open(str(cut), "w") as output:
+        template = original.streams.video[0]
+        stream = output.add_stream_from_template(template)
+        shift = round(30 / 25 / template.time_base)
+        for packet in original.demux(template):
+            if packet.size:
+                packet.pts, packet.dts, packet.stream = packet.pts - shift, packet.dts - shift, stream
+                output.mux(packet)
+    pool = sample(cut, cells=7, precision=precision, size=SMALL)  # type: ignore[arg-type]
+    numbers = [read_number(frame) for frame in pool.pixels]
+    assert numbers == [30 + round(time * 25) for time in pool.times]
+    assert min(pool.times) >= 0
+    assert len(pool) == (2 if precision == "keyframe" else 7)
+
+
+@pytest.mark.parametrize("precision", ["keyframe", "auto"])
+def test_damage_never_shows_and_is_never_silent(faststart: Path, tmp_path: Path, precision: str) -> None:
+    path = patched(faststart, tmp_path / "damaged.mp4", start=0.5, length=0.1)
+    pool = sample(path, cells=40, precision=precision, size=SMALL)  # type: ignore[arg-type]
+    assert [read_number(frame) for frame in pool.pixels] == [round(time * 25) for time in pool.times]
+    # A keyframe overwritten by zeros is none any more, so "keyframe" takes others and has fewer frames.
+    assert ("damaged and replaced" if precision == "auto" else "distinct frames") in pool.warnings[0]
+    assert len(pool) >= 32
