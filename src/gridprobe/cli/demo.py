@@ -70,16 +70,18 @@ def _show(console: Console, rows: list[_Row]) -> None:
     color = console.is_terminal and not console.no_color
     for row in rows:
         console.print(answer_view(row.gridprobe, width=console.width, color=color, unicode=unicode))
-    table = Table(title="Three kinds of question", title_justify="left")
-    for column in ("question", "answer", "right", "frames kept", "compute", "uniform, same budget", "all 144 frames"):
-        table.add_column(column)
+        console.print()
+    table = Table(title="Compute is against all 144 frames; uniform takes as many frames, evenly", title_justify="left")
+    table.add_column("question", ratio=1)
+    for column in ("answer", "right", "kept", "compute", "uniform", "all 144"):
+        table.add_column(column, no_wrap=True)
     for row in rows:
         cost = row.gridprobe.cost
         table.add_row(
             Text(row.gridprobe.question.text),
             Text(row.gridprobe.text),
             _verdict(row.gridprobe),
-            f"{row.gridprobe.selection.kept} of {row.gridprobe.selection.pool}",
+            str(row.gridprobe.selection.kept),
             f"{cost.tflops / cost.baseline.tflops:.2f}×",
             _verdict(row.uniform),
             _verdict(row.everything),
