@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: setup demo test test-slow test-oldest lint fmt bench clean
+.PHONY: setup demo test test-slow test-oldest lint fmt bench bench-decode clean
 .DEFAULT_GOAL := test
 
 setup: $(VENV)/.dev
@@ -57,6 +57,10 @@ fmt: setup
 
 bench: setup
 	$(BIN)/python benchmarks/sampling.py
+
+# Against decord, OpenCV and torchcodec: make bench-decode RIVALS=/tmp/bench-venv/bin/python (see benchmarks/requirements.txt)
+bench-decode: setup
+	$(BIN)/python benchmarks/decode.py $(if $(RIVALS),--rival-python $(RIVALS))
 
 clean:
 	rm -rf $(VENV) $(VENV)-oldest build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
