@@ -65,6 +65,8 @@ class Posterior:
     cost: Cost = field(default_factory=Cost)
     mass: float = 1.0
     """The share of the model's whole next-token probability that lay on the labels before normalising."""
+    notes: tuple[str, ...] = ()
+    """What the backend itself has to say against this posterior, in words that follow "in the focused pass"."""
 
     def __post_init__(self) -> None:
         if len(self.labels) != len(self.logprobs):
@@ -102,9 +104,9 @@ class Posterior:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a reader of the answer should know."""
-        if self.mass < LOW_MASS:
-            return (f"the model puts only {self.mass:.1%} of its probability on the option letters",)
-        return ()
+        if self.mass >= LOW_MASS:
+            return self.notes
+        return (*self.notes, f"the model puts only {self.mass:.1%} of its probability on the option letters")
 
 
 class Backend(Protocol):

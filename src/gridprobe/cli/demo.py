@@ -1,93 +1,144 @@
 """gridprobe demo: watch the method at work on a video made on the spot."""
 
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gridprobe import demo as gridprobe_demo
 from gridprobe.answer import Answer
-from gridprobe.backends import Scripted
-from gridprobe.cli.console import progress, speaks_unicode, stdout
-from gridprobe.demo import DemoVideo, observe, questions
-from gridprobe.pipeline import Session
+from gridprobe.backends import load_model
+from gridprobe.cli.console import printable, progress, speaks_unicode, stdout
+from gridprobe.demo import Compared
+from gridprobe.errors import UsageError
+from gridprobe.report.terminal_map import Look, map_lines, strip_lines
+from gridprobe.report.words import compute_saved
 
 __all__ = ["demo"]
 
 NOTICE = """\
-This demo runs without a model: a scripted observer reads planted colours from the decoded pixels of a real H.264 file.
-Probing, importance map, budget and focused pass are the real ones; compute is priced as if Qwen3-VL-2B had looked.
+A video of drawn shapes, {minutes:.0f} minutes long. The questions about it go to
+{model}, a small model that knows such videos and nothing else.
 """
-
-
-@dataclass(frozen=True)
-class _Row:
-    """One question, asked in three ways."""
-
-    gridprobe: Answer
-    uniform: Answer
-    everything: Answer
+MAP_WIDTH, GAP = 39, 2
+"""Two maps stand side by side on 80 columns."""
 
 
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), default="gridprobe-demo", show_default=True)
 def demo(out: Path) -> None:
-    """Make a ten-minute video, ask it three kinds of question, and see which frames each answer needs."""
+    """Make a ten-minute video, ask it five kinds of question, and see which frames each answer needs."""
     start = time.perf_counter()
-    out.mkdir(parents=True, exist_ok=True)
     console = stdout()
-    console.print(NOTICE, markup=False)
+    model = load_model("embedded")
+    _make(out)
+    name = model.identity.partition("@")[0]
+    console.print(NOTICE.format(minutes=gridprobe_demo.SECONDS / 60, model=name), markup=False)
     with progress():
-        rows = _ask_all(out / "video.mp4")
+        gridprobe_demo.write(out / "gridworld.mp4")
+        rows = list(gridprobe_demo.compare(out / "gridworld.mp4", model))
     _show(console, rows)
-    for name, row in zip(("needle", "redundant", "holistic"), rows, strict=True):
-        row.gridprobe.save_map(out / f"{name}.png")
     from gridprobe.report.page import save_report
 
     save_report([row.gridprobe for row in rows], out / "report.html", title="gridprobe demo")
     seconds = time.perf_counter() - start
-    console.print(f"Maps and report are in {out}/ (open {out}/report.html). {seconds:.0f} s in all.", markup=False)
+    where = printable(str(out / "report.html"))
+    console.print(f"Maps and kept frames: {where}. {seconds:.0f} s in all.", markup=False)
 
 
-def _ask_all(path: Path) -> list[_Row]:
-    video = DemoVideo()
-    if not path.exists():
-        video.write(path)
-    model = Scripted(observe, name="demo observer")
-    asked = questions(video)
-    pool = Session(path, model=model).pool
-    ways = [Session(pool, model=model, selector=name) for name in ("gridprobe", "uniform-like", "all")]
-    return [_Row(*(way.ask(question) for way in ways)) for question in asked]
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        name = printable(str(folder))
+        raise UsageError(f"cannot make the folder {name}: {error.strerror}; choose another with --out") from error
 
 
-def _show(console: Console, rows: list[_Row]) -> None:
-    from gridprobe.report.terminal import answer_view
-
-    unicode = speaks_unicode(console)
+def _show(console: Console, rows: Sequence[Compared]) -> None:
     color = console.is_terminal and not console.no_color
+    look = Look(width=min(MAP_WIDTH, console.width), color=color, unicode=speaks_unicode(console))
+    across = max(1, (console.width + GAP) // (look.width + GAP))
+    for first in range(0, len(rows), across):
+        band = Table.grid(padding=(0, GAP, 0, 0))
+        maps = [_map(row, look) for row in rows[first : first + across]]
+        for _ in maps:
+            band.add_column(width=look.width)
+        band.add_row(*maps)
+        console.print(band, "")
+    console.print(_table(rows, look), "")
+    console.print(_summary(rows, look))
     for row in rows:
-        console.print(answer_view(row.gridprobe, width=console.width, color=color, unicode=unicode))
-        console.print()
-    table = Table(title="Compute is against all 144 frames; uniform takes as many frames, evenly", title_justify="left")
-    table.add_column("question", ratio=1)
-    for column in ("answer", "right", "kept", "compute", "uniform", "all 144"):
-        table.add_column(column, no_wrap=True)
+        for warning in row.gridprobe.warnings:
+            console.print(Text(look.clean(f"warning: {row.kind}: {warning}"), "yellow"))
+
+
+def _map(row: Compared, look: Look) -> Text:
+    """A question, its answer and its map."""
+    answer, evidence = row.gridprobe, row.gridprobe.selection.evidence
+    title = Text(answer.question.text)
+    said = Text(f"{answer.text} {answer.confidence:.1%}", look.style("bold"))
+    if not answer.right:
+        said.append(f" (wrong, it is {_right_text(answer)})", look.style("red"))
+    lines = map_lines(answer, evidence, look) if evidence else []
+    return Text("\n").join([Text(row.kind, look.style("dim")), title, said, *(lines or strip_lines(answer, look))])
+
+
+def _table(rows: Sequence[Compared], look: Look) -> Table:
+    pool = rows[0].gridprobe.selection.pool
+    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, pad_edge=False)
+    verdict = {"max_width": 10}  # "(triangle)"
+    columns: dict[str, Any] = {
+        "question": {"max_width": 44},
+        "right\nanswer": {},
+        "GridProbe": verdict,
+        f"kept\nof {pool}": {"justify": "right"},
+        "compute": {"justify": "right"},
+        "uniform,\nas many": verdict,
+        f"all {pool}\nframes": verdict,
+    }
+    for name, layout in columns.items():
+        table.add_column(name, overflow="fold", **layout)
     for row in rows:
         cost = row.gridprobe.cost
         table.add_row(
-            Text(row.gridprobe.question.text),
-            Text(row.gridprobe.text),
+            row.gridprobe.question.text,
+            _right_text(row.gridprobe),
             _verdict(row.gridprobe),
             str(row.gridprobe.selection.kept),
-            f"{cost.tflops / cost.baseline.tflops:.2f}×",
+            look.clean(compute_saved(cost.tflops, cost.baseline.tflops)),
             _verdict(row.uniform),
             _verdict(row.everything),
         )
-    console.print(table)
+    return table
 
 
-def _verdict(answer: Answer) -> str:
-    return "yes" if answer.right else f"no ({answer.text})"
+def _right_text(answer: Answer) -> str:
+    return answer.question.option(answer.question.answer or answer.choice)
+
+
+def _verdict(answer: Answer) -> Text:
+    """Yes, or no with what was answered instead."""
+    return Text("yes", "green") if answer.right else Text(f"no ({answer.text})", "red")
+
+
+def _summary(rows: Sequence[Compared], look: Look) -> Text:
+    """What the table comes to. Compute is that of all questions together."""
+    ours, uniform, everything = (
+        sum(bool(answer.right) for answer in answers)
+        for answers in zip(*((row.gridprobe, row.uniform, row.everything) for row in rows), strict=True)
+    )
+    kept = sum(row.gridprobe.selection.kept for row in rows) / len(rows)
+    costs = [row.gridprobe.cost for row in rows]
+    saved = compute_saved(sum(cost.tflops for cost in costs), sum(cost.baseline.tflops for cost in costs))
+    return Text(
+        look.clean(
+            f"Right: GridProbe {ours} of {len(rows)} from {kept:.0f} frames on average, uniform {uniform}, all frames "
+            f"{everything}.\nCompute of GridProbe beside all frames: {saved}.\n"
+        )
+    )

@@ -8,20 +8,27 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
 import click
+import numpy as np
+import numpy.typing as npt
 from rich.table import Table
 from rich.text import Text
 
 from gridprobe._version import __version__
+from gridprobe.backends import ScoreRequest
 from gridprobe.cli.console import speaks_unicode, stdout
+from gridprobe.errors import GridProbeError, ModelError
 
 __all__ = ["doctor"]
 
 CODECS = ("h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mjpeg", "prores", "gif")
+FRAMES = 120
+"""Of the clip for the self-test: a minute at two a second."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,7 @@ class Check:
 @click.option("--json", "as_json", is_flag=True, help="Print the checks as JSON.")
 def doctor(as_json: bool) -> None:
     """Check the installation: versions, decoders, GPU, disk, and a small end-to-end run."""
-    checks = [check() for check in (_python, _decoder, _models, _gpu, _disk, _self_test)]
+    checks = [check() for check in (_python, _decoder, _models, _embedded, _gpu, _disk, _self_test)]
     if as_json:
         print(json.dumps([asdict(check) for check in checks], indent=2))
     else:
@@ -101,24 +108,48 @@ def _disk() -> Check:
     return Check("disk", "ok" if free > 1 else "broken", f"{free:.0f} GiB free in {tempfile.gettempdir()}")
 
 
+def _embedded() -> Check:
+    from gridprobe.backends.embedded import SIZES, Vocabulary
+
+    try:
+        words = {size: len(Vocabulary.of(size).words) for size in SIZES}
+    except ModelError as error:
+        return Check("embedded model", "absent", str(error))
+    return Check("embedded model", "ok", ", ".join(f"{size} ({count} words)" for size, count in words.items()))
+
+
 def _self_test() -> Check:
     """A real H.264 file, written, sampled, probed and answered by a scripted model."""
     from gridprobe.backends import Scripted
-    from gridprobe.demo import DemoVideo, observe, questions
-    from gridprobe.errors import GridProbeError
     from gridprobe.pipeline import ask
+    from gridprobe.question import Question
+    from gridprobe.video.write import write_video
 
     start = time.perf_counter()
+    question = Question("What colour is the flash?", ["red", "blue"], answer="B")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "self-test.mp4"
-        video = DemoVideo(seconds=60)
         try:
-            video.write(path)
-            question = questions(video)[0]
-            answer = ask(path, question, model=Scripted(observe), k=8)
+            write_video(path, _flash(), fps=2, size=(64, 64), count=FRAMES)
+            answer = ask(path, question, model=Scripted(_sees), k=8)
         except GridProbeError as error:
             return Check("self-test", "broken", str(error))
     seconds = time.perf_counter() - start
     if answer.choice != question.answer:
         return Check("self-test", "broken", f"answered {answer.choice}, not {question.answer}")
     return Check("self-test", "ok", f"write, decode, probe and answer in {seconds:.1f} s")
+
+
+def _flash() -> Iterator[npt.NDArray[np.uint8]]:
+    """A minute of grey with a blue moment in it."""
+    for number in range(FRAMES):
+        blue = 80 <= number < 84
+        yield np.full((64, 64, 3), (30, 40, 240) if blue else (128, 128, 128), np.uint8)
+
+
+def _sees(request: ScoreRequest) -> dict[str, float]:
+    """Sure of a colour when a frame has more of it than of the other, else undecided."""
+    means = request.frames.pixels.mean(axis=(1, 2))
+    red_over_blue = means[:, 0] - means[:, 2]
+    seen = {"A": red_over_blue.max() > 100, "B": red_over_blue.min() < -100}
+    return {label: 10.0 if sees else 1.0 for label, sees in seen.items()}
