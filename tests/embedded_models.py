@@ -20,5 +20,5 @@ def make_models(folder: Path) -> Path:
     model = build_model("nano", tokenizer)
     for size in ("micro", "nano"):
         save_checkpoint(model, tokenizer, folder / size)
-        (folder / size / "vocabulary.json").write_text(json.dumps(sorted(vocabulary())))
+    (folder / "vocabulary.json").write_text(json.dumps(sorted(vocabulary())))
     return folder

@@ -17,9 +17,8 @@ from gridprobe.pipeline import Session
 from gridprobe.progress import report
 from gridprobe.question import Question
 from gridprobe.selectors import All, Uniform
-from gridprobe.video import FrameSize
 
-__all__ = ["KINDS", "SECONDS", "SEED", "SIDE", "Compared", "compare", "questions", "world", "write"]
+__all__ = ["KINDS", "PRESET", "SECONDS", "SEED", "SIDE", "Compared", "compare", "questions", "world", "write"]
 
 SEED = TEST_SEEDS[1]
 """Not picked by hand: the first script of the test split that has something for every kind of question and a needle on
@@ -27,8 +26,7 @@ screen for less than 2 % of the video. No model was trained on it."""
 SECONDS, SIDE = 600, 224
 """Length of the video, and the side of its frames in pixels."""
 KINDS = ("needle", "redundant", "negation", "order", "holistic")
-PROBE = FrameSize(max_side=96)
-"""The embedded model recognises a shape in frames this small, so probing is cheap."""
+PRESET = "gridworld"
 
 
 @dataclass(frozen=True)
@@ -61,11 +59,12 @@ def write(path: Path) -> None:
 def compare(video: Path, model: Backend) -> Iterator[Compared]:
     """Ask every question in the three ways; frames are decoded once, and no request is sent twice."""
     memo = Memo(model)
-    session = Session(video, model=memo, probe_pixels=PROBE)
+    session = Session(video, model=memo, preset=PRESET)
     asked = questions()
     for done, (kind, question) in enumerate(asked.items()):
         report("questions", done, len(asked))
         answer = session.ask(question)
         even = Uniform(Fixed(answer.selection.kept))
-        others = (Session(session.pool, model=memo, selector=way).ask(question) for way in (even, All()))
+        others = (Session(session.pool, model=memo, selector=way, preset=PRESET).ask(question) for way in (even, All()))
         yield Compared(kind, answer, *others)
+    report("questions", len(asked), len(asked))

@@ -118,15 +118,20 @@ class TestOtherVerbs:
 
         assert names[:2] == ["embedded", "embedded:nano"]
 
-    @pytest.mark.parametrize("state", ["ok", "absent"])
+    def test_list_names_the_preset_that_fits_them(self) -> None:
+        assert "gridworld" in run("list", "presets").stdout
+
+    @pytest.mark.parametrize("state", ["ok", "absent", "broken"])
     def test_doctor_looks_for_them(self, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         if state == "absent":
+            monkeypatch.setattr("gridprobe.backends.embedded.MODELS", tmp_path / "models")
+        if state == "broken":
             monkeypatch.setattr("gridprobe.backends.embedded.MODELS", tmp_path)
 
         result = run("doctor", "--json")
 
-        assert result.exit_code == 0
-        assert {check["name"]: check["state"] for check in json.loads(result.stdout)}["embedded model"] == state
+        assert result.exit_code == (state == "broken")
+        assert {check["name"]: check["state"] for check in json.loads(result.stdout)}["embedded models"] == state
 
 
 def test_the_script_is_the_first_of_the_test_split_that_fits() -> None:
@@ -170,20 +175,21 @@ class TestDemo:
         assert {file.name for file in (tmp_path / "new" / "demo").iterdir()} == {"gridworld.mp4", "report.html"}
         page = (tmp_path / "new" / "demo" / "report.html").read_text()
         assert "data:image/jpeg" in page and "<svg" in page and "http://" not in page.replace("http://www.w3.org", "")
-        table = result.stdout[result.stdout.index("question") :]
-        assert len(re.findall(r"\b(yes|no)\b", table)) == 6  # two questions, three ways
+        assert "all 144 frames" in page and "uniform, as many frames" in page
+        assert len(re.findall(r"\b(yes|no)\b", table_of(result.stdout))) == 6  # two questions, three ways
         assert "option letters" in result.stdout
         assert "knows such videos and nothing else" in result.stdout
+        assert f"gridprobe ask {tmp_path}/new/demo/gridworld.mp4 'Pick" in result.stdout
 
     @pytest.mark.parametrize("right", [True, False])
     def test_right_and_wrong_are_told_apart(self, right: bool, video: Path) -> None:
         shown = show(list(demo.compare(video, knowing(right))))
 
-        table = shown[shown.index("question") :]
+        table = table_of(shown)
         assert len(re.findall(r"\byes\b", table)) == (15 if right else 0)
         assert len(re.findall(r"\bno\b", table)) == (0 if right else 15)
         assert ("(wrong, it is cyan)" in shown) is not right
-        assert f"GridProbe {5 if right else 0} of 5" in shown
+        assert shown.count(f"{5 if right else 0} of 5 right from") == 3
 
     @pytest.mark.parametrize("width", [40, 80, 132])
     @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
@@ -213,6 +219,10 @@ class TestDemo:
         result = run("demo", "--out", tmp_path / "file" / "demo")
 
         assert result.exit_code == 2 and "choose another with --out" in result.stderr
+
+
+def table_of(shown: str) -> str:
+    return shown[shown.index("\nquestion") : shown.index(" right from")]
 
 
 def show(rows: list[demo.Compared], width: int = 80, encoding: str = "utf-8") -> str:

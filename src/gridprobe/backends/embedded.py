@@ -1,7 +1,7 @@
 """The models inside the package: genuine Qwen3-VL checkpoints, small, that know gridworld and nothing else.
 
-Asked about anything else they would answer all the same, and surely. So each carries the list of words it was trained
-on: a text with other words is refused when nobody asked for this model, and else answered with a warning.
+Asked about anything else they would answer all the same, and surely. So the list of words they were trained on lies
+beside them: a text with other words is refused when nobody asked for this model, and else answered with a warning.
 """
 
 import json
@@ -36,11 +36,13 @@ class Vocabulary:
     words: frozenset[str]
 
     @classmethod
-    def of(cls, size: str) -> "Vocabulary":
-        """The list that lies in the folder of an embedded model."""
-        file = _folder(size) / WORDS_FILE
+    def embedded(cls) -> "Vocabulary":
+        """The list that lies beside the embedded models and holds for both."""
+        file = MODELS / WORDS_FILE
         try:
             words = json.loads(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise _missing(file) from None
         except (OSError, ValueError) as error:
             raise ModelError(f"cannot read {file}, the words the embedded model knows: {error}") from error
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
@@ -117,7 +119,7 @@ def load_embedded(size: str = "micro", *, implied: bool = False, **options: Any)
         implied: refuse what the model does not know instead of answering with a warning.
         **options: as for any checkpoint; see `gridprobe.backends.qwen3vl.load`.
     """
-    folder, vocabulary = _folder(size), Vocabulary.of(size)
+    folder, vocabulary = _folder(size), Vocabulary.embedded()
     from gridprobe.backends.qwen3vl import load
 
     # An engine that refuses where few letters are likely names a remedy for other checkpoints; here that is a warning.
@@ -130,11 +132,15 @@ def _folder(size: str) -> Path:
         raise UsageError(f"there is no embedded model {size!r}; choose embedded:{' or embedded:'.join(SIZES)}")
     folder = MODELS / size
     if not (folder / "config.json").is_file():
-        raise ModelError(
-            f"the embedded model is missing from this installation (no checkpoint in {folder}); "
-            "reinstall gridprobe, or name another model with --model or GRIDPROBE_MODEL"
-        )
+        raise _missing(folder)
     return folder
+
+
+def _missing(path: Path) -> ModelError:
+    return ModelError(
+        f"the embedded model is missing from this installation (no {path}); "
+        "reinstall gridprobe, or name another model with --model or GRIDPROBE_MODEL"
+    )
 
 
 def _require_mass(posteriors: Sequence[Posterior]) -> None:

@@ -109,7 +109,7 @@ def ask(video: Path, question: str | None, options: tuple[str, ...], **given: An
 
 def _imply(questions: list[Question]) -> None:
     """Refuse what the embedded model cannot know before it is loaded; else say that it is the one that answers."""
-    vocabulary = Vocabulary.of("micro")
+    vocabulary = Vocabulary.embedded()
     for question in questions:
         vocabulary.require(question.prompt)
     print(IMPLIED, file=sys.stderr)

@@ -1,5 +1,6 @@
 """gridprobe demo: watch the method at work on a video made on the spot."""
 
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,13 +19,13 @@ from gridprobe.cli.console import printable, progress, speaks_unicode, stdout
 from gridprobe.demo import Compared
 from gridprobe.errors import UsageError
 from gridprobe.report.terminal_map import Look, map_lines, strip_lines
-from gridprobe.report.words import compute_saved
+from gridprobe.report.words import amount, compute_saved
 
 __all__ = ["demo"]
 
 NOTICE = """\
-A video of drawn shapes, {minutes:.0f} minutes long. The questions about it go to
-{model}, a small model that knows such videos and nothing else.
+A video of drawn shapes, {minutes:.0f} minutes long. The questions about it go to the
+embedded model, which is small and knows such videos and nothing else.
 """
 MAP_WIDTH, GAP = 39, 2
 """Two maps stand side by side on 80 columns."""
@@ -36,20 +37,34 @@ def demo(out: Path) -> None:
     """Make a ten-minute video, ask it five kinds of question, and see which frames each answer needs."""
     start = time.perf_counter()
     console = stdout()
-    model = load_model("embedded")
     _make(out)
-    name = model.identity.partition("@")[0]
-    console.print(NOTICE.format(minutes=gridprobe_demo.SECONDS / 60, model=name), markup=False)
+    video, page = out / "gridworld.mp4", out / "report.html"
+    console.print(NOTICE.format(minutes=gridprobe_demo.SECONDS / 60), markup=False)
     with progress():
-        gridprobe_demo.write(out / "gridworld.mp4")
-        rows = list(gridprobe_demo.compare(out / "gridworld.mp4", model))
+        model = load_model("embedded")
+        gridprobe_demo.write(video)
+        rows = list(gridprobe_demo.compare(video, model))
     _show(console, rows)
+    _save(rows, page)
+    print(f"Report with maps and kept frames: {printable(str(page))} ({time.perf_counter() - start:.0f} s in all)")
+    print(f"Ask it yourself: {_command(video, rows[0])}")
+
+
+def _save(rows: Sequence[Compared], page: Path) -> None:
     from gridprobe.report.page import save_report
 
-    save_report([row.gridprobe for row in rows], out / "report.html", title="gridprobe demo")
-    seconds = time.perf_counter() - start
-    where = printable(str(out / "report.html"))
-    console.print(f"Maps and kept frames: {where}. {seconds:.0f} s in all.", markup=False)
+    beside = {
+        "uniform, as many frames": [row.uniform for row in rows],
+        f"all {rows[0].everything.selection.kept} frames": [row.everything for row in rows],
+    }
+    save_report([row.gridprobe for row in rows], page, title="gridprobe demo", beside=beside)
+
+
+def _command(video: Path, row: Compared) -> str:
+    """A question of the demo as one would type it."""
+    asked = row.gridprobe.question
+    words = ["gridprobe", "ask", str(video), asked.text, *(word for option in asked.options for word in ("-o", option))]
+    return printable(shlex.join([*words, "--preset", gridprobe_demo.PRESET]))
 
 
 def _make(folder: Path) -> None:
@@ -90,28 +105,29 @@ def _map(row: Compared, look: Look) -> Text:
 
 
 def _table(rows: Sequence[Compared], look: Look) -> Table:
+    """One line for each question, wide enough for its words at 80 columns."""
     pool = rows[0].gridprobe.selection.pool
     table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, pad_edge=False)
     verdict = {"max_width": 10}  # "(triangle)"
     columns: dict[str, Any] = {
-        "question": {"max_width": 44},
-        "right\nanswer": {},
-        "GridProbe": verdict,
+        "\nquestion": {"max_width": 44},
+        "\nanswer": {},
+        "\nright": {},
         f"kept\nof {pool}": {"justify": "right"},
-        "compute": {"justify": "right"},
+        "compute\nbeside all": {"justify": "right"},
         "uniform,\nas many": verdict,
         f"all {pool}\nframes": verdict,
     }
     for name, layout in columns.items():
         table.add_column(name, overflow="fold", **layout)
     for row in rows:
-        cost = row.gridprobe.cost
+        answer = row.gridprobe
         table.add_row(
-            row.gridprobe.question.text,
-            _right_text(row.gridprobe),
-            _verdict(row.gridprobe),
-            str(row.gridprobe.selection.kept),
-            look.clean(compute_saved(cost.tflops, cost.baseline.tflops)),
+            Text(answer.question.text),
+            Text(answer.text),
+            Text("yes", "green") if answer.right else Text("no", "red"),
+            str(answer.selection.kept),
+            look.clean(compute_saved(answer.cost.tflops, answer.cost.baseline.tflops)),
             _verdict(row.uniform),
             _verdict(row.everything),
         )
@@ -128,17 +144,16 @@ def _verdict(answer: Answer) -> Text:
 
 
 def _summary(rows: Sequence[Compared], look: Look) -> Text:
-    """What the table comes to. Compute is that of all questions together."""
-    ours, uniform, everything = (
-        sum(bool(answer.right) for answer in answers)
-        for answers in zip(*((row.gridprobe, row.uniform, row.everything) for row in rows), strict=True)
-    )
+    """What the table comes to, and what each way spent on all questions together."""
     kept = sum(row.gridprobe.selection.kept for row in rows) / len(rows)
-    costs = [row.gridprobe.cost for row in rows]
-    saved = compute_saved(sum(cost.tflops for cost in costs), sum(cost.baseline.tflops for cost in costs))
-    return Text(
-        look.clean(
-            f"Right: GridProbe {ours} of {len(rows)} from {kept:.0f} frames on average, uniform {uniform}, all frames "
-            f"{everything}.\nCompute of GridProbe beside all frames: {saved}.\n"
-        )
-    )
+    ways = {
+        f"the {kept:.0f} frames (on average) that GridProbe keeps": [row.gridprobe for row in rows],
+        "as many at equal distances": [row.uniform for row in rows],
+        f"all {rows[0].everything.selection.kept} frames": [row.everything for row in rows],
+    }
+    lines = []
+    for name, answers in ways.items():
+        right = sum(bool(answer.right) for answer in answers)
+        spent = amount(sum(answer.cost.tflops for answer in answers))
+        lines.append(f"{right} of {len(rows)} right from {name}: {spent} TFLOPs\n")
+    return Text(look.clean("".join(lines)))

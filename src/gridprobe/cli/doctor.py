@@ -20,9 +20,11 @@ from rich.table import Table
 from rich.text import Text
 
 from gridprobe._version import __version__
-from gridprobe.backends import ScoreRequest
+from gridprobe.backends import ScoreRequest, load_model
 from gridprobe.cli.console import speaks_unicode, stdout
-from gridprobe.errors import GridProbeError, ModelError
+from gridprobe.errors import GridProbeError
+from gridprobe.question import Question
+from gridprobe.video import FramePool, FrameSize
 
 __all__ = ["doctor"]
 
@@ -109,20 +111,35 @@ def _disk() -> Check:
 
 
 def _embedded() -> Check:
-    from gridprobe.backends.embedded import SIZES, Vocabulary
+    """Whether the models of the package are here, load, and answer; what they answer is the tests' business."""
+    from gridprobe.backends.embedded import MODELS, SIZES
 
+    if not MODELS.is_dir():
+        return Check("embedded models", "absent", f"not in this installation (no {MODELS}); reinstall gridprobe")
+    if sys.modules.get("torch") is None:
+        return Check("embedded models", "absent", "need torch")
+    start = time.perf_counter()
     try:
-        words = {size: len(Vocabulary.of(size).words) for size in SIZES}
-    except ModelError as error:
-        return Check("embedded model", "absent", str(error))
-    return Check("embedded model", "ok", ", ".join(f"{size} ({count} words)" for size, count in words.items()))
+        for size in SIZES:
+            load_model(f"embedded:{size}").score([_glimpse()])
+    except GridProbeError as error:
+        return Check("embedded models", "broken", str(error))
+    weight = sum(file.stat().st_size for file in MODELS.rglob("*") if file.is_file()) / 1e6
+    seconds = time.perf_counter() - start
+    return Check("embedded models", "ok", f"{' and '.join(SIZES)}, {weight:.0f} MB; load and answer in {seconds:.1f} s")
+
+
+def _glimpse() -> ScoreRequest:
+    """One grey frame and a question in words that the embedded models know."""
+    question = Question("What colour is the circle?", ["red", "blue"])
+    frame = FramePool(np.full((1, 64, 64, 3), 128, np.uint8), (0.0,), "grey")
+    return ScoreRequest(frame, question.prompt, question.labels, FrameSize())
 
 
 def _self_test() -> Check:
     """A real H.264 file, written, sampled, probed and answered by a scripted model."""
     from gridprobe.backends import Scripted
     from gridprobe.pipeline import ask
-    from gridprobe.question import Question
     from gridprobe.video.write import write_video
 
     start = time.perf_counter()
