@@ -27,7 +27,7 @@ __all__ = ["IGNORED", "Batch", "BatchMaker", "Skills"]
 IGNORED = -100
 FAMILY_WEIGHTS = {
     "needle": 12,
-    "detail": 12,
+    "detail": 30,
     "redundant": 6,
     "negation": 15,
     "count": 20,

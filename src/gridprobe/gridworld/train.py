@@ -56,9 +56,7 @@ class Trainer:
         self.memory = torch.nn.Linear(hidden, len(SHAPES) * 8).to(device)
         self.tap = TAP[size]
         self.parameters = [*self.model.parameters(), *self.eye.parameters(), *self.memory.parameters()]
-        self.optimizer = torch.optim.AdamW(
-            self.parameters, lr=1e-3, betas=(0.9, 0.98), weight_decay=0.02, fused=device.startswith("cuda")
-        )
+        self.optimizers = _optimizers(self.model, [self.eye, self.memory], fused=device.startswith("cuda"))
         self.rate, self.budget, self.device = PEAK_RATE[size], 60.0 * budget, device
         self.step, self.elapsed, self.skills = 0, 0.0, [0.0, 0.0, 0.0]
 
@@ -70,14 +68,17 @@ class Trainer:
     def train_on(self, batch: Batch) -> dict[str, Any]:
         """One optimizer step."""
         rate = self.rate * min(1.0, (self.step + 1) / WARM_UP_STEPS)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate * _decay(self.progress)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate * _decay(self.progress)
         with torch.autocast(self.device.split(":")[0], torch.bfloat16):
             losses, right = self._losses(batch)
-        self.optimizer.zero_grad(set_to_none=True)
+        for parameter in self.parameters:
+            parameter.grad = None
         torch.autograd.backward(losses.sum())
         torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
-        self.optimizer.step()
+        for optimizer in self.optimizers:
+            optimizer.step()
         self.step += 1
         return {"losses": losses.detach(), "right": right}
 
@@ -115,7 +116,7 @@ class Trainer:
         tensors = {}
         for number, parameter in enumerate(self.parameters):
             tensors[f"{number}.value"] = parameter.detach()
-            for name, value in self.optimizer.state.get(parameter, {}).items():
+            for name, value in self._optimizer_of(parameter).state.get(parameter, {}).items():
                 tensors[f"{number}.{name}"] = value.detach().reshape(parameter.shape if value.ndim else (1,))
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "state.safetensors")
         state = {"step": self.step, "elapsed": self.elapsed, "skills": self.skills}
@@ -137,7 +138,24 @@ class Trainer:
             }
             moments = {name: t.squeeze() if name == "step" else t for name, t in moments.items()}
             if moments:
-                self.optimizer.state[parameter] = moments
+                self._optimizer_of(parameter).state[parameter] = moments
+
+    def _optimizer_of(self, parameter: Tensor) -> torch.optim.Optimizer:
+        muon, adam = self.optimizers
+        return muon if any(parameter is other for other in muon.param_groups[0]["params"]) else adam
+
+
+def _optimizers(
+    model: Any, heads: list[torch.nn.Module], *, fused: bool
+) -> tuple[torch.optim.Optimizer, torch.optim.Optimizer]:
+    """Muon for the weight matrices of the blocks, AdamW for everything else; both for AdamW's learning rate."""
+    blocks = [*model.model.visual.blocks, *model.model.language_model.layers]
+    matrices = [weight for block in blocks for weight in block.parameters() if weight.ndim == 2]
+    known = {id(weight) for weight in matrices}
+    everything = [*model.parameters(), *(weight for head in heads for weight in head.parameters())]
+    others = [weight for weight in everything if id(weight) not in known]
+    muon = torch.optim.Muon(matrices, weight_decay=0.02, adjust_lr_fn="match_rms_adamw")
+    return muon, torch.optim.AdamW(others, betas=(0.9, 0.98), weight_decay=0.02, fused=fused)
 
 
 def _test(scores: Tensor, answers: Tensor, classes: list[int]) -> Tensor:
@@ -290,6 +308,8 @@ def main(arguments: list[str] | None = None) -> None:
     with _workers(given.workers, seed=seed, tokens=given.tokens) as feed:
         torch.manual_seed(seed)
         torch.set_float32_matmul_precision("high")
+        # cuDNN plans its attention anew for every shape, and no two batches have the same: 4 steps a second, not 15.
+        torch.backends.cuda.enable_cudnn_sdp(False)
         trainer = Trainer(given.size, budget=given.budget, device=given.device, compiled=not given.no_compile)
         if resumed:
             trainer.resume(given.out)
