@@ -8,7 +8,7 @@ Times     Seconds from the start of the presentation, the stream's own start tim
           A frame's time is its true time stamp, never number ÷ mean rate. "middle" sampling is even in time, also for
           a variable frame rate; "linspace" is even in frame numbers and reads every packet once to count them.
 Precision "exact" (the default here) is bit for bit what decoding the whole file would give. "keyframe" takes the
-          nearest keyframe. "auto" does so where one is at most a tenth of a cell away (AUTO_FRACTION), and is exact
+          nearest keyframe. "auto" does so where one is at most a fifth of a cell away (AUTO_FRACTION), and is exact
           elsewhere; no cell is lost by it. Where a container cannot be searched for keyframes, all three are exact.
 Frames    Upright, square pixels, 8-bit RGB, scaled inside the decoder. All frames of a pool have one size.
 Few       A frame on display at several sampled moments appears once, so a short video gives a pool with fewer frames,
