@@ -1,9 +1,10 @@
-"""FrameSize and FramePool: frames with identity."""
+"""FrameSize and FramePool: frames with identity. Undecoded: a pool whose pixels come when they are looked at."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,9 @@ from gridprobe.errors import UsageError, VideoError
 if TYPE_CHECKING:
     from gridprobe.video.info import VideoInfo
 
-__all__ = ["FramePool", "FrameSize"]
+__all__ = ["NATIVE", "FramePool", "FrameSize", "Pixels", "Taken", "Undecoded"]
+
+Pixels = npt.NDArray[np.uint8]
 
 MAX_RATIO = 200
 """Qwen3-VL's own limit on width : height."""
@@ -52,11 +55,23 @@ class FrameSize:
         return w, h
 
 
+NATIVE = FrameSize(max_pixels=786_432)
+"""The size frames are decoded at unless asked otherwise."""
+
+
+class Taken(NamedTuple):
+    """Frames as a source gives them: the tick each is shown from, rising, and how many targets took a neighbour."""
+
+    ticks: list[int]
+    pixels: Pixels
+    damaged: int = 0
+
+
 @dataclass(frozen=True, eq=False)
 class FramePool:
     """Upright 8-bit RGB frames that know which video they came from and when they are shown."""
 
-    pixels: npt.NDArray[np.uint8]
+    pixels: Pixels
     """Frames × height × width × 3."""
     times: tuple[float, ...]
     """True presentation time of each frame, in seconds from the start of the video."""
@@ -99,3 +114,55 @@ class FramePool:
         """The frames at these positions, in the order given."""
         rows = list(indices)
         return replace(self, pixels=self.pixels[rows], times=tuple(self.times[i] for i in rows))
+
+
+class Undecoded(FramePool):
+    """A pool that knows its times and its size; the pixels are decoded when they are first looked at."""
+
+    _decode: Callable[[], Pixels] | None = None
+    _size: tuple[int, int] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        decode: Callable[[], Pixels],
+        size: tuple[int, int],
+        times: tuple[float, ...],
+        *,
+        source: str,
+        info: "VideoInfo | None" = None,
+        warnings: tuple[str, ...] = (),
+    ) -> "Undecoded":
+        """Frames of (width, height) that `decode` will give."""
+        pool = cls.__new__(cls)
+        fields = {"times": times, "source": source, "info": info, "warnings": warnings}
+        vars(pool).update(fields, _decode=decode, _size=size)
+        return pool
+
+    @cached_property
+    def pixels(self) -> Pixels:
+        """Frames × height × width × 3."""
+        assert self._decode is not None
+        return self._decode()
+
+    @property
+    def width(self) -> int:
+        """Width of every frame."""
+        return self._size[0] if self._size else super().width
+
+    @property
+    def height(self) -> int:
+        """Height of every frame."""
+        return self._size[1] if self._size else super().height
+
+    def take(self, indices: Sequence[int]) -> FramePool:
+        """The frames at these positions, in the order given; still undecoded."""
+        rows = list(indices)
+        return Undecoded.of(
+            lambda: self.pixels[rows],
+            (self.width, self.height),
+            tuple(self.times[i] for i in rows),
+            source=self.source,
+            info=self.info,
+            warnings=self.warnings,
+        )

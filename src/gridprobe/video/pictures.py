@@ -10,6 +10,7 @@ import os
 import re
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,41 +20,75 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from gridprobe.errors import VideoError
 from gridprobe.progress import report
-from gridprobe.video.frames import FramePool, FrameSize
+from gridprobe.video.frames import Taken
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Limits
 from gridprobe.video.sampling import linspace_numbers, middle_times
 
-__all__ = ["SUFFIXES", "describe_folder", "sample_folder"]
+__all__ = ["SUFFIXES", "Album", "describe_folder", "open_album"]
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"})
 TIMES = "times.json"
 MAX_PICTURES = 1_000_000
 
 
-def sample_folder(folder: Path, *, cells: int, sampling: str, size: FrameSize, limits: Limits) -> FramePool:
-    """The pictures on display at `cells` moments; only these are opened."""
+@dataclass(frozen=True, eq=False)
+class Album:
+    """A folder of pictures that was looked at; the wanted ones are opened when they are read. A tick is a number."""
+
+    folder: Path
+    info: VideoInfo
+    pictures: Sequence[Path]
+    times: Sequence[float]
+    chosen: list[int]
+    cells: int
+    limits: Limits
+
+    def seconds(self, tick: int) -> float:
+        """When a picture is shown, from the first one on."""
+        return self.times[tick] - self.times[0]
+
+    def promised(self) -> list[int]:
+        """The numbers of the pictures on display at the sampled moments."""
+        return self.chosen
+
+    def read(self, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False) -> Taken:
+        """Open all the chosen pictures, or these, scaled to (width, height)."""
+        wanted = self.chosen if ticks is None else list(ticks)
+        pixels = np.empty((len(wanted), size[1], size[0], 3), dtype=np.uint8)
+        for place, number in enumerate(wanted):
+            pixels[place] = np.asarray(_open(self.pictures[number], self.limits).resize(size, Image.Resampling.BICUBIC))
+            report("decode", place + 1, len(wanted))
+        return Taken(wanted, pixels)
+
+    @property
+    def decoder(self) -> str:
+        """What opens the pictures, to the version."""
+        return self.info.decoder
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the pictures are still those that were found."""
+        try:
+            return _fingerprint(self.pictures, self.times) == self.info.fingerprint
+        except OSError:
+            return False
+
+    def warnings(self, *, found: int, damaged: int) -> tuple[str, ...]:
+        """What a reader of an answer should know."""
+        few = f"the folder shows only {found} distinct pictures at the {self.cells} sampled times"
+        return (f"{few}; the grid has {found} cells",) if found < self.cells else ()
+
+
+def open_album(folder: Path, *, cells: int, sampling: str, limits: Limits) -> Album:
+    """Find the pictures on display at `cells` moments."""
     info, pictures, times = _look(folder, limits)
     if sampling == "linspace":
         wanted = linspace_numbers(len(pictures), cells)
     else:
         moments = times[0] + np.array(middle_times(info.duration or 0.0, cells))
         wanted = tuple(int(i) for i in np.searchsorted(times, moments, side="right") - 1)
-    chosen = list(dict.fromkeys(wanted))
-    width, height = size.fit(info.width, info.height)
-    pixels = np.empty((len(chosen), height, width, 3), dtype=np.uint8)
-    for place, number in enumerate(chosen):
-        scaled = _open(pictures[number], limits).resize((width, height), Image.Resampling.BICUBIC)
-        pixels[place] = np.asarray(scaled)
-        report("decode", place + 1, len(chosen))
-    few = f"the folder shows only {len(chosen)} distinct pictures at the {cells} sampled times"
-    return FramePool(
-        pixels,
-        tuple(times[number] - times[0] for number in chosen),
-        source=info.fingerprint,
-        info=info,
-        warnings=(f"{few}; the grid has {len(chosen)} cells",) if len(chosen) < cells else (),
-    )
+    return Album(folder, info, pictures, times, list(dict.fromkeys(wanted)), cells, limits)
 
 
 def describe_folder(folder: Path, limits: Limits) -> VideoInfo:

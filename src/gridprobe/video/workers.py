@@ -5,7 +5,7 @@ for each other after every seek.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -45,12 +45,20 @@ class Found(NamedTuple):
     damaged: int
 
 
-def read_plan(opened: Opened, clock: Clock, plan: Plan, pixels: npt.NDArray[np.uint8], *, rotation: int) -> Found:
-    """Decode the plan's frames into the first rows of `pixels`, in order and each once."""
+def read_plan(
+    opened: Opened,
+    clock: Clock,
+    plan: Plan,
+    pixels: npt.NDArray[np.uint8],
+    *,
+    rotation: int,
+    keep: Collection[int] | None = None,
+) -> Found:
+    """Decode the plan's frames into the first rows of `pixels`, in order and each once; of `keep`, only those ticks."""
     parts = plan.parts(_cores(), clock)
     strips, row = [], 0
     for part in parts:
-        strips.append(Strip(part, pixels[row : row + len(part)], rotation // 90))
+        strips.append(Strip(part, pixels[row : row + len(part)], rotation // 90, keep))
         row += len(part)
     report("decode", 0, len(plan))
     if len(strips) == 1:
@@ -67,6 +75,7 @@ class Strip:
     plan: Plan
     rows: npt.NDArray[np.uint8]
     turns: int
+    keep: Collection[int] | None = None
     ticks: list[int] = field(default_factory=list)
     damaged: int = 0
 
@@ -102,7 +111,8 @@ def _read(opened: Opened, clock: Clock, strip: Strip, *, alone: bool, step: Call
         for target, start, last in strip.plan.steps():
             shown = reader.shown_at(target, start, last=last)
             strip.damaged += shown is None or shown.substitute
-            if shown is not None and (not strip.ticks or shown.tick > strip.ticks[-1]):
+            is_new = shown is not None and (not strip.ticks or shown.tick > strip.ticks[-1])
+            if shown is not None and is_new and (strip.keep is None or shown.tick in strip.keep):
                 _paint(strip, shown, scaler)
             if not step():
                 return
