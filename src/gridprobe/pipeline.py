@@ -48,7 +48,7 @@ def ask(
         preset: "default", or "paper" for the published method to the letter.
         **changes: any other field of `Settings` on top of the preset, such as `order="importance"`.
     """
-    changes |= {"k": k, "frames": frames}
+    changes |= {"reuse": False, "k": k, "frames": frames}
     with Session(video, model=model, answer_model=answer_model, selector=selector, preset=preset, **changes) as session:
         return session.ask(question)
 
@@ -57,7 +57,9 @@ class Session:
     """One video, many questions. Arguments as for `ask`.
 
     The pool is decoded at the first question; each question decodes those of the frames it keeps that no earlier one
-    kept. Both sizes stay in memory up to `Limits.memory` bytes, and in the frame cache on disk.
+    kept. Both sizes stay in memory up to `Limits.memory` bytes, and in the frame cache on disk. With `reuse` the model
+    keeps what it computed for the probes' frames, so that the next question pays only for its text; no answer depends
+    on it.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Session:
         answer_model: str | Backend | None = None,
         selector: str | Selector = "gridprobe",
         preset: str = "default",
+        reuse: bool = True,
         **changes: Any,
     ) -> None:
         self.settings = Settings.from_preset(preset, **changes)
@@ -76,7 +79,8 @@ class Session:
         self._probe_model = load_model(model) if isinstance(model, str) else model
         answerer = self._probe_model if answer_model is None else answer_model
         self._answer_model = load_model(answerer) if isinstance(answerer, str) else answerer
-        self._selector = make_selector(selector, self._probe_model, self.settings)
+        self._selector = make_selector(selector, self._probe_model, self.settings, again=reuse)
+        self._reuse = reuse
         self._video = video
         self._opened: Footage | _Given | None = None
 
@@ -115,6 +119,8 @@ class Session:
             question = replace(question, template=settings.template)
         look, looking = _timed(lambda: self._look(question))
         request = _focus(look.frames, question, settings)
+        if self._reuse and look.selection.kept == look.selection.pool:  # the next question will see the same
+            request = replace(request, again=True)
         posterior, focusing = _timed(lambda: self._answer_model.score([request])[0])
         return Answer(
             question=question,
@@ -197,8 +203,8 @@ def check_selector(name: str, settings: Settings) -> None:
         raise UsageError(f'the selector "all" keeps every frame; frames={settings.frames} does not fit it')
 
 
-def make_selector(selector: str | Selector, model: Backend, settings: Settings) -> Selector:
-    """Build a selector by name; an object is used as it is."""
+def make_selector(selector: str | Selector, model: Backend, settings: Settings, *, again: bool = False) -> Selector:
+    """Build a selector by name; an object is used as it is. `again` tells the model that more questions follow."""
     if not isinstance(selector, str):
         return selector
     check_selector(selector, settings)
@@ -209,6 +215,8 @@ def make_selector(selector: str | Selector, model: Backend, settings: Settings) 
         pixels=settings.probe_pixels,
         packing=settings.packing,
         timestamps=settings.timestamps,
+        prompt_order=settings.prompt_order,
+        again=again,
     )
     makers: dict[str, Callable[[], Selector]] = {
         "gridprobe": lambda: gridprobe,
@@ -248,6 +256,7 @@ def _focus(frames: FramePool, question: Question, settings: Settings) -> ScoreRe
         settings.native_pixels,
         packing=settings.packing,
         timestamps=settings.timestamps,
+        prompt_order=settings.prompt_order,
     )
 
 

@@ -10,7 +10,7 @@ import difflib
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from gridprobe.backends.base import Packing, Timestamps
+from gridprobe.backends.base import Packing, PromptOrder, Timestamps
 from gridprobe.budget import GAMMA0, Budget, Fixed, ShapeRule, Ties
 from gridprobe.errors import UsageError
 from gridprobe.grid import Grid
@@ -33,6 +33,8 @@ class Settings:
     """Whether a keyframe near a sampled moment may stand for it; see `gridprobe.video.sample`."""
     packing: Packing = "single"
     timestamps: Timestamps = "true"
+    prompt_order: PromptOrder = "frames_first"
+    """What the model reads first; see `ScoreRequest.prompt_order`."""
     probe_pixels: FrameSize = PROBE
     native_pixels: FrameSize = NATIVE
     pool: Literal["probe", "native"] = "probe"

@@ -9,6 +9,8 @@ import torch
 from gridprobe.backends import ScoreRequest
 from gridprobe.backends.base import group_times
 from gridprobe.backends.qwen3vl.engine import Qwen3VL
+from gridprobe.backends.qwen3vl.pixels import patches
+from gridprobe.backends.qwen3vl.plain import plain_logits
 from gridprobe.gridworld import ask_about, generate
 from gridprobe.gridworld.batches import BatchMaker
 from gridprobe.gridworld.checkpoint import build_model, build_tokenizer
@@ -70,15 +72,17 @@ def test_training_and_serving_see_the_same_sequences_and_logits(parts, side: int
     else:
         frames = frames.reshape(15, 1, 3, side, side).expand(-1, 2, -1, -1, -1)
     with torch.no_grad():
-        hidden, states = fast.hidden(on_device(sequences, "cpu"), *fast.features(frames), tap=2)
+        hidden, states = fast.hidden(on_device(sequences, "cpu"), fast.features(frames), tap=2)
         last = [width + np.flatnonzero(sequences.tail[row] == 1)[-1] for row in range(3)]
         logits = model.lm_head(hidden[torch.arange(3), last])
-        expected = torch.cat([engine._last_logits([job]) for job in _jobs(engine, requests)])
+        expected = torch.cat([_plain(engine, request) for request in requests])
     assert torch.allclose(logits, expected, atol=2e-4)
     assert states.shape == (3, sequences.visual.shape[1], 160)
 
 
-def _jobs(engine: Qwen3VL, requests: list[ScoreRequest]):
-    from gridprobe.backends.qwen3vl.engine import _Job
-
-    return [_Job(place, request, engine._layout(request)) for place, request in enumerate(requests)]
+def _plain(engine: Qwen3VL, request: ScoreRequest) -> torch.Tensor:
+    layout = engine._layout(request)
+    flat = patches(
+        request.frames.pixels, size=layout.size, packing=request.packing, spec=SPEC, device=torch.device("cpu")
+    )
+    return plain_logits(engine._model, [layout], [flat], filler=0)

@@ -6,11 +6,20 @@
 from pathlib import Path
 from typing import Any
 
-from gridprobe.backends.base import Backend, Packing, Posterior, ScoreRequest, Timestamps
+from gridprobe.backends.base import Backend, Packing, Posterior, PromptOrder, ScoreRequest, Timestamps
 from gridprobe.backends.scripted import Scripted
 from gridprobe.errors import ModelError, UsageError
 
-__all__ = ["Backend", "Packing", "Posterior", "ScoreRequest", "Scripted", "Timestamps", "load_model"]
+__all__ = [
+    "Backend",
+    "Packing",
+    "Posterior",
+    "PromptOrder",
+    "ScoreRequest",
+    "Scripted",
+    "Timestamps",
+    "load_model",
+]
 
 KINDS = {
     "a folder": "a Qwen3-VL checkpoint on disk, as saved by transformers",

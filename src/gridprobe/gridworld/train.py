@@ -48,7 +48,7 @@ class Trainer:
     def __init__(self, size: str, *, budget: float, device: str, compiled: bool) -> None:
         self.tokenizer = build_tokenizer()
         self.model = build_model(size, self.tokenizer).to(device)
-        self.fast = FastModel(self.model, compiled=compiled)
+        self.fast = FastModel(self.model, compile=compiled)
         # Two auxiliary tests. Eye: from the vision features alone, which shape has which colour and which digit?
         # Memory: half way through the language model, how often was this shape here, and how many came before it?
         hidden = self.model.config.text_config.hidden_size
@@ -85,16 +85,16 @@ class Trainer:
     def _losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Of the answers, the eye test and the memory test; and which tails begin with the right token."""
         frames = degrade(render_frames(batch.worlds, batch.time, batch.side, self.device))
-        features, deep = self.fast.features(_grouped(frames, batch.packing))
-        hidden, states = self.fast.hidden(on_device(batch.sequences, self.device), features, deep, tap=self.tap)
+        features = self.fast.features(_grouped(frames, batch.packing))
+        hidden, states = self.fast.hidden(on_device(batch.sequences, self.device), features, tap=self.tap)
         row, column, token = self._tensor(batch.wanted)
         logits = self.model.lm_head(hidden[row, column]).float()
         loss = F.cross_entropy(logits, token)
         right = (logits.argmax(-1) == token)[self._tensor(batch.first)].detach()
         if batch.packing == "pairs":
             return torch.stack([loss, loss.new_zeros(()), loss.new_zeros(())]), right
-        eye = _test(self.eye(features.amax(1)), self._tensor(batch.seen), [9, 10])
-        states = F.rms_norm(states.view(*features.shape), features.shape[-1:]).amax(1)
+        eye = _test(self.eye(features[0].amax(1)), self._tensor(batch.seen), [9, 10])
+        states = F.rms_norm(states.view(features[0].shape), features.shape[-1:]).amax(1)
         memory = _test(self.memory(states), self._tensor(batch.recalled), [4, 4])
         return torch.stack([loss, eye, MEMORY_WEIGHT * memory]), right
 

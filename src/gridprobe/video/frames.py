@@ -1,5 +1,6 @@
 """FrameSize and FramePool: frames with identity. Undecoded: a pool whose pixels come when they are looked at."""
 
+import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -105,15 +106,26 @@ class FramePool:
         """Height of every frame."""
         return int(self.pixels.shape[1])
 
-    @property
+    @cached_property
     def keys(self) -> tuple[tuple[str, float, int, int], ...]:
-        """The identity of every frame: source, time and size. Equal keys mean equal pixels."""
-        return tuple((self.source, time, self.width, self.height) for time in self.times)
+        """The identity of every frame: source, time and size. Equal keys mean equal pixels.
+
+        What was read from a file is known by the file's fingerprint. Frames that a caller put together are known by
+        their content too, because nothing keeps two clips from being given the same name.
+        """
+        names = [self.source] * len(self)
+        if self.info is None:
+            names = [f"{self.source}:{_digest(frame)}" for frame in self.pixels]
+        return tuple((name, time, self.width, self.height) for name, time in zip(names, self.times, strict=True))
 
     def take(self, indices: Sequence[int]) -> "FramePool":
         """The frames at these positions, in the order given."""
         rows = list(indices)
         return replace(self, pixels=self.pixels[rows], times=tuple(self.times[i] for i in rows))
+
+
+def _digest(frame: Pixels) -> str:
+    return hashlib.blake2b(np.ascontiguousarray(frame).data, digest_size=16).hexdigest()
 
 
 class Undecoded(FramePool):

@@ -56,27 +56,35 @@ class Layout:
     """Frame groups, patch rows and patch columns."""
     size: tuple[int, int]
     """Width and height of every frame in pixels."""
+    stem: int
+    """How many tokens at its beginning other requests may share: all frames, or all text, whichever comes first."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
 
 def build_layout(request: ScoreRequest, tokenizer: Any, special: SpecialTokens, *, patch: int, merge: int) -> Layout:
-    """Lay out one user turn: frames in the order given, each under its time marker, then the prompt."""
+    """Lay out one user turn: frames in the order given, each under its time marker, and the prompt behind or before."""
     width, height = request.pixels.fit(request.frames.width, request.frames.height)
     times = group_times(request.times, request.packing)
     grid = (len(times), height // patch, width // patch)
     pads = [special.video_pad] * (grid[1] * grid[2] // merge**2)
-    parts: list[str | list[int]] = [[special.im_start], "user\n"]
+    frames: list[str | list[int]] = []
     for time in times:
         marker = "" if request.timestamps == "none" else f"<{time:.1f} seconds>"
-        parts += [marker, [special.vision_start, *pads, special.vision_end]]
-    parts += [request.prompt, [special.im_end], "\n", [special.im_start], "assistant\n"]
-    ids = _encode(parts, tokenizer)
+        frames += [marker, [special.vision_start, *pads, special.vision_end]]
+    # Neither half can run into the other: frames end with a special token, and no token crosses a line break.
+    prompt: list[str | list[int]] = [
+        request.prompt if request.prompt_order == "frames_first" else request.prompt + "\n"
+    ]
+    halves = (frames, prompt) if request.prompt_order == "frames_first" else (prompt, frames)
+    stem = _encode([[special.im_start], "user\n", *halves[0]], tokenizer)
+    rest = _encode([*halves[1], [special.im_end], "\n", [special.im_start], "assistant\n"], tokenizer)
+    ids = np.concatenate([stem, rest])
     visual = ids == special.video_pad
     if int(visual.sum()) != len(times) * len(pads):
         raise ModelError("text in the prompt was read as a visual placeholder; this tokenizer cannot be used safely")
-    return Layout(ids, visual, _positions(visual, grid, merge), grid, (width, height))
+    return Layout(ids, visual, _positions(visual, grid, merge), grid, (width, height), len(stem))
 
 
 def _encode(parts: Sequence[str | list[int]], tokenizer: Any) -> npt.NDArray[np.int64]:
