@@ -95,6 +95,7 @@ def ask(video: Path, question: str | None, options: tuple[str, ...], **given: An
             answer_model=answer_model,
             selector=given["selector"],
             preset=given["preset"],
+            reuse=len(questions) > 1,
             **settings,
         )
         for each in questions:
