@@ -12,7 +12,7 @@ the model object.
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from gridprobe.backends.qwen3vl.letters import letter_logprobs, letter_tokens
 from gridprobe.backends.qwen3vl.memory import Memory
 from gridprobe.backends.qwen3vl.pixels import PatchSpec, patches
 from gridprobe.backends.qwen3vl.plain import plain_logits
-from gridprobe.backends.qwen3vl.prompt import Layout, SpecialTokens, build_layout
+from gridprobe.backends.qwen3vl.prompt import Layout, SpecialTokens, build_layout, encoder
 from gridprobe.backends.qwen3vl.store import Store
 from gridprobe.backends.qwen3vl.vision import VisionTower
 from gridprobe.errors import ModelError
@@ -103,6 +103,8 @@ class Qwen3VL:
         self._model = model
         self._tokenizer = tokenizer
         self._special = SpecialTokens.of(tokenizer)
+        self._encode_text = encoder(tokenizer)
+        self._letters = lru_cache(partial(letter_tokens, tokenizer))
         self._spec = spec
         self._min_mass = min_letter_mass
         self._context = int(model.config.text_config.max_position_embeddings)
@@ -127,7 +129,7 @@ class Qwen3VL:
         return price(self.dims, len(layout), [layout.grid])
 
     def _layout(self, request: ScoreRequest) -> Layout:
-        layout = build_layout(request, self._tokenizer, self._special, patch=self._spec.patch, merge=self._spec.merge)
+        layout = build_layout(request, self._encode_text, self._special, patch=self._spec.patch, merge=self._spec.merge)
         if len(layout) > self._context:
             raise ModelError(
                 f"{len(request.frames)} frames of {layout.size[0]}×{layout.size[1]} and the question need "
@@ -168,7 +170,6 @@ class Qwen3VL:
         """Score a batch; out of memory, in halves, then with smaller frames, and then it is an error."""
         try:
             logits, spent = self._plain(batch) if self.plain else self._fast(batch)
-            found = {place: row.cpu() for place, row in logits.items()}
         except torch.OutOfMemoryError as error:
             self.kept.clear()
             torch.cuda.empty_cache()
@@ -179,7 +180,7 @@ class Qwen3VL:
             if smaller is not None:
                 return self._run([smaller])
             raise _out_of_memory(batch[0]) from error
-        return {job.place: self._posterior(job, found[job.place], spent[job.place]) for job in batch}
+        return {job.place: self._posterior(job, logits[job.place], spent[job.place]) for job in batch}
 
     def _plain(self, batch: Sequence[_Job]) -> tuple[dict[int, Tensor], Counter[int]]:
         pixels = [
@@ -291,7 +292,7 @@ class Qwen3VL:
 
     def _posterior(self, job: _Job, logits: Tensor, spent: int) -> Posterior:
         labels = job.request.labels
-        tokens = letter_tokens(self._tokenizer, labels)
+        tokens = self._letters(labels)
         logprobs, mass = letter_logprobs(logits, [tokens[label] for label in labels])
         if mass < self._min_mass:
             raise ModelError(
