@@ -51,8 +51,11 @@ def test_damage_in_the_middle(faststart: Path, tmp_path: Path, kind: str) -> Non
     pool = sample(path, cells=300, size=SMALL)
     numbers = [read_number(frame) for frame in pool.pixels]
     assert numbers == [round(time * 25) for time in pool.times]
-    damaged = [text for text in pool.warnings if "damaged and replaced by" in text]
-    assert len(damaged) == 1 and 5 < int(damaged[0].split()[0]) < 60
+    # A cell is five frames wide: most of the damage has no good frame within half of that.
+    assert pool.warnings[0].endswith("damaged and replaced by neighbours")
+    assert pool.warnings[0].split()[0] == str(pool.substituted)
+    assert pool.warnings[1].endswith("damaged with no good one within half a cell, and left out")
+    assert 5 < pool.substituted + int(pool.warnings[1].split()[0]) < 60
     assert 240 < len(pool) < 300
     # Away from the damage nothing changes.
     whole = sample(faststart, cells=300, size=SMALL)
@@ -71,8 +74,39 @@ def test_a_damaged_target_takes_its_nearest_good_frame(faststart: Path, tmp_path
     assert set(taken) <= good
     for target in (1500 * (2 * i + 1) // (2 * cells) for i in range(cells)):
         nearest = min(abs(target - number) for number in good)
-        assert min(abs(target - number) for number in taken) <= nearest
+        if nearest <= 1500 / cells / 2:
+            assert min(abs(target - number) for number in taken) <= nearest
     assert taken == sorted(set(taken))
+
+
+@pytest.mark.parametrize("cells", [20, 60, 150, 300])
+def test_no_frame_stands_in_from_more_than_half_a_cell_away(faststart: Path, tmp_path: Path, cells: int) -> None:
+    path = patched(faststart, tmp_path / "damaged.mp4", start=0.5, length=0.05)
+    pool = sample(path, cells=cells, size=SMALL)
+    targets = [1500 * (2 * i + 1) // (2 * cells) for i in range(cells)]
+    away = [min(abs(round(time * 25) - target) for target in targets) for time in pool.times]
+    assert max(away) <= 1500 / cells / 2
+    # Every cell has its frame, a substitute that is counted, or is left out and counted; two may share a substitute.
+    left_out = [int(text.split()[0]) for text in pool.warnings if "left out" in text]
+    exact = sum(gap == 0 for gap in away)
+    assert cells - exact == pool.substituted + sum(left_out)
+    assert pool.substituted >= len(pool) - exact
+    assert pool.substituted + sum(left_out) > 0
+
+
+@pytest.mark.parametrize(("length", "refused"), [(0.1, False), (0.3, True)])
+def test_more_than_a_fifth_damaged_is_refused(faststart: Path, tmp_path: Path, length: float, refused: bool) -> None:
+    path = patched(faststart, tmp_path / "damaged.mp4", start=0.4, length=length)
+    if not refused:
+        assert 0 < sample(path, cells=50, size=SMALL).substituted <= 10
+        return
+    with pytest.raises(VideoError) as caught:
+        sample(path, cells=50, size=SMALL)
+    text = str(caught.value).removeprefix(f"{path}: ")
+    assert 10 < int(text.split()[0]) <= 20
+    assert text.split(" ", 1)[1] == (
+        "of the 50 frames wanted are damaged, more than 20%; download or record the video again"
+    )
 
 
 @pytest.mark.parametrize("kept", [5, 12])
@@ -91,11 +125,12 @@ def test_the_nearest_good_frame_may_lie_in_the_group_before(faststart: Path, tmp
         data[position + kept : position + size] = b"\xff" * (size - kept)
     path = tmp_path / "group.mp4"
     path.write_bytes(bytes(data))
-    pool = sample(path, cells=3, size=SMALL)
-    first, substitute, last = (read_number(frame) for frame in pool.pixels)
-    assert (first, last) == (250, 1250)
+    pool = sample(path, cells=15, size=SMALL)  # frames 50, 150 … 1450
+    numbers = [read_number(frame) for frame in pool.pixels]
+    substitute = numbers.pop(7)
+    assert numbers == [*range(50, 750, 100), *range(850, 1500, 100)]
     # Frames the decoder still held back when the error came are not trusted either, hence not always 749 itself.
-    assert 744 <= substitute == round(pool.times[1] * 25) <= 749
+    assert 744 <= substitute == round(pool.times[7] * 25) <= 749
     assert pool.warnings == ("1 frame was damaged and replaced by neighbours",)
 
 
@@ -127,7 +162,7 @@ def test_matroska_cut_short(tmp_path: Path) -> None:
 
 
 def test_damage_does_not_flood_stderr(faststart: Path, tmp_path: Path) -> None:
-    path = patched(faststart, tmp_path / "damaged.mp4", start=0.4, length=0.3)
+    path = patched(faststart, tmp_path / "damaged.mp4", start=0.4, length=0.1)
     code = f"from gridprobe.video import sample; print(len(sample({str(path)!r}, cells=100)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert int(done.stdout) > 50

@@ -3,6 +3,7 @@
 import io
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ import pytest
 
 from gridprobe.errors import VideoError
 from gridprobe.video import FrameSize, Limits, probe, sample
-from gridprobe.video.files import check_file
+from gridprobe.video.files import check_file, lacks_index
 from gridprobe.video.limits import Deadline
 from gridprobe.video.source import open_video
 from videos import bars, numbered_video, remux
@@ -69,6 +70,14 @@ def test_not_a_video(tmp_path: Path, content: bytes, reason: str) -> None:
     assert reason in refusal(path)
 
 
+def test_millions_of_boxes_are_not_walked(tmp_path: Path) -> None:
+    path = tmp_path / "boxes.mp4"
+    path.write_bytes(b"\0\0\0\x10ftypisom\0\0\0\0" + b"\0\0\0\x08free" * 2_000_000)
+    file, started = check_file(path), time.monotonic()
+    assert not lacks_index(file)  # as far as anybody cares to look; FFmpeg's own walk is under the deadline
+    assert time.monotonic() - started < 0.5
+
+
 def test_not_a_regular_file(tmp_path: Path) -> None:
     assert "no such file" in refusal(tmp_path / "none.mp4")
     assert "no picture in this folder" in refusal(tmp_path)
@@ -80,6 +89,26 @@ def test_not_a_regular_file(tmp_path: Path) -> None:
     loop.symlink_to(loop)
     assert "circle" in refusal(loop)
     assert "too long" in refusal(tmp_path / ("x" * 300))
+
+
+@pytest.mark.parametrize("kind", [stat.S_IFSOCK, stat.S_IFBLK, stat.S_IFCHR])
+def test_a_device_is_never_opened(clip: Path, monkeypatch: pytest.MonkeyPatch, kind: int) -> None:
+    """Opening one can have effects of its own (a tape rewinds), so looking at its kind must be enough."""
+    status = list(os.stat(clip))
+    status[0] = kind | 0o600
+    monkeypatch.setattr(os, "stat", lambda *_, **__: os.stat_result(status))
+    monkeypatch.setattr(os, "open", lambda *_, **__: pytest.fail("opened"))
+    assert "not a regular file" in refusal(clip)
+
+
+@pytest.mark.parametrize(
+    "name", ["é" * 120 + ".mp4", "e\u0301.mp4", "x" * 251 + ".mp4", "-i", "file:x.mp4", "a\nb.mp4"]
+)
+def test_long_and_composed_names(clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    shutil.copy(clip, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    assert len(sample(name, cells=4, size=SMALL)) == 4
+    assert "\n" not in probe(name).path
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can read every file")

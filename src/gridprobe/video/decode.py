@@ -18,7 +18,7 @@ import numpy as np
 
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.grid import MAX_K
-from gridprobe.video.files import VideoFile, check_file
+from gridprobe.video.files import VideoFile, check_file, unchanged
 from gridprobe.video.frames import FramePool, FrameSize
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Deadline, Limits
@@ -27,7 +27,7 @@ from gridprobe.video.plan import Plan, Precision, make_plan
 from gridprobe.video.sampling import linspace_numbers, middle_times
 from gridprobe.video.source import describe, first_frame, open_video
 from gridprobe.video.timeline import Clock, Timeline, end_of_stream, scan
-from gridprobe.video.workers import Opened, read_plan
+from gridprobe.video.workers import Found, Opened, read_plan
 
 __all__ = ["NATIVE", "Sampling", "sample"]
 
@@ -39,6 +39,9 @@ NATIVE = FrameSize(max_pixels=786_432)
 WHOLE_FILE = frozenset({"matroska", "flv", "ogg"})
 """Containers whose header gives the end of the longest stream, counted from zero: a longer sound track looks like
 missing video."""
+
+MAX_DAMAGED = 0.2
+"""A video with more than this share of its wanted frames damaged is refused: answers would rest on other moments."""
 
 
 def sample(
@@ -67,22 +70,36 @@ def sample(
     file = check_file(path)
     deadline = Deadline(file.name, limits.seconds)
     opened = partial(open_video, file, limits=limits, deadline=deadline)
-    info, clock = _look(opened)
-    width, height = _fit(file, info, size)
-    info, timeline = _measure(opened, clock, info, whole=sampling == "linspace")
-    targets = _targets(clock, info, timeline, cells=cells, sampling=sampling)
-    plan = _plan(opened, clock, targets, precision=precision, cell=(info.duration or 0.0) / cells)
-    pixels = np.empty((len(plan), height, width, 3), dtype=np.uint8)
-    ticks, damaged = read_plan(opened, clock, plan, pixels, rotation=info.rotation)
-    if not ticks:
-        raise VideoError(f"{file.name}: no frame can be decoded; the video is encrypted or damaged")
+    with unchanged(file):
+        info, clock = _look(opened)
+        width, height = _fit(file, info, size)
+        info, timeline = _measure(opened, clock, info, whole=sampling == "linspace")
+        targets = _targets(clock, info, timeline, cells=cells, sampling=sampling)
+        cell = (info.duration or 0.0) / cells
+        plan = _plan(opened, clock, targets, precision=precision, cell=cell)
+        pixels = np.empty((len(plan), height, width, 3), dtype=np.uint8)
+        reach = int(cell / 2 / clock.tick)
+        found = read_plan(opened, clock, plan, pixels, rotation=info.rotation, reach=reach)
+        _check_damage(file, found, len(plan))
     return FramePool(
-        pixels[: len(ticks)],
-        tuple(clock.seconds(tick) for tick in ticks),
+        pixels[: len(found.ticks)],
+        tuple(clock.seconds(tick) for tick in found.ticks),
         source=file.fingerprint,
         info=info,
-        warnings=_warnings(info, found=len(ticks), cells=cells, damaged=damaged),
+        warnings=_warnings(info, found, cells),
+        substituted=found.substituted,
     )
+
+
+def _check_damage(file: VideoFile, found: Found, wanted: int) -> None:
+    if not found.ticks:
+        raise VideoError(f"{file.name}: no frame can be decoded; the video is encrypted or damaged")
+    damaged = found.substituted + found.lost
+    if damaged > MAX_DAMAGED * wanted:
+        raise VideoError(
+            f"{file.name}: {damaged} of the {wanted} frames wanted are damaged, more than {MAX_DAMAGED:.0%}; "
+            "download or record the video again"
+        )
 
 
 def _look(opened: Opened) -> tuple[VideoInfo, Clock]:
@@ -145,14 +162,21 @@ def _shortfall(info: VideoInfo) -> list[str]:
     return [f"the file is truncated: header says {header:.1f} s, {real:.1f} s can be decoded"]
 
 
-def _warnings(info: VideoInfo, *, found: int, cells: int, damaged: int) -> tuple[str, ...]:
-    texts = _shortfall(info)
-    if damaged:
-        texts.append(f"{damaged} {'frame was' if damaged == 1 else 'frames were'} damaged and replaced by neighbours")
-    if found < cells:
+def _warnings(info: VideoInfo, found: Found, cells: int) -> tuple[str, ...]:
+    texts, distinct = _shortfall(info), len(found.ticks)
+    if found.substituted:
+        texts.append(f"{_frames_were(found.substituted)} damaged and replaced by neighbours")
+    if found.lost:
+        texts.append(f"{_frames_were(found.lost)} damaged with no good one within half a cell, and left out")
+    if distinct < cells:
         texts.append(
-            f"the video shows only {found} distinct frames at the {cells} sampled times; the grid has {found} cells"
+            f"the video shows only {distinct} distinct frames at the {cells} sampled times; "
+            f"the grid has {distinct} cells"
         )
     if info.hdr:
         texts.append("the video is HDR (PQ or HLG) and its tones are not mapped; colours look pale")
     return tuple(texts)
+
+
+def _frames_were(count: int) -> str:
+    return "1 frame was" if count == 1 else f"{count} frames were"

@@ -64,6 +64,8 @@ class FramePool:
     """Fingerprint of the video; with a time and a size it identifies a frame."""
     info: "VideoInfo | None" = None
     warnings: tuple[str, ...] = ()
+    substituted: int = 0
+    """How many of the wanted frames were damaged, so that a neighbour stands in."""
 
     def __post_init__(self) -> None:
         if self.pixels.ndim != 4 or self.pixels.shape[3] != 3 or self.pixels.dtype != np.uint8:

@@ -39,25 +39,33 @@ Opened = Callable[[], AbstractContextManager[Source]]
 
 
 class Found(NamedTuple):
-    """The ticks of the frames that now fill the array's first rows, and how many targets had to take a neighbour."""
+    """The ticks of the frames that now fill the array's first rows, and what became of damaged targets."""
 
     ticks: list[int]
-    damaged: int
+    substituted: int
+    """Targets that took a neighbour."""
+    lost: int
+    """Targets with no good frame near enough; they have none."""
 
 
-def read_plan(opened: Opened, clock: Clock, plan: Plan, pixels: npt.NDArray[np.uint8], *, rotation: int) -> Found:
-    """Decode the plan's frames into the first rows of `pixels`, in order and each once."""
+def read_plan(
+    opened: Opened, clock: Clock, plan: Plan, pixels: npt.NDArray[np.uint8], *, rotation: int, reach: int
+) -> Found:
+    """Decode the plan's frames into the first rows of `pixels`, in order and each once.
+
+    `reach` is how many ticks a frame that stands in for a damaged one may be away from it.
+    """
     parts = plan.parts(_cores(), clock)
     strips, row = [], 0
     for part in parts:
-        strips.append(Strip(part, pixels[row : row + len(part)], rotation // 90))
+        strips.append(Strip(part, pixels[row : row + len(part)], rotation // 90, reach))
         row += len(part)
     report("decode", 0, len(plan))
     if len(strips) == 1:
         _read(opened, clock, strips[0], alone=True, step=_counted(len(plan)))
     else:
         _read_together(opened, clock, strips, len(plan))
-    return Found(_join(strips, pixels), sum(strip.damaged for strip in strips))
+    return Found(_join(strips, pixels), sum(s.substituted for s in strips), sum(s.lost for s in strips))
 
 
 @dataclass(eq=False)
@@ -67,8 +75,18 @@ class Strip:
     plan: Plan
     rows: npt.NDArray[np.uint8]
     turns: int
+    reach: int
     ticks: list[int] = field(default_factory=list)
-    damaged: int = 0
+    substituted: int = 0
+    lost: int = 0
+
+    def near(self, target: int, shown: Shown | None) -> Shown | None:
+        """What was found, unless it stands in from too far away; substitutes and losses are counted."""
+        if shown is None or (shown.substitute and abs(shown.tick - target) > self.reach):
+            self.lost += 1
+            return None
+        self.substituted += shown.substitute
+        return shown
 
 
 def _cores() -> int:
@@ -100,8 +118,7 @@ def _read(opened: Opened, clock: Clock, strip: Strip, *, alone: bool, step: Call
             source.stream.codec_context.thread_count = 1
         reader = Reader(source, clock)
         for target, start, last in strip.plan.steps():
-            shown = reader.shown_at(target, start, last=last)
-            strip.damaged += shown is None or shown.substitute
+            shown = strip.near(target, reader.shown_at(target, start, last=last))
             if shown is not None and (not strip.ticks or shown.tick > strip.ticks[-1]):
                 _paint(strip, shown, scaler)
             if not step():
