@@ -14,19 +14,24 @@ Frames    Upright, square pixels, 8-bit RGB, scaled inside the decoder. All fram
 Few       A frame on display at several sampled moments appears once, so a short video gives a pool with fewer frames,
           and a warning says how many.
 Damage    What the file really holds counts, not its header. A truncated file is sampled over the part that is there.
-          Where a frame cannot be decoded, or follows an error in its group of pictures, the nearest good frame stands
-          in. Both give a warning. A file with no decodable frame is a VideoError.
+          Where a frame cannot be decoded, or follows an error in its group of pictures, the nearest good frame within
+          half a cell stands in (counted in `substituted`), else the cell is left out. Each gives a warning. More than a
+          fifth of the wanted frames damaged, or none that decodes, is a VideoError; so is a file that changes meanwhile.
 Work      Decoding starts at the last keyframe before a moment and ends with the frame wanted; H.264 and HEVC pictures
           that no other refers to are left out. The moments are shared out to one thread per core, each with a decoder.
 Limits    A file must be regular and non-empty, in a container of a fixed list; scripts that name other files (HLS,
           ffconcat, SDP, DASH) are refused. Pixels, duration and number of streams are checked before decoding, and one
-          wall clock covers all work on a video. Every failure is a VideoError of one line that names the file.
+          wall clock covers all work on a video, looked at between packets. Every failure is a VideoError of one line
+          that names the file.
+Child     `sample_in_child` does the same in a process with limits on memory and processor time, and kills it when the
+          clock runs out: for videos from strangers, since a decoder can crash, or hang inside a single call.
 
 Folders   A folder of pictures is a video of one second per picture, or as its times.json says; GIF is a video file.
 
 Importing this package does not import PyAV; calling into it does.
 """
 
+from gridprobe.video.child import sample_in_child
 from gridprobe.video.decode import NATIVE, Sampling, sample
 from gridprobe.video.frames import FramePool, FrameSize
 from gridprobe.video.info import VideoInfo
@@ -45,4 +50,5 @@ __all__ = [
     "VideoInfo",
     "probe",
     "sample",
+    "sample_in_child",
 ]

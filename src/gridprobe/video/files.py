@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from gridprobe.errors import VideoError
 
-__all__ = ["VideoFile", "check_file", "lacks_index", "looks_like", "unchanged"]
+__all__ = ["VideoFile", "check_file", "lacks_index", "looks_like", "shown_name", "unchanged"]
 
 EDGE = 64 * 1024
 """Bytes at each end of the file that go into the fingerprint."""
@@ -74,8 +74,7 @@ class VideoFile:
 
 def check_file(path: str | os.PathLike[str]) -> VideoFile:
     """The file at `path`; VideoError for anything that is not a readable regular file with bytes in it."""
-    text = os.fsdecode(path)
-    name = "".join(c if c.isprintable() else "�" for c in text) or "''"
+    text, name = os.fsdecode(path), shown_name(path)
     if "\0" in text or not _is_utf8(text):
         raise VideoError(f"{name}: the file name is not valid text; rename the file")
     try:
@@ -92,6 +91,11 @@ def check_file(path: str | os.PathLike[str]) -> VideoFile:
     except OSError as error:
         raise VideoError(f"{name}: {REASONS.get(error.errno or 0, error.strerror or 'cannot be read')}") from None
     return VideoFile(name, real, status.st_size, head, _fingerprint(status, head, tail), _identity(status))
+
+
+def shown_name(path: str | os.PathLike[str]) -> str:
+    """A path as it may be printed on one line."""
+    return "".join(c if c.isprintable() else "�" for c in os.fsdecode(path)) or "''"
 
 
 @contextmanager

@@ -196,6 +196,8 @@ class Reader:
 
         try:
             frames = self._source.stream.codec_context.decode(packet)
+        except MemoryError:  # no damage; PyAV's own is an FFmpegError, too
+            raise
         except av.FFmpegError:
             self._errors += 1
             self._doubted_from = self._reached

@@ -4,6 +4,7 @@ The input is taken to be hostile. FFmpeg chooses a format by content, and some f
 files, so it may only use a fixed list of containers and no protocol but plain files.
 """
 
+import errno
 import math
 import os
 from collections.abc import Generator, Iterator
@@ -64,6 +65,8 @@ class Source:
                     packet = next(demux, None)
                 except av.error.ExitError:
                     raise self.deadline.error() from None
+                except MemoryError:  # no damage; PyAV's own is an FFmpegError, too
+                    raise
                 except av.FFmpegError:
                     errors += 1
                     demux = self._demux()
@@ -93,6 +96,8 @@ def open_video(file: VideoFile, *, limits: Limits, deadline: Deadline) -> Iterat
             # Size can grow in mid-stream, behind the header's back, so the decoder knows the limit too.
             stream.codec_context.options = {"max_pixels": str(int(limits.max_pixels))}
             yield Source(file, container, stream, deadline)
+    except MemoryError:
+        raise
     except av.FFmpegError as error:
         raise _plain(file, error, deadline) from None
 
@@ -114,6 +119,8 @@ def first_frame(source: Source) -> "VideoFrame":
     for packet in chain(source.packets(), [None]):  # None makes the decoder give out what it still holds
         try:
             frames = source.stream.codec_context.decode(packet)
+        except MemoryError:
+            raise
         except av.FFmpegError:
             continue
         if frames:
@@ -233,6 +240,8 @@ def _plain(file: VideoFile, error: "FFmpegError", deadline: Deadline) -> VideoEr
 
     if isinstance(error, av.error.ExitError):
         return deadline.error()
+    if error.errno == errno.EAGAIN:  # no thread could be started
+        return VideoError(f"{file.name}: not enough memory, or too many processes, to decode it")
     if lacks_index(file):
         return VideoError(f"{file.name}: the file is incomplete (no index); download it again")
     if isinstance(error, av.error.InvalidDataError | av.error.ArgumentError):
