@@ -16,7 +16,7 @@ Few       A frame on display at several sampled moments appears once, so a short
 Damage    What the file really holds counts, not its header. A truncated file is sampled over the part that is there.
           Where a frame cannot be decoded, or follows an error in its group of pictures, the nearest good frame within
           half a cell stands in (counted in `substituted`), else the cell is left out. Each gives a warning. More than a
-          fifth of the wanted frames damaged, or none that decodes, is a VideoError; so is a file that changes meanwhile.
+          fifth of the wanted frames damaged, or none that decodes, or a file that changes meanwhile is a VideoError.
 Work      Decoding starts at the last keyframe before a moment and ends with the frame wanted; H.264 and HEVC pictures
           that no other refers to are left out. The moments are shared out to one thread per core, each with a decoder.
 Limits    A file must be regular and non-empty, in a container of a fixed list; scripts that name other files (HLS,

@@ -59,9 +59,9 @@ def sample_in_child(
 ) -> FramePool:
     """As `sample`, in a process with at most `memory` bytes of address space and `cpu` seconds of processor time.
 
-    FFmpeg's H.264 decoder reports want of memory as damage, so be generous: 8K video takes 0.9 GB on two cores, ten hours
-    0.1 GB per core on top. Without `cpu` it is `limits.seconds` on every core. `limits.seconds` holds even inside a single call of the decoder,
-    or of a disk that does not answer, since the child is killed.
+    Without `cpu` it is `limits.seconds` on every core. `limits.seconds` holds even inside a single call of the decoder,
+    or of a disk that does not answer, since the child is killed. Be generous with memory, as FFmpeg's H.264 decoder
+    reports want of it as damage: 8K video takes 0.9 GB on two cores, ten hours of video 0.1 GB more for each core.
     """
     limits = limits or Limits()
     if not memory > 0 or not (cpu is None or 0 < cpu < math.inf):
