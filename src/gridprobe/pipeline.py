@@ -99,6 +99,7 @@ class Session:
                 precision=settings.precision,
                 size=settings.native_pixels,
                 limits=settings.limits,
+                decoder=settings.decoder,
             )
         return self._pool
 

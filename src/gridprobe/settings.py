@@ -30,6 +30,7 @@ class Settings:
     sampling: Literal["middle", "linspace"] = "middle"
     precision: Literal["exact", "keyframe", "auto"] = "auto"
     """Whether a keyframe near a sampled moment may stand for it; see `gridprobe.video.sample`."""
+    decoder: Literal["pyav", "torchcodec"] = "pyav"
     packing: Packing = "single"
     timestamps: Timestamps = "true"
     probe_pixels: FrameSize = PROBE

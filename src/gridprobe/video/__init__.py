@@ -32,7 +32,7 @@ Importing this package does not import PyAV; calling into it does.
 """
 
 from gridprobe.video.child import sample_in_child
-from gridprobe.video.decode import NATIVE, Sampling, sample
+from gridprobe.video.decode import NATIVE, Decoder, Sampling, sample
 from gridprobe.video.frames import FramePool, FrameSize
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Limits
@@ -42,6 +42,7 @@ from gridprobe.video.source import probe
 __all__ = [
     "AUTO_FRACTION",
     "NATIVE",
+    "Decoder",
     "FramePool",
     "FrameSize",
     "Limits",

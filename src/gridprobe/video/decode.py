@@ -25,13 +25,15 @@ from gridprobe.video.limits import Deadline, Limits
 from gridprobe.video.pictures import sample_folder
 from gridprobe.video.plan import Plan, Precision, make_plan
 from gridprobe.video.sampling import linspace_numbers, middle_times
+from gridprobe.video.second import load_torchcodec, read_plan_with_torchcodec
 from gridprobe.video.source import describe, first_frame, open_video
 from gridprobe.video.timeline import Clock, Timeline, end_of_stream, scan
 from gridprobe.video.workers import Found, Opened, read_plan
 
-__all__ = ["NATIVE", "Sampling", "sample"]
+__all__ = ["NATIVE", "Decoder", "Sampling", "sample"]
 
 Sampling = Literal["middle", "linspace"]
+Decoder = Literal["pyav", "torchcodec"]
 
 NATIVE = FrameSize(max_pixels=786_432)
 """The size frames are decoded at unless asked otherwise."""
@@ -52,6 +54,7 @@ def sample(
     precision: Precision = "exact",
     size: FrameSize = NATIVE,
     limits: Limits | None = None,
+    decoder: Decoder = "pyav",
 ) -> FramePool:
     """The frames on display at `cells` moments of a video.
 
@@ -62,9 +65,12 @@ def sample(
     "exact" takes the frame on display at each moment. "keyframe" takes the nearest keyframe instead, which is much
     faster and off by up to half a group of pictures. "auto" takes a keyframe where one lies within AUTO_FRACTION of a
     cell's width, and is exact elsewhere. The pool's times are those of the frames taken, whatever was asked for.
+
+    `decoder` is who turns packets into pixels; see `gridprobe.video.second` for what "torchcodec" cannot do.
     """
     limits = limits or Limits()
     _check_arguments(cells, sampling, precision)
+    other = load_torchcodec() if _is_torchcodec(decoder) else None
     if os.path.isdir(path):
         return sample_folder(Path(path), cells=cells, sampling=sampling, size=size, limits=limits)
     file = check_file(path)
@@ -79,13 +85,15 @@ def sample(
         plan = _plan(opened, clock, targets, precision=precision, cell=cell)
         pixels = np.empty((len(plan), height, width, 3), dtype=np.uint8)
         reach = int(cell / 2 / clock.tick)
-        found = read_plan(opened, clock, plan, pixels, rotation=info.rotation, reach=reach)
+        read = read_plan_with_torchcodec if other else read_plan
+        found = read(opened, clock, plan, pixels, rotation=info.rotation, reach=reach)
         _check_damage(file, found, len(plan))
     return FramePool(
         pixels[: len(found.ticks)],
         tuple(clock.seconds(tick) for tick in found.ticks),
-        source=file.fingerprint,
-        info=info,
+        # Equal keys promise equal pixels, so another decoder's frames have another source.
+        source=f"{file.fingerprint}+{other}" if other else file.fingerprint,
+        info=replace(info, decoder=other) if other else info,
         warnings=_warnings(info, found, cells),
         substituted=found.substituted,
     )
@@ -115,6 +123,12 @@ def _check_arguments(cells: int, sampling: str, precision: str) -> None:
         raise UsageError(f'sampling must be "middle" or "linspace", got {sampling!r}')
     if precision not in ("exact", "keyframe", "auto"):
         raise UsageError(f'precision must be "exact", "keyframe" or "auto", got {precision!r}')
+
+
+def _is_torchcodec(decoder: str) -> bool:
+    if decoder not in ("pyav", "torchcodec"):
+        raise UsageError(f'decoder must be "pyav" or "torchcodec", got {decoder!r}')
+    return decoder == "torchcodec"
 
 
 def _fit(file: VideoFile, info: VideoInfo, size: FrameSize) -> tuple[int, int]:
