@@ -73,7 +73,7 @@ def _decoder() -> Check:
 
 
 def _second_decoder() -> Check:
-    """torchcodec is optional: without it, or with one that does not load, nothing else changes."""
+    """Whether torchcodec can be used; without it, or with one that does not load, nothing else changes."""
     from gridprobe.video.second import torchcodec_state
 
     version, reason = torchcodec_state()
