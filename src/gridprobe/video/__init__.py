@@ -36,6 +36,7 @@ from gridprobe.video.decode import NATIVE, Decoder, Sampling, sample
 from gridprobe.video.frames import FramePool, FrameSize
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Limits
+from gridprobe.video.outline import Outline, outline
 from gridprobe.video.plan import AUTO_FRACTION, Precision
 from gridprobe.video.source import probe
 
@@ -46,9 +47,11 @@ __all__ = [
     "FramePool",
     "FrameSize",
     "Limits",
+    "Outline",
     "Precision",
     "Sampling",
     "VideoInfo",
+    "outline",
     "probe",
     "sample",
     "sample_in_child",
