@@ -1,9 +1,11 @@
 """FrameSize and FramePool: frames with identity."""
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +77,25 @@ class FramePool:
         if not all(math.isfinite(t) for t in self.times):
             raise UsageError("frame times must be finite")
 
+    @classmethod
+    def from_arrays(cls, frames: Any, times: Sequence[float] | None = None, *, fps: float = 1.0) -> "FramePool":
+        """A pool of frames you already have, as a copy, with an identity made from their content.
+
+        Args:
+            frames: uint8 RGB, a numpy array or torch tensor of shape (n, h, w, 3), or a tensor of shape (n, 3, h, w).
+            times: the second at which each frame is shown, rising; without it frame i is shown at i / fps.
+            fps: frames per second, where no times are given.
+        """
+        pixels = _as_pixels(frames)
+        if not (isinstance(fps, int | float) and 0 < fps < math.inf):
+            raise UsageError(f"fps must be a number above 0, got {fps!r}")
+        shown = tuple(i / fps for i in range(len(pixels))) if times is None else tuple(map(float, times))
+        if any(b <= a for a, b in pairwise(shown)):
+            raise UsageError("the times must rise from frame to frame")
+        digest = hashlib.sha256(f"{pixels.shape} {shown}\n".encode())
+        digest.update(pixels.data)
+        return cls(pixels, shown, source=digest.hexdigest())
+
     def __len__(self) -> int:
         return len(self.times)
 
@@ -101,3 +122,18 @@ class FramePool:
         """The frames at these positions, in the order given."""
         rows = list(indices)
         return replace(self, pixels=self.pixels[rows], times=tuple(self.times[i] for i in rows))
+
+
+def _as_pixels(frames: Any) -> npt.NDArray[np.uint8]:
+    """Frames × height × width × 3 of the caller's frames, safe from what the caller does with them later."""
+    is_tensor = hasattr(frames, "detach")  # torch is not imported to find out
+    array = np.asarray(frames.detach().cpu().numpy() if is_tensor else frames)
+    if array.dtype != np.uint8:
+        raise UsageError(f"frames must be uint8 from 0 to 255, got {array.dtype}; scale, round and convert them first")
+    if is_tensor and array.ndim == 4 and array.shape[1] == 3 and array.shape[3] != 3:
+        array = array.transpose(0, 2, 3, 1)
+    if array.ndim != 4 or array.shape[3] != 3 or not array.size:
+        raise UsageError(f"frames must have the shape (n, h, w, 3), tensors also (n, 3, h, w), got {array.shape}")
+    pixels = np.array(array, order="C")
+    pixels.flags.writeable = False
+    return pixels
