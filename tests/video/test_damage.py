@@ -3,10 +3,12 @@
 import random
 import subprocess
 import sys
+import time
 from itertools import repeat
 from pathlib import Path
 
 import av
+import av.bitstream
 import pytest
 
 from gridprobe.errors import VideoError
@@ -132,6 +134,48 @@ def test_the_nearest_good_frame_may_lie_in_the_group_before(faststart: Path, tmp
     # Frames the decoder still held back when the error came are not trusted either, hence not always 749 itself.
     assert 744 <= substitute == round(pool.times[7] * 25) <= 749
     assert pool.warnings == ("1 frame was damaged and replaced by neighbours",)
+
+
+@pytest.mark.parametrize("amount", [200_000, 200])
+def test_noise_all_through(faststart: Path, tmp_path: Path, amount: int) -> None:
+    """V07: bits wrong all over. Some decode without an error, and nobody can tell that frame from a good one; but these
+    are few, the time is bounded, and a file full of it is refused."""
+    path = tmp_path / "noise.mp4"
+    with av.open(str(faststart)) as original, av.open(str(path), "w") as output:
+        template = original.streams.video[0]
+        stream = output.add_stream_from_template(template)
+        noise = av.bitstream.BitStreamFilterContext(f"noise=amount={amount}", template)
+        for packet in original.demux(template):
+            for spoilt in noise.filter(packet) if packet.size else ():
+                spoilt.stream = stream
+                output.mux(spoilt)
+    started = time.monotonic()
+    try:
+        pool = sample(path, cells=100, size=SMALL)
+    except VideoError as error:
+        assert amount == 200 and "damaged" in str(error)
+    else:
+        good = [read_number(frame) == round(second * 25) for frame, second in zip(pool.pixels, pool.times, strict=True)]
+        assert good.count(False) <= 5
+    assert time.monotonic() - started < 20
+
+
+@pytest.mark.parametrize("name", ["giant.mp4", "giant.ts"])
+def test_one_giant_group_without_its_key_frame(made: Path, tmp_path: Path, name: str) -> None:
+    """V20: nothing is decodable for 24 seconds; that is said, and soon."""
+    whole = made / f"damage_{name}"
+    if not whole.exists():
+        numbered_video(whole, 600, gop=9999, options={"sc_threshold": "0"})
+    with av.open(str(whole)) as container:
+        key = next(packet for packet in container.demux(video=0) if packet.is_keyframe)
+    data = bytearray(whole.read_bytes())
+    data[key.pos + 100 : key.pos + key.size] = bytes(key.size - 100)
+    path = tmp_path / name
+    path.write_bytes(bytes(data))
+    started = time.monotonic()
+    with pytest.raises(VideoError, match="damaged"):
+        sample(path, cells=100, size=SMALL)
+    assert time.monotonic() - started < 15
 
 
 def test_nothing_decodable(clip: Path, tmp_path: Path) -> None:
