@@ -4,7 +4,7 @@ Moments, times and sizes are the same. Pixels differ a little, as colours are co
 on the files of benchmarks/decode.py by 1.2 of 255 levels on average and 24 at most (the tests allow 1.5 and 32).
 Every frame is checked to be the one that the packets promise, as torchcodec is out by a group of pictures in MPEG-TS.
 It has no eye for damage, opens a file without our list of formats (PyAV has opened it with that list before), and a
-call of it cannot be stopped half-way. It buys no speed on a CPU: for 144 frames of those files it takes 1.6 to 2.6
+call of it cannot be stopped half-way. It buys no speed on a CPU: for 144 frames of those files it takes 1.6 to 2.8
 times the processor time of PyAV here. With NVDEC it was never tried.
 """
 
