@@ -1,8 +1,9 @@
 """Settings: everything about an answer that is not the video, the question or the model. Two presets.
 
-`paper` reproduces the published method, its flaws included: frames fused in pairs, squashed to 224×224, and told to the
-model as the first seconds of a 24 fps clip. `default` is ours: single frames, aspect kept, true times, ties spread over
-time. Every field can be changed on top of either, and every answer records what was used.
+`paper` reproduces the published method, its flaws included: frames fused in pairs, shrunk by the engine from native
+size to a squashed 224×224, and told to the model as the first seconds of a 24 fps clip. `default` is ours: single
+frames, decoded straight to the probes' size, aspect kept, true times, ties spread over time. Every field can be changed
+on top of either, and every answer records what was used.
 """
 
 import difflib
@@ -35,6 +36,10 @@ class Settings:
     timestamps: Timestamps = "true"
     probe_pixels: FrameSize = PROBE
     native_pixels: FrameSize = NATIVE
+    pool: Literal["probe", "native"] = "probe"
+    """The size the K² frames are decoded at. "probe" takes them straight to `probe_pixels`, and the kept ones once more
+    at `native_pixels`. "native" decodes all of them at `native_pixels` and leaves shrinking to the engine, as the
+    published chain does; 144 frames then take 300 MB."""
     ties: Ties = "spread"
     order: Literal["time", "importance"] = "time"
     collage: bool = False
@@ -90,6 +95,7 @@ PRESETS = {
         timestamps="paper",
         probe_pixels=FrameSize(square=PROBE_SIDE),
         native_pixels=replace(NATIVE, twice=True),
+        pool="native",
         ties="earliest",
         template="paper",
     ),

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 import gridprobe
 from gridprobe.cli import cli
 from gridprobe.cli.console import printable
+from gridprobe.video import FrameCache
 from videos import numbered_video
 
 SCHEMA = json.loads((Path(gridprobe.__file__).parent / "schemas" / "answer-1.json").read_text())
@@ -52,6 +53,23 @@ def ask(clip: Path, model: Path, *more: object) -> Result:
 
 
 class TestAsk:
+    def test_frames_are_kept_on_disk_unless_told_otherwise(
+        self, clip: Path, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("GRIDPROBE_CACHE", str(tmp_path / "cache"))
+
+        assert ask(clip, tiny_checkpoint, "--no-cache").exit_code == 0
+        assert not (tmp_path / "cache").exists()
+        first = ask(clip, tiny_checkpoint, "--json")
+        monkeypatch.setattr("av.open", None)
+        again = ask(clip, tiny_checkpoint, "--json")
+
+        answers = [json.loads(result.stdout) for result in (first, again)]
+        for answer in answers:
+            answer.pop("seconds")
+        assert answers[0] == answers[1]
+        assert len(list((tmp_path / "cache" / "frames").rglob("?" * 64))) > 9
+
     def test_json_is_one_valid_object_on_stdout_and_nothing_else(self, clip: Path, tiny_checkpoint: Path) -> None:
         done = process(
             "ask", clip, "What is it?", "-o", "a", "-o", "b", "--model", tiny_checkpoint, "--json", cwd=clip.parent
@@ -286,6 +304,20 @@ class TestOtherVerbs:
 
         assert result.exit_code == (2 if k == 0 else 1)
         assert reason in result.stderr and len(result.stderr.splitlines()) == 1
+
+    def test_doctor_shows_the_frame_cache(self, tmp_path: Path) -> None:
+        FrameCache(tmp_path / "frames", 10**8).write([("key", bytes(3 << 20))])
+        (tmp_path / "file").touch()
+        notes = []
+
+        for place in (str(tmp_path), "off", str(tmp_path / "file")):
+            result = run("doctor", "--json", GRIDPROBE_CACHE=place)
+            assert result.exit_code == 0
+            notes.append(next(c for c in json.loads(result.stdout) if c["name"] == "frame cache"))
+
+        assert [note["state"] for note in notes] == ["ok", "absent", "absent"]
+        assert notes[0]["note"] == f"{tmp_path}/frames: 3.0 MiB of at most 2 GiB, 1 entries"
+        assert len(list((tmp_path / "frames").rglob("?" * 64))) == 1  # the self-test leaves nothing behind
 
     def test_doctor_names_the_extra_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "torch", None)  # importing it now fails as if it were not installed

@@ -37,28 +37,28 @@ def refused(video: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[], o
 
 def test_deleted(video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     message = refused(video, monkeypatch, video.unlink)
-    assert message == f"{video}: the file was deleted or moved while it was read"
+    assert message == f"{video}: the file was deleted or moved while it was in use"
 
 
 def test_replaced_by_another_video(video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = numbered_video(video.with_name("other.mp4"), 300)
     message = refused(video, monkeypatch, lambda: os.replace(other, video))
-    assert message == f"{video}: the file changed while it was read; try again when it is complete"
+    assert message == f"{video}: the file changed while it was in use; try again when it is complete"
 
 
 def test_replaced_by_a_copy_of_the_same_age_and_size(video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = Path(shutil.copy2(video, video.with_name("other.mp4")))
-    assert "changed while it was read" in refused(video, monkeypatch, lambda: os.replace(other, video))
+    assert "changed while it was in use" in refused(video, monkeypatch, lambda: os.replace(other, video))
 
 
 def test_truncated(video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cut = video.stat().st_size // 2
-    assert "changed while it was read" in refused(video, monkeypatch, lambda: os.truncate(video, cut))
+    assert "changed while it was in use" in refused(video, monkeypatch, lambda: os.truncate(video, cut))
 
 
 def test_appended_to(video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     grown = video.read_bytes() + bytes(9)
-    assert "changed while it was read" in refused(video, monkeypatch, lambda: video.write_bytes(grown))
+    assert "changed while it was in use" in refused(video, monkeypatch, lambda: video.write_bytes(grown))
 
 
 def test_read_by_others(video: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gridprobe.video import FrameSize, reader, sample
+from gridprobe.video import AUTO_FRACTION, FrameSize, reader, sample
 from mp4 import looped, with_hole
 from videos import numbered_video, read_number
 
@@ -46,7 +46,7 @@ def test_ten_hours_are_not_walked(ten_hours: Path, monkeypatch: pytest.MonkeyPat
     assert pool.info is not None and pool.info.frames_header == 900_000
     assert pool.info.duration == pytest.approx(36_000, abs=0.1) and pool.info.frames_found is None
     wanted = [900_000 * (2 * i + 1) // 288 for i in range(144)]
-    reach = 900_000 / 144 / 10 if precision == "auto" else 0
+    reach = 900_000 / 144 * AUTO_FRACTION if precision == "auto" else 0
     taken = [round(t * 25) for t in pool.times]
     assert all(abs(a - b) <= reach for a, b in zip(taken, wanted, strict=True))
     assert [read_number(frame) for frame in pool.pixels] == [number % 1500 for number in taken]

@@ -202,13 +202,15 @@ def test_auto_takes_keyframes_within_reach_and_is_exact_elsewhere(made: Path, na
     path = made / name
     if not path.exists():
         numbered_video(path, 600, gop=40, options={"sc_threshold": "0"})
-    pool = sample(path, cells=10, precision="auto", size=SMALL)  # middles at 30, 90, 150 …; a tenth of a cell is 6
+    pool = sample(path, cells=15, precision="auto", size=SMALL)  # middles at 20, 60, 100 …; a fifth of a cell is 8
     numbers = [read_number(frame) for frame in pool.pixels]
     assert numbers == [round(time * 25) for time in pool.times]
-    assert numbers == [30, 90, 150, 210, 270, 330, 390, 450, 510, 570]
-    pool = sample(path, cells=4, precision="auto", size=SMALL)  # middles at 75, 225, 375, 525; a tenth is 15
-    assert [read_number(frame) for frame in pool.pixels] == [80, 240, 360, 520]
-    assert pool.times == pytest.approx([3.2, 9.6, 14.4, 20.8])
+    assert numbers == list(range(20, 600, 40))
+    pool = sample(path, cells=5, precision="auto", size=SMALL)  # middles at 60, 180, 300, 420, 540; a fifth is 24
+    assert [read_number(frame) for frame in pool.pixels] == [40, 160, 280, 400, 520]
+    pool = sample(path, cells=6, precision="auto", size=SMALL)  # middles at 50, 150, 250 …; a fifth is 20
+    assert [read_number(frame) for frame in pool.pixels] == [40, 160, 240, 360, 440, 560]
+    assert pool.times == pytest.approx([1.6, 6.4, 9.6, 14.4, 17.6, 22.4])
 
 
 @pytest.mark.parametrize("cells", [3, 10, 77, 144, 400])

@@ -16,7 +16,7 @@ import pytest
 
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.progress import listening
-from gridprobe.video import FrameSize, Limits, Precision, sample, second
+from gridprobe.video import Footage, FrameCache, FrameSize, Limits, Precision, sample, second
 from gridprobe.video.second import torchcodec_state
 from videos import numbered_video, read_number, remux, turn_by_matrix
 
@@ -102,6 +102,26 @@ def test_who_decoded_is_recorded(clip: Path, torchcodec: str) -> None:
     ours, theirs = (sample(clip, cells=4, size=SMALL, decoder=name) for name in ("pyav", "torchcodec"))  # type: ignore[arg-type]
     assert theirs.info is not None and theirs.info.decoder.startswith("torchcodec 0.")
     assert set(theirs.keys).isdisjoint(ours.keys)  # equal keys promise equal pixels
+
+
+def test_two_sizes_by_one_plan(clip: Path, torchcodec: str) -> None:
+    footage = Footage(clip, cells=20, decoder="torchcodec")
+    native = sample(clip, cells=20, decoder="torchcodec")
+    assert footage.undecoded(SMALL).times == footage.pool(SMALL).times == native.times
+    kept = footage.frames([3, 11])
+    assert kept.keys == native.take([3, 11]).keys and np.array_equal(kept.pixels, native.pixels[[3, 11]])
+    found, pixels = footage._film.read((256, 64), footage._known()[3:5], whole=True)  # type: ignore[index]
+    assert len(found.ticks) == 2 and np.array_equal(pixels, native.pixels[3:5])
+
+
+def test_the_cache_tells_the_decoders_apart(clip: Path, tmp_path: Path, torchcodec: str) -> None:
+    for name in ("pyav", "torchcodec", "pyav", "torchcodec"):
+        footage = Footage(clip, cells=9, decoder=name, cache=FrameCache(tmp_path, 10**8))  # type: ignore[arg-type]
+        fresh = sample(clip, cells=9, size=SMALL, decoder=name)  # type: ignore[arg-type]
+        cached = footage.pool(SMALL)
+        assert cached.keys == fresh.keys and cached.info == fresh.info
+        assert np.array_equal(cached.pixels, fresh.pixels)
+    assert FrameCache(tmp_path, 10**8).size()[0] == 2 * (9 + 1)
 
 
 def test_progress_and_deadline(clip: Path, torchcodec: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from gridprobe.video import FrameSize, Limits, Precision, reader, sample
-from gridprobe.video.decode import _look, _measure, _plan, _targets
+from gridprobe.video import FrameSize, Precision, reader, sample
+from gridprobe.video.decode import open_reel
 from gridprobe.video.files import check_file
-from gridprobe.video.limits import Deadline
-from gridprobe.video.source import open_video
+from gridprobe.video.sampling import Wish
 from gridprobe.video.walk import Step, walk
 from videos import numbered_video
 
@@ -27,19 +26,10 @@ FILES = {
 
 
 def steps(path: Path, cells: int, precision: Precision) -> tuple[list[Step], list[float]]:
-    file, limits = check_file(path), Limits()
-    deadline = Deadline(file.name, 60)
-
-    def opened():
-        return open_video(file, limits=limits, deadline=deadline)
-
-    info, clock = _look(opened)
-    info, timeline = _measure(opened, clock, info, whole=False)
-    targets = _targets(clock, info, timeline, cells=cells, sampling="middle")
-    plan = _plan(opened, clock, targets, precision=precision, cell=(info.duration or 0) / cells)
-    with opened() as source:
-        found = list(walk(source, clock, plan))
-    return found, [clock.seconds(step.due) for step in found if step.due is not None]
+    reel = open_reel(check_file(path), Wish(cells, precision=precision))
+    with reel.opener()() as source:
+        found = list(walk(source, reel.clock, reel.plan))
+    return found, [reel.seconds(step.due) for step in found if step.due is not None]
 
 
 @pytest.mark.parametrize("precision", ["exact", "keyframe"])

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,12 @@ from gridprobe.backends import Backend, load_model
 from gridprobe.budget import Fixed
 from gridprobe.cli.console import check_writable, printable, progress, speaks_unicode, stdout
 from gridprobe.errors import DataError, UsageError
-from gridprobe.pipeline import Session, check_selector
+from gridprobe.pipeline import Session, check_selector, open_footage
 from gridprobe.question import Question
 from gridprobe.selectors import SELECTORS
 from gridprobe.settings import PRESETS, Settings
 from gridprobe.subtitles import read_subtitles
-from gridprobe.video import Limits, probe
+from gridprobe.video import Limits
 
 __all__ = ["ask"]
 
@@ -60,6 +61,7 @@ def _options(command: Any) -> Any:
         click.option("--quantization", type=click.Choice(["4bit", "8bit"]), help="Needs bitsandbytes."),
         click.option("--decoder", type=click.Choice(["pyav", "torchcodec"]), default="pyav", show_default=True),
         click.option("--decode-timeout", type=float, default=120.0, show_default=True, help="Seconds for the video."),
+        click.option("--no-cache", is_flag=True, help="Keep no decoded frames on disk, and use none."),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object per question."),
         click.option("--map", "map_file", type=FILE, help="Save the map of the answer as PNG."),
         click.option("--report", "report_file", type=FILE, help="Save a self-contained HTML page."),
@@ -79,16 +81,17 @@ def ask(video: Path, question: str | None, options: tuple[str, ...], **given: An
     if given["map_file"] and len(questions) > 1:
         raise UsageError(f"--map shows one answer, but there are {len(questions)} questions; use --report")
     settings = {name: given[name] for name in ("k", "frames", "order", "collage", "seed", "decoder")}
-    settings["limits"] = Limits(seconds=given["decode_timeout"])
-    check_selector(given["selector"], Settings.from_preset(given["preset"], **settings))
+    settings["limits"] = _limits(given)
+    checked = Settings.from_preset(given["preset"], **settings)
+    check_selector(given["selector"], checked)
     if not given["model"]:
         raise UsageError("no model given; name one with --model (a folder or a Hugging Face id) or GRIDPROBE_MODEL")
-    probe(video, limits=settings["limits"])  # a broken file is found before a model of many gigabytes is loaded
+    footage = open_footage(video, checked)  # a broken file is found before a model of many gigabytes is loaded
     answers = []
     with progress():
         model, answer_model = _models(given)
         session = Session(
-            video,
+            footage,
             model=model,
             answer_model=answer_model,
             selector=given["selector"],
@@ -100,6 +103,11 @@ def ask(video: Path, question: str | None, options: tuple[str, ...], **given: An
             if given["as_json"]:
                 print(json.dumps(answers[-1].to_dict(), allow_nan=False), flush=True)
     _show(answers, given)
+
+
+def _limits(given: dict[str, Any]) -> Limits:
+    limits = Limits(seconds=given["decode_timeout"])
+    return replace(limits, cache=0) if given["no_cache"] else limits
 
 
 def _models(given: dict[str, Any]) -> tuple[Backend, Backend | None]:

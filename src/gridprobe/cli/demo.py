@@ -13,7 +13,8 @@ from gridprobe.answer import Answer
 from gridprobe.backends import Scripted
 from gridprobe.cli.console import progress, speaks_unicode, stdout
 from gridprobe.demo import DemoVideo, observe, questions
-from gridprobe.pipeline import Session
+from gridprobe.pipeline import Session, open_footage
+from gridprobe.settings import Settings
 
 __all__ = ["demo"]
 
@@ -58,8 +59,8 @@ def _ask_all(path: Path) -> list[_Row]:
         video.write(path)
     model = Scripted(observe, name="demo observer")
     asked = questions(video)
-    pool = Session(path, model=model).pool
-    ways = [Session(pool, model=model, selector=name) for name in ("gridprobe", "uniform-like", "all")]
+    footage = open_footage(path, Settings())  # one for all three, so that each frame is decoded once at each size
+    ways = [Session(footage, model=model, selector=name) for name in ("gridprobe", "uniform-like", "all")]
     return [_Row(*(way.ask(question) for way in ways)) for question in asked]
 
 

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gridprobe._version import __version__
-from gridprobe.cli.console import speaks_unicode, stdout
+from gridprobe.cli.console import printable, speaks_unicode, stdout
 
 __all__ = ["doctor"]
 
@@ -37,7 +37,7 @@ class Check:
 @click.option("--json", "as_json", is_flag=True, help="Print the checks as JSON.")
 def doctor(as_json: bool) -> None:
     """Check the installation: versions, decoders, GPU, disk, and a small end-to-end run."""
-    checks = [check() for check in (_python, _decoder, _second_decoder, _models, _gpu, _disk, _self_test)]
+    checks = [check() for check in (_python, _decoder, _second_decoder, _models, _gpu, _disk, _cache, _self_test)]
     if as_json:
         print(json.dumps([asdict(check) for check in checks], indent=2))
     else:
@@ -111,12 +111,27 @@ def _disk() -> Check:
     return Check("disk", "ok" if free > 1 else "broken", f"{free:.0f} GiB free in {tempfile.gettempdir()}")
 
 
+def _cache() -> Check:
+    """Where decoded frames are kept. No cache is no fault: everything works without it, only slower."""
+    from gridprobe.video import Limits, open_cache
+
+    cache = open_cache(Limits().cache)
+    if cache is None:
+        return Check("frame cache", "absent", "turned off (GRIDPROBE_CACHE=off), or there is no home directory")
+    entries, size = cache.size()
+    if cache.trouble:
+        return Check("frame cache", "absent", printable(cache.trouble))
+    held = f"{size / 2**20:,.1f} MiB of at most {cache.cap / 2**30:g} GiB, {entries:,} entries"
+    return Check("frame cache", "ok", f"{printable(str(cache.folder))}: {held}")
+
+
 def _self_test() -> Check:
     """A real H.264 file, written, sampled, probed and answered by a scripted model."""
     from gridprobe.backends import Scripted
     from gridprobe.demo import DemoVideo, observe, questions
     from gridprobe.errors import GridProbeError
     from gridprobe.pipeline import ask
+    from gridprobe.video import Limits
 
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
@@ -125,7 +140,7 @@ def _self_test() -> Check:
         try:
             video.write(path)
             question = questions(video)[0]
-            answer = ask(path, question, model=Scripted(observe), k=8)
+            answer = ask(path, question, model=Scripted(observe), k=8, limits=Limits(cache=0))
         except GridProbeError as error:
             return Check("self-test", "broken", str(error))
     seconds = time.perf_counter() - start

@@ -52,19 +52,27 @@ class FastModel:
         merged = tower.merger(h.flatten(0, 1))
         return merged.view(groups, -1, merged.shape[-1]), deep
 
-    def hidden(self, sequences: Sequences, features: Tensor, deep: list[Tensor]) -> Tensor:
-        """Hidden states of all positions; features are B·groups × tokens × hidden."""
+    def hidden(
+        self, sequences: Sequences, features: Tensor, deep: list[Tensor], *, tap: int = 0
+    ) -> tuple[Tensor, Tensor]:
+        """Hidden states of all positions, and of the visual tokens (B × tokens × hidden) after the first `tap` layers.
+
+        Features are B·groups × tokens × hidden.
+        """
         language = self.model.model.language_model
-        count = sequences.ids.shape[0]
-        place = sequences.visual[..., None].expand(-1, -1, features.shape[-1])
+        count, tapped = sequences.ids.shape[0], features
+        place = sequences.visual.long()[..., None].expand(-1, -1, features.shape[-1])
         h = language.embed_tokens(sequences.ids)
         h = h.to(features.dtype).scatter(1, place, features.reshape(count, -1, features.shape[-1]))
         cos, sin = language.rotary_emb(h, sequences.positions)
+        mask = _mask(sequences, h.dtype)
         for number, layer in enumerate(language.layers):
-            h = self._text_block(h, cos, sin, language.config.num_key_value_heads, *_text_weights(layer))
+            h = self._text_block(h, cos, sin, mask, language.config.num_key_value_heads, *_text_weights(layer))
             if number < len(deep):
                 h = h.scatter_add(1, place, deep[number].reshape(count, -1, features.shape[-1]).to(h.dtype))
-        return _rms(h, language.norm.weight)
+            if number + 1 == tap:
+                tapped = h.gather(1, place)
+        return _rms(h, language.norm.weight), tapped
 
     def _grid(self, side: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Position-embedding taps and rotary angles of a side × side patch grid, in merge-block order."""
@@ -83,13 +91,28 @@ class FastModel:
         return self._grids[side]
 
 
+def _mask(sequences: Sequences, dtype: torch.dtype) -> Tensor:
+    """What the tails may attend to: their own prefix and what stands before them in the same tail.
+
+    Added to the scores: B × 1 × tails × (prefix + tails).
+    """
+    tail, length = sequences.tail, sequences.length
+    width = sequences.ids.shape[1] - tail.shape[1]
+    prefix = torch.arange(width, device=tail.device) < length[:, None]
+    own = (tail[:, :, None] == tail[:, None, :]).tril()
+    seen = torch.cat([prefix[:, None].expand(-1, tail.shape[1], -1), own], dim=-1)
+    return torch.zeros(seen.shape, dtype=dtype, device=tail.device).masked_fill(~seen, float("-inf"))[:, None]
+
+
 def _compiled(block: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Compile a block once for every batch size and length."""
     fused = torch.compile(block)
 
     def call(h: Tensor, cos: Tensor, sin: Tensor, *rest: Any) -> Tensor:
-        for tensor in (h, cos, sin):
-            for dimension in (0, 1):
+        shapes: list[tuple[Tensor, tuple[int, ...]]] = [(h, (0, 1)), (cos, (0, 1)), (sin, (0, 1))]
+        shapes += [(rest[0], (0, 2, 3))] if isinstance(rest[0], Tensor) else []
+        for tensor, dimensions in shapes:
+            for dimension in dimensions:
                 if tensor.shape[dimension] > 1:
                     torch._dynamo.maybe_mark_dynamic(tensor, dimension)
         result: Tensor = fused(h, cos, sin, *rest)
@@ -162,10 +185,10 @@ def _vision_block(h: Tensor, cos: Tensor, sin: Tensor, heads: int, *weights: Ten
     return h + F.linear(F.gelu(F.linear(normal, up, upb), approximate="tanh"), down, downb)
 
 
-def _text_block(h: Tensor, cos: Tensor, sin: Tensor, kv_heads: int, *weights: Tensor) -> Tensor:
+def _text_block(h: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, kv_heads: int, *weights: Tensor) -> Tensor:
     n1, wq, wk, wv, wo, nq, nk, n2, gate, up, down = weights
     count, length, _ = h.shape
-    size = nq.shape[0]
+    size, prefix = nq.shape[0], length - mask.shape[2]
     normal = _rms(h, n1)
     q = _rms(F.linear(normal, wq).view(count, length, -1, size), nq)
     k = _rms(F.linear(normal, wk).view(count, length, kv_heads, size), nk)
@@ -173,7 +196,11 @@ def _text_block(h: Tensor, cos: Tensor, sin: Tensor, kv_heads: int, *weights: Te
     repeat = q.shape[2] // kv_heads
     q = _rotate(q, cos[:, :, None], sin[:, :, None]).to(v.dtype).transpose(1, 2)
     k = _rotate(k, cos[:, :, None], sin[:, :, None]).to(v.dtype).transpose(1, 2).repeat_interleave(repeat, 1)
-    mixed = F.scaled_dot_product_attention(q, k, v.transpose(1, 2).repeat_interleave(repeat, 1), is_causal=True)
-    h = h + F.linear(mixed.transpose(1, 2).reshape(count, length, -1), wo)
+    v = v.transpose(1, 2).repeat_interleave(repeat, 1)
+    # Frames see what stands before them; each tail sees its frames and itself.
+    frames = F.scaled_dot_product_attention(q[:, :, :prefix], k[:, :, :prefix], v[:, :, :prefix], is_causal=True)
+    tails = F.scaled_dot_product_attention(q[:, :, prefix:], k, v, attn_mask=mask)
+    mixed = torch.cat([frames, tails], dim=2).transpose(1, 2).reshape(count, length, -1)
+    h = h + F.linear(mixed, wo)
     normal = _rms(h, n2)
     return h + F.linear(F.silu(F.linear(normal, gate)) * F.linear(normal, up), down)

@@ -2,15 +2,21 @@
 
     pool = sample("talk.mp4", cells=144)      # FramePool: pixels, true times, warnings
     info = probe("talk.mp4")                  # VideoInfo: size, rate, duration, codec
+    footage = Footage("talk.mp4", cells=144)  # opened once, decoded as far and as large as it is looked at
 
 Times     Seconds from the start of the presentation, the stream's own start time subtracted, edit lists applied. The
           frame for a moment is the one on display then: the last that starts at or before it (the first, if none does).
           A frame's time is its true time stamp, never number ÷ mean rate. "middle" sampling is even in time, also for
           a variable frame rate; "linspace" is even in frame numbers and reads every packet once to count them.
 Precision "exact" (the default here) is bit for bit what decoding the whole file would give. "keyframe" takes the
-          nearest keyframe. "auto" does so where one is at most a tenth of a cell away (AUTO_FRACTION), and is exact
+          nearest keyframe. "auto" does so where one is at most a fifth of a cell away (AUTO_FRACTION), and is exact
           elsewhere; no cell is lost by it. Where a container cannot be searched for keyframes, all three are exact.
 Frames    Upright, square pixels, 8-bit RGB, scaled inside the decoder. All frames of a pool have one size.
+Sizes     A Footage is looked at, measured and planned once. All its frames at a small size and some of them at native
+          size are two passes by one plan; the second gives bit for bit what decoding everything at native size gives.
+Memory    It keeps what it decoded, up to Limits.memory bytes, what was used longest ago going first.
+Cache     With a FrameCache it also keeps plans and frames on disk, and a second process opens no decoder for them;
+          sample() uses none. The rules stand in gridprobe.video.cache.
 Few       A frame on display at several sampled moments appears once, so a short video gives a pool with fewer frames,
           and a warning says how many.
 Damage    What the file really holds counts, not its header. A truncated file is sampled over the part that is there.
@@ -31,26 +37,33 @@ Folders   A folder of pictures is a video of one second per picture, or as its t
 Importing this package does not import PyAV; calling into it does.
 """
 
+from gridprobe.video.cache import FrameCache, cache_folder, open_cache
 from gridprobe.video.child import sample_in_child
-from gridprobe.video.decode import NATIVE, Decoder, Sampling, sample
-from gridprobe.video.frames import FramePool, FrameSize
+from gridprobe.video.footage import Footage, Moved, sample
+from gridprobe.video.frames import NATIVE, FramePool, FrameSize
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Limits
 from gridprobe.video.outline import Outline, outline
-from gridprobe.video.plan import AUTO_FRACTION, Precision
+from gridprobe.video.plan import AUTO_FRACTION
+from gridprobe.video.sampling import Decoder, Precision, Sampling
 from gridprobe.video.source import probe
 
 __all__ = [
     "AUTO_FRACTION",
     "NATIVE",
     "Decoder",
+    "Footage",
+    "FrameCache",
     "FramePool",
     "FrameSize",
     "Limits",
+    "Moved",
     "Outline",
     "Precision",
     "Sampling",
     "VideoInfo",
+    "cache_folder",
+    "open_cache",
     "outline",
     "probe",
     "sample",

@@ -28,12 +28,12 @@ import numpy as np
 
 from gridprobe.errors import GridProbeError, UsageError, VideoError
 from gridprobe.progress import listening, report
-from gridprobe.video.decode import NATIVE, Sampling, sample
 from gridprobe.video.files import shown_name
-from gridprobe.video.frames import FramePool, FrameSize
+from gridprobe.video.footage import sample
+from gridprobe.video.frames import NATIVE, FramePool, FrameSize
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Deadline, Limits
-from gridprobe.video.plan import Precision
+from gridprobe.video.sampling import Precision, Sampling
 
 __all__ = ["MEMORY", "main", "sample_in_child"]
 

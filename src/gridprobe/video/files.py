@@ -100,10 +100,11 @@ def shown_name(path: str | os.PathLike[str]) -> str:
 
 @contextmanager
 def unchanged(file: VideoFile) -> Iterator[None]:
-    """Refuse what was read inside if the file was deleted, replaced or written to meanwhile.
+    """Refuse what is read inside if the file was deleted, replaced or written to since it was checked.
 
     A video is opened several times, so its frames could come from two files, under the fingerprint of the first.
     """
+    _check_unchanged(file)
     try:
         yield
     except VideoError:
@@ -116,9 +117,9 @@ def _check_unchanged(file: VideoFile) -> None:
     try:
         same = _identity(os.stat(file.path)) == file.identity
     except OSError:
-        raise VideoError(f"{file.name}: the file was deleted or moved while it was read") from None
+        raise VideoError(f"{file.name}: the file was deleted or moved while it was in use") from None
     if not same:
-        raise VideoError(f"{file.name}: the file changed while it was read; try again when it is complete")
+        raise VideoError(f"{file.name}: the file changed while it was in use; try again when it is complete")
 
 
 def looks_like(head: bytes) -> str | None:

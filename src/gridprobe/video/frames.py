@@ -1,11 +1,12 @@
-"""FrameSize and FramePool: frames with identity."""
+"""FrameSize and FramePool: frames with identity. Undecoded: a pool whose pixels come when they are looked at."""
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,9 @@ from gridprobe.errors import UsageError, VideoError
 if TYPE_CHECKING:
     from gridprobe.video.info import VideoInfo
 
-__all__ = ["FramePool", "FrameSize"]
+__all__ = ["NATIVE", "Found", "FramePool", "FrameSize", "Pixels", "Undecoded"]
+
+Pixels = npt.NDArray[np.uint8]
 
 MAX_RATIO = 200
 """Qwen3-VL's own limit on width : height."""
@@ -53,12 +56,41 @@ class FrameSize:
             w, h = (max(self.multiple, math.floor(s / excess / self.multiple) * self.multiple) for s in sides)
         return w, h
 
+    def of(self, info: "VideoInfo") -> tuple[int, int]:
+        """The (width, height) of a video's frames; an error names the video."""
+        try:
+            return self.fit(info.width, info.height)
+        except VideoError as error:
+            raise VideoError(f"{info.path}: {error}") from None
+
+
+NATIVE = FrameSize(max_pixels=786_432)
+"""The size frames are decoded at unless asked otherwise."""
+
+
+class Found(NamedTuple):
+    """Which frames of a video there are, and what became of the moments whose own frame is damaged."""
+
+    ticks: tuple[int, ...]
+    """When each is shown, rising, in the video's own units of time."""
+    substituted: int = 0
+    """Moments that took a neighbour."""
+    lost: int = 0
+    """Moments with no good frame near enough; they have none."""
+    decoded: bool = True
+    """Whether all of them were decoded; else they are what the packets promise."""
+
+    @property
+    def damaged(self) -> int:
+        """Moments that did not get their own frame."""
+        return self.substituted + self.lost
+
 
 @dataclass(frozen=True, eq=False)
 class FramePool:
     """Upright 8-bit RGB frames that know which video they came from and when they are shown."""
 
-    pixels: npt.NDArray[np.uint8]
+    pixels: Pixels
     """Frames × height × width × 3."""
     times: tuple[float, ...]
     """True presentation time of each frame, in seconds from the start of the video."""
@@ -122,6 +154,55 @@ class FramePool:
         """The frames at these positions, in the order given."""
         rows = list(indices)
         return replace(self, pixels=self.pixels[rows], times=tuple(self.times[i] for i in rows))
+
+
+class Undecoded(FramePool):
+    """A pool that knows its times and its size; the pixels are decoded when they are first looked at."""
+
+    _decode: Callable[[], Pixels] | None = None
+    _size: tuple[int, int] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        decode: Callable[[], Pixels],
+        size: tuple[int, int],
+        times: tuple[float, ...],
+        **facts: Any,
+    ) -> "Undecoded":
+        """Frames of (width, height) that `decode` will give; the facts are a pool's other fields."""
+        pool = cls.__new__(cls)
+        vars(pool).update(facts, times=times, _decode=decode, _size=size)
+        return pool
+
+    @cached_property
+    def pixels(self) -> Pixels:
+        """Frames × height × width × 3."""
+        assert self._decode is not None
+        return self._decode()
+
+    @property
+    def width(self) -> int:
+        """Width of every frame."""
+        return self._size[0] if self._size else super().width
+
+    @property
+    def height(self) -> int:
+        """Height of every frame."""
+        return self._size[1] if self._size else super().height
+
+    def take(self, indices: Sequence[int]) -> FramePool:
+        """The frames at these positions, in the order given; still undecoded."""
+        rows = list(indices)
+        return Undecoded.of(
+            lambda: self.pixels[rows],
+            (self.width, self.height),
+            tuple(self.times[i] for i in rows),
+            source=self.source,
+            info=self.info,
+            warnings=self.warnings,
+            substituted=self.substituted,
+        )
 
 
 def _as_pixels(frames: Any) -> npt.NDArray[np.uint8]:

@@ -1,19 +1,18 @@
 """outline(): what sampling a video would decode, at each precision, without decoding it."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, get_args
 
 from gridprobe.errors import UsageError
-from gridprobe.video.decode import NATIVE, Sampling, _fit, _look, _measure, _plan, _targets
+from gridprobe.video.decode import Reel, open_reel
 from gridprobe.video.files import check_file
-from gridprobe.video.frames import FrameSize
+from gridprobe.video.frames import NATIVE, FrameSize
 from gridprobe.video.info import VideoInfo
-from gridprobe.video.limits import Deadline, Limits
-from gridprobe.video.plan import Plan, Precision
-from gridprobe.video.source import Source, open_video
-from gridprobe.video.timeline import Clock
+from gridprobe.video.limits import Limits
+from gridprobe.video.sampling import Precision, Sampling, Wish
+from gridprobe.video.source import Source
 from gridprobe.video.walk import walk
 
 __all__ = ["Outline", "Way", "outline"]
@@ -82,32 +81,24 @@ def outline(
     """Look at a video, measure it and plan, as `sample` does, and count from the packets what reading would take."""
     if os.path.isdir(path):
         raise UsageError("a folder of pictures needs no plan: exactly the pictures wanted are opened")
-    file, limits = check_file(path), limits or Limits()
-    opened = partial(open_video, file, limits=limits, deadline=Deadline(file.name, limits.seconds))
-    info, clock = _look(opened)
-    fitted = _fit(file, info, size)
-    info, timeline = _measure(opened, clock, info, whole=sampling == "linspace")
-    targets = _targets(clock, info, timeline, cells=cells, sampling=sampling)
-    ways = []
-    for precision in get_args(Precision):
-        plan = _plan(opened, clock, targets, precision=precision, cell=(info.duration or 0.0) / cells)
-        with opened() as source:
-            ways.append(_way(source, clock, plan, targets, precision))
-    with opened() as source:
-        return Outline(info, cells, fitted, _key_frames(source), tuple(ways))
+    reel = open_reel(check_file(path), Wish(cells, sampling, limits=limits or Limits()))
+    ways = [_way(reel.planned(precision), precision, reel.plan.targets) for precision in get_args(Precision)]
+    with reel.opener()() as source:
+        return Outline(reel.info, cells, size.of(reel.info), _key_frames(source), tuple(ways))
 
 
-def _way(source: Source, clock: Clock, plan: Plan, targets: list[int], precision: Precision) -> Way:
-    steps = list(walk(source, clock, plan))
-    keys = {start.key for start in plan.anchors}
+def _way(reel: Reel, precision: Precision, moments: Sequence[int]) -> Way:
+    with reel.opener()() as source:
+        steps = list(walk(source, reel.clock, reel.plan))
+    keys = {start.key for start in reel.plan.anchors}
     taken = list(dict.fromkeys(step.target if step.due is None else step.due for step in steps))
     return Way(
         precision,
-        tuple(clock.seconds(tick) for tick in taken),
+        tuple(map(reel.seconds, taken)),
         key_frames=sum(tick in keys for tick in taken),
         groups=len(keys),
         decode=sum(step.decoded for step in steps),
-        furthest=float(max(min(abs(tick - target) for tick in taken) for target in targets) * clock.tick),
+        furthest=float(max(min(abs(tick - moment) for tick in taken) for moment in moments) * reel.clock.tick),
     )
 
 

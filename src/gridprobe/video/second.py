@@ -10,26 +10,27 @@ times the processor time of PyAV here. With NVDEC it was never tried.
 
 import importlib.metadata
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.progress import report
+from gridprobe.video.frames import Found, Pixels
 from gridprobe.video.plan import Plan
+from gridprobe.video.sampling import Decoder
 from gridprobe.video.source import Source
 from gridprobe.video.timeline import Clock
-from gridprobe.video.walk import walk
-from gridprobe.video.workers import SWSCALE, Found, Opened
+from gridprobe.video.walk import promised
+from gridprobe.video.workers import SWSCALE, Opened
 
 if TYPE_CHECKING:
     from av import VideoFrame
 
-__all__ = ["load_torchcodec", "read_plan_with_torchcodec", "torchcodec_state"]
+__all__ = ["other_decoder", "read_plan_with_torchcodec", "torchcodec_state"]
 
 OLDEST = (0, 13)
 """The first version tried; it turns frames upright by itself."""
@@ -53,8 +54,10 @@ def torchcodec_state() -> tuple[str | None, str]:
     return version, ""
 
 
-def load_torchcodec() -> str:
-    """Its name and version; UsageError where it cannot be used."""
+def other_decoder(decoder: Decoder) -> str | None:
+    """The decoder in PyAV's place, with its version; None for PyAV, UsageError for one that cannot be used."""
+    if decoder == "pyav":
+        return None
     version, reason = torchcodec_state()
     if version is None:
         raise UsageError(f'decoder "torchcodec" cannot be used: {reason}; use decoder="pyav"')
@@ -62,7 +65,14 @@ def load_torchcodec() -> str:
 
 
 def read_plan_with_torchcodec(
-    opened: Opened, clock: Clock, plan: Plan, pixels: npt.NDArray[np.uint8], *, rotation: int, reach: int
+    opened: Opened,
+    clock: Clock,
+    plan: Plan,
+    pixels: Pixels,
+    *,
+    rotation: int,
+    reach: int,
+    keep: Collection[int] | None = None,
 ) -> Found:
     """As `workers.read_plan`; rotation is torchcodec's own affair, and no frame is ever a substitute."""
     from av.video.reformatter import VideoReformatter
@@ -70,7 +80,7 @@ def read_plan_with_torchcodec(
     scaler = VideoReformatter()
     height, width = pixels.shape[1:3]
     with opened() as source:
-        wanted = _wanted(source, clock, plan)
+        wanted = [tick for tick in _wanted(source, clock, plan) if keep is None or tick in keep]
         report("decode", 0, len(plan))
         decoder = _decoder(source)
         for first in range(0, len(wanted), BATCH):
@@ -80,15 +90,14 @@ def read_plan_with_torchcodec(
                 frame = scaler.reformat(data, width, height, "rgb24", interpolation=SWSCALE)
                 pixels[row] = frame.to_ndarray()
             report("decode", min(first + BATCH, len(wanted)) + len(plan) - len(wanted), len(plan))
-    return Found(wanted, substituted=0, lost=0)
+    return Found(tuple(wanted))
 
 
 def _wanted(source: Source, clock: Clock, plan: Plan) -> list[int]:
-    """The ticks of the frames on display at the plan's targets, each once."""
-    ticks = [step.due for step in walk(source, clock, plan)]
-    if clock.counted or None in ticks:
+    ticks = None if clock.counted else promised(source, clock, plan)
+    if ticks is None:
         raise VideoError(f'{source.file.name}: has no time stamps for torchcodec to go by; use decoder="pyav"')
-    return list(dict.fromkeys(tick for tick in ticks if tick is not None))
+    return ticks
 
 
 def _frames(decoder: Any, source: Source, clock: Clock, ticks: list[int]) -> Iterator["VideoFrame"]:

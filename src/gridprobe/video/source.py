@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.video.stream import VideoStream
 
-__all__ = ["CONTAINERS", "Source", "describe", "first_frame", "open_video", "probe"]
+__all__ = ["CONTAINERS", "Source", "decoder_version", "describe", "first_frame", "open_video", "probe"]
 
 MP4 = ("mov", "mp4", "m4a", "3gp", "3g2", "mj2")
 CONTAINERS = frozenset({*MP4, "matroska", "webm", "avi", "mpegts", "flv", "gif", "mpeg", "ogg", "h264", "hevc"})
@@ -110,6 +110,13 @@ def probe(path: str | os.PathLike[str], *, limits: Limits | None = None) -> Vide
     file = check_file(path)
     with open_video(file, limits=limits, deadline=Deadline(file.name, limits.seconds)) as source:
         return describe(source, first_frame(source))
+
+
+def decoder_version() -> str:
+    """PyAV and the FFmpeg inside it."""
+    import av
+
+    return f"PyAV {av.__version__}, FFmpeg {av.ffmpeg_version_info}"
 
 
 def first_frame(source: Source) -> "VideoFrame":

@@ -8,7 +8,7 @@ from gridprobe.video.plan import Plan
 from gridprobe.video.source import Source
 from gridprobe.video.timeline import FOLLOWING, START, Anchor, Clock
 
-__all__ = ["Step", "walk"]
+__all__ = ["Step", "promised", "walk"]
 
 
 class Step(NamedTuple):
@@ -34,6 +34,12 @@ def walk(source: Source, clock: Clock, plan: Plan) -> Iterator[Step]:
         if start.key is not None and start.key != key:
             way, key = _Way(source, start), start.key
         yield way.go(target)
+
+
+def promised(source: Source, clock: Clock, plan: Plan) -> list[int] | None:
+    """The ticks of the frames on display at a plan's targets, rising and each once; None where packets do not tell."""
+    ticks = [step.due for step in walk(source, clock, plan)]
+    return None if None in ticks else sorted({tick for tick in ticks if tick is not None})
 
 
 class _Packet(NamedTuple):
