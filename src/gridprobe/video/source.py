@@ -65,9 +65,7 @@ class Source:
                     packet = next(demux, None)
                 except av.error.ExitError:
                     raise self.deadline.error() from None
-                except MemoryError:  # no damage; PyAV's own is an FFmpegError, too
-                    raise
-                except av.FFmpegError:
+                except av.FFmpegError:  # want of memory, too: a damaged index asks for packets of gigabytes
                     errors += 1
                     demux = self._demux()
                     continue
@@ -96,8 +94,6 @@ def open_video(file: VideoFile, *, limits: Limits, deadline: Deadline) -> Iterat
             # Size can grow in mid-stream, behind the header's back, so the decoder knows the limit too.
             stream.codec_context.options = {"max_pixels": str(int(limits.max_pixels))}
             yield Source(file, container, stream, deadline)
-    except MemoryError:
-        raise
     except av.FFmpegError as error:
         raise _plain(file, error, deadline) from None
 
@@ -126,7 +122,7 @@ def first_frame(source: Source) -> "VideoFrame":
     for packet in chain(source.packets(), [None]):  # None makes the decoder give out what it still holds
         try:
             frames = source.stream.codec_context.decode(packet)
-        except MemoryError:
+        except MemoryError:  # no damage; PyAV's own is an FFmpegError, too
             raise
         except av.FFmpegError:
             continue
@@ -249,6 +245,8 @@ def _plain(file: VideoFile, error: "FFmpegError", deadline: Deadline) -> VideoEr
         return deadline.error()
     if error.errno == errno.EAGAIN:  # no thread could be started
         return VideoError(f"{file.name}: not enough memory, or too many processes, to decode it")
+    if error.errno == errno.ENOMEM:
+        return VideoError(f"{file.name}: not enough memory to decode it, or it is damaged and asks for too much")
     if lacks_index(file):
         return VideoError(f"{file.name}: the file is incomplete (no index); download it again")
     if isinstance(error, av.error.InvalidDataError | av.error.ArgumentError):
