@@ -6,6 +6,7 @@ import sys
 import time
 from itertools import repeat
 from pathlib import Path
+from types import SimpleNamespace
 
 import av
 import av.bitstream
@@ -13,6 +14,8 @@ import pytest
 
 from gridprobe.errors import VideoError
 from gridprobe.video import FrameSize, probe, sample
+from gridprobe.video.reader import Reader
+from gridprobe.video.source import Source
 from videos import numbered_video, patched, read_number
 
 SMALL = FrameSize(max_side=256)
@@ -111,6 +114,21 @@ def test_more_than_a_fifth_damaged_is_refused(faststart: Path, tmp_path: Path, l
     )
 
 
+def test_a_frame_the_decoder_calls_corrupt_is_damaged_without_any_error(
+    faststart: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Reader._take
+
+    def take(reader: Reader, frame: av.VideoFrame) -> None:
+        spoilt = SimpleNamespace(pts=frame.pts, duration=frame.duration, is_corrupt=True)
+        original(reader, spoilt if frame.pts * reader._clock.tick == 30 else frame)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Reader, "_take", take)
+    pool = sample(faststart, cells=15, size=SMALL)  # frames 50, 150 … 1450
+    assert round(pool.times[7] * 25) in (749, 751) and pool.substituted == 1
+    assert pool.warnings == ("1 frame was damaged and replaced by neighbours",)
+
+
 @pytest.mark.parametrize("kept", [5, 12])
 def test_the_nearest_good_frame_may_lie_in_the_group_before(faststart: Path, tmp_path: Path, kept: int) -> None:
     """Frame 750 is a keyframe; with its whole group gone, 749 is nearer than 775.
@@ -176,6 +194,31 @@ def test_one_giant_group_without_its_key_frame(made: Path, tmp_path: Path, name:
     with pytest.raises(VideoError, match="damaged"):
         sample(path, cells=100, size=SMALL)
     assert time.monotonic() - started < 15
+
+
+def test_a_packet_that_asks_for_gigabytes(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A damaged index can make FFmpeg say "out of memory": that is one packet that is damaged, and no more."""
+    original, asked = Source._demux, []
+
+    def greedy(source: Source) -> object:
+        for number, packet in enumerate(original(source)):
+            if number == 5 and not asked:
+                asked.append(packet)
+                raise av.error.MemoryError(12, "Cannot allocate memory")
+            yield packet
+
+    monkeypatch.setattr(Source, "_demux", greedy)
+    pool = sample(clip, cells=20, size=SMALL)
+    assert asked and [read_number(frame) for frame in pool.pixels] == [round(time * 25) for time in pool.times]
+
+
+def test_want_of_memory_is_one_line(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def greedy(*_: object) -> None:
+        raise av.error.MemoryError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr("gridprobe.video.reader.Reader._decode", greedy)
+    with pytest.raises(VideoError, match=r"clip\.mp4: not enough memory to decode it"):
+        sample(clip, cells=20, size=SMALL)
 
 
 def test_nothing_decodable(clip: Path, tmp_path: Path) -> None:

@@ -198,6 +198,40 @@ def test_a_broken_promise_is_an_error_but_a_black_thumbnail(clip: Path, monkeypa
     assert same(footage.frames([0, 1]), sample(clip, cells=5).take([0, 1]))
 
 
+def meets_trouble(monkeypatch: pytest.MonkeyPatch, *, at_first: bool) -> None:
+    """Something is damaged on the way to the frames of the first pass, or of all others; the frames are there."""
+    original = Reel.read
+
+    def read(
+        reel: Reel, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
+    ) -> tuple[Found, Pixels]:
+        found, pixels = original(reel, size, ticks, whole=whole)
+        return found._replace(smooth=(ticks is None) != at_first), pixels
+
+    monkeypatch.setattr(Reel, "read", read)
+
+
+@pytest.mark.parametrize("at_first", [True, False])
+def test_after_any_trouble_the_second_pass_goes_the_way_of_the_first(
+    clip: Path, monkeypatch: pytest.MonkeyPatch, at_first: bool
+) -> None:
+    meets_trouble(monkeypatch, at_first=at_first)
+    passes = reads(monkeypatch)
+    footage = Footage(clip, cells=20)
+    footage.pool(SMALL)
+    assert same(footage.frames([2, 3]), sample(clip, cells=20).take([2, 3]))
+    straight = [] if at_first else [False]
+    assert [whole for _, whole in passes] == [True, *straight, True, True]  # the last one by sample()
+
+
+def test_a_promise_kept_with_trouble_is_not_trusted(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    meets_trouble(monkeypatch, at_first=False)
+    footage = Footage(clip, cells=20)
+    footage.undecoded(SMALL)
+    with pytest.raises(Moved):
+        footage.frames([2, 3])
+
+
 @pytest.mark.parametrize("how", ["replaced", "removed", "touched"])
 def test_another_file_under_the_name_is_noticed(clip: Path, tmp_path: Path, how: str) -> None:
     path = tmp_path / "video.mp4"

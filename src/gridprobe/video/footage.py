@@ -166,12 +166,11 @@ class Footage:
     def _read(self, ticks: list[int], size: tuple[int, int], *, gaps: bool) -> tuple[list[int], Pixels]:
         """Decode these frames. In a damaged video only the way of the first pass is sure to find the same ones."""
         known = self._found or Found(())
-        found, pixels = self._film.read(size, ticks, whole=known.damaged > 0)
-        there = list(found.ticks)
-        if there != ticks and known.decoded and not known.damaged:
+        found, pixels = self._film.read(size, ticks, whole=not known.smooth)
+        if known.decoded and known.smooth and not (found.smooth and list(found.ticks) == ticks):
             found, pixels = self._film.read(size, ticks, whole=True)
-            there = list(found.ticks)
-        if there == ticks:
+        there = list(found.ticks)
+        if there == ticks and (known.decoded or found.smooth):
             return there, pixels
         if gaps:
             rows = [row for row, tick in enumerate(there) if tick in ticks]

@@ -77,6 +77,8 @@ class Found(NamedTuple):
     """Moments that took a neighbour."""
     lost: int = 0
     """Moments with no good frame near enough; they have none."""
+    smooth: bool = True
+    """Whether nothing at all was damaged on the way; else only the same way is sure to lead to the same frames."""
     decoded: bool = True
     """Whether all of them were decoded; else they are what the packets promise."""
 

@@ -62,7 +62,12 @@ def read_plan(
         _read(opened, clock, strips[0], alone=True, step=_counted(len(plan)))
     else:
         _read_together(opened, clock, strips, len(plan))
-    return Found(tuple(_join(strips, pixels)), sum(s.substituted for s in strips), sum(s.lost for s in strips))
+    return Found(
+        tuple(_join(strips, pixels)),
+        substituted=sum(strip.substituted for strip in strips),
+        lost=sum(strip.lost for strip in strips),
+        smooth=all(strip.smooth for strip in strips),
+    )
 
 
 @dataclass(eq=False)
@@ -77,6 +82,7 @@ class Strip:
     ticks: list[int] = field(default_factory=list)
     substituted: int = 0
     lost: int = 0
+    smooth: bool = True
 
     def near(self, target: int, shown: Shown | None) -> Shown | None:
         """What was found, unless it stands in from too far away; substitutes and losses are counted."""
@@ -121,6 +127,7 @@ def _read(opened: Opened, clock: Clock, strip: Strip, *, alone: bool, step: Call
         reader = Reader(source, clock)
         for target, start, last in strip.plan.steps():
             shown = strip.near(target, reader.shown_at(target, start, last=last))
+            strip.smooth = reader.smooth and not strip.lost
             if shown is not None and strip.wants(shown.tick):
                 _paint(strip, shown, scaler)
             if not step():
