@@ -105,8 +105,9 @@ class Session:
     @property
     def _pool_size(self) -> FrameSize:
         wanted = getattr(self._selector, "pixels", None)
-        small = wanted if isinstance(wanted, FrameSize) else self.settings.probe_pixels
-        return self.settings.native_pixels if self.settings.pool == "native" else small
+        if isinstance(wanted, FrameSize) and self.settings.pool == "probe":
+            return wanted
+        return self.settings.pool_pixels
 
     def ask(self, question: Question) -> Answer:
         """Select frames for the question and answer it from them."""

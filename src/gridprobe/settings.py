@@ -59,6 +59,11 @@ class Settings:
                 raise UsageError(f"{each.name} must be one of {', '.join(allowed)}, got {value!r}")
 
     @property
+    def pool_pixels(self) -> FrameSize:
+        """The size of the K² frames."""
+        return self.native_pixels if self.pool == "native" else self.probe_pixels
+
+    @property
     def budget(self) -> Budget:
         """The shape rule for "auto", else a fixed number of frames."""
         return ShapeRule(self.gamma0) if self.frames == "auto" else Fixed(self.frames)

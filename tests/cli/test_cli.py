@@ -282,7 +282,7 @@ class TestOtherVerbs:
 
         lines = result.stdout.splitlines()
         assert result.exit_code == 0, result.output
-        assert "9 moments, one every 0.444 s; frames of 256×64" in result.stdout
+        assert "9 moments, one every 0.444 s; frames of 224×64, once kept 256×64" in result.stdout
         assert [line.split()[0] for line in lines[-3:]] == ["exact", "keyframe", "auto"]
         assert "auto (used)" in lines[-1]
 
@@ -297,6 +297,8 @@ class TestOtherVerbs:
             assert way["frames"] == len(way["times"]) <= way["decode"]
         paper = json.loads(run("plan", clip, "--k", 3, "--preset", "paper", "--json").stdout)
         assert (paper["precision"], paper["video"]["frames"]) == ("exact", 100)
+        assert found["sizes"] == {"pool": [224, 64], "kept": [256, 64]}
+        assert paper["sizes"] == {"pool": [256, 64], "kept": [256, 64]}
 
     @pytest.mark.parametrize(("k", "reason"), [(0, "k must be"), (12, "no such file")])
     def test_plan_of_what_is_not_there(self, k: int, reason: str) -> None:

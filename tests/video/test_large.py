@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gridprobe.video import AUTO_FRACTION, FrameSize, reader, sample
+from gridprobe.video import AUTO_FRACTION, Footage, FrameSize, reader, sample
 from mp4 import looped, with_hole
 from videos import numbered_video, read_number
 
@@ -101,7 +101,10 @@ def test_a_video_leaves_nothing_behind(clip: Path) -> None:
 
     def many(count: int) -> None:
         for _ in range(count):
-            sample(clip, cells=16, size=SMALL)
+            footage = Footage(clip, cells=16, precision="auto")
+            footage.undecoded(SMALL)
+            footage.frames([3, 9])
+            footage.pool(SMALL)
 
     many(15)
     gc.collect()

@@ -1,4 +1,4 @@
-"""gridprobe plan VIDEO: what asking it would decode, before paying for it.
+"""gridprobe plan VIDEO: what the pool of an answer takes to decode, before paying for it.
 
 A benchmark's name in the place of the video is for the evaluation's own plan; a file of that name would win.
 """
@@ -26,14 +26,15 @@ __all__ = ["plan"]
 def plan(video: Path, k: int, preset: str, decode_timeout: float, as_json: bool) -> None:
     """Show what would be decoded of VIDEO at each precision, without decoding it."""
     settings = Settings.from_preset(preset, k=k, limits=Limits(seconds=decode_timeout))
-    found = outline(video, cells=k * k, sampling=settings.sampling, size=settings.native_pixels, limits=settings.limits)
+    found = outline(video, cells=k * k, sampling=settings.sampling, limits=settings.limits)
     if as_json:
-        print(json.dumps({**found.to_dict(), "precision": settings.precision}, allow_nan=False))
+        sizes = {"pool": settings.pool_pixels.of(found.info), "kept": settings.native_pixels.of(found.info)}
+        print(json.dumps({**found.to_dict(), "sizes": sizes, "precision": settings.precision}, allow_nan=False))
     else:
-        _print(found, settings.precision)
+        _print(found, settings)
 
 
-def _print(found: Outline, chosen: str) -> None:
+def _print(found: Outline, settings: Settings) -> None:
     info, console = found.info, stdout()
     duration = info.duration or 0.0
     keys = f"{found.key_frames} key frames" if found.key_frames else "key frames not counted"
@@ -41,12 +42,13 @@ def _print(found: Outline, chosen: str) -> None:
     size = f"{info.width}×{info.height}"
     console.print(Text(f"{info.path}: {info.codec} {size} in {info.container}, {duration:.1f} s, {rate}, {keys}"))
     every = f"one every {duration / found.cells:.3g} s"
-    console.print(Text(f"{found.cells} moments, {every}; frames of {found.size[0]}×{found.size[1]}; {info.decoder}"))
+    pool, kept = ("{}×{}".format(*size.of(info)) for size in (settings.pool_pixels, settings.native_pixels))
+    console.print(Text(f"{found.cells} moments, {every}; frames of {pool}, once kept {kept}; {info.decoder}"))
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("precision", "frames", "key frames", "groups", "to decode", "at most off by"):
         table.add_column(name, justify="left" if name == "precision" else "right")
     for way in found.ways:
-        name = f"{way.precision} (used)" if way.precision == chosen else way.precision
+        name = f"{way.precision} (used)" if way.precision == settings.precision else way.precision
         counts = (len(way.times), way.key_frames, way.groups, way.decode)
         table.add_row(name, *map(str, counts), f"{way.furthest:.2f} s")
     console.print(table)

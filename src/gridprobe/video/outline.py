@@ -8,7 +8,6 @@ from typing import Any, get_args
 from gridprobe.errors import UsageError
 from gridprobe.video.decode import Reel, open_reel
 from gridprobe.video.files import check_file
-from gridprobe.video.frames import NATIVE, FrameSize
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Limits
 from gridprobe.video.sampling import Precision, Sampling, Wish
@@ -41,8 +40,6 @@ class Outline:
 
     info: VideoInfo
     cells: int
-    size: tuple[int, int]
-    """Width and height of the frames."""
     key_frames: int | None
     """In the whole video, by the container's index; None where the header has none."""
     ways: tuple[Way, ...]
@@ -54,7 +51,6 @@ class Outline:
             "video": self.info.to_dict(),
             "cells": self.cells,
             "cell_seconds": (self.info.duration or 0.0) / self.cells,
-            "size": list(self.size),
             "key_frames": self.key_frames,
             "precisions": {
                 way.precision: {
@@ -75,7 +71,6 @@ def outline(
     *,
     cells: int,
     sampling: Sampling = "middle",
-    size: FrameSize = NATIVE,
     limits: Limits | None = None,
 ) -> Outline:
     """Look at a video, measure it and plan, as `sample` does, and count from the packets what reading would take."""
@@ -84,7 +79,7 @@ def outline(
     reel = open_reel(check_file(path), Wish(cells, sampling, limits=limits or Limits()))
     ways = [_way(reel.planned(precision), precision, reel.plan.targets) for precision in get_args(Precision)]
     with reel.opener()() as source:
-        return Outline(reel.info, cells, size.of(reel.info), _key_frames(source), tuple(ways))
+        return Outline(reel.info, cells, _key_frames(source), tuple(ways))
 
 
 def _way(reel: Reel, precision: Precision, moments: Sequence[int]) -> Way:
