@@ -232,6 +232,12 @@ def test_a_promise_kept_with_trouble_is_not_trusted(clip: Path, monkeypatch: pyt
         footage.frames([2, 3])
 
 
+def test_frames_that_met_trouble_are_shown_but_not_kept(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    meets_trouble(monkeypatch, at_first=False)
+    footage = Footage(clip, cells=20)
+    assert footage.undecoded(SMALL).pixels.any() and footage._shelf.bytes == 0
+
+
 @pytest.mark.parametrize("how", ["replaced", "removed", "touched"])
 def test_another_file_under_the_name_is_noticed(clip: Path, tmp_path: Path, how: str) -> None:
     path = tmp_path / "video.mp4"

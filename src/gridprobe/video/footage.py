@@ -159,18 +159,20 @@ class Footage:
             yield stored, pixels
         missing = sorted(set(ticks) - set(stored))
         if missing:
-            there, pixels = self._read(missing, size, gaps=gaps)
-            self._keep(there, pixels, size)
-            yield there, pixels
+            yield self._read(missing, size, gaps=gaps)
 
     def _read(self, ticks: list[int], size: tuple[int, int], *, gaps: bool) -> tuple[list[int], Pixels]:
-        """Decode these frames. In a damaged video only the way of the first pass is sure to find the same ones."""
+        """Decode these frames. In a damaged video only the way of the first pass is sure to find the same ones.
+
+        With `gaps` some may be missing, or smeared; such frames are for looking at only, and not kept.
+        """
         known = self._found or Found(())
         found, pixels = self._film.read(size, ticks, whole=not known.smooth)
         if known.decoded and known.smooth and not (found.smooth and list(found.ticks) == ticks):
             found, pixels = self._film.read(size, ticks, whole=True)
         there = list(found.ticks)
         if there == ticks and (known.decoded or found.smooth):
+            self._keep(ticks, pixels, size)
             return there, pixels
         if gaps:
             rows = [row for row, tick in enumerate(there) if tick in ticks]
