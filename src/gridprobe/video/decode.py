@@ -34,7 +34,6 @@ WHOLE_FILE = frozenset({"matroska", "flv", "ogg"})
 """Containers whose header gives the end of the longest stream, counted from zero: a longer sound track looks like
 missing video."""
 
-
 MAX_DAMAGED = 0.2
 """A video with more than this share of its wanted frames damaged is refused: answers would rest on other moments."""
 
@@ -162,11 +161,11 @@ def _shortfall(info: VideoInfo) -> list[str]:
     if header is None or real is None:
         return []
     whole_file = not WHOLE_FILE.isdisjoint(info.container.split(","))
-    promised = header - max(0.0, info.start_time) if whole_file else header
-    if promised - real <= max(1.0, 0.02 * header):
+    claimed = header - max(0.0, info.start_time) if whole_file else header
+    if claimed - real <= max(1.0, 0.02 * header):
         return []
     if whole_file:
-        return [f"the video ends at {real:.1f} s although the header says {promised:.1f} s; the file may be truncated"]
+        return [f"the video ends at {real:.1f} s although the header says {claimed:.1f} s; the file may be truncated"]
     return [f"the file is truncated: header says {header:.1f} s, {real:.1f} s can be decoded"]
 
 
