@@ -16,9 +16,10 @@ Frames    Upright, square pixels, 8-bit RGB, scaled inside the decoder. All fram
 Few       A frame on display at several sampled moments appears once, so a short video gives a pool with fewer frames,
           and a warning says how many.
 Sizes     A Footage is looked at, measured and planned once. All its frames at a small size and some of them at native
-          size are two passes by one plan; the second gives what decoding everything at native size gives, bit for bit
-          and with damage, too: then it goes the way of the first. What was decoded is kept, up to Limits.memory bytes,
-          what was used longest ago going first.
+          size are two passes by one plan; the second gives bit for bit what decoding everything at native size gives.
+          In a damaged file it goes the way of the first for that. Known gap: where one reader decodes it all on several
+          threads (raw H.264, one giant group), damaged frames can come out differently from pass to pass.
+          What was decoded is kept, up to Limits.memory bytes, what was used longest ago going first.
 Cache     With a FrameCache a Footage also keeps plans and frames on disk, and a second process opens no decoder for
           them; sample() uses none. The rules stand in gridprobe.video.cache.
 Damage    What the file really holds counts, not its header. A truncated file is sampled over the part that is there.
