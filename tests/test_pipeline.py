@@ -17,7 +17,7 @@ from gridprobe.selectors import GridProbe, Selection, UniformLike
 from gridprobe.settings import PRESETS, Settings
 from gridprobe.video import NATIVE, FramePool, Limits, sample
 from gridprobe.video.decode import Reel
-from gridprobe.video.frames import Taken
+from gridprobe.video.frames import Found, Pixels
 from videos import numbered_video, patched, read_number, remux
 from videos_of_arrays import gray_pool, levels
 
@@ -146,7 +146,9 @@ class Passes:
         self.read: list[tuple[tuple[int, int], int | None]] = []
         original = Reel.read
 
-        def spy(reel: Reel, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False) -> Taken:
+        def spy(
+            reel: Reel, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
+        ) -> tuple[Found, Pixels]:
             self.read.append((size, None if ticks is None else len(ticks)))
             return original(reel, size, ticks, whole=whole)
 
@@ -255,7 +257,7 @@ def test_the_baseline_decodes_nothing(numbered: Path, monkeypatch: pytest.Monkey
 def test_decoding_seconds_count_both_passes(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original = Reel.read
 
-    def slow(reel: Reel, *arguments: Any, **options: Any) -> Taken:
+    def slow(reel: Reel, *arguments: Any, **options: Any) -> tuple[Found, Pixels]:
         time.sleep(0.3)
         return original(reel, *arguments, **options)
 
@@ -278,7 +280,7 @@ def test_a_selector_may_say_what_size_it_wants(numbered: Path) -> None:
 def test_a_damaged_video_gives_the_same_frames_at_both_sizes(tmp_path: Path, selector: str) -> None:
     whole = numbered_video(tmp_path / "whole.mp4", 750, gop=25, options={"sc_threshold": "0"})
     path = patched(
-        remux(whole, tmp_path / "front.mp4", movflags="faststart"), tmp_path / "d.mp4", start=0.5, length=0.2
+        remux(whole, tmp_path / "front.mp4", movflags="faststart"), tmp_path / "d.mp4", start=0.5, length=0.1
     )
     model = eyes(0, 750)
     frames = 20 if selector == "uniform" else "auto"

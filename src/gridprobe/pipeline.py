@@ -109,8 +109,9 @@ class Session:
     @property
     def _pool_size(self) -> FrameSize:
         wanted = getattr(self._selector, "pixels", None)
-        small = wanted if isinstance(wanted, FrameSize) else self.settings.probe_pixels
-        return self.settings.native_pixels if self.settings.pool == "native" else small
+        if isinstance(wanted, FrameSize) and self.settings.pool == "probe":
+            return wanted
+        return self.settings.pool_pixels
 
     def ask(self, question: Question) -> Answer:
         """Select frames for the question and answer it from them."""
@@ -144,14 +145,14 @@ class Session:
 
     def _look_once(self, question: Question, *, blind: bool) -> "_Look":
         footage = self._footage
-        pool = footage.outline(self._pool_size) if blind else footage.pool(self._pool_size)
+        pool = footage.undecoded(self._pool_size) if blind else footage.pool(self._pool_size)
         selection, probing = _timed(lambda: self._selector.select(pool, question))
         frames = footage.frames(_order(selection, self.settings), self.settings.native_pixels)
         return _Look(pool, selection, frames, probing)
 
     def _baseline(self, question: Question) -> Cost:
         """What the answering model would spend on the whole pool; only its size is needed for that, no pixels."""
-        everything = self._footage.outline(self.settings.native_pixels)
+        everything = self._footage.undecoded(self.settings.native_pixels)
         return self._answer_model.estimate(_focus(everything, question, replace(self.settings, collage=False)))
 
 
@@ -174,7 +175,7 @@ class _Given:
     def pool(self, size: FrameSize) -> FramePool:
         return self.given
 
-    def outline(self, size: FrameSize) -> FramePool:
+    def undecoded(self, size: FrameSize) -> FramePool:
         return self.given
 
     def frames(self, indices: Sequence[int], size: FrameSize) -> FramePool:
@@ -189,6 +190,7 @@ def open_footage(video: str | Path, settings: Settings) -> Footage:
         sampling=settings.sampling,
         precision=settings.precision,
         limits=settings.limits,
+        decoder=settings.decoder,
         cache=open_cache(int(settings.limits.cache)),
     )
 

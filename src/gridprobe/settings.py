@@ -31,6 +31,7 @@ class Settings:
     sampling: Literal["middle", "linspace"] = "middle"
     precision: Literal["exact", "keyframe", "auto"] = "auto"
     """Whether a keyframe near a sampled moment may stand for it; see `gridprobe.video.sample`."""
+    decoder: Literal["pyav", "torchcodec"] = "pyav"
     packing: Packing = "single"
     timestamps: Timestamps = "true"
     prompt_order: PromptOrder = "frames_first"
@@ -58,6 +59,11 @@ class Settings:
             allowed, value = get_args(hints[each.name]), getattr(self, each.name)
             if get_origin(hints[each.name]) is Literal and value not in allowed:
                 raise UsageError(f"{each.name} must be one of {', '.join(allowed)}, got {value!r}")
+
+    @property
+    def pool_pixels(self) -> FrameSize:
+        """The size of the K² frames."""
+        return self.native_pixels if self.pool == "native" else self.probe_pixels
 
     @property
     def budget(self) -> Budget:

@@ -243,7 +243,7 @@ class TestOtherVerbs:
     def test_help_names_every_verb_and_the_first_steps(self) -> None:
         result = run("--help")
 
-        for word in ("ask", "demo", "doctor", "list", "gridprobe demo"):
+        for word in ("ask", "demo", "doctor", "list", "plan", "gridprobe demo"):
             assert word in result.stdout
 
     @pytest.mark.parametrize(
@@ -263,6 +263,49 @@ class TestOtherVerbs:
         checks = {check["name"]: check for check in json.loads(result.stdout)}
         assert result.exit_code == 0
         assert checks["self-test"]["state"] == checks["video decoding"]["state"] == "ok"
+
+    def test_doctor_reports_the_second_decoder_and_stays_well_without_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for state, word in (
+            (("0.13.0", ""), "ok"),
+            ((None, "torchcodec 0.17 is installed but does not load"), "absent"),
+        ):
+            monkeypatch.setattr("gridprobe.video.second.torchcodec_state", lambda state=state: state)
+
+            result = run("doctor", "--json")
+
+            check = next(c for c in json.loads(result.stdout) if c["name"] == "second decoder")
+            assert (result.exit_code, check["state"]) == (0, word)
+            assert (state[1] or "torchcodec 0.13.0") in check["note"]
+
+    def test_plan_shows_what_each_precision_costs(self, clip: Path) -> None:
+        result = run("plan", clip, "--k", 3)
+
+        lines = result.stdout.splitlines()
+        assert result.exit_code == 0, result.output
+        assert "9 moments, one every 0.444 s; frames of 224×64, once kept 256×64" in result.stdout
+        assert [line.split()[0] for line in lines[-3:]] == ["exact", "keyframe", "auto"]
+        assert "auto (used)" in lines[-1]
+
+    def test_plan_as_json_agrees_with_the_answer(self, clip: Path) -> None:
+        from gridprobe.video import sample
+
+        found = json.loads(run("plan", clip, "--k", 3, "--json").stdout)
+
+        assert (found["schema"], found["precision"], found["cells"]) == ("gridprobe.plan/1", "auto", 9)
+        for precision, way in found["precisions"].items():
+            assert tuple(way["times"]) == sample(clip, cells=9, precision=precision).times
+            assert way["frames"] == len(way["times"]) <= way["decode"]
+        paper = json.loads(run("plan", clip, "--k", 3, "--preset", "paper", "--json").stdout)
+        assert (paper["precision"], paper["video"]["frames"]) == ("exact", 100)
+        assert found["sizes"] == {"pool": [224, 64], "kept": [256, 64]}
+        assert paper["sizes"] == {"pool": [256, 64], "kept": [256, 64]}
+
+    @pytest.mark.parametrize(("k", "reason"), [(0, "k must be"), (12, "no such file")])
+    def test_plan_of_what_is_not_there(self, k: int, reason: str) -> None:
+        result = run("plan", "video-mme", "--k", k)
+
+        assert result.exit_code == (2 if k == 0 else 1)
+        assert reason in result.stderr and len(result.stderr.splitlines()) == 1
 
     def test_doctor_shows_the_frame_cache(self, tmp_path: Path) -> None:
         FrameCache(tmp_path / "frames", 10**8).write([("key", bytes(3 << 20))])

@@ -13,7 +13,7 @@ import pytest
 
 import gridprobe as gp
 from gridprobe.errors import VideoError
-from gridprobe.video import Footage, FrameCache, FrameSize, Limits, cache, cache_folder, open_cache, sample
+from gridprobe.video import Footage, FrameCache, FrameSize, Limits, cache, cache_folder, decode, open_cache, sample
 from gridprobe.video.decode import Reel
 from videos import numbered_video, patched
 
@@ -59,7 +59,7 @@ def test_a_second_process_opens_no_decoder_and_sees_the_same_bytes(
     for one, other in ((small, second.pool(SMALL)), (large, second.frames([3, 9]))):
         assert one.keys == other.keys and one.info == other.info and one.warnings == other.warnings
         assert np.array_equal(one.pixels, other.pixels)
-    assert second.outline().times == small.times
+    assert second.undecoded().times == small.times
     with pytest.raises(AssertionError, match="a decoder was opened"):
         second.frames([4])
 
@@ -109,7 +109,7 @@ def test_a_copy_under_another_name_is_the_same_video_but_a_changed_file_is_not(
     other = numbered_video(tmp_path / "other.mp4", 200)
     path.write_bytes(other.read_bytes())
     assert Footage(path, cells=9, cache=FrameCache(folder, CAP)).pool(SMALL).info.frames == 200  # type: ignore[union-attr]
-    with pytest.raises(VideoError, match="has changed"):
+    with pytest.raises(VideoError, match="changed while it was in use"):
         known.frames([1])
 
 
@@ -141,20 +141,23 @@ def test_another_wish_or_another_decoder_is_another_entry(
     assert len(reads) == 1
 
 
-def test_a_file_replaced_while_it_is_read_leaves_no_frames(
-    clip: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("stage", ["make_plan", "promised", "read_plan"])
+def test_a_file_replaced_while_it_is_read_leaves_nothing(
+    clip: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
     path = tmp_path / "video.mp4"
     path.write_bytes(clip.read_bytes())
-    original = Reel.read
+    original = getattr(decode, stage)
 
-    def read(reel: Reel, *arguments: object, **options: object) -> object:
-        taken = original(reel, *arguments, **options)  # type: ignore[arg-type]
+    def replaced(*arguments: object, **options: object) -> object:
+        found = original(*arguments, **options)
         path.write_bytes(clip.read_bytes()[:-1])
-        return taken
+        return found
 
-    monkeypatch.setattr(Reel, "read", read)
-    Footage(path, cells=9, cache=FrameCache(folder, CAP)).pool(SMALL)
+    monkeypatch.setattr(decode, stage, replaced)
+    with pytest.raises(VideoError, match="changed while it was in use"):
+        footage = Footage(path, cells=9, cache=FrameCache(folder, CAP))
+        footage.undecoded(SMALL) if stage == "promised" else footage.pool(SMALL)
     assert entries(folder) == []
 
 

@@ -211,6 +211,8 @@ def test_auto_takes_keyframes_within_reach_and_is_exact_elsewhere(made: Path, na
     pool = sample(path, cells=6, precision="auto", size=SMALL)  # middles at 50, 150, 250 …; a fifth is 20
     assert [read_number(frame) for frame in pool.pixels] == [40, 160, 240, 360, 440, 560]
     assert pool.times == pytest.approx([1.6, 6.4, 9.6, 14.4, 17.6, 22.4])
+    pool = sample(path, cells=2, precision="auto", size=SMALL)  # middles at 150, 450; a fifth is 60: two are in reach
+    assert [read_number(frame) for frame in pool.pixels] == [160, 440]
 
 
 @pytest.mark.parametrize("cells", [3, 10, 77, 144, 400])
@@ -224,6 +226,19 @@ def test_auto_loses_no_cell_and_stays_near(made: Path, cells: int) -> None:
     reach = AUTO_FRACTION * 24 / cells + 0.041
     assert all(abs(a - b) <= reach for a, b in zip(auto.times, exact.times, strict=True))
     assert [read_number(frame) for frame in auto.pixels] == [round(time * 25) for time in auto.times]
+
+
+@pytest.mark.parametrize("cells", range(1, 15))
+def test_auto_takes_the_nearest_keyframe_within_reach(made: Path, cells: int) -> None:
+    path = made / "keys.mp4"
+    if not path.exists():
+        numbered_video(path, 600, gop=40, options={"sc_threshold": "0"})
+    pool = sample(path, cells=cells, precision="auto", size=SMALL)
+    for time, i in zip(pool.times, range(cells), strict=True):
+        target = 600 * (2 * i + 1) // (2 * cells)
+        nearest = min(range(0, 600, 40), key=lambda key: abs(key - target))
+        near_enough = abs(nearest - target) <= AUTO_FRACTION * 600 / cells
+        assert round(time * 25) == (nearest if near_enough else target)
 
 
 @pytest.mark.parametrize("cells", [4, 5, 9, 10, 20])

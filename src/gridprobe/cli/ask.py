@@ -59,6 +59,7 @@ def _options(command: Any) -> Any:
         click.option("--attn", "attn_implementation", default="sdpa", show_default=True, help="Attention kernel."),
         click.option("--device-map", metavar="MAP", help="Spread the model over devices, e.g. auto."),
         click.option("--quantization", type=click.Choice(["4bit", "8bit"]), help="Needs bitsandbytes."),
+        click.option("--decoder", type=click.Choice(["pyav", "torchcodec"]), default="pyav", show_default=True),
         click.option("--decode-timeout", type=float, default=120.0, show_default=True, help="Seconds for the video."),
         click.option("--no-cache", is_flag=True, help="Keep no decoded frames on disk, and use none."),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object per question."),
@@ -79,7 +80,7 @@ def ask(video: Path, question: str | None, options: tuple[str, ...], **given: An
     questions = _questions(question, options, given["questions"], given["subtitles"])
     if given["map_file"] and len(questions) > 1:
         raise UsageError(f"--map shows one answer, but there are {len(questions)} questions; use --report")
-    settings = {name: given[name] for name in ("k", "frames", "order", "collage", "seed")}
+    settings = {name: given[name] for name in ("k", "frames", "order", "collage", "seed", "decoder")}
     settings["limits"] = _limits(given)
     checked = Settings.from_preset(given["preset"], **settings)
     check_selector(given["selector"], checked)

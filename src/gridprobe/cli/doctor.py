@@ -37,7 +37,7 @@ class Check:
 @click.option("--json", "as_json", is_flag=True, help="Print the checks as JSON.")
 def doctor(as_json: bool) -> None:
     """Check the installation: versions, decoders, GPU, disk, and a small end-to-end run."""
-    checks = [check() for check in (_python, _decoder, _models, _gpu, _disk, _cache, _self_test)]
+    checks = [check() for check in (_python, _decoder, _second_decoder, _models, _gpu, _disk, _cache, _self_test)]
     if as_json:
         print(json.dumps([asdict(check) for check in checks], indent=2))
     else:
@@ -70,6 +70,16 @@ def _decoder() -> Check:
     missing = [name for name in CODECS if name not in here]
     note = f"PyAV {av.__version__}: {' '.join(here)}" + (f"; not {' '.join(missing)}" if missing else "")
     return Check("video decoding", "ok", note)
+
+
+def _second_decoder() -> Check:
+    """Whether torchcodec can be used; without it, or with one that does not load, nothing else changes."""
+    from gridprobe.video.second import torchcodec_state
+
+    version, reason = torchcodec_state()
+    if version is None:
+        return Check("second decoder", "absent", f"{reason}; only --decoder torchcodec needs it")
+    return Check("second decoder", "ok", f"torchcodec {version} (--decoder torchcodec)")
 
 
 def _models() -> Check:

@@ -20,16 +20,17 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from gridprobe.errors import VideoError
 from gridprobe.progress import report
-from gridprobe.video.frames import Taken
+from gridprobe.video.frames import Found, Pixels
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Limits
-from gridprobe.video.sampling import linspace_numbers, middle_times
+from gridprobe.video.sampling import Wish, linspace_numbers, middle_times
 
 __all__ = ["SUFFIXES", "Album", "describe_folder", "open_album"]
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"})
 TIMES = "times.json"
 MAX_PICTURES = 1_000_000
+BICUBIC = Image.Resampling.BICUBIC
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +42,17 @@ class Album:
     pictures: Sequence[Path]
     times: Sequence[float]
     chosen: list[int]
-    cells: int
-    limits: Limits
+    wish: Wish
+
+    @property
+    def source(self) -> str:
+        """What identifies the folder's content."""
+        return self.info.fingerprint
+
+    @property
+    def decoder(self) -> str:
+        """What opens the pictures, to the version."""
+        return self.info.decoder
 
     def seconds(self, tick: int) -> float:
         """When a picture is shown, from the first one on."""
@@ -52,43 +62,42 @@ class Album:
         """The numbers of the pictures on display at the sampled moments."""
         return self.chosen
 
-    def read(self, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False) -> Taken:
+    def read(
+        self, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
+    ) -> tuple[Found, Pixels]:
         """Open all the chosen pictures, or these, scaled to (width, height)."""
         wanted = self.chosen if ticks is None else list(ticks)
         pixels = np.empty((len(wanted), size[1], size[0], 3), dtype=np.uint8)
         for place, number in enumerate(wanted):
-            pixels[place] = np.asarray(_open(self.pictures[number], self.limits).resize(size, Image.Resampling.BICUBIC))
+            pixels[place] = np.asarray(_open(self.pictures[number], self.wish.limits).resize(size, BICUBIC))
             report("decode", place + 1, len(wanted))
-        return Taken(wanted, pixels)
+        if not self._is_unchanged():
+            raise VideoError(f"{self.folder}: the pictures changed while they were in use; try again")
+        return Found(tuple(wanted)), pixels
 
-    @property
-    def decoder(self) -> str:
-        """What opens the pictures, to the version."""
-        return self.info.decoder
+    def warnings(self, found: Found) -> tuple[str, ...]:
+        """What a reader of an answer should know."""
+        count = len(found.ticks)
+        few = f"the folder shows only {count} distinct pictures at the {self.wish.cells} sampled times"
+        return (f"{few}; the grid has {count} cells",) if count < self.wish.cells else ()
 
-    @property
-    def unchanged(self) -> bool:
+    def _is_unchanged(self) -> bool:
         """Whether the pictures are still those that were found."""
         try:
             return _fingerprint(self.pictures, self.times) == self.info.fingerprint
         except OSError:
             return False
 
-    def warnings(self, *, found: int, damaged: int) -> tuple[str, ...]:
-        """What a reader of an answer should know."""
-        few = f"the folder shows only {found} distinct pictures at the {self.cells} sampled times"
-        return (f"{few}; the grid has {found} cells",) if found < self.cells else ()
 
-
-def open_album(folder: Path, *, cells: int, sampling: str, limits: Limits) -> Album:
-    """Find the pictures on display at `cells` moments."""
-    info, pictures, times = _look(folder, limits)
-    if sampling == "linspace":
-        wanted = linspace_numbers(len(pictures), cells)
+def open_album(folder: Path, wish: Wish) -> Album:
+    """Find the pictures on display at the moments wanted."""
+    info, pictures, times = _look(folder, wish.limits)
+    if wish.sampling == "linspace":
+        wanted = linspace_numbers(len(pictures), wish.cells)
     else:
-        moments = times[0] + np.array(middle_times(info.duration or 0.0, cells))
+        moments = times[0] + np.array(middle_times(info.duration or 0.0, wish.cells))
         wanted = tuple(int(i) for i in np.searchsorted(times, moments, side="right") - 1)
-    return Album(folder, info, pictures, times, list(dict.fromkeys(wanted)), cells, limits)
+    return Album(folder, info, pictures, times, list(dict.fromkeys(wanted)), wish)
 
 
 def describe_folder(folder: Path, limits: Limits) -> VideoInfo:
