@@ -65,8 +65,9 @@ def test_the_memory_test_counts_visits_and_who_came_first() -> None:
     for row in range(40):
         start = worlds.start[row].min(axis=1)
         for j in range(4):
-            visits, earlier = recalled[:, row, :, worlds.shape[row, j]]
+            visits, earlier, digit = recalled[:, row, :, worlds.shape[row, j]]
             seen = visits[visits != IGNORED]
+            assert set(digit[visits != IGNORED]) == {worlds.digit[row, j]}
             assert seen[0] == 0 and seen[-1] == worlds.occurrences()[row, j] - 1
             apart = abs(start - start[j])[np.arange(4) != j].min() > 1 / 144
             assert not apart or set(earlier[earlier != IGNORED]) == {int((start < start[j]).sum())}

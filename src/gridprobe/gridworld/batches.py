@@ -68,7 +68,8 @@ class Batch:
     seen: npt.NDArray[np.int64]
     """For the eye test, the colour and the digit of every shape in every frame: 2 × B × n × shapes."""
     recalled: npt.NDArray[np.int64]
-    """For the memory test, of every shape in sight: how often it came before, and how many shapes came before it."""
+    """For the memory test, of every shape in sight: how often it came before, how many shapes came before it, and its
+    digit. 3 × B × n × shapes."""
     side: int
     packing: Packing
     family: tuple[str, ...]
@@ -259,16 +260,17 @@ def _seen(worlds: Worlds, time: npt.NDArray[np.float32]) -> npt.NDArray[np.int64
 
 
 def _recalled(worlds: Worlds, time: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
-    """Earlier visits of every shape in sight among these frames, and shapes seen before it; IGNORED out of sight."""
+    """Of every shape in sight: its earlier visits, shapes seen before it, and its digit; IGNORED out of sight."""
     shown = worlds.visible(time)
     came = shown & ~np.pad(shown, ((0, 0), (1, 0), (0, 0)))[:, :-1]
     visits = came.cumsum(axis=1) - 1
     first = np.where(shown.any(axis=1), shown.argmax(axis=1), time.shape[1])
     earlier = (first[:, :, None] > first[:, None, :]).sum(-1)
-    recalled = np.full((2, *time.shape, len(SHAPES)), IGNORED)
+    recalled = np.full((3, *time.shape, len(SHAPES)), IGNORED)
     row, frame, j = np.nonzero(shown)
     recalled[0, row, frame, worlds.shape[row, j]] = visits[row, frame, j].clip(max=OBJECTS - 1)
     recalled[1, row, frame, worlds.shape[row, j]] = earlier[row, j]
+    recalled[2, row, frame, worlds.shape[row, j]] = worlds.digit[row, j]
     return recalled
 
 

@@ -34,9 +34,9 @@ from gridprobe.gridworld.words import SHAPES
 
 __all__ = ["Trainer", "main"]
 
-PEAK_RATE = {"micro": 1.2e-3, "nano": 2.0e-3}
+PEAK_RATE = {"micro": 1.2e-3, "nano": 1.5e-3}
 WARM_UP_STEPS = 300
-TAP = {"micro": 4, "nano": 3}
+TAP = {"micro": 4, "nano": 2}
 """After how many layers of the language model the memory test is taken."""
 MEMORY_WEIGHT = 0.5
 CHECK_EVERY = 5
@@ -50,10 +50,11 @@ class Trainer:
         self.model = build_model(size, self.tokenizer).to(device)
         self.fast = FastModel(self.model, compile=compiled)
         # Two auxiliary tests. Eye: from the vision features alone, which shape has which colour and which digit?
-        # Memory: half way through the language model, how often was this shape here, and how many came before it?
+        # Memory: half way through the language model, how often was this shape here, how many came before it, and
+        # which digit does it carry?
         hidden = self.model.config.text_config.hidden_size
         self.eye = torch.nn.Linear(hidden, len(SHAPES) * 19).to(device)
-        self.memory = torch.nn.Linear(hidden, len(SHAPES) * 8).to(device)
+        self.memory = torch.nn.Linear(hidden, len(SHAPES) * 18).to(device)
         self.tap = TAP[size]
         self.parameters = [*self.model.parameters(), *self.eye.parameters(), *self.memory.parameters()]
         self.optimizers = _optimizers(self.model, [self.eye, self.memory], fused=device.startswith("cuda"))
@@ -95,7 +96,7 @@ class Trainer:
             return torch.stack([loss, loss.new_zeros(()), loss.new_zeros(())]), right
         eye = _test(self.eye(features[0].amax(1)), self._tensor(batch.seen), [9, 10])
         states = F.rms_norm(states.view(features[0].shape), features.shape[-1:]).amax(1)
-        memory = _test(self.memory(states), self._tensor(batch.recalled), [4, 4])
+        memory = _test(self.memory(states), self._tensor(batch.recalled), [4, 4, 10])
         return torch.stack([loss, eye, MEMORY_WEIGHT * memory]), right
 
     def learned(self, batch: Batch, right: npt.NDArray[Any]) -> None:
@@ -159,7 +160,7 @@ def _optimizers(
 
 
 def _test(scores: Tensor, answers: Tensor, classes: list[int]) -> Tensor:
-    """Cross-entropy of an auxiliary test with two questions about every shape, IGNORED ones left out."""
+    """Cross-entropy of an auxiliary test with some questions about every shape, IGNORED ones left out."""
     parts = torch.split(scores.float().view(-1, sum(classes)), classes, dim=-1)
     wrong = [
         F.cross_entropy(part, answer, ignore_index=IGNORED, reduction="sum") / (answer != IGNORED).sum().clamp(min=1)

@@ -167,20 +167,26 @@ class Qwen3VL:
 
     @torch.inference_mode()
     def _run(self, batch: Sequence[_Job]) -> dict[int, Posterior]:
-        """Score a batch; out of memory, in halves, then with smaller frames, and then it is an error."""
+        """Score a batch, or, out of memory, the same with less at once."""
         try:
             logits, spent = self._plain(batch) if self.plain else self._fast(batch)
-        except torch.OutOfMemoryError as error:
-            self.kept.clear()
-            torch.cuda.empty_cache()
-            if len(batch) > 1:
-                middle = len(batch) // 2
-                return self._run(batch[:middle]) | self._run(batch[middle:])
-            smaller = self._smaller(batch[0])
-            if smaller is not None:
-                return self._run([smaller])
-            raise _out_of_memory(batch[0]) from error
-        return {job.place: self._posterior(job, logits[job.place], spent[job.place]) for job in batch}
+        except torch.OutOfMemoryError:
+            pass  # inside this handler the error would keep the tensors alive that are in the way
+        else:
+            return {job.place: self._posterior(job, logits[job.place], spent[job.place]) for job in batch}
+        self.kept.clear()
+        torch.cuda.empty_cache()
+        return self._run_with_less(batch)
+
+    def _run_with_less(self, batch: Sequence[_Job]) -> dict[int, Posterior]:
+        """In halves; a single job with smaller frames; and then it is an error."""
+        if len(batch) > 1:
+            middle = len(batch) // 2
+            return self._run(batch[:middle]) | self._run(batch[middle:])
+        smaller = self._smaller(batch[0])
+        if smaller is None:
+            raise _out_of_memory(batch[0])
+        return self._run([smaller])
 
     def _plain(self, batch: Sequence[_Job]) -> tuple[dict[int, Tensor], Counter[int]]:
         pixels = [
