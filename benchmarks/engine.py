@@ -30,7 +30,7 @@ from gridprobe.grid import Grid
 from gridprobe.gridworld.checkpoint import build_tokenizer
 from gridprobe.video import FramePool, FrameSize
 
-K, KEPT, PROMPT_TOKENS = 12, 52, 200
+K, KEPT = 12, 52
 LABELS = tuple("ABCD")
 TEXT = {
     "2B": (2048, 28, 16, 8, 6144, True),
@@ -92,6 +92,8 @@ class Case:
     packing: str
     frame: tuple[int, int]
     """Width and height of a frame as decoded."""
+    prompt: int
+    """Tokens of a question."""
 
     def engine(self, *, plain: bool, compile: bool = False) -> Qwen3VL:
         return Qwen3VL(
@@ -116,7 +118,7 @@ def requests(case: Case, *, seed: int) -> tuple[list[ScoreRequest], ScoreRequest
     pool, whole = (replace(FramePool(pixels, times, "noise"), info=object()) for pixels in (small, large))
     word = f" {seed}"
     prompt = word
-    while len(case.tokenizer.encode(prompt)) < PROMPT_TOKENS:
+    while len(case.tokenizer.encode(prompt)) < case.prompt:
         prompt += word
     kept = sorted(np.random.default_rng(seed).choice(K * K, KEPT, replace=False).tolist())
     ask: Any = {"prompt": prompt, "labels": LABELS, "packing": case.packing}
@@ -216,15 +218,17 @@ def table(name: str, found: list[tuple[str, float, float]]) -> str:
 def cases(given: argparse.Namespace) -> list[Case]:
     found = []
     if given.model:
-        engine = load_model(given.model, device=given.device)
+        engine = load_model(given.model, device=given.device, dtype=given.dtype)
         assert isinstance(engine, Qwen3VL)
-        sizes: Any = {"probe": FrameSize(max_side=96), "native": FrameSize(max_side=224), "frame": (224, 224)}
+        sizes: Any = {"probe": FrameSize(max_side=96), "native": FrameSize(max_side=224)}
+        sizes |= {"frame": (224, 224), "prompt": 70}
         found.append(
             Case(Path(given.model).name, engine._model, engine._tokenizer, engine._spec, packing="single", **sizes)
         )
     for size in given.sizes:
         spec = PatchSpec(patch=16, merge=2, temporal=2, mean=(0.5,) * 3, std=(0.5,) * 3)
-        shown: Any = {"probe": FrameSize(square=224), "native": FrameSize(), "frame": (1152, 640)}
+        shown: Any = {"probe": FrameSize(square=224), "native": FrameSize()}
+        shown |= {"frame": (1152, 640), "prompt": 200}
         model = random_model(size, given.device)
         found.append(Case(f"{size} shapes, bf16", model, build_tokenizer(), spec, packing="pairs", **shown))
     return found
@@ -235,6 +239,7 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="*", default=[], choices=list(TEXT))
     parser.add_argument("--model", help="a checkpoint; its frames are 224 px and its probes 96 px")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--dtype", default="auto", help="of --model")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--compile", action="store_true", help="with torch.compile in our engine")
     parser.add_argument("--output", type=Path)
