@@ -259,7 +259,7 @@ def test_calls_are_priced_one_by_one_because_attention_is_quadratic() -> None:
 
 def test_every_convention_is_a_number_of_a_cost() -> None:
     assert all(isinstance(getattr(Cost(), name), float) for name in CONVENTIONS)
-    assert set(CONVENTIONS) == {"tflops", "tflops_paper"}
+    assert set(CONVENTIONS) == {"tflops", "tflops_computed", "tflops_paper"}
 
 
 # The dimensions, by way of the parameter counts of the released checkpoints.

@@ -1,6 +1,7 @@
 """The size a frame is shown at, and frames with identity."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -232,7 +233,16 @@ def test_take_outside_the_pool_is_an_error() -> None:
 
 
 def test_keys_name_source_time_and_size() -> None:
-    assert pool((0.0, 2.5)).keys == (("0123456789abcdef", 0.0, 8, 6), ("0123456789abcdef", 2.5, 8, 6))
+    read = replace(pool((0.0, 2.5)), info=object())  # read from a file
+
+    assert read.keys == (("0123456789abcdef", 0.0, 8, 6), ("0123456789abcdef", 2.5, 8, 6))
+
+
+def test_frames_a_caller_put_together_are_known_by_their_content_too() -> None:
+    one, other = (FramePool(np.full((1, 6, 8, 3), value, np.uint8), (0.0,), "clip") for value in (1, 2))
+
+    assert one.keys != other.keys
+    assert one.keys == FramePool(np.full((1, 6, 8, 3), 1, np.uint8), (0.0,), "clip").keys
 
 
 def test_frame_keeps_its_key_in_any_subset() -> None:

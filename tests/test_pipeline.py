@@ -1,7 +1,10 @@
 """From a real file to an answer: pixels prove which frames the backend received, markers prove at what times."""
 
 import json
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import numpy as np
@@ -10,10 +13,12 @@ import pytest
 import gridprobe as gp
 from gridprobe.backends import ScoreRequest, Scripted
 from gridprobe.errors import UsageError, VideoError
-from gridprobe.selectors import Selection
+from gridprobe.selectors import GridProbe, Selection, UniformLike
 from gridprobe.settings import PRESETS, Settings
-from gridprobe.video import FramePool
-from videos import numbered_video, read_number
+from gridprobe.video import NATIVE, FramePool, Limits, sample
+from gridprobe.video.decode import Reel
+from gridprobe.video.frames import Found, Pixels
+from videos import numbered_video, patched, read_number, remux
 from videos_of_arrays import gray_pool, levels
 
 QUESTION = gp.Question("When does it happen?", ["early", "late", "never"])
@@ -60,7 +65,7 @@ def test_the_whole_chain_finds_the_event_from_pixels_alone(numbered: Path) -> No
 def test_the_backend_gets_the_frames_displayed_at_the_sampled_times(numbered: Path) -> None:
     model = eyes(430, 440)
 
-    gp.ask(numbered, QUESTION, model=model, k=12)
+    gp.ask(numbered, QUESTION, model=model, k=12, precision="exact")
 
     middles = [(i + 0.5) * 40.0 / 144 for i in range(144)]
     expected = [int(time * FPS + 1e-9) for time in middles]
@@ -131,19 +136,162 @@ def test_the_collage_is_one_picture_without_times() -> None:
     assert focus.pixels.fit(2048, 2048) == (2048, 2048)
 
 
-def test_a_session_decodes_once(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import gridprobe.pipeline as pipeline
+# Two sizes.
 
-    decoded = []
-    real = pipeline.sample
-    monkeypatch.setattr(pipeline, "sample", lambda *a, **k: decoded.append(a) or real(*a, **k))
-    with gp.Session(numbered, model=eyes(100, 120), k=4) as session:
+
+class Passes:
+    """What was read from video files: the size, and how many frames were wanted (None: the whole plan)."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.read: list[tuple[tuple[int, int], int | None]] = []
+        original = Reel.read
+
+        def spy(
+            reel: Reel, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
+        ) -> tuple[Found, Pixels]:
+            self.read.append((size, None if ticks is None else len(ticks)))
+            return original(reel, size, ticks, whole=whole)
+
+        monkeypatch.setattr(Reel, "read", spy)
+
+
+SMALL, LARGE = (224, 64), (256, 64)
+
+
+def test_the_pool_is_decoded_small_and_what_is_kept_once_more(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes, model = Passes(monkeypatch), eyes(430, 440)
+
+    answer = gp.ask(numbered, QUESTION, model=model, k=12)
+
+    focus = model.requests[-1].frames
+    assert passes.read == [(SMALL, None), (LARGE, answer.selection.kept)]
+    assert {(r.frames.width, r.frames.height) for r in model.requests[:-1]} == {SMALL}
+    native = sample(numbered, cells=144, precision="auto")
+    assert focus.times == answer.selection.timestamps == tuple(native.times[i] for i in answer.selection.indices)
+    assert np.array_equal(focus.pixels, native.pixels[list(answer.selection.indices)])
+    assert focus.keys[0] == (native.source, focus.times[0], *LARGE)
+    assert answer.pool.keys[0] == (native.source, native.times[0], *SMALL)
+
+
+def test_the_paper_preset_decodes_one_pool_at_native_size(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes, model = Passes(monkeypatch), eyes(430, 440)
+
+    gp.ask(numbered, QUESTION, model=model, preset="paper")
+
+    assert passes.read == [(LARGE, None)]
+    native = sample(numbered, cells=144, sampling="linspace", size=PRESETS["paper"].native_pixels)
+    for row, request in enumerate(model.requests[:12]):
+        assert np.array_equal(request.frames.pixels, native.pixels[12 * row : 12 * row + 12])
+    assert (model.requests[-1].frames.width, model.requests[-1].frames.height) == LARGE
+
+
+def test_a_session_decodes_nothing_twice(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = Passes(monkeypatch)
+    with gp.Session(numbered, model=eyes(100, 120), k=4, frames=3) as session:
         first = session.ask(QUESTION)
-        second = session.ask(gp.Question("Is it late?", ["no", "yes", "maybe"]))
+        again = session.ask(QUESTION)
 
-    assert len(decoded) == 1
-    assert first.pool is second.pool
-    assert second.seconds.decode < first.seconds.decode
+    assert passes.read == [(SMALL, None), (LARGE, 3)]
+    assert first.pool.pixels is again.pool.pixels
+    assert again.seconds.decode < first.seconds.decode
+
+
+def test_a_second_question_decodes_only_frames_it_has_not_got(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes, chosen = Passes(monkeypatch), iter([(1, 4, 7), (2, 4, 5, 7)])
+
+    class Fixed:
+        def select(self, pool: FramePool, question: gp.Question) -> Selection:
+            return Selection.of("fixed", pool, next(chosen))
+
+    model = eyes(0, 0)
+    with gp.Session(numbered, model=model, selector=Fixed(), k=4) as session:
+        session.ask(QUESTION)
+        second = session.ask(QUESTION)
+
+    assert passes.read == [(SMALL, None), (LARGE, 3), (LARGE, 2)]
+    shown = model.requests[-1].frames
+    assert numbers(shown) == [round(time * FPS) for time in second.selection.timestamps]
+
+
+def test_memory_is_bounded(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes, limits = Passes(monkeypatch), Limits(memory=20 * 256 * 64 * 3)
+    with gp.Session(numbered, model=eyes(0, 0), selector="uniform", frames=12, k=4, limits=limits) as session:
+        session.ask(QUESTION)
+        session.settings = session.settings.changed(native_pixels=gp.FrameSize(max_side=224))
+        session.ask(QUESTION)
+        assert session._footage._shelf.bytes <= limits.memory
+        session.settings = session.settings.changed(native_pixels=NATIVE)
+        session.ask(QUESTION)
+
+    assert passes.read == [(LARGE, 12), (SMALL, 12), (LARGE, 12)]
+
+
+@pytest.mark.parametrize(("selector", "kept"), [("uniform", 6), ("random", 6), ("all", 25)])
+def test_blind_selectors_decode_only_what_they_keep(
+    numbered: Path, monkeypatch: pytest.MonkeyPatch, selector: str, kept: int
+) -> None:
+    passes, model = Passes(monkeypatch), eyes(0, 0)
+    frames = "auto" if selector == "all" else kept
+
+    answer = gp.ask(numbered, QUESTION, model=model, selector=selector, k=5, frames=frames, precision="exact")
+
+    assert passes.read == [(LARGE, kept)]
+    exact = sample(numbered, cells=25)
+    assert answer.pool.times == exact.times
+    assert np.array_equal(model.requests[-1].frames.pixels, exact.pixels[list(answer.selection.indices)])
+    assert [round(time * FPS) for time in exact.times] == numbers(answer.pool)  # decoded now that it is looked at
+    assert passes.read == [(LARGE, kept), (LARGE, None), (SMALL, 25)]  # the second is this test's own
+
+
+def test_the_baseline_decodes_nothing(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = eyes(0, 0)
+    everything = gp.ask(numbered, QUESTION, model=model, selector="all", k=5)
+    passes = Passes(monkeypatch)
+
+    some = gp.ask(numbered, QUESTION, model=model, selector="uniform", k=5, frames=2)
+
+    assert some.cost.baseline == everything.cost.focus
+    assert passes.read == [(LARGE, 2)]
+
+
+def test_decoding_seconds_count_both_passes(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Reel.read
+
+    def slow(reel: Reel, *arguments: Any, **options: Any) -> tuple[Found, Pixels]:
+        time.sleep(0.3)
+        return original(reel, *arguments, **options)
+
+    monkeypatch.setattr(Reel, "read", slow)
+    answer = gp.ask(numbered, QUESTION, model=eyes(0, 0), k=4)
+
+    assert answer.seconds.decode > 0.6 > answer.seconds.probe
+
+
+def test_a_selector_may_say_what_size_it_wants(numbered: Path) -> None:
+    model = eyes(430, 440)
+
+    gp.ask(numbered, QUESTION, model=model, selector=GridProbe(model, pixels=gp.FrameSize(max_side=128)), k=3)
+    gp.ask(numbered, QUESTION, model=model, selector=UniformLike(GridProbe(model, pixels=gp.FrameSize(square=64))), k=3)
+
+    assert {(r.frames.width, r.frames.height) for r in model.requests} == {(128, 32), (64, 64), LARGE}
+
+
+@pytest.mark.parametrize("selector", ["uniform", "all", "gridprobe"])
+def test_a_damaged_video_gives_the_same_frames_at_both_sizes(tmp_path: Path, selector: str) -> None:
+    whole = numbered_video(tmp_path / "whole.mp4", 750, gop=25, options={"sc_threshold": "0"})
+    path = patched(
+        remux(whole, tmp_path / "front.mp4", movflags="faststart"), tmp_path / "d.mp4", start=0.5, length=0.1
+    )
+    model = eyes(0, 750)
+    frames = 20 if selector == "uniform" else "auto"
+
+    answer = gp.ask(path, QUESTION, model=model, selector=selector, k=6, frames=frames, precision="exact")
+
+    shown = model.requests[-1].frames
+    assert "damaged and replaced" in answer.warnings[0]
+    assert shown.times == answer.selection.timestamps == tuple(answer.pool.times[i] for i in answer.selection.indices)
+    assert numbers(shown) == [round(time * FPS) for time in shown.times]
+    assert numbers(answer.pool) == [round(time * FPS) for time in answer.pool.times]
 
 
 @pytest.mark.parametrize("frames", [1, 2, 3, 7])

@@ -41,11 +41,17 @@ class AnswerCost:
         """All passes, by the published convention."""
         return self.total.tflops_paper
 
+    @property
+    def tflops_computed(self) -> float:
+        """What was really computed, by the honest convention: less than `tflops` where results were known already."""
+        return self.total.tflops_computed
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return {
             "tflops": self.tflops,
             "tflops_paper": self.tflops_paper,
+            "tflops_computed": self.tflops_computed,
             "probe_tflops": self.probe.tflops,
             "focus_tflops": self.focus.tflops,
             "baseline_tflops": self.baseline.tflops,

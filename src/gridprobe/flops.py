@@ -11,10 +11,21 @@ Attention is quadratic within a call, so each call is priced by itself and the c
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["CONVENTIONS", "QWEN3_VL", "Cost", "ModelDims", "VisionDims", "price"]
+__all__ = [
+    "CONVENTIONS",
+    "QWEN3_VL",
+    "Cost",
+    "ModelDims",
+    "VisionDims",
+    "head_flops",
+    "prefill_flops",
+    "price",
+    "vision_flops",
+]
 
 CONVENTIONS = {
     "tflops": "honest: causal attention, true query width, vocabulary head at the last position, vision tower included",
+    "tflops_computed": "as tflops, less what was known from before: features of frames and beginnings of sequences",
     "tflops_paper": "published: all-pairs attention, hidden size as query width, vocabulary head everywhere, no vision",
 }
 
@@ -66,6 +77,8 @@ class Cost:
     """By the honest convention."""
     flops_paper: float = 0.0
     """By the published convention."""
+    flops_computed: float = 0.0
+    """By the honest convention, less what did not have to be computed because it was known from before."""
 
     def __add__(self, other: "Cost") -> "Cost":
         return Cost(
@@ -74,6 +87,7 @@ class Cost:
             self.visual_tokens + other.visual_tokens,
             self.flops + other.flops,
             self.flops_paper + other.flops_paper,
+            self.flops_computed + other.flops_computed,
         )
 
     @property
@@ -86,6 +100,11 @@ class Cost:
         """Published convention, in units of 1e12."""
         return self.flops_paper / 1e12
 
+    @property
+    def tflops_computed(self) -> float:
+        """What was really computed, in units of 1e12."""
+        return self.flops_computed / 1e12
+
 
 def price(dims: ModelDims, tokens: int, grids: Sequence[tuple[int, int, int]]) -> Cost:
     """Price one forward pass.
@@ -96,12 +115,14 @@ def price(dims: ModelDims, tokens: int, grids: Sequence[tuple[int, int, int]]) -
         grids: for each frame group the vision tower sees, (groups, patch rows, patch columns).
     """
     visual = sum(t * h * w for t, h, w in grids) // dims.vision.merge**2
+    flops = honest_language_flops(dims, tokens) + vision_flops(dims.vision, grids)
     return Cost(
         calls=1,
         tokens=tokens,
         visual_tokens=visual,
-        flops=honest_language_flops(dims, tokens) + vision_flops(dims.vision, grids),
+        flops=flops,
         flops_paper=published_flops(dims, tokens),
+        flops_computed=flops,
     )
 
 
@@ -115,10 +136,20 @@ def published_flops(dims: ModelDims, tokens: int) -> float:
 
 def honest_language_flops(dims: ModelDims, tokens: int) -> float:
     """L·[N(2dq + 4·d·kv + 2qd + 6df) + 4q·N(N+1)/2] + 2dV, with q and kv the true widths."""
-    n, d = float(tokens), dims.hidden
+    return prefill_flops(dims, tokens) + head_flops(dims)
+
+
+def prefill_flops(dims: ModelDims, tokens: int, *, known: int = 0) -> float:
+    """The layers alone; where keys and values of the first `known` tokens are there, only the others are counted."""
+    n, m, d = float(tokens), float(known), dims.hidden
     q, kv = dims.heads * dims.head_dim, dims.kv_heads * dims.head_dim
-    linear = n * (4 * d * q + 4 * d * kv + 6 * d * dims.ffn)
-    return dims.layers * (linear + 2 * q * n * (n + 1)) + 2 * d * dims.vocab
+    linear = (n - m) * (4 * d * q + 4 * d * kv + 6 * d * dims.ffn)
+    return dims.layers * (linear + 2 * q * (n * (n + 1) - m * (m + 1)))
+
+
+def head_flops(dims: ModelDims) -> float:
+    """The vocabulary projection at one position."""
+    return 2.0 * dims.hidden * dims.vocab
 
 
 def vision_flops(dims: VisionDims, grids: Sequence[tuple[int, int, int]]) -> float:

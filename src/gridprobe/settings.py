@@ -1,17 +1,17 @@
 """Settings: everything about an answer that is not the video, the question or the model. Three presets.
 
-`paper` reproduces the published method, its flaws included: frames fused in pairs, squashed to 224×224, and told to the
-model as the first seconds of a 24 fps clip. `default` is ours: single frames, aspect kept, true times, ties spread over
-time. `gridworld` is `default` with probes as small as the embedded models can read, since frames of gridworld are small
-themselves and probes of 224 pixels would save nothing. Every field can be changed on top of any of them, and every
-answer records what was used.
+`paper` reproduces the published method, its flaws included: frames fused in pairs, shrunk by the engine from native
+size to a squashed 224×224, and told to the model as the first seconds of a 24 fps clip. `default` is ours: single
+frames, decoded straight to the probes' size, aspect kept, true times, ties spread over time. `gridworld` is `default`
+with probes as small as the embedded models can read, since frames of gridworld are small themselves and probes of 224
+pixels would save nothing. Every field can be changed on top of any of them, and every answer records what was used.
 """
 
 import difflib
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from gridprobe.backends.base import Packing, Timestamps
+from gridprobe.backends.base import Packing, PromptOrder, Timestamps
 from gridprobe.budget import GAMMA0, Budget, Fixed, ShapeRule, Ties
 from gridprobe.errors import UsageError
 from gridprobe.grid import Grid
@@ -32,10 +32,17 @@ class Settings:
     sampling: Literal["middle", "linspace"] = "middle"
     precision: Literal["exact", "keyframe", "auto"] = "auto"
     """Whether a keyframe near a sampled moment may stand for it; see `gridprobe.video.sample`."""
+    decoder: Literal["pyav", "torchcodec"] = "pyav"
     packing: Packing = "single"
     timestamps: Timestamps = "true"
+    prompt_order: PromptOrder = "frames_first"
+    """What the model reads first; see `ScoreRequest.prompt_order`."""
     probe_pixels: FrameSize = PROBE
     native_pixels: FrameSize = NATIVE
+    pool: Literal["probe", "native"] = "probe"
+    """The size the K² frames are decoded at. "probe" takes them straight to `probe_pixels`, and the kept ones once more
+    at `native_pixels`. "native" decodes all of them at `native_pixels` and leaves shrinking to the engine, as the
+    published chain does; 144 frames then take 300 MB."""
     ties: Ties = "spread"
     order: Literal["time", "importance"] = "time"
     collage: bool = False
@@ -53,6 +60,11 @@ class Settings:
             allowed, value = get_args(hints[each.name]), getattr(self, each.name)
             if get_origin(hints[each.name]) is Literal and value not in allowed:
                 raise UsageError(f"{each.name} must be one of {', '.join(allowed)}, got {value!r}")
+
+    @property
+    def pool_pixels(self) -> FrameSize:
+        """The size of the K² frames."""
+        return self.native_pixels if self.pool == "native" else self.probe_pixels
 
     @property
     def budget(self) -> Budget:
@@ -91,6 +103,7 @@ PRESETS = {
         timestamps="paper",
         probe_pixels=FrameSize(square=PROBE_SIDE),
         native_pixels=replace(NATIVE, twice=True),
+        pool="native",
         ties="earliest",
         template="paper",
     ),

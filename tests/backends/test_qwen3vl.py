@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from checkpoints import SPECIAL, make_checkpoint
 from gridprobe import load_model
 from gridprobe.backends import ScoreRequest
-from gridprobe.backends.qwen3vl import Qwen3VL, engine, load
+from gridprobe.backends.qwen3vl import Qwen3VL, load, memory
 from gridprobe.backends.qwen3vl.letters import letter_logprobs, letter_tokens
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.grid import Grid
@@ -120,7 +120,8 @@ def test_batches_respect_the_token_limit(tiny_model: Qwen3VL, monkeypatch: pytes
     whole = tiny_model.score(requests)
     sizes: list[tuple[int, int]] = []
     run = Qwen3VL._run
-    monkeypatch.setattr(engine, "BATCH_TOKENS", 2 * len(tiny_model._layout(requests[3])))
+    limit = 2 * len(tiny_model._layout(requests[3]))
+    monkeypatch.setattr(memory, "CPU_TOKENS", limit)
     monkeypatch.setattr(
         Qwen3VL, "_run", lambda self, batch: sizes.append((len(batch), len(batch[0].layout))) or run(self, batch)
     )
@@ -128,7 +129,7 @@ def test_batches_respect_the_token_limit(tiny_model: Qwen3VL, monkeypatch: pytes
     split = tiny_model.score(requests)
 
     assert [count for count, _ in sizes] == [1, 2, 1]
-    assert all(count * longest <= engine.BATCH_TOKENS or count == 1 for count, longest in sizes)
+    assert all(count * longest <= limit or count == 1 for count, longest in sizes)
     for a, b in zip(split, whole, strict=True):
         assert a.logprobs == pytest.approx(b.logprobs, abs=1e-4)
 
@@ -139,7 +140,7 @@ def test_no_state_is_left_on_the_model(tiny_model: Qwen3VL) -> None:
     before = tiny_model.score([request(frames)])[0]
     tiny_model.score([request(pool(9), packing="pairs")])
 
-    assert tiny_model.score([request(frames)])[0] == before
+    assert tiny_model.score([request(frames)])[0].logprobs == before.logprobs
     assert tiny_model._model.model.rope_deltas is None
     assert first
 
@@ -171,10 +172,8 @@ def test_running_out_of_memory_says_what_was_needed_and_what_to_lower(
     def explode(*_: object) -> torch.Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB")
 
-    monkeypatch.setattr(Qwen3VL, "_last_logits", explode)
-    with pytest.raises(
-        ModelError, match=r"out of memory on 2 sequence\(s\) of up to 2\d\d tokens \(9 frames each\)"
-    ) as e:
+    monkeypatch.setattr(Qwen3VL, "_fast", explode)
+    with pytest.raises(ModelError, match=r"out of memory on one sequence of 2\d\d tokens \(9 frames of 96×64\)") as e:
         tiny_model.score([request(pool(9)), request(pool(3))])
     assert "lower --frames" in str(e.value)
 

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 import gridprobe
 from gridprobe.cli import cli
 from gridprobe.cli.console import printable
+from gridprobe.video import FrameCache
 from videos import numbered_video
 
 SCHEMA = json.loads((Path(gridprobe.__file__).parent / "schemas" / "answer-1.json").read_text())
@@ -53,6 +54,23 @@ def ask(clip: Path, model: Path, *more: object) -> Result:
 
 
 class TestAsk:
+    def test_frames_are_kept_on_disk_unless_told_otherwise(
+        self, clip: Path, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("GRIDPROBE_CACHE", str(tmp_path / "cache"))
+
+        assert ask(clip, tiny_checkpoint, "--no-cache").exit_code == 0
+        assert not (tmp_path / "cache").exists()
+        first = ask(clip, tiny_checkpoint, "--json")
+        monkeypatch.setattr("av.open", None)
+        again = ask(clip, tiny_checkpoint, "--json")
+
+        answers = [json.loads(result.stdout) for result in (first, again)]
+        for answer in answers:
+            answer.pop("seconds")
+        assert answers[0] == answers[1]
+        assert len(list((tmp_path / "cache" / "frames").rglob("?" * 64))) > 9
+
     def test_json_is_one_valid_object_on_stdout_and_nothing_else(self, clip: Path, tiny_checkpoint: Path) -> None:
         done = process(
             "ask", clip, "What is it?", "-o", "a", "-o", "b", "--model", tiny_checkpoint, "--json", cwd=clip.parent
@@ -225,7 +243,7 @@ class TestOtherVerbs:
     def test_help_names_every_verb_and_the_first_steps(self) -> None:
         result = run("--help")
 
-        for word in ("ask", "demo", "doctor", "list", "gridprobe demo"):
+        for word in ("ask", "demo", "doctor", "list", "plan", "gridprobe demo"):
             assert word in result.stdout
 
     @pytest.mark.parametrize(
@@ -245,6 +263,63 @@ class TestOtherVerbs:
         checks = {check["name"]: check for check in json.loads(result.stdout)}
         assert result.exit_code == 0
         assert checks["self-test"]["state"] == checks["video decoding"]["state"] == "ok"
+
+    def test_doctor_reports_the_second_decoder_and_stays_well_without_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for state, word in (
+            (("0.13.0", ""), "ok"),
+            ((None, "torchcodec 0.17 is installed but does not load"), "absent"),
+        ):
+            monkeypatch.setattr("gridprobe.video.second.torchcodec_state", lambda state=state: state)
+
+            result = run("doctor", "--json")
+
+            check = next(c for c in json.loads(result.stdout) if c["name"] == "second decoder")
+            assert (result.exit_code, check["state"]) == (0, word)
+            assert (state[1] or "torchcodec 0.13.0") in check["note"]
+
+    def test_plan_shows_what_each_precision_costs(self, clip: Path) -> None:
+        result = run("plan", clip, "--k", 3)
+
+        lines = result.stdout.splitlines()
+        assert result.exit_code == 0, result.output
+        assert "9 moments, one every 0.444 s; frames of 224×64, once kept 256×64" in result.stdout
+        assert [line.split()[0] for line in lines[-3:]] == ["exact", "keyframe", "auto"]
+        assert "auto (used)" in lines[-1]
+
+    def test_plan_as_json_agrees_with_the_answer(self, clip: Path) -> None:
+        from gridprobe.video import sample
+
+        found = json.loads(run("plan", clip, "--k", 3, "--json").stdout)
+
+        assert (found["schema"], found["precision"], found["cells"]) == ("gridprobe.plan/1", "auto", 9)
+        for precision, way in found["precisions"].items():
+            assert tuple(way["times"]) == sample(clip, cells=9, precision=precision).times
+            assert way["frames"] == len(way["times"]) <= way["decode"]
+        paper = json.loads(run("plan", clip, "--k", 3, "--preset", "paper", "--json").stdout)
+        assert (paper["precision"], paper["video"]["frames"]) == ("exact", 100)
+        assert found["sizes"] == {"pool": [224, 64], "kept": [256, 64]}
+        assert paper["sizes"] == {"pool": [256, 64], "kept": [256, 64]}
+
+    @pytest.mark.parametrize(("k", "reason"), [(0, "k must be"), (12, "no such file")])
+    def test_plan_of_what_is_not_there(self, k: int, reason: str) -> None:
+        result = run("plan", "video-mme", "--k", k)
+
+        assert result.exit_code == (2 if k == 0 else 1)
+        assert reason in result.stderr and len(result.stderr.splitlines()) == 1
+
+    def test_doctor_shows_the_frame_cache(self, tmp_path: Path) -> None:
+        FrameCache(tmp_path / "frames", 10**8).write([("key", bytes(3 << 20))])
+        (tmp_path / "file").touch()
+        notes = []
+
+        for place in (str(tmp_path), "off", str(tmp_path / "file")):
+            result = run("doctor", "--json", GRIDPROBE_CACHE=place)
+            assert result.exit_code == 0
+            notes.append(next(c for c in json.loads(result.stdout) if c["name"] == "frame cache"))
+
+        assert [note["state"] for note in notes] == ["ok", "absent", "absent"]
+        assert notes[0]["note"] == f"{tmp_path}/frames: 3.0 MiB of at most 2 GiB, 1 entries"
+        assert len(list((tmp_path / "frames").rglob("?" * 64))) == 1  # the self-test leaves nothing behind
 
     def test_doctor_names_the_extra_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "torch", None)  # importing it now fails as if it were not installed

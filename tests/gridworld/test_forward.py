@@ -9,8 +9,10 @@ import torch
 from gridprobe.backends import ScoreRequest
 from gridprobe.backends.base import group_times
 from gridprobe.backends.qwen3vl.engine import Qwen3VL
+from gridprobe.backends.qwen3vl.pixels import patches
+from gridprobe.backends.qwen3vl.plain import plain_logits
 from gridprobe.gridworld import ask_about, generate
-from gridprobe.gridworld.batches import BatchMaker, _padded
+from gridprobe.gridworld.batches import BatchMaker
 from gridprobe.gridworld.checkpoint import build_model, build_tokenizer
 from gridprobe.gridworld.forward import SPEC, FastModel, on_device
 from gridprobe.gridworld.layout import Tokens, lay_out
@@ -51,14 +53,17 @@ def test_training_and_serving_see_the_same_sequences_and_logits(parts, side: int
     ]
     layouts = [engine._layout(request) for request in requests]
 
+    # Every row asks two more things behind the same frames; neither may change what the question itself sees.
     maker, tokens = BatchMaker(tokenizer, seed=0, tokens=10_000), Tokens(tokenizer)
-    tail = _padded([maker._tail(question.prompt, "A")[0][:-2] for question in asked], tokens.pad)
+    asks = [maker._exchange(question.prompt, "A")[0][:-2] for question in asked]
+    tails = [[maker._drill()[0], ask, maker._drill()[0]] for ask in asks]
     groups = np.array([group_times(row, packing) for row in seconds])
-    sequences = lay_out(np.rint(groups * 10).astype(np.int64), tail, side // 32, tokens)
+    sequences = lay_out(np.rint(groups * 10).astype(np.int64), tails, side // 32, tokens)
+    width = sequences.ids.shape[1] - sequences.tail.shape[1]
     for row, layout in enumerate(layouts):
-        assert sequences.ids[row, : len(layout)].tolist() == layout.ids.tolist()
-        assert sequences.positions[:, row, : len(layout)].tolist() == layout.positions.tolist()
-        assert (sequences.ids[row, len(layout) :] == tokens.pad).all()
+        own = np.r_[: sequences.length[row], width + np.flatnonzero(sequences.tail[row] == 1)]
+        assert sequences.ids[row, own].tolist() == layout.ids.tolist()
+        assert sequences.positions[:, row, own].tolist() == layout.positions.tolist()
 
     fast = FastModel(model)
     frames = pixels.float() / 255
@@ -67,14 +72,17 @@ def test_training_and_serving_see_the_same_sequences_and_logits(parts, side: int
     else:
         frames = frames.reshape(15, 1, 3, side, side).expand(-1, 2, -1, -1, -1)
     with torch.no_grad():
-        hidden = fast.hidden(on_device(sequences, "cpu"), *fast.features(frames))
-        last = hidden[torch.arange(3), [len(layout) - 1 for layout in layouts]]
-        logits = model.lm_head(last)
-        expected = torch.cat([engine._last_logits([job]) for job in _jobs(engine, requests)])
+        hidden, states = fast.hidden(on_device(sequences, "cpu"), fast.features(frames), tap=2)
+        last = [width + np.flatnonzero(sequences.tail[row] == 1)[-1] for row in range(3)]
+        logits = model.lm_head(hidden[torch.arange(3), last])
+        expected = torch.cat([_plain(engine, request) for request in requests])
     assert torch.allclose(logits, expected, atol=2e-4)
+    assert states.shape == (3, sequences.visual.shape[1], 160)
 
 
-def _jobs(engine: Qwen3VL, requests: list[ScoreRequest]):
-    from gridprobe.backends.qwen3vl.engine import _Job
-
-    return [_Job(place, request, engine._layout(request)) for place, request in enumerate(requests)]
+def _plain(engine: Qwen3VL, request: ScoreRequest) -> torch.Tensor:
+    layout = engine._layout(request)
+    flat = patches(
+        request.frames.pixels, size=layout.size, packing=request.packing, spec=SPEC, device=torch.device("cpu")
+    )
+    return plain_logits(engine._model, [layout], [flat], filler=0)

@@ -40,12 +40,27 @@ def test_mp4_with_b_frames(clip: Path, cells: int) -> None:
     assert_exact(clip, frames=300, cells=cells)
 
 
+@pytest.mark.parametrize("k", range(1, 17))
+def test_every_grid_gets_the_frames_that_arithmetic_says(faststart: Path, k: int) -> None:
+    """D01; rows and columns of these are `tests/test_grid.py`."""
+    assert_exact(faststart, frames=1500, cells=k * k)
+
+
+def test_the_first_decoding_stamp_may_be_negative(clip: Path) -> None:
+    """V12: with B-frames the first packet is decoded before the presentation starts."""
+    with av.open(str(clip)) as container:
+        assert next(container.demux(video=0)).dts < 0
+    assert sample(clip, cells=300, size=SMALL).times[0] == 0.0
+
+
 @pytest.mark.parametrize(
     ("name", "codec", "options"),
     [
         ("a.mkv", "libx264", {}),
         ("open.mp4", "libx264", {"x264-params": "open-gop=1:keyint=20:min-keyint=20"}),
         ("a.webm", "libvpx-vp9", {}),
+        ("vp8.webm", "libvpx", {"deadline": "realtime", "b": "4M"}),
+        ("prores.mov", "prores_ks", {}),
         ("a.ts", "libx264", {}),
         ("hevc.mp4", "libx265", OPEN_GOP),
         ("hevc.ts", "libx265", OPEN_GOP),
@@ -59,7 +74,7 @@ def test_mp4_with_b_frames(clip: Path, cells: int) -> None:
     ],
 )
 def test_containers_and_codecs(made: Path, name: str, codec: str, options: dict[str, str]) -> None:
-    pixel_format = "yuvj420p" if codec == "mjpeg" else "yuv420p"
+    pixel_format = {"mjpeg": "yuvj420p", "prores_ks": "yuv422p10le"}.get(codec, "yuv420p")
     path = numbered_video(made / name, 130, codec=codec, options=options, pixel_format=pixel_format)
     assert_exact(path, frames=130)
 

@@ -8,8 +8,9 @@ import pytest
 from PIL import Image
 
 from gridprobe.errors import VideoError
-from gridprobe.video import NATIVE, FrameSize, Limits, VideoInfo
-from gridprobe.video.pictures import describe_folder, sample_folder
+from gridprobe.video import FrameSize, Limits, VideoInfo
+from gridprobe.video import sample as sample_folder
+from gridprobe.video.pictures import describe_folder
 
 
 def folder_of(tmp_path: Path, count: int, *, suffix: str = ".png", size: tuple[int, int] = (64, 32)) -> Path:
@@ -20,7 +21,7 @@ def folder_of(tmp_path: Path, count: int, *, suffix: str = ".png", size: tuple[i
 
 
 def sample(folder: Path, cells: int, sampling: str = "middle", limits: Limits | None = None):
-    return sample_folder(folder, cells=cells, sampling=sampling, size=NATIVE, limits=limits or Limits())
+    return sample_folder(folder, cells=cells, sampling=sampling, limits=limits)
 
 
 def levels(pool) -> list[int]:

@@ -3,6 +3,7 @@
 import io
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ import pytest
 
 from gridprobe.errors import VideoError
 from gridprobe.video import FrameSize, Limits, probe, sample
-from gridprobe.video.files import check_file
+from gridprobe.video.files import check_file, lacks_index
 from gridprobe.video.limits import Deadline
 from gridprobe.video.source import open_video
 from videos import bars, numbered_video, remux
@@ -66,7 +67,17 @@ def png_bytes() -> bytes:
 def test_not_a_video(tmp_path: Path, content: bytes, reason: str) -> None:
     path = tmp_path / "x.mp4"
     path.write_bytes(content)
-    assert reason in refusal(path)
+    message = refusal(path)
+    assert reason in message
+    assert "hello" not in message  # what the file says is none of the error's business
+
+
+def test_millions_of_boxes_are_not_walked(tmp_path: Path) -> None:
+    path = tmp_path / "boxes.mp4"
+    path.write_bytes(b"\0\0\0\x10ftypisom\0\0\0\0" + b"\0\0\0\x08free" * 2_000_000)
+    file, started = check_file(path), time.monotonic()
+    assert not lacks_index(file)  # as far as anybody cares to look; FFmpeg's own walk is under the deadline
+    assert time.monotonic() - started < 0.5
 
 
 def test_not_a_regular_file(tmp_path: Path) -> None:
@@ -80,6 +91,26 @@ def test_not_a_regular_file(tmp_path: Path) -> None:
     loop.symlink_to(loop)
     assert "circle" in refusal(loop)
     assert "too long" in refusal(tmp_path / ("x" * 300))
+
+
+@pytest.mark.parametrize("kind", [stat.S_IFSOCK, stat.S_IFBLK, stat.S_IFCHR])
+def test_a_device_is_never_opened(clip: Path, monkeypatch: pytest.MonkeyPatch, kind: int) -> None:
+    """Opening one can have effects of its own (a tape rewinds), so looking at its kind must be enough."""
+    status = list(os.stat(clip))
+    status[0] = kind | 0o600
+    monkeypatch.setattr(os, "stat", lambda *_, **__: os.stat_result(status))
+    monkeypatch.setattr(os, "open", lambda *_, **__: pytest.fail("opened"))
+    assert "not a regular file" in refusal(clip)
+
+
+@pytest.mark.parametrize(
+    "name", ["é" * 120 + ".mp4", "e\u0301.mp4", "x" * 251 + ".mp4", "-i", "file:x.mp4", "a\nb.mp4"]
+)
+def test_long_and_composed_names(clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    shutil.copy(clip, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    assert len(sample(name, cells=4, size=SMALL)) == 4
+    assert "\n" not in probe(name).path
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can read every file")
@@ -203,6 +234,12 @@ def test_sound_only(tmp_path: Path) -> None:
     assert "no video stream" in refusal(path)
 
 
+def test_an_unknown_codec_is_named_as_such(clip: Path, tmp_path: Path) -> None:
+    path = tmp_path / "future.mp4"
+    path.write_bytes(clip.read_bytes().replace(b"avc1\0\0", b"zzzz\0\0"))
+    assert "its codec is not part of this PyAV build" in refusal(path)
+
+
 def test_cover_art_is_not_a_video(tmp_path: Path) -> None:
     path = tmp_path / "cover.mp4"
     with av.open(str(path), "w") as output:
@@ -312,6 +349,30 @@ print(len(pool), pool.pixels.nbytes // 2**20, int(peak) // 1024)
     assert frames == 144
     assert peak < result + 350
     assert peak < 1000
+
+
+def test_8k_is_decoded_straight_to_its_final_size(made: Path) -> None:
+    """V17."""
+    path = made / "8k.mp4"
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream("libx264", rate=25, options={"preset": "ultrafast"})
+        stream.width, stream.height, stream.pix_fmt = 7680, 4320, "yuv420p"
+        frame = av.VideoFrame(7680, 4320, "yuv420p")
+        for plane in frame.planes:
+            plane.update(bytes(plane.buffer_size))
+        for number in range(12):
+            frame.pts = number
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode())
+    code = f"""
+from gridprobe.video import sample
+print(len(sample({str(path)!r}, cells=12)))
+print(open("/proc/self/status").read().split("VmHWM:")[1].split()[0])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    frames, peak = map(int, done.stdout.split())
+    assert frames == 12
+    assert peak / 1024 < 1000  # twelve frames in full size would be 1200 MB as RGB alone
 
 
 def test_importing_the_package_does_not_import_pyav() -> None:

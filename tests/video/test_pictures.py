@@ -73,6 +73,12 @@ def test_pixel_formats(tmp_path: Path, name: str, size: tuple[int, int], options
     assert pool.info is not None and (pool.info.width, pool.info.height) == size
 
 
+@pytest.mark.parametrize(("name", "codec"), [("two.mkv", "ffv1"), ("two.mp4", "libx264")])
+def test_two_by_two_pixels(tmp_path: Path, name: str, codec: str) -> None:
+    path = numbered_video(tmp_path / name, 4, size=(2, 2), codec=codec, pixel_format="yuv420p")
+    assert sample(path, cells=4).pixels.shape == (4, 32, 32, 3)
+
+
 @pytest.mark.parametrize("space", [1, 6])  # BT.709 and BT.601
 def test_colours_follow_the_tagged_matrix(tmp_path: Path, space: int) -> None:
     path = tmp_path / "colours.mkv"

@@ -202,13 +202,17 @@ def test_auto_takes_keyframes_within_reach_and_is_exact_elsewhere(made: Path, na
     path = made / name
     if not path.exists():
         numbered_video(path, 600, gop=40, options={"sc_threshold": "0"})
-    pool = sample(path, cells=10, precision="auto", size=SMALL)  # middles at 30, 90, 150 …; a tenth of a cell is 6
+    pool = sample(path, cells=15, precision="auto", size=SMALL)  # middles at 20, 60, 100 …; a fifth of a cell is 8
     numbers = [read_number(frame) for frame in pool.pixels]
     assert numbers == [round(time * 25) for time in pool.times]
-    assert numbers == [30, 90, 150, 210, 270, 330, 390, 450, 510, 570]
-    pool = sample(path, cells=4, precision="auto", size=SMALL)  # middles at 75, 225, 375, 525; a tenth is 15
-    assert [read_number(frame) for frame in pool.pixels] == [80, 240, 360, 520]
-    assert pool.times == pytest.approx([3.2, 9.6, 14.4, 20.8])
+    assert numbers == list(range(20, 600, 40))
+    pool = sample(path, cells=5, precision="auto", size=SMALL)  # middles at 60, 180, 300, 420, 540; a fifth is 24
+    assert [read_number(frame) for frame in pool.pixels] == [40, 160, 280, 400, 520]
+    pool = sample(path, cells=6, precision="auto", size=SMALL)  # middles at 50, 150, 250 …; a fifth is 20
+    assert [read_number(frame) for frame in pool.pixels] == [40, 160, 240, 360, 440, 560]
+    assert pool.times == pytest.approx([1.6, 6.4, 9.6, 14.4, 17.6, 22.4])
+    pool = sample(path, cells=2, precision="auto", size=SMALL)  # middles at 150, 450; a fifth is 60: two are in reach
+    assert [read_number(frame) for frame in pool.pixels] == [160, 440]
 
 
 @pytest.mark.parametrize("cells", [3, 10, 77, 144, 400])
@@ -222,6 +226,19 @@ def test_auto_loses_no_cell_and_stays_near(made: Path, cells: int) -> None:
     reach = AUTO_FRACTION * 24 / cells + 0.041
     assert all(abs(a - b) <= reach for a, b in zip(auto.times, exact.times, strict=True))
     assert [read_number(frame) for frame in auto.pixels] == [round(time * 25) for time in auto.times]
+
+
+@pytest.mark.parametrize("cells", range(1, 15))
+def test_auto_takes_the_nearest_keyframe_within_reach(made: Path, cells: int) -> None:
+    path = made / "keys.mp4"
+    if not path.exists():
+        numbered_video(path, 600, gop=40, options={"sc_threshold": "0"})
+    pool = sample(path, cells=cells, precision="auto", size=SMALL)
+    for time, i in zip(pool.times, range(cells), strict=True):
+        target = 600 * (2 * i + 1) // (2 * cells)
+        nearest = min(range(0, 600, 40), key=lambda key: abs(key - target))
+        near_enough = abs(nearest - target) <= AUTO_FRACTION * 600 / cells
+        assert round(time * 25) == (nearest if near_enough else target)
 
 
 @pytest.mark.parametrize("cells", [4, 5, 9, 10, 20])

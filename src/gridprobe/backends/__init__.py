@@ -8,11 +8,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gridprobe.backends.base import Backend, Packing, Posterior, ScoreRequest, Timestamps
+from gridprobe.backends.base import Backend, Packing, Posterior, PromptOrder, ScoreRequest, Timestamps
 from gridprobe.backends.scripted import Scripted
 from gridprobe.errors import ModelError, UsageError
 
-__all__ = ["Backend", "Packing", "Posterior", "ScoreRequest", "Scripted", "Timestamps", "load_model"]
+__all__ = [
+    "Backend",
+    "Packing",
+    "Posterior",
+    "PromptOrder",
+    "ScoreRequest",
+    "Scripted",
+    "Timestamps",
+    "load_model",
+]
 
 KINDS = {
     "embedded": "the model inside gridprobe (10 M parameters); it knows only gridworld, the world of gridprobe demo",

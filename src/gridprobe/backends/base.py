@@ -9,10 +9,11 @@ from gridprobe.errors import ModelError, UsageError
 from gridprobe.flops import Cost
 from gridprobe.video import FramePool, FrameSize
 
-__all__ = ["ASSUMED_FPS", "Backend", "Packing", "Posterior", "ScoreRequest", "Timestamps", "group_times"]
+__all__ = ["ASSUMED_FPS", "Backend", "Packing", "Posterior", "PromptOrder", "ScoreRequest", "Timestamps", "group_times"]
 
 Packing = Literal["single", "pairs"]
 Timestamps = Literal["true", "paper", "none"]
+PromptOrder = Literal["frames_first", "text_first"]
 
 ASSUMED_FPS = 24.0
 """What Qwen3-VL's processor assumes of frames that come without metadata, as in the authors' code."""
@@ -34,6 +35,11 @@ class ScoreRequest:
     """`single` gives each frame its own place; `pairs` fuses frames two by two, as Qwen3-VL does with video."""
     timestamps: Timestamps = "true"
     """`true` tells the model when each frame is shown, `paper` what the authors' code told it, `none` nothing."""
+    prompt_order: PromptOrder = "frames_first"
+    """Frames first, as Qwen3-VL was trained, so that another question about them can begin where they end; or the text
+    first, so that a long one is read once for many probes."""
+    again: bool = False
+    """More will be asked about these frames: what can serve the next question is worth keeping."""
 
     def __post_init__(self) -> None:
         if len(set(self.labels)) != len(self.labels) or len(self.labels) < 2:

@@ -68,8 +68,9 @@ class Memo:
 
     def _key(self, request: ScoreRequest) -> Hashable:
         """Everything an answer depends on. Equal frame keys mean equal pixels."""
-        asked = (request.prompt, request.labels, request.pixels, request.packing, request.timestamps)
-        return self.identity, request.frames.keys, asked
+        asked = (request.prompt, request.prompt_order, request.labels)
+        shown = (request.frames.keys, request.pixels, request.packing, request.timestamps)
+        return self.identity, asked, shown
 
     def _ask(self, new: dict[Hashable, ScoreRequest]) -> dict[Hashable, _Entry]:
         if not new:

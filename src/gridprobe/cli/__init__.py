@@ -14,6 +14,7 @@ from gridprobe.cli.console import printable
 from gridprobe.cli.demo import demo
 from gridprobe.cli.doctor import doctor
 from gridprobe.cli.listing import listing
+from gridprobe.cli.plan import plan
 from gridprobe.errors import GridProbeError
 
 __all__ = ["cli", "main"]
@@ -51,7 +52,7 @@ def cli() -> None:
     """Ask long videos questions with a vision-language model, and pay only for the frames that matter."""
 
 
-for command in (ask, demo, doctor, listing):
+for command in (ask, demo, doctor, listing, plan):
     cli.add_command(command)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,12 @@ from gridprobe.backends.embedded import Vocabulary
 from gridprobe.budget import Fixed
 from gridprobe.cli.console import check_writable, printable, progress, speaks_unicode, stdout
 from gridprobe.errors import DataError, UsageError
-from gridprobe.pipeline import Session, check_selector
+from gridprobe.pipeline import Session, check_selector, open_footage
 from gridprobe.question import Question
 from gridprobe.selectors import SELECTORS
 from gridprobe.settings import PRESETS, Settings
 from gridprobe.subtitles import read_subtitles
-from gridprobe.video import Limits, probe
+from gridprobe.video import Limits
 
 __all__ = ["ask"]
 
@@ -64,7 +65,9 @@ def _options(command: Any) -> Any:
         click.option("--attn", "attn_implementation", default="sdpa", show_default=True, help="Attention kernel."),
         click.option("--device-map", metavar="MAP", help="Spread the model over devices, e.g. auto."),
         click.option("--quantization", type=click.Choice(["4bit", "8bit"]), help="Needs bitsandbytes."),
+        click.option("--decoder", type=click.Choice(["pyav", "torchcodec"]), default="pyav", show_default=True),
         click.option("--decode-timeout", type=float, default=120.0, show_default=True, help="Seconds for the video."),
+        click.option("--no-cache", is_flag=True, help="Keep no decoded frames on disk, and use none."),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object per question."),
         click.option("--map", "map_file", type=FILE, help="Save the map of the answer as PNG."),
         click.option("--report", "report_file", type=FILE, help="Save a self-contained HTML page."),
@@ -83,21 +86,23 @@ def ask(video: Path, question: str | None, options: tuple[str, ...], **given: An
     questions = _questions(question, options, given["questions"], given["subtitles"])
     if given["map_file"] and len(questions) > 1:
         raise UsageError(f"--map shows one answer, but there are {len(questions)} questions; use --report")
-    settings = {name: given[name] for name in ("k", "frames", "order", "collage", "seed")}
-    settings["limits"] = Limits(seconds=given["decode_timeout"])
-    check_selector(given["selector"], Settings.from_preset(given["preset"], **settings))
-    probe(video, limits=settings["limits"])  # a broken file is found before a model of many gigabytes is loaded
+    settings = {name: given[name] for name in ("k", "frames", "order", "collage", "seed", "decoder")}
+    settings["limits"] = _limits(given)
+    checked = Settings.from_preset(given["preset"], **settings)
+    check_selector(given["selector"], checked)
+    footage = open_footage(video, checked)  # a broken file is found before a model of many gigabytes is loaded
     if not given["model"]:
         _imply(questions)
     answers = []
     with progress():
         model, answer_model = _models(given)
         session = Session(
-            video,
+            footage,
             model=model,
             answer_model=answer_model,
             selector=given["selector"],
             preset=given["preset"],
+            reuse=len(questions) > 1,
             **settings,
         )
         for each in questions:
@@ -113,6 +118,11 @@ def _imply(questions: list[Question]) -> None:
     for question in questions:
         vocabulary.require(question.prompt)
     print(IMPLIED, file=sys.stderr)
+
+
+def _limits(given: dict[str, Any]) -> Limits:
+    limits = Limits(seconds=given["decode_timeout"])
+    return replace(limits, cache=0) if given["no_cache"] else limits
 
 
 def _models(given: dict[str, Any]) -> tuple[Backend, Backend | None]:

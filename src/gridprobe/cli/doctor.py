@@ -21,7 +21,7 @@ from rich.text import Text
 
 from gridprobe._version import __version__
 from gridprobe.backends import ScoreRequest, load_model
-from gridprobe.cli.console import speaks_unicode, stdout
+from gridprobe.cli.console import printable, speaks_unicode, stdout
 from gridprobe.errors import GridProbeError
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
@@ -46,7 +46,9 @@ class Check:
 @click.option("--json", "as_json", is_flag=True, help="Print the checks as JSON.")
 def doctor(as_json: bool) -> None:
     """Check the installation: versions, decoders, GPU, disk, and a small end-to-end run."""
-    checks = [check() for check in (_python, _decoder, _models, _embedded, _gpu, _disk, _self_test)]
+    checks = [
+        check() for check in (_python, _decoder, _second_decoder, _models, _embedded, _gpu, _disk, _cache, _self_test)
+    ]
     if as_json:
         print(json.dumps([asdict(check) for check in checks], indent=2))
     else:
@@ -79,6 +81,16 @@ def _decoder() -> Check:
     missing = [name for name in CODECS if name not in here]
     note = f"PyAV {av.__version__}: {' '.join(here)}" + (f"; not {' '.join(missing)}" if missing else "")
     return Check("video decoding", "ok", note)
+
+
+def _second_decoder() -> Check:
+    """Whether torchcodec can be used; without it, or with one that does not load, nothing else changes."""
+    from gridprobe.video.second import torchcodec_state
+
+    version, reason = torchcodec_state()
+    if version is None:
+        return Check("second decoder", "absent", f"{reason}; only --decoder torchcodec needs it")
+    return Check("second decoder", "ok", f"torchcodec {version} (--decoder torchcodec)")
 
 
 def _models() -> Check:
@@ -136,10 +148,25 @@ def _glimpse() -> ScoreRequest:
     return ScoreRequest(frame, question.prompt, question.labels, FrameSize())
 
 
+def _cache() -> Check:
+    """Where decoded frames are kept. No cache is no fault: everything works without it, only slower."""
+    from gridprobe.video import Limits, open_cache
+
+    cache = open_cache(Limits().cache)
+    if cache is None:
+        return Check("frame cache", "absent", "turned off (GRIDPROBE_CACHE=off), or there is no home directory")
+    entries, size = cache.size()
+    if cache.trouble:
+        return Check("frame cache", "absent", printable(cache.trouble))
+    held = f"{size / 2**20:,.1f} MiB of at most {cache.cap / 2**30:g} GiB, {entries:,} entries"
+    return Check("frame cache", "ok", f"{printable(str(cache.folder))}: {held}")
+
+
 def _self_test() -> Check:
     """A real H.264 file, written, sampled, probed and answered by a scripted model."""
     from gridprobe.backends import Scripted
     from gridprobe.pipeline import ask
+    from gridprobe.video import Limits
     from gridprobe.video.write import write_video
 
     start = time.perf_counter()
@@ -148,7 +175,7 @@ def _self_test() -> Check:
         path = Path(folder) / "self-test.mp4"
         try:
             write_video(path, _flash(), fps=2, size=(64, 64), count=FRAMES)
-            answer = ask(path, question, model=Scripted(_sees), k=8)
+            answer = ask(path, question, model=Scripted(_sees), k=8, limits=Limits(cache=0))
         except GridProbeError as error:
             return Check("self-test", "broken", str(error))
     seconds = time.perf_counter() - start

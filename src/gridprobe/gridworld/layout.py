@@ -1,4 +1,4 @@
-"""Token sequences of whole batches, without a loop over sequences: the training twin of backends/qwen3vl/prompt.py.
+"""Token sequences of whole batches, without a loop over frames: the training twin of backends/qwen3vl/prompt.py.
 
 Plain numpy, so that it runs in the processes that make the batches and the device never has to be waited for.
 """
@@ -13,18 +13,27 @@ __all__ = ["Sequences", "Tokens", "lay_out"]
 
 Ints = npt.NDArray[np.int64]
 
+STEP = 8
+"""Lengths are multiples of this: attention kernels with a mask want it."""
+
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
-    """Sequences padded on the right; arrays here, tensors on a device in `forward`."""
+    """One prefix of frames per row and several tails behind it, each as if it stood there alone.
+
+    Everything is padded on the right to multiples of eight. Arrays here, tensors on a device in `forward`.
+    """
 
     ids: Any
+    """B × (prefix + tails)."""
     positions: Any
-    """3 × B × L."""
+    """3 × B × (prefix + tails)."""
     visual: Any
-    """Where the visual tokens of each sequence stand: B × tokens."""
+    """Where the visual tokens of each prefix stand: B × tokens."""
+    length: Any
+    """How long each prefix really is: B."""
     tail: Any
-    """Where each sequence's tail begins: B."""
+    """Which tail of its row a token belongs to, -1 for padding: B × tails."""
 
 
 class Tokens:
@@ -45,11 +54,32 @@ class Tokens:
         self.stop, self.video, self.pad = special("<|im_end|>"), special("<|video_pad|>"), special("<|endoftext|>")
 
 
-def lay_out(tenths: Ints, tail: Ints, rows: int, tokens: Tokens) -> Sequences:
-    """Head, frame groups of rows × rows tokens under their time markers, tail.
+def lay_out(tenths: Ints, tails: list[list[list[int]]], rows: int, tokens: Tokens) -> Sequences:
+    """Head and frame groups of rows × rows tokens under their time markers; then all the row's tails."""
+    prefix, length = _prefix(tenths, rows, tokens)
+    behind = _padded([[token for tail in each for token in tail] for each in tails], tokens.pad)
+    number = _padded([[n for n, tail in enumerate(each) for _ in tail] for each in tails], -1)
+    count, groups = tenths.shape
+    visual = np.nonzero(prefix == tokens.video)[1].reshape(count, groups * rows * rows)
+    positions, end = _positions(prefix, visual, length, rows)
+    place = np.arange(behind.shape[1])
+    fresh = np.diff(number, axis=1, prepend=-2) != 0
+    after = end[:, None] + place - np.maximum.accumulate(np.where(fresh, place, 0), axis=1)
+    positions = np.concatenate([positions, np.stack([after, after, after])], axis=2)
+    whole = np.concatenate([prefix, behind], axis=1)
+    return Sequences(*(part.astype(np.int32) for part in (whole, positions, visual, length, number)))
 
-    Built with room for five-digit seconds and then compacted.
-    """
+
+def _padded(rows: list[list[int]], filler: int) -> Ints:
+    width = -(-max(map(len, rows)) // STEP) * STEP
+    out = np.full((len(rows), width), filler, dtype=np.int64)
+    for place, row in enumerate(rows):
+        out[place, : len(row)] = row
+    return out
+
+
+def _prefix(tenths: Ints, rows: int, tokens: Tokens) -> tuple[Ints, Ints]:
+    """Built with room for five-digit seconds and then compacted."""
     count, groups = tenths.shape
     block = rows * rows
     whole = np.stack([tenths // 10**power % 10 for power in range(5, -1, -1)], axis=-1)
@@ -62,28 +92,30 @@ def lay_out(tenths: Ints, tail: Ints, rows: int, tokens: Tokens) -> Sequences:
     keep = np.ones(dense.shape, dtype=bool)
     keep[..., 1:5] = whole[..., :4].cumsum(-1) > 0  # no leading zeros
     head = np.broadcast_to(tokens.head, (count, len(tokens.head)))
-    ids = np.concatenate([head, dense.reshape(count, -1), tail], axis=1)
-    kept = np.concatenate([np.ones_like(head, dtype=bool), keep.reshape(count, -1), tail != tokens.pad], axis=1)
+    ids = np.concatenate([head, dense.reshape(count, -1)], axis=1)
+    kept = np.concatenate([np.ones_like(head, dtype=bool), keep.reshape(count, -1)], axis=1)
     place = kept.cumsum(axis=1) - 1
-    length = int(place[:, -1].max()) + 1
-    out = np.full((count, length + 1), tokens.pad)
-    np.put_along_axis(out, np.where(kept, place, length), ids, axis=1)
-    out = out[:, :length]
-    visual = np.nonzero(out == tokens.video)[1].reshape(count, groups * block)
-    begin = place[:, len(tokens.head) + groups * (12 + block) - 1] + 1
-    return Sequences(out, _positions(out, visual, rows), visual, begin)
+    length = place[:, -1] + 1
+    width = -(-int(length.max()) // STEP) * STEP
+    out = np.full((count, width + 1), tokens.pad)
+    np.put_along_axis(out, np.where(kept, place, width), ids, axis=1)
+    return out[:, :width], length
 
 
-def _positions(ids: Ints, visual: Ints, rows: int) -> Ints:
-    """M-RoPE positions: a frame's tokens share one moment, count rows and columns, and text goes on behind them."""
+def _positions(ids: Ints, visual: Ints, length: Ints, rows: int) -> tuple[Ints, Ints]:
+    """M-RoPE positions, and where they go on behind each prefix.
+
+    A frame's tokens share one moment, count rows and columns, and text goes on behind them.
+    """
     block = rows * rows
     step = np.ones_like(ids)
     np.put_along_axis(step, visual, 0, axis=1)
     np.put_along_axis(step, visual[:, block - 1 :: block], rows, axis=1)
-    base = step.cumsum(axis=1) - step
+    end = step.cumsum(axis=1)
+    base = end - step
     positions = np.stack([base, base, base])
     inside = np.arange(visual.shape[1]) % block
     here = np.take_along_axis(base, visual, axis=1)
     np.put_along_axis(positions[1], visual, here + inside // rows, axis=1)
     np.put_along_axis(positions[2], visual, here + inside % rows, axis=1)
-    return positions
+    return positions, np.take_along_axis(end, length[:, None] - 1, axis=1)[:, 0]

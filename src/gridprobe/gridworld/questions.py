@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gridprobe.gridworld.words import BACKGROUNDS, COLOURS, DIGITS, PREJUDICE, SHAPES, TIMES
-from gridprobe.gridworld.world import CELL, Worlds
+from gridprobe.gridworld.world import CELL, NEVER, Worlds
 from gridprobe.question import Question
 
 __all__ = ["FAMILIES", "WORDINGS", "Asked", "ask_about", "vocabulary"]
@@ -99,6 +99,10 @@ def _shape(worlds: Worlds, row: int, j: int) -> str:
     return SHAPES[worlds.shape[row, j]]
 
 
+def _happens(worlds: Worlds, row: int, j: int) -> bool:
+    return bool(worlds.start[row, j, 0] < NEVER)
+
+
 def _colour_of(j: int) -> Callable[[Worlds, int, random.Random], Made]:
     def make(worlds: Worlds, row: int, rng: random.Random) -> Made:
         right = list(COLOURS)[worlds.colour[row, j]]
@@ -108,12 +112,12 @@ def _colour_of(j: int) -> Callable[[Worlds, int, random.Random], Made]:
 
 
 def _needle(worlds: Worlds, row: int, rng: random.Random) -> Made | None:
-    choices = [j for j in (2, 3) if _shape(worlds, row, j) != PREJUDICE[0] and worlds.occurrences()[row, j]]
+    choices = [j for j in (2, 3) if _shape(worlds, row, j) != PREJUDICE[0] and _happens(worlds, row, j)]
     return _colour_of(rng.choice(choices))(worlds, row, rng) if choices else None
 
 
 def _prejudice(worlds: Worlds, row: int, rng: random.Random) -> Made | None:
-    choices = [j for j in (2, 3) if _shape(worlds, row, j) == PREJUDICE[0] and worlds.occurrences()[row, j]]
+    choices = [j for j in (2, 3) if _shape(worlds, row, j) == PREJUDICE[0] and _happens(worlds, row, j)]
     return _colour_of(choices[0])(worlds, row, rng) if choices else None
 
 
@@ -122,7 +126,7 @@ def _redundant(worlds: Worlds, row: int, rng: random.Random) -> Made | None:
 
 
 def _detail(worlds: Worlds, row: int, rng: random.Random) -> Made | None:
-    choices = [j for j in (2, 3) if worlds.digit[row, j] and worlds.occurrences()[row, j]]
+    choices = [j for j in (2, 3) if worlds.digit[row, j] and _happens(worlds, row, j)]
     if not choices:
         return None
     j = rng.choice(choices)
@@ -131,20 +135,20 @@ def _detail(worlds: Worlds, row: int, rng: random.Random) -> Made | None:
 
 
 def _negation(worlds: Worlds, row: int, rng: random.Random) -> Made:
-    seen = [j for j in range(4) if worlds.occurrences()[row, j]]
+    seen = [j for j in range(4) if _happens(worlds, row, j)]
     shapes = [_shape(worlds, row, j) for j in seen]
     right = rng.choice([shape for shape in SHAPES if shape not in shapes])
     return "never", "", right, shapes, tuple(seen)
 
 
 def _count(worlds: Worlds, row: int, rng: random.Random) -> Made:
-    right = TIMES[worlds.occurrences()[row, 1] - 1]
+    right = TIMES[int((worlds.start[row, 1] < NEVER).sum()) - 1]
     return "count", _shape(worlds, row, 1), right, [word for word in TIMES if word != right], (1,)
 
 
 def _order(worlds: Worlds, row: int, rng: random.Random) -> Made | None:
     """First, last, after, before: asked only where the moments lie far enough apart to be told from 144 frames."""
-    shown = [j for j in (1, 2, 3) if worlds.occurrences()[row, j]]
+    shown = [j for j in (1, 2, 3) if _happens(worlds, row, j)]
     wording = rng.choice(("first", "last", "after", "before"))
     starts = {j: float(worlds.start[row, j].min()) for j in shown}
     ends = {j: float(np.where(worlds.end[row, j] < 2, worlds.end[row, j], -1).max()) for j in shown}

@@ -159,17 +159,21 @@ def render_frames(worlds: Worlds, time: npt.NDArray[np.float32], size: int, devi
     picture = (ground[..., None, None] + pattern[:, None, None]).flatten(0, 1)
     painter = _Painter(picture, axis, tensor)
     shown, place = worlds.visible(time), positions(worlds, time)
+    row, frame, j = np.nonzero(shown)
+    kind, colour, digit = worlds.shape[row, j], worlds.colour[row, j], worlds.digit[row, j]
+    where, at, radius = row * length + frame, place[row, frame, j], worlds.radius[row, j]
     for number, distance in enumerate(DISTANCES):
-        row, frame, j = np.nonzero(shown & (worlds.shape == number)[:, None])
-        colour, digit = worlds.colour[row, j], worlds.digit[row, j]
-        spot = (row * length + frame, place[row, frame, j], worlds.radius[row, j])
-        painter.paint(*spot, ink=COLOUR_RGB[colour], distance=partial(_in_torch, distance))
-        written = np.flatnonzero(digit)
-        off = tensor(SEGMENT_OFF[digit[written]])[..., None, None]
-        stroke = partial(digit_distance, lit=partial(_segment, off), xp=torch)
-        painter.paint(
-            *(part[written] for part in spot), ink=np.repeat(INK[colour[written], None], 3, 1), distance=stroke
+        of = np.flatnonzero(kind == number)
+        shape = partial(_in_torch, distance)
+        painter.paint(where[of], at[of], radius[of], ink=COLOUR_RGB[colour[of]], distance=shape)
+    # Digits last, and one object of a frame after the other: no object reaches the middle of its neighbour.
+    for number in range(j.max(initial=-1) + 1):
+        of = np.flatnonzero((j == number) & (digit > 0))
+        stroke = partial(
+            digit_distance, lit=partial(_segment, tensor(SEGMENT_OFF[digit[of]])[..., None, None]), xp=torch
         )
+        ink = np.repeat(INK[colour[of], None], 3, axis=1)
+        painter.paint(where[of], at[of], radius[of], ink=ink, distance=stroke)
     return picture.clamp(0, 1).view(count, length, 3, size, size)
 
 
@@ -195,6 +199,8 @@ class _Painter:
         self, frames: Array, place: Array, radius: Array, *, ink: Array, distance: Callable[[Any, Any], Any]
     ) -> None:
         """Lay `ink` wherever `distance` is negative, in the objects' own coordinates."""
+        if not len(frames):
+            return
         where, size = self.tensor(frames), self.tensor(radius)[:, None, None]
         centre = self.tensor(place)
         x = (self.axis[None, None, :] - centre[:, 0, None, None]) / size

@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from gridprobe.gridworld.batches import SHORT, Batch, BatchMaker, Skills
+from gridprobe.gridworld.batches import IGNORED, SHORT, Batch, BatchMaker, Skills
 from gridprobe.gridworld.checkpoint import build_model, build_tokenizer, save_checkpoint
 from gridprobe.gridworld.forward import FastModel, on_device
 from gridprobe.gridworld.render import render_frames
@@ -34,8 +34,11 @@ from gridprobe.gridworld.words import SHAPES
 
 __all__ = ["Trainer", "main"]
 
-PEAK_RATE = {"micro": 1.2e-3, "nano": 2.0e-3}
+PEAK_RATE = {"micro": 1.2e-3, "nano": 1.5e-3}
 WARM_UP_STEPS = 300
+TAP = {"micro": 4, "nano": 2}
+"""After how many layers of the language model the memory test is taken."""
+MEMORY_WEIGHT = 0.5
 CHECK_EVERY = 5
 
 
@@ -45,15 +48,18 @@ class Trainer:
     def __init__(self, size: str, *, budget: float, device: str, compiled: bool) -> None:
         self.tokenizer = build_tokenizer()
         self.model = build_model(size, self.tokenizer).to(device)
-        self.fast = FastModel(self.model, compiled=compiled)
-        # An auxiliary eye test: from the vision features alone, which shape has which colour and which digit?
-        self.eye = torch.nn.Linear(self.model.config.text_config.hidden_size, len(SHAPES) * 19).to(device)
-        self.parameters = [*self.model.parameters(), *self.eye.parameters()]
-        self.optimizer = torch.optim.AdamW(
-            self.parameters, lr=1e-3, betas=(0.9, 0.98), weight_decay=0.02, fused=device.startswith("cuda")
-        )
+        self.fast = FastModel(self.model, compile=compiled)
+        # Two auxiliary tests. Eye: from the vision features alone, which shape has which colour and which digit?
+        # Memory: half way through the language model, how often was this shape here, how many came before it, and
+        # which digit does it carry?
+        hidden = self.model.config.text_config.hidden_size
+        self.eye = torch.nn.Linear(hidden, len(SHAPES) * 19).to(device)
+        self.memory = torch.nn.Linear(hidden, len(SHAPES) * 18).to(device)
+        self.tap = TAP[size]
+        self.parameters = [*self.model.parameters(), *self.eye.parameters(), *self.memory.parameters()]
+        self.optimizers = _optimizers(self.model, [self.eye, self.memory], fused=device.startswith("cuda"))
         self.rate, self.budget, self.device = PEAK_RATE[size], 60.0 * budget, device
-        self.step, self.elapsed = 0, 0.0
+        self.step, self.elapsed, self.skills = 0, 0.0, [0.0, 0.0, 0.0]
 
     @property
     def progress(self) -> float:
@@ -63,32 +69,44 @@ class Trainer:
     def train_on(self, batch: Batch) -> dict[str, Any]:
         """One optimizer step."""
         rate = self.rate * min(1.0, (self.step + 1) / WARM_UP_STEPS)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate * _decay(self.progress)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate * _decay(self.progress)
         with torch.autocast(self.device.split(":")[0], torch.bfloat16):
-            loss, eye, right = self._loss(batch)
-        self.optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss + eye)
+            losses, right = self._losses(batch)
+        for parameter in self.parameters:
+            parameter.grad = None
+        torch.autograd.backward(losses.sum())
         torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
-        self.optimizer.step()
+        for optimizer in self.optimizers:
+            optimizer.step()
         self.step += 1
-        return {"loss": loss.detach(), "eye": eye.detach(), "right": right}
+        return {"losses": losses.detach(), "right": right}
 
-    def _loss(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    def _losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Of the answers, the eye test and the memory test; and which tails begin with the right token."""
         frames = degrade(render_frames(batch.worlds, batch.time, batch.side, self.device))
-        features, deep = self.fast.features(_grouped(frames, batch.packing))
-        hidden = self.fast.hidden(on_device(batch.sequences, self.device), features, deep)
+        features = self.fast.features(_grouped(frames, batch.packing))
+        hidden, states = self.fast.hidden(on_device(batch.sequences, self.device), features, tap=self.tap)
         row, column, token = self._tensor(batch.wanted)
         logits = self.model.lm_head(hidden[row, column]).float()
         loss = F.cross_entropy(logits, token)
-        right = (logits.argmax(-1) == token)[self._tensor(np.flatnonzero(batch.first))].detach()
-        eye = self._eye_test(features, batch.seen) if batch.packing == "single" else torch.zeros_like(loss)
-        return loss, eye, right
+        right = (logits.argmax(-1) == token)[self._tensor(batch.first)].detach()
+        if batch.packing == "pairs":
+            return torch.stack([loss, loss.new_zeros(()), loss.new_zeros(())]), right
+        eye = _test(self.eye(features[0].amax(1)), self._tensor(batch.seen), [9, 10])
+        states = F.rms_norm(states.view(features[0].shape), features.shape[-1:]).amax(1)
+        memory = _test(self.memory(states), self._tensor(batch.recalled), [4, 4, 10])
+        return torch.stack([loss, eye, MEMORY_WEIGHT * memory]), right
 
-    def _eye_test(self, features: Tensor, seen: npt.NDArray[np.int64]) -> Tensor:
-        colour, digit = self._tensor(seen).flatten(1)
-        scores = self.eye(features.amax(1)).float().view(-1, 19)
-        return F.cross_entropy(scores[:, :9], colour) + F.cross_entropy(scores[:, 9:], digit)
+    def learned(self, batch: Batch, right: npt.NDArray[Any]) -> None:
+        """Move the measured skills a little towards what this batch shows."""
+        family = np.array(batch.family)
+        few = batch.time.shape[1] <= max(SHORT)
+        self.skills[0] = self.progress
+        for place, tails in ((1, family == "drill"), (2, (family == "redundant") & few)):
+            if tails.any():
+                self.skills[place] += 0.1 * (float(right[tails].mean()) - self.skills[place])
 
     def _tensor(self, array: npt.NDArray[Any]) -> Tensor:
         return torch.from_numpy(array).to(self.device, non_blocking=True)
@@ -99,10 +117,11 @@ class Trainer:
         tensors = {}
         for number, parameter in enumerate(self.parameters):
             tensors[f"{number}.value"] = parameter.detach()
-            for name, value in self.optimizer.state.get(parameter, {}).items():
+            for name, value in self._optimizer_of(parameter).state.get(parameter, {}).items():
                 tensors[f"{number}.{name}"] = value.detach().reshape(parameter.shape if value.ndim else (1,))
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "state.safetensors")
-        (folder / "state.json").write_text(json.dumps({"step": self.step, "elapsed": self.elapsed}))
+        state = {"step": self.step, "elapsed": self.elapsed, "skills": self.skills}
+        (folder / "state.json").write_text(json.dumps(state))
         copy = build_model_like(self.model)
         save_checkpoint(copy, self.tokenizer, folder / "model")
 
@@ -110,7 +129,7 @@ class Trainer:
         """Go on from a saved state."""
         tensors = load_file(folder / "state.safetensors", device=self.device)
         state = json.loads((folder / "state.json").read_text())
-        self.step, self.elapsed = state["step"], state["elapsed"]
+        self.step, self.elapsed, self.skills = state["step"], state["elapsed"], state["skills"]
         for number, parameter in enumerate(self.parameters):
             parameter.data.copy_(tensors[f"{number}.value"])
             moments = {
@@ -120,7 +139,34 @@ class Trainer:
             }
             moments = {name: t.squeeze() if name == "step" else t for name, t in moments.items()}
             if moments:
-                self.optimizer.state[parameter] = moments
+                self._optimizer_of(parameter).state[parameter] = moments
+
+    def _optimizer_of(self, parameter: Tensor) -> torch.optim.Optimizer:
+        muon, adam = self.optimizers
+        return muon if any(parameter is other for other in muon.param_groups[0]["params"]) else adam
+
+
+def _optimizers(
+    model: Any, heads: list[torch.nn.Module], *, fused: bool
+) -> tuple[torch.optim.Optimizer, torch.optim.Optimizer]:
+    """Muon for the weight matrices of the blocks, AdamW for everything else; both for AdamW's learning rate."""
+    blocks = [*model.model.visual.blocks, *model.model.language_model.layers]
+    matrices = [weight for block in blocks for weight in block.parameters() if weight.ndim == 2]
+    known = {id(weight) for weight in matrices}
+    everything = [*model.parameters(), *(weight for head in heads for weight in head.parameters())]
+    others = [weight for weight in everything if id(weight) not in known]
+    muon = torch.optim.Muon(matrices, weight_decay=0.02, adjust_lr_fn="match_rms_adamw")
+    return muon, torch.optim.AdamW(others, betas=(0.9, 0.98), weight_decay=0.02, fused=fused)
+
+
+def _test(scores: Tensor, answers: Tensor, classes: list[int]) -> Tensor:
+    """Cross-entropy of an auxiliary test with some questions about every shape, IGNORED ones left out."""
+    parts = torch.split(scores.float().view(-1, sum(classes)), classes, dim=-1)
+    wrong = [
+        F.cross_entropy(part, answer, ignore_index=IGNORED, reduction="sum") / (answer != IGNORED).sum().clamp(min=1)
+        for part, answer in zip(parts, answers.flatten(1), strict=True)
+    ]
+    return torch.stack(wrong).sum()
 
 
 def _decay(progress: float) -> float:
@@ -200,19 +246,20 @@ class Log:
         """Remember a step."""
         length = batch.time.shape[1]
         bucket = "all" if length == 144 else "many" if length >= 24 else "few"
-        self.losses.append(torch.stack([result["loss"], result["eye"]]))
+        self.losses.append(result["losses"])
         self.right.append(result["right"])
         self.names += [f"{family}/{bucket}" for family in batch.family]
 
     def write(self, trainer: Trainer) -> None:
         """One line, on the screen and in the file."""
-        loss, eye = torch.stack(self.losses).mean(0).tolist()
+        loss, eye, memory = torch.stack(self.losses).mean(0).tolist()
         right, names = torch.cat(self.right).cpu().numpy(), np.array(self.names)
         line = {
             "step": trainer.step,
             "minutes": round(trainer.elapsed / 60, 2),
             "loss": round(loss, 4),
             "eye": round(eye, 4),
+            "memory": round(memory / MEMORY_WEIGHT, 4),
         }
         line |= {name: round(float(right[names == name].mean()), 3) for name in sorted(set(self.names))}
         self.losses, self.right, self.names = [], [], []
@@ -221,26 +268,18 @@ class Log:
         print(json.dumps(line), flush=True)
 
 
-def _update(skills: Any, batch: Batch, right: Any) -> None:
-    """Move the measured skills a little towards what this batch shows."""
-    family = np.array(batch.family)
-    few = batch.time.shape[1] <= max(SHORT)
-    for place, rows in ((1, family == "drill"), (2, np.isin(family, ("redundant", "holistic")) & few)):
-        if rows.any():
-            skills[place] += 0.1 * (float(right[rows].mean()) - skills[place])
-
-
 def run(trainer: Trainer, *, minutes: float, log: Log, every: int, feed: tuple[Any, Any]) -> None:
     """Train for some minutes of the budget."""
     start, before = time.monotonic(), trainer.elapsed
     queue, skills = feed
+    skills[:] = trainer.skills
     while trainer.elapsed - before < 60 * minutes and trainer.progress < 1:
         batch = queue.get()
         result = trainer.train_on(batch)
         log.add(batch, result)
-        skills[0] = trainer.progress
         if trainer.step % CHECK_EVERY == 0:  # reading a result waits for the device, so not every time
-            _update(skills, batch, result["right"].cpu().numpy())
+            trainer.learned(batch, result["right"].cpu().numpy())
+            skills[:] = trainer.skills
         trainer.elapsed = before + time.monotonic() - start
         if trainer.step % every == 0:
             log.write(trainer)
@@ -270,6 +309,8 @@ def main(arguments: list[str] | None = None) -> None:
     with _workers(given.workers, seed=seed, tokens=given.tokens) as feed:
         torch.manual_seed(seed)
         torch.set_float32_matmul_precision("high")
+        # cuDNN plans its attention anew for every shape, and no two batches have the same: 4 steps a second, not 15.
+        torch.backends.cuda.enable_cudnn_sdp(False)
         trainer = Trainer(given.size, budget=given.budget, device=given.device, compiled=not given.no_compile)
         if resumed:
             trainer.resume(given.out)

@@ -68,7 +68,11 @@ class Selection:
 
 
 class Selector(Protocol):
-    """Chooses frames for a question."""
+    """Chooses frames for a question.
+
+    Two attributes are heeded where a selector has them. `blind = True` says that it looks at no pixels: its pool is not
+    decoded, only what it keeps. `pixels`, a FrameSize, is the size it wants its pool at; else that of the settings.
+    """
 
     def select(self, pool: FramePool, question: Question) -> Selection:
         """Choose at least one frame of the pool."""

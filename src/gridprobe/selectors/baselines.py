@@ -2,11 +2,12 @@
 
 import random
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from gridprobe.budget import Fixed, spread
 from gridprobe.question import Question
 from gridprobe.selectors.base import Selection, Selector
-from gridprobe.video import FramePool
+from gridprobe.video import FramePool, FrameSize
 
 __all__ = ["All", "Random", "Uniform", "UniformLike"]
 
@@ -14,6 +15,8 @@ __all__ = ["All", "Random", "Uniform", "UniformLike"]
 @dataclass(frozen=True)
 class All:
     """Every frame of the pool: the monolithic baseline."""
+
+    blind: ClassVar[bool] = True
 
     def select(self, pool: FramePool, question: Question) -> Selection:
         """Keep everything."""
@@ -25,6 +28,7 @@ class Uniform:
     """Frames at equal distances, blind to the question."""
 
     budget: Fixed
+    blind: ClassVar[bool] = True
 
     def select(self, pool: FramePool, question: Question) -> Selection:
         """Take the middle of equal shares of the pool."""
@@ -37,6 +41,7 @@ class Random:
 
     budget: Fixed
     seed: int = 0
+    blind: ClassVar[bool] = True
 
     def select(self, pool: FramePool, question: Question) -> Selection:
         """Draw from a generator seeded by the seed and the question's text."""
@@ -53,6 +58,11 @@ class UniformLike:
     """
 
     other: Selector
+
+    @property
+    def pixels(self) -> FrameSize | None:
+        """The size the other one wants its pool at."""
+        return getattr(self.other, "pixels", None)
 
     def select(self, pool: FramePool, question: Question) -> Selection:
         """Replace the chosen positions, keep the evidence."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from gridprobe.backends.base import Backend, Packing, ScoreRequest, Timestamps
+from gridprobe.backends.base import Backend, Packing, PromptOrder, ScoreRequest, Timestamps
 from gridprobe.budget import Budget, ShapeRule, Ties, top
 from gridprobe.flops import Cost
 from gridprobe.grid import Grid
@@ -28,6 +28,9 @@ class GridProbe:
     pixels: FrameSize = PROBE
     packing: Packing = "single"
     timestamps: Timestamps = "true"
+    prompt_order: PromptOrder = "frames_first"
+    again: bool = False
+    """Whether more questions about the same frames will follow."""
 
     def select(self, pool: FramePool, question: Question) -> Selection:
         """2K probes in one call, the outer product of their confidences, the budget, the top cells."""
@@ -49,5 +52,12 @@ class GridProbe:
 
     def _request(self, frames: FramePool, question: Question) -> ScoreRequest:
         return ScoreRequest(
-            frames, question.prompt, question.labels, self.pixels, packing=self.packing, timestamps=self.timestamps
+            frames,
+            question.prompt,
+            question.labels,
+            self.pixels,
+            packing=self.packing,
+            timestamps=self.timestamps,
+            prompt_order=self.prompt_order,
+            again=self.again,
         )

@@ -8,14 +8,20 @@ import errno
 import hashlib
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from gridprobe.errors import VideoError
 
-__all__ = ["VideoFile", "check_file", "lacks_index", "looks_like"]
+__all__ = ["VideoFile", "check_file", "lacks_index", "looks_like", "shown_name", "unchanged"]
 
 EDGE = 64 * 1024
 """Bytes at each end of the file that go into the fingerprint."""
+
+MAX_BOXES = 10_000
+"""Boxes of an MP4 looked at in search of its index; real files have a handful, a hostile one can have millions."""
 
 SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"#EXTM3U", "hls"),
@@ -57,6 +63,8 @@ class VideoFile:
     size: int
     head: bytes
     fingerprint: str
+    identity: tuple[int, ...]
+    """Device, inode, size and time of change: another one means another content."""
 
     @property
     def url(self) -> str:
@@ -66,8 +74,7 @@ class VideoFile:
 
 def check_file(path: str | os.PathLike[str]) -> VideoFile:
     """The file at `path`; VideoError for anything that is not a readable regular file with bytes in it."""
-    text = os.fsdecode(path)
-    name = "".join(c if c.isprintable() else "�" for c in text) or "''"
+    text, name = os.fsdecode(path), shown_name(path)
     if "\0" in text or not _is_utf8(text):
         raise VideoError(f"{name}: the file name is not valid text; rename the file")
     try:
@@ -83,7 +90,36 @@ def check_file(path: str | os.PathLike[str]) -> VideoFile:
             os.close(handle)
     except OSError as error:
         raise VideoError(f"{name}: {REASONS.get(error.errno or 0, error.strerror or 'cannot be read')}") from None
-    return VideoFile(name, real, status.st_size, head, _fingerprint(status, head, tail))
+    return VideoFile(name, real, status.st_size, head, _fingerprint(status, head, tail), _identity(status))
+
+
+def shown_name(path: str | os.PathLike[str]) -> str:
+    """A path as it may be printed on one line."""
+    return "".join(c if c.isprintable() else "�" for c in os.fsdecode(path)) or "''"
+
+
+@contextmanager
+def unchanged(file: VideoFile) -> Iterator[None]:
+    """Refuse what is read inside if the file was deleted, replaced or written to since it was checked.
+
+    A video is opened several times, so its frames could come from two files, under the fingerprint of the first.
+    """
+    _check_unchanged(file)
+    try:
+        yield
+    except VideoError:
+        _check_unchanged(file)  # a better reason for the failure, if it is one
+        raise
+    _check_unchanged(file)
+
+
+def _check_unchanged(file: VideoFile) -> None:
+    try:
+        same = _identity(os.stat(file.path)) == file.identity
+    except OSError:
+        raise VideoError(f"{file.name}: the file was deleted or moved while it was in use") from None
+    if not same:
+        raise VideoError(f"{file.name}: the file changed while it was in use; try again when it is complete")
 
 
 def looks_like(head: bytes) -> str | None:
@@ -96,19 +132,29 @@ def lacks_index(file: VideoFile) -> bool:
     """Whether this is an MP4 whose index (the moov box) is missing: a download or recording cut short."""
     if file.head[4:8] not in {b"ftyp", b"mdat", b"wide", b"free", b"skip"}:
         return False
-    with open(file.path, "rb") as handle:
-        offset = 0
-        while offset + 8 <= file.size:
-            handle.seek(offset)
-            header = handle.read(16)
-            length, kind = int.from_bytes(header[:4], "big"), header[4:8]
-            if kind in {b"moov", b"moof"}:
-                return False
-            if length == 1:
-                length = int.from_bytes(header[8:16], "big")
-            if length < 8:  # 0 means "up to the end of the file"; 2 to 7 is not a box at all
-                return length == 0
-            offset += length
+    try:
+        with open(file.path, "rb") as handle:
+            return not _has_index(handle, file.size)
+    except OSError:  # deleted meanwhile
+        return False
+
+
+def _has_index(handle: BinaryIO, size: int) -> bool:
+    """Whether a moov or moof box comes before the file ends, or makes no sense any more, or tries one's patience."""
+    offset = 0
+    for _ in range(MAX_BOXES):
+        if offset + 8 > size:
+            return False
+        handle.seek(offset)
+        header = handle.read(16)
+        length, kind = int.from_bytes(header[:4], "big"), header[4:8]
+        if kind in {b"moov", b"moof"}:
+            return True
+        if length == 1:
+            length = int.from_bytes(header[8:16], "big")
+        if length < 8:  # 0 means "up to the end of the file"; 2 to 7 is not a box at all
+            return length != 0
+        offset += length
     return True
 
 
@@ -119,6 +165,10 @@ def _check_kind(name: str, status: os.stat_result) -> None:
         raise VideoError(f"{name}: not a regular file (pipes, sockets and devices are refused)")
     if status.st_size == 0:
         raise VideoError(f"{name}: the file is empty")
+
+
+def _identity(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _fingerprint(status: os.stat_result, head: bytes, tail: bytes) -> str:

@@ -18,13 +18,17 @@ class Limits:
     max_duration: float = 48 * 3600.0
     max_streams: int = 64
     seconds: float = 120.0
-    """Wall clock for one video, all passes together."""
+    """Wall clock for opening a video and decoding its pool; a later pass over it has what opening left."""
+    memory: int = 512 << 20
+    """Bytes of decoded frames a `Footage`, and so a session, keeps at hand."""
+    cache: int = 2 << 30
+    """Bytes of the frame cache on disk, which all processes share; 0 turns it off."""
 
     def __post_init__(self) -> None:
-        for name in ("max_pixels", "max_duration", "max_streams", "seconds"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-                raise UsageError(f"{name} must be a number above 0, got {value!r}")
+        for name in ("max_pixels", "max_duration", "max_streams", "seconds", "memory", "cache"):
+            value, least = getattr(self, name), 0 if name == "cache" else 1e-9
+            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < math.inf:
+                raise UsageError(f"{name} must be a number {'of at least' if least == 0 else 'above'} 0, got {value!r}")
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import os
 import re
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,41 +20,84 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from gridprobe.errors import VideoError
 from gridprobe.progress import report
-from gridprobe.video.frames import FramePool, FrameSize
+from gridprobe.video.frames import Found, Pixels
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Limits
-from gridprobe.video.sampling import linspace_numbers, middle_times
+from gridprobe.video.sampling import Wish, linspace_numbers, middle_times
 
-__all__ = ["SUFFIXES", "describe_folder", "sample_folder"]
+__all__ = ["SUFFIXES", "Album", "describe_folder", "open_album"]
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"})
 TIMES = "times.json"
 MAX_PICTURES = 1_000_000
+BICUBIC = Image.Resampling.BICUBIC
 
 
-def sample_folder(folder: Path, *, cells: int, sampling: str, size: FrameSize, limits: Limits) -> FramePool:
-    """The pictures on display at `cells` moments; only these are opened."""
-    info, pictures, times = _look(folder, limits)
-    if sampling == "linspace":
-        wanted = linspace_numbers(len(pictures), cells)
+@dataclass(frozen=True, eq=False)
+class Album:
+    """A folder of pictures that was looked at; the wanted ones are opened when they are read. A tick is a number."""
+
+    folder: Path
+    info: VideoInfo
+    pictures: Sequence[Path]
+    times: Sequence[float]
+    chosen: list[int]
+    wish: Wish
+
+    @property
+    def source(self) -> str:
+        """What identifies the folder's content."""
+        return self.info.fingerprint
+
+    @property
+    def decoder(self) -> str:
+        """What opens the pictures, to the version."""
+        return self.info.decoder
+
+    def seconds(self, tick: int) -> float:
+        """When a picture is shown, from the first one on."""
+        return self.times[tick] - self.times[0]
+
+    def promised(self) -> list[int]:
+        """The numbers of the pictures on display at the sampled moments."""
+        return self.chosen
+
+    def read(
+        self, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
+    ) -> tuple[Found, Pixels]:
+        """Open all the chosen pictures, or these, scaled to (width, height)."""
+        wanted = self.chosen if ticks is None else list(ticks)
+        pixels = np.empty((len(wanted), size[1], size[0], 3), dtype=np.uint8)
+        for place, number in enumerate(wanted):
+            pixels[place] = np.asarray(_open(self.pictures[number], self.wish.limits).resize(size, BICUBIC))
+            report("decode", place + 1, len(wanted))
+        if not self._is_unchanged():
+            raise VideoError(f"{self.folder}: the pictures changed while they were in use; try again")
+        return Found(tuple(wanted)), pixels
+
+    def warnings(self, found: Found) -> tuple[str, ...]:
+        """What a reader of an answer should know."""
+        count = len(found.ticks)
+        few = f"the folder shows only {count} distinct pictures at the {self.wish.cells} sampled times"
+        return (f"{few}; the grid has {count} cells",) if count < self.wish.cells else ()
+
+    def _is_unchanged(self) -> bool:
+        """Whether the pictures are still those that were found."""
+        try:
+            return _fingerprint(self.pictures, self.times) == self.info.fingerprint
+        except OSError:
+            return False
+
+
+def open_album(folder: Path, wish: Wish) -> Album:
+    """Find the pictures on display at the moments wanted."""
+    info, pictures, times = _look(folder, wish.limits)
+    if wish.sampling == "linspace":
+        wanted = linspace_numbers(len(pictures), wish.cells)
     else:
-        moments = times[0] + np.array(middle_times(info.duration or 0.0, cells))
+        moments = times[0] + np.array(middle_times(info.duration or 0.0, wish.cells))
         wanted = tuple(int(i) for i in np.searchsorted(times, moments, side="right") - 1)
-    chosen = list(dict.fromkeys(wanted))
-    width, height = size.fit(info.width, info.height)
-    pixels = np.empty((len(chosen), height, width, 3), dtype=np.uint8)
-    for place, number in enumerate(chosen):
-        scaled = _open(pictures[number], limits).resize((width, height), Image.Resampling.BICUBIC)
-        pixels[place] = np.asarray(scaled)
-        report("decode", place + 1, len(chosen))
-    few = f"the folder shows only {len(chosen)} distinct pictures at the {cells} sampled times"
-    return FramePool(
-        pixels,
-        tuple(times[number] - times[0] for number in chosen),
-        source=info.fingerprint,
-        info=info,
-        warnings=(f"{few}; the grid has {len(chosen)} cells",) if len(chosen) < cells else (),
-    )
+    return Album(folder, info, pictures, times, list(dict.fromkeys(wanted)), wish)
 
 
 def describe_folder(folder: Path, limits: Limits) -> VideoInfo:

@@ -61,12 +61,17 @@ class Reader:
         self._doubted_from: int | None = None
         self._before: Shown | None = None
         self._waiting: deque[Shown] = deque()
-        self._doubtful: Shown | None = None
+        self._spoilt: set[int] = set()
         self._ahead = Lookahead(source)
         self._group: int | None = None
         self._stale = False
         self._careful = clock.counted
         self._misses = 0
+
+    @property
+    def smooth(self) -> bool:
+        """Whether everything so far has decoded as it should."""
+        return not self._errors and not self._spoilt
 
     def shown_at(self, target: int, start: Anchor, *, last: bool = False) -> Shown | None:
         """The frame on display at tick `target`: the last that starts at or before it, else the first of all.
@@ -101,9 +106,9 @@ class Reader:
         With `last` the decoder is emptied after it, which is cheaper than feeding it until the frame comes out; it can
         then only go on after a seek.
         """
-        ahead, trouble = self._ahead, (self._errors, self._doubtful)
+        ahead, trouble = self._ahead, (self._errors, len(self._spoilt))
         due = max((tick for tick in (*self._sent, *ahead.ticks()) if tick <= target), default=None)
-        while (self._errors, self._doubtful) == trouble and self._doubted_from is None:
+        while (self._errors, len(self._spoilt)) == trouble and self._doubted_from is None:
             due = ahead.fill(self._fetch, target, due)
             if due is None or not ahead.orderly:
                 return None
@@ -196,6 +201,8 @@ class Reader:
 
         try:
             frames = self._source.stream.codec_context.decode(packet)
+        except MemoryError:  # no damage; PyAV's own is an FFmpegError, too
+            raise
         except av.FFmpegError:
             self._errors += 1
             self._doubted_from = self._reached
@@ -208,11 +215,11 @@ class Reader:
         shown = Shown(frame, self._next if tick is None else tick)
         self._next = shown.tick + (frame.duration or 1)
         self.decoded += 1
-        if frame.is_corrupt or not self._is_healed(shown):
-            self._doubtful = shown
-        else:
+        if not frame.is_corrupt and self._is_healed(shown):
             self._doubted_from = None
             self._waiting.append(shown)
+        elif shown.tick >= self._key:  # what leads an open group leans on frames that were jumped over: no damage
+            self._spoilt.add(shown.tick)
 
     def _is_healed(self, shown: Shown) -> bool:
         if self._doubted_from is None:
@@ -224,7 +231,7 @@ class Reader:
         before, after = self._before, self._waiting[0] if self._waiting else None
         if not self._is_damaged(target):
             return before or after
-        near = [shown for shown in (before, after) if shown is not None] or [s for s in (self._doubtful,) if s]
+        near = [shown for shown in (before, after) if shown is not None]
         if not near:
             return None
         best = min(near, key=lambda shown: abs(shown.tick - target))
@@ -239,4 +246,4 @@ class Reader:
         if self._before is None or self._is_lost():
             return True
         # Without an error a missing frame is no damage: some codecs have packets that show nothing.
-        return self._errors > 0 and self._before.tick < due
+        return self._before.tick < due and (self._errors > 0 or due in self._spoilt)

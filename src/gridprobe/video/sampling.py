@@ -1,10 +1,41 @@
-"""Which moments of a video are looked at. Arithmetic only; nothing here opens a file."""
+"""Wish: what is wanted of a video; and which moments of it that means. Nothing here opens a file."""
+
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
 from gridprobe.errors import UsageError
+from gridprobe.grid import MAX_K
+from gridprobe.video.limits import Limits
 
-__all__ = ["linspace_numbers", "middle_times"]
+__all__ = ["Decoder", "Precision", "Sampling", "Wish", "linspace_numbers", "middle_times"]
+
+Sampling = Literal["middle", "linspace"]
+Precision = Literal["exact", "keyframe", "auto"]
+Decoder = Literal["pyav", "torchcodec"]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """The frames at `cells` moments of a video; `gridprobe.video.sample` says what the words mean."""
+
+    cells: int
+    sampling: Sampling = "middle"
+    precision: Precision = "exact"
+    decoder: Decoder = "pyav"
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        cells = self.cells
+        if isinstance(cells, bool) or not isinstance(cells, int) or not 1 <= cells <= MAX_K**2:
+            raise UsageError(f"cells must be a whole number from 1 to {MAX_K**2}, got {cells!r}")
+        if self.sampling not in ("middle", "linspace"):
+            raise UsageError(f'sampling must be "middle" or "linspace", got {self.sampling!r}')
+        if self.precision not in ("exact", "keyframe", "auto"):
+            raise UsageError(f'precision must be "exact", "keyframe" or "auto", got {self.precision!r}')
+        if self.decoder not in ("pyav", "torchcodec"):
+            raise UsageError(f'decoder must be "pyav" or "torchcodec", got {self.decoder!r}')
 
 
 def middle_times(duration: float, count: int) -> tuple[float, ...]:

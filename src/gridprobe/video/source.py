@@ -4,15 +4,16 @@ The input is taken to be hostile. FFmpeg chooses a format by content, and some f
 files, so it may only use a fixed list of containers and no protocol but plain files.
 """
 
+import errno
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from gridprobe.errors import VideoError
 from gridprobe.video.files import VideoFile, check_file, lacks_index, looks_like
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.video.stream import VideoStream
 
-__all__ = ["CONTAINERS", "Source", "describe", "first_frame", "open_video", "probe"]
+__all__ = ["CONTAINERS", "Source", "decoder_version", "describe", "first_frame", "open_video", "probe"]
 
 MP4 = ("mov", "mp4", "m4a", "3gp", "3g2", "mj2")
 CONTAINERS = frozenset({*MP4, "matroska", "webm", "avi", "mpegts", "flv", "gif", "mpeg", "ogg", "h264", "hevc"})
@@ -56,21 +57,27 @@ class Source:
         import av
 
         errors = 0
-        demux = self.container.demux(self.stream)
-        while errors < MAX_READ_ERRORS:
-            self.deadline.check()
-            try:
-                packet = next(demux, None)
-            except av.error.ExitError:
-                raise self.deadline.error() from None
-            except av.FFmpegError:
-                errors += 1
-                demux = self.container.demux(self.stream)
-                continue
-            if packet is None:
-                return
-            if packet.size:  # an empty packet tells a decoder that the stream is over
-                yield packet
+        demux = self._demux()
+        try:
+            while errors < MAX_READ_ERRORS:
+                self.deadline.check()
+                try:
+                    packet = next(demux, None)
+                except av.error.ExitError:
+                    raise self.deadline.error() from None
+                except av.FFmpegError:  # want of memory, too: a damaged index asks for packets of gigabytes
+                    errors += 1
+                    demux = self._demux()
+                    continue
+                if packet is None:
+                    return
+                if packet.size:  # an empty packet tells a decoder that the stream is over
+                    yield packet
+        finally:
+            demux.close()  # PyAV loses some 160 bytes for every one that is merely dropped
+
+    def _demux(self) -> "Generator[Packet[VideoStream], None, None]":
+        return cast("Generator[Packet[VideoStream], None, None]", self.container.demux(self.stream))
 
 
 @contextmanager
@@ -101,6 +108,13 @@ def probe(path: str | os.PathLike[str], *, limits: Limits | None = None) -> Vide
         return describe(source, first_frame(source))
 
 
+def decoder_version() -> str:
+    """PyAV and the FFmpeg inside it."""
+    import av
+
+    return f"PyAV {av.__version__}, FFmpeg {av.ffmpeg_version_info}"
+
+
 def first_frame(source: Source) -> "VideoFrame":
     """The first frame that decodes: only a frame knows its rotation and its true format."""
     import av
@@ -108,6 +122,8 @@ def first_frame(source: Source) -> "VideoFrame":
     for packet in chain(source.packets(), [None]):  # None makes the decoder give out what it still holds
         try:
             frames = source.stream.codec_context.decode(packet)
+        except MemoryError:  # no damage; PyAV's own is an FFmpegError, too
+            raise
         except av.FFmpegError:
             continue
         if frames:
@@ -227,6 +243,10 @@ def _plain(file: VideoFile, error: "FFmpegError", deadline: Deadline) -> VideoEr
 
     if isinstance(error, av.error.ExitError):
         return deadline.error()
+    if error.errno == errno.EAGAIN:  # no thread could be started
+        return VideoError(f"{file.name}: not enough memory, or too many processes, to decode it")
+    if error.errno == errno.ENOMEM:
+        return VideoError(f"{file.name}: not enough memory to decode it, or it is damaged and asks for too much")
     if lacks_index(file):
         return VideoError(f"{file.name}: the file is incomplete (no index); download it again")
     if isinstance(error, av.error.InvalidDataError | av.error.ArgumentError):

@@ -1,62 +1,124 @@
-"""Qwen3VL: scores requests with a transformers model, many sequences per forward pass.
+"""Qwen3VL: scores requests with a transformers model, computing nothing twice that can be kept.
 
-The model object is only ever called with explicit position ids and without a cache, so no call leaves anything behind
-on it (transformers keeps `rope_deltas` on the model between calls, which silently shifts the next one).
+    encode once   a frame group's vision features serve every request that shows it at this size
+    stems         the keys and values of a sequence's beginning serve every request that begins alike: the same frames
+                  under another question, or the same text before other frames
+    batches       whatever is left runs in as few passes as memory allows
+
+What is kept is bounded by bytes and can be dropped at any moment without changing an answer. No call leaves state on
+the model object.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from gridprobe.backends.base import Posterior, ScoreRequest
+from gridprobe.backends.qwen3vl.blocks import compiled, plain_weights, text_block, vision_block
+from gridprobe.backends.qwen3vl.language import LanguageModel, Piece
 from gridprobe.backends.qwen3vl.letters import letter_logprobs, letter_tokens
+from gridprobe.backends.qwen3vl.memory import Memory
 from gridprobe.backends.qwen3vl.pixels import PatchSpec, patches
-from gridprobe.backends.qwen3vl.prompt import Layout, SpecialTokens, build_layout
+from gridprobe.backends.qwen3vl.plain import plain_logits
+from gridprobe.backends.qwen3vl.prompt import Layout, SpecialTokens, build_layout, encoder
+from gridprobe.backends.qwen3vl.store import Store
+from gridprobe.backends.qwen3vl.vision import VisionTower
 from gridprobe.errors import ModelError
-from gridprobe.flops import Cost, ModelDims, VisionDims, price
+from gridprobe.flops import Cost, ModelDims, VisionDims, head_flops, prefill_flops, price, vision_flops
 from gridprobe.progress import report
+from gridprobe.video import FrameSize
 
 __all__ = ["Qwen3VL", "dims_of"]
-
-BATCH_TOKENS = 16_384
-"""Sequences are batched up to this many tokens, padding included; one longer sequence goes alone."""
 
 MIN_MASS = 1e-3
 """A model that puts less than this on the option letters is not answering with a letter at all."""
 
+VISION_PATCHES = 65_536
+"""The vision tower takes this many patches at a time: enough to fill a GPU, and its memory stays small."""
 
-@dataclass(frozen=True)
+SMALLEST = 64
+"""Frames are not shrunk below this side to make a pass fit into memory."""
+
+
+@dataclass(frozen=True, eq=False)
 class _Job:
     """One request on its way through the engine; `place` is where its posterior belongs."""
 
     place: int
     request: ScoreRequest
     layout: Layout
+    notes: tuple[str, ...] = ()
+
+    def members(self, group: int) -> list[int]:
+        """Which frames a group fuses; a last odd one is fused with itself, as a single one is."""
+        if self.request.packing == "single":
+            return [group]
+        return [number for number in (2 * group, 2 * group + 1) if number < len(self.request.frames)]
+
+    @cached_property
+    def groups(self) -> tuple[Hashable, ...]:
+        """The identity of every frame group as the vision tower sees it: which frames, at which size."""
+        keys = self.request.frames.keys
+        size = self.layout.size
+        return tuple(("group", tuple(keys[i] for i in self.members(n)), size) for n in range(self.layout.grid[0]))
+
+    @property
+    def frame_size(self) -> tuple[int, int]:
+        """Height and width of the frames before they are resized."""
+        return self.request.frames.height, self.request.frames.width
+
+    @cached_property
+    def stem(self) -> Hashable:
+        """The identity of the sequence's beginning; frames are part of it only where they stand in it."""
+        layout = self.layout
+        visual = bool(layout.visual[: layout.stem].any())
+        return ("stem", layout.ids[: layout.stem].tobytes(), self.groups if visual else ())
 
 
 class Qwen3VL:
     """A Qwen3-VL model as a backend."""
 
     def __init__(
-        self, model: Any, tokenizer: Any, *, spec: PatchSpec, identity: str, min_letter_mass: float = MIN_MASS
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        spec: PatchSpec,
+        identity: str,
+        min_letter_mass: float = MIN_MASS,
+        compile: bool = False,
+        plain: bool | None = None,
     ) -> None:
         self.identity = identity
         self.dims = dims_of(model.config)
+        self.plain = not plain_weights(model) if plain is None else plain
+        """Whether every request goes through transformers' own modules and nothing is kept."""
         self._model = model
         self._tokenizer = tokenizer
         self._special = SpecialTokens.of(tokenizer)
+        self._encode_text = encoder(tokenizer)
+        self._letters = lru_cache(partial(letter_tokens, tokenizer))
         self._spec = spec
         self._min_mass = min_letter_mass
         self._context = int(model.config.text_config.max_position_embeddings)
+        self._vision = VisionTower(model.model.visual, block=compiled(vision_block) if compile else vision_block)
+        self._language = LanguageModel(model, block=compiled(text_block) if compile else text_block)
+        self._memory = Memory.of(model)
+        self.kept = Store(self._memory.keep, host_limit=self._memory.keep_on_host)
+        """Vision features and stems that may serve again."""
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
-        """Score all requests, in as few forward passes as `BATCH_TOKENS` allows."""
-        jobs = [_Job(place, request, self._layout(request)) for place, request in enumerate(requests)]
+        """Score all requests, in as few forward passes as memory allows."""
+        jobs = [self._fitting(_Job(place, request, self._layout(request))) for place, request in enumerate(requests)]
         posteriors: dict[int, Posterior] = {}
-        for batch in _batches(jobs):
+        for batch in self._batches(jobs):
             posteriors.update(self._run(batch))
             report("model", len(posteriors), len(jobs))
         return [posteriors[place] for place in range(len(jobs))]
@@ -67,7 +129,7 @@ class Qwen3VL:
         return price(self.dims, len(layout), [layout.grid])
 
     def _layout(self, request: ScoreRequest) -> Layout:
-        layout = build_layout(request, self._tokenizer, self._special, patch=self._spec.patch, merge=self._spec.merge)
+        layout = build_layout(request, self._encode_text, self._special, patch=self._spec.patch, merge=self._spec.merge)
         if len(layout) > self._context:
             raise ModelError(
                 f"{len(request.frames)} frames of {layout.size[0]}×{layout.size[1]} and the question need "
@@ -75,94 +137,199 @@ class Qwen3VL:
             )
         return layout
 
+    def _batches(self, jobs: Sequence[_Job]) -> Iterator[list[_Job]]:
+        """Longest first, so that sequences of like length share a batch and the worst case comes early."""
+        room = self._memory.room()
+        batch: list[_Job] = []
+        for job in sorted(jobs, key=lambda job: -len(job.layout)):
+            if batch and (len(batch) + 1) * len(batch[0].layout) > room:
+                yield batch
+                batch = []
+            batch.append(job)
+        if batch:
+            yield batch
+
+    def _fitting(self, job: _Job) -> _Job:
+        """The job, with smaller frames if its sequence alone would not fit into memory."""
+        while not self._memory.holds(len(job.layout)) and (smaller := self._smaller(job)) is not None:
+            job = smaller
+        return job
+
+    def _smaller(self, job: _Job) -> _Job | None:
+        """The same with frames of half the area, and a note that says so; None when they are small already."""
+        width, height = job.layout.size
+        if min(width, height) < 2 * SMALLEST:
+            return None
+        request = replace(job.request, pixels=FrameSize(max_pixels=width * height // 2))
+        layout = self._layout(request)
+        note = f"frames were shown at {layout.size[0]}×{layout.size[1]} pixels, because larger ones do not fit memory"
+        return replace(job, request=request, layout=layout, notes=(note,))
+
     @torch.inference_mode()
     def _run(self, batch: Sequence[_Job]) -> dict[int, Posterior]:
-        with _explain_out_of_memory(batch):
-            logits = self._last_logits(batch).cpu()
-        return {job.place: self._posterior(job, row) for job, row in zip(batch, logits, strict=True)}
+        """Score a batch, or, out of memory, the same with less at once."""
+        try:
+            logits, spent = self._plain(batch) if self.plain else self._fast(batch)
+        except torch.OutOfMemoryError:
+            pass  # inside this handler the error would keep the tensors alive that are in the way
+        else:
+            return {job.place: self._posterior(job, logits[job.place], spent[job.place]) for job in batch}
+        self.kept.clear()
+        torch.cuda.empty_cache()
+        return self._run_with_less(batch)
 
-    def _last_logits(self, batch: Sequence[_Job]) -> torch.Tensor:
-        """Vocabulary logits at the last position of every sequence; sequences are padded on the left."""
-        core, device = self._model.model, self._model.device
-        length = max(len(job.layout) for job in batch)
-        ids = torch.full((len(batch), length), self._special.im_end, dtype=torch.long)
-        mask = torch.zeros((len(batch), length), dtype=torch.long)
-        visual = torch.zeros((len(batch), length), dtype=torch.bool)
-        positions = torch.zeros((3, len(batch), length), dtype=torch.long)
-        for row, job in enumerate(batch):
-            start = length - len(job.layout)
-            ids[row, start:] = torch.from_numpy(job.layout.ids)
-            mask[row, start:] = 1
-            visual[row, start:] = torch.from_numpy(job.layout.visual)
-            positions[:, row, start:] = torch.from_numpy(job.layout.positions)
-        features, deepstack = self._encode(batch)
-        embeds = self._model.get_input_embeddings()(ids.to(device))
-        visual = visual.to(embeds.device)
-        embeds[visual] = features.to(embeds.device, embeds.dtype)
-        hidden = core.language_model(
-            inputs_embeds=embeds,
-            position_ids=positions.to(embeds.device),
-            attention_mask=None if bool(mask.all()) else mask.to(embeds.device),
-            visual_pos_masks=visual,
-            deepstack_visual_embeds=deepstack,
-            use_cache=False,
-        ).last_hidden_state[:, -1]
-        logits: torch.Tensor = self._model.lm_head(hidden)
-        return logits.float()
+    def _run_with_less(self, batch: Sequence[_Job]) -> dict[int, Posterior]:
+        """In halves; a single job with smaller frames; and then it is an error."""
+        if len(batch) > 1:
+            middle = len(batch) // 2
+            return self._run(batch[:middle]) | self._run(batch[middle:])
+        smaller = self._smaller(batch[0])
+        if smaller is None:
+            raise _out_of_memory(batch[0])
+        return self._run([smaller])
 
-    def _encode(self, batch: Sequence[_Job]) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Vision features and deepstack features of all frame groups, in the order of the batch."""
-        tower = self._model.model.visual
+    def _plain(self, batch: Sequence[_Job]) -> tuple[dict[int, Tensor], Counter[int]]:
         pixels = [
             patches(
                 job.request.frames.pixels,
                 size=job.layout.size,
                 packing=job.request.packing,
                 spec=self._spec,
-                device=tower.device,
+                device=self._model.model.visual.device,
             )
             for job in batch
         ]
-        grids = torch.tensor([job.layout.grid for job in batch], device=tower.device)
-        output = tower(torch.cat(pixels).to(tower.dtype), grid_thw=grids, return_dict=True)
-        return output.pooler_output, list(output.deepstack_features)
+        logits = plain_logits(self._model, [job.layout for job in batch], pixels, filler=self._special.im_end)
+        spent = Counter({job.place: int(self._price(job).flops) for job in batch})
+        return {job.place: row for job, row in zip(batch, logits, strict=True)}, spent
 
-    def _posterior(self, job: _Job, logits: torch.Tensor) -> Posterior:
+    def _fast(self, batch: Sequence[_Job]) -> tuple[dict[int, Tensor], Counter[int]]:
+        """Logits by place, and the FLOPs really spent on each."""
+        spent: Counter[int] = Counter()
+        often = Counter(job.stem for job in batch)
+        shared = [job for job in batch if job.request.again or often[job.stem] > 1 or job.stem in self.kept]
+        apart = {job.place for job in shared}
+        alone = [job for job in batch if job.place not in apart]
+        stems = self._stems(shared, spent)
+        spans = [_Span(job, 0, len(job.layout)) for job in alone]
+        rests = [_Span(job, job.layout.stem, len(job.layout), stems[job.stem]) for job in shared]
+        logits: dict[int, Tensor] = {}
+        for part in (spans, rests):
+            if part:
+                rows = self._language.logits(self._pieces(part, spent))
+                logits |= {span.job.place: row for span, row in zip(part, rows, strict=True)}
+        for job in batch:
+            spent[job.place] += int(head_flops(self.dims))
+        return logits, spent
+
+    def _stems(self, jobs: Sequence[_Job], spent: Counter[int]) -> dict[Hashable, Tensor]:
+        """Keys and values of the jobs' beginnings: those that were kept, and the others computed in one pass."""
+        stems: dict[Hashable, Tensor] = {}
+        missing: dict[Hashable, _Job] = {}
+        for job in jobs:
+            kept = self.kept.get(job.stem, self._model.device)
+            if kept is None:
+                missing.setdefault(job.stem, job)
+            else:
+                stems[job.stem] = kept
+        if missing:
+            spans = [_Span(job, 0, job.layout.stem) for job in missing.values()]
+            for span, known in zip(spans, self._language.keys_and_values(self._pieces(spans, spent)), strict=True):
+                stems[span.job.stem] = known
+                if span.job.request.again:
+                    self.kept.put(span.job.stem, known)
+        return stems
+
+    def _pieces(self, spans: Sequence["_Span"], spent: Counter[int]) -> list[Piece]:
+        """The spans with the features of their frames, ready for the language model."""
+        features = self._features([span.job for span in spans if span.sees], spent)
+        pieces = []
+        for span in spans:
+            layout, cut = span.job.layout, slice(span.start, span.end)
+            seen = torch.cat([features[group] for group in span.job.groups], dim=1) if span.sees else None
+            pieces.append(Piece(layout.ids[cut], layout.positions[:, cut], layout.visual[cut], seen, span.past))
+            spent[span.job.place] += int(prefill_flops(self.dims, span.end, known=span.start))
+        return pieces
+
+    def _features(self, jobs: Sequence[_Job], spent: Counter[int]) -> dict[Hashable, Tensor]:
+        """Vision features of every frame group of the jobs, levels × tokens × width, each encoded once."""
+        features: dict[Hashable, Tensor] = {}
+        missing: dict[tuple[int, ...], dict[Hashable, npt.NDArray[np.uint8]]] = {}
+        for job in jobs:
+            _, rows, columns = job.layout.grid
+            new = 0
+            for number, group in enumerate(job.groups):
+                like = missing.setdefault((rows, columns, len(job.members(number)), *job.frame_size), {})
+                if group in features or group in like:
+                    continue
+                kept = self.kept.get(group, self._model.device)
+                if kept is not None:
+                    features[group] = kept
+                    continue
+                like[group] = job.request.frames.pixels[job.members(number)]
+                new += 1
+            spent[job.place] += int(vision_flops(self.dims.vision, [(new, rows, columns)]))
+        for (rows, columns, *_), groups in missing.items():
+            features |= self._encode(groups, rows, columns)
+        return features
+
+    def _encode(self, groups: dict[Hashable, npt.NDArray[np.uint8]], rows: int, columns: int) -> dict[Hashable, Tensor]:
+        """Frame groups of one size through the vision tower."""
+        features: dict[Hashable, Tensor] = {}
+        names, step = list(groups), max(1, VISION_PATCHES // (rows * columns))
+        for start in range(0, len(names), step):
+            some = names[start : start + step]
+            frames = np.concatenate([groups[name] for name in some])
+            flat = patches(
+                frames,
+                size=(columns * self._spec.patch, rows * self._spec.patch),
+                packing="single" if len(frames) == len(some) else "pairs",
+                spec=self._spec,
+                device=self._model.device,
+            )
+            levels = self._vision(flat.view(len(some), rows * columns, -1).to(self._model.dtype), rows, columns)
+            for place, name in enumerate(some):
+                features[name] = levels[:, place]
+                self.kept.put(name, levels[:, place].clone())  # a view would keep the whole batch alive
+        return features
+
+    def _price(self, job: _Job) -> Cost:
+        return price(self.dims, len(job.layout), [job.layout.grid])
+
+    def _posterior(self, job: _Job, logits: Tensor, spent: int) -> Posterior:
         labels = job.request.labels
-        tokens = letter_tokens(self._tokenizer, labels)
+        tokens = self._letters(labels)
         logprobs, mass = letter_logprobs(logits, [tokens[label] for label in labels])
         if mass < self._min_mass:
             raise ModelError(
                 f"the model puts only {mass:.2g} of its probability on the option letters {labels[0]}–{labels[-1]}: "
                 "it does not answer with a letter here; use an Instruct checkpoint, not a Thinking or base one"
             )
-        return Posterior(labels, logprobs, price(self.dims, len(job.layout), [job.layout.grid]), mass)
+        cost = replace(self._price(job), flops_computed=float(spent))
+        return Posterior(labels, logprobs, cost, mass, job.notes)
 
 
-def _batches(jobs: Sequence[_Job]) -> Iterator[list[_Job]]:
-    """Longest first, so that sequences of like length share a batch and the worst case comes early."""
-    batch: list[_Job] = []
-    for job in sorted(jobs, key=lambda job: -len(job.layout)):
-        if batch and (len(batch) + 1) * len(batch[0].layout) > BATCH_TOKENS:
-            yield batch
-            batch = []
-        batch.append(job)
-    if batch:
-        yield batch
+@dataclass(frozen=True, eq=False)
+class _Span:
+    """A stretch of a job's sequence, and what is known of the tokens before it."""
+
+    job: _Job
+    start: int
+    end: int
+    past: Tensor | None = None
+
+    @property
+    def sees(self) -> bool:
+        """Whether its frames stand in it; all of them do, or none."""
+        return bool(self.job.layout.visual[self.start : self.end].any())
 
 
-@contextmanager
-def _explain_out_of_memory(batch: Sequence[_Job]) -> Iterator[None]:
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        torch.cuda.empty_cache()
-        longest = max(len(job.layout) for job in batch)
-        frames = max(len(job.request.frames) for job in batch)
-        raise ModelError(
-            f"out of memory on {len(batch)} sequence(s) of up to {longest:,} tokens ({frames} frames each); "
-            "lower --frames, --k or the pixels per frame, or use a smaller or quantized model"
-        ) from error
+def _out_of_memory(job: _Job) -> ModelError:
+    return ModelError(
+        f"out of memory on one sequence of {len(job.layout):,} tokens ({len(job.request.frames)} frames of "
+        f"{job.layout.size[0]}×{job.layout.size[1]}); lower --frames, --k or the pixels per frame, or use a smaller or "
+        "quantized model"
+    )
 
 
 def dims_of(config: Any) -> ModelDims:

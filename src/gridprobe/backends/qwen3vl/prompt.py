@@ -9,8 +9,9 @@ with, and text that comes from a user is encoded with special tokens switched of
 "<|im_end|>" stays eleven ordinary characters.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,20 @@ import numpy.typing as npt
 from gridprobe.backends.base import ScoreRequest, group_times
 from gridprobe.errors import ModelError
 
-__all__ = ["Layout", "SpecialTokens", "build_layout"]
+__all__ = ["Encode", "Layout", "SpecialTokens", "build_layout", "encoder"]
+
+
+Encode = Callable[[str], tuple[int, ...]]
+
+
+def encoder(tokenizer: Any) -> Encode:
+    """A user's text as token ids; remembered, since the probes of a question repeat it and its time markers."""
+
+    @lru_cache(maxsize=16_384)
+    def encode(text: str) -> tuple[int, ...]:
+        return tuple(tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
+
+    return encode
 
 
 @dataclass(frozen=True)
@@ -56,30 +70,38 @@ class Layout:
     """Frame groups, patch rows and patch columns."""
     size: tuple[int, int]
     """Width and height of every frame in pixels."""
+    stem: int
+    """How many tokens at its beginning other requests may share: all frames, or all text, whichever comes first."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
 
-def build_layout(request: ScoreRequest, tokenizer: Any, special: SpecialTokens, *, patch: int, merge: int) -> Layout:
-    """Lay out one user turn: frames in the order given, each under its time marker, then the prompt."""
+def build_layout(request: ScoreRequest, encode: Encode, special: SpecialTokens, *, patch: int, merge: int) -> Layout:
+    """Lay out one user turn: frames in the order given, each under its time marker, and the prompt behind or before."""
     width, height = request.pixels.fit(request.frames.width, request.frames.height)
     times = group_times(request.times, request.packing)
     grid = (len(times), height // patch, width // patch)
     pads = [special.video_pad] * (grid[1] * grid[2] // merge**2)
-    parts: list[str | list[int]] = [[special.im_start], "user\n"]
+    frames: list[str | list[int]] = []
     for time in times:
         marker = "" if request.timestamps == "none" else f"<{time:.1f} seconds>"
-        parts += [marker, [special.vision_start, *pads, special.vision_end]]
-    parts += [request.prompt, [special.im_end], "\n", [special.im_start], "assistant\n"]
-    ids = _encode(parts, tokenizer)
+        frames += [marker, [special.vision_start, *pads, special.vision_end]]
+    # Neither half can run into the other: frames end with a special token, and no token crosses a line break.
+    prompt: list[str | list[int]] = [
+        request.prompt if request.prompt_order == "frames_first" else request.prompt + "\n"
+    ]
+    halves = (frames, prompt) if request.prompt_order == "frames_first" else (prompt, frames)
+    stem = _encode([[special.im_start], "user\n", *halves[0]], encode)
+    rest = _encode([*halves[1], [special.im_end], "\n", [special.im_start], "assistant\n"], encode)
+    ids = np.concatenate([stem, rest])
     visual = ids == special.video_pad
     if int(visual.sum()) != len(times) * len(pads):
         raise ModelError("text in the prompt was read as a visual placeholder; this tokenizer cannot be used safely")
-    return Layout(ids, visual, _positions(visual, grid, merge), grid, (width, height))
+    return Layout(ids, visual, _positions(visual, grid, merge), grid, (width, height), len(stem))
 
 
-def _encode(parts: Sequence[str | list[int]], tokenizer: Any) -> npt.NDArray[np.int64]:
+def _encode(parts: Sequence[str | list[int]], encode: Encode) -> npt.NDArray[np.int64]:
     """Join neighbouring texts first: a tokenizer may merge across the seam, and so would the model's own processor."""
     ids: list[int] = []
     text = ""
@@ -88,7 +110,7 @@ def _encode(parts: Sequence[str | list[int]], tokenizer: Any) -> npt.NDArray[np.
             text += part
             continue
         if text:
-            ids += tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+            ids += encode(text)
         ids += part
         text = ""
     return np.array(ids, dtype=np.int64)

@@ -1,0 +1,143 @@
+"""The arithmetic of Qwen3-VL's blocks as plain functions of their weights.
+
+Serving and training run the same functions, `torch.compile` can fuse them, and attention sees whole batches:
+transformers' vision attention loops over images in Python. Equality with transformers is tested.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+__all__ = ["compiled", "plain_weights", "rms", "text_block", "text_weights", "vision_block", "vision_weights"]
+
+Block = Callable[..., Any]
+
+
+def vision_weights(block: Any) -> tuple[Tensor, ...]:
+    """The weights of a vision block, in the order `vision_block` takes them."""
+    parts = (block.norm1, block.attn.qkv, block.attn.proj, block.norm2, block.mlp.linear_fc1, block.mlp.linear_fc2)
+    return tuple(tensor for part in parts for tensor in (part.weight, part.bias))
+
+
+def text_weights(layer: Any) -> tuple[Tensor, ...]:
+    """The weights of a language-model layer, in the order `text_block` takes them."""
+    attention, mlp = layer.self_attn, layer.mlp
+    parts = (
+        layer.input_layernorm,
+        attention.q_proj,
+        attention.k_proj,
+        attention.v_proj,
+        attention.o_proj,
+        attention.q_norm,
+        attention.k_norm,
+        layer.post_attention_layernorm,
+        mlp.gate_proj,
+        mlp.up_proj,
+        mlp.down_proj,
+    )
+    return tuple(part.weight for part in parts)
+
+
+def plain_weights(model: Any) -> bool:
+    """Whether these functions may stand in for the model's own: ordinary linear layers, all on one device, no hooks."""
+    config = model.config
+    known = config.text_config.hidden_act == "silu" and config.vision_config.hidden_act == "gelu_pytorch_tanh"
+    linears = (module for module in model.modules() if "Linear" in type(module).__name__)
+    ordinary = all(type(module) is torch.nn.Linear for module in linears)
+    hooked = any(hasattr(module, "_hf_hook") for module in model.modules())
+    one_device = len({parameter.device for parameter in model.parameters()}) == 1
+    return known and ordinary and one_device and not hooked and config._attn_implementation == "sdpa"
+
+
+def vision_block(h: Tensor, cos: Tensor, sin: Tensor, heads: int, *weights: Tensor) -> Tensor:
+    """One block of the vision tower on frame groups of one size: groups × patches × width."""
+    n1, n1b, qkv, qkvb, out, outb, n2, n2b, up, upb, down, downb = weights
+    count, length, width = h.shape
+    normal = F.layer_norm(h, (width,), n1.to(h.dtype), n1b.to(h.dtype), 1e-6)
+    q, k, v = F.linear(normal, qkv, qkvb).view(count, length, 3, heads, width // heads).unbind(2)
+    q, k = (_rotate(x, cos, sin).to(v.dtype).transpose(1, 2) for x in (q, k))
+    mixed = F.scaled_dot_product_attention(q, k, v.transpose(1, 2)).transpose(1, 2).reshape(count, length, width)
+    h = h + F.linear(mixed, out, outb)
+    normal = F.layer_norm(h, (width,), n2.to(h.dtype), n2b.to(h.dtype), 1e-6)
+    return h + F.linear(F.gelu(F.linear(normal, up, upb), approximate="tanh"), down, downb)
+
+
+def text_block(
+    h: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    mask: Tensor | None,
+    past: tuple[Tensor, Tensor] | None,
+    eps: float,
+    *weights: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One layer of the language model; returns the new states, and the keys and values of these tokens.
+
+    Args:
+        h: batch × length × width.
+        cos: rotary angles, batch × length × head size.
+        sin: likewise.
+        mask: added to the scores of the last tokens, batch × 1 × tokens × keys; tokens before those, or all of them
+            without a mask, attend causally.
+        past: keys and values of what stands before `h`: batch × heads × length × head size.
+        eps: of the norms.
+        *weights: as `text_weights` gives them.
+    """
+    n1, wq, wk, wv, wo, nq, nk, n2, gate, up, down = weights
+    count, length, _ = h.shape
+    size = nq.shape[0]
+    normal = rms(h, n1, eps)
+    q = rms(F.linear(normal, wq).view(count, length, -1, size), nq, eps)
+    k = rms(F.linear(normal, wk).view(count, length, -1, size), nk, eps)
+    v = F.linear(normal, wv).view(count, length, -1, size).transpose(1, 2)
+    q = _rotate(q, cos[:, :, None], sin[:, :, None]).to(v.dtype).transpose(1, 2)
+    k = _rotate(k, cos[:, :, None], sin[:, :, None]).to(v.dtype).transpose(1, 2)
+    keys, values = (k, v) if past is None else (torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2))
+    repeat = q.shape[1] // k.shape[1]
+    mixed = _attend(q, keys.repeat_interleave(repeat, 1), values.repeat_interleave(repeat, 1), mask)
+    h = h + F.linear(mixed.transpose(1, 2).reshape(count, length, -1), wo)
+    normal = rms(h, n2, eps)
+    return h + F.linear(F.silu(F.linear(normal, gate)) * F.linear(normal, up), down), k, v
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    if mask is None:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    free = q.shape[2] - mask.shape[2]
+    masked = F.scaled_dot_product_attention(q[:, :, free:], k, v, attn_mask=mask)
+    if free == 0:
+        return masked
+    causal = F.scaled_dot_product_attention(q[:, :, :free], k[:, :, :free], v[:, :, :free], is_causal=True)
+    return torch.cat([causal, masked], dim=2)
+
+
+def rms(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
+    """Root-mean-square norm, computed in float32."""
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype) * weight
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    half = x.shape[-1] // 2
+    turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
+    return (x * cos + turned * sin).to(x.dtype)
+
+
+def compiled(block: Block) -> Block:
+    """Compile a block once for all batch sizes and lengths."""
+    fused = torch.compile(block)
+
+    def call(h: Tensor, cos: Tensor, sin: Tensor, *rest: Any) -> Any:
+        shapes: list[tuple[Tensor, tuple[int, ...]]] = [(h, (0, 1)), (cos, (0, 1)), (sin, (0, 1))]
+        shapes += [(rest[0], (0, 2, 3))] if isinstance(rest[0], Tensor) else []
+        shapes += [(part, (0, 2)) for part in rest[1]] if len(rest) > 1 and isinstance(rest[1], tuple) else []
+        for tensor, dimensions in shapes:
+            for dimension in dimensions:
+                if tensor.shape[dimension] > 1:
+                    torch._dynamo.maybe_mark_dynamic(tensor, dimension)
+        return fused(h, cos, sin, *rest)
+
+    return call

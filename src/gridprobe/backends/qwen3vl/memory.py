@@ -1,0 +1,56 @@
+"""How much may be computed at once and how much may be kept, from the memory there is and not from a flag."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+__all__ = ["Memory"]
+
+CPU_TOKENS = 16_384
+"""On a CPU longer batches gain nothing."""
+GPU_TOKENS = 262_144
+KEEP_ON_CPU = 2**30
+KEEP_ON_HOST = 8 * 2**30
+KEEP_OF_GPU = 16
+"""One part in so many of a GPU's memory is for what may serve again."""
+CAUTION = 2
+"""A pass is taken to need so many times its activations: the allocator needs room to cut, and attention has its own."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The memory of the device a model is on."""
+
+    device: torch.device
+    token_bytes: int
+    """Activations of one token in the widest place of a layer."""
+    keep: int
+    """Bytes for what may serve again, on the device."""
+    keep_on_host: int
+    """And beside it, for what had to make room there."""
+
+    @classmethod
+    def of(cls, model: Any) -> "Memory":
+        """Look at a loaded model."""
+        text = model.config.text_config
+        attention = (text.num_attention_heads + 2 * text.num_key_value_heads) * text.head_dim
+        values = 6 * text.hidden_size + 3 * text.intermediate_size + 3 * attention
+        size = values * model.dtype.itemsize
+        if model.device.type != "cuda":
+            return cls(model.device, size, KEEP_ON_CPU, 0)
+        total = torch.cuda.get_device_properties(model.device).total_memory
+        return cls(model.device, size, total // KEEP_OF_GPU, KEEP_ON_HOST)
+
+    def room(self) -> int:
+        """How many tokens, padding included, one pass may hold now."""
+        return CPU_TOKENS if self.device.type != "cuda" else max(1, min(GPU_TOKENS, self._most()))
+
+    def holds(self, tokens: int) -> bool:
+        """Whether a pass over so many tokens fits; a CPU's memory is left to the operating system."""
+        return self.device.type != "cuda" or tokens <= self._most()
+
+    def _most(self) -> int:
+        free, _ = torch.cuda.mem_get_info(self.device)
+        idle = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        return (free + idle) // (CAUTION * self.token_bytes)

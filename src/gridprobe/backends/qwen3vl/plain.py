@@ -1,0 +1,50 @@
+"""The plain way: transformers' own modules, one call for a batch, nothing kept.
+
+It serves models the fast way cannot (quantized, spread over devices, other attention kernels), and it is what the fast
+way is tested against.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gridprobe.backends.qwen3vl.prompt import Layout
+
+__all__ = ["plain_logits"]
+
+
+def plain_logits(model: Any, layouts: Sequence[Layout], pixels: Sequence[Tensor], *, filler: int) -> Tensor:
+    """Vocabulary logits at the last position of every sequence; sequences are padded on the left.
+
+    The model is called with explicit position ids and without a cache, so no call leaves anything behind on it
+    (transformers keeps `rope_deltas` on the model between calls, which silently shifts the next one).
+    """
+    length = max(map(len, layouts))
+    ids = torch.full((len(layouts), length), filler, dtype=torch.long)
+    mask = torch.zeros((len(layouts), length), dtype=torch.long)
+    visual = torch.zeros((len(layouts), length), dtype=torch.bool)
+    positions = torch.zeros((3, len(layouts), length), dtype=torch.long)
+    for row, layout in enumerate(layouts):
+        start = length - len(layout)
+        ids[row, start:] = torch.from_numpy(layout.ids)
+        mask[row, start:] = 1
+        visual[row, start:] = torch.from_numpy(layout.visual)
+        positions[:, row, start:] = torch.from_numpy(layout.positions)
+    tower = model.model.visual
+    grids = torch.tensor([layout.grid for layout in layouts], device=tower.device)
+    seen = tower(torch.cat(list(pixels)).to(tower.dtype), grid_thw=grids, return_dict=True)
+    embeds = model.get_input_embeddings()(ids.to(model.device))
+    visual = visual.to(embeds.device)
+    embeds[visual] = seen.pooler_output.to(embeds.device, embeds.dtype)
+    hidden = model.model.language_model(
+        inputs_embeds=embeds,
+        position_ids=positions.to(embeds.device),
+        attention_mask=None if bool(mask.all()) else mask.to(embeds.device),
+        visual_pos_masks=visual,
+        deepstack_visual_embeds=list(seen.deepstack_features),
+        use_cache=False,
+    ).last_hidden_state[:, -1]
+    logits: Tensor = model.lm_head(hidden)
+    return logits.float()

@@ -1,0 +1,250 @@
+"""Footage: a video that is opened once and decoded as far as it is looked at. sample(): all of it at one size."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gridprobe.errors import VideoError
+from gridprobe.video.cache import FrameCache
+from gridprobe.video.decode import Reel, open_reel
+from gridprobe.video.files import VideoFile, check_file
+from gridprobe.video.frames import NATIVE, Found, FramePool, FrameSize, Pixels, Undecoded
+from gridprobe.video.info import VideoInfo
+from gridprobe.video.limits import Limits
+from gridprobe.video.notes import frame_key, from_json, plan_key, to_json
+from gridprobe.video.pictures import Album, open_album
+from gridprobe.video.sampling import Decoder, Precision, Sampling, Wish
+from gridprobe.video.shelf import Shelf
+
+__all__ = ["Footage", "Moved", "sample"]
+
+
+class Moved(VideoError):
+    """Frames of a damaged video are not where they were said to be; its pool has to be decoded again."""
+
+
+class Footage:
+    """The frames on display at `cells` moments of a video; look, measure and plan are done once, here.
+
+        footage = Footage("talk.mp4", cells=144)
+        small = footage.pool(FrameSize(max_side=224))        # all of them, decoded straight to this size
+        large = footage.frames([3, 17, 90], NATIVE)          # some of them, by the same plan
+
+    What was decoded stays at hand, up to `Limits.memory` bytes, and in the cache on disk if one is given. Arguments as
+    for `sample`.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        cells: int,
+        sampling: Sampling = "middle",
+        precision: Precision = "exact",
+        limits: Limits | None = None,
+        decoder: Decoder = "pyav",
+        cache: FrameCache | None = None,
+    ) -> None:
+        wish = Wish(cells, sampling, precision, decoder, limits or Limits())
+        self._cache = cache
+        self._shelf = Shelf(int(wish.limits.memory))
+        self._found: Found | None = None
+        self._promises = True
+        self._key: str | None = None
+        self._film: Reel | Album
+        if os.path.isdir(path):
+            self._film = open_album(Path(path), wish)
+            return
+        file = check_file(path)
+        if cache is not None:
+            self._key = plan_key(file, wish)
+            known = _noted(cache, self._key, file, wish)
+            if known is not None:
+                self._film, self._found = known
+                return
+        self._film = open_reel(file, wish)
+
+    def __repr__(self) -> str:
+        known = "not decoded yet" if self._found is None else f"{len(self._found.ticks)} frames"
+        return f"Footage({self.info.path!r}, {known})"
+
+    @property
+    def info(self) -> VideoInfo:
+        """The video's properties."""
+        return self._film.info
+
+    @property
+    def trouble(self) -> tuple[str, ...]:
+        """Why the cache on disk is of no use, if it is."""
+        return (self._cache.trouble,) if self._cache is not None and self._cache.trouble else ()
+
+    def pool(self, size: FrameSize = NATIVE) -> FramePool:
+        """All frames, decoded; the first call finds out which can be, and refuses a video with too much damage."""
+        shown = size.of(self.info)
+        if self._found is not None and self._found.decoded:
+            return self._pool(self._found.ticks, self._pixels(self._found.ticks, shown))
+        found, pixels = self._film.read(shown)
+        self._settle(found)
+        self._keep(found.ticks, pixels, shown)
+        return self._pool(found.ticks, pixels)
+
+    def undecoded(self, size: FrameSize = NATIVE) -> FramePool:
+        """All frames before they are decoded: times are known, or told by the packets; pixels come when looked at.
+
+        A damaged frame that nobody has tried to decode is part of it; it turns out to be black.
+        """
+        ticks, shown = self._known(), size.of(self.info)
+        if ticks is None:
+            return self.pool(size)
+        return Undecoded.of(lambda: self._pixels(ticks, shown, gaps=True), shown, self._times(ticks), **self._facts())
+
+    def frames(self, indices: Sequence[int], size: FrameSize = NATIVE) -> FramePool:
+        """The frames at these places of the pool, in the order given; Moved where a promised one is damaged."""
+        known = self._known()
+        if known is None:
+            return self.pool(size).take(indices)
+        rows = sorted(set(indices))
+        pixels = self._pixels([known[row] for row in rows], size.of(self.info))
+        if rows != list(indices):
+            pixels = pixels[[rows.index(row) for row in indices]]
+        return self._pool([known[row] for row in indices], pixels)
+
+    def _known(self) -> tuple[int, ...] | None:
+        """The frames' ticks; before anything is decoded, those the packets promise, if they tell."""
+        if self._found is None and self._promises:
+            promised = self._film.promised()
+            if promised is not None:
+                self._settle(Found(tuple(promised), decoded=False))
+        return self._found.ticks if self._found else None
+
+    def _pool(self, ticks: Sequence[int], pixels: Pixels) -> FramePool:
+        return FramePool(pixels, self._times(ticks), **self._facts())
+
+    def _times(self, ticks: Sequence[int]) -> tuple[float, ...]:
+        return tuple(map(self._film.seconds, ticks))
+
+    def _facts(self) -> dict[str, Any]:
+        """The fields that all pools of this footage share."""
+        found = self._found or Found(())
+        return {
+            "source": self._film.source,
+            "info": self.info,
+            "warnings": self._film.warnings(found),
+            "substituted": found.substituted,
+        }
+
+    def _pixels(self, ticks: Sequence[int], size: tuple[int, int], *, gaps: bool = False) -> Pixels:
+        """The frames at these rising ticks: from memory, from the cache on disk, and the rest decoded."""
+        together = self._shelf.together(size, ticks)
+        if together is not None:
+            return together
+        rows = {tick: row for tick in ticks if (row := self._shelf.get(size, tick)) is not None}
+        for there, batch in self._fetched([tick for tick in ticks if tick not in rows], size, gaps=gaps):
+            if there == list(ticks):
+                return batch
+            rows.update(zip(there, batch, strict=True))
+        pixels = np.zeros((len(ticks), size[1], size[0], 3), np.uint8)
+        for place, tick in enumerate(ticks):
+            if tick in rows:
+                pixels[place] = rows[tick]
+        return pixels
+
+    def _fetched(self, ticks: list[int], size: tuple[int, int], *, gaps: bool) -> Iterator[tuple[list[int], Pixels]]:
+        stored, pixels = self._stored(ticks, size)
+        if stored:
+            self._shelf.put(size, stored, pixels)
+            yield stored, pixels
+        missing = sorted(set(ticks) - set(stored))
+        if missing:
+            yield self._read(missing, size, gaps=gaps)
+
+    def _read(self, ticks: list[int], size: tuple[int, int], *, gaps: bool) -> tuple[list[int], Pixels]:
+        """Decode these frames. In a damaged video only the way of the first pass is sure to find the same ones.
+
+        With `gaps` some may be missing, or smeared; such frames are for looking at only, and not kept.
+        """
+        known = self._found or Found(())
+        found, pixels = self._film.read(size, ticks, whole=not known.smooth)
+        if known.decoded and known.smooth and not (found.smooth and list(found.ticks) == ticks):
+            found, pixels = self._film.read(size, ticks, whole=True)
+        there = list(found.ticks)
+        if there == ticks and (known.decoded or found.smooth):
+            self._keep(ticks, pixels, size)
+            return there, pixels
+        if gaps:
+            rows = [row for row, tick in enumerate(there) if tick in ticks]
+            return [there[row] for row in rows], pixels[rows]
+        self._found, self._promises = None, False
+        if self._cache is not None and self._key is not None:
+            self._cache.remove(self._key)
+        raise Moved(f"{self.info.path}: frames are damaged and not found again; open the video again")
+
+    def _settle(self, found: Found) -> None:
+        self._found = found
+        if self._cache is not None and self._key is not None and isinstance(self._film, Reel):
+            self._cache.write([(self._key, to_json(self._film, found))])
+
+    def _keep(self, ticks: Sequence[int], pixels: Pixels, size: tuple[int, int]) -> None:
+        self._shelf.put(size, ticks, pixels)
+        if self._cache is not None:
+            keys = (self._frame_key(tick, size) for tick in ticks)
+            self._cache.write((key, row.tobytes()) for key, row in zip(keys, pixels, strict=True))
+
+    def _stored(self, ticks: list[int], size: tuple[int, int]) -> tuple[list[int], Pixels]:
+        """Those of the frames that are in the cache on disk."""
+        width, height = size
+        found: dict[int, bytes] = {}
+        if self._cache is not None:
+            for tick in ticks:
+                content = self._cache.read(self._frame_key(tick, size))
+                if content is not None and len(content) == width * height * 3:
+                    found[tick] = content
+        pixels = np.empty((len(found), height, width, 3), np.uint8)
+        for place, content in enumerate(found.values()):
+            pixels[place] = np.frombuffer(content, np.uint8).reshape(height, width, 3)
+        return list(found), pixels
+
+    def _frame_key(self, tick: int, size: tuple[int, int]) -> str:
+        film = self._film
+        return frame_key(decoder=film.decoder, source=film.source, time=film.seconds(tick), size=size)
+
+
+def _noted(cache: FrameCache, key: str, file: VideoFile, wish: Wish) -> tuple[Reel, Found] | None:
+    """What the cache knows about the file, so that it need not be opened."""
+    content = cache.read(key)
+    if content is None:
+        return None
+    try:
+        return from_json(content, file, wish)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        cache.remove(key)
+        return None
+
+
+def sample(
+    path: str | os.PathLike[str],
+    *,
+    cells: int,
+    sampling: Sampling = "middle",
+    precision: Precision = "exact",
+    size: FrameSize = NATIVE,
+    limits: Limits | None = None,
+    decoder: Decoder = "pyav",
+) -> FramePool:
+    """The frames on display at `cells` moments of a video, decoded at one size; no cache is read or written.
+
+    "middle" takes the middle of `cells` intervals equal in time; "linspace" takes the frames numbered
+    round(linspace(0, n - 1, cells)), as the paper does. A frame on display at several of these moments appears once, so
+    the pool can be smaller.
+
+    "exact" takes the frame on display at each moment. "keyframe" takes the nearest keyframe instead, which is much
+    faster and off by up to half a group of pictures. "auto" takes a keyframe where one lies within AUTO_FRACTION of a
+    cell's width, and is exact elsewhere. The pool's times are those of the frames taken, whatever was asked for.
+
+    `decoder` is who turns packets into pixels; see `gridprobe.video.second` for what "torchcodec" cannot do.
+    """
+    footage = Footage(path, cells=cells, sampling=sampling, precision=precision, limits=limits, decoder=decoder)
+    return footage.pool(size)

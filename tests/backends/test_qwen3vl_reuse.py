@@ -1,0 +1,241 @@
+"""What the engine keeps changes what an answer costs and never what it says."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gridprobe.backends import ScoreRequest
+from gridprobe.backends.qwen3vl import Qwen3VL, memory
+from gridprobe.backends.qwen3vl.blocks import plain_weights
+from gridprobe.backends.qwen3vl.store import Store
+from gridprobe.flops import head_flops, prefill_flops, vision_flops
+from gridprobe.grid import Grid
+from gridprobe.question import Question
+from gridprobe.video import FramePool, FrameSize
+
+QUESTIONS = (
+    Question("What happens?", ["a cat sleeps", "a dog runs", "nothing"]),
+    Question("And who is it that comes in through the door at the very end?", ["nobody", "the cat"]),
+)
+WHOLE = FrameSize()
+
+
+def pool(count: int, *, seed: int = 1, width: int = 96, height: int = 64) -> FramePool:
+    pixels = np.random.default_rng(seed).integers(0, 256, (count, height, width, 3), dtype=np.uint8)
+    return FramePool(pixels, tuple(7.0 * i + 3.5 for i in range(count)), source="noise")
+
+
+def ask(frames: FramePool, question: Question = QUESTIONS[0], **changes: object) -> ScoreRequest:
+    return replace(ScoreRequest(frames, question.prompt, question.labels, WHOLE), **changes)
+
+
+def like(engine: Qwen3VL, *, plain: bool) -> Qwen3VL:
+    """Another engine around the same weights, with nothing kept."""
+    return Qwen3VL(engine._model, engine._tokenizer, spec=engine._spec, identity="again", plain=plain)
+
+
+@pytest.fixture
+def fresh(tiny_model: Qwen3VL) -> Iterator[Qwen3VL]:
+    yield like(tiny_model, plain=False)
+
+
+@pytest.fixture
+def plain(tiny_model: Qwen3VL) -> Qwen3VL:
+    return like(tiny_model, plain=True)
+
+
+def assert_same(engine: Qwen3VL, plain: Qwen3VL, requests: list[ScoreRequest]) -> None:
+    for a, b in zip(engine.score(requests), plain.score(requests), strict=True):
+        assert a.logprobs == pytest.approx(b.logprobs, abs=1e-4)
+        assert a.mass == pytest.approx(b.mass, rel=1e-3)
+
+
+def test_the_embedded_kind_of_model_takes_the_fast_way(tiny_model: Qwen3VL) -> None:
+    assert plain_weights(tiny_model._model) and not tiny_model.plain
+
+
+@pytest.mark.parametrize("packing", ["single", "pairs"])
+@pytest.mark.parametrize("order", ["frames_first", "text_first"])
+@pytest.mark.parametrize("again", [False, True])
+def test_probes_equal_the_plain_way(fresh: Qwen3VL, plain: Qwen3VL, packing: str, order: str, again: bool) -> None:
+    frames = pool(16)
+    for question in (*QUESTIONS, QUESTIONS[0]):  # the third time everything is known
+        probes = [
+            ask(frames.take(subset), question, packing=packing, prompt_order=order, again=again)
+            for subset in Grid(4).probes()
+        ]
+        assert_same(fresh, plain, probes)
+    assert len(fresh.kept) > 0
+
+
+def test_each_frame_is_encoded_once(fresh: Qwen3VL, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    vision = fresh._vision
+    monkeypatch.setattr(fresh, "_vision", lambda patches, *grid: seen.append(len(patches)) or vision(patches, *grid))
+    frames = pool(16)
+
+    fresh.score([ask(frames.take(subset)) for subset in Grid(4).probes()])
+    fresh.score([ask(frames.take([3, 5, 8]), QUESTIONS[1])])
+
+    assert seen == [16]
+
+
+def test_a_follow_up_pays_only_for_its_text(fresh: Qwen3VL) -> None:
+    frames, dims = pool(5), fresh.dims
+    first = fresh.score([ask(frames, again=True)])[0].cost
+    second = fresh.score([ask(frames, QUESTIONS[1], again=True)])[0].cost
+    layout = fresh._layout(ask(frames, QUESTIONS[1]))
+
+    text = prefill_flops(dims, len(layout), known=layout.stem) + head_flops(dims)
+    assert first.flops_computed == first.flops
+    assert second.flops_computed == text < 0.6 * second.flops
+    assert second.flops == fresh.estimate(ask(frames, QUESTIONS[1])).flops
+
+
+def test_text_first_is_read_once_for_all_probes(fresh: Qwen3VL) -> None:
+    frames, dims = pool(16), fresh.dims
+    probes = [ask(frames.take(subset), prompt_order="text_first") for subset in Grid(4).probes()]
+
+    computed = sum(posterior.cost.flops_computed for posterior in fresh.score(probes))
+
+    layouts = [fresh._layout(probe) for probe in probes]
+    rests = [prefill_flops(dims, len(each), known=each.stem) + head_flops(dims) for each in layouts]
+    vision = vision_flops(dims.vision, [(16, 4, 6)])
+    assert computed == prefill_flops(dims, layouts[0].stem) + sum(rests) + vision
+
+
+def test_only_what_is_asked_about_again_leaves_a_stem(fresh: Qwen3VL) -> None:
+    fresh.score([ask(pool(4))])
+    features = len(fresh.kept)
+    fresh.score([ask(pool(4), again=True)])
+
+    assert features == 4 and len(fresh.kept) == 5
+
+
+VARIANTS = st.fixed_dictionaries(
+    {
+        "seed": st.integers(1, 2),
+        "count": st.integers(1, 5),
+        "take": st.permutations(range(5)),
+        "side": st.sampled_from([32, 64, 96]),
+        "packing": st.sampled_from(["single", "pairs"]),
+        "timestamps": st.sampled_from(["true", "none"]),
+        "order": st.sampled_from(["frames_first", "text_first"]),
+        "question": st.integers(0, 1),
+        "again": st.booleans(),
+    }
+)
+
+
+def request_of(variant: dict) -> ScoreRequest:
+    frames = pool(5, seed=variant["seed"]).take(variant["take"][: variant["count"]])
+    return ask(
+        frames,
+        QUESTIONS[variant["question"]],
+        pixels=FrameSize(max_side=variant["side"]),
+        packing=variant["packing"],
+        timestamps=variant["timestamps"],
+        prompt_order=variant["order"],
+        again=variant["again"],
+    )
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.lists(VARIANTS, min_size=1, max_size=3), min_size=1, max_size=4), st.sampled_from([0, 20_000, 2**30])
+)
+def test_nothing_kept_is_ever_served_to_another_request(
+    tiny_model: Qwen3VL, plain: Qwen3VL, calls: list[list[dict]], limit: int
+) -> None:
+    engine = like(tiny_model, plain=False)
+    engine.kept = Store(limit, host_limit=limit // 2)
+    for variants in calls:
+        assert_same(engine, plain, [request_of(variant) for variant in variants])
+
+
+def test_forgetting_everything_in_mid_run_changes_nothing(
+    fresh: Qwen3VL, plain: Qwen3VL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames = pool(9)
+    monkeypatch.setattr(memory, "CPU_TOKENS", 300)
+    language, logits = fresh._language, fresh._language.logits
+    monkeypatch.setattr(language, "logits", lambda pieces: fresh.kept.clear() or logits(pieces))
+
+    for question in QUESTIONS:
+        assert_same(fresh, plain, [ask(frames.take(s), question, again=True) for s in Grid(3).probes()])
+
+
+def test_the_store_keeps_to_its_bytes_and_lets_the_oldest_go() -> None:
+    store = Store(100, host_limit=40)
+    device = torch.device("cpu")
+    for name in "abc":
+        store.put(name, torch.full((10,), ord(name), dtype=torch.float32))
+
+    assert store.bytes == (80, 40) and len(store) == 3  # the oldest lies on the host
+    assert store.get("a", device)[0] == ord("a") and store.bytes == (80, 40)  # and came back, for "b"
+    store.put("d", torch.zeros(10))
+    assert "b" not in store and store.get("b", device) is None
+    store.put("huge", torch.zeros(1000))
+    assert "huge" not in store and store.bytes <= (100, 40)
+    store.clear()
+    assert store.bytes == (0, 0) and len(store) == 0
+
+
+def test_out_of_memory_a_batch_is_halved(fresh: Qwen3VL, plain: Qwen3VL, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    fast = fresh._fast
+
+    def greedy(batch: list) -> object:
+        sizes.append(len(batch))
+        if len(batch) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return fast(batch)
+
+    monkeypatch.setattr(fresh, "_fast", greedy)
+    assert_same(fresh, plain, [ask(pool(n)) for n in (1, 2, 3, 4, 5)])
+    assert sizes == [5, 2, 3, 1, 2]
+
+
+def test_out_of_memory_alone_frames_get_smaller_and_the_answer_says_so(
+    fresh: Qwen3VL, plain: Qwen3VL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fast = fresh._fast
+    large = pool(2, width=256, height=192)
+
+    def greedy(batch: list) -> object:
+        if batch[0].layout.size[0] > 160:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return fast(batch)
+
+    monkeypatch.setattr(fresh, "_fast", greedy)
+    shrunk = fresh.score([ask(large)])[0]
+
+    assert shrunk.notes == ("frames were shown at 160×128 pixels, because larger ones do not fit memory",)
+    assert shrunk.warnings[0] == shrunk.notes[0]
+    asked = ask(large, pixels=FrameSize(max_pixels=256 * 192 // 2))
+    assert shrunk.logprobs == pytest.approx(plain.score([asked])[0].logprobs, abs=1e-4)
+
+
+def test_a_sequence_that_will_not_fit_is_shrunk_before_it_is_tried(
+    fresh: Qwen3VL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory.Memory, "holds", lambda self, tokens: tokens < 220)
+
+    assert "160×128" in fresh.score([ask(pool(2, width=256, height=192))])[0].warnings[0]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_compiled_blocks_equal_plain_ones(tiny_model: Qwen3VL, plain: Qwen3VL) -> None:
+    engine = Qwen3VL(
+        tiny_model._model, tiny_model._tokenizer, spec=tiny_model._spec, identity="fused", compile=True, plain=False
+    )
+    frames = pool(9)
+    for question in QUESTIONS:
+        assert_same(engine, plain, [ask(frames.take(s), question, again=True) for s in Grid(3).probes()])
+        assert_same(engine, plain, [ask(frames, question)])

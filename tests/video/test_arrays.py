@@ -1,0 +1,93 @@
+"""Frames that were never in a file."""
+
+import numpy as np
+import pytest
+
+import gridprobe as gp
+from gridprobe.backends import ScoreRequest
+from gridprobe.errors import UsageError
+from gridprobe.video import FramePool
+from videos import bars, read_number
+
+FRAMES = np.stack([bars(number, (64, 32)) for number in range(9)])
+
+
+def test_numpy() -> None:
+    pool = FramePool.from_arrays(FRAMES, fps=4)
+    assert np.array_equal(pool.pixels, FRAMES)
+    assert pool.times == tuple(i / 4 for i in range(9))
+    assert FramePool.from_arrays(FRAMES).times == tuple(range(9))
+
+
+def test_torch_in_both_orders() -> None:
+    torch = pytest.importorskip("torch")
+    tensor = torch.from_numpy(FRAMES)
+    for given in (tensor, tensor.permute(0, 3, 1, 2), tensor.permute(0, 3, 1, 2).contiguous()):
+        pool = FramePool.from_arrays(given)
+        assert np.array_equal(pool.pixels, FRAMES) and pool.pixels.flags.c_contiguous
+        assert pool.source == FramePool.from_arrays(FRAMES).source
+
+
+def test_the_identity_is_that_of_the_content() -> None:
+    pool = FramePool.from_arrays(FRAMES)
+    assert pool.keys == FramePool.from_arrays(FRAMES.copy()).keys
+    assert pool.keys == FramePool.from_arrays(np.asfortranarray(FRAMES)).keys
+    changed = FRAMES.copy()
+    changed[8, 31, 63, 2] ^= 1
+    others = [
+        FramePool.from_arrays(changed),
+        FramePool.from_arrays(FRAMES, fps=2),
+        FramePool.from_arrays(FRAMES.reshape(9, 64, 32, 3)),
+    ]
+    assert len({pool.source, *(other.source for other in others)}) == 4
+
+
+def test_what_the_caller_does_later_changes_nothing() -> None:
+    frames = FRAMES.copy()
+    pool = FramePool.from_arrays(frames)
+    frames[:] = 7
+    assert np.array_equal(pool.pixels, FRAMES)
+    with pytest.raises(ValueError, match="read-only"):
+        pool.pixels[0] = 7
+
+
+@pytest.mark.parametrize("times", [(0.0,) * 9, tuple(range(9, 0, -1))])
+def test_times_rise(times: tuple[float, ...]) -> None:
+    with pytest.raises(UsageError, match="the times must rise"):
+        FramePool.from_arrays(FRAMES, times)
+
+
+@pytest.mark.parametrize(
+    ("frames", "reason"),
+    [
+        (FRAMES / 255.0, "frames must be uint8 from 0 to 255, got float64; scale"),
+        (FRAMES.astype(np.int64), "got int64"),
+        (FRAMES.transpose(0, 3, 1, 2), r"shape \(n, h, w, 3\), tensors also \(n, 3, h, w\), got \(9, 3, 32, 64\)"),
+        (FRAMES[0], r"got \(32, 64, 3\)"),
+        (FRAMES[:0], r"got \(0, 32, 64, 3\)"),
+        (["a.png"], "got <U5"),
+    ],
+)
+def test_what_is_not_frames_is_refused(frames: object, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        FramePool.from_arrays(frames)
+
+
+def test_wrong_times_and_rates_are_refused() -> None:
+    with pytest.raises(UsageError, match="one time for each frame, got 9 and 2"):
+        FramePool.from_arrays(FRAMES, (0.0, 1.0))
+    for fps in (0, -1.0, float("nan"), float("inf"), "2"):
+        with pytest.raises(UsageError, match="fps must be a number above 0"):
+            FramePool.from_arrays(FRAMES, fps=fps)  # type: ignore[arg-type]
+
+
+def test_a_question_about_arrays() -> None:
+    """The scripted model is sure where it sees frame 5."""
+
+    def observe(request: ScoreRequest) -> dict[str, float]:
+        return {"A": 0.9 if any(read_number(frame) == 5 for frame in request.frames.pixels) else 0.5, "B": 0.1}
+
+    pool = FramePool.from_arrays(FRAMES, fps=2)
+    answer = gp.ask(pool, gp.Question("Where?", options=["a", "b"]), model=gp.Scripted(observe), k=3, frames=1)
+    assert answer.selection.timestamps == (2.5,)
+    assert answer.to_dict()["video"] is None

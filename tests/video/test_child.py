@@ -1,0 +1,184 @@
+"""Decoding in a child process: the same frames, and whatever happens to the child is one line for the caller.
+
+Faults are put into the child as a false `av` package: a child has its parent's sys.path, and imports PyAV late.
+"""
+
+import os
+import shutil
+import stat
+import sys
+import threading
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gridprobe.errors import UsageError, VideoError
+from gridprobe.progress import listening
+from gridprobe.video import FrameSize, Limits, child, sample, sample_in_child
+from videos import patched
+
+SMALL = FrameSize(max_side=256)
+
+
+@pytest.fixture
+def fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Replaces PyAV, in children to come, by some code; `fault.undo()` brings it back."""
+
+    def put(code: str) -> None:
+        (tmp_path / "av").mkdir()
+        (tmp_path / "av" / "__init__.py").write_text(code)
+        monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+
+    put.undo = monkeypatch.undo  # type: ignore[attr-defined]
+    return put
+
+
+def refused(path: Path, **options: object) -> str:
+    with pytest.raises(VideoError) as caught:
+        sample_in_child(path, cells=9, size=SMALL, **options)  # type: ignore[arg-type]
+    assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
+    return str(caught.value).removeprefix(f"{path}: ")
+
+
+@pytest.mark.parametrize("precision", ["exact", "keyframe"])
+def test_the_same_as_without_a_child(faststart: Path, tmp_path: Path, precision: str) -> None:
+    path = patched(faststart, tmp_path / "damaged é.mp4", start=0.5, length=0.02)
+    options = {"cells": 50, "sampling": "linspace", "precision": precision, "size": SMALL}
+    here, there = sample(path, **options), sample_in_child(path, **options)  # type: ignore[arg-type]
+    assert np.array_equal(here.pixels, there.pixels)
+    assert (here.keys, here.warnings, here.substituted) == (there.keys, there.warnings, there.substituted)
+    assert here.info is not None and there.info is not None and asdict(here.info) == asdict(there.info)
+
+
+def test_errors_and_progress_come_through(clip: Path, tmp_path: Path) -> None:
+    assert refused(tmp_path / "none.mp4") == "no such file"
+    with pytest.raises(UsageError, match="cells must be a whole number"):
+        sample_in_child(clip, cells=0)
+    with pytest.raises(UsageError, match="memory and cpu must be above 0"):
+        sample_in_child(clip, cells=4, memory=0)
+    seen: list[tuple[str, int, int]] = []
+    with listening(lambda *step: seen.append(step)):
+        sample_in_child(clip, cells=5, size=SMALL)
+    assert seen == [("decode", done, 5) for done in range(6)]
+
+
+CRASH = "import os, signal\nos.kill(os.getpid(), signal.{})"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("import ctypes\nctypes.string_at(0)", "the decoder crashed (SIGSEGV); the file is damaged or hostile"),
+        (CRASH.format("SIGABRT"), "the decoder crashed (SIGABRT); the file is damaged or hostile"),
+        (CRASH.format("SIGKILL"), "the decoding process was killed, perhaps because the machine ran out of memory"),
+        ("import os\nos._exit(3)", "the decoding process failed (exit code 3)"),
+        ("import os\nos._exit(0)", "the decoding process failed (exit code 0)"),
+        ("raise RuntimeError('no\\x1b\\n luck')", "the decoding process failed ( luck)"),
+        ("x = bytearray(2 << 30)", "needs more memory than 1 GiB; raise the limit (memory=)"),
+        ("open('/dev/null').close()\nraise MemoryError", "needs more memory than 1 GiB; raise the limit (memory=)"),
+    ],
+)
+def test_a_crash_is_one_line_and_the_next_call_works(clip: Path, fault, code: str, reason: str) -> None:
+    """V27."""
+    fault(code)
+    assert refused(clip, memory=1 << 30) == reason
+    fault.undo()
+    assert len(sample_in_child(clip, cells=4, size=SMALL)) == 4
+
+
+@pytest.mark.parametrize(
+    "code", ["import time\ntime.sleep(60)", "while True: pass", "import os\nos.read(0, 1)\nos.pause()"]
+)
+def test_a_call_that_never_returns_is_stopped(clip: Path, fault, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """V26, and the deadline inside a single call: no packet loop is there to look at the clock."""
+    fault(code.replace("os.pause()", "import signal; signal.pause()"))
+    monkeypatch.setattr(child, "GRACE", 0.6)
+    started = time.monotonic()
+    assert refused(clip, limits=Limits(seconds=0.4)).startswith("decoding took longer than 0.4 s; raise the limit")
+    assert time.monotonic() - started < 3
+
+
+def test_processor_time_is_limited(clip: Path, fault) -> None:
+    fault("while True: pass")
+    assert refused(clip, cpu=1) == "decoding took more than 1 s of processor time; raise the limit (cpu=)"
+
+
+def test_memory_is_limited_for_the_real_decoder(made: Path) -> None:
+    """Frames of 64 megapixels do not fit into what PyAV itself leaves free."""
+    from videos import numbered_video
+
+    path = numbered_video(made / "large.avi", 1, size=(8192, 8000), codec="mjpeg", pixel_format="yuvj420p")
+    assert "memory" in refused(path, memory=300 << 20)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"shape": [9, 64, 256, 3]}',
+        '{"shape": [1, 1, 1, 3], "info": {}, "times": [0], "warnings": [], "substituted": 0}',
+        '{"shape": [1e400, 1, 1, 3]}',
+        '{"shape": "x"}',
+        '{"surprise": 1}',
+    ],
+)
+def test_an_answer_is_not_trusted(clip: Path, fault, answer: str) -> None:
+    fault(f"import os\nprint('noise [[[', flush=True)\nprint({answer!r}, flush=True)\nos._exit(0)")
+    assert refused(clip) == "the decoding process gave an answer that makes no sense"
+
+
+def test_a_false_file_size_is_seen(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = child._ask
+    monkeypatch.setattr(child, "_ask", lambda *args: {**real(*args), "shape": [9, 64, 255, 3]})
+    assert refused(clip) == "the decoding process gave an answer that makes no sense"
+    monkeypatch.setattr(child, "_ask", lambda *args: {**(a := real(*args)), "info": {**a["info"], "codec": 5}})
+    assert refused(clip) == "the decoding process gave an answer that makes no sense"
+
+
+def traces() -> tuple[int, int, list[str]]:
+    """Open descriptors, threads, and child processes, zombies among them."""
+    children = [Path(f"/proc/self/task/{task}/children").read_text() for task in os.listdir("/proc/self/task")]
+    return len(os.listdir("/proc/self/fd")), threading.active_count(), sorted(" ".join(children).split())
+
+
+def test_nothing_is_left_behind(clip: Path, fault, monkeypatch: pytest.MonkeyPatch) -> None:
+    sample_in_child(clip, cells=2, size=SMALL)
+    before = traces()
+    sample_in_child(clip, cells=2, size=SMALL)
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with listening(stop), pytest.raises(KeyboardInterrupt):
+        sample_in_child(clip, cells=2, size=SMALL)
+    fault("import os\nos._exit(3)")
+    refused(clip)
+    time.sleep(0.05)
+    assert traces() == before
+
+
+def test_modules_in_the_current_folder_are_not_imported(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('hijacked')")
+    monkeypatch.chdir(tmp_path)
+    assert len(sample_in_child(clip, cells=2, size=SMALL)) == 2
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
+def test_a_disk_that_does_not_answer(clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """V26 as written: every read of the video takes seconds, and the child is beyond the reach of signals meanwhile."""
+    stalling = tmp_path / "python"
+    options = "-D -f -o /dev/null -e trace=read,pread64 -e inject=read,pread64:delay_enter=4000000"
+    stalling.write_text(f'#!/bin/sh\nexec strace {options} -P "{clip}" {sys.executable} "$@"\n')
+    stalling.chmod(stalling.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(sys, "executable", str(stalling))
+    monkeypatch.setattr(child, "GRACE", 0.6)
+    started = time.monotonic()
+    assert "took longer than 0.4 s" in refused(clip, limits=Limits(seconds=0.4))
+    assert time.monotonic() - started < 3
+    for thread in threading.enumerate():
+        if thread.name == "bury":
+            thread.join(20)

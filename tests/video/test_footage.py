@@ -1,0 +1,304 @@
+"""One plan, two sizes: the frames of a second pass are those of the first, and what packets promise is what decodes."""
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from gridprobe.errors import VideoError
+from gridprobe.video import NATIVE, Footage, FramePool, FrameSize, Limits, Moved, sample
+from gridprobe.video.decode import Reel
+from gridprobe.video.frames import Found, Undecoded
+from gridprobe.video.reader import Reader
+from gridprobe.video.shelf import Shelf
+from videos import Pixels, numbered_video, patched, read_number, remux, turn_by_matrix
+
+SMALL = FrameSize(max_side=128)
+KINDS = {
+    "plain.mp4": {},
+    "late.ts": {"gop": 25},
+    "open.mkv": {"options": {"x264-params": "open-gop=1:keyint=25:b-adapt=0"}},
+    "one.mp4": {"gop": 999},
+    "hevc.mkv": {"codec": "libx265", "gop": 25},
+    "vp9.webm": {"codec": "libvpx-vp9", "gop": 25},
+    "asp.avi": {"codec": "mpeg4", "gop": 25},
+    "raw.h264": {"gop": 25},
+    "edited.mp4": {"gop": 50},
+    "rate.mp4": {"ticks": [*range(0, 150, 3), *range(150, 250)]},
+}
+
+
+def made_video(made: Path, name: str) -> Path:
+    path = made / f"footage_{name}"
+    if not path.exists():
+        numbered_video(path, 150, **KINDS[name])  # type: ignore[arg-type]
+        if name == "plain.mp4":
+            turn_by_matrix(path, 90)
+        if name == "edited.mp4":  # an edit list hides the first 30 frames
+            path = remux(path.rename(made / "unedited.mp4"), path, offset=-30 / 25)
+    return path
+
+
+def same(one: FramePool, other: FramePool) -> bool:
+    return one.keys == other.keys and np.array_equal(one.pixels, other.pixels)
+
+
+@pytest.mark.parametrize("precision", ["exact", "auto", "keyframe"])
+@pytest.mark.parametrize("name", KINDS)
+def test_a_second_pass_gives_the_frames_of_the_first_bit_for_bit(made: Path, name: str, precision: str) -> None:
+    path = made_video(made, name)
+    footage = Footage(path, cells=20, precision=precision)  # type: ignore[arg-type]
+    native = sample(path, cells=20, precision=precision)  # type: ignore[arg-type]
+
+    small = footage.pool(SMALL)
+    chosen = list(range(0, len(small), 3))
+
+    assert small.times == native.times and max(small.width, small.height) == 128
+    assert same(footage.frames(chosen), native.take(chosen))
+    assert same(footage.frames(chosen[::-1]), native.take(chosen[::-1]))
+    assert same(footage.pool(), native)
+
+
+@pytest.mark.parametrize("precision", ["exact", "auto"])
+@pytest.mark.parametrize("cells", [7, 149, 400])
+@pytest.mark.parametrize("name", KINDS)
+def test_packets_promise_what_decodes(made: Path, name: str, cells: int, precision: str) -> None:
+    path = made_video(made, name)
+    footage = Footage(path, cells=cells, precision=precision)  # type: ignore[arg-type]
+
+    outline = footage.undecoded(SMALL)
+
+    decoded = sample(path, cells=cells, precision=precision, size=SMALL)  # type: ignore[arg-type]
+    assert outline.times == decoded.times and outline.warnings == decoded.warnings
+    assert same(outline, decoded)
+
+
+def test_a_second_pass_decodes_no_more_than_its_groups_of_pictures(
+    faststart: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    footage = Footage(faststart, cells=30)  # middles at 25, 75, 125 …: keyframes all, and one every 25 frames
+    footage.pool(SMALL)
+    decoded: list[Reader] = []
+    original = Reader.__init__
+    monkeypatch.setattr(Reader, "__init__", lambda self, *rest: decoded.append(self) or original(self, *rest))
+    assert [read_number(frame) for frame in footage.frames([3, 20]).pixels] == [175, 1025]
+    assert sum(reader.decoded for reader in decoded) <= 8
+
+
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[int, int], bool]]:
+    """Every pass over a file: its size, and whether it went through the whole plan."""
+    passes: list[tuple[tuple[int, int], bool]] = []
+    original = Reel.read
+
+    def spy(
+        reel: Reel, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
+    ) -> tuple[Found, Pixels]:
+        passes.append((size, whole or ticks is None))
+        return original(reel, size, ticks, whole=whole)
+
+    monkeypatch.setattr(Reel, "read", spy)
+    return passes
+
+
+def test_an_undecoded_pool_knows_everything_but_pixels(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = reads(monkeypatch)
+    outline = Footage(clip, cells=20).undecoded(SMALL)
+    part = outline.take([3, 5])
+    assert (len(outline), outline.width, outline.height, len(part), part.width) == (20, 128, 32, 2, 128)
+    assert part.times == (outline.times[3], outline.times[5]) and part.keys == outline.take([3, 5]).keys
+    assert "20 frames of 128×32" in repr(outline)
+    assert passes == []
+    assert [read_number(frame) for frame in part.pixels] == [round(time * 25) for time in part.times]
+    assert isinstance(outline, Undecoded) and outline.pixels is outline.pixels
+    assert passes == [((128, 32), False)]
+    renamed = replace(outline, source="other")
+    assert (renamed.width, renamed.source) == (128, "other") and np.array_equal(renamed.pixels, outline.pixels)
+
+
+def test_a_pool_too_large_to_keep_is_decoded_once(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = reads(monkeypatch)
+    footage = Footage(clip, cells=20, limits=Limits(memory=1000))
+    assert same(footage.pool(SMALL), sample(clip, cells=20, size=SMALL))
+    assert len(passes) == 2  # one of them by sample()
+
+
+@pytest.mark.parametrize(("start", "length"), [(0.3, 0.01), (0.5, 0.05), (0.7, 0.1)])
+@pytest.mark.parametrize("name", ["hevc.mkv", "late.ts", "open.mkv", "asp.avi"])
+def test_substitutes_are_the_same_frames_in_both_passes(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, start: float, length: float
+) -> None:
+    path = patched(made_video(made, name), tmp_path / name, start=start, length=length)
+    footage = Footage(path, cells=50)
+    try:
+        native = sample(path, cells=50)
+    except VideoError as refusal:  # more than a fifth is damaged, whatever the size
+        with pytest.raises(VideoError, match=re.escape(str(refusal))):
+            footage.pool(SMALL)
+        return
+    passes = reads(monkeypatch)
+
+    small = footage.pool(SMALL)
+
+    assert small.times == native.times and small.warnings == native.warnings
+    assert small.substituted == native.substituted
+    chosen = list(range(0, len(small), 2))
+    assert same(footage.frames(chosen), native.take(chosen))
+    damaged = any("damaged" in warning for warning in small.warnings)
+    assert passes[1:] == [((256, 64), damaged)]  # with damage only the way of the first pass is sure to find them
+
+
+def loses(monkeypatch: pytest.MonkeyPatch, *, whole_too: bool) -> None:
+    """Frames that are gone to straight come out one too few, as damage can have it."""
+    original = Reel.read
+
+    def read(
+        reel: Reel, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
+    ) -> tuple[Found, Pixels]:
+        found, pixels = original(reel, size, ticks, whole=whole)
+        lost = ticks is not None and (whole_too or not whole)
+        return (found._replace(ticks=found.ticks[1:]), pixels[1:]) if lost else (found, pixels)
+
+    monkeypatch.setattr(Reel, "read", read)
+
+
+def test_a_frame_that_is_not_found_straight_is_found_by_the_whole_plan(
+    clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    footage = Footage(clip, cells=20)
+    footage.pool(SMALL)
+    loses(monkeypatch, whole_too=False)
+    assert same(footage.frames([2, 3]), sample(clip, cells=20).take([2, 3]))
+
+
+def test_frames_that_cannot_be_found_again_are_an_error_and_then_looked_for_anew(
+    clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    footage = Footage(clip, cells=20)
+    footage.pool(SMALL)
+    with monkeypatch.context() as patch:
+        loses(patch, whole_too=True)
+        with pytest.raises(Moved, match=r"clip\.mp4: .*not found again"):
+            footage.frames([2, 3])
+    assert same(footage.frames([2, 3]), sample(clip, cells=20).take([2, 3]))
+
+
+def test_a_broken_promise_is_an_error_but_a_black_thumbnail(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loses(monkeypatch, whole_too=True)
+    outline = Footage(clip, cells=5).undecoded(SMALL)
+    assert not outline.pixels[0].any() and outline.pixels[1].any()
+    footage = Footage(clip, cells=5)
+    with pytest.raises(Moved):
+        footage.frames([0, 1])
+    # Packets are not believed a second time: now everything is decoded, and that says what there is.
+    assert same(footage.frames([0, 1]), sample(clip, cells=5).take([0, 1]))
+
+
+def meets_trouble(monkeypatch: pytest.MonkeyPatch, *, at_first: bool) -> None:
+    """Something is damaged on the way to the frames of the first pass, or of all others; the frames are there."""
+    original = Reel.read
+
+    def read(
+        reel: Reel, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
+    ) -> tuple[Found, Pixels]:
+        found, pixels = original(reel, size, ticks, whole=whole)
+        return found._replace(smooth=(ticks is None) != at_first), pixels
+
+    monkeypatch.setattr(Reel, "read", read)
+
+
+@pytest.mark.parametrize("at_first", [True, False])
+def test_after_any_trouble_the_second_pass_goes_the_way_of_the_first(
+    clip: Path, monkeypatch: pytest.MonkeyPatch, at_first: bool
+) -> None:
+    meets_trouble(monkeypatch, at_first=at_first)
+    passes = reads(monkeypatch)
+    footage = Footage(clip, cells=20)
+    footage.pool(SMALL)
+    assert same(footage.frames([2, 3]), sample(clip, cells=20).take([2, 3]))
+    straight = [] if at_first else [False]
+    assert [whole for _, whole in passes] == [True, *straight, True, True]  # the last one by sample()
+
+
+def test_a_promise_kept_with_trouble_is_not_trusted(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    meets_trouble(monkeypatch, at_first=False)
+    footage = Footage(clip, cells=20)
+    footage.undecoded(SMALL)
+    with pytest.raises(Moved):
+        footage.frames([2, 3])
+
+
+def test_frames_that_met_trouble_are_shown_but_not_kept(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    meets_trouble(monkeypatch, at_first=False)
+    footage = Footage(clip, cells=20)
+    assert footage.undecoded(SMALL).pixels.any() and footage._shelf.bytes == 0
+
+
+@pytest.mark.parametrize("how", ["replaced", "removed", "touched"])
+def test_another_file_under_the_name_is_noticed(clip: Path, tmp_path: Path, how: str) -> None:
+    path = tmp_path / "video.mp4"
+    path.write_bytes(clip.read_bytes())
+    footage = Footage(path, cells=20)
+    footage.pool(SMALL)
+    if how == "replaced":
+        path.write_bytes(numbered_video(tmp_path / "other.mp4", 300, fps=24).read_bytes())
+    elif how == "removed":
+        path.unlink()
+    else:
+        os.utime(path, ns=(0, 0))
+    assert footage.pool(SMALL).width == 128  # what is in memory stays good
+    with pytest.raises(VideoError, match=r"video\.mp4: the file (changed|was deleted or moved) while it was in use"):
+        footage.frames([1])
+
+
+def test_a_folder_has_two_sizes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(9):
+        Image.new("RGB", (640, 320), (number, 0, 0)).save(tmp_path / f"{number}.png")
+    opened: list[str] = []
+    original = Image.open
+    footage = Footage(tmp_path, cells=9)
+    monkeypatch.setattr(Image, "open", lambda path, *rest: opened.append(Path(path).name) or original(path, *rest))
+
+    assert footage.undecoded(SMALL).times == tuple(map(float, range(9))) and opened == []
+    assert footage.frames([7, 2], NATIVE).pixels[:, 0, 0, 0].tolist() == [7, 2]
+    assert opened == ["2.png", "7.png"] and footage.frames([7]).width == 640
+    assert footage.pool(SMALL).width == 128
+    (tmp_path / "3.png").write_bytes(b"")
+    with pytest.raises(VideoError, match="not a picture"):
+        footage.frames([3])
+
+
+# The shelf.
+
+
+def frames(count: int, value: int = 0) -> Pixels:
+    return np.full((count, 10, 10, 1), value, np.uint8)
+
+
+def test_the_shelf_forgets_what_was_used_longest_ago() -> None:
+    shelf, size = Shelf(500), (10, 10)
+    first, second = frames(2, 1), frames(2, 2)
+    shelf.put(size, [10, 20], first)
+    shelf.put(size, [30, 40], second)
+    assert shelf.together(size, [10, 20]) is first and shelf.together(size, [10]) is None
+    shelf.put(size, [50, 60], frames(2, 3))
+    assert shelf.bytes == 400
+    assert shelf.get(size, 30) is None and shelf.together(size, [30, 40]) is None
+    row = shelf.get(size, 20)
+    assert row is not None and np.shares_memory(row, first)
+    assert shelf.get((5, 5), 20) is None
+    shelf.put(size, range(6), frames(6))
+    assert shelf.bytes == 400  # too large by itself: nothing is driven out for it
+
+
+def test_a_frame_that_came_twice_stays_with_the_younger_array() -> None:
+    shelf, size = Shelf(400), (10, 10)
+    shelf.put(size, [1, 2], frames(2, 1))
+    shelf.put(size, [2, 3], frames(2, 2))
+    shelf.put(size, [4], frames(1, 3))
+    assert shelf.get(size, 1) is None
+    assert int(shelf.get(size, 2)[0, 0, 0]) == 2  # type: ignore[index]

@@ -1,0 +1,115 @@
+"""Very long, very large, very many: what must not grow does not."""
+
+import ctypes
+import gc
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gridprobe.video import AUTO_FRACTION, Footage, FrameSize, reader, sample
+from mp4 import looped, with_hole
+from videos import numbered_video, read_number
+
+SMALL = FrameSize(max_side=256)
+
+
+@pytest.fixture(scope="module")
+def minute(made: Path) -> Path:
+    """1500 numbered frames of one minute, a keyframe every 25."""
+    return numbered_video(made / "minute.mp4", 1500, gop=25, options={"sc_threshold": "0", "preset": "ultrafast"})
+
+
+@pytest.fixture(scope="module")
+def ten_hours(minute: Path, made: Path) -> Path:
+    """900,000 frames, in a file of some megabytes."""
+    return looped(minute, made / "ten_hours.mp4", 600)
+
+
+@pytest.mark.parametrize("precision", ["exact", "auto"])
+def test_ten_hours_are_not_walked(ten_hours: Path, monkeypatch: pytest.MonkeyPatch, precision: str) -> None:
+    """V18. A walk through the packets alone takes longer than the whole answer may."""
+    readers: list[reader.Reader] = []
+    original = reader.Reader.__init__
+
+    def spy(self: reader.Reader, *args: object) -> None:
+        readers.append(self)
+        original(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(reader.Reader, "__init__", spy)
+    started = time.monotonic()
+    pool = sample(ten_hours, cells=144, precision=precision, size=SMALL)  # type: ignore[arg-type]
+    seconds = time.monotonic() - started
+    assert pool.info is not None and pool.info.frames_header == 900_000
+    assert pool.info.duration == pytest.approx(36_000, abs=0.1) and pool.info.frames_found is None
+    wanted = [900_000 * (2 * i + 1) // 288 for i in range(144)]
+    reach = 900_000 / 144 * AUTO_FRACTION if precision == "auto" else 0
+    taken = [round(t * 25) for t in pool.times]
+    assert all(abs(a - b) <= reach for a, b in zip(taken, wanted, strict=True))
+    assert [read_number(frame) for frame in pool.pixels] == [number % 1500 for number in taken]
+    assert sum(each.decoded for each in readers) <= 144 * 26
+    assert seconds < 10  # 0.6 s on two idle cores
+
+
+def test_ten_hours_need_no_more_memory_than_one_minute(minute: Path, ten_hours: Path) -> None:
+    """V18. FFmpeg's index of 900,000 frames is some 75 MB for each of the two readers; nothing else may grow."""
+    peaks = {}
+    for path in (minute, ten_hours):
+        code = f"""
+from gridprobe.video import FrameSize, sample, workers
+workers._cores = lambda: 2
+sample({str(path)!r}, cells=144, size=FrameSize(max_side=256))
+print(open("/proc/self/status").read().split("VmHWM:")[1].split()[0])
+"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+        peaks[path] = int(done.stdout) / 1024
+    assert peaks[ten_hours] - peaks[minute] < 200
+
+
+@pytest.mark.parametrize("gigabytes", [3, 5])
+def test_media_and_index_beyond_32_bits(minute: Path, made: Path, gigabytes: int) -> None:
+    """V25: every offset of the file is above 2 or 4 GB; the file is sparse and takes no room."""
+    path = with_hole(minute, made / f"hole{gigabytes}.mp4", gigabytes << 30)
+    assert path.stat().st_size > gigabytes << 30
+    try:
+        pool = sample(path, cells=16, size=SMALL)
+    finally:
+        path.unlink()
+    assert [read_number(frame) for frame in pool.pixels] == [1500 * (2 * i + 1) // 32 for i in range(16)]
+
+
+class _Heap(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in "arena a b c mapped d e used free f".split()]  # noqa: SIM905
+
+
+def heap() -> int:
+    """Bytes that malloc has given out, in all arenas."""
+    libc = ctypes.CDLL(None)
+    libc.mallinfo2.restype = _Heap
+    return int((facts := libc.mallinfo2()).used + facts.mapped)
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs glibc 2.33")
+def test_a_video_leaves_nothing_behind(clip: Path) -> None:
+    """V28. Bytes in use, not the size of the process, which wanders with the allocator's arenas.
+
+    A demuxing loop of PyAV that is dropped unfinished loses some 160 bytes: 4,000 a video, 10 MB over 500.
+    """
+
+    def many(count: int) -> None:
+        for _ in range(count):
+            footage = Footage(clip, cells=16, precision="auto")
+            footage.undecoded(SMALL)
+            footage.frames([3, 9])
+            footage.pool(SMALL)
+
+    many(15)
+    gc.collect()
+    descriptors, before = len(os.listdir("/proc/self/fd")), heap()
+    many(60)
+    gc.collect()
+    assert (heap() - before) / 60 < 800
+    assert len(os.listdir("/proc/self/fd")) == descriptors
