@@ -309,7 +309,8 @@ def main(arguments: list[str] | None = None) -> None:
     with _workers(given.workers, seed=seed, tokens=given.tokens) as feed:
         torch.manual_seed(seed)
         torch.set_float32_matmul_precision("high")
-        # cuDNN plans its attention anew for every shape, and no two batches have the same: 4 steps a second, not 15.
+        # cuDNN seems to plan its attention anew for every shape, and no two batches have the same: 4 steps of 100,000
+        # tokens a second with it, 9 without. A compile cache made with it keeps it.
         torch.backends.cuda.enable_cudnn_sdp(False)
         trainer = Trainer(given.size, budget=given.budget, device=given.device, compiled=not given.no_compile)
         if resumed:
