@@ -1,10 +1,25 @@
-"""Videos that several tests read, made once."""
+"""Videos that several tests read, made once, and a way to watch them being read."""
 
 from pathlib import Path
 
 import pytest
 
+from gridprobe.video import reader
 from videos import numbered_video, remux
+
+
+@pytest.fixture
+def readers(monkeypatch: pytest.MonkeyPatch) -> list[reader.Reader]:
+    """Every reader that is made during the test; each knows how many frames it decoded."""
+    made: list[reader.Reader] = []
+    original = reader.Reader.__init__
+
+    def spy(self: reader.Reader, *args: object) -> None:
+        made.append(self)
+        original(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(reader.Reader, "__init__", spy)
+    return made
 
 
 @pytest.fixture(scope="session")

@@ -170,33 +170,25 @@ def test_two_streams_take_the_default(made: Path) -> None:
     assert numbers(sample(path, cells=5, size=SMALL)) == [1, 3, 5, 7, 9]
 
 
-def count_decoded(path: Path, cells: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, FramePool]:
-    readers: list[reader.Reader] = []
-    original = reader.Reader.__init__
-
-    def spy(self: reader.Reader, *args: object) -> None:
-        readers.append(self)
-        original(self, *args)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(reader.Reader, "__init__", spy)
+def count_decoded(path: Path, cells: int, readers: list[reader.Reader]) -> tuple[int, FramePool]:
     pool = sample(path, cells=cells, size=SMALL)
     return sum(each.decoded for each in readers), pool
 
 
 @pytest.mark.parametrize("name", ["giant.mp4", "giant.ts"])
-def test_one_giant_gop_is_decoded_once(made: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_one_giant_gop_is_decoded_once(made: Path, readers: list[reader.Reader], name: str) -> None:
     path = numbered_video(made / name, 600, gop=9999, options={"sc_threshold": "0"})
-    decoded, pool = count_decoded(path, 100, monkeypatch)
+    decoded, pool = count_decoded(path, 100, readers)
     assert numbers(pool) == [6 * i + 3 for i in range(100)]
     assert decoded <= 600
 
 
 @pytest.mark.parametrize("name", ["long.mp4", "long.ts", "long.mkv"])
-def test_a_long_file_is_not_walked(made: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_long_file_is_not_walked(made: Path, readers: list[reader.Reader], name: str) -> None:
     """12,000 frames with a keyframe every 12: nine targets need some hundred frames, not thousands."""
     short = numbered_video(made / "loop.mp4", 1200)
     path = remux(short, made / name, loops=10)
-    decoded, pool = count_decoded(path, 9, monkeypatch)
+    decoded, pool = count_decoded(path, 9, readers)
     expected = [floor(Fraction(12000 * (2 * i + 1), 18)) for i in range(9)]
     assert numbers(pool) == [n % 1200 for n in expected]
     assert pool.times == pytest.approx([n / 25 for n in expected], abs=0.0011)

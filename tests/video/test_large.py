@@ -30,16 +30,8 @@ def ten_hours(minute: Path, made: Path) -> Path:
 
 
 @pytest.mark.parametrize("precision", ["exact", "auto"])
-def test_ten_hours_are_not_walked(ten_hours: Path, monkeypatch: pytest.MonkeyPatch, precision: str) -> None:
+def test_ten_hours_are_not_walked(ten_hours: Path, readers: list[reader.Reader], precision: str) -> None:
     """V18. A walk through the packets alone takes longer than the whole answer may."""
-    readers: list[reader.Reader] = []
-    original = reader.Reader.__init__
-
-    def spy(self: reader.Reader, *args: object) -> None:
-        readers.append(self)
-        original(self, *args)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(reader.Reader, "__init__", spy)
     started = time.monotonic()
     pool = sample(ten_hours, cells=144, precision=precision, size=SMALL)  # type: ignore[arg-type]
     seconds = time.monotonic() - started

@@ -36,19 +36,16 @@ def steps(path: Path, cells: int, precision: Precision) -> tuple[list[Step], lis
 @pytest.mark.parametrize("cells", [5, 70])
 @pytest.mark.parametrize("name", FILES)
 def test_frames_and_their_number(
-    made: Path, monkeypatch: pytest.MonkeyPatch, name: str, cells: int, precision: Precision
+    made: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    readers: list[reader.Reader],
+    name: str,
+    cells: int,
+    precision: Precision,
 ) -> None:
     path = made / f"walk_{name}"
     if not path.exists():
         numbered_video(path, 150, gop=40, **FILES[name])  # type: ignore[arg-type]
-    readers: list[reader.Reader] = []
-    original = reader.Reader.__init__
-
-    def spy(self: reader.Reader, *args: object) -> None:
-        readers.append(self)
-        original(self, *args)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(reader.Reader, "__init__", spy)
     monkeypatch.setattr("gridprobe.video.workers._cores", lambda: 1)
     pool = sample(path, cells=cells, precision=precision, size=SMALL)
     decoded = sum(each.decoded for each in readers)
