@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -263,6 +264,7 @@ class TestOtherVerbs:
         checks = {check["name"]: check for check in json.loads(result.stdout)}
         assert result.exit_code == 0
         assert checks["self-test"]["state"] == checks["video decoding"]["state"] == "ok"
+        assert re.search(r"plan \(\d+ frames from \d+ groups of pictures, \d+ to decode\)", checks["self-test"]["note"])
 
     def test_doctor_reports_the_second_decoder_and_stays_well_without_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for state, word in (

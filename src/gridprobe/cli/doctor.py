@@ -126,12 +126,12 @@ def _cache() -> Check:
 
 
 def _self_test() -> Check:
-    """A real H.264 file, written, sampled, probed and answered by a scripted model."""
+    """A real H.264 file, written, planned, sampled, probed and answered by a scripted model."""
     from gridprobe.backends import Scripted
     from gridprobe.demo import DemoVideo, observe, questions
     from gridprobe.errors import GridProbeError
     from gridprobe.pipeline import ask
-    from gridprobe.video import Limits
+    from gridprobe.video import Limits, outline
 
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
@@ -139,6 +139,7 @@ def _self_test() -> Check:
         video = DemoVideo(seconds=60)
         try:
             video.write(path)
+            plan = outline(path, cells=64).ways[0]
             question = questions(video)[0]
             answer = ask(path, question, model=Scripted(observe), k=8, limits=Limits(cache=0))
         except GridProbeError as error:
@@ -146,4 +147,5 @@ def _self_test() -> Check:
     seconds = time.perf_counter() - start
     if answer.choice != question.answer:
         return Check("self-test", "broken", f"answered {answer.choice}, not {question.answer}")
-    return Check("self-test", "ok", f"write, decode, probe and answer in {seconds:.1f} s")
+    planned = f"{len(plan.times)} frames from {plan.groups} groups of pictures, {plan.decode} to decode"
+    return Check("self-test", "ok", f"write, plan ({planned}), decode, probe and answer in {seconds:.1f} s")
