@@ -1,9 +1,10 @@
-"""Settings: everything about an answer that is not the video, the question or the model. Two presets.
+"""Settings: everything about an answer that is not the video, the question or the model. Three presets.
 
 `paper` reproduces the published method, its flaws included: frames fused in pairs, shrunk by the engine from native
 size to a squashed 224×224, and told to the model as the first seconds of a 24 fps clip. `default` is ours: single
-frames, decoded straight to the probes' size, aspect kept, true times, ties spread over time. Every field can be changed
-on top of either, and every answer records what was used.
+frames, decoded straight to the probes' size, aspect kept, true times, ties spread over time. `gridworld` is `default`
+with probes as small as the embedded models can read, since frames of gridworld are small themselves and probes of 224
+pixels would save nothing. Every field can be changed on top of any of them, and every answer records what was used.
 """
 
 import difflib
@@ -106,4 +107,5 @@ PRESETS = {
         ties="earliest",
         template="paper",
     ),
+    "gridworld": Settings(preset="gridworld", probe_pixels=FrameSize(max_side=96)),
 }

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from gridprobe.backends import Backend, ScoreRequest, Scripted
+from gridprobe.backends.embedded import Embedded, Vocabulary
 from gridprobe.flops import Cost
 from gridprobe.video import FramePool, FrameSize
 
@@ -20,11 +21,12 @@ def request(count: int = 4, labels: str = "ABC", **changes: object) -> ScoreRequ
     )
 
 
-@pytest.fixture(params=["scripted", "qwen3vl"])
+@pytest.fixture(params=["scripted", "qwen3vl", "embedded"])
 def backend(request: pytest.FixtureRequest) -> Backend:
     if request.param == "scripted":
         return Scripted(lambda asked: {label: 1.0 + i for i, label in enumerate(asked.labels)})
-    return request.getfixturevalue("tiny_model")
+    model = request.getfixturevalue("tiny_model")
+    return Embedded(model, Vocabulary(frozenset()), "embedded:tiny") if request.param == "embedded" else model
 
 
 def test_one_posterior_per_request_in_order(backend: Backend) -> None:

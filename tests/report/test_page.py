@@ -160,6 +160,16 @@ def test_many_answers_have_an_overview_whose_links_lead_somewhere() -> None:
     assert not Page(render([handmade()])).all("a")
 
 
+def test_the_overview_shows_what_other_ways_answered() -> None:
+    right, wrong = (handmade(question=replace(CITIES, answer=label)) for label in "BA")
+
+    page = render([right, right], beside={"every <frame>": [right, wrong]})
+
+    overview = page[page.index('class="overview"') : page.index("<article")]
+    assert "2 of 2 right; every &lt;frame&gt;: 1 of 2 right" in overview
+    assert (overview.count("✓ right"), overview.count("✗ wrong")) == (3, 1)
+
+
 def test_worst_page_at_k_12_is_below_a_megabyte(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (144, 200, 200, 3), dtype=np.uint8)
     answer = handmade((0.5,) * 12, (0.5,) * 12, kept=tuple(range(144)), pixels=noise)

@@ -10,6 +10,7 @@ import click
 
 from gridprobe.answer import Answer
 from gridprobe.backends import Backend, load_model
+from gridprobe.backends.embedded import Vocabulary
 from gridprobe.budget import Fixed
 from gridprobe.cli.console import check_writable, printable, progress, speaks_unicode, stdout
 from gridprobe.errors import DataError, UsageError
@@ -23,6 +24,11 @@ from gridprobe.video import Limits
 __all__ = ["ask"]
 
 FILE = click.Path(path_type=Path)
+MODEL_HELP = "Folder, Hugging Face id, or embedded, the default: it knows only gridworld."
+IMPLIED = (
+    "gridprobe: no model was named, so the embedded one answers; it knows only gridworld (see gridprobe demo), "
+    "name another with --model or GRIDPROBE_MODEL"
+)
 
 
 class _Frames(click.ParamType[Any]):
@@ -45,7 +51,7 @@ def _options(command: Any) -> Any:
         click.option("-o", "--option", "options", multiple=True, metavar="TEXT", help="An option; give 2 to 26."),
         click.option("--questions", type=FILE, help="JSON lines with question, options and, if known, id and answer."),
         click.option("--subtitles", type=FILE, help="An .srt, .vtt or .json subtitle file."),
-        click.option("-m", "--model", envvar="GRIDPROBE_MODEL", metavar="NAME", help="Folder or Hugging Face id."),
+        click.option("-m", "--model", envvar="GRIDPROBE_MODEL", metavar="NAME", help=MODEL_HELP),
         click.option("--answer-model", metavar="NAME", help="A second model for the focused pass."),
         click.option("--selector", type=click.Choice(list(SELECTORS)), default="gridprobe", show_default=True),
         click.option("--k", type=int, default=12, show_default=True, help="Side of the grid: K² frames are sampled."),
@@ -84,9 +90,9 @@ def ask(video: Path, question: str | None, options: tuple[str, ...], **given: An
     settings["limits"] = _limits(given)
     checked = Settings.from_preset(given["preset"], **settings)
     check_selector(given["selector"], checked)
-    if not given["model"]:
-        raise UsageError("no model given; name one with --model (a folder or a Hugging Face id) or GRIDPROBE_MODEL")
     footage = open_footage(video, checked)  # a broken file is found before a model of many gigabytes is loaded
+    if not given["model"]:
+        _imply(questions)
     answers = []
     with progress():
         model, answer_model = _models(given)
@@ -106,6 +112,14 @@ def ask(video: Path, question: str | None, options: tuple[str, ...], **given: An
     _show(answers, given)
 
 
+def _imply(questions: list[Question]) -> None:
+    """Refuse what the embedded model cannot know before it is loaded; else say that it is the one that answers."""
+    vocabulary = Vocabulary.embedded()
+    for question in questions:
+        vocabulary.require(question.prompt)
+    print(IMPLIED, file=sys.stderr)
+
+
 def _limits(given: dict[str, Any]) -> Limits:
     limits = Limits(seconds=given["decode_timeout"])
     return replace(limits, cache=0) if given["no_cache"] else limits
@@ -114,7 +128,8 @@ def _limits(given: dict[str, Any]) -> Limits:
 def _models(given: dict[str, Any]) -> tuple[Backend, Backend | None]:
     loading = ("device", "dtype", "attn_implementation", "device_map", "quantization")
     options = {name: given[name] for name in loading}
-    model = load_model(given["model"], **options)
+    implied = {} if given["model"] else {"implied": True}
+    model = load_model(given["model"] or "embedded", **options, **implied)
     return model, load_model(given["answer_model"], **options) if given["answer_model"] else None
 
 

@@ -75,6 +75,6 @@ class _LineListener:
         self.next = time.monotonic() + QUIET_SECONDS
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        if time.monotonic() >= self.next:
+        if total > 1 and time.monotonic() >= self.next:  # "1 of 1" says nothing
             self.next = time.monotonic() + LINE_EVERY_SECONDS
             print(f"{STAGES.get(stage, stage)}: {done} of {total}", file=sys.stderr, flush=True)

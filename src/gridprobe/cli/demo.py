@@ -1,94 +1,159 @@
 """gridprobe demo: watch the method at work on a video made on the spot."""
 
+import shlex
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gridprobe import demo as gridprobe_demo
 from gridprobe.answer import Answer
-from gridprobe.backends import Scripted
-from gridprobe.cli.console import progress, speaks_unicode, stdout
-from gridprobe.demo import DemoVideo, observe, questions
-from gridprobe.pipeline import Session, open_footage
-from gridprobe.settings import Settings
+from gridprobe.backends import load_model
+from gridprobe.cli.console import printable, progress, speaks_unicode, stdout
+from gridprobe.demo import Compared
+from gridprobe.errors import UsageError
+from gridprobe.report.terminal_map import Look, map_lines, strip_lines
+from gridprobe.report.words import amount, compute_saved
 
 __all__ = ["demo"]
 
 NOTICE = """\
-This demo runs without a model: a scripted observer reads planted colours from the decoded pixels of a real H.264 file.
-Probing, importance map, budget and focused pass are the real ones; compute is priced as if Qwen3-VL-2B had looked.
+A video of drawn shapes, {minutes:.0f} minutes long. The questions about it go to the
+embedded model, which is small and knows such videos and nothing else.
 """
-
-
-@dataclass(frozen=True)
-class _Row:
-    """One question, asked in three ways."""
-
-    gridprobe: Answer
-    uniform: Answer
-    everything: Answer
+MAP_WIDTH, GAP = 39, 2
+"""Two maps stand side by side on 80 columns."""
 
 
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), default="gridprobe-demo", show_default=True)
 def demo(out: Path) -> None:
-    """Make a ten-minute video, ask it three kinds of question, and see which frames each answer needs."""
+    """Make a ten-minute video, ask it five kinds of question, and see which frames each answer needs."""
     start = time.perf_counter()
-    out.mkdir(parents=True, exist_ok=True)
     console = stdout()
-    console.print(NOTICE, markup=False)
+    _make(out)
+    video, page = out / "gridworld.mp4", out / "report.html"
+    console.print(NOTICE.format(minutes=gridprobe_demo.SECONDS / 60), markup=False)
     with progress():
-        rows = _ask_all(out / "video.mp4")
+        model = load_model("embedded")
+        gridprobe_demo.write(video)
+        rows = list(gridprobe_demo.compare(video, model))
     _show(console, rows)
-    for name, row in zip(("needle", "redundant", "holistic"), rows, strict=True):
-        row.gridprobe.save_map(out / f"{name}.png")
+    _save(rows, page)
+    print(f"Report with maps and kept frames: {printable(str(page))} ({time.perf_counter() - start:.0f} s in all)")
+    print(f"Ask it yourself: {_command(video, rows[0])}")
+
+
+def _save(rows: Sequence[Compared], page: Path) -> None:
     from gridprobe.report.page import save_report
 
-    save_report([row.gridprobe for row in rows], out / "report.html", title="gridprobe demo")
-    seconds = time.perf_counter() - start
-    console.print(f"Maps and report are in {out}/ (open {out}/report.html). {seconds:.0f} s in all.", markup=False)
+    beside = {
+        "uniform, as many frames": [row.uniform for row in rows],
+        f"all {rows[0].everything.selection.kept} frames": [row.everything for row in rows],
+    }
+    save_report([row.gridprobe for row in rows], page, title="gridprobe demo", beside=beside)
 
 
-def _ask_all(path: Path) -> list[_Row]:
-    video = DemoVideo()
-    if not path.exists():
-        video.write(path)
-    model = Scripted(observe, name="demo observer")
-    asked = questions(video)
-    footage = open_footage(path, Settings())  # one for all three, so that each frame is decoded once at each size
-    ways = [Session(footage, model=model, selector=name) for name in ("gridprobe", "uniform-like", "all")]
-    return [_Row(*(way.ask(question) for way in ways)) for question in asked]
+def _command(video: Path, row: Compared) -> str:
+    """A question of the demo as one would type it."""
+    asked = row.gridprobe.question
+    words = ["gridprobe", "ask", str(video), asked.text, *(word for option in asked.options for word in ("-o", option))]
+    return printable(shlex.join([*words, "--preset", gridprobe_demo.PRESET]))
 
 
-def _show(console: Console, rows: list[_Row]) -> None:
-    from gridprobe.report.terminal import answer_view
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        name = printable(str(folder))
+        raise UsageError(f"cannot make the folder {name}: {error.strerror}; choose another with --out") from error
 
-    unicode = speaks_unicode(console)
+
+def _show(console: Console, rows: Sequence[Compared]) -> None:
     color = console.is_terminal and not console.no_color
+    look = Look(width=min(MAP_WIDTH, console.width), color=color, unicode=speaks_unicode(console))
+    across = max(1, (console.width + GAP) // (look.width + GAP))
+    for first in range(0, len(rows), across):
+        band = Table.grid(padding=(0, GAP, 0, 0))
+        maps = [_map(row, look) for row in rows[first : first + across]]
+        for _ in maps:
+            band.add_column(width=look.width)
+        band.add_row(*maps)
+        console.print(band, "")
+    console.print(_table(rows, look), "")
+    console.print(_summary(rows, look))
     for row in rows:
-        console.print(answer_view(row.gridprobe, width=console.width, color=color, unicode=unicode))
-        console.print()
-    table = Table(title="Compute is against all 144 frames; uniform takes as many frames, evenly", title_justify="left")
-    table.add_column("question", ratio=1)
-    for column in ("answer", "right", "kept", "compute", "uniform", "all 144"):
-        table.add_column(column, no_wrap=True)
+        for warning in row.gridprobe.warnings:
+            console.print(Text(look.clean(f"warning: {row.kind}: {warning}"), "yellow"))
+
+
+def _map(row: Compared, look: Look) -> Text:
+    """A question, its answer and its map."""
+    answer, evidence = row.gridprobe, row.gridprobe.selection.evidence
+    title = Text(answer.question.text)
+    said = Text(f"{answer.text} {answer.confidence:.1%}", look.style("bold"))
+    if not answer.right:
+        said.append(f" (wrong, it is {_right_text(answer)})", look.style("red"))
+    lines = map_lines(answer, evidence, look) if evidence else []
+    return Text("\n").join([Text(row.kind, look.style("dim")), title, said, *(lines or strip_lines(answer, look))])
+
+
+def _table(rows: Sequence[Compared], look: Look) -> Table:
+    """One line for each question, wide enough for its words at 80 columns."""
+    pool = rows[0].gridprobe.selection.pool
+    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, pad_edge=False)
+    verdict = {"max_width": 10}  # "(triangle)"
+    columns: dict[str, Any] = {
+        "\nquestion": {"max_width": 44},
+        "\nanswer": {},
+        "\nright": {},
+        f"kept\nof {pool}": {"justify": "right"},
+        "compute\nbeside all": {"justify": "right"},
+        "uniform,\nas many": verdict,
+        f"all {pool}\nframes": verdict,
+    }
+    for name, layout in columns.items():
+        table.add_column(name, overflow="fold", **layout)
     for row in rows:
-        cost = row.gridprobe.cost
+        answer = row.gridprobe
         table.add_row(
-            Text(row.gridprobe.question.text),
-            Text(row.gridprobe.text),
-            _verdict(row.gridprobe),
-            str(row.gridprobe.selection.kept),
-            f"{cost.tflops / cost.baseline.tflops:.2f}×",
+            Text(answer.question.text),
+            Text(answer.text),
+            Text("yes", "green") if answer.right else Text("no", "red"),
+            str(answer.selection.kept),
+            look.clean(compute_saved(answer.cost.tflops, answer.cost.baseline.tflops)),
             _verdict(row.uniform),
             _verdict(row.everything),
         )
-    console.print(table)
+    return table
 
 
-def _verdict(answer: Answer) -> str:
-    return "yes" if answer.right else f"no ({answer.text})"
+def _right_text(answer: Answer) -> str:
+    return answer.question.option(answer.question.answer or answer.choice)
+
+
+def _verdict(answer: Answer) -> Text:
+    """Yes, or no with what was answered instead."""
+    return Text("yes", "green") if answer.right else Text(f"no ({answer.text})", "red")
+
+
+def _summary(rows: Sequence[Compared], look: Look) -> Text:
+    """What the table comes to, and what each way spent on all questions together."""
+    kept = sum(row.gridprobe.selection.kept for row in rows) / len(rows)
+    ways = {
+        f"the {kept:.0f} frames (on average) that GridProbe keeps": [row.gridprobe for row in rows],
+        "as many at equal distances": [row.uniform for row in rows],
+        f"all {rows[0].everything.selection.kept} frames": [row.everything for row in rows],
+    }
+    lines = []
+    for name, answers in ways.items():
+        right = sum(bool(answer.right) for answer in answers)
+        spent = amount(sum(answer.cost.tflops for answer in answers))
+        lines.append(f"{right} of {len(rows)} right from {name}: {spent} TFLOPs\n")
+    return Text(look.clean("".join(lines)))

@@ -8,20 +8,29 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
 import click
+import numpy as np
+import numpy.typing as npt
 from rich.table import Table
 from rich.text import Text
 
 from gridprobe._version import __version__
+from gridprobe.backends import ScoreRequest, load_model
 from gridprobe.cli.console import printable, speaks_unicode, stdout
+from gridprobe.errors import GridProbeError
+from gridprobe.question import Question
+from gridprobe.video import FramePool, FrameSize
 
 __all__ = ["doctor"]
 
 CODECS = ("h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mjpeg", "prores", "gif")
+FRAMES = 120
+"""Of the clip for the self-test: a minute at two a second."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +46,9 @@ class Check:
 @click.option("--json", "as_json", is_flag=True, help="Print the checks as JSON.")
 def doctor(as_json: bool) -> None:
     """Check the installation: versions, decoders, GPU, disk, and a small end-to-end run."""
-    checks = [check() for check in (_python, _decoder, _second_decoder, _models, _gpu, _disk, _cache, _self_test)]
+    checks = [
+        check() for check in (_python, _decoder, _second_decoder, _models, _embedded, _gpu, _disk, _cache, _self_test)
+    ]
     if as_json:
         print(json.dumps([asdict(check) for check in checks], indent=2))
     else:
@@ -111,6 +122,32 @@ def _disk() -> Check:
     return Check("disk", "ok" if free > 1 else "broken", f"{free:.0f} GiB free in {tempfile.gettempdir()}")
 
 
+def _embedded() -> Check:
+    """Whether the models of the package are here, load, and answer; what they answer is the tests' business."""
+    from gridprobe.backends.embedded import MODELS, SIZES
+
+    if not MODELS.is_dir():
+        return Check("embedded models", "absent", f"not in this installation (no {MODELS}); reinstall gridprobe")
+    if sys.modules.get("torch") is None:
+        return Check("embedded models", "absent", "need torch")
+    start = time.perf_counter()
+    try:
+        for size in SIZES:
+            load_model(f"embedded:{size}").score([_glimpse()])
+    except GridProbeError as error:
+        return Check("embedded models", "broken", str(error))
+    weight = sum(file.stat().st_size for file in MODELS.rglob("*") if file.is_file()) / 1e6
+    seconds = time.perf_counter() - start
+    return Check("embedded models", "ok", f"{' and '.join(SIZES)}, {weight:.0f} MB; load and answer in {seconds:.1f} s")
+
+
+def _glimpse() -> ScoreRequest:
+    """One grey frame and a question in words that the embedded models know."""
+    question = Question("What colour is the circle?", ["red", "blue"])
+    frame = FramePool(np.full((1, 64, 64, 3), 128, np.uint8), (0.0,), "grey")
+    return ScoreRequest(frame, question.prompt, question.labels, FrameSize())
+
+
 def _cache() -> Check:
     """Where decoded frames are kept. No cache is no fault: everything works without it, only slower."""
     from gridprobe.video import Limits, open_cache
@@ -128,20 +165,18 @@ def _cache() -> Check:
 def _self_test() -> Check:
     """A real H.264 file, written, planned, sampled, probed and answered by a scripted model."""
     from gridprobe.backends import Scripted
-    from gridprobe.demo import DemoVideo, observe, questions
-    from gridprobe.errors import GridProbeError
     from gridprobe.pipeline import ask
     from gridprobe.video import Limits, outline
+    from gridprobe.video.write import write_video
 
     start = time.perf_counter()
+    question = Question("What colour is the flash?", ["red", "blue"], answer="B")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "self-test.mp4"
-        video = DemoVideo(seconds=60)
         try:
-            video.write(path)
+            write_video(path, _flash(), fps=2, size=(64, 64), count=FRAMES)
             plan = outline(path, cells=64).ways[0]
-            question = questions(video)[0]
-            answer = ask(path, question, model=Scripted(observe), k=8, limits=Limits(cache=0))
+            answer = ask(path, question, model=Scripted(_sees), k=8, limits=Limits(cache=0))
         except GridProbeError as error:
             return Check("self-test", "broken", str(error))
     seconds = time.perf_counter() - start
@@ -149,3 +184,18 @@ def _self_test() -> Check:
         return Check("self-test", "broken", f"answered {answer.choice}, not {question.answer}")
     planned = f"{len(plan.times)} frames from {plan.groups} groups of pictures, {plan.decode} to decode"
     return Check("self-test", "ok", f"write, plan ({planned}), decode, probe and answer in {seconds:.1f} s")
+
+
+def _flash() -> Iterator[npt.NDArray[np.uint8]]:
+    """A minute of grey with a blue moment in it."""
+    for number in range(FRAMES):
+        blue = 80 <= number < 84
+        yield np.full((64, 64, 3), (30, 40, 240) if blue else (128, 128, 128), np.uint8)
+
+
+def _sees(request: ScoreRequest) -> dict[str, float]:
+    """Sure of a colour when a frame has more of it than of the other, else undecided."""
+    means = request.frames.pixels.mean(axis=(1, 2))
+    red_over_blue = means[:, 0] - means[:, 2]
+    seen = {"A": red_over_blue.max() > 100, "B": red_over_blue.min() < -100}
+    return {label: 10.0 if sees else 1.0 for label, sees in seen.items()}

@@ -16,6 +16,7 @@ __all__ = ["listing"]
 PRESET_NOTES = {
     "default": "single frames, aspect kept, true times, equal cells spread over time",
     "paper": "the published method to the letter: fused pairs, 224×224, times of a 24 fps clip",
+    "gridworld": "as default, with probes of 96 pixels: for the embedded models and the videos they know",
 }
 
 

@@ -2,7 +2,7 @@
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,9 @@ from gridprobe.report.words import amount, clock, compute_saved, kept_words, mod
 
 __all__ = ["render", "save_report"]
 
+Ways = Mapping[str, Sequence[Answer]]
+"""Name of a way of choosing frames -> its answers."""
+
 MOST_THUMBNAILS = 144
 """More kept frames than this are shown by an even choice of so many; the page says so."""
 THUMBNAIL_SIDES = {320: 16, 224: 48, 144: MOST_THUMBNAILS, 96: MOST_THUMBNAILS, 64: MOST_THUMBNAILS}
@@ -29,17 +32,26 @@ THUMBNAIL_BYTES = 600_000
 """All thumbnails of an answer together, so that in base64 it stays below a megabyte."""
 
 
-def save_report(answers: Sequence[Answer], path: Path, *, title: str = "GridProbe report") -> None:
-    """Write one page about these answers; no other file is needed to read it."""
-    write_whole(path, render(answers, title=title).encode("utf-8", "replace"))
+def save_report(
+    answers: Sequence[Answer], path: Path, *, title: str = "GridProbe report", beside: Ways | None = None
+) -> None:
+    """Write one page about these answers; no other file is needed to read it.
+
+    Args:
+        answers: what the page is about.
+        path: the file to write.
+        title: stands at the top.
+        beside: name of another way of choosing frames -> its answers to the same questions, for the table of answers.
+    """
+    write_whole(path, render(answers, title=title, beside=beside).encode("utf-8", "replace"))
 
 
-def render(answers: Sequence[Answer], *, title: str = "GridProbe report") -> str:
+def render(answers: Sequence[Answer], *, title: str = "GridProbe report", beside: Ways | None = None) -> str:
     """The page as text."""
     if not answers:
         raise UsageError("a report needs at least one answer, got none")
     articles = "\n".join(_article(answer, number) for number, answer in enumerate(answers, start=1))
-    overview = _overview(answers) if len(answers) > 1 else ""
+    overview = _overview(answers, beside or {}) if len(answers) > 1 else ""
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -63,22 +75,33 @@ def render(answers: Sequence[Answer], *, title: str = "GridProbe report") -> str
 """
 
 
-def _overview(answers: Sequence[Answer]) -> str:
-    """A table with one line for each answer, linked to its article."""
-    judged = [answer.right for answer in answers if answer.right is not None]
-    score = f"<p>{sum(judged)} of {len(judged)} right.</p>" if judged else ""
+def _overview(answers: Sequence[Answer], beside: Ways) -> str:
+    """A table with one line for each answer, linked to its article; what other ways answered stands at its end."""
+    scores = [text for name, each in {"": answers, **beside}.items() if (text := _score(name, each))]
     rows = [
         [
             f'<a href="#answer-{number}" dir="auto">{escape(_shortened(answer.question.text))}</a>',
-            f'<span dir="auto">{answer.choice}. {escape(_shortened(answer.text))}</span> {_verdict(answer)}',
+            _said(answer),
             f"{answer.confidence:.1%}",
             f"{answer.selection.kept} / {answer.selection.pool}",
             compute_saved(answer.cost.tflops, answer.cost.baseline.tflops),
+            *(_said(each[number - 1]) for each in beside.values()),
         ]
         for number, answer in enumerate(answers, start=1)
     ]
-    head = ["question", "answer", "confidence", "kept", "compute"]
+    head = ["question", "answer", "confidence", "kept", "compute", *map(escape, beside)]
+    score = f"<p>{'; '.join(scores)}.</p>" if scores else ""
     return f'<section class="overview"><h2>Answers</h2>{score}{_table(head, rows)}</section>'
+
+
+def _score(name: str, answers: Sequence[Answer]) -> str:
+    """Such as "4 of 5 right" or "uniform: 2 of 5 right"; nothing where no answer is known."""
+    judged = [answer.right for answer in answers if answer.right is not None]
+    return f"{escape(name)}{': ' if name else ''}{sum(judged)} of {len(judged)} right" if judged else ""
+
+
+def _said(answer: Answer) -> str:
+    return f'<span dir="auto">{answer.choice}. {escape(_shortened(answer.text))}</span> {_verdict(answer)}'
 
 
 def _shortened(text: str, length: int = 90) -> str:

@@ -1,0 +1,185 @@
+"""The models inside the package: genuine Qwen3-VL checkpoints, small, that know gridworld and nothing else.
+
+Asked about anything else they would answer all the same, and surely. So the list of words they were trained on lies
+beside them: a text with other words is refused when nobody asked for this model, and else answered with a warning.
+"""
+
+import json
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gridprobe.backends.base import LOW_MASS, Backend, Posterior, ScoreRequest
+from gridprobe.errors import ModelError, UsageError
+from gridprobe.flops import Cost
+from gridprobe.question import TEMPLATES, Question
+
+__all__ = ["MODELS", "SIZES", "Embedded", "Vocabulary", "load_embedded"]
+
+MODELS = Path(__file__).parent.parent / "models"
+SIZES = ("micro", "nano")
+WORDS_FILE = "vocabulary.json"
+
+LABEL = re.compile(r"^\(?[A-Z][.)] ", re.MULTILINE)
+"""What stands before an option in a prompt."""
+SHOWN_WORDS, SHOWN_LETTERS = 5, 20
+"""A sentence names so many unknown words, and so much of each."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The words a model was trained on, in lower case."""
+
+    words: frozenset[str]
+
+    @classmethod
+    def embedded(cls) -> "Vocabulary":
+        """The list that lies beside the embedded models and holds for both."""
+        file = MODELS / WORDS_FILE
+        try:
+            words = json.loads(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise _missing(file) from None
+        except (OSError, ValueError) as error:
+            raise ModelError(f"cannot read {file}, the words the embedded model knows: {error}") from error
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise ModelError(f"{file} must hold a JSON list of words; reinstall gridprobe")
+        return cls(frozenset(word.casefold() for word in words))
+
+    def unknown(self, text: str) -> tuple[str, ...]:
+        """The words of a question or prompt that are not in the list, each once; those of the templates are known."""
+        known = self.words | TEMPLATE_WORDS
+        return tuple(word for word in dict.fromkeys(_split(LABEL.sub("", text))) if word not in known)
+
+    def require(self, text: str) -> None:
+        """Refuse a text with unknown words."""
+        words = self.unknown(text)
+        if words:
+            raise UsageError(_refusal(f"has never seen {_some(words)}"))
+
+
+class Embedded:
+    """A model of the package as a backend."""
+
+    def __init__(self, engine: Backend, vocabulary: Vocabulary, name: str, *, implied: bool = False) -> None:
+        """Wrap an engine.
+
+        Args:
+            engine: what runs the checkpoint.
+            vocabulary: the words it knows.
+            name: such as "embedded:micro".
+            implied: nobody asked for this model, so it refuses what it does not know instead of guessing.
+        """
+        self.vocabulary = vocabulary
+        self.name = name
+        self.implied = implied
+        self._engine = engine
+
+    @property
+    def identity(self) -> str:
+        """The engine's, with the model's name in place of the folder it happens to lie in."""
+        return f"{self.name}@{self._engine.identity.rpartition('@')[2]}"
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+        """Score the requests; what the model does not know is refused or noted."""
+        if self.implied:
+            for prompt in {request.prompt for request in requests}:
+                self.vocabulary.require(prompt)
+        posteriors = self._engine.score(requests)
+        if self.implied:
+            _require_mass(posteriors)
+            return posteriors
+        notes = {prompt: self._notes(prompt) for prompt in {request.prompt for request in requests}}
+        return [
+            replace(posterior, notes=posterior.notes + notes[request.prompt])
+            for request, posterior in zip(requests, posteriors, strict=True)
+        ]
+
+    def estimate(self, request: ScoreRequest) -> Cost:
+        """What scoring the request would cost."""
+        return self._engine.estimate(request)
+
+    def unknown_words(self, text: str) -> tuple[str, ...]:
+        """The words of a text that the model was not trained on."""
+        return self.vocabulary.unknown(text)
+
+    def _notes(self, prompt: str) -> tuple[str, ...]:
+        words = self.unknown_words(prompt)
+        return (f"the embedded model met {_some(words)}, which it has never seen, and guesses",) if words else ()
+
+
+def load_embedded(size: str = "micro", *, implied: bool = False, **options: Any) -> Embedded:
+    """Load a model of the package.
+
+    Args:
+        size: "micro" or "nano".
+        implied: refuse what the model does not know instead of answering with a warning.
+        **options: as for any checkpoint; see `gridprobe.backends.qwen3vl.load`.
+    """
+    folder, vocabulary = _folder(size), Vocabulary.embedded()
+    from gridprobe.backends.qwen3vl import load
+
+    # An engine that refuses where few letters are likely names a remedy for other checkpoints; here that is a warning.
+    engine = load(str(folder), **{"min_letter_mass": 0.0, **options})
+    return Embedded(engine, vocabulary, f"embedded:{size}", implied=implied)
+
+
+def _folder(size: str) -> Path:
+    if size not in SIZES:
+        raise UsageError(f"there is no embedded model {size!r}; choose embedded:{' or embedded:'.join(SIZES)}")
+    folder = MODELS / size
+    if not (folder / "config.json").is_file():
+        raise _missing(folder)
+    return folder
+
+
+def _missing(path: Path) -> ModelError:
+    return ModelError(
+        f"the embedded model is missing from this installation (no {path}); "
+        "reinstall gridprobe, or name another model with --model or GRIDPROBE_MODEL"
+    )
+
+
+def _require_mass(posteriors: Sequence[Posterior]) -> None:
+    least = min((posterior.mass for posterior in posteriors), default=1.0)
+    if least < LOW_MASS:
+        raise UsageError(_refusal(f"puts only {least:.1%} of its probability on the option letters here"))
+
+
+def _refusal(reason: str) -> str:
+    return (
+        f"the embedded model knows only gridworld (see gridprobe demo) and {reason}; name another model with --model "
+        "or GRIDPROBE_MODEL, or take this one's guess with --model embedded"
+    )
+
+
+def _some(words: Sequence[str]) -> str:
+    """Such as "dog", "beach" and 3 other words."""
+    shown = [f'"{word[:SHOWN_LETTERS]}{"…" if len(word) > SHOWN_LETTERS else ""}"' for word in words[:SHOWN_WORDS]]
+    more = len(words) - len(shown)
+    if more:
+        return f"{', '.join(shown)} and {more} other word{'s' if more > 1 else ''}"
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+
+
+def _split(text: str) -> list[str]:
+    """Words and numbers in lower case. A symbol (an emoji, a currency sign) says something too and counts as a word."""
+    return "".join(map(_spaced, text.casefold())).split()
+
+
+def _spaced(char: str) -> str:
+    if char.isalnum():
+        return char
+    return f" {char} " if unicodedata.category(char).startswith("S") else " "
+
+
+def _template_words() -> frozenset[str]:
+    """The words around question, options and subtitles in every prompt template."""
+    prompts = (Question("question", ("option",) * 2, subtitles="subtitles", template=name).prompt for name in TEMPLATES)
+    return frozenset(word for prompt in prompts for word in _split(LABEL.sub("", prompt)))
+
+
+TEMPLATE_WORDS = _template_words()

@@ -1,0 +1,169 @@
+"""The models of the package: found by name, and honest about what they do not know."""
+
+import math
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from embedded_models import make_models
+from gridprobe import Question, ask, load_model
+from gridprobe.backends import ScoreRequest, Scripted
+from gridprobe.backends.embedded import Embedded, Vocabulary
+from gridprobe.errors import ModelError, UsageError
+from gridprobe.gridworld import FAMILIES, TEST_SEEDS, ask_about, generate, vocabulary
+from gridprobe.question import TEMPLATES
+from gridprobe.video import FramePool, FrameSize
+
+RNG = np.random.default_rng(0)
+POOL = FramePool(RNG.integers(0, 256, (9, 64, 64, 3), dtype=np.uint8), tuple(float(i) for i in range(9)), "noise")
+KNOWN = Question("What colour is the circle?", ["red", "blue", "green"])
+STRANGE = Question("What colour is the dog?", ["red", "a beach"])
+WORDS = Vocabulary(vocabulary())
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_models(tmp_path_factory.mktemp("embedded"))
+
+
+@pytest.fixture(autouse=True)
+def found(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gridprobe.backends.embedded.MODELS", models)
+
+
+def request(question: Question = KNOWN, count: int = 4) -> ScoreRequest:
+    return ScoreRequest(POOL.take(range(count)), question.prompt, question.labels, FrameSize())
+
+
+def sure(implied: bool = False) -> Embedded:
+    """A model with all its probability on the letters, whatever it is asked."""
+    engine = Scripted(lambda asked: {label: 1.0 + (label == "B") for label in asked.labels})
+    return Embedded(engine, WORDS, "embedded:test", implied=implied)
+
+
+class TestLoading:
+    def test_it_keeps_the_promises_of_a_backend(self) -> None:
+        model = load_model("embedded", device="cpu")
+        requests = [request(KNOWN, 4), request(STRANGE, 1), request(KNOWN, 9), request(KNOWN, 4)]
+
+        posteriors = model.score(requests)
+
+        assert [each.labels for each in posteriors] == [each.labels for each in requests]
+        assert posteriors[0].logprobs == pytest.approx(posteriors[3].logprobs, abs=1e-4)
+        assert all(math.fsum(each.probabilities.values()) == pytest.approx(1.0) for each in posteriors)
+        assert model.score([]) == []
+        assert model.estimate(requests[0]) == posteriors[0].cost
+
+    def test_the_name_alone_is_micro_and_the_identity_does_not_depend_on_the_folder(self, models: Path) -> None:
+        identities = [load_model(name).identity for name in ("embedded", "embedded:micro", "embedded:nano")]
+
+        assert identities[0] == identities[1]
+        assert [identity.partition("@")[0] for identity in identities[1:]] == ["embedded:micro", "embedded:nano"]
+        assert "float32" in identities[0] and str(models) not in identities[0]
+
+    @pytest.mark.parametrize("name", ["embedded:giga", "embedded:", "embedded:../micro"])
+    def test_other_sizes_do_not_exist(self, name: str) -> None:
+        with pytest.raises(UsageError, match="embedded:micro or embedded:nano"):
+            load_model(name)
+
+    def test_a_package_without_models_says_so(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("gridprobe.backends.embedded.MODELS", tmp_path)
+
+        with pytest.raises(ModelError, match=r"missing from this installation.*reinstall gridprobe, or name another"):
+            load_model("embedded")
+
+    @pytest.mark.parametrize(
+        ("content", "message"), [(None, "missing from"), ("{", "cannot read"), ("[1]", "a JSON list of words")]
+    )
+    def test_a_model_without_its_words_is_an_error(
+        self, content: str | None, message: str, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        shutil.copytree(models / "micro", tmp_path / "micro")
+        if content is not None:
+            (tmp_path / "vocabulary.json").write_text(content)
+        monkeypatch.setattr("gridprobe.backends.embedded.MODELS", tmp_path)
+
+        with pytest.raises(ModelError, match=message):
+            load_model("embedded")
+
+
+class TestUnknownWords:
+    @pytest.mark.parametrize(
+        ("text", "unknown"),
+        [
+            ("What colour is the circle?", ()),
+            ("WHAT COLOUR IS THE CIRCLE", ()),
+            ("What color is the dog? A dog!", ("color", "dog")),
+            ("Which number is written on the circle? 7", ()),
+            ("Which number is written on the circle? 12", ("12",)),
+            ("What colour is the 🐶?", ("🐶",)),
+            ("圆形是什么颜色?", ("圆形是什么颜色",)),
+            ("B. circle", ()),
+            ("B. b", ("b",)),
+            ("???", ()),
+        ],
+    )
+    def test_are_what_the_model_was_not_trained_on(self, text: str, unknown: tuple[str, ...]) -> None:
+        assert sure().unknown_words(text) == unknown
+
+    @pytest.mark.parametrize("template", list(TEMPLATES))
+    def test_templates_are_known_and_subtitles_are_text(self, template: str) -> None:
+        many = ["red"] * 26
+        plain = Question(KNOWN.text, many, template=template)
+        spoken = Question(KNOWN.text, many, template=template, subtitles="the red fox")
+
+        assert WORDS.unknown(plain.prompt) == ()
+        assert WORDS.unknown(spoken.prompt) == ("fox",)
+
+    def test_every_question_of_gridworld_is_known(self) -> None:
+        worlds = generate(np.random.default_rng(TEST_SEEDS[0]), 50)
+        asked = [ask_about(worlds, row, family, random.Random(row)) for row in range(50) for family in FAMILIES]
+
+        assert {word for each in asked if each for word in WORDS.unknown(each.question.prompt)} == set()
+
+
+class TestHonesty:
+    def test_an_implied_model_refuses_what_it_does_not_know(self) -> None:
+        model = sure(implied=True)
+
+        with pytest.raises(
+            UsageError, match=r'never seen "dog" and "beach"; name another .*--model or GRIDPROBE_MODEL'
+        ):
+            model.score([request(KNOWN), request(STRANGE)])
+        assert model.score([request(KNOWN)])[0].warnings == ()
+
+    def test_an_implied_model_refuses_where_letters_are_unlikely(self) -> None:
+        model = load_model("embedded", implied=True)
+
+        with pytest.raises(UsageError, match=r"only gridworld .* puts only \d\.\d% of its probability"):
+            model.score([request(KNOWN)])
+
+    def test_a_model_asked_for_answers_with_a_warning(self) -> None:
+        known, strange = sure().score([request(KNOWN), request(STRANGE)])
+
+        assert known.warnings == ()
+        assert strange.choice == "B"
+        assert strange.warnings == ('the embedded model met "dog" and "beach", which it has never seen, and guesses',)
+
+    def test_the_answer_carries_the_warning_once_for_the_probes_and_once_for_the_focused_pass(self) -> None:
+        warnings = ask(POOL, STRANGE, model=sure(), k=3).warnings
+
+        assert [warning.partition(" the embedded")[0] for warning in warnings] == [
+            "in 6 of 6 probes",
+            "in the focused pass",
+        ]
+
+    def test_the_random_model_warns_of_unlikely_letters_too(self) -> None:
+        (posterior,) = load_model("embedded").score([request(STRANGE)])
+
+        assert len(posterior.warnings) == 2 and "option letters" in posterior.warnings[1]
+
+    def test_many_and_long_words_are_counted_and_cut(self) -> None:
+        question = Question(" ".join(["x" * 99, *(f"w{i}" for i in range(9))]), ["red", "blue"])
+
+        with pytest.raises(UsageError) as refused:
+            sure(implied=True).score([request(question)])
+        assert f'"{"x" * 20}…", "w0", "w1", "w2", "w3" and 5 other words' in str(refused.value)
