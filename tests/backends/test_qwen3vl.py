@@ -221,7 +221,7 @@ class TestLetters:
             [0.1, 0.2, 0.3, 0.05, 0.35]
         )  # A: tokens 0 and 1, B: token 2, the rest is no letter
 
-        logprobs, mass = letter_logprobs(probabilities.log(), [(0, 1), (2,)])
+        logprobs, mass = letter_logprobs(probabilities.log()[None], [[(0, 1), (2,)]])[0]
 
         assert mass == pytest.approx(0.6)
         assert np.exp(logprobs) == pytest.approx([0.5, 0.5])

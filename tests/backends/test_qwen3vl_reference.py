@@ -106,7 +106,7 @@ def test_letter_logprobs_equal_transformers(
     model = load(str(tiny_checkpoint), dtype=dtype, device="cpu")
     tokens = letter_tokens(model._tokenizer, QUESTION.labels)
     logits = torch.from_numpy(reference[f"{dtype}/{name}/logits"])
-    expected, mass = letter_logprobs(logits, [tokens[label] for label in QUESTION.labels])
+    expected, mass = letter_logprobs(logits[None], [[tokens[label] for label in QUESTION.labels]])[0]
 
     posterior = model.score([_request(name)])[0]
 

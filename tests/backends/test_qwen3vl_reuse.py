@@ -224,7 +224,7 @@ def test_out_of_memory_alone_frames_get_smaller_and_the_answer_says_so(
 def test_a_sequence_that_will_not_fit_is_shrunk_before_it_is_tried(
     fresh: Qwen3VL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory.Memory, "holds", lambda self, tokens: tokens < 220)
+    monkeypatch.setattr(memory.Memory, "most", lambda self: 219)
 
     assert "160×128" in fresh.score([ask(pool(2, width=256, height=192))])[0].warnings[0]
 

@@ -11,7 +11,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["compiled", "plain_weights", "rms", "text_block", "text_weights", "vision_block", "vision_weights"]
+__all__ = [
+    "compiled",
+    "last_text_block",
+    "plain_weights",
+    "rms",
+    "text_block",
+    "text_weights",
+    "vision_block",
+    "vision_weights",
+]
 
 Block = Callable[..., Any]
 
@@ -87,23 +96,62 @@ def text_block(
         *weights: as `text_weights` gives them.
     """
     n1, wq, wk, wv, wo, nq, nk, n2, gate, up, down = weights
-    count, length, _ = h.shape
-    size = nq.shape[0]
     normal = rms(h, n1, eps)
-    q = rms(F.linear(normal, wq).view(count, length, -1, size), nq, eps)
-    k = rms(F.linear(normal, wk).view(count, length, -1, size), nk, eps)
-    v = F.linear(normal, wv).view(count, length, -1, size).transpose(1, 2)
-    q = _rotate(q, cos[:, :, None], sin[:, :, None]).to(v.dtype).transpose(1, 2)
-    k = _rotate(k, cos[:, :, None], sin[:, :, None]).to(v.dtype).transpose(1, 2)
+    q, k = _heads(normal, wq, nq, cos, sin, eps), _heads(normal, wk, nk, cos, sin, eps)
+    v = _split(F.linear(normal, wv), len(nk)).transpose(1, 2)
     keys, values = (k, v) if past is None else (torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2))
-    repeat = q.shape[1] // k.shape[1]
-    mixed = _attend(q, keys.repeat_interleave(repeat, 1), values.repeat_interleave(repeat, 1), mask)
-    h = h + F.linear(mixed.transpose(1, 2).reshape(count, length, -1), wo)
+    h = h + F.linear(_attend(q, keys, values, mask).transpose(1, 2).flatten(2), wo)
     normal = rms(h, n2, eps)
     return h + F.linear(F.silu(F.linear(normal, gate)) * F.linear(normal, up), down), k, v
 
 
+def last_text_block(
+    h: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    mask: Tensor | None,
+    past: tuple[Tensor, Tensor] | None,
+    eps: float,
+    last: Tensor,
+    *weights: Tensor,
+) -> Tensor:
+    """The layer after which only one token of each row is looked at, the one at `last`: batch × width.
+
+    Of the others only keys and values are needed, so their part is that of a `text_block` on the one token with all
+    tokens as its past.
+    """
+    n1, wk, wv, nk = weights[0], weights[2], weights[3], weights[6]
+    normal = rms(h, n1, eps)
+    k = _heads(normal, wk, nk, cos, sin, eps)
+    v = _split(F.linear(normal, wv), len(nk)).transpose(1, 2)
+    row, length = torch.arange(len(h), device=h.device), h.shape[1]
+    # Itself it will bring along, so its own place among the others is hidden.
+    hidden = torch.arange(length, device=h.device) >= last[:, None]
+    before = h.new_zeros(len(h), length).masked_fill(hidden, float("-inf"))
+    if past is not None and mask is not None:
+        k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
+        before = torch.cat([mask[row, 0, last, :-length].to(h.dtype), before], dim=1)
+    seen = torch.cat([before, before.new_zeros(len(h), 1)], dim=1)[:, None, None]
+    h, cos, sin = h[row, last][:, None], cos[row, last][:, None], sin[row, last][:, None]
+    return text_block(h, cos, sin, seen, (k, v), eps, *weights)[0][:, 0]
+
+
+def _heads(normal: Tensor, weight: Tensor, norm: Tensor, cos: Tensor, sin: Tensor, eps: float) -> Tensor:
+    """Queries or keys of every head, with their positions: batch × heads × length × head size."""
+    heads = rms(_split(F.linear(normal, weight), len(norm)), norm, eps)
+    return _rotate(heads, cos[:, :, None], sin[:, :, None]).to(normal.dtype).transpose(1, 2)
+
+
+def _split(x: Tensor, size: int) -> Tensor:
+    """The last dimension as heads × size."""
+    return x.view(*x.shape[:-1], -1, size)
+
+
 def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    if mask is None and q.is_cuda:  # the kernels for a GPU share keys between heads without copying them
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    repeat = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(repeat, 1), v.repeat_interleave(repeat, 1)
     if mask is None:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
     free = q.shape[2] - mask.shape[2]
@@ -116,14 +164,17 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
 
 def rms(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     """Root-mean-square norm, computed in float32."""
-    wide = x.float()
-    return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype) * weight
+    return F.rms_norm(x, weight.shape, weight.to(x.dtype), eps)
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary positions, in the precision of the angles; few kernels, since each passes over all of x."""
     half = x.shape[-1] // 2
-    turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
-    return (x * cos + turned * sin).to(x.dtype)
+    wide = x.to(cos.dtype)
+    turned = wide * cos
+    turned[..., :half].addcmul_(wide[..., half:], sin[..., :half], value=-1)
+    turned[..., half:].addcmul_(wide[..., :half], sin[..., half:])
+    return turned.to(x.dtype)
 
 
 def compiled(block: Block) -> Block:

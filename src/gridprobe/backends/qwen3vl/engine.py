@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,10 @@ class _Job:
         return ("stem", layout.ids[: layout.stem].tobytes(), self.groups if visual else ())
 
 
+_Member = tuple[_Job, int]
+"""Where a frame group is found: a job that shows it, and which of the job's groups it is."""
+
+
 class Qwen3VL:
     """A Qwen3-VL model as a backend."""
 
@@ -116,9 +121,11 @@ class Qwen3VL:
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
         """Score all requests, in as few forward passes as memory allows."""
-        jobs = [self._fitting(_Job(place, request, self._layout(request))) for place, request in enumerate(requests)]
+        most = self._memory.most()
+        jobs = [_Job(place, request, self._layout(request)) for place, request in enumerate(requests)]
+        jobs = [self._fitting(job, most) for job in jobs]
         posteriors: dict[int, Posterior] = {}
-        for batch in self._batches(jobs):
+        for batch in _batches(jobs, room=min(most, self._memory.worthwhile)):
             posteriors.update(self._run(batch))
             report("model", len(posteriors), len(jobs))
         return [posteriors[place] for place in range(len(jobs))]
@@ -137,21 +144,9 @@ class Qwen3VL:
             )
         return layout
 
-    def _batches(self, jobs: Sequence[_Job]) -> Iterator[list[_Job]]:
-        """Longest first, so that sequences of like length share a batch and the worst case comes early."""
-        room = self._memory.room()
-        batch: list[_Job] = []
-        for job in sorted(jobs, key=lambda job: -len(job.layout)):
-            if batch and (len(batch) + 1) * len(batch[0].layout) > room:
-                yield batch
-                batch = []
-            batch.append(job)
-        if batch:
-            yield batch
-
-    def _fitting(self, job: _Job) -> _Job:
+    def _fitting(self, job: _Job, most: int) -> _Job:
         """The job, with smaller frames if its sequence alone would not fit into memory."""
-        while not self._memory.holds(len(job.layout)) and (smaller := self._smaller(job)) is not None:
+        while len(job.layout) > most and (smaller := self._smaller(job)) is not None:
             job = smaller
         return job
 
@@ -173,7 +168,7 @@ class Qwen3VL:
         except torch.OutOfMemoryError:
             pass  # inside this handler the error would keep the tensors alive that are in the way
         else:
-            return {job.place: self._posterior(job, logits[job.place], spent[job.place]) for job in batch}
+            return self._posteriors(batch, logits, spent)
         self.kept.clear()
         torch.cuda.empty_cache()
         return self._run_with_less(batch)
@@ -254,7 +249,7 @@ class Qwen3VL:
     def _features(self, jobs: Sequence[_Job], spent: Counter[int]) -> dict[Hashable, Tensor]:
         """Vision features of every frame group of the jobs, levels × tokens × width, each encoded once."""
         features: dict[Hashable, Tensor] = {}
-        missing: dict[tuple[int, ...], dict[Hashable, npt.NDArray[np.uint8]]] = {}
+        missing: dict[tuple[int, ...], dict[Hashable, _Member]] = {}
         for job in jobs:
             _, rows, columns = job.layout.grid
             new = 0
@@ -266,24 +261,24 @@ class Qwen3VL:
                 if kept is not None:
                     features[group] = kept
                     continue
-                like[group] = job.request.frames.pixels[job.members(number)]
+                like[group] = job, number
                 new += 1
             spent[job.place] += int(vision_flops(self.dims.vision, [(new, rows, columns)]))
         for (rows, columns, *_), groups in missing.items():
             features |= self._encode(groups, rows, columns)
         return features
 
-    def _encode(self, groups: dict[Hashable, npt.NDArray[np.uint8]], rows: int, columns: int) -> dict[Hashable, Tensor]:
+    def _encode(self, groups: dict[Hashable, _Member], rows: int, columns: int) -> dict[Hashable, Tensor]:
         """Frame groups of one size through the vision tower."""
         features: dict[Hashable, Tensor] = {}
         names, step = list(groups), max(1, VISION_PATCHES // (rows * columns))
         for start in range(0, len(names), step):
             some = names[start : start + step]
-            frames = np.concatenate([groups[name] for name in some])
+            frames = _pixels([groups[name] for name in some])
             flat = patches(
                 frames,
                 size=(columns * self._spec.patch, rows * self._spec.patch),
-                packing="single" if len(frames) == len(some) else "pairs",
+                packing="single" if sum(map(len, frames)) == len(some) else "pairs",
                 spec=self._spec,
                 device=self._model.device,
             )
@@ -296,10 +291,18 @@ class Qwen3VL:
     def _price(self, job: _Job) -> Cost:
         return price(self.dims, len(job.layout), [job.layout.grid])
 
-    def _posterior(self, job: _Job, logits: Tensor, spent: int) -> Posterior:
+    def _posteriors(
+        self, batch: Sequence[_Job], logits: dict[int, Tensor], spent: Counter[int]
+    ) -> dict[int, Posterior]:
+        rows = torch.stack([logits[job.place] for job in batch])
+        found = letter_logprobs(rows, [list(self._letters(job.request.labels).values()) for job in batch])
+        return {
+            job.place: self._posterior(job, logprobs, mass, spent[job.place])
+            for job, (logprobs, mass) in zip(batch, found, strict=True)
+        }
+
+    def _posterior(self, job: _Job, logprobs: tuple[float, ...], mass: float, spent: int) -> Posterior:
         labels = job.request.labels
-        tokens = self._letters(labels)
-        logprobs, mass = letter_logprobs(logits, [tokens[label] for label in labels])
         if mass < self._min_mass:
             raise ModelError(
                 f"the model puts only {mass:.2g} of its probability on the option letters {labels[0]}–{labels[-1]}: "
@@ -307,6 +310,29 @@ class Qwen3VL:
             )
         cost = replace(self._price(job), flops_computed=float(spent))
         return Posterior(labels, logprobs, cost, mass, job.notes)
+
+
+def _batches(jobs: Sequence[_Job], *, room: int) -> Iterator[list[_Job]]:
+    """Longest first, so that sequences of like length share a batch and the worst case comes early."""
+    batch: list[_Job] = []
+    for job in sorted(jobs, key=lambda job: -len(job.layout)):
+        if batch and (len(batch) + 1) * len(batch[0].layout) > room:
+            yield batch
+            batch = []
+        batch.append(job)
+    if batch:
+        yield batch
+
+
+def _pixels(members: Sequence[_Member]) -> list[npt.NDArray[np.uint8]]:
+    """The frames of some groups, in pieces of one job each; neighbours are not copied."""
+    pieces = []
+    for _, some in groupby(members, key=lambda member: member[0].place):
+        group = list(some)
+        frames, job = [i for job, number in group for i in job.members(number)], group[0][0]
+        run = frames == list(range(frames[0], frames[-1] + 1))
+        pieces.append(job.request.frames.pixels[slice(frames[0], frames[-1] + 1) if run else frames])
+    return pieces
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,6 @@
 """The language model on sequences of different lengths, with or without what was computed for their beginnings."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gridprobe.backends.qwen3vl.blocks import Block, rms, text_block, text_weights
+from gridprobe.backends.qwen3vl.blocks import Block, last_text_block, rms, text_block, text_weights
+from gridprobe.backends.qwen3vl.pixels import upload
 
 __all__ = ["LanguageModel", "Piece"]
 
@@ -30,6 +31,19 @@ class Piece:
         return len(self.ids)
 
 
+@dataclass(eq=False)
+class _Run:
+    """Some pieces on their way through the layers."""
+
+    h: Tensor
+    cos: Tensor
+    sin: Tensor
+    places: tuple[Tensor, Tensor]
+    features: Tensor | None
+    past: Tensor | None
+    mask: Tensor | None
+
+
 class LanguageModel:
     """Qwen3-VL's language model. Sequences are padded on the right, where causal attention never looks."""
 
@@ -40,36 +54,40 @@ class LanguageModel:
 
     def logits(self, pieces: Sequence[Piece]) -> Tensor:
         """Vocabulary logits behind the last token of every piece, in float32."""
-        hidden, _ = self._run(pieces, keep=False)
-        last = torch.tensor([len(piece) - 1 for piece in pieces], device=hidden.device)
-        states = hidden[torch.arange(len(pieces), device=hidden.device), last]
         language = self._language
-        logits: Tensor = self._head(rms(states, language.norm.weight, language.config.rms_norm_eps))
+        run = self._begin(pieces)
+        for _ in self._layers(run, language.layers[:-1]):
+            pass
+        last = upload([len(piece) - 1 for piece in pieces], run.h.device)
+        before = None if run.past is None else (run.past[-1, 0], run.past[-1, 1])
+        eps, final = language.config.rms_norm_eps, language.layers[-1]
+        states = last_text_block(run.h, run.cos, run.sin, run.mask, before, eps, last, *text_weights(final))
+        logits: Tensor = self._head(rms(states, language.norm.weight, eps))
         return logits.float()
 
     def keys_and_values(self, pieces: Sequence[Piece]) -> list[Tensor]:
         """What later tokens need to know about each piece, in the form of `Piece.past`."""
-        _, kept = self._run(pieces, keep=True)
+        kept = list(self._layers(self._begin(pieces), self._language.layers))
         return [
             torch.stack([torch.stack([part[row, :, : len(piece)] for part in layer]) for layer in kept])
             for row, piece in enumerate(pieces)
         ]
 
-    def _run(self, pieces: Sequence[Piece], *, keep: bool) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-        language = self._language
+    def _begin(self, pieces: Sequence[Piece]) -> "_Run":
         h, positions, places, features = self._gather(pieces)
-        cos, sin = language.rotary_emb(h, positions)
+        cos, sin = self._language.rotary_emb(h, positions)
         past, mask = self._before(pieces, h)
-        kept = []
-        for number, layer in enumerate(language.layers):
-            before = None if past is None else (past[number, 0], past[number, 1])
-            eps = language.config.rms_norm_eps
-            h, k, v = self._block(h, cos, sin, mask, before, eps, *text_weights(layer))
-            if keep:
-                kept.append((k, v))
-            if features is not None and number + 1 < len(features):
-                h[places] += features[number + 1]
-        return h, kept
+        return _Run(h, cos, sin, places, features, past, mask)
+
+    def _layers(self, run: "_Run", layers: Sequence[Any]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Run the layers one after another, moving the states of the run; yields their keys and values."""
+        eps = self._language.config.rms_norm_eps
+        for number, layer in enumerate(layers):
+            before = None if run.past is None else (run.past[number, 0], run.past[number, 1])
+            run.h, k, v = self._block(run.h, run.cos, run.sin, run.mask, before, eps, *text_weights(layer))
+            if run.features is not None and number + 1 < len(run.features):
+                run.h[run.places] += run.features[number + 1]
+            yield k, v
 
     def _gather(self, pieces: Sequence[Piece]) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor], Tensor | None]:
         """First states and positions, and where which visual features go; one copy to the device for each."""
@@ -82,20 +100,20 @@ class LanguageModel:
             ids[number, : len(piece)] = piece.ids
             positions[:, number, : len(piece)] = piece.positions
             visual[number, : len(piece)] = piece.visual
-        h = self._language.embed_tokens(torch.from_numpy(ids).to(device))
-        row, column = (torch.from_numpy(part).to(device) for part in np.nonzero(visual))
+        h = self._language.embed_tokens(upload(ids, device))
+        row, column = (upload(part, device) for part in np.nonzero(visual))
         parts = [piece.features for piece in pieces if piece.features is not None]
         features = torch.cat(parts, dim=1).to(h.dtype) if parts else None
         if features is not None:
             h[row, column] = features[0]
-        return h, torch.from_numpy(positions).to(device), (row, column), features
+        return h, upload(positions, device), (row, column), features
 
     def _before(self, pieces: Sequence[Piece], h: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Past keys and values side by side, and a mask that hides their padding."""
         if pieces[0].past is None:
             return None, None
         stems = [piece.past for piece in pieces if piece.past is not None]
-        lengths = torch.tensor([stem.shape[3] for stem in stems], device=h.device)
+        lengths = upload([stem.shape[3] for stem in stems], h.device)
         width, length = int(max(stem.shape[3] for stem in stems)), h.shape[1]
         past = h.new_zeros(*stems[0].shape[:2], len(stems), stems[0].shape[2], width, stems[0].shape[4])
         for row, stem in enumerate(stems):

@@ -32,14 +32,20 @@ def letter_tokens(tokenizer: Any, labels: Sequence[str]) -> dict[str, tuple[int,
     return tokens
 
 
-def letter_logprobs(logits: torch.Tensor, tokens: Sequence[Sequence[int]]) -> tuple[tuple[float, ...], float]:
-    """Log-probabilities over the letters of one sequence, and the raw probability that lay on all of them.
+def letter_logprobs(
+    logits: torch.Tensor, tokens: Sequence[Sequence[Sequence[int]]]
+) -> list[tuple[tuple[float, ...], float]]:
+    """For each sequence the log-probabilities over its letters, and the raw probability that lay on all of them.
 
     Args:
-        logits: vocabulary-sized logits of the last position.
-        tokens: for each letter its token ids; they are pooled by log-sum-exp.
+        logits: of the last positions, sequences × vocabulary; read from the device once for all.
+        tokens: for each sequence, for each letter, its token ids; they are pooled by log-sum-exp.
     """
-    everything = torch.log_softmax(logits.double(), dim=-1)
-    raw = torch.stack([torch.logsumexp(everything[list(ids)], dim=0) for ids in tokens])
-    normalised = torch.log_softmax(raw, dim=0)
-    return tuple(normalised.tolist()), float(raw.exp().sum())
+    columns = sorted({token for letters in tokens for ids in letters for token in ids})
+    known = torch.log_softmax(logits.double(), dim=-1)[:, columns].cpu()
+    place = {token: number for number, token in enumerate(columns)}
+    found = []
+    for row, letters in zip(known, tokens, strict=True):
+        raw = torch.stack([torch.logsumexp(row[[place[token] for token in ids]], dim=0) for ids in letters])
+        found.append((tuple(torch.log_softmax(raw, dim=0).tolist()), float(raw.exp().sum())))
+    return found

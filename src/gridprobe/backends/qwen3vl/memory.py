@@ -1,5 +1,6 @@
 """How much may be computed at once and how much may be kept, from the memory there is and not from a flag."""
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,15 +43,18 @@ class Memory:
         total = torch.cuda.get_device_properties(model.device).total_memory
         return cls(model.device, size, total // KEEP_OF_GPU, KEEP_ON_HOST)
 
-    def room(self) -> int:
-        """How many tokens, padding included, one pass may hold now."""
-        return CPU_TOKENS if self.device.type != "cuda" else max(1, min(GPU_TOKENS, self._most()))
+    @property
+    def worthwhile(self) -> int:
+        """How many tokens fill the device: more at once gain nothing."""
+        return GPU_TOKENS if self.device.type == "cuda" else CPU_TOKENS
 
-    def holds(self, tokens: int) -> bool:
-        """Whether a pass over so many tokens fits; a CPU's memory is left to the operating system."""
-        return self.device.type != "cuda" or tokens <= self._most()
+    def most(self) -> int:
+        """How many tokens, padding included, a pass may hold now; a CPU's memory is left to the operating system.
 
-    def _most(self) -> int:
+        Asking takes a millisecond, so once for a question and not for each of its probes.
+        """
+        if self.device.type != "cuda":
+            return sys.maxsize
         free, _ = torch.cuda.mem_get_info(self.device)
         idle = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
         return (free + idle) // (CAUTION * self.token_bytes)

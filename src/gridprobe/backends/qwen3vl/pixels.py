@@ -3,6 +3,7 @@
 Bit for bit what transformers' video processor makes of the same frames (tests/backends/test_qwen3vl_reference.py).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 
 from gridprobe.backends.base import Packing
 
-__all__ = ["PatchSpec", "cut", "patches"]
+__all__ = ["PatchSpec", "cut", "patches", "upload"]
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,28 @@ class PatchSpec:
         return self.patch * self.merge
 
 
+def upload(values: npt.ArrayLike, device: torch.device) -> torch.Tensor:
+    """Small host values as a tensor.
+
+    From ordinary memory a copy to a GPU waits until the GPU has done all it was given before, and the host cannot plan
+    ahead; from pinned memory it does not.
+    """
+    tensor = torch.from_numpy(np.asarray(values))
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
 def patches(
-    frames: npt.NDArray[np.uint8], *, size: tuple[int, int], packing: Packing, spec: PatchSpec, device: torch.device
+    frames: npt.NDArray[np.uint8] | Sequence[npt.NDArray[np.uint8]],
+    *,
+    size: tuple[int, int],
+    packing: Packing,
+    spec: PatchSpec,
+    device: torch.device,
 ) -> torch.Tensor:
     """Resize, normalise and cut frames.
 
     Args:
-        frames: n × height × width × 3.
+        frames: n × height × width × 3, or several such pieces, which are put together on the device.
         size: (width, height) to show them at, multiples of `spec.multiple`.
         packing: `single` repeats each frame to fill its temporal patch, `pairs` fuses neighbours; a last odd frame is
             fused with itself.
@@ -46,7 +62,9 @@ def patches(
     Returns:
         float32 of shape (groups · rows · columns, 3 · temporal · patch²), groups in time order.
     """
-    images = torch.from_numpy(np.ascontiguousarray(frames)).to(device).permute(0, 3, 1, 2)
+    pieces = [frames] if isinstance(frames, np.ndarray) else frames
+    parts = [torch.from_numpy(np.ascontiguousarray(piece)).to(device) for piece in pieces]
+    images = (parts[0] if len(parts) == 1 else torch.cat(parts)).permute(0, 3, 1, 2)
     images = _normalise(_resize(images, size), spec)
     if packing == "single":
         images = images.repeat_interleave(spec.temporal, dim=0)
@@ -66,7 +84,8 @@ def _resize(images: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
 
 
 def _normalise(images: torch.Tensor, spec: PatchSpec) -> torch.Tensor:
-    mean, std = (torch.tensor(v, device=images.device).view(1, 3, 1, 1) * 255.0 for v in (spec.mean, spec.std))
+    values = np.array([spec.mean, spec.std], dtype=np.float32) * np.float32(255.0)
+    mean, std = upload(values, images.device).view(2, 1, 3, 1, 1).unbind()
     return (images.float() - mean) / std
 
 
