@@ -13,8 +13,8 @@ from gridprobe.video import FramePool, FrameSize
 pytestmark = pytest.mark.gpu
 
 
-def probes(packing: str) -> list[ScoreRequest]:
-    pixels = np.random.default_rng(0).integers(0, 256, (16, 180, 320, 3), dtype=np.uint8)
+def probes(packing: str, *, height: int) -> list[ScoreRequest]:
+    pixels = np.random.default_rng(0).integers(0, 256, (16, height, 224, 3), dtype=np.uint8)
     pool = FramePool(pixels, tuple(10.0 * i for i in range(16)), "noise")
     prompt = "Question: what?\nA. x\nB. y\nC. z"
     return [
@@ -23,12 +23,15 @@ def probes(packing: str) -> list[ScoreRequest]:
     ]
 
 
+# Frames that must be resized differ by up to one grey level, because a GPU does it in float and a CPU in integers;
+# noise makes the most of that (measured on an H200: 0.08).
 @pytest.mark.parametrize("packing", ["single", "pairs"])
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 0.02), ("bfloat16", 0.25)])
-def test_gpu_and_cpu_agree(tiny_checkpoint: Path, packing: str, dtype: str, tolerance: float) -> None:
-    # Frames are resized in float on a GPU and in integers on a CPU, which differ by up to one grey level.
-    reference = load(str(tiny_checkpoint), device="cpu", dtype="float32").score(probes(packing))
-    answers = load(str(tiny_checkpoint), device="cuda", dtype=dtype).score(probes(packing))
+@pytest.mark.parametrize(
+    ("dtype", "height", "tolerance"), [("float32", 128, 0.005), ("float32", 180, 0.15), ("bfloat16", 180, 0.25)]
+)
+def test_gpu_and_cpu_agree(tiny_checkpoint: Path, packing: str, dtype: str, height: int, tolerance: float) -> None:
+    reference = load(str(tiny_checkpoint), device="cpu", dtype="float32").score(probes(packing, height=height))
+    answers = load(str(tiny_checkpoint), device="cuda", dtype=dtype).score(probes(packing, height=height))
 
     for a, b in zip(answers, reference, strict=True):
         assert a.logprobs == pytest.approx(b.logprobs, abs=tolerance)
