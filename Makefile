@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: setup demo test test-slow test-oldest lint fmt bench bench-decode clean
+.PHONY: setup demo test test-slow test-oldest lint fmt bench bench-decode bench-engine experiment clean
 .DEFAULT_GOAL := test
 
 setup: $(VENV)/.dev
@@ -61,6 +61,20 @@ bench: setup
 # Against decord, OpenCV and torchcodec: make bench-decode RIVALS=/tmp/bench-venv/bin/python (see benchmarks/requirements.txt)
 bench-decode: setup
 	$(BIN)/python benchmarks/decode.py $(if $(RIVALS),--rival-python $(RIVALS))
+
+# On a GPU: make bench-engine ENGINE="--sizes 2B 8B --compile"
+ENGINE ?= --model embedded
+bench-engine: setup
+	$(BIN)/python benchmarks/engine.py $(ENGINE)
+
+# The embedded models and the method on 600 unseen questions (docs/embedded-models.md): over an hour on 2 cores. Goes on after a stop.
+RUN ?= gridworld-run
+experiment: setup
+	$(BIN)/python -m gridprobe.gridworld.evaluate --model embedded --selector-model embedded:nano --calibration \
+	    --source rendered --first 0 --count 400 --out $(RUN)/rendered.jsonl
+	$(BIN)/python -m gridprobe.gridworld.evaluate --model embedded --selector-model embedded:nano --calibration \
+	    --source mp4 --first 400 --count 200 --videos $(RUN)/videos --out $(RUN)/mp4.jsonl
+	$(BIN)/python -m gridprobe.gridworld.evaluate --together --table $(RUN)/rendered.jsonl $(RUN)/mp4.jsonl
 
 clean:
 	rm -rf $(VENV) $(VENV)-oldest build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

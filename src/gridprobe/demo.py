@@ -13,10 +13,11 @@ from gridprobe.backends.memo import Memo
 from gridprobe.budget import Fixed
 from gridprobe.gridworld import TEST_SEEDS, Worlds, ask_about, generate
 from gridprobe.gridworld.video import write_script
-from gridprobe.pipeline import Session
+from gridprobe.pipeline import Session, open_footage
 from gridprobe.progress import report
 from gridprobe.question import Question
 from gridprobe.selectors import All, Uniform
+from gridprobe.settings import PRESETS
 
 __all__ = ["KINDS", "PRESET", "SECONDS", "SEED", "SIDE", "Compared", "compare", "questions", "world", "write"]
 
@@ -58,13 +59,13 @@ def write(path: Path) -> None:
 
 def compare(video: Path, model: Backend) -> Iterator[Compared]:
     """Ask every question in the three ways; frames are decoded once, and no request is sent twice."""
-    memo = Memo(model)
-    session = Session(video, model=memo, preset=PRESET)
+    memo, footage = Memo(model), open_footage(video, PRESETS[PRESET])
+    session = Session(footage, model=memo, preset=PRESET)
     asked = questions()
     for done, (kind, question) in enumerate(asked.items()):
         report("questions", done, len(asked))
         answer = session.ask(question)
         even = Uniform(Fixed(answer.selection.kept))
-        others = (Session(session.pool, model=memo, selector=way, preset=PRESET).ask(question) for way in (even, All()))
+        others = (Session(footage, model=memo, selector=way, preset=PRESET).ask(question) for way in (even, All()))
         yield Compared(kind, answer, *others)
     report("questions", len(asked), len(asked))

@@ -213,6 +213,14 @@ class TestDemo:
         assert {request.pixels.max_side for request in model.requests if len(request.frames) == 12} >= {96}
         assert len(model.requests) <= 5 * (24 + 3)
 
+    def test_every_way_answers_from_frames_of_full_size(self, video: Path) -> None:
+        model = knowing(True)
+
+        list(demo.compare(video, model))
+
+        answered = [request for request in model.requests if request.pixels.max_side != 96]
+        assert len(answered) >= 5 and {request.frames.width for request in answered} == {demo.SIDE}
+
     def test_a_folder_that_cannot_be_made_is_one_sentence(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
 

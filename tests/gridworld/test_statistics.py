@@ -187,6 +187,13 @@ def test_models_and_sources_are_kept_apart() -> None:
     ]
 
 
+def test_models_and_sources_can_be_put_together() -> None:
+    text = tables([record(0, "all", True), record(1, "all", False, source="mp4")], together=True)
+
+    assert text.startswith("## m, mp4 frames and m, rendered frames\n")
+    assert rows(text, "Accuracy")["needle"] == ["2", "0.500"]
+
+
 def test_calibration_table_keeps_blind_subsets_apart() -> None:
     drawn = [record(n, "subset", n < 3, kind="random", confidence=0.75) for n in range(4)]
     blind = [record(n, "subset", False, kind="blind", confidence=0.35) for n in range(4)]

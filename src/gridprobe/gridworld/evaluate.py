@@ -26,12 +26,13 @@ from gridprobe.errors import DataError, GridProbeError, UsageError
 from gridprobe.gridworld.dataset import Item, items, pool_of, world_of
 from gridprobe.gridworld.statistics import tables
 from gridprobe.pipeline import Session
+from gridprobe.settings import PRESETS
 from gridprobe.video import FramePool, FrameSize, sample
 
 __all__ = ["CROSS", "WAYS", "Evaluation", "Way", "evaluate", "main", "read_records"]
 
 K, SIDE = 12, 224
-PROBE_PIXELS = FrameSize(max_side=96)
+PROBE_PIXELS = PRESETS["gridworld"].probe_pixels
 NATIVE_PIXELS = FrameSize(max_pixels=SIDE * SIDE)
 SUBSET_SIZES = (1, 2, 4, 8, 16, 36)
 SUBSET = "subset"
@@ -324,6 +325,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--calibration", action="store_true", help="score random and evidence-free subsets, too")
     parser.add_argument("--min-letter-mass", type=float, help="the least share of probability on the option letters")
     parser.add_argument("--table", type=Path, nargs="+", metavar="RECORDS", help="print the tables of these files")
+    parser.add_argument("--together", action="store_true", help="with --table: one table for all models and sources")
     given = parser.parse_args(arguments)
     if not given.table and not (given.model and given.out):
         parser.error("give --model and --out, or --table")
@@ -347,7 +349,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Evaluate, or print the tables of an evaluation."""
     given = _arguments(arguments)
     if given.table:
-        print(tables([record for path in given.table for record in read_records(path)]))
+        records = [record for path in given.table for record in read_records(path)]
+        print(tables(records, together=given.together))
         return
     chosen = items(given.count, first=given.first)
     selector = _load(given.selector_model, given) if given.selector_model else None

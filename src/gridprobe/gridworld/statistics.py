@@ -81,21 +81,27 @@ def expected_calibration_error(confidence: npt.ArrayLike, right: npt.ArrayLike, 
     return float(np.abs(gap).sum() / len(sure))
 
 
-def tables(records: Sequence[Record]) -> str:
-    """All tables, for each model and source of frames its own; of records of the same thing the last one counts."""
+def tables(records: Sequence[Record], *, together: bool = False) -> str:
+    """All tables, for each model and source of frames its own, or for all together.
+
+    Of records of the same thing the last one counts.
+    """
     names = ("model", "source", "id", "way")
     # Subsets of an item differ in kind and size.
     unique = {(*(r[name] for name in names), r.get("kind"), r.get("kind") and r["kept"]): r for r in records}
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in unique.values():
         groups[record["model"], record["source"]].append(record)
-    return "\n\n".join(_group(model, source, group) for (model, source), group in sorted(groups.items()))
+    if together:
+        title = " and ".join(f"{model}, {source} frames" for model, source in sorted(groups))
+        return _group(title, [record for group in groups.values() for record in group])
+    return "\n\n".join(_group(f"{model}, {source} frames", group) for (model, source), group in sorted(groups.items()))
 
 
-def _group(model: str, source: str, records: list[Record]) -> str:
+def _group(title: str, records: list[Record]) -> str:
     answers = [record for record in records if record["way"] != "subset"]
     subsets = [record for record in records if record["way"] == "subset"]
-    parts = [f"## {model}, {source} frames"]
+    parts = [f"## {title}"]
     if answers:
         parts += [_accuracy(answers), _differences(answers), _cost(answers), _kept(answers)]
     if subsets:
