@@ -24,6 +24,7 @@ import torch
 import transformers
 
 from gridprobe.backends import ScoreRequest, load_model
+from gridprobe.backends.embedded import MODELS
 from gridprobe.backends.qwen3vl import Qwen3VL
 from gridprobe.backends.qwen3vl.pixels import PatchSpec, patches
 from gridprobe.grid import Grid
@@ -231,7 +232,8 @@ def table(name: str, found: list[tuple[str, float, float]]) -> str:
 def cases(given: argparse.Namespace) -> list[Case]:
     found = []
     if given.model:
-        engine = load_model(given.model, device=given.device, dtype=given.dtype)
+        size = {"embedded": "micro", "embedded:nano": "nano"}.get(given.model)
+        engine = load_model(str(MODELS / size) if size else given.model, device=given.device, dtype=given.dtype)
         assert isinstance(engine, Qwen3VL)
         sizes: Any = {"probe": FrameSize(max_side=96), "native": FrameSize(max_side=224)}
         sizes |= {"frame": (224, 224), "prompt": 70}

@@ -36,7 +36,8 @@ def test_python_in_the_readme_runs(
 
 def test_every_flag_in_the_readme_exists() -> None:
     known = {flag for command in cli.commands.values() for p in command.params for flag in p.opts}
-    used = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README))
+    ours = re.sub(r"`python [^`]*`", "", README)  # programs under benchmarks/ have flags of their own
+    used = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", ours))
 
     assert used and used <= known, used - known
 
