@@ -193,7 +193,9 @@ def interleave(
         duration: seconds of the video, where known.
     """
     if rule not in get_args(Rule):
-        raise UsageError(f"unknown rule {rule!r} for subtitles between frames; choose one of {', '.join(get_args(Rule))}")
+        raise UsageError(
+            f"unknown rule {rule!r} for subtitles between frames; choose one of {', '.join(get_args(Rule))}"
+        )
     places: list[list[str]] = [[] for _ in range(len(times) + 1)]
     found = _by_middle(times, segments) if rule == "longvideobench" else _by_overlap(times, segments, duration)
     for place, text in found:
