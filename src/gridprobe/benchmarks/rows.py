@@ -58,7 +58,7 @@ def choose(name: str, value: Any, allowed: Sequence[Any]) -> None:
 
 
 def known(value: Any) -> Any:
-    """The value, or None for the ways in which tables say that there is none. Not for texts: an option may be "None"."""
+    """The value, or None for the ways in which tables say that there is none. Not for texts: an option may say so."""
     missing = value is None or (isinstance(value, float) and math.isnan(value))
     return None if missing or (isinstance(value, str) and value.strip() in ("", "None", "nan")) else value
 

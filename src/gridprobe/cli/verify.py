@@ -47,7 +47,8 @@ def verify_data(
 def _print(found: Verified) -> None:
     console = stdout()
     release = f" (as released: {found.released_rows})" if found.released_rows is not None else ""
-    without = f", {found.without_subtitles} of them without subtitles" if found.without_subtitles else ""
+    some = 0 < found.without_subtitles < found.videos
+    without = f", {found.without_subtitles} of them without subtitles" if some else ""
     console.print(Text(f"{found.version}: {BENCHMARKS[found.benchmark]}"))
     console.print(Text(f"{found.rows} rows{release}, {found.questions} questions, {found.videos} videos{without}"))
     for kind, meaning in KINDS.items():
