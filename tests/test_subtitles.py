@@ -94,13 +94,19 @@ def test_bad_bytes_and_windows_line_ends_do_not_stop_it(tmp_path: Path) -> None:
     assert len(read_subtitles(write(tmp_path, content)).segments) == 3
 
 
-def test_an_empty_file_has_no_subtitles(tmp_path: Path) -> None:
-    assert read_subtitles(write(tmp_path, "")).text == ""
+@pytest.mark.parametrize("content", ["", " \n", "[]", "WEBVTT\n\nNOTE nobody speaks\n"])
+def test_an_empty_track_has_no_subtitles(tmp_path: Path, content: str) -> None:
+    assert read_subtitles(write(tmp_path, content)).segments == ()
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("just words", "holds no subtitle line"), ("[{", "not valid JSON"), ("[" * 100_000, "not valid JSON")],
+    [
+        ("[5]", "holds no subtitle line"),
+        ("just words", "holds no subtitle line"),
+        ("[{", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
+    ],
 )
 def test_a_file_that_is_none_is_refused(tmp_path: Path, content: str, message: str) -> None:
     with pytest.raises(DataError, match=message):

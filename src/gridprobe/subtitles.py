@@ -63,7 +63,8 @@ def read_subtitles(path: Path) -> Subtitles:
     first = text.lstrip()[:1]
     found = _from_json(text, path) if first in ("[", "{") else _from_timed_text(text)
     segments = sorted((s for s in found if s is not None), key=lambda segment: segment.start)
-    if not segments and text.strip():
+    empty = not found and (first in ("", "[") or text.lstrip().startswith("WEBVTT"))
+    if not segments and not empty:
         raise DataError(f"{path} holds no subtitle line (SubRip, WebVTT or JSON with times)")
     return Subtitles(tuple(segments), skipped=sum(s is None for s in found))
 

@@ -19,7 +19,7 @@ TABLE = """
 1011: 56.25|6.25|33.3333|10; 1100: 25|25|33.3333|20; 1101: 56.25|25|33.3333|20; 1110: 56.25|56.25|58.3333|50;
 1111: 100|100|100|100
 """
-"""Outcomes: relevance | [1,2,3,4] | [1,[2,3],4] | [[1,2],3,4], computed by hand and checked against the official code."""
+"""Outcomes: relevance | [1,2,3,4] | [1,[2,3],4] | [[1,2],3,4], as the official code gives them."""
 
 
 def load(folder: Path, *rows: dict[str, object]) -> Benchmark:
