@@ -74,5 +74,6 @@ class Module(Protocol):
     def metrics(self, items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:
         """The official scores, headline first.
 
-        An item that is not in `right` was not asked; groups that are not complete go into a note, never into a mean.
+        An item that is not in `right` was not asked: groups that are not complete are reported in a note, never mixed
+        in.
         """
