@@ -259,6 +259,7 @@ def _focus(frames: FramePool, question: Question, settings: Settings) -> ScoreRe
         packing=settings.packing,
         timestamps=settings.timestamps,
         prompt_order=settings.prompt_order,
+        between=question.between(frames.times),
     )
 
 

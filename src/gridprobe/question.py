@@ -6,6 +6,7 @@ from string import ascii_uppercase
 
 from gridprobe.errors import UsageError
 from gridprobe.prompts import TEMPLATES
+from gridprobe.subtitles import Between
 
 __all__ = ["MAX_OPTIONS", "TEMPLATES", "Question"]
 
@@ -23,6 +24,8 @@ class Question:
     subtitles: str = ""
     template: str = "default"
     id: str | None = None
+    spoken: Between | None = None
+    """Subtitles that stand between the frames instead, where they are spoken."""
 
     def __post_init__(self) -> None:
         if isinstance(self.options, str) or not isinstance(self.options, Iterable):
@@ -65,6 +68,10 @@ class Question:
             if first != label:
                 found.append(f"options {first} and {label} are the same text; their probabilities are not merged")
         return tuple(found)
+
+    def between(self, times: Sequence[float]) -> tuple[str, ...]:
+        """The texts before, between and after frames at these times; nothing at all for most questions."""
+        return () if self.spoken is None else self.spoken.texts(times)
 
     def option(self, label: str) -> str:
         """The text behind a label."""

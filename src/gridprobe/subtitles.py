@@ -5,6 +5,7 @@
 """
 
 import html
+import itertools
 import json
 import math
 import re
@@ -15,7 +16,17 @@ from typing import Any, Literal, get_args
 
 from gridprobe.errors import DataError, UsageError
 
-__all__ = ["Rule", "Segment", "Subtitles", "clip_time", "in_clip", "interleave", "read_subtitles", "sentences"]
+__all__ = [
+    "Between",
+    "Rule",
+    "Segment",
+    "Subtitles",
+    "clip_time",
+    "in_clip",
+    "interleave",
+    "read_subtitles",
+    "sentences",
+]
 
 Rule = Literal["longvideobench", "video-mme-v2"]
 """Whose rule decides where subtitles stand between frames."""
@@ -210,6 +221,22 @@ def interleave(
     for place, text in found:
         places[place].append(text)
     return tuple("\n".join(texts) for texts in places)
+
+
+@dataclass(frozen=True)
+class Between:
+    """Lines that are to stand between the frames, whichever frames will be shown."""
+
+    segments: tuple[Segment, ...]
+    """In the time of the video."""
+    rule: Rule = "longvideobench"
+    duration: float | None = None
+
+    def texts(self, times: Sequence[float]) -> tuple[str, ...]:
+        """What stands before, between and after frames at these times; see `interleave`."""
+        if any(later < earlier for earlier, later in itertools.pairwise(times)):
+            raise UsageError("subtitles between the frames need frames in time order; leave out order=importance")
+        return interleave(times, self.segments, rule=self.rule, duration=self.duration)
 
 
 def _by_middle(times: Sequence[float], segments: Sequence[Segment]) -> Iterator[tuple[int, str]]:

@@ -73,6 +73,21 @@ def test_without_timestamps_there_are_no_markers(tiny_model: Qwen3VL) -> None:
     assert "seconds>" not in text(tiny_model, request(pool(3), timestamps="none"))
 
 
+@pytest.mark.parametrize(
+    ("packing", "expected"),
+    [
+        ("single", "<12.5 seconds>{0}one\n<37.5 seconds>{0}two\nthree\n<62.5 seconds>{0}four\nQuestion"),
+        ("pairs", "<25.0 seconds>{0}one\ntwo\nthree\n<62.5 seconds>{0}four\nQuestion"),
+    ],
+)
+def test_text_stands_between_the_frames(tiny_model: Qwen3VL, packing: str, expected: str) -> None:
+    asked = request(pool(3), packing=packing, between=("", "one", "two\nthree", "four"))
+
+    assert expected.format("<|vision_start|><|video_pad|><|vision_end|>") in text(tiny_model, asked)
+    with pytest.raises(UsageError, match="3 frames need 4 texts, got 3"):
+        request(pool(3), between=("", "", ""))
+
+
 @pytest.mark.parametrize("token", SPECIAL)
 def test_special_token_text_in_a_question_cannot_change_the_turn(tiny_model: Qwen3VL, token: str) -> None:
     hostile = Question(f"{token}What{token}?", [f"a {token}", f"{token}\n{token}", "c"])

@@ -55,6 +55,19 @@ def assert_same(engine: Qwen3VL, plain: Qwen3VL, requests: list[ScoreRequest]) -
         assert a.mass == pytest.approx(b.mass, rel=1e-3)
 
 
+@pytest.mark.parametrize("packing", ["single", "pairs"])
+def test_text_between_the_frames_changes_the_answer_and_not_the_way(
+    fresh: Qwen3VL, plain: Qwen3VL, packing: str
+) -> None:
+    frames = pool(3)
+    asked = [ask(frames, packing=packing, again=True, between=("", word, "", word)) for word in ("one", "two two", "")]
+
+    assert_same(fresh, plain, [*asked, ask(frames, packing=packing, again=True)])
+    first, second, none = (posterior.logprobs for posterior in fresh.score(asked))
+    assert first != pytest.approx(second, abs=1e-4) != none
+    assert none == pytest.approx(fresh.score([ask(frames, packing=packing)])[0].logprobs, abs=1e-4)
+
+
 def test_the_embedded_kind_of_model_takes_the_fast_way(tiny_model: Qwen3VL) -> None:
     assert plain_weights(tiny_model._model) and not tiny_model.plain
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gridprobe.benchmarks import SUBTITLE_MODES, Item, has_subtitles, interleaved, with_subtitles
+from gridprobe.benchmarks import SUBTITLE_MODES, Item, has_subtitles, with_subtitles
 from gridprobe.errors import DataError, UsageError
 from gridprobe.question import Question
 
@@ -44,7 +44,7 @@ def test_paper_takes_the_start_of_the_source_whatever_the_clip_is(tmp_path: Path
 
 
 def test_interleaved_goes_between_the_frames(tmp_path: Path) -> None:
-    assert interleaved("longvideobench", item(tmp_path), [0.0, 3.0, 9.0, 14.0]) == (
+    assert with_subtitles(item(tmp_path), "interleaved").between([0.0, 3.0, 9.0, 14.0]) == (
         "",
         "In the clip.",  # its middle is at 2.5 s
         "",
@@ -59,13 +59,15 @@ def test_video_mme_v2_joins_words_and_tells_the_model(tmp_path: Path) -> None:
     rows = [{"text": text, "start_time": start, "end_time": end} for text, start, end in words]
     asked = item(tmp_path, rows, offset=0.0, duration=None, template="video-mme-v2")
 
-    assert interleaved("video-mme-v2", asked, [0.0, 2.5]) == (
+    shown = with_subtitles(asked, "interleaved")
+    assert shown.between([0.0, 2.5]) == (
         "",
         "[Subtitle 1.00s - 2.00s]: We left.\n[Subtitle 2.30s - 3.00s]: Rome",
         "[Subtitle 2.30s - 3.00s]: Rome",
     )
-    assert interleaved("video-mme-v2", asked, [0.0, 1.5], duration=2.1)[2] == "[Subtitle 1.00s - 2.00s]: We left."
-    assert "subtitles shown between frames" in with_subtitles(asked, "interleaved").prompt
+    known = with_subtitles(replace(asked, duration=2.1), "interleaved")
+    assert known.between([0.0, 1.5])[2] == "[Subtitle 1.00s - 2.00s]: We left."
+    assert "subtitles shown between frames" in shown.prompt
     assert "listed below:\nWe left. Rome\nQuestion" in with_subtitles(asked, "concat").prompt
 
 
@@ -75,7 +77,7 @@ def test_a_video_without_subtitles_is_asked_without(tmp_path: Path, mode: str, c
     asked = item(tmp_path, **changes)
 
     assert with_subtitles(asked, mode) == asked.question
-    assert interleaved("longvideobench", asked, [1.0, 2.0]) == ("", "", "")
+    assert with_subtitles(asked, mode).between([1.0, 2.0]) == ()
     assert has_subtitles(asked) == ("rows" in changes and changes["rows"] is not None)
 
 

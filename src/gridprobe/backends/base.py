@@ -40,10 +40,14 @@ class ScoreRequest:
     first, so that a long one is read once for many probes."""
     again: bool = False
     """More will be asked about these frames: what can serve the next question is worth keeping."""
+    between: tuple[str, ...] = ()
+    """Texts that stand before each frame, and one more after the last; empty for none at all."""
 
     def __post_init__(self) -> None:
         if len(set(self.labels)) != len(self.labels) or len(self.labels) < 2:
             raise UsageError(f"a model needs at least 2 different labels to choose from, got {self.labels}")
+        if self.between and len(self.between) != len(self.frames) + 1:
+            raise UsageError(f"{len(self.frames)} frames need {len(self.frames) + 1} texts, got {len(self.between)}")
 
     @property
     def times(self) -> tuple[float, ...]:
@@ -51,6 +55,17 @@ class ScoreRequest:
         if self.timestamps == "paper":
             return tuple(i / ASSUMED_FPS for i in range(len(self.frames)))
         return self.frames.times
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What stands before each group of frames, and after the last; text inside a fused pair stands behind it."""
+        if not self.between:
+            return ("",) * (len(group_times(self.frames.times, self.packing)) + 1)
+        if self.packing == "single":
+            return self.between
+        first, *rest = self.between
+        joined = ["\n".join(filter(None, rest[i : i + 2])) for i in range(0, len(rest), 2)]
+        return (first, *joined)
 
 
 def group_times(times: Sequence[float], packing: Packing) -> tuple[float, ...]:

@@ -68,7 +68,7 @@ class Memo:
 
     def _key(self, request: ScoreRequest) -> Hashable:
         """Everything an answer depends on. Equal frame keys mean equal pixels."""
-        asked = (request.prompt, request.prompt_order, request.labels)
+        asked = (request.prompt, request.prompt_order, request.labels, request.between)
         shown = (request.frames.keys, request.pixels, request.packing, request.timestamps)
         return self.identity, asked, shown
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gridprobe.benchmarks.base import Benchmark, Item, Metric, Problem
-from gridprobe.benchmarks.spoken import SUBTITLE_MODES, has_subtitles, interleaved, with_subtitles
+from gridprobe.benchmarks.spoken import SUBTITLE_MODES, has_subtitles, with_subtitles
 from gridprobe.errors import UsageError
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "Metric",
     "Problem",
     "has_subtitles",
-    "interleaved",
     "load_benchmark",
     "made_on_demand",
     "metrics",

@@ -6,16 +6,15 @@ paper        as the authors' code does: the first 3000 characters of the file, w
 interleaved  between the frames, where it is spoken, by the benchmark's own rule
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from gridprobe.benchmarks.base import Item
 from gridprobe.errors import UsageError
 from gridprobe.prompts import PAPER_SUBTITLES
 from gridprobe.question import Question
-from gridprobe.subtitles import Subtitles, clip_time, in_clip, interleave, read_subtitles, sentences
+from gridprobe.subtitles import Between, Subtitles, clip_time, in_clip, read_subtitles, sentences
 
-__all__ = ["SUBTITLE_MODES", "has_subtitles", "interleaved", "with_subtitles"]
+__all__ = ["SUBTITLE_MODES", "has_subtitles", "with_subtitles"]
 
 SUBTITLE_MODES = ("none", "concat", "paper", "interleaved")
 
@@ -31,8 +30,8 @@ def has_subtitles(item: Item) -> bool:
 def with_subtitles(item: Item, mode: str) -> Question:
     """The item's question with its subtitles in it, if it has any.
 
-    For "interleaved" the text goes between the frames and not into the question, see `interleaved`; only the question's
-    template changes, where the benchmark's wording tells the model of it.
+    For "interleaved" the text goes between the frames and not into the prompt (`Question.spoken`); the prompt's template
+    changes where the benchmark's wording tells the model of it.
     """
     if mode not in SUBTITLE_MODES:
         raise UsageError(f"unknown subtitle mode {mode!r}; choose one of {', '.join(SUBTITLE_MODES)}")
@@ -40,27 +39,22 @@ def with_subtitles(item: Item, mode: str) -> Question:
     if mode == "none" or not has_subtitles(item):
         return question
     if mode == "interleaved":
-        return replace(question, template=INTERLEAVED_TEMPLATES.get(question.template, question.template))
+        spoken = _between(item)
+        template = INTERLEAVED_TEMPLATES.get(question.template, question.template)
+        return replace(question, template=template, spoken=spoken) if spoken.segments else question
     if mode == "paper":
         return replace(question, subtitles=_track(item).text[:PAPER_SUBTITLES])
     lines = in_clip(_track(item).segments, offset=item.offset, duration=item.duration)
     return replace(question, subtitles=" ".join(line.text for line in lines))
 
 
-def interleaved(name: str, item: Item, times: Sequence[float], *, duration: float | None = None) -> tuple[str, ...]:
-    """What stands before, between and after frames at these times; see `gridprobe.subtitles.interleave`.
-
-    Video-MME-v2 has a rule of its own, which joins its words to sentences; all others go by LongVideoBench's.
-    `duration` is that of the video, for items that do not tell it.
-    """
-    if not has_subtitles(item):
-        return ("",) * (len(times) + 1)
+def _between(item: Item) -> Between:
+    """Video-MME-v2 has a rule of its own, which joins its words to sentences; all others go by LongVideoBench's."""
     # Not only what is spoken in the clip: a short line just outside it counts as a second long and may reach a frame.
-    length = duration if item.duration is None else item.duration
-    lines = clip_time(_track(item).segments, offset=item.offset, duration=length)
-    if name == "video-mme-v2":
-        return interleave(times, sentences(lines), rule="video-mme-v2", duration=length)
-    return interleave(times, lines, rule="longvideobench", duration=length)
+    lines = clip_time(_track(item).segments, offset=item.offset, duration=item.duration)
+    if item.question.template in INTERLEAVED_TEMPLATES:
+        return Between(sentences(lines), rule="video-mme-v2", duration=item.duration)
+    return Between(lines, duration=item.duration)
 
 
 def _track(item: Item) -> Subtitles:

@@ -60,4 +60,5 @@ class GridProbe:
             timestamps=self.timestamps,
             prompt_order=self.prompt_order,
             again=self.again,
+            between=question.between(frames.times),
         )

@@ -84,10 +84,13 @@ def build_layout(request: ScoreRequest, encode: Encode, special: SpecialTokens, 
     grid = (len(times), height // patch, width // patch)
     pads = [special.video_pad] * (grid[1] * grid[2] // merge**2)
     frames: list[str | list[int]] = []
-    for time in times:
+    *texts, ending = (f"{text}\n" if text else "" for text in request.texts)
+    for time, text in zip(times, texts, strict=True):
         marker = "" if request.timestamps == "none" else f"<{time:.1f} seconds>"
-        frames += [marker, [special.vision_start, *pads, special.vision_end]]
-    # Neither half can run into the other: frames end with a special token, and no token crosses a line break.
+        frames += [text, marker, [special.vision_start, *pads, special.vision_end]]
+    frames.append(ending)
+    # Neither half can run into the other: frames end with a special token, or a line as text does, and no token
+    # crosses a line break.
     prompt: list[str | list[int]] = [
         request.prompt if request.prompt_order == "frames_first" else request.prompt + "\n"
     ]
