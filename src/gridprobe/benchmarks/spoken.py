@@ -30,7 +30,7 @@ def has_subtitles(item: Item) -> bool:
 def with_subtitles(item: Item, mode: str) -> Question:
     """The item's question with its subtitles in it, if it has any.
 
-    For "interleaved" the text goes between the frames and not into the prompt (`Question.spoken`); the prompt's template
+    For "interleaved" the text goes between the frames and not into the prompt (`Question.spoken`); the template
     changes where the benchmark's wording tells the model of it.
     """
     if mode not in SUBTITLE_MODES:
