@@ -13,6 +13,7 @@ from gridprobe.cli.ask import ask
 from gridprobe.cli.console import printable
 from gridprobe.cli.demo import demo
 from gridprobe.cli.doctor import doctor
+from gridprobe.cli.keyframes import export
 from gridprobe.cli.listing import listing
 from gridprobe.cli.plan import plan
 from gridprobe.cli.score import score_runs
@@ -53,7 +54,7 @@ def cli() -> None:
     """Ask long videos questions with a vision-language model, and pay only for the frames that matter."""
 
 
-for command in (ask, demo, doctor, listing, plan, score_runs):
+for command in (ask, demo, doctor, export, listing, plan, score_runs):
     cli.add_command(command)
 
 
