@@ -1,6 +1,7 @@
 """Run folders made by hand: exactly these outcomes, in the files a runner writes."""
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -128,10 +129,11 @@ def large_run(folder: Path, *, count: int = 3200, selector: str = "gridprobe", k
             choice = gold if luck.random() < 0.62 - 0.4 * hard else "ABCDEFGH"[luck.integers(8)]
             chosen = _large_selection(rows, columns, number, selector=selector)
             tflops = 100.0 * chosen["kept"] / (k * k) + (10.0 if selector == "gridprobe" else 0.0)
-            logs = {letter: -0.4 if letter == choice else -3.0 for letter in "ABCDEFGH"}
             sure = float(luck.uniform(0.2, 0.99))
-            extra = {"selection": chosen, "logprobs": logs, "confidence": sure}
-            records.append(record(name, choice, gold=gold, tflops=tflops, **extra))
+            logs = {letter: math.log(sure if letter == choice else (1 - sure) / 7) for letter in "ABCDEFGH"}
+            answered = record(name, choice, gold=gold, tflops=tflops, selection=chosen, logprobs=logs, confidence=sure)
+            answered["cost"] |= {"baseline_tflops": 100.0, "baseline_tflops_paper": 200.0}
+            records.append(answered)
     settings = {"k": k, "sampling": "middle", "precision": "exact"}
     return write_run(folder, items, records, selector=selector, settings=settings)
 

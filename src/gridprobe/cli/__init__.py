@@ -16,6 +16,7 @@ from gridprobe.cli.doctor import doctor
 from gridprobe.cli.keyframes import export
 from gridprobe.cli.listing import listing
 from gridprobe.cli.plan import plan
+from gridprobe.cli.report import report
 from gridprobe.cli.score import score_runs
 from gridprobe.errors import GridProbeError
 
@@ -54,7 +55,7 @@ def cli() -> None:
     """Ask long videos questions with a vision-language model, and pay only for the frames that matter."""
 
 
-for command in (ask, demo, doctor, export, listing, plan, score_runs):
+for command in (ask, demo, doctor, export, listing, plan, report, score_runs):
     cli.add_command(command)
 
 
