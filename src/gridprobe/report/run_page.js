@@ -163,8 +163,8 @@
     const filled = element("span");
     filled.style.width = `${part}%`;
     const told = `${runs[run]}: ${part.toFixed(1)}%${chosen ? ", chosen" : ""}`;
-    return element("div", { class: `run-${run % 6}${chosen ? " chosen" : ""}`, title: told },
-      element("span", { class: "bar" }, filled), element("span", { class: "percent" }, `${part.toFixed(1)}%${chosen ? " ●" : ""}`));
+    return element("div", { class: `run-${run % 6}${chosen ? " picked" : ""}`, title: told },
+      element("span", { class: "bar" }, filled), element("span", { class: "percent" }, `${chosen ? "● " : ""}${part.toFixed(1)}%`));
   }
   function panel(run, place) {
     const fate = outcome(run, place), found = result(run, place);

@@ -37,7 +37,8 @@ article > h3:first-child { margin-top: 0; }
 .filters label { display: grid; gap: 3px; font-size: .78rem; color: var(--quiet); flex: 0 1 auto; min-width: 0; }
 .filters label.wide { flex: 1 1 240px; } .filters select { max-width: 100%; }
 .filters input, .filters select, .filters button, .more { font: inherit; font-size: .92rem; color: var(--ink);
-  min-height: 38px;  background: var(--ground); border: 1px solid var(--line); border-radius: 8px; padding: 6px 10px; width: 100%; }
+  min-height: 38px; background: var(--ground); border: 1px solid var(--line); border-radius: 8px; padding: 6px 10px;
+  width: 100%; }
 .filters button, .more { width: auto; cursor: pointer; }
 .more { display: block; margin: 16px auto 0; padding: 8px 22px; }
 .more[hidden] { display: none; }
@@ -53,21 +54,25 @@ article > h3:first-child { margin-top: 0; }
 .row canvas, .row .none { width: 44px; height: 44px; border-radius: 5px; image-rendering: pixelated; display: block; }
 .row .none { background: var(--track); } .row .text { overflow: hidden; display: -webkit-box; -webkit-line-clamp: 2;
   -webkit-box-orient: vertical; overflow-wrap: anywhere; line-height: 1.35; }
+.row[aria-expanded="true"] .text { display: block; font-weight: 600; }
 .row .id { color: var(--quiet); font-size: .78rem; overflow-wrap: anywhere; display: block; }
 .marks { display: grid; gap: 4px; } .badge { display: inline-grid; place-items: center; width: 22px; height: 22px;
   border-radius: 6px; font-size: .8rem; font-weight: 700; border-left: 4px solid var(--run); background: var(--track); }
 .badge.right, .verdict.right { color: var(--right); } .badge.wrong, .verdict.wrong { color: var(--wrong); }
 .badge.failed, .verdict.failed { color: var(--warn); } .badge.missing, .verdict.missing { color: var(--quiet); }
 .verdict { font-weight: 600; } .detail { padding: 4px 6px 24px; }
-.detail .options .text { font-weight: 400; } .detail .options .gold .text { font-weight: 650; }
-.detail .options li { padding: 5px 0; grid-template-columns: 1.6rem minmax(0, 1fr); }
-.bars { grid-column: 2 / 3; display: grid; gap: 3px; margin-top: 4px; }
-.bars div { display: grid; grid-template-columns: minmax(0, 1fr) 3.4rem; gap: 8px; align-items: center; }
-.bars .bar { height: 7px; margin: 0; grid-column: auto; } .bars .bar span { background: var(--run); }
-.bars .chosen .bar span { box-shadow: 0 0 0 2px var(--card), 0 0 0 3px var(--run); }
-.bars .percent { font-size: .8rem; text-align: right; } .bars .chosen .percent { font-weight: 700; }
-.panels { display: grid; gap: 18px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 380px), 1fr));
-  margin-top: 18px; }
+.detail .options { border: 1px solid var(--line); border-radius: 10px; padding: 4px 14px; margin-top: 10px; }
+.detail .options li { padding: 6px 0; grid-template-columns: 1.4rem minmax(0, 1fr) minmax(0, 300px); border: 0;
+  border-radius: 0; align-items: center; } .detail .options li + li { border-top: 1px solid var(--line); }
+.detail .options .gold .text { font-weight: 650; } .bars { display: grid; gap: 2px; }
+.bars div { display: grid; grid-template-columns: minmax(0, 1fr) 4.2rem; gap: 8px; align-items: center; }
+.detail .bars .bar { height: 7px; margin: 0; grid-column: auto; }
+.detail .bars .bar span { background: var(--run); opacity: .55; }
+.detail .bars .picked .bar span { opacity: 1; }
+.bars .percent { font-size: .8rem; text-align: right; white-space: nowrap; }
+.bars .picked .percent { font-weight: 700; color: var(--run); }
+.panels { display: grid; gap: 18px; align-items: start;
+  grid-template-columns: repeat(auto-fit, minmax(min(100%, 380px), 1fr)); margin-top: 18px; }
 .panel { border: 1px solid var(--line); border-left: 4px solid var(--run); border-radius: 10px; padding: 12px 16px;
   min-width: 0; } .panel h4 { margin: 0 0 2px; font-size: .95rem; overflow-wrap: anywhere; }
 .panel p { margin: 2px 0 8px; font-size: .85rem; color: var(--quiet); overflow-wrap: anywhere; }
@@ -75,7 +80,9 @@ article > h3:first-child { margin-top: 0; }
 .panel .map text { font-size: 11px; } .panel .frames { grid-template-columns: repeat(auto-fill, minmax(88px, 1fr));
   gap: 8px;   margin-top: 10px; } .panel .fault { color: var(--wrong); }
 .about summary:first-child { margin-top: 0; } .about .warnings { margin-top: 0; }
-@media (max-width: 640px) { .filters label { flex: 1 1 130px; } .row { gap: 9px; padding: 9px 2px; }
+@media (max-width: 640px) { .detail .options li { grid-template-columns: 1.4rem minmax(0, 1fr); }
+  .detail .bars { grid-column: 2; margin-top: 4px; } .plot text { font-size: 15px; }
+  .plot .name { font-size: 16px; } .filters label { flex: 1 1 130px; } .row { gap: 9px; padding: 9px 2px; }
   body { padding: 14px 8px 32px; } .card .big { font-size: 2.2rem; } .panel { padding: 10px 12px; } }
 @media print { .filters, .more { display: none; } }
 """

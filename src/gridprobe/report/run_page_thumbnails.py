@@ -37,7 +37,7 @@ def make_thumbnails(runs: Sequence[Run], *, most_bytes: int = MOST_BYTES) -> tup
     for done, (video, answers) in enumerate(wanted.items()):
         report("thumbnails", done, len(wanted))
         if left <= 0:
-            return found, [*_told(troubles, others), f"thumbnails stop at {most_bytes / 1e6:g} MB"]
+            break
         for run, name, answer in answers:
             try:
                 pictures = _pictures(video, answer, run.spec.get("settings") or {})
@@ -48,7 +48,8 @@ def make_thumbnails(runs: Sequence[Run], *, most_bytes: int = MOST_BYTES) -> tup
             left -= sum(len(jpeg) for _, jpeg in pictures)
             if pictures and left > 0:
                 found[run.name][name] = pictures
-    return found, _told(troubles, others)
+    stopped = [f"thumbnails stop at {most_bytes / 1e6:g} MB, the most a page holds"] if left <= 0 else []
+    return found, [*_told(troubles, others), *stopped]
 
 
 def _told(troubles: Sequence[str], others: int) -> list[str]:
