@@ -13,7 +13,6 @@ from evaluation_runs import item, record, selection, write_run
 from gridprobe import benchmarks
 from gridprobe.benchmarks import Item, Metric
 from gridprobe.errors import UsageError
-from gridprobe.evaluation import metrics
 from gridprobe.evaluation.metrics import ENUMERATE, bins_of, mcnemar, official, score, sign_flip
 from gridprobe.evaluation.results import Run, read_run
 from gridprobe.gridworld.statistics import clustered_bootstrap
@@ -181,9 +180,7 @@ def test_runs_of_different_versions_are_not_compared(tmp_path: Path) -> None:
 # Official scores.
 
 
-def test_a_benchmark_without_scoring_gets_plain_accuracy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(benchmarks, "metrics", lambda *_: [], raising=False)
-
+def test_a_benchmark_without_scoring_gets_plain_accuracy(tmp_path: Path) -> None:
     (found,) = official(run(tmp_path / "a", "BC-."))
 
     assert (found.name, found.value, found.count) == ("accuracy", pytest.approx(100 / 3), 3)
@@ -196,7 +193,8 @@ def test_the_benchmark_is_asked_with_its_own_items(tmp_path: Path, monkeypatch: 
         asked.update(name=name, ids=[each.question.id for each in items], right=right, video=items[0].video)
         return [Metric("group", 50.0, 2)]
 
-    monkeypatch.setattr(metrics.benchmarks, "metrics", scoring, raising=False)
+    monkeypatch.setattr(benchmarks, "BENCHMARKS", {"toy": "of this test"}, raising=False)
+    monkeypatch.setattr(benchmarks, "metrics", scoring, raising=False)
 
     assert official(run(tmp_path / "a", "BC-.")) == [Metric("group", 50.0, 2)]
     assert asked["name"] == "toy" and asked["ids"] == list(NAMES)

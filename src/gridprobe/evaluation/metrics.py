@@ -219,8 +219,9 @@ def sign_flip(differences: Sequence[int], groups: Sequence[str], *, samples: int
 def official(run: Run) -> list[Metric]:
     """The benchmark's own scores; for a benchmark that has none, plain accuracy."""
     right: Mapping[str, bool] = {result.id: result.right for result in run.results if result.right is not None}
-    scoring = getattr(benchmarks, "metrics", None)
-    found: list[Metric] = scoring(run.benchmark, [_item(result) for result in run.results], right) if scoring else []
+    found: list[Metric] = []
+    if run.benchmark in getattr(benchmarks, "BENCHMARKS", {}):
+        found = getattr(benchmarks, "metrics")(run.benchmark, [_item(result) for result in run.results], right)  # noqa: B009
     if found or not right:
         return found
     return [Metric("accuracy", 100.0 * sum(right.values()) / len(right), len(right), "no official scoring is known")]
