@@ -124,6 +124,20 @@ def test_report_writes_a_page(runs: list[Path], tmp_path: Path) -> None:
     assert "no thumbnails" not in (tmp_path / "n.html").read_text(encoding="utf-8")
 
 
+def test_runs_of_other_questions_come_with_a_warning_and_are_drawn_over_the_common_ones(tmp_path: Path) -> None:
+    """A run that has only been asked the easy half so far must not look like the better method."""
+    items = [item(name) for name in NAMES]
+    whole = write_run(tmp_path / "whole", items, [record(n, c) for n, c in zip(NAMES, "BBCC", strict=True)])
+    half = write_run(tmp_path / "half", items, [record(name) for name in NAMES[:2]])
+
+    assert "not asked the same questions, 2 are common to all" in gridprobe("score", whole, half).stdout
+    assert "not asked the same questions" not in gridprobe("score", whole).stdout
+    assert gridprobe("report", whole, half, "-o", tmp_path / "r.html").exit_code == 0
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "whole: 100.0 % at 4.00 TFLOPs; half: 100.0 % at 4.00 TFLOPs" in page
+    assert "Over the 2 questions that every run was asked" in page and "not asked the same questions" in page
+
+
 def test_keyframes_are_exported(runs: list[Path], tmp_path: Path) -> None:
     result = gridprobe("export-keyframes", runs[1], "-o", tmp_path / "k.json")
 

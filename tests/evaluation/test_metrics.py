@@ -13,7 +13,7 @@ from evaluation_runs import item, record, selection, write_run
 from gridprobe import benchmarks
 from gridprobe.benchmarks import Item, Metric
 from gridprobe.errors import UsageError
-from gridprobe.evaluation.metrics import ENUMERATE, bins_of, mcnemar, official, score, sign_flip
+from gridprobe.evaluation.metrics import ENUMERATE, bins_of, mcnemar, official, score, shared, sign_flip
 from gridprobe.evaluation.results import Run, read_run
 from gridprobe.gridworld.statistics import clustered_bootstrap
 
@@ -175,6 +175,12 @@ def test_runs_of_different_versions_are_not_compared(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match=r"b is of toy-9-xyz and a of toy-9-abc: .* cannot be compared"):
         score(runs)
+
+
+def test_runs_are_cut_to_the_questions_all_were_asked(tmp_path: Path) -> None:
+    runs = shared([run(tmp_path / "a", "BBC."), run(tmp_path / "b", "C-BB")])
+
+    assert [[result.id for result in each.results] for each in runs] == [["v1-a", "v1-b", "v2-a"]] * 2
 
 
 # Official scores.

@@ -6,7 +6,7 @@ of a bootstrap that draws whole groups, since questions about one video are not 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from gridprobe.evaluation.results import Answered, Result, Run
 from gridprobe.gridworld.statistics import Interval, clustered_bootstrap
 from gridprobe.question import Question
 
-__all__ = ["Comparison", "Cost", "Row", "bins_of", "compare", "mcnemar", "official", "score", "sign_flip"]
+__all__ = ["Comparison", "Cost", "Row", "bins_of", "compare", "mcnemar", "official", "score", "shared", "sign_flip"]
 
 ENUMERATE = 12
 """Up to so many groups all sign flips are tried; beyond, SAMPLES of them are drawn."""
@@ -121,6 +121,13 @@ def score(runs: Sequence[Run], *, by: Sequence[str] = ()) -> list[Row]:
 def bins_of(runs: Sequence[Run]) -> list[str]:
     """Names of the bins, the benchmark's first bin first."""
     return list(dict.fromkeys(name for run in runs for result in run.results for name in result.bins))
+
+
+def shared(runs: Sequence[Run]) -> list[Run]:
+    """The runs with only the questions that every one of them was asked: else an easy half may look like a method."""
+    asked = [{result.id for result in run.results if result.outcome != "missing"} for run in runs]
+    common = set.intersection(*asked)
+    return [replace(run, results=tuple(result for result in run.results if result.id in common)) for run in runs]
 
 
 def _natural(text: str) -> tuple[float, str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from gridprobe.errors import UsageError
-from gridprobe.evaluation.metrics import Row, bins_of, official, score
+from gridprobe.evaluation.metrics import Row, bins_of, official, score, shared
 from gridprobe.evaluation.results import Run
 from gridprobe.flops import CONVENTIONS
 from gridprobe.report.files import write_whole
@@ -23,7 +23,7 @@ from gridprobe.report.page_style import STYLE
 from gridprobe.report.run_page_data import Thumbnails, embedded_json, pack
 from gridprobe.report.run_page_plots import RUN_COLOURS, Point, histogram_svg, pareto_svg, skew_svg
 from gridprobe.report.run_page_style import RUN_STYLE
-from gridprobe.report.run_tables import Scores, Table, people_tables
+from gridprobe.report.run_tables import Scores, Table, people_tables, uneven
 from gridprobe.report.words import compute_saved
 
 __all__ = ["render_runs", "save_run_report"]
@@ -46,7 +46,7 @@ def render_runs(runs: Sequence[Run], *, thumbnails: Thumbnails | None = None, no
         raise UsageError("a report needs at least one run, got none")
     scores = Scores(runs, score(runs, by=bins_of(runs)), {run.name: official(run) for run in runs})
     whole = [row for row in scores.rows if not row.bin]
-    sections = [_summary(runs, whole), _pareto(runs, whole), _difficulty(runs), _tables(scores), _list(runs)]
+    sections = [_summary(runs, whole), _pareto(shared(runs)), _difficulty(runs), _tables(scores), _list(runs)]
     told = [*(f"{run.name}: {note}" for run in runs for note in run.notes), *notes]
     script = files("gridprobe.report").joinpath("run_page.js").read_text(encoding="utf-8")
     style = STYLE + RUN_STYLE
@@ -81,7 +81,9 @@ def _summary(runs: Sequence[Run], rows: Sequence[Row]) -> str:
     cards = "".join(_card(run, row, number) for number, (run, row) in enumerate(zip(runs, rows, strict=True)))
     asked = max(len(run.results) for run in runs)
     source = f"{escape(runs[0].benchmark)} · {escape(runs[0].version)} · {asked:,} questions"
-    return f'<article><p class="source">{source}</p><div class="cards">{cards}</div></article>'
+    told = uneven(runs)
+    warning = f'<aside class="warnings">{escape(told[0].upper() + told[1:])}.</aside>' if told else ""
+    return f'<article><p class="source">{source}</p><div class="cards">{cards}</div>{warning}</article>'
 
 
 def _card(run: Run, row: Row, number: int) -> str:
@@ -110,8 +112,9 @@ def _everything(run: Run, convention: str) -> float:
     return float(np.mean(costs)) if costs else 0.0
 
 
-def _pareto(runs: Sequence[Run], rows: Sequence[Row]) -> str:
-    figures = []
+def _pareto(runs: Sequence[Run]) -> str:
+    """Over the questions all of these runs were asked."""
+    rows, figures = score(runs), []
     for convention, words in NAMES.items():
         points = [
             Point(run.name, number, getattr(row.cost, convention), row.accuracy)
@@ -124,7 +127,8 @@ def _pareto(runs: Sequence[Run], rows: Sequence[Row]) -> str:
     if not figures:
         return ""
     meanings = "".join(f"<li>{escape(CONVENTIONS[convention])}</li>" for convention in NAMES)
-    told = "Whiskers are 95 % intervals over videos. Shaded: dearer than a run that is as good or better."
+    told = f"Over the {len(runs[0].results):,} questions that every run was asked. "
+    told += "Whiskers are 95 % intervals over videos. Shaded: dearer than a run that is as good or better."
     return (
         f'<article><h3>Accuracy against compute</h3><div class="figures">{"".join(figures)}</div>'
         f'<p class="source">{told}</p><ul class="fine">{meanings}</ul></article>'

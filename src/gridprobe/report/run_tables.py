@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gridprobe.benchmarks import Metric
-from gridprobe.evaluation.metrics import Row
+from gridprobe.evaluation.metrics import Row, shared
 from gridprobe.evaluation.results import Run
 from gridprobe.flops import CONVENTIONS
 from gridprobe.gridworld.statistics import Interval
 from gridprobe.report.words import amount, one_line
 
-__all__ = ["FORMATS", "Scores", "Table", "people_tables", "render_scores"]
+__all__ = ["FORMATS", "Scores", "Table", "people_tables", "render_scores", "uneven"]
 
 SCHEMA = "gridprobe.scores/1"
 
@@ -158,7 +158,19 @@ def _plain_table(table: Table) -> str:
 def _remarks(scores: Scores) -> list[str]:
     """What the numbers leave out, and what the conventions mean."""
     notes = [f"{run.name}: {note}." for run in scores.runs for note in run.notes]
+    notes += [f"{told}." for told in [uneven(scores.runs)] if told]
     return ["\n".join(one_line(note) for note in [*notes, CONVENTIONS["tflops"], CONVENTIONS["tflops_paper"]])]
+
+
+def uneven(runs: Sequence[Run]) -> str:
+    """A warning where the runs were not asked the same questions; else nothing."""
+    common = len(shared(runs)[0].results)
+    if all(sum(result.outcome != "missing" for result in run.results) == common for run in runs):
+        return ""
+    return (
+        f"the runs were not asked the same questions, {common} are common to all: compare them by their paired "
+        "differences, not by their accuracies"
+    )
 
 
 def _markdown(scores: Scores) -> str:
