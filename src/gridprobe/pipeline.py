@@ -13,7 +13,18 @@ from gridprobe.collage import CANVAS, collage
 from gridprobe.errors import UsageError
 from gridprobe.flops import Cost
 from gridprobe.question import Question
-from gridprobe.selectors import SELECTORS, All, GridProbe, Random, Selection, Selector, Uniform, UniformLike
+from gridprobe.selectors import (
+    KEYFRAMES,
+    SELECTORS,
+    All,
+    GridProbe,
+    Keyframes,
+    Random,
+    Selection,
+    Selector,
+    Uniform,
+    UniformLike,
+)
 from gridprobe.settings import Settings
 from gridprobe.video import Footage, FramePool, FrameSize, Moved, open_cache
 
@@ -197,12 +208,16 @@ def open_footage(video: str | Path, settings: Settings) -> Footage:
 
 def check_selector(name: str, settings: Settings) -> None:
     """Refuse a selector that does not exist or does not fit the frame budget, before anything is loaded."""
-    if name not in SELECTORS:
+    replayed = name.startswith(KEYFRAMES)
+    if replayed:
+        Keyframes.read(name.removeprefix(KEYFRAMES))
+    elif name not in SELECTORS:
         raise UsageError(f"unknown selector {name!r}; choose one of {', '.join(SELECTORS)}")
     if name in ("uniform", "random") and settings.frames == "auto":
         raise UsageError(f"the selector {name!r} needs a number of frames, such as frames=8 (--frames 8)")
-    if name == "all" and settings.frames != "auto":
-        raise UsageError(f'the selector "all" keeps every frame; frames={settings.frames} does not fit it')
+    if (name == "all" or replayed) and settings.frames != "auto":
+        keeps = "the frames its file names" if replayed else "every frame"
+        raise UsageError(f'the selector "{name}" keeps {keeps}; frames={settings.frames} does not fit it')
 
 
 def make_selector(selector: str | Selector, model: Backend, settings: Settings, *, again: bool = False) -> Selector:
@@ -227,6 +242,8 @@ def make_selector(selector: str | Selector, model: Backend, settings: Settings, 
         "all": All,
         "uniform-like": lambda: UniformLike(gridprobe),
     }
+    if selector.startswith(KEYFRAMES):
+        return Keyframes.read(selector.removeprefix(KEYFRAMES))
     return makers[selector]()
 
 

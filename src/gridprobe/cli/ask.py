@@ -53,7 +53,9 @@ def _options(command: Any) -> Any:
         click.option("--subtitles", type=FILE, help="An .srt, .vtt or .json subtitle file."),
         click.option("-m", "--model", envvar="GRIDPROBE_MODEL", metavar="NAME", help=MODEL_HELP),
         click.option("--answer-model", metavar="NAME", help="A second model for the focused pass."),
-        click.option("--selector", type=click.Choice(list(SELECTORS)), default="gridprobe", show_default=True),
+        click.option(
+            "--selector", metavar="NAME", default="gridprobe", show_default=True, help="; ".join(SELECTORS) + "."
+        ),
         click.option("--k", type=int, default=12, show_default=True, help="Side of the grid: K² frames are sampled."),
         click.option("--frames", type=_Frames(), default="auto", show_default=True, help="How many frames to keep."),
         click.option("--preset", type=click.Choice(list(PRESETS)), default="default", show_default=True),

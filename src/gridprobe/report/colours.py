@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["FLOOR", "MARK", "MIDDLE", "RGB", "Scale", "hex_colour", "ink_on", "mix", "ramp"]
+__all__ = ["FLOOR", "MARK", "MIDDLE", "RGB", "STOPS", "Scale", "hex_colour", "ink_on", "mix", "ramp"]
 
 RGB = tuple[int, int, int]
 

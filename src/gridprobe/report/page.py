@@ -9,13 +9,13 @@ from typing import Any
 
 from PIL import Image
 
-from gridprobe._version import __version__
 from gridprobe.answer import Answer
 from gridprobe.budget import spread
 from gridprobe.errors import UsageError
 from gridprobe.flops import CONVENTIONS, Cost
 from gridprobe.report.files import write_whole
 from gridprobe.report.page_map import map_svg, strip_svg
+from gridprobe.report.page_parts import document, pairs, table
 from gridprobe.report.page_style import POLICY, STYLE
 from gridprobe.report.words import amount, clock, compute_saved, kept_words, model_words, video_name
 
@@ -52,27 +52,7 @@ def render(answers: Sequence[Answer], *, title: str = "GridProbe report", beside
         raise UsageError("a report needs at least one answer, got none")
     articles = "\n".join(_article(answer, number) for number, answer in enumerate(answers, start=1))
     overview = _overview(answers, beside or {}) if len(answers) > 1 else ""
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta name="referrer" content="no-referrer">
-<title>{escape(title)}</title>
-<style>{STYLE}</style>
-</head>
-<body>
-<header><h1 dir="auto">{escape(title)}</h1></header>
-<main>
-{overview}
-{articles}
-</main>
-<footer>Written by gridprobe {escape(__version__)}. This file is complete: it loads nothing.</footer>
-</body>
-</html>
-"""
+    return document(title, f"{overview}\n{articles}", style=STYLE, policy=POLICY)
 
 
 def _overview(answers: Sequence[Answer], beside: Ways) -> str:
@@ -91,7 +71,7 @@ def _overview(answers: Sequence[Answer], beside: Ways) -> str:
     ]
     head = ["question", "answer", "confidence", "kept", "compute", *map(escape, beside)]
     score = f"<p>{'; '.join(scores)}.</p>" if scores else ""
-    return f'<section class="overview"><h2>Answers</h2>{score}{_table(head, rows)}</section>'
+    return f'<section class="overview"><h2>Answers</h2>{score}{table(head, rows)}</section>'
 
 
 def _score(name: str, answers: Sequence[Answer]) -> str:
@@ -121,8 +101,8 @@ def _article(answer: Answer, number: int) -> str:
 <section><h3>{heading}</h3>{picture}</section>
 <section><h3>Kept: {kept_words(selection)}</h3>{_thumbnails(answer)}</section>
 <section><h3>Compute</h3>{_cost(answer)}</section>
-<section class="pair"><div><h3>Seconds</h3>{_pairs(_seconds(answer))}</div>
-<details><summary>Settings</summary>{_pairs(_settings(answer))}</details></section>
+<section class="pair"><div><h3>Seconds</h3>{pairs(_seconds(answer))}</div>
+<details><summary>Settings</summary>{pairs(_settings(answer))}</details></section>
 </article>"""
 
 
@@ -218,30 +198,12 @@ def _cost(answer: Answer) -> str:
         )
     head = ["", "TFLOPs, honest", "TFLOPs, published", "tokens", "visual tokens", "passes"]
     meanings = "".join(f"<li>{escape(meaning)}</li>" for meaning in CONVENTIONS.values())
-    return f'{_table(head, rows)}<ul class="fine">{meanings}</ul>'
+    return f'{table(head, rows)}<ul class="fine">{meanings}</ul>'
 
 
 def _cost_row(name: str, cost: Cost) -> list[str]:
     counts = [f"{count:,}" for count in (cost.tokens, cost.visual_tokens, cost.calls)]
     return [name, amount(cost.tflops), amount(cost.tflops_paper), *counts]
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of ready-made HTML; short rows are filled up."""
-    names = "".join(f'<th scope="col">{name}</th>' if name else "<td></td>" for name in head)
-    body = "".join(_table_row([*row, *[""] * (len(head) - len(row))]) for row in rows)
-    return f'<div class="scroll"><table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
-def _table_row(row: Sequence[str]) -> str:
-    first, *rest = row
-    return f'<tr><th scope="row">{first}</th>{"".join(f"<td>{value}</td>" for value in rest)}</tr>'
-
-
-def _pairs(values: dict[str, Any]) -> str:
-    """Names and values; the values may be anything."""
-    rows = [[escape(name), f'<span dir="auto">{escape(str(value))}</span>'] for name, value in values.items()]
-    return f'<table class="pairs"><tbody>{"".join(map(_table_row, rows))}</tbody></table>'
 
 
 def _seconds(answer: Answer) -> dict[str, str]:

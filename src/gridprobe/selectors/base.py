@@ -30,6 +30,8 @@ class Selection:
     evidence: ImportanceMap | None = None
     probes: tuple[Posterior, ...] = ()
     """What the model answered to every probe: rows, then columns."""
+    notes: tuple[str, ...] = ()
+    """What the selector itself has to say about its choice."""
 
     def __post_init__(self) -> None:
         if not self.indices or list(self.indices) != sorted(set(self.indices)):
@@ -59,12 +61,15 @@ class Selection:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a reader of the answer should know about the probes."""
+        """What a reader of the answer should know about the choice."""
         doubtful = [probe for probe in self.probes if probe.warnings]
         if not doubtful:
-            return ()
+            return self.notes
         worst = min(doubtful, key=lambda probe: probe.mass)
-        return (f"in {len(doubtful)} of {len(self.probes)} probes {worst.warnings[0]}",)
+        return (
+            *self.notes,
+            f"in {len(doubtful)} of {len(self.probes)} probes {worst.warnings[0]}",
+        )
 
 
 class Selector(Protocol):

@@ -1,0 +1,27 @@
+"""gridprobe export-keyframes: the frames a run kept, as a file."""
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from gridprobe.cli.console import check_writable, printable
+from gridprobe.evaluation.keyframes import export_keyframes
+from gridprobe.evaluation.results import read_run
+from gridprobe.report.files import write_whole
+
+__all__ = ["export"]
+
+
+@click.command("export-keyframes")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The JSON file to write.")
+def export(run: Path, output: Path) -> None:
+    """Write which frames RUN kept for each question; replay them with --selector keyframes:FILE."""
+    check_writable(output)
+    found = export_keyframes(read_run(run))
+    write_whole(output, json.dumps(found, allow_nan=False, separators=(",", ":")).encode())
+    left_out = f"; {found['left_out']} were not answered and have none" if found["left_out"] else ""
+    told = f"frames of {len(found['questions'])} questions saved to {printable(str(output))}{left_out}"
+    print(told, file=sys.stderr)

@@ -1,0 +1,35 @@
+"""gridprobe report: runs as one HTML page."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from gridprobe.cli.console import check_writable, printable, progress
+from gridprobe.evaluation.results import read_runs
+from gridprobe.report.run_page import save_run_report
+from gridprobe.report.run_page_thumbnails import make_thumbnails
+
+__all__ = ["report"]
+
+FEW = 50
+"""Up to so many questions thumbnails are made without being asked for."""
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The HTML file to write.")
+@click.option(
+    "--thumbnails/--no-thumbnails",
+    default=None,
+    help=f"Show kept frames, decoded from videos on disk.  [default: up to {FEW} questions]",
+)
+def report(runs: tuple[Path, ...], output: Path, thumbnails: bool | None) -> None:
+    """Write a self-contained page about each RUN: accuracy against compute, tables, every question with its map."""
+    check_writable(output)
+    found = read_runs(runs)
+    wanted = max(len(run.results) for run in found) <= FEW if thumbnails is None else thumbnails
+    with progress():
+        pictures, notes = make_thumbnails(found) if wanted else ({}, [])
+    save_run_report(found, output, thumbnails=pictures, notes=notes)
+    print(f"report saved to {printable(str(output))} ({output.stat().st_size / 1e6:.1f} MB)", file=sys.stderr)

@@ -1,0 +1,251 @@
+"""What the results of runs say: accuracy, cost and paired differences, by run and bin. Pure functions of run folders.
+
+A failed question counts as wrong; a missing one is counted as missing and is in no number. Intervals hold 95 % and are
+of a bootstrap that draws whole groups, since questions about one video are not independent. All draws are seeded.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from gridprobe import benchmarks
+from gridprobe.benchmarks import Item, Metric
+from gridprobe.errors import DataError, UsageError
+from gridprobe.evaluation.results import Answered, Result, Run
+from gridprobe.gridworld.statistics import Interval, clustered_bootstrap
+from gridprobe.question import Question
+
+__all__ = ["Comparison", "Cost", "Row", "bins_of", "compare", "mcnemar", "official", "score", "shared", "sign_flip"]
+
+ENUMERATE = 12
+"""Up to so many groups all sign flips are tried; beyond, SAMPLES of them are drawn."""
+SAMPLES = 10_000
+CHUNK = 500
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Means over the answered questions."""
+
+    kept: float
+    kept_median: float
+    tokens: float
+    tflops: float
+    """By the honest convention."""
+    tflops_paper: float
+    """By the published convention."""
+    variation: float
+    """Standard deviation over mean of `tflops`: how much compute differs from question to question."""
+    variation_paper: float
+    seconds: float
+
+    @classmethod
+    def of(cls, answers: Sequence[Answered]) -> "Cost":
+        """Of at least one answer."""
+        kept = np.array([answer.kept for answer in answers], dtype=np.float64)
+        honest, paper, tokens = (
+            np.array([answer.cost[name] for answer in answers]) for name in ("tflops", "tflops_paper", "tokens")
+        )
+        return cls(
+            kept=float(kept.mean()),
+            kept_median=float(np.median(kept)),
+            tokens=float(tokens.mean()),
+            tflops=float(honest.mean()),
+            tflops_paper=float(paper.mean()),
+            variation=_variation(honest),
+            variation_paper=_variation(paper),
+            seconds=float(np.mean([answer.seconds["total"] for answer in answers])),
+        )
+
+
+def _variation(values: npt.NDArray[np.float64]) -> float:
+    mean = float(values.mean())
+    return float(values.std()) / mean if mean else 0.0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One run beside another on the questions both were asked."""
+
+    versus: str
+    difference: Interval
+    """Accuracy of this run less that of the other."""
+    gained: int
+    """Questions only this run got right."""
+    lost: int
+    """Questions only the other got right."""
+    mcnemar: float
+    """Exact, two-sided; takes questions for independent."""
+    permutation: float
+    """Two-sided, flipping the sign of whole groups."""
+    unpaired: int
+    """Questions of either run that only one of them was asked."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A run, or the part of it in one bin."""
+
+    run: str
+    bin: str
+    """The bin's name, empty for the whole run."""
+    value: str
+    asked: int
+    failed: int
+    missing: int
+    accuracy: Interval | None
+    """Over all that were asked and whose answer is known."""
+    answered: Interval | None
+    """The same over those that did not fail."""
+    cost: Cost | None
+    versus: Comparison | None = None
+
+
+def score(runs: Sequence[Run], *, by: Sequence[str] = ()) -> list[Row]:
+    """A row for every run, then for every value of the named bins; runs after the first are compared with it."""
+    _check_same(runs)
+    for name in by:
+        if name not in bins_of(runs):
+            raise UsageError(f"no question has a bin {name!r}; choose among {', '.join(bins_of(runs)) or 'none'}")
+    parts = [("", "")]
+    for name in by:
+        values = {result.bins[name] for run in runs for result in run.results if name in result.bins}
+        parts += [(name, value) for value in sorted(values, key=_natural)]
+    return [_row(runs, place, part) for part in parts for place in range(len(runs))]
+
+
+def bins_of(runs: Sequence[Run]) -> list[str]:
+    """Names of the bins, the benchmark's first bin first."""
+    return list(dict.fromkeys(name for run in runs for result in run.results for name in result.bins))
+
+
+def shared(runs: Sequence[Run]) -> list[Run]:
+    """The runs with only the questions that every one of them was asked: else an easy half may look like a method."""
+    asked = [{result.id for result in run.results if result.outcome != "missing"} for run in runs]
+    common = set.intersection(*asked)
+    return [replace(run, results=tuple(result for result in run.results if result.id in common)) for run in runs]
+
+
+def _natural(text: str) -> tuple[float, str]:
+    """Numbers in order of size, then words."""
+    try:
+        return float(text), text
+    except ValueError:
+        return math.inf, text
+
+
+def _check_same(runs: Sequence[Run]) -> None:
+    for run in runs[1:]:
+        if run.version != runs[0].version:
+            raise UsageError(
+                f"{run.name} is of {run.version} and {runs[0].name} of {runs[0].version}: runs of different benchmark "
+                "versions cannot be compared; name one of them at a time"
+            )
+
+
+def _row(runs: Sequence[Run], place: int, part: tuple[str, str]) -> Row:
+    mine = _part(runs[place], part)
+    asked = [result for result in mine if result.outcome != "missing"]
+    answers = [result.answered for result in asked if result.answered]
+    return Row(
+        run=runs[place].name,
+        bin=part[0],
+        value=part[1],
+        asked=len(asked),
+        failed=len(asked) - len(answers),
+        missing=len(mine) - len(asked),
+        accuracy=_accuracy(asked),
+        answered=_accuracy([result for result in asked if result.answered]),
+        cost=Cost.of(answers) if answers else None,
+        versus=compare(mine, _part(runs[0], part), versus=runs[0].name) if place else None,
+    )
+
+
+def _part(run: Run, part: tuple[str, str]) -> list[Result]:
+    name, value = part
+    return [result for result in run.results if not name or result.bins.get(name) == value]
+
+
+def _accuracy(results: Sequence[Result]) -> Interval | None:
+    judged = [result for result in results if result.right is not None]
+    right = [float(bool(result.right)) for result in judged]
+    return clustered_bootstrap(right, [result.group for result in judged]) if judged else None
+
+
+def compare(one: Sequence[Result], other: Sequence[Result], *, versus: str) -> Comparison | None:
+    """The first beside the second over the questions both were asked; None without any."""
+    theirs = {result.id: result.right for result in other if result.right is not None}
+    mine = {result.id: result for result in one if result.right is not None}
+    shared = [result for name, result in mine.items() if name in theirs]
+    if not shared:
+        return None
+    difference = [int(bool(result.right)) - int(bool(theirs[result.id])) for result in shared]
+    groups = [result.group for result in shared]
+    gained, lost = difference.count(1), difference.count(-1)
+    return Comparison(
+        versus=versus,
+        difference=clustered_bootstrap(difference, groups),
+        gained=gained,
+        lost=lost,
+        mcnemar=mcnemar(gained, lost),
+        permutation=sign_flip(difference, groups),
+        unpaired=len(mine) + len(theirs) - 2 * len(shared),
+    )
+
+
+def mcnemar(gained: int, lost: int) -> float:
+    """Exact two-sided p: how often a fair coin is at least as one-sided as the questions the runs disagree on.
+
+    Summed in logarithms: thousands of questions would take integers of a thousand digits.
+    """
+    total, few = gained + lost, min(gained, lost)
+    logs = [math.lgamma(total + 1) - math.lgamma(i + 1) - math.lgamma(total - i + 1) for i in range(few + 1)]
+    return min(1.0, 2.0 * math.fsum(math.exp(each - total * math.log(2.0)) for each in logs))
+
+
+def sign_flip(differences: Sequence[int], groups: Sequence[str], *, samples: int = SAMPLES, seed: int = 0) -> float:
+    """Two-sided p of a mean difference if, in each group, the runs could as well change places."""
+    _, member = np.unique(np.asarray(groups), return_inverse=True)
+    sums = np.bincount(member, weights=np.asarray(differences, dtype=np.float64))
+    sums = np.abs(sums[sums != 0])  # a group without a difference is the same flipped
+    found = abs(sum(differences))
+    if len(sums) <= ENUMERATE:
+        bits = (np.arange(2 ** len(sums))[:, None] >> np.arange(len(sums))) & 1
+        return float(np.mean(np.abs((1 - 2 * bits) @ sums) >= found))
+    rng, hits = np.random.default_rng(seed), 0
+    for start in range(0, samples, CHUNK):
+        signs = rng.integers(0, 2, (min(CHUNK, samples - start), len(sums)), dtype=np.int8) * 2 - 1
+        hits += int(np.count_nonzero(np.abs(signs @ sums) >= found))
+    return (hits + 1) / (samples + 1)
+
+
+def official(run: Run) -> list[Metric]:
+    """The benchmark's own scores; for a benchmark that has none, plain accuracy."""
+    right: Mapping[str, bool] = {result.id: result.right for result in run.results if result.right is not None}
+    found: list[Metric] = []
+    if run.benchmark in benchmarks.BENCHMARKS:
+        found = benchmarks.metrics(run.benchmark, [_item(result) for result in run.results], right)
+    if found or not right:
+        return found
+    return [Metric("accuracy", 100.0 * sum(right.values()) / len(right), len(right), "no official scoring is known")]
+
+
+def _item(result: Result) -> Item:
+    """The benchmark's view of a question."""
+    try:
+        question = Question(result.question, result.options, answer=result.answer, id=result.id)
+    except UsageError as error:
+        raise DataError(f"question {result.id!r} of the run: {error}") from error
+    return Item(
+        id=result.id,
+        question=question,
+        video=Path(result.video),
+        group=result.group,
+        bins=result.bins,
+        duration=result.duration,
+        extra=result.extra,
+    )

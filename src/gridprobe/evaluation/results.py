@@ -1,0 +1,325 @@
+"""A run folder as values: every question of the run, and what became of it.
+
+    spec.json          what was run
+    items.jsonl        the questions, one a line
+    records-*.jsonl    what happened, one line per attempt
+
+Nothing else is read: no benchmark data, no video, no clock. A line that is not JSON (a writer was killed) is counted in
+`Run.notes`, and its question is then missing; anything else that is not as it should be is a DataError.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from gridprobe.errors import DataError, UsageError
+
+__all__ = ["Answered", "Outcome", "Result", "Run", "read_run", "read_runs"]
+
+Outcome = Literal["answered", "failed", "skipped", "missing"]
+
+SPEC, ITEM_FILE, RECORD_FILES = "spec.json", "items.jsonl", "records-*.jsonl"
+COSTS = ("tflops", "tflops_paper", "baseline_tflops", "baseline_tflops_paper", "tokens", "visual_tokens")
+STAGES = ("decode", "probe", "focus", "total")
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What an answered question holds beside its choice."""
+
+    choice: str
+    confidence: float
+    logprobs: Mapping[str, float]
+    selector: str
+    pool: int
+    indices: tuple[int, ...]
+    times: tuple[float, ...]
+    rows: tuple[float, ...]
+    """Confidences of the row probes; empty for a selector that makes no map."""
+    columns: tuple[float, ...]
+    skew: float | None
+    cost: Mapping[str, float]
+    seconds: Mapping[str, float]
+    warnings: tuple[str, ...]
+
+    @property
+    def kept(self) -> int:
+        """How many frames the answer was read from."""
+        return len(self.indices)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One question of a run."""
+
+    id: str
+    group: str
+    question: str
+    options: tuple[str, ...]
+    answer: str | None
+    bins: Mapping[str, str]
+    video: str
+    duration: float | None
+    extra: Mapping[str, Any]
+    outcome: Outcome = "missing"
+    answered: Answered | None = None
+    error: str = ""
+    """Class and message of what stopped it."""
+
+    @property
+    def right(self) -> bool | None:
+        """Whether it counts as right: what failed does not. None when it was not asked, or no answer is known."""
+        if self.outcome == "missing" or self.answer is None:
+            return None
+        return self.answered is not None and self.answered.choice == self.answer
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder."""
+
+    path: Path
+    name: str
+    spec: Mapping[str, Any]
+    results: tuple[Result, ...]
+    notes: tuple[str, ...] = ()
+    """What a reader of the numbers should know about the folder."""
+
+    @property
+    def benchmark(self) -> str:
+        """The benchmark's name."""
+        return str(self.spec["benchmark"])
+
+    @property
+    def version(self) -> str:
+        """Which release of the benchmark the questions are from."""
+        return str(self.spec["benchmark_version"])
+
+    @property
+    def selector(self) -> str:
+        """How frames were chosen."""
+        return str(self.spec["selector"])
+
+    @property
+    def models(self) -> str:
+        """The model, or both when one selects and another answers."""
+        model, answering = self.spec["model"], self.spec.get("answer_model")
+        return str(model) if answering in (None, model) else f"{model} selects, {answering} answers"
+
+
+def read_runs(paths: Sequence[Path]) -> list[Run]:
+    """Several folders, each under a name of its own: the folder's, or its path where two are alike."""
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise UsageError("the same run folder is named twice; name each one once")
+    names = [path.resolve().name for path in paths]
+    return [
+        read_run(path, name=name if names.count(name) == 1 else str(path))
+        for path, name in zip(paths, names, strict=True)
+    ]
+
+
+def read_run(path: Path, *, name: str | None = None) -> Run:
+    """Read one folder."""
+    spec = _spec(path / SPEC)
+    items = _items(path / ITEM_FILE)
+    chosen: dict[str, dict[str, Any]] = {}
+    torn = stray = 0
+    for where, record in _records(path):
+        if record is None:
+            torn += 1
+        elif record.get("id") not in items:
+            stray += 1
+        else:
+            _check_record(record, where)
+            if _better(record, chosen.get(record["id"])):
+                chosen[record["id"]] = {**record, "where": where}
+    results = tuple(_result(item, chosen.get(name)) for name, item in items.items())
+    return Run(path, name or path.resolve().name, spec, results, _notes(results, torn, stray))
+
+
+def _notes(results: Sequence[Result], torn: int, stray: int) -> tuple[str, ...]:
+    count = {outcome: sum(result.outcome == outcome for result in results) for outcome in ("missing", "skipped")}
+    unknown = sum(result.answer is None for result in results)
+    notes = {
+        f"{count['missing']} of {len(results)} questions have no record yet and are in no number": count["missing"],
+        f"{count['skipped']} questions were skipped; they count as failed": count["skipped"],
+        f"{unknown} questions have no known answer; they are in no accuracy": unknown,
+        f"{torn} lines of the records are not whole, as a killed writer leaves them; they were left out": torn,
+        f"{stray} records are of questions that are not in {ITEM_FILE}; they were left out": stray,
+    }
+    return tuple(note for note, found in notes.items() if found)
+
+
+def _better(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> bool:
+    """An answered record wins over another, else the last attempt."""
+
+    def rank(record: Mapping[str, Any]) -> tuple[bool, int]:
+        return record["outcome"] == "answered", record.get("attempt", 1)
+
+    return old is None or rank(new) >= rank(old)
+
+
+# Files.
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _parse(text: str) -> Any:
+    return json.loads(text, parse_constant=_refuse)
+
+
+def _spec(file: Path) -> dict[str, Any]:
+    try:
+        spec = _parse(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(
+            f"{file.parent} is not a run: it holds no {file.name}; name a folder that eval wrote"
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"cannot read {file}: {error}") from error
+    if not isinstance(spec, dict) or spec.get("schema") != "gridprobe.spec/1":
+        raise DataError(f"{file} is not of schema gridprobe.spec/1; it was written by another version, or by hand")
+    for key in ("benchmark", "benchmark_version", "selector", "model"):
+        if not isinstance(spec.get(key), str):
+            raise DataError(f"{file}: {key!r} must be text, got {spec.get(key)!r}")
+    return spec
+
+
+def _lines(file: Path) -> Iterator[tuple[str, str]]:
+    try:
+        with file.open(encoding="utf-8", errors="replace") as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    yield f"{file}, line {number}", line
+    except OSError as error:
+        raise DataError(f"cannot read {file}: {error.strerror}") from error
+
+
+def _items(file: Path) -> dict[str, Result]:
+    items: dict[str, Result] = {}
+    for where, line in _lines(file):
+        try:
+            row = _parse(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{where}: not a JSON object ({error})") from None
+        item = _item(row, where)
+        if item.id in items:
+            raise DataError(f"{where}: the id {item.id!r} is there twice")
+        items[item.id] = item
+    if not items:
+        raise DataError(f"{file} holds no question")
+    return items
+
+
+def _records(folder: Path) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """Every record with its place; None for a line that is not whole."""
+    for file in sorted(folder.glob(RECORD_FILES)):
+        for where, line in _lines(file):
+            try:
+                record = _parse(line)
+            except (ValueError, RecursionError):
+                record = None
+            yield where, record if isinstance(record, dict) else None
+
+
+# Lines.
+
+
+def _need(good: bool, where: str, rule: str, value: object) -> None:
+    if not good:
+        raise DataError(f"{where}: {rule}, got {str(value)[:80]!r}")
+
+
+def _item(row: Any, where: str) -> Result:
+    _need(isinstance(row, dict), where, "a question must be an object", row)
+    for key in ("id", "group", "question"):
+        _need(isinstance(row.get(key), str) and row[key] != "", where, f"{key!r} must be text", row.get(key))
+    options, bins, answer = row.get("options"), row.get("bins", {}), row.get("answer")
+    _need(
+        isinstance(options, list) and all(isinstance(o, str) for o in options), where, "options must be texts", options
+    )
+    _need(isinstance(bins, dict) and all(isinstance(b, str) for b in bins.values()), where, "bins must be texts", bins)
+    _need(answer is None or isinstance(answer, str), where, "the answer must be a letter or null", answer)
+    _need(isinstance(row.get("extra", {}), dict), where, "extra must be an object", row.get("extra"))
+    duration = row.get("duration")
+    _need(duration is None or _is_number(duration), where, "the duration must be a number or null", duration)
+    texts = {key: row[key] for key in ("id", "group", "question")}
+    return Result(
+        **texts,
+        options=tuple(options),
+        answer=answer,
+        bins=bins,
+        video=str(row.get("video") or ""),
+        duration=duration,
+        extra=row.get("extra", {}),
+    )
+
+
+def _check_record(record: Mapping[str, Any], where: str) -> None:
+    _need(
+        record.get("schema") == "gridprobe.record/1", where, "schema must be gridprobe.record/1", record.get("schema")
+    )
+    outcome, attempt = record.get("outcome"), record.get("attempt", 1)
+    _need(outcome in ("answered", "failed", "skipped"), where, "outcome must be answered, failed or skipped", outcome)
+    _need(type(attempt) is int, where, "attempt must be a whole number", attempt)
+
+
+def _result(item: Result, record: Mapping[str, Any] | None) -> Result:
+    if record is None:
+        return item
+    where, error = record["where"], record.get("error") or {}
+    answered = _answered(record, where) if record["outcome"] == "answered" else None
+    told = f"{error.get('class', 'Error')}: {error.get('message', '')}" if isinstance(error, dict) and error else ""
+    result = Result(**{**vars(item), "outcome": record["outcome"], "answered": answered, "error": told})
+    if answered and item.answer is not None and record.get("right") is not result.right:
+        raise DataError(f"{where}: it says right={record.get('right')}, but {answered.choice!r} beside {item.answer!r}")
+    return result
+
+
+def _answered(record: Mapping[str, Any], where: str) -> Answered:
+    chosen = record.get("selection")
+    _need(isinstance(chosen, dict), where, "selection must be an object", chosen)
+    assert isinstance(chosen, dict)
+    choice, shape = record.get("choice"), chosen.get("shape") or {}
+    pool = int(_number(chosen, "pool", where))
+    _need(isinstance(choice, str), where, "the choice must be a letter", choice)
+    indices, times = (_numbers(chosen.get(key), where, key) for key in ("indices", "timestamps"))
+    rows, columns = (_numbers(chosen.get(key) or [], where, key) for key in ("row_confidence", "column_confidence"))
+    _need(len(indices) == len(times) > 0, where, "selection must name kept frames", indices)
+    _need(all(type(i) is int and 0 <= i < pool for i in indices), where, f"indices must be below {pool}", indices)
+    _need(not rows or len(rows) * len(columns) >= pool > (len(rows) - 1) * len(columns), where, "bad map", (rows, pool))
+    logprobs = {name: value for name, value in (record.get("logprobs") or {}).items() if _is_number(value)}
+    return Answered(
+        choice=str(choice),
+        confidence=_number(record, "confidence", where),
+        logprobs=logprobs,
+        selector=str(chosen.get("selector")),
+        pool=pool,
+        indices=tuple(int(i) for i in indices),
+        times=times,
+        rows=rows,
+        columns=columns,
+        skew=_number(shape, "skew", where) if shape else None,
+        cost={name: _number(record.get("cost"), name, where) for name in COSTS},
+        seconds={name: _number(record.get("seconds"), name, where) for name in STAGES},
+        warnings=tuple(map(str, record.get("warnings") or ())),
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _number(values: Any, name: str, where: str) -> float:
+    value = values.get(name) if isinstance(values, dict) else None
+    _need(_is_number(value), where, f"{name!r} must be a number", value)
+    return float(value)  # type: ignore[arg-type]
+
+
+def _numbers(values: Any, where: str, name: str) -> tuple[float, ...]:
+    _need(isinstance(values, list) and all(map(_is_number, values)), where, f"{name!r} must be numbers", values)
+    return tuple(values)

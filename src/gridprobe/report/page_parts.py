@@ -1,0 +1,51 @@
+"""What every page is made of: the frame around it, and tables."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from gridprobe._version import __version__
+
+__all__ = ["document", "pairs", "table"]
+
+
+def document(title: str, main: str, *, style: str, policy: str, after: str = "") -> str:
+    """A whole page around ready-made HTML; `after` stands behind everything, for scripts."""
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="referrer" content="no-referrer">
+<title>{escape(title)}</title>
+<style>{style}</style>
+</head>
+<body>
+<header><h1 dir="auto">{escape(title)}</h1></header>
+<main>
+{main}
+</main>
+<footer>Written by gridprobe {escape(__version__)}. This file is complete: it loads nothing.</footer>
+{after}</body>
+</html>
+"""
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of ready-made HTML; short rows are filled up."""
+    names = "".join(f'<th scope="col">{name}</th>' if name else "<td></td>" for name in head)
+    body = "".join(_row([*row, *[""] * (len(head) - len(row))]) for row in rows)
+    return f'<div class="scroll"><table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def pairs(values: Mapping[str, Any]) -> str:
+    """Names and values; the values may be anything."""
+    rows = [[escape(name), f'<span dir="auto">{escape(str(value))}</span>'] for name, value in values.items()]
+    return f'<table class="pairs"><tbody>{"".join(map(_row, rows))}</tbody></table>'
+
+
+def _row(row: Sequence[str]) -> str:
+    first, *rest = row
+    return f'<tr><th scope="row">{first}</th>{"".join(f"<td>{value}</td>" for value in rest)}</tr>'

@@ -1,0 +1,307 @@
+"use strict";
+// The list of questions: filter, open, draw. Every text of the run goes into a text node, never into markup.
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const { runs, bins, videos, questions, fields } = data;
+  const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  const PAGE = 60;
+  const MARK = "#22e0ee", RIM = "#0c1016";
+  const WORDS = { right: "✓ right", wrong: "✗ wrong", failed: "! failed", missing: "not asked", unknown: "answered" };
+  const SIGNS = { right: "✓", wrong: "✗", failed: "!", missing: "·", unknown: "?" };
+  const SVG = "http://www.w3.org/2000/svg";
+
+  // Elements.
+
+  const element = (name, attributes = {}, ...children) => fill(document.createElement(name), attributes, children);
+  const drawn = (name, attributes = {}, ...children) => fill(document.createElementNS(SVG, name), attributes, children);
+  function fill(made, attributes, children) {
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    made.append(...children);
+    return made;
+  }
+  const quoted = (text) => element("span", { dir: "auto" }, text);
+
+  // Results.
+
+  function result(run, place) {
+    const packed = data.results[run][place];
+    if (!Array.isArray(packed)) return null;
+    return Object.fromEntries(fields.map((name, i) => [name, packed[i]]));
+  }
+  function outcome(run, place) {
+    const packed = data.results[run][place];
+    if (packed === 0) return "missing";
+    if (typeof packed === "string") return "failed";
+    if (questions[place][3] < 0) return "unknown";
+    return packed[0] === questions[place][3] ? "right" : "wrong";
+  }
+  function keptPlaces(found) {
+    const digits = [...found.kept].reverse(), places = [];
+    digits.forEach((digit, at) => {
+      const bits = parseInt(digit, 16);
+      for (let bit = 0; bit < 4; bit++) if (bits & (1 << bit)) places.push(4 * at + bit);
+    });
+    return places;
+  }
+  function keptTimes(found) {
+    let time = 0;
+    return found.times.map((step) => (time += step) / 10);
+  }
+  const keptCount = (found) => found.times.length;
+
+  function clock(seconds) {
+    const tenths = Math.round(Math.abs(seconds) * 10), hours = Math.floor(tenths / 36000);
+    const minutes = Math.floor(tenths / 600) % 60, rest = ((tenths % 600) / 10).toFixed(1);
+    return `${seconds < 0 ? "-" : ""}${hours}:${String(minutes).padStart(2, "0")}:${rest.padStart(4, "0")}`;
+  }
+
+  // Colours, as report/colours.py has them.
+
+  function scale(values) {
+    let low = Math.min(...values), high = Math.max(...values);
+    const lacking = data.floor * Math.max(Math.abs(low), Math.abs(high)) - (high - low);
+    if (lacking > 0) [low, high] = [low - lacking * data.middle, high + lacking * (1 - data.middle)];
+    return (value) => (high <= low ? data.middle : Math.min(1, Math.max(0, (value - low) / (high - low))));
+  }
+  function ramp(level) {
+    const place = level * (data.ramp.length - 1), below = Math.min(Math.floor(place), data.ramp.length - 2);
+    return data.ramp[below].map((from, i) => Math.round(from + (data.ramp[below + 1][i] - from) * (place - below)));
+  }
+  function importance(found) {
+    const k = found.columns.length;
+    return Array.from({ length: found.pool }, (_, i) => (found.rows[Math.floor(i / k)] * found.columns[i % k]) / 1e6);
+  }
+
+  // Pictures.
+
+  function miniature(found) {
+    const k = found.columns.length, scores = importance(found), level = scale(scores);
+    const canvas = element("canvas", { width: k, height: found.rows.length, "aria-hidden": "true" });
+    const context = canvas.getContext("2d"), image = context.createImageData(k, found.rows.length);
+    scores.forEach((value, i) => image.data.set([...ramp(level(value)), 255], 4 * i));
+    context.putImageData(image, 0, 0);
+    return canvas;
+  }
+
+  function heatMap(found) {
+    const k = found.columns.length, rows = found.rows.length, side = 26, bars = 88, below = 40;
+    const scores = importance(found), level = scale(scores);
+    const times = keptTimes(found), kept = new Map(keptPlaces(found).map((place, i) => [place, times[i]]));
+    const width = k * side + bars, height = rows * side + below;
+    const words = `importance of ${rows} rows and ${k} columns of frames; ${kept.size} of ${found.pool} kept`;
+    const svg = drawn("svg", { role: "img", "aria-label": words, viewBox: `0 0 ${width} ${height}` });
+    scores.forEach((value, i) => svg.append(cell(i, value, level(value), kept.get(i), k, side)));
+    found.rows.forEach((value, row) => {
+      const y = row * side + side / 2;
+      svg.append(
+        bar([k * side + 8, y - 4, 44, 8], [44 * value / 1000, 8], `row confidence ${(value / 1000).toFixed(3)}`),
+        drawn("text", { x: k * side + 57, y: y + 4 }, (value / 1000).toFixed(2)),
+      );
+    });
+    found.columns.forEach((value, column) => {
+      const x = column * side + side / 2 - 4, told = `column confidence ${(value / 1000).toFixed(3)}`;
+      svg.append(bar([x, rows * side + 6, 8, 30], [8, 30 * value / 1000], told));
+    });
+    const caption = `importance ${Math.min(...scores).toFixed(3)} to ${Math.max(...scores).toFixed(3)}; bars: probe confidences`;
+    return element("figure", { class: "map" }, svg, element("figcaption", {}, caption));
+  }
+  function cell(place, value, level, time, k, side) {
+    const x = (place % k) * side, y = Math.floor(place / k) * side, kept = time !== undefined;
+    const when = kept ? `, kept, ${clock(time)}` : "";
+    const box = { class: "cell", x, y, width: side - 1, height: side - 1, rx: 2, fill: `rgb(${ramp(level).join(" ")})` };
+    const group = drawn("g", {}, drawn("title", {}, `frame ${place + 1}${when}, importance ${value.toFixed(3)}`));
+    group.append(drawn("rect", box));
+    const dot = { cx: x + (side - 1) / 2, cy: y + (side - 1) / 2, r: 4.5, fill: MARK, stroke: RIM, "stroke-width": 2 };
+    if (kept) group.append(drawn("circle", dot));
+    return group;
+  }
+  function bar([x, y, width, height], [across, down], told) {
+    const track = { class: "track", x, y, width, height, rx: 2 };
+    const value = { class: "value", x, y, width: across, height: down, rx: 2 };
+    return drawn("g", {}, drawn("title", {}, told), drawn("rect", track), drawn("rect", value));
+  }
+
+  function timeline(found, duration) {
+    const times = keptTimes(found), end = Math.max(duration || 0, times[times.length - 1]) || 1;
+    const svg = drawn("svg", { role: "img", "aria-label": `timeline; ${times.length} kept`, viewBox: "0 0 400 54" });
+    svg.append(drawn("rect", { class: "rail", x: 0, y: 8, width: 400, height: 20, rx: 4 }));
+    for (const time of times) {
+      const tick = drawn("rect", { class: "kept", x: (time / end) * 397, y: 5, width: 3, height: 26, rx: 1 });
+      svg.append(drawn("g", {}, drawn("title", {}, `${clock(time)}, kept`), tick));
+    }
+    svg.append(drawn("text", { x: 0, y: 47 }, "0:00:00"), drawn("text", { x: 400, y: 47, "text-anchor": "end" }, clock(end)));
+    return element("figure", { class: "map" }, svg, element("figcaption", {}, "this selector makes no map"));
+  }
+
+  // The kept times; three or more neighbours become one range.
+  function keptWords(found) {
+    const places = keptPlaces(found), times = keptTimes(found), words = [];
+    for (let first = 0, last; first < places.length; first = last + 1) {
+      for (last = first; places[last + 1] === places[last] + 1; ) last++;
+      if (last - first < 2) words.push(...times.slice(first, last + 1).map(clock));
+      else words.push(`${clock(times[first])}–${clock(times[last])} (${last - first + 1})`);
+    }
+    return words.join(", ");
+  }
+
+  // One question.
+
+  function options(place) {
+    const [, , texts, gold] = questions[place];
+    const found = runs.map((_, run) => result(run, place));
+    return element("ul", { class: "options" }, ...texts.map((text, option) => {
+      const note = option === gold ? element("span", { class: "note right" }, "right answer") : "";
+      const bars = found.map((each, run) => each && share(each, run, option)).filter(Boolean);
+      const words = element("span", { class: "text" }, quoted(text), " ", note);
+      const label = element("span", { class: "label" }, LETTERS[option] || "?");
+      const chances = element("div", { class: "bars" }, ...bars);
+      return element("li", option === gold ? { class: "gold" } : {}, label, words, chances);
+    }));
+  }
+  function share(found, run, option) {
+    const part = found.shares[option] / 10, chosen = found.choice === option;
+    const filled = element("span");
+    filled.style.width = `${part}%`;
+    const told = `${runs[run]}: ${part.toFixed(1)}%${chosen ? ", chosen" : ""}`;
+    return element("div", { class: `run-${run % 6}${chosen ? " picked" : ""}`, title: told },
+      element("span", { class: "bar" }, filled), element("span", { class: "percent" }, `${chosen ? "● " : ""}${part.toFixed(1)}%`));
+  }
+  function panel(run, place) {
+    const fate = outcome(run, place), found = result(run, place);
+    const title = element("h4", {}, quoted(runs[run]), " ", element("span", { class: `verdict ${fate}` }, WORDS[fate]));
+    const made = element("section", { class: `panel run-${run % 6}` }, title);
+    if (fate === "failed") made.append(element("p", { class: "fault", dir: "auto" }, data.results[run][place]));
+    if (!found) return made;
+    const facts = [`${LETTERS[found.choice] || "?"} at ${(found.confidence / 10).toFixed(1)}%`,
+      `${keptCount(found)} of ${found.pool} frames kept`, `${found.tflops} TFLOPs`, `${found.seconds} s`];
+    made.append(element("p", {}, facts.join(" · ")));
+    made.append(found.columns.length ? heatMap(found) : timeline(found, questions[place][6]));
+    made.append(element("p", { class: "times" }, `kept at ${keptWords(found)}`));
+    made.append(thumbnails(run, place));
+    for (const warning of found.warnings) made.append(element("p", { dir: "auto" }, `warning: ${warning}`));
+    return made;
+  }
+  function thumbnails(run, place) {
+    const pictures = data.thumbnails[run][place] || [];
+    return element("div", { class: "frames" }, ...pictures.map(([tenths, jpeg]) => {
+      const when = clock(tenths / 10), source = `data:image/jpeg;base64,${jpeg}`;
+      return element("figure", {}, element("img", { src: source, alt: `frame at ${when}` }), element("figcaption", {}, when));
+    }));
+  }
+  function detail(place) {
+    const [id, , , , where, video, duration] = questions[place];
+    const facts = [id, videos[video], duration ? clock(duration) : "",
+      ...bins.map(([name, values], i) => (where[i] < 0 ? "" : `${name}: ${values[where[i]]}`))].filter(Boolean);
+    const panels = element("div", { class: "panels" }, ...runs.map((_, run) => panel(run, place)));
+    const source = element("p", { class: "source", dir: "auto" }, facts.join(" · "));
+    return element("div", { class: "detail", id: `detail-${place}` }, source, options(place), panels);
+  }
+
+  function row(place) {
+    const [id, text] = questions[place];
+    const fates = runs.map((_, run) => outcome(run, place));
+    const marks = element("span", { class: "marks" }, ...fates.map((fate, run) =>
+      element("span", { class: `badge ${fate} run-${run % 6}`, role: "img", "aria-label": `${runs[run]}: ${WORDS[fate]}` }, SIGNS[fate])));
+    const mapped = runs.map((_, run) => result(run, place)).find((found) => found && found.columns.length);
+    const picture = mapped ? miniature(mapped) : element("span", { class: "none" });
+    const words = element("span", {}, element("span", { class: "text", dir: "auto" }, text), element("span", { class: "id" }, id));
+    const button = element("button", { type: "button", class: "row", "aria-expanded": "false" }, marks, picture, words);
+    const item = element("li", { id: `question-${place}` }, button);
+    button.addEventListener("click", () => {
+      const open = item.lastChild !== button;
+      button.setAttribute("aria-expanded", String(!open));
+      if (open) item.lastChild.remove();
+      else item.append(detail(place));
+    });
+    return item;
+  }
+
+  // The list.
+
+  const list = document.getElementById("list"), more = document.getElementById("more");
+  const count = document.getElementById("count"), form = document.getElementById("filters");
+  let chosen = [], shown = 0, haystack = null;
+
+  function showMore() {
+    const next = chosen.slice(shown, shown + PAGE);
+    list.append(...next.map(row));
+    shown += next.length;
+    more.hidden = shown >= chosen.length;
+    more.textContent = `Show ${Math.min(PAGE, chosen.length - shown)} more of ${(chosen.length - shown).toLocaleString("en")}`;
+    return list.children[shown - next.length];
+  }
+  function searched(place) {
+    haystack ||= questions.map((q) => [q[0], q[1], ...q[2], videos[q[5]]].join("\n").toLowerCase());
+    return haystack[place];
+  }
+  function fits(place, wanted) {
+    if (wanted.bins.some((value, i) => value !== "" && questions[place][4][i] !== Number(value))) return false;
+    const fates = wanted.run === "" ? runs.map((_, run) => outcome(run, place)) : [outcome(Number(wanted.run), place)];
+    if (wanted.outcome === "differ" ? new Set(runs.map((_, run) => outcome(run, place))).size < 2
+      : wanted.outcome && !fates.includes(wanted.outcome)) return false;
+    return wanted.words.every((word) => searched(place).includes(word));
+  }
+  const orders = {
+    sure: (found) => found.confidence, few: keptCount, many: (found) => -keptCount(found), dear: (found) => -found.tflops,
+  };
+  function ordered(places, order, run) {
+    if (!order) return places;
+    const worth = new Map(places.map((place) => {
+      const found = result(run, place);
+      return [place, found ? orders[order](found) : Infinity];
+    }));
+    return [...places].sort((a, b) => (worth.get(a) === worth.get(b) ? a - b : worth.get(a) < worth.get(b) ? -1 : 1));
+  }
+  function update() {
+    const value = (name) => (form.elements[name] ? form.elements[name].value : "");
+    const wanted = {
+      run: value("run"), outcome: value("outcome"), bins: bins.map((_, i) => value(`bin-${i}`)),
+      words: value("search").toLowerCase().split(/\s+/).filter(Boolean),
+    };
+    const found = questions.map((_, place) => place).filter((place) => fits(place, wanted));
+    chosen = ordered(found, value("order"), Number(wanted.run) || 0);
+    shown = 0;
+    list.replaceChildren();
+    showMore();
+    count.textContent = `${chosen.length.toLocaleString("en")} of ${questions.length.toLocaleString("en")} questions`;
+  }
+
+  // Filters.
+
+  function select(name, label, choices) {
+    const made = element("select", { name }, ...choices.map(([value, text]) => element("option", { value }, text)));
+    form.append(element("label", {}, label, made));
+  }
+  function build() {
+    const search = element("input", { type: "search", name: "search", placeholder: "words, id or video  ( / )", autocomplete: "off" });
+    form.append(element("label", { class: "wide" }, "search", search));
+    const fates = [["", "any"], ["right", "right"], ["wrong", "wrong"], ["failed", "failed"], ["missing", "not asked"]];
+    if (runs.length > 1) {
+      fates.push(["differ", "runs differ"]);
+      select("run", "run", [["", "any run"], ...runs.map((name, i) => [i, name])]);
+    }
+    select("outcome", "outcome", fates);
+    bins.forEach(([name, values], i) => select(`bin-${i}`, name, [["", "any"], ...values.map((v, at) => [at, v])]));
+    select("order", "order", [["", "as in the benchmark"], ["sure", "least sure first"], ["few", "fewest frames first"],
+      ["many", "most frames first"], ["dear", "most compute first"]]);
+    form.append(element("button", { type: "reset" }, "Reset"));
+    let waiting = 0;
+    form.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(update, 80); });
+    form.addEventListener("reset", () => setTimeout(update, 0));
+    form.addEventListener("submit", (event) => event.preventDefault());
+    more.addEventListener("click", () => { const first = showMore(); if (first) first.firstChild.focus(); });
+    document.addEventListener("keydown", (event) => keys(event, search));
+  }
+  function keys(event, search) {
+    const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName);
+    if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) { event.preventDefault(); search.focus(); }
+    const step = { ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling" }[event.key];
+    if (!step || !event.target.classList.contains("row")) return;
+    const there = event.target.parentElement[step];
+    if (there) { event.preventDefault(); there.firstChild.focus(); }
+  }
+
+  build();
+  update();
+  document.documentElement.dataset.ready = "yes";
+})();

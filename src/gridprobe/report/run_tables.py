@@ -1,0 +1,279 @@
+"""Rows of `evaluation.metrics.score` as tables: for a terminal, Markdown, LaTeX, CSV and JSON.
+
+The first three are for people and round; CSV and JSON hold every number in full.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gridprobe.benchmarks import Metric
+from gridprobe.evaluation.metrics import Row, shared
+from gridprobe.evaluation.results import Run
+from gridprobe.flops import CONVENTIONS
+from gridprobe.gridworld.statistics import Interval
+from gridprobe.report.words import amount, one_line
+
+__all__ = ["FORMATS", "Scores", "Table", "people_tables", "render_scores", "uneven"]
+
+SCHEMA = "gridprobe.scores/1"
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Everything `gridprobe score` prints."""
+
+    runs: Sequence[Run]
+    rows: Sequence[Row]
+    official: Mapping[str, Sequence[Metric]]
+    """Run -> the benchmark's own scores."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A titled table of plain texts; the first `left` columns hold names, the others numbers."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    left: int = 2
+
+
+def people_tables(scores: Scores) -> list[Table]:
+    """Accuracy, official scores, cost and, for several runs, paired differences."""
+    rows = scores.rows
+    tables = [_accuracy(rows), _official(scores), _cost(rows), _differences(rows)]
+    return [table for table in tables if table.rows]
+
+
+def _names(row: Row) -> list[str]:
+    return [row.run, f"{row.bin}: {row.value}" if row.bin else "all questions"]
+
+
+def _accuracy(rows: Sequence[Row]) -> Table:
+    some_failed = any(row.failed for row in rows)
+    head = ["run", "questions", "n", "failed", "missing", "accuracy %", "95 % interval", "videos"]
+    cells = [
+        [*_names(row), str(row.asked), str(row.failed), str(row.missing), *_estimate(row.accuracy)]
+        + ([_percent(row.answered)] if some_failed else [])
+        for row in rows
+    ]
+    return Table("Accuracy", [*head, "of answered %"] if some_failed else head, cells)
+
+
+def _estimate(found: Interval | None) -> list[str]:
+    return [_percent(found), _span(found, "{:.1f}"), str(found.clusters) if found else "–"]
+
+
+def _percent(found: Interval | None) -> str:
+    return f"{100 * found.mean:.1f}" if found else "–"
+
+
+def _span(found: Interval | None, form: str) -> str:
+    """One video alone says nothing about how much videos differ."""
+    if found is None or found.clusters < 2:
+        return "–"
+    return f"{form.format(100 * found.low)} … {form.format(100 * found.high)}"
+
+
+def _official(scores: Scores) -> Table:
+    cells = [
+        [run, metric.name, f"{metric.value:.2f}", str(metric.count), metric.note]
+        for run, metrics in scores.official.items()
+        for metric in metrics
+    ]
+    return Table("Official scores", ["run", "score", "value", "of", "note"], cells)
+
+
+def _cost(rows: Sequence[Row]) -> Table:
+    head = ["run", "questions", "kept mean", "median", "tokens", "TFLOPs, honest", "CV", "TFLOPs, published", "CV", "s"]
+    cells = []
+    for row in rows:
+        if cost := row.cost:
+            spent = [
+                amount(cost.tflops),
+                f"{cost.variation:.2f}",
+                amount(cost.tflops_paper),
+                f"{cost.variation_paper:.2f}",
+            ]
+            kept = [f"{cost.kept:.1f}", f"{cost.kept_median:g}", f"{cost.tokens:,.0f}"]
+            cells.append([*_names(row), *kept, *spent, amount(cost.seconds)])
+    return Table("Cost, mean over answered questions", head, cells)
+
+
+def _differences(rows: Sequence[Row]) -> Table:
+    head = [
+        "run − other",
+        "questions",
+        "pairs",
+        "points",
+        "95 % interval",
+        "gained",
+        "lost",
+        "McNemar p",
+        "permutation p",
+    ]
+    cells = []
+    for row in rows:
+        if found := row.versus:
+            gap = found.difference
+            counts = [str(found.gained), str(found.lost), _chance(found.mcnemar), _chance(found.permutation)]
+            points = [f"{100 * gap.mean:+.1f}", _span(gap, "{:+.1f}")]
+            cells.append([f"{row.run} − {found.versus}", _names(row)[1], str(gap.count), *points, *counts])
+    return Table("Paired differences in accuracy", head, cells)
+
+
+def _chance(p: float) -> str:
+    return "< 0.0001" if p < 0.0001 else f"{p:.4f}"
+
+
+# Forms.
+
+
+def render_scores(scores: Scores, form: str) -> str:
+    """The scores in one of FORMATS."""
+    return FORMATS[form](scores)
+
+
+def _plain(scores: Scores) -> str:
+    return "\n\n".join([*map(_plain_table, people_tables(scores)), *_remarks(scores)])
+
+
+def _plain_table(table: Table) -> str:
+    lines = [[one_line(cell) for cell in row] for row in (table.head, *table.rows)]
+    widths = [max(len(row[column]) for row in lines) for column in range(len(table.head))]
+    text = [
+        "  ".join(
+            cell.ljust(width) if column < table.left or table.head[column] == "note" else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in lines
+    ]
+    return "\n".join([table.title, text[0], "-" * max(map(len, text)), *text[1:]])
+
+
+def _remarks(scores: Scores) -> list[str]:
+    """What the numbers leave out, and what the conventions mean."""
+    notes = [f"{run.name}: {note}." for run in scores.runs for note in run.notes]
+    notes += [f"{told}." for told in [uneven(scores.runs)] if told]
+    return ["\n".join(one_line(note) for note in [*notes, CONVENTIONS["tflops"], CONVENTIONS["tflops_paper"]])]
+
+
+def uneven(runs: Sequence[Run]) -> str:
+    """A warning where the runs were not asked the same questions; else nothing."""
+    common = len(shared(runs)[0].results)
+    if all(sum(result.outcome != "missing" for result in run.results) == common for run in runs):
+        return ""
+    return (
+        f"the runs were not asked the same questions, {common} are common to all: compare them by their paired "
+        "differences, not by their accuracies"
+    )
+
+
+def _markdown(scores: Scores) -> str:
+    def escaped(cell: str) -> str:
+        return one_line(cell).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+
+    parts = []
+    for table in people_tables(scores):
+        ruler = ["---" if column < table.left else "---:" for column in range(len(table.head))]
+        rows = [[escaped(cell) for cell in row] for row in (table.head, *table.rows)]
+        lines = [f"| {' | '.join(row)} |" for row in (rows[0], ruler, *rows[1:])]
+        parts.append(f"### {table.title}\n\n" + "\n".join(lines))
+    notes = "\n".join(f"- {escaped(line)}" for part in _remarks(scores) for line in part.splitlines())
+    return "\n\n".join([*parts, notes])
+
+
+TEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    "−": "$-$",
+    "…": r"\dots{}",
+    "–": "--",
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+}
+
+
+def _latex(scores: Scores) -> str:
+    """Tabulars with the rules of booktabs."""
+
+    def line(row: Sequence[str]) -> str:
+        return " & ".join("".join(TEX.get(char, char) for char in one_line(cell)) for cell in row) + r" \\"
+
+    parts = []
+    for table in people_tables(scores):
+        columns = "l" * table.left + "r" * (len(table.head) - table.left)
+        lines = [rf"% {table.title}; needs \usepackage{{booktabs}}", rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
+        lines += [line(table.head), r"\midrule", *map(line, table.rows), r"\bottomrule", r"\end{tabular}"]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def _flat(row: Row) -> dict[str, Any]:
+    """A row with one number to a column, in fractions of one; None where there is no such number."""
+    cost, versus = row.cost, row.versus
+    gap = versus.difference if versus else None
+    flat: dict[str, Any] = {"run": row.run, "bin": row.bin, "value": row.value}
+    flat |= {"asked": row.asked, "failed": row.failed, "missing": row.missing}
+    flat |= _interval("accuracy", row.accuracy) | _interval("accuracy_of_answered", row.answered)
+    names = ("kept", "kept_median", "tokens", "tflops", "tflops_paper", "variation", "variation_paper", "seconds")
+    flat |= {name: getattr(cost, name, None) for name in names}
+    flat |= {"versus": versus and versus.versus, "pairs": gap and gap.count} | _interval("difference", gap)
+    return flat | {
+        name: getattr(versus, name, None) for name in ("gained", "lost", "mcnemar", "permutation", "unpaired")
+    }
+
+
+def _interval(name: str, found: Interval | None) -> dict[str, float | None]:
+    wide = found is not None and found.clusters > 1
+    ends = (found.low, found.high) if found and wide else (None, None)
+    return {name: found.mean if found else None, f"{name}_low": ends[0], f"{name}_high": ends[1]}
+
+
+def _csv(scores: Scores) -> str:
+    """One table: the differences stand at the end of the rows they belong to, official scores as official:NAME."""
+    metrics = {run: {f"official:{m.name}": m.value for m in found} for run, found in scores.official.items()}
+    extra = list(dict.fromkeys(name for found in metrics.values() for name in found))
+    text = io.StringIO()
+    rows = [_flat(row) | (metrics.get(row.run, {}) if not row.bin else {}) for row in scores.rows]
+    writer = csv.DictWriter(text, [*_flat(scores.rows[0]), *extra], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows([{name: _inert(value) for name, value in row.items()} for row in rows])
+    return text.getvalue().rstrip("\n")
+
+
+def _inert(value: Any) -> Any:
+    """Text that a spreadsheet would take for a formula is quoted."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+
+
+def _json(scores: Scores) -> str:
+    runs = [
+        {
+            "run": run.name,
+            "path": str(run.path),
+            "benchmark": run.benchmark,
+            "benchmark_version": run.version,
+            "selector": run.selector,
+            "model": run.models,
+            "official": [asdict(metric) for metric in scores.official[run.name]],
+            "notes": list(run.notes),
+        }
+        for run in scores.runs
+    ]
+    whole = {"schema": SCHEMA, "conventions": CONVENTIONS, "runs": runs, "rows": [_flat(row) for row in scores.rows]}
+    return json.dumps(whole, indent=2, allow_nan=False)
+
+
+FORMATS: dict[str, Callable[[Scores], str]] = {
+    "table": _plain,
+    "json": _json,
+    "csv": _csv,
+    "latex": _latex,
+    "markdown": _markdown,
+}

@@ -1,0 +1,146 @@
+"""score, report and export-keyframes, as typed."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from evaluation_runs import item, record, selection, write_run
+from gridprobe.cli import cli
+from gridprobe.report.run_tables import FORMATS
+
+NAMES = ("v1-a", "v1-b", "v2-a", "v3-a")
+MAPPED = selection((0.5, 0.9, 0.5), (0.4, 0.5, 0.8))
+
+
+def gridprobe(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    items = [item(name, bins={"duration": "long" if name == "v3-a" else "short", "level": "1"}) for name in NAMES]
+    choices = {"all": "BCCB", "probe": "BBB-"}
+    return [
+        write_run(
+            tmp_path / name,
+            items,
+            [record(n, None if c == "-" else c, selection=MAPPED) for n, c in zip(NAMES, letters, strict=True)],
+            selector="all" if name == "all" else "gridprobe",
+        )
+        for name, letters in choices.items()
+    ]
+
+
+def test_the_table_shows_both_runs_and_their_difference(runs: list[Path]) -> None:
+    result = gridprobe("score", *runs)
+
+    assert result.exit_code == 0, result.output
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert ["all", "all", "questions", "4", "0", "0", "50.0", "0.0", "…", "100.0", "3", "50.0"] in lines
+    assert any(line[:8] == ["probe", "all", "questions", "4", "1", "0", "75.0", "0.0"] for line in lines)
+    assert any(line[:7] == ["probe", "−", "all", "all", "questions", "4", "+25.0"] for line in lines)
+    assert "duration: long" in result.stdout and "level" not in result.stdout
+    assert "honest: causal attention" in result.stdout and "published: all-pairs" in result.stdout
+
+
+def test_csv_holds_every_number_in_full(runs: list[Path]) -> None:
+    rows = list(csv.DictReader(io.StringIO(gridprobe("score", *runs, "--format", "csv").stdout)))
+
+    assert [(row["run"], row["value"]) for row in rows[:3]] == [("all", ""), ("probe", ""), ("all", "long")]
+    assert float(rows[1]["accuracy"]) == 0.75 and float(rows[1]["accuracy_of_answered"]) == 1.0
+    assert (float(rows[1]["difference"]), rows[1]["gained"], rows[1]["lost"], rows[1]["versus"]) == (
+        0.25,
+        "2",
+        "1",
+        "all",
+    )
+    assert (
+        float(rows[1]["mcnemar"]) == 1.0 and float(rows[1]["tflops"]) == 4.0 and float(rows[1]["tflops_paper"]) == 8.0
+    )
+    assert rows[0]["difference"] == "" and rows[2]["accuracy_low"] == ""  # one video has no interval
+
+
+def test_json_says_the_same_as_csv(runs: list[Path]) -> None:
+    whole = json.loads(gridprobe("score", *runs, "--format", "json", "--by", "all").stdout)
+
+    assert whole["schema"] == "gridprobe.scores/1" and set(whole["conventions"]) >= {"tflops", "tflops_paper"}
+    assert [run["selector"] for run in whole["runs"]] == ["all", "gridprobe"]
+    assert {row["bin"] for row in whole["rows"]} == {"", "duration", "level"}
+    assert whole["rows"][1]["difference"] == 0.25
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_format_is_the_same_twice(runs: list[Path], form: str) -> None:
+    first, second = (gridprobe("score", *runs, "--format", form).stdout for _ in range(2))
+
+    assert first == second and first.strip()
+
+
+def test_latex_and_markdown_escape(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a_b&c|d%", [item("v1-a"), item("v2-a")], [record("v1-a"), record("v2-a")])
+
+    assert r"a\_b\&c|d\%" in gridprobe("score", folder, "--format", "latex").stdout
+    assert r"a_b&c\|d%" in gridprobe("score", folder, "--format", "markdown").stdout
+
+
+def test_a_text_that_looks_like_a_formula_is_quoted_in_csv(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "=1+1", [item("v1-a")], [record("v1-a")])
+
+    assert "\n'=1+1," in gridprobe("score", folder, "--format", "csv").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["score", "nowhere"], "is not a run"),
+        (["score", "RUN", "RUN"], "named twice"),
+        (["score", "RUN", "--by", "colour"], "no question has a bin 'colour'; choose among duration, level"),
+        (["score", "RUN", "OTHER"], "runs of different benchmark versions cannot be compared"),
+        (["report", "RUN", "OTHER", "-o", "OUT"], "runs of different benchmark versions cannot be compared"),
+        (["report", "RUN", "-o", "/nowhere/r.html"], "does not exist"),
+        (["export-keyframes", "RUN", "-o", "/nowhere/k.json"], "does not exist"),
+    ],
+)
+def test_a_mistake_is_one_sentence(runs: list[Path], tmp_path: Path, arguments: list[str], words: str) -> None:
+    other = write_run(tmp_path / "other", [item("v1-a")], [record("v1-a")], benchmark_version="toy-9-xyz")
+    places = {"RUN": runs[0], "OTHER": other, "OUT": tmp_path / "r.html"}
+
+    result = gridprobe(*(places.get(argument, argument) for argument in arguments))
+
+    assert result.exit_code == 2 and words in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_report_writes_a_page(runs: list[Path], tmp_path: Path) -> None:
+    result = gridprobe("report", *runs, "-o", tmp_path / "r.html")
+
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "What happens in v3-a?" in page and "videos have no thumbnails" in page  # they are not on this disk
+    assert gridprobe("report", *runs, "-o", tmp_path / "n.html", "--no-thumbnails").exit_code == 0
+    assert "no thumbnails" not in (tmp_path / "n.html").read_text(encoding="utf-8")
+
+
+def test_runs_of_other_questions_come_with_a_warning_and_are_drawn_over_the_common_ones(tmp_path: Path) -> None:
+    """A run that has only been asked the easy half so far must not look like the better method."""
+    items = [item(name) for name in NAMES]
+    whole = write_run(tmp_path / "whole", items, [record(n, c) for n, c in zip(NAMES, "BBCC", strict=True)])
+    half = write_run(tmp_path / "half", items, [record(name) for name in NAMES[:2]])
+
+    assert "not asked the same questions, 2 are common to all" in gridprobe("score", whole, half).stdout
+    assert "not asked the same questions" not in gridprobe("score", whole).stdout
+    assert gridprobe("report", whole, half, "-o", tmp_path / "r.html").exit_code == 0
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "whole: 100.0 % at 4.00 TFLOPs; half: 100.0 % at 4.00 TFLOPs" in page
+    assert "Over the 2 questions that every run was asked" in page and "not asked the same questions" in page
+
+
+def test_keyframes_are_exported(runs: list[Path], tmp_path: Path) -> None:
+    result = gridprobe("export-keyframes", runs[1], "-o", tmp_path / "k.json")
+
+    assert result.exit_code == 0, result.output
+    assert "3 questions" in result.stderr and "1 were not answered" in result.stderr
+    assert list(json.loads((tmp_path / "k.json").read_text())["questions"]) == ["v1-a", "v1-b", "v2-a"]
