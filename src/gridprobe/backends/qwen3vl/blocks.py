@@ -112,8 +112,8 @@ def last_text_block(
     mask: Tensor | None,
     past: tuple[Tensor, Tensor] | None,
     eps: float,
-    last: Tensor,
     *weights: Tensor,
+    last: Tensor,
 ) -> Tensor:
     """The layer after which only one token of each row is looked at, the one at `last`: batch × width.
 

@@ -61,7 +61,7 @@ class LanguageModel:
         last = upload([len(piece) - 1 for piece in pieces], run.h.device)
         before = None if run.past is None else (run.past[-1, 0], run.past[-1, 1])
         eps, final = language.config.rms_norm_eps, language.layers[-1]
-        states = last_text_block(run.h, run.cos, run.sin, run.mask, before, eps, last, *text_weights(final))
+        states = last_text_block(run.h, run.cos, run.sin, run.mask, before, eps, *text_weights(final), last=last)
         logits: Tensor = self._head(rms(states, language.norm.weight, eps))
         return logits.float()
 
