@@ -94,6 +94,10 @@ class Session:
         """Let go of the decoded frames."""
         self._opened = None
 
+    def open(self) -> None:
+        """Do what needs no model, in another thread if you like: open the video and, if that matters, decode it."""
+        _ = self._footage if getattr(self._selector, "blind", False) else self.pool
+
     @property
     def pool(self) -> FramePool:
         """The K² candidate frames, at the size the selector looks at."""
