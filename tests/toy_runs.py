@@ -4,8 +4,10 @@ What a question's text says happens: "dies" kills the process, "hangs" sleeps, "
 something nobody foresaw. Every focused pass is noted in the file that GRIDPROBE_TOY_CALLS names.
 """
 
+import errno
 import os
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -17,6 +19,7 @@ from PIL import Image
 from gridprobe.backends import ScoreRequest, Scripted
 from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.errors import ModelError
+from gridprobe.evaluation import disk, run
 from gridprobe.evaluation.trial import Models
 from gridprobe.question import Question
 
@@ -87,3 +90,66 @@ def model() -> Scripted:
 def load(place: int) -> Models:
     backend = model()
     return Models(backend, backend)
+
+
+class _Fragile(disk.Disk):
+    """Kills its process at the third record: before it is synced if the worker's number is even, after it if odd."""
+
+    def __init__(self, number: int) -> None:
+        self.after, self.records = number % 2 == 1, 0
+
+    def write(self, descriptor: int, content: bytes) -> int:
+        taken = super().write(descriptor, content)
+        self.records += content.startswith(b'{"schema": "gridprobe.record/1"')
+        return taken
+
+    def sync(self, descriptor: int) -> None:
+        if self.records == 3 and self.after:
+            super().sync(descriptor)
+        if self.records == 3:
+            _die("after" if self.after else "before", descriptor)
+        super().sync(descriptor)
+
+
+def _die(when: str, descriptor: int) -> None:
+    if when == "before":
+        os.ftruncate(descriptor, os.fstat(descriptor).st_size - 9)  # as after a power cut
+    with open(Path(os.environ[CALLS]).parent / "deaths", "a") as file:
+        file.write(when + "\n")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def load_fragile(place: int) -> Models:
+    """The first three workers to be loaded die at their third record."""
+    deaths = Path(os.environ[CALLS]).parent / "loads"
+    with deaths.open("a") as file:
+        file.write("x")
+    number = deaths.stat().st_size
+    if number <= 3:
+        disk.DISK = _Fragile(number)
+    return load(place)
+
+
+class _Full(disk.Disk):
+    def write(self, descriptor: int, content: bytes) -> int:
+        if content.startswith(b'{"schema": "gridprobe.record/1"'):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(descriptor, content)
+
+
+def load_full(place: int) -> Models:
+    disk.DISK = _Full()
+    return load(place)
+
+
+def main() -> None:
+    """Run six videos in a process that can be killed: DATA OUT WORKERS."""
+    data, out, workers = sys.argv[1:]
+    benchmark = toy_benchmark(Path(data), videos=6)
+    run(benchmark, out, model="scripted:toy", load=load, workers=int(workers), k=2)
+
+
+if __name__ == "__main__":
+    import toy_runs  # so that what children are given has an importable name
+
+    toy_runs.main()
