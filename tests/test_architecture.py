@@ -14,7 +14,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 LEVELS = (
     {"errors", "progress", "_version"},
-    {"question", "grid", "importance", "flops", "subtitles"},
+    {"question", "prompts", "grid", "importance", "flops", "subtitles"},
     {"video", "budget", "collage"},
     {"backends", "encoders"},
     {"selectors"},
@@ -33,8 +33,15 @@ ALLOWED = {
 EXEMPT = {"__init__.py", "__main__.py"}
 """The two doors of the package may import anything."""
 
-HEAVY = ("torch", "transformers", "av", "ray", "fastapi", "matplotlib", "scipy")
-LIGHT_MODULES = ("gridprobe", "gridprobe.video", "gridprobe.backends", "gridprobe.selectors", "gridprobe.cli")
+HEAVY = ("torch", "transformers", "av", "ray", "fastapi", "matplotlib", "scipy", "pyarrow", "pandas")
+LIGHT_MODULES = (
+    "gridprobe",
+    "gridprobe.video",
+    "gridprobe.backends",
+    "gridprobe.selectors",
+    "gridprobe.benchmarks",
+    "gridprobe.cli",
+)
 
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60

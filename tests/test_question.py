@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from gridprobe.errors import UsageError
 from gridprobe.question import MAX_OPTIONS, TEMPLATES, Question
 
-both_templates = pytest.mark.parametrize("template", list(TEMPLATES))
+every_template = pytest.mark.parametrize("template", list(TEMPLATES))
+
+OTHER_LINES = {"default": 2, "paper": 4, "video-mme-v2": 2, "video-mme-v2-interleaved": 2, "video-mme": 3, "mlvu": 4}
+"""Lines of a prompt besides its options, for a question of one line."""
 
 
 def cities(**changes: object) -> Question:
@@ -49,7 +52,7 @@ def test_answer_must_be_a_label(answer: str) -> None:
         cities(answer=answer)
 
 
-@both_templates
+@every_template
 def test_answer_is_not_shown_to_the_model(template: str) -> None:
     assert cities(template=template, answer="B").prompt == cities(template=template).prompt
 
@@ -158,7 +161,7 @@ def test_unknown_template_is_refused_with_the_known_ones() -> None:
         cities(template="papr")
 
 
-@both_templates
+@every_template
 @pytest.mark.parametrize(
     "text", ["Wo ist der Bär? 🐻", "מה קורה כאן?", "ماذا يحدث؟", "何が起きますか", "e\u0301 vs é", "👩\u200d🚀"]
 )
@@ -249,6 +252,44 @@ def test_paper_prompt_with_subtitles() -> None:
     )
 
 
+V2 = "Select the best answer to the following multiple-choice question based on the video. Respond with only the letter (A, B, C, D, E, F, G, or H) of the correct option."  # noqa: E501
+
+
+def test_video_mme_v2_prompt() -> None:
+    asked = f"Question: Which city comes first?\nA. Oslo\nB. Rome\nC. Lima\n{V2}"
+
+    assert cities(template="video-mme-v2").prompt == f"These are the frames of a video.{asked}"
+    assert cities(template="video-mme-v2", subtitles="We left Oslo.").prompt == (
+        f"These are the frames of a video. This video's subtitles are listed below:\nWe left Oslo.\n{asked}"
+    )
+    assert cities(template="video-mme-v2-interleaved").prompt == (
+        "These are the frames of a video with corresponding subtitles shown between frames. "
+        "The subtitles indicate what is being said during the time interval between adjacent frames."
+        f"{asked}"
+    )
+
+
+def test_video_mme_prompt() -> None:
+    asked = "Which city comes first?\nA. Oslo\nB. Rome\nC. Lima\nThe best answer is:"
+    respond = "Respond with only the letter (A, B, C, or D) of the correct option."
+    select = "Select the best answer to the following multiple-choice question based on the video"
+
+    assert cities(template="video-mme").prompt == f"{select}. {respond}\n{asked}"
+    assert cities(template="video-mme", subtitles="We left Oslo.").prompt == (
+        f"This video's subtitles are listed below:\nWe left Oslo.\n{select} and the subtitles. {respond}\n{asked}"
+    )
+
+
+def test_mlvu_prompt() -> None:
+    asked = (
+        "Question: Which city comes first?\nOptions:\n(A) Oslo\n(B) Rome\n(C) Lima\n"
+        "Only give the best option.\nBest option: ("
+    )
+
+    assert cities(template="mlvu").prompt == asked
+    assert cities(template="mlvu", subtitles="We left.").prompt == f"Subtitles of the video:\nWe left.\n\n{asked}"
+
+
 def test_paper_prompt_cuts_subtitles_at_3000_characters() -> None:
     subtitles = "é" * 2999 + "YZ"
 
@@ -266,7 +307,7 @@ def test_default_prompt_keeps_all_subtitles() -> None:
 @pytest.mark.parametrize(
     "newline", ["\n", "\r\n", "\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
 )
-@both_templates
+@every_template
 def test_option_with_a_line_break_cannot_pass_for_two_options(template: str, newline: str) -> None:
     plain = Question("Which?", ["Oslo B. Rome (B) Rome", "Lima"], template=template)
     broken = Question("Which?", [f"Oslo{newline}B. Rome{newline}{newline}(B) Rome", "Lima"], template=template)
@@ -274,7 +315,7 @@ def test_option_with_a_line_break_cannot_pass_for_two_options(template: str, new
     assert broken.prompt == plain.prompt
 
 
-@both_templates
+@every_template
 @given(
     options=st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1), min_size=2, max_size=6)
 )
@@ -283,10 +324,10 @@ def test_every_option_is_one_line_of_the_prompt(options: list[str], template: st
 
     lines = question.prompt.splitlines()
 
-    form = "({}) x" if template == "paper" else "{}. x"
+    form = "({}) x" if template in ("paper", "mlvu") else "{}. x"
     marked = [line for label in question.labels for line in lines if line.startswith(form.format(label))]
     assert len(marked) == len(options)
-    assert len(lines) == len(options) + (4 if template == "paper" else 2)
+    assert len(lines) == len(options) + OTHER_LINES[template]
 
 
 def test_text_of_options_is_kept_as_it_was_given() -> None:

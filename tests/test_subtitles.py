@@ -1,10 +1,13 @@
 import json
+import math
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gridprobe.errors import DataError
-from gridprobe.subtitles import Segment, read_subtitles
+from gridprobe.errors import DataError, UsageError
+from gridprobe.subtitles import Segment, in_clip, interleave, read_subtitles, sentences
 
 SRT = """1
 00:00:01,500 --> 00:00:03,000
@@ -63,12 +66,12 @@ def test_the_three_json_shapes(tmp_path: Path, rows: list[dict]) -> None:
     assert read_subtitles(write(tmp_path, lines)).segments == (Segment(1.5, 3.0, "Hi"),)
 
 
-def test_an_open_end_is_the_start_and_entries_are_put_in_time_order(tmp_path: Path) -> None:
+def test_an_open_end_stays_open_and_entries_are_put_in_time_order(tmp_path: Path) -> None:
     rows = [{"timestamp": [9.0, None], "text": "b"}, {"timestamp": [2.0, 1.0], "text": "a"}]
 
     assert read_subtitles(write(tmp_path, json.dumps(rows))).segments == (
         Segment(2.0, 2.0, "a"),
-        Segment(9.0, 9.0, "b"),
+        Segment(9.0, math.inf, "b"),
     )
 
 
@@ -91,13 +94,19 @@ def test_bad_bytes_and_windows_line_ends_do_not_stop_it(tmp_path: Path) -> None:
     assert len(read_subtitles(write(tmp_path, content)).segments) == 3
 
 
-def test_an_empty_file_has_no_subtitles(tmp_path: Path) -> None:
-    assert read_subtitles(write(tmp_path, "")).text == ""
+@pytest.mark.parametrize("content", ["", " \n", "[]", "WEBVTT\n\nNOTE nobody speaks\n"])
+def test_an_empty_track_has_no_subtitles(tmp_path: Path, content: str) -> None:
+    assert read_subtitles(write(tmp_path, content)).segments == ()
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("just words", "holds no subtitle line"), ("[{", "not valid JSON"), ("[" * 100_000, "not valid JSON")],
+    [
+        ("[5]", "holds no subtitle line"),
+        ("just words", "holds no subtitle line"),
+        ("[{", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
+    ],
 )
 def test_a_file_that_is_none_is_refused(tmp_path: Path, content: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
@@ -116,3 +125,154 @@ def test_a_huge_file_is_refused_before_reading(tmp_path: Path) -> None:
 
     with pytest.raises(DataError, match="larger than 16 MiB"):
         read_subtitles(path)
+
+
+# Clips: the track is that of the source, the video is a part of it.
+
+
+def test_clip_time_is_source_time_less_the_offset() -> None:
+    track = [Segment(230.0, 234.0, "a"), Segment(240.0, 241.0, "b")]
+
+    assert in_clip(track, offset=233.0, duration=15.0) == (Segment(-3.0, 1.0, "a"), Segment(7.0, 8.0, "b"))
+
+
+def test_lines_outside_the_clip_are_left_out() -> None:
+    track = [Segment(1.0, 2.0, "before"), Segment(10.0, 11.0, "in"), Segment(90.0, 91.0, "after")]
+
+    assert [line.text for line in in_clip(track, offset=9.0, duration=60.0)] == ["in"]
+    assert [line.text for line in in_clip(track, offset=9.0)] == ["in", "after"]
+    assert in_clip(track) == tuple(track)
+
+
+def test_an_open_end_becomes_the_duration_of_the_clip(tmp_path: Path) -> None:
+    track = read_subtitles(write(tmp_path, json.dumps([{"timestamp": [12.0, None], "text": "a"}]))).segments
+
+    assert in_clip(track, offset=2.0, duration=15.0) == (Segment(10.0, 15.0, "a"),)
+    assert in_clip(track, offset=2.0) == (Segment(10.0, 10.0, "a"),)
+
+
+# Words, by the rule of Video-MME-v2.
+
+
+def words(*entries: tuple[float, float, str]) -> list[Segment]:
+    return [Segment(*entry) for entry in entries]
+
+
+@pytest.mark.parametrize(
+    ("gap", "first", "lines"),
+    [
+        (0.5, "so", 1),
+        (0.51, "so", 2),
+        (0.09, "so.", 1),
+        (0.11, "so.", 2),
+        (0.11, "so!", 2),
+        (0.11, "so?", 2),
+        (0.11, "so,", 1),
+    ],
+)
+def test_words_break_at_silence_and_sooner_after_a_sentence(gap: float, first: str, lines: int) -> None:
+    assert len(sentences(words((0.0, 1.0, first), (1.0 + gap, 2.0, "next")))) == lines
+
+
+def test_joined_words_span_from_the_first_to_the_last() -> None:
+    spoken = words((0.0, 0.4, "We"), (0.4, 0.9, "left."), (1.1, 1.5, "Rome"), (1.5, 2.0, "was"), (9.0, 9.5, "next"))
+
+    assert sentences(spoken) == (
+        Segment(0.0, 0.9, "We left."),
+        Segment(1.1, 2.0, "Rome was"),
+        Segment(9.0, 9.5, "next"),
+    )
+    assert sentences([]) == ()
+
+
+# Between frames.
+
+
+def test_longvideobench_puts_a_line_after_the_frames_up_to_its_middle() -> None:
+    lines = words((0.0, 4.0, "a"), (4.0, 12.0, "b"), (18.0, 22.0, "c"))
+
+    # Middles 2, 8 and 20; frames at 0, 5, 10 and 20, the last one shown while c is spoken.
+    assert interleave([0.0, 5.0, 10.0, 20.0], lines) == ("", "", "b", "", "c")
+
+
+def test_longvideobench_leaves_out_a_line_that_no_frame_shows_and_widens_short_ones() -> None:
+    assert interleave([10.0], words((1.0, 2.5, "unseen"))) == ("", "")
+    assert interleave([10.0], words((10.1, 10.2, "short"))) == ("", "short")
+    assert interleave([10.0], words((10.6, 10.7, "too far"))) == ("", "")
+    assert interleave([10.0], words((10.0, 12.0, "starts with the frame"))) == ("", "")  # strictly between
+
+
+def test_longvideobench_may_put_a_line_before_the_first_frame() -> None:
+    assert interleave([5.0, 9.0], words((1.0, 6.0, "a"))) == ("a", "", "")
+
+
+def test_lines_at_one_place_are_joined_by_line_breaks() -> None:
+    assert interleave([5.0, 9.0], words((1.0, 6.0, "a"), (2.0, 6.0, "b"))) == ("a\nb", "", "")
+
+
+def official_order(times: list[float], lines: list[Segment]) -> list[str]:
+    """LongVideoBench's rule, written down as its text has it: a list of frames and texts."""
+    out: list[str] = []
+    frames = list(enumerate(times))
+    for line in lines:
+        middle = (line.start + line.end) / 2
+        while frames and frames[0][1] <= middle:
+            out.append(f"frame {frames.pop(0)[0]}")
+        start, end = line.start, line.end
+        if end - start < 1:
+            start, end = middle - 0.5, middle + 0.5
+        if [time for time in times if start < time < end]:
+            out.append(line.text)
+    return out + [f"frame {number}" for number, _ in frames]
+
+
+moments = st.floats(0, 60, allow_nan=False).map(lambda x: round(x, 2))
+
+
+@given(
+    times=st.lists(moments, unique=True, max_size=12).map(sorted),
+    spans=st.lists(st.tuples(moments, st.floats(0, 5)), max_size=12).map(sorted),
+)
+def test_longvideobench_agrees_with_the_rule_written_as_a_list(
+    times: list[float], spans: list[tuple[float, float]]
+) -> None:
+    lines = [Segment(start, start + length, f"line {number}") for number, (start, length) in enumerate(spans)]
+
+    texts = interleave(times, lines)
+
+    assert len(texts) == len(times) + 1
+    woven = [part for i, text in enumerate(texts) for part in (*text.splitlines(), f"frame {i}")][:-1]
+    assert woven == official_order(times, lines)
+
+
+def test_video_mme_v2_repeats_a_line_after_every_frame_it_overlaps() -> None:
+    lines = words((1.0, 12.0, "long"), (12.0, 13.0, "late"), (40.0, 41.0, "after the end"))
+
+    texts = interleave([0.0, 5.0, 10.0], lines, rule="video-mme-v2", duration=30.0)
+
+    long, late = "[Subtitle 1.00s - 12.00s]: long", "[Subtitle 12.00s - 13.00s]: late"
+    assert texts == ("", long, long, f"{long}\n{late}")
+
+
+def test_video_mme_v2_counts_an_end_at_the_frame_but_not_a_start_at_the_next() -> None:
+    texts = interleave([5.0, 10.0], words((4.0, 5.0, "a"), (10.0, 11.0, "b")), rule="video-mme-v2", duration=20.0)
+
+    assert texts == ("", "[Subtitle 4.00s - 5.00s]: a", "[Subtitle 10.00s - 11.00s]: b")
+
+
+def test_an_unknown_rule_is_refused() -> None:
+    with pytest.raises(UsageError, match="unknown rule 'paper'"):
+        interleave([1.0], [], rule="paper")  # type: ignore[arg-type]
+
+
+def test_no_frames_leave_one_empty_place() -> None:
+    for rule in ("longvideobench", "video-mme-v2"):
+        assert interleave([], words((0.0, 1.0, "a")), rule=rule) == ("",)
+
+
+def test_times_that_are_no_numbers_and_halves_of_characters_are_no_lines(tmp_path: Path) -> None:
+    rows = '[{"start": NaN, "end": 2, "line": "x"}, {"start": 1e999, "end": 2, "line": "x"}, {"start": 1, "end": 2, "line": "a\\ud800"}]'  # noqa: E501
+
+    subtitles = read_subtitles(write(tmp_path, rows))
+
+    assert (subtitles.text, subtitles.skipped) == ("a?", 2)

@@ -1,10 +1,11 @@
 """Question: what is asked, its own options and labels, and the text a model is shown."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
 
 from gridprobe.errors import UsageError
+from gridprobe.prompts import TEMPLATES
 
 __all__ = ["MAX_OPTIONS", "TEMPLATES", "Question"]
 
@@ -81,26 +82,3 @@ def _check_text(name: str, text: str) -> None:
         text.encode("utf-8")
     except UnicodeEncodeError:
         raise UsageError(f"the {name} contains half of a surrogate pair, which is not valid text") from None
-
-
-def _one_line(text: str) -> str:
-    """An option that spans lines could look like two options, so its white space is folded."""
-    return " ".join(text.split())
-
-
-def _default_prompt(question: Question) -> str:
-    lines = [f"Question: {question.text}"]
-    lines += [f"{label}. {_one_line(text)}" for label, text in zip(question.labels, question.options, strict=True)]
-    lines.append("Answer with the option's letter from the given choices directly.")
-    subtitles = f"Subtitles of the video:\n{question.subtitles}\n\n" if question.subtitles else ""
-    return subtitles + "\n".join(lines)
-
-
-def _paper_prompt(question: Question) -> str:
-    """The wording of the authors' code: subtitles cut to their first 3000 characters, options as "(A) text"."""
-    options = "\n".join(f"({lb}) {_one_line(text)}" for lb, text in zip(question.labels, question.options, strict=True))
-    subtitles = f"Video subtitles:\n{question.subtitles[:3000]}\n\n" if question.subtitles else ""
-    return f"{subtitles}Question: {question.text}\n\n{options}\n\nAnswer with the letter of the correct option."
-
-
-TEMPLATES: dict[str, Callable[[Question], str]] = {"default": _default_prompt, "paper": _paper_prompt}

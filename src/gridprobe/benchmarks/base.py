@@ -72,5 +72,8 @@ class Module(Protocol):
         """Read the official files under `data`."""
 
     def metrics(self, items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:
-        """The official scores, headline first. An item that is not in `right` was not asked: groups that are not
-        complete are reported in a note, never mixed in."""
+        """The official scores, headline first.
+
+        An item that is not in `right` was not asked: groups that are not complete are reported in a note, never mixed
+        in.
+        """

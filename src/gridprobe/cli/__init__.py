@@ -15,6 +15,7 @@ from gridprobe.cli.demo import demo
 from gridprobe.cli.doctor import doctor
 from gridprobe.cli.listing import listing
 from gridprobe.cli.plan import plan
+from gridprobe.cli.verify import verify_data
 from gridprobe.errors import GridProbeError
 
 __all__ = ["cli", "main"]
@@ -52,7 +53,7 @@ def cli() -> None:
     """Ask long videos questions with a vision-language model, and pay only for the frames that matter."""
 
 
-for command in (ask, demo, doctor, listing, plan):
+for command in (ask, demo, doctor, listing, plan, verify_data):
     cli.add_command(command)
 
 

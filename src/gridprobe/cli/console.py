@@ -15,7 +15,13 @@ from gridprobe.progress import listening
 
 __all__ = ["check_writable", "printable", "progress", "speaks_unicode", "stdout"]
 
-STAGES = {"decode": "decoding frames", "model": "asking the model", "encode": "writing the video"}
+STAGES = {
+    "decode": "decoding frames",
+    "model": "asking the model",
+    "encode": "writing the video",
+    "verify videos": "looking at videos",
+    "verify subtitles": "reading subtitles",
+}
 QUIET_SECONDS = 2.0
 """Nothing is shown for work that ends before this."""
 LINE_EVERY_SECONDS = 10.0

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gridprobe.backends import KINDS
+from gridprobe.benchmarks import BENCHMARKS
 from gridprobe.cli.console import stdout
 from gridprobe.selectors import SELECTORS
 
@@ -21,10 +22,16 @@ PRESET_NOTES = {
 
 
 @click.command("list")
-@click.argument("what", type=click.Choice(["models", "selectors", "presets"]))
+@click.argument("what", type=click.Choice(["models", "selectors", "presets", "benchmarks"]))
 def listing(what: str) -> None:
-    """Show the models, selectors or presets that can be named."""
-    rows = {"models": _models, "selectors": SELECTORS.copy, "presets": PRESET_NOTES.copy}[what]()
+    """Show the models, selectors, presets or benchmarks that can be named."""
+    known = {
+        "models": _models,
+        "selectors": SELECTORS.copy,
+        "presets": PRESET_NOTES.copy,
+        "benchmarks": BENCHMARKS.copy,
+    }
+    rows = known[what]()
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, note in rows.items():
         table.add_row(Text(name), Text(note))

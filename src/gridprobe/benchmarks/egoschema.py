@@ -1,0 +1,78 @@
+"""EgoSchema: questions about three-minute first-person clips, of which 500 have public answers.
+
+Files: questions.json and subset_answers.json, or the parquet form with a list of options; videos called after q_uid.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gridprobe.benchmarks.base import Benchmark, Item, Metric
+from gridprobe.benchmarks.files import Media, find_files, read_rows
+from gridprobe.benchmarks.rows import choose, gather, known, letter_at, text, unlabelled, whole
+from gridprobe.benchmarks.scores import accuracy
+from gridprobe.errors import DataError
+from gridprobe.question import Question
+
+__all__ = ["load", "metrics"]
+
+ANSWERS = "subset_answers.json"
+PATTERNS = ("questions.json", "Subset/test-*.parquet", "MC/test-*.parquet", "test-*.parquet")
+
+
+def load(data: Path, *, answered: bool = True) -> Benchmark:
+    """Read the questions with public answers, or with `answered=False` all of them."""
+    choose("answered", answered, (True, False))
+    files = find_files(data, *PATTERNS)
+    rows = [_named(row) for path in files for row in read_rows(path)]
+    answers = _answers(data / ANSWERS)
+    files += [data / ANSWERS] * bool(answers)
+    rows = [row if isinstance(row, DataError) else _with_answer(row, answers) for row in rows]
+    if answered:
+        rows = [row for row in rows if isinstance(row, DataError) or known(row.get("answer")) is not None]
+        if not rows:
+            raise DataError(f"no question has an answer; put {ANSWERS} into {data}, or ask for answered=false")
+    make = partial(_item, videos=Media(data, "videos", "video", "good_clips_git", "."))
+    return gather("egoschema", rows, make, files=files, key="q_uid")
+
+
+def _named(row: Any) -> Any:
+    """A row of either form with the clip's name as q_uid."""
+    if not isinstance(row, Mapping):
+        return DataError("the row is not an object with fields")
+    return {**row, "q_uid": row.get("q_uid", row.get("video_idx"))}
+
+
+def _with_answer(row: Mapping[str, Any], answers: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**row, "answer": answers.get(str(row["q_uid"]), row.get("answer"))}
+
+
+def _answers(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot read {path}: {error}") from error
+    if not isinstance(found, dict):
+        raise DataError(f"{path} must hold one JSON object of answers by q_uid")
+    return found
+
+
+def _item(row: Mapping[str, Any], *, videos: Media) -> Item:
+    name = text(row, "q_uid")
+    options = unlabelled(row["option"]) if known(row.get("option")) else [text(row, f"option {i}") for i in range(5)]
+    gold = None if known(row.get("answer")) is None else letter_at(whole(row, "answer"), options)
+    return Item(
+        id=name,
+        question=Question(text(row, "question"), options, answer=gold, id=name),
+        video=videos.find(f"{name}.mp4"),
+        group=name,
+    )
+
+
+def metrics(items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:
+    """Accuracy."""
+    return [accuracy(items, right)]

@@ -1,0 +1,139 @@
+"""Annotation files -> rows, and names of videos -> paths."""
+
+import csv
+import hashlib
+import io
+import json
+import os
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from gridprobe.errors import DataError
+
+__all__ = ["Media", "find_files", "fingerprint", "read_rows"]
+
+VIDEO_SUFFIXES = (".mp4", ".MP4", ".mkv", ".webm", ".avi", ".mov")
+
+
+def find_files(data: Path, *patterns: str) -> list[Path]:
+    """The files of the first pattern that any file matches, by name."""
+    for pattern in patterns:
+        found = sorted(path for path in data.glob(pattern) if path.is_file()) if data.is_dir() else []
+        if found:
+            return found
+    state = "" if data.is_dir() else ", which is no folder"
+    raise DataError(f"no {' or '.join(patterns)} in {data}{state}; see docs/benchmarks.md for where files belong")
+
+
+def fingerprint(files: Sequence[Path]) -> str:
+    """Twelve hex digits of SHA-256 over the content of the files."""
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def read_rows(path: Path) -> list[Any]:
+    """The rows of a parquet, JSON, JSON-lines or CSV file. A line that is no JSON comes as the DataError saying so."""
+    try:
+        if path.suffix == ".parquet":
+            return _parquet(path)
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read {path}: {error}") from error
+    if path.suffix == ".jsonl":
+        return [_line(line) for line in text.split("\n") if line.strip()]
+    return _table(text, path) if path.suffix == ".csv" else _array(text, path)
+
+
+def _parquet(path: Path) -> list[Any]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ModuleNotFoundError:
+        raise DataError(f"reading {path.name} needs pyarrow; run: pip install 'gridprobe[eval]'") from None
+    try:
+        rows: list[Any] = parquet.read_table(path).to_pylist()
+    except pyarrow.ArrowException as error:
+        raise DataError(f"{path} is no readable parquet file: {error}") from error
+    return rows
+
+
+def _table(text: str, path: Path) -> list[Any]:
+    try:
+        return list(csv.DictReader(io.StringIO(text, newline="")))
+    except csv.Error as error:
+        raise DataError(f"{path} is no readable CSV file: {error}") from error
+
+
+def _line(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (json.JSONDecodeError, RecursionError) as error:
+        return DataError(f"not a JSON object ({error})")
+
+
+def _array(text: str, path: Path) -> list[Any]:
+    try:
+        rows = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise DataError(f"{path} is not valid JSON: {error}") from error
+    if not isinstance(rows, list):
+        raise DataError(f"{path} must hold a JSON array of questions, not a single {type(rows).__name__}")
+    return rows
+
+
+class Media:
+    """Where files with certain names lie: in the first of several folders that has them, or in a folder inside it.
+
+    Folders are listed once, so that thousands of questions do not ask the disk one by one.
+    """
+
+    def __init__(self, data: Path, *folders: str) -> None:
+        self._data = data
+        self._folders = folders
+
+    def find(self, *names: str) -> Path:
+        """The file with the first of these names that is there, a video also in another container; else its place."""
+        for name in names:
+            stem, dot, suffix = name.rpartition(".")
+            others = (f"{stem}{each}" for each in VIDEO_SUFFIXES) if dot + suffix in VIDEO_SUFFIXES else ()
+            for known in (name, *others):
+                if known in self._index:
+                    return self._index[known]
+        return self._home / names[0]
+
+    def has(self, name: str) -> bool:
+        """Whether exactly this file is there."""
+        return name in self._index
+
+    @cached_property
+    def _home(self) -> Path:
+        there = [name for name in self._folders if name != "." and (self._data / name).is_dir()]
+        return self._data / (there or self._folders)[0]
+
+    @cached_property
+    def _index(self) -> dict[str, Path]:
+        index: dict[str, Path] = {}
+        for folder in self._folders:
+            for path in _listing(self._data / folder, deeper=folder != "."):
+                index.setdefault(path.relative_to(self._data / folder).as_posix(), path)
+                index.setdefault(path.name, path)
+        return index
+
+
+def _listing(folder: Path, *, deeper: bool) -> Iterator[Path]:
+    """The files of a folder, then those of the folders in it."""
+    if not folder.is_dir():
+        return
+    inner = []
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if entry.is_dir():
+                inner.append(folder / entry.name)
+            else:
+                yield folder / entry.name
+    for each in inner if deeper else ():
+        yield from _listing(each, deeper=False)

@@ -1,0 +1,75 @@
+"""LVBench: questions about 103 videos of up to two hours.
+
+Files: video_info.meta.jsonl, one line per video with its questions; videos called after the video's key.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gridprobe.benchmarks.base import Benchmark, Item, Metric
+from gridprobe.benchmarks.files import Media, find_files, read_rows
+from gridprobe.benchmarks.rows import gather, known, letter, split_options, text
+from gridprobe.benchmarks.scores import accuracy, by_bin
+from gridprobe.errors import DataError
+from gridprobe.question import Question
+
+__all__ = ["load", "metrics"]
+
+
+def load(data: Path) -> Benchmark:
+    """Read the one split there is."""
+    files = find_files(data, "video_info.meta.jsonl", "data/video_info.meta.jsonl")
+    videos = Media(data, "videos", "video", "all_videos", "data", ".")
+    return gather("lvbench", _rows(files[0]), partial(_item, videos=videos), files=files, key="uid")
+
+
+def _rows(path: Path) -> Iterator[Any]:
+    """The questions of all videos, each with its video's key and type."""
+    for row in read_rows(path):
+        asked = row.get("qa") if isinstance(row, Mapping) else None
+        if not isinstance(asked, list):
+            yield (
+                row if isinstance(row, DataError) else DataError("the line is not a video with a list of questions, qa")
+            )
+            continue
+        for each in asked:
+            yield {"key": row.get("key"), "type": row.get("type"), **each} if isinstance(each, Mapping) else each
+
+
+def _item(row: Mapping[str, Any], *, videos: Media) -> Item:
+    name, video = text(row, "uid"), text(row, "key")
+    stem, options = _parts(text(row, "question"))
+    kinds = row.get("question_type")
+    kinds = kinds if isinstance(kinds, list) else [kinds]
+    extra = {"question_type": [str(kind) for kind in kinds if known(kind) is not None]}
+    if known(row.get("time_reference")) is not None:
+        extra["time_reference"] = row["time_reference"]
+    return Item(
+        id=name,
+        question=Question(stem, options, answer=letter(row.get("answer"), options), id=name),
+        video=videos.find(f"{video}.mp4"),
+        group=video,
+        bins={"type": str(row["type"])} if known(row.get("type")) is not None else {},
+        extra=extra,
+    )
+
+
+def _parts(question: str) -> tuple[str, list[str]]:
+    """The question, and the options "(A) text" that follow it in the same text."""
+    start = re.search(r"^\s*\(A\)", question, flags=re.MULTILINE) or re.search(r"\(A\)", question)
+    if start is None:
+        raise DataError("the question has no options (A), (B), … in it")
+    return question[: start.start()].strip(), split_options(question[start.start() :], "({})")
+
+
+def metrics(items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:
+    """Accuracy of all questions and by question type, where a question may be of several, then by type of video."""
+    kinds = dict.fromkeys(kind for item in items for kind in item.extra["question_type"])
+    found = [
+        accuracy([item for item in items if kind in item.extra["question_type"]], right, name=f"question {kind}")
+        for kind in kinds
+    ]
+    return [accuracy(items, right), *(each for each in found if each.count), *by_bin(items, right, "type")]

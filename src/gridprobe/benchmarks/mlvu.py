@@ -1,0 +1,68 @@
+"""MLVU: seven multiple-choice tasks, one file each. Its two open-ended tasks (sub_scene, summary) are not read.
+
+Files: json/1_plotQA.json to json/7_topic_reasoning.json (also without the number); video/1_plotQA/ and so on.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gridprobe.benchmarks.base import Benchmark, Item, Metric
+from gridprobe.benchmarks.files import Media, find_files, read_rows
+from gridprobe.benchmarks.rows import gather, letter_at, number, text
+from gridprobe.benchmarks.scores import accuracy, by_bin, mean
+from gridprobe.errors import DataError
+from gridprobe.question import Question
+
+__all__ = ["TASKS", "load", "metrics"]
+
+TASKS = ("plotQA", "needle", "ego", "count", "order", "anomaly_reco", "topic_reasoning")
+_FILE = re.compile(rf"(?:\d+_)?({'|'.join(TASKS)})")
+
+
+def load(data: Path) -> Benchmark:
+    """Read the multiple-choice tasks of the dev set."""
+    found = find_files(data, "json/*.json", "MLVU/json/*.json", "*.json")
+    files = [path for path in found if _FILE.fullmatch(path.stem)]
+    if not files:
+        raise DataError(f"none of MLVU's task files, such as 1_plotQA.json, in {found[0].parent}")
+    videos = Media(data, "video", "videos", "MLVU/video", ".")
+    rows = (row for path in files for row in _rows(path))
+    return gather("mlvu", rows, partial(_item, videos=videos), files=files)
+
+
+def _rows(path: Path) -> Iterator[Any]:
+    """Rows have no id of their own, so theirs is the task and the place in its file."""
+    match = _FILE.fullmatch(path.stem)
+    task = match[1] if match else path.stem
+    for place, row in enumerate(read_rows(path)):
+        yield {**row, "id": f"{task}-{place}", "task": task, "folder": path.stem} if isinstance(row, Mapping) else row
+
+
+def _item(row: Mapping[str, Any], *, videos: Media) -> Item:
+    name, video, options = text(row, "id"), text(row, "video"), row.get("candidates")
+    if not isinstance(options, list) or not options:
+        raise DataError(f"the candidates must be a list of texts, got {options!r}")
+    gold = row.get("answer")
+    if gold not in options:
+        raise DataError(f"the answer {gold!r} is not among the candidates")
+    return Item(
+        id=name,
+        question=Question(
+            text(row, "question"), options, answer=letter_at(options.index(gold), options), template="mlvu", id=name
+        ),
+        video=videos.find(f"{row['folder']}/{video}", f"{row['task']}/{video}", video),
+        group=f"{row['task']}/{video}",
+        bins={"task": row["task"]},
+        duration=number(row, "duration"),
+    )
+
+
+def metrics(items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:
+    """M-Avg is the mean over tasks, not over questions; a task of which nothing was asked is missing from it."""
+    tasks = by_bin(items, right, "task")
+    missing = len(TASKS) - len(tasks)
+    note = f"{missing} of {len(TASKS)} tasks were not asked" if missing else ""
+    return [Metric("M-Avg", mean([task.value for task in tasks]), len(tasks), note), accuracy(items, right), *tasks]

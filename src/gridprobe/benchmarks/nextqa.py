@@ -1,0 +1,64 @@
+"""NExT-QA, multiple choice: causal, temporal and descriptive questions about short clips.
+
+Files: val.csv or test.csv; map_vid_vidorID.json, which says in which folder a video lies; NExTVideo/ or videos/.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gridprobe.benchmarks.base import Benchmark, Item, Metric
+from gridprobe.benchmarks.files import Media, find_files, read_rows
+from gridprobe.benchmarks.rows import choose, gather, letter_at, text, whole
+from gridprobe.benchmarks.scores import accuracy, by_bin
+from gridprobe.errors import DataError
+from gridprobe.question import Question
+
+__all__ = ["load", "metrics"]
+
+MAP = "map_vid_vidorID.json"
+KINDS = {"C": "causal", "T": "temporal", "D": "descriptive"}
+
+
+def load(data: Path, *, split: str = "val") -> Benchmark:
+    """Read a split."""
+    choose("split", split, ("val", "test"))
+    files = find_files(data, f"{split}.csv", f"dataset/nextqa/{split}.csv")
+    make = partial(_item, places=_places(data), videos=Media(data, "NExTVideo", "videos", "video", "."))
+    return gather("nextqa", read_rows(files[0]), make, files=files, key="qid")
+
+
+def _places(data: Path) -> Mapping[str, str]:
+    """Folder and name by video; without the file all videos are taken to lie in one folder."""
+    found = [path for path in (data / MAP, data / "dataset/nextqa" / MAP) if path.is_file()]
+    if not found:
+        return {}
+    try:
+        places = json.loads(found[0].read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot read {found[0]}: {error}") from error
+    if not isinstance(places, dict):
+        raise DataError(f"{found[0]} must hold one JSON object of places by video")
+    return places
+
+
+def _item(row: Mapping[str, Any], *, places: Mapping[str, str], videos: Media) -> Item:
+    video, kind = text(row, "video"), text(row, "type")
+    name = f"{video}_{text(row, 'qid')}"
+    options = [text(row, f"a{i}") for i in range(5)]
+    if kind[0] not in KINDS:
+        raise DataError(f"the type {kind!r} should start with C, T or D")
+    return Item(
+        id=name,
+        question=Question(text(row, "question"), options, answer=letter_at(whole(row, "answer"), options), id=name),
+        video=videos.find(f"{places.get(video, video)}.mp4", f"{video}.mp4"),
+        group=video,
+        bins={"kind": KINDS[kind[0]], "type": kind},
+    )
+
+
+def metrics(items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:
+    """Accuracy of all questions, by kind and by type."""
+    return [accuracy(items, right), *by_bin(items, right, "kind", "type")]

@@ -1,0 +1,156 @@
+"""Rows -> items: fields that check themselves, options and gold letters, and the rows that cannot be used."""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from string import ascii_uppercase
+from typing import Any
+
+from gridprobe.benchmarks.base import Benchmark, Item, Problem
+from gridprobe.benchmarks.files import fingerprint
+from gridprobe.errors import DataError, UsageError
+
+__all__ = [
+    "choose",
+    "gather",
+    "known",
+    "letter",
+    "letter_at",
+    "number",
+    "split_options",
+    "text",
+    "unlabelled",
+    "whole",
+]
+
+Row = Mapping[str, Any]
+
+
+def gather(
+    name: str, rows: Iterable[Any], make: Callable[[Row], Item], *, files: Sequence[Path], key: str = "id"
+) -> Benchmark:
+    """Make an item of every row. One that gives none becomes a Problem, known by its number and its `key`."""
+    items: dict[str, Item] = {}
+    problems = []
+    for count, row in enumerate(rows, start=1):
+        try:
+            if not isinstance(row, Mapping):
+                raise row if isinstance(row, DataError) else DataError("the row is not an object with fields")
+            item = make(row)
+            if item.id in items:
+                raise DataError(f"the id {item.id} occurs a second time; the first one counts")
+            items[item.id] = item
+        except (DataError, UsageError) as error:
+            called = known(row.get(key)) if isinstance(row, Mapping) else None
+            problems.append(Problem(f"row {count}" + (f" ({called})" if called is not None else ""), str(error)))
+    if not items and not problems:
+        raise DataError(f"{', '.join(str(path) for path in files)}: no question in it")
+    version = f"{name}-{len(items) + len(problems)}-{fingerprint(files)}"
+    return Benchmark(name, version, tuple(items.values()), tuple(problems))
+
+
+def choose(name: str, value: Any, allowed: Sequence[Any]) -> None:
+    """Refuse an option's value that is not one of those allowed."""
+    if value not in allowed or not any(type(value) is type(each) for each in allowed):
+        shown = ", ".join(str(each).lower() if isinstance(each, bool) else str(each) for each in allowed)
+        raise UsageError(f"{name} must be one of {shown}; got {value!r}")
+
+
+def known(value: Any) -> Any:
+    """The value, or None for the ways in which tables say that there is none. Not for texts: an option may say so."""
+    missing = value is None or (isinstance(value, float) and math.isnan(value))
+    return None if missing or (isinstance(value, str) and value.strip() in ("", "None", "nan")) else value
+
+
+def text(row: Row, field: str) -> str:
+    """A field that must be text, without the white space around it."""
+    value = row.get(field)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if value is None or (isinstance(value, str) and not value.strip()):
+        raise DataError(f"{field} is missing")
+    if not isinstance(value, str):
+        raise DataError(f"{field} must be text, got {value!r}")
+    return value.strip()
+
+
+def whole(row: Row, field: str) -> int:
+    """A field that must be a whole number, also where it was written as 3.0 or "3"."""
+    value = number(row, field)
+    if value is None or value != int(value):
+        raise DataError(f"{field} must be a whole number, got {row.get(field)!r}")
+    return int(value)
+
+
+def number(row: Row, field: str) -> float | None:
+    """A number, where there is one."""
+    value = known(row.get(field))
+    try:
+        found = None if value is None or isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        raise DataError(f"{field} must be a number, got {value!r}") from None
+    if found is not None and not math.isfinite(found):
+        raise DataError(f"{field} must be a finite number, got {value!r}")
+    return found
+
+
+def letter(value: Any, options: Sequence[str]) -> str:
+    """A gold letter, which must be that of an option."""
+    labels = ascii_uppercase[: len(options)]
+    found = value.strip() if isinstance(value, str) else value
+    if not isinstance(found, str) or len(found) != 1 or found not in labels:
+        raise DataError(f"the answer {value!r} is not the letter of an option, {', '.join(labels)}")
+    return found
+
+
+def letter_at(index: int, options: Sequence[str]) -> str:
+    """The gold letter of an option counted from 0."""
+    if not 0 <= index < len(options):
+        raise DataError(f"the answer {index} is not the number of an option, 0 to {len(options) - 1}")
+    return ascii_uppercase[index]
+
+
+def unlabelled(options: Any) -> list[str]:
+    """A list of options that carry their letters, "A. text", without them."""
+    if not isinstance(options, list) or not 0 < len(options) <= len(ascii_uppercase):
+        raise DataError(f"the options must be a list of 2 to 26 texts, got {options!r}")
+    return [_after(f"{label}.", option) for label, option in zip(ascii_uppercase, options, strict=False)]
+
+
+def split_options(block: str, mark: str = "{}.") -> list[str]:
+    """Options out of one text: a line each, lettered from A without a gap. No option ever changes its letter.
+
+    Only where there is a single line is it searched for letters, since initials ("John F. Kennedy") look like them; if
+    they can be read in more than one way the row is refused.
+    """
+    lines = [line for line in block.split("\n") if line.strip()]
+    if len(lines) > len(ascii_uppercase):
+        raise DataError(f"{len(lines)} lines of options are more than there are letters")
+    if len(lines) > 1:
+        return [_after(mark.format(label), line) for label, line in zip(ascii_uppercase, lines, strict=False)]
+    return _split_line(block.strip(), mark)
+
+
+def _after(mark: str, option: Any) -> str:
+    if not isinstance(option, str) or not option.strip().startswith(mark):
+        raise DataError(f"the option {option!r} should start with {mark!r}")
+    return option.strip()[len(mark) :].strip()
+
+
+def _split_line(line: str, mark: str) -> list[str]:
+    places = [[m.start() for m in re.finditer(rf"(?<!\S){re.escape(mark.format(c))}", line)] for c in ascii_uppercase]
+    first: list[int] = []
+    for found in places:
+        later = [place for place in found if not first or place > first[-1]]
+        if not later:
+            break
+        first.append(later[0])
+    last: list[int] = []
+    for found in reversed(places[: len(first)]):
+        last.insert(0, max(place for place in found if not last or place < last[0]))
+    if not first or first[0] != 0 or first != last:
+        raise DataError(f"the options {line!r} cannot be told apart")
+    ends = [*first[1:], len(line)]
+    parts = [line[start:end] for start, end in zip(first, ends, strict=True)]
+    return [_after(mark.format(label), part) for label, part in zip(ascii_uppercase, parts, strict=False)]

@@ -1,0 +1,160 @@
+"""Whether a benchmark's data is all there and can be read, found out before a long run."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gridprobe.benchmarks import load_benchmark, made_on_demand
+from gridprobe.benchmarks.base import Benchmark
+from gridprobe.errors import GridProbeError
+from gridprobe.progress import report
+from gridprobe.subtitles import read_subtitles
+from gridprobe.video import FrameSize, probe, sample
+
+__all__ = ["KINDS", "Finding", "Verified", "released_rows", "verify"]
+
+DEEP_CELLS = 9
+DEEP_SIZE = FrameSize(max_side=224)
+
+RELEASES: dict[str, dict[str, int]] = {
+    "video-mme-v2": {"": 3200},
+    "longvideobench": {"": 1337, "paper_subset": 1202, "test": 5341},
+    "video-mme": {"": 2700},
+    "mlvu": {"": 2175},
+    "lvbench": {"": 1549},
+    "egoschema": {"": 500, "all": 5031},
+    "nextqa": {"": 4996, "test": 8564},
+}
+"""Rows of the official releases, by benchmark and variant."""
+
+KINDS = {
+    "rows": "the number of questions differs from the release's",
+    "row": "questions that cannot be used",
+    "missing video": "videos that are not there",
+    "unreadable video": "videos that cannot be read, or not to their end",
+    "missing subtitles": "subtitle files that are not there",
+    "unreadable subtitles": "subtitle files that cannot be read",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is not as it should be."""
+
+    kind: str
+    """One of `KINDS`."""
+    where: str
+    what: str
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was looked at, and what was found."""
+
+    benchmark: str
+    version: str
+    rows: int
+    released_rows: int | None
+    """Of the official release, where there is one."""
+    questions: int
+    videos: int
+    without_subtitles: int
+    """Videos for which the benchmark names no subtitle file."""
+    findings: tuple[Finding, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {"schema": "gridprobe.data/1", **asdict(self), "findings": [asdict(each) for each in self.findings]}
+
+
+def verify(
+    name: str, data: Path, options: Mapping[str, Any] | None = None, *, deep: bool = False, subtitles: bool = True
+) -> Verified:
+    """Load the benchmark and look at every file it names, each once.
+
+    Args:
+        name: one of `BENCHMARKS`.
+        data: the benchmark's folder.
+        options: the benchmark's own.
+        deep: sample frames all through each video, which finds files that were cut short or damaged; otherwise only the
+            header and the first frame are read.
+        subtitles: whether to look at subtitle files, too.
+    """
+    given = dict(options or {})
+    benchmark = load_benchmark(name, data, **given)
+    rows, released = len(benchmark.items) + len(benchmark.problems), released_rows(name, given)
+    findings = [Finding("row", each.where, each.what) for each in benchmark.problems]
+    if released is not None and rows != released:
+        findings.insert(0, Finding("rows", str(data), f"{rows} questions; the official release has {released}"))
+    findings += _checked(benchmark, deep=deep, subtitles=subtitles)
+    return Verified(
+        benchmark=name,
+        version=benchmark.version,
+        rows=rows,
+        released_rows=released,
+        questions=len(benchmark.items),
+        videos=len({item.video for item in benchmark.items}),
+        without_subtitles=len({item.video for item in benchmark.items if item.subtitles is None}),
+        findings=tuple(findings),
+    )
+
+
+def released_rows(name: str, options: Mapping[str, Any]) -> int | None:
+    """How many questions the official release of this variant has; None where there is no release."""
+    variant = ""
+    if options.get("paper_subset"):
+        variant = "paper_subset"
+    elif options.get("split") == "test":
+        variant = "test"
+    elif options.get("answered") is False:
+        variant = "all"
+    return RELEASES.get(name, {}).get(variant)
+
+
+def _checked(benchmark: Benchmark, *, deep: bool, subtitles: bool) -> Iterator[Finding]:
+    videos = list(dict.fromkeys(item.video for item in benchmark.items))
+    tracks = list(dict.fromkeys(item.subtitles for item in benchmark.items if item.subtitles)) if subtitles else []
+    made = made_on_demand(benchmark.name)
+    for done, path in enumerate(videos, start=1):
+        if path.exists() or not made:
+            yield from _read("video", path, _sampled if deep else _probed)
+        report("verify videos", done, len(videos))
+    for done, path in enumerate(tracks, start=1):
+        yield from _read("subtitles", path, _spelled)
+        report("verify subtitles", done, len(tracks))
+
+
+def _read(kind: str, path: Path, look: Callable[[Path], list[str]]) -> Iterator[Finding]:
+    if not path.exists():
+        yield Finding(f"missing {kind}", str(path), _hint(path))
+        return
+    try:
+        troubles = look(path)
+    except GridProbeError as error:
+        troubles = [str(error)]
+    yield from (Finding(f"unreadable {kind}", str(path), trouble) for trouble in troubles)
+
+
+def _hint(path: Path) -> str:
+    """A common cause: archives that were never unpacked."""
+    if not path.parent.is_dir():
+        return f"there is no folder {path.parent}"
+    archives = sorted(each.name for each in path.parent.iterdir() if each.suffix in (".zip", ".tar", ".gz"))
+    return f"no such file; {archives[0]} beside it may have to be unpacked" if archives else "no such file"
+
+
+def _probed(path: Path) -> list[str]:
+    probe(path)
+    return []
+
+
+def _sampled(path: Path) -> list[str]:
+    """Of what is odd about a video only damage counts: being short, or HDR, is no fault."""
+    pool = sample(path, cells=DEEP_CELLS, precision="keyframe", size=DEEP_SIZE)
+    return [warning for warning in pool.warnings if "truncated" in warning or "damaged" in warning]
+
+
+def _spelled(path: Path) -> list[str]:
+    found = read_subtitles(path)
+    return [f"{found.skipped} entries are no timed lines"] if found.skipped else []

@@ -1,0 +1,68 @@
+"""gridprobe verify-data: whether a benchmark's files are all there, before a long run."""
+
+import json
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+from gridprobe.benchmarks import BENCHMARKS, parse_options
+from gridprobe.benchmarks.verify import KINDS, Finding, Verified, verify
+from gridprobe.cli.console import printable, progress, stdout
+
+__all__ = ["verify_data"]
+
+SHOWN = 10
+"""Findings of one kind that are listed; --json lists all."""
+
+
+@click.command("verify-data")
+@click.argument("benchmark", metavar="BENCHMARK")
+@click.option("--data", type=click.Path(path_type=Path), required=True, help="Folder of the benchmark's files.")
+@click.option("--with", "options", multiple=True, metavar="NAME=VALUE", help="An option of the benchmark.")
+@click.option("--deep", is_flag=True, help="Decode frames all through each video; finds files cut short.")
+@click.option("--no-subtitles", is_flag=True, help="Leave subtitle files out of it.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.pass_context
+def verify_data(
+    context: click.Context,
+    benchmark: str,
+    *,
+    data: Path,
+    options: tuple[str, ...],
+    deep: bool,
+    no_subtitles: bool,
+    as_json: bool,
+) -> None:
+    """Look for rows, videos and subtitles of BENCHMARK that are missing or broken; exit code 1 if any are."""
+    with progress():
+        found = verify(benchmark, data, parse_options(options), deep=deep, subtitles=not no_subtitles)
+    if as_json:
+        print(json.dumps(found.to_dict(), allow_nan=False))
+    else:
+        _print(found)
+    context.exit(1 if found.findings else 0)
+
+
+def _print(found: Verified) -> None:
+    console = stdout()
+    release = f" (as released: {found.released_rows})" if found.released_rows is not None else ""
+    some = 0 < found.without_subtitles < found.videos
+    without = f", {found.without_subtitles} of them without subtitles" if some else ""
+    console.print(Text(f"{found.version}: {BENCHMARKS[found.benchmark]}"))
+    console.print(Text(f"{found.rows} rows{release}, {found.questions} questions, {found.videos} videos{without}"))
+    for kind, meaning in KINDS.items():
+        _print_kind(meaning, [each for each in found.findings if each.kind == kind])
+    if not found.findings:
+        console.print(Text("all is well"))
+
+
+def _print_kind(meaning: str, findings: list[Finding]) -> None:
+    if not findings:
+        return
+    console = stdout()
+    console.print(Text(f"{len(findings)} × {meaning}:"))
+    for each in findings[:SHOWN]:
+        console.print(Text(printable(f"  {each.where}: {each.what}")), soft_wrap=True)
+    if len(findings) > SHOWN:
+        console.print(Text(f"  … and {len(findings) - SHOWN} more; --json lists all"))

@@ -1,0 +1,90 @@
+"""Prompt templates: the exact text that follows the frames. A changed prompt is a changed result.
+
+`default` is ours and is the wording of LongVideoBench; `paper` is that of the authors' code for every benchmark; the
+others are the official wordings of the benchmarks they are named after. Options are numbered by us, so an option string
+without a space after its letter ("C.Mission accomplished") gets one.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gridprobe.question import Question
+
+__all__ = ["PAPER_SUBTITLES", "TEMPLATES"]
+
+PAPER_SUBTITLES = 3000
+"""Characters of subtitles that the authors' code shows."""
+
+
+def _options(question: "Question", form: str) -> str:
+    """One line for each option. One that spans lines could look like two, so its white space is folded."""
+    pairs = zip(question.labels, question.options, strict=True)
+    return "\n".join(form.format(label, " ".join(text.split())) for label, text in pairs)
+
+
+def _default(question: "Question") -> str:
+    subtitles = f"Subtitles of the video:\n{question.subtitles}\n\n" if question.subtitles else ""
+    return (
+        f"{subtitles}Question: {question.text}\n{_options(question, '{}. {}')}\n"
+        "Answer with the option's letter from the given choices directly."
+    )
+
+
+def _paper(question: "Question") -> str:
+    """The wording of the authors' code: subtitles cut to their first 3000 characters, options as "(A) text"."""
+    subtitles = f"Video subtitles:\n{question.subtitles[:PAPER_SUBTITLES]}\n\n" if question.subtitles else ""
+    options = _options(question, "({}) {}")
+    return f"{subtitles}Question: {question.text}\n\n{options}\n\nAnswer with the letter of the correct option."
+
+
+def _video_mme_v2(question: "Question") -> str:
+    """The official script's two texts. Its instruction names A to H however many options a question has."""
+    listed = f" This video's subtitles are listed below:\n{question.subtitles}\n" if question.subtitles else ""
+    return f"These are the frames of a video.{listed}" + _video_mme_v2_question(question)
+
+
+def _video_mme_v2_interleaved(question: "Question") -> str:
+    """For subtitles between the frames (`gridprobe.subtitles.interleave`); a block of them is shown as such."""
+    if question.subtitles:
+        return _video_mme_v2(question)
+    return (
+        "These are the frames of a video with corresponding subtitles shown between frames. "
+        "The subtitles indicate what is being said during the time interval between adjacent frames."
+    ) + _video_mme_v2_question(question)
+
+
+def _video_mme_v2_question(question: "Question") -> str:
+    return (
+        f"Question: {question.text}\n{_options(question, '{}. {}')}\n"
+        "Select the best answer to the following multiple-choice question based on the video. "
+        "Respond with only the letter (A, B, C, D, E, F, G, or H) of the correct option."
+    )
+
+
+def _video_mme(question: "Question") -> str:
+    listed = f"This video's subtitles are listed below:\n{question.subtitles}\n" if question.subtitles else ""
+    basis = "the video and the subtitles" if question.subtitles else "the video"
+    return (
+        f"{listed}Select the best answer to the following multiple-choice question based on {basis}. "
+        "Respond with only the letter (A, B, C, or D) of the correct option.\n"
+        f"{question.text}\n{_options(question, '{}. {}')}\nThe best answer is:"
+    )
+
+
+def _mlvu(question: "Question") -> str:
+    subtitles = f"Subtitles of the video:\n{question.subtitles}\n\n" if question.subtitles else ""
+    return (
+        f"{subtitles}Question: {question.text}\nOptions:\n{_options(question, '({}) {}')}\n"
+        "Only give the best option.\nBest option: ("
+    )
+
+
+TEMPLATES: dict[str, Callable[["Question"], str]] = {
+    "default": _default,
+    "paper": _paper,
+    "video-mme-v2": _video_mme_v2,
+    "video-mme-v2-interleaved": _video_mme_v2_interleaved,
+    "video-mme": _video_mme,
+    "mlvu": _mlvu,
+}
