@@ -21,7 +21,7 @@ from gridprobe.settings import PRESETS, Settings
 from gridprobe.subtitles import read_subtitles
 from gridprobe.video import Limits
 
-__all__ = ["ask"]
+__all__ = ["FramesType", "ask"]
 
 FILE = click.Path(path_type=Path)
 MODEL_HELP = "Folder, Hugging Face id, or embedded, the default: it knows only gridworld."
@@ -31,10 +31,13 @@ IMPLIED = (
 )
 
 
-class _Frames(click.ParamType[Any]):
+class FramesType(click.ParamType[Any]):
+    """ "auto" or a number of frames."""
+
     name = "auto|N"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Check it as the library would."""
         if value == "auto":
             return value
         try:
@@ -55,7 +58,7 @@ def _options(command: Any) -> Any:
         click.option("--answer-model", metavar="NAME", help="A second model for the focused pass."),
         click.option("--selector", type=click.Choice(list(SELECTORS)), default="gridprobe", show_default=True),
         click.option("--k", type=int, default=12, show_default=True, help="Side of the grid: K² frames are sampled."),
-        click.option("--frames", type=_Frames(), default="auto", show_default=True, help="How many frames to keep."),
+        click.option("--frames", type=FramesType(), default="auto", show_default=True, help="How many frames to keep."),
         click.option("--preset", type=click.Choice(list(PRESETS)), default="default", show_default=True),
         click.option("--order", type=click.Choice(["time", "importance"]), default="time", show_default=True),
         click.option("--collage", is_flag=True, help="Show the kept frames as one 2048×2048 picture."),

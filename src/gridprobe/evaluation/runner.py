@@ -6,7 +6,7 @@ with Evaluation(benchmark, "runs/first", model=model) as evaluation:
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +77,7 @@ class Evaluation:
         engine: Literal["local", "ray"] = "local",
         patience: float = PATIENCE,
         data: str | Path = "",
+        options: Mapping[str, Any] | None = None,
         ready: Callable[[Item], object] | None = None,
         question: Callable[[Item], Question] | None = None,
         load: Loader | None = None,
@@ -102,7 +103,8 @@ class Evaluation:
                 one process, and with Ray one for every GPU.
             engine: "local", or "ray" for a cluster.
             patience: seconds without a sign of progress until a worker is taken to hang.
-            data: where the benchmark's files are, for the record.
+            data: where the benchmark's files are, for the spec.
+            options: what the benchmark was loaded with, for the spec.
             ready: called with an item before its video is opened, and may make it.
             question: the question of an item as it is put, with its subtitles.
             load: makes the models of a worker in another process, in the place of their names.
@@ -131,6 +133,7 @@ class Evaluation:
             seed=seed,
             limit=limit,
             ids=None if ids is None else [item.id for item in benchmark.items if item.id in set(ids)],
+            options=options or {},
         )
         self._stack = ExitStack()
         self._failed = 0

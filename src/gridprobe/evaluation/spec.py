@@ -42,6 +42,8 @@ class Spec:
     seed: int = 0
     limit: int | None = None
     ids: Sequence[str] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The benchmark's own, such as its split."""
     versions: Mapping[str, str] = field(default_factory=lambda: installed())
 
     @property
