@@ -32,7 +32,7 @@ IMPLIED = (
 
 
 class FramesType(click.ParamType[Any]):
-    """ "auto" or a number of frames."""
+    """A number of frames, or "auto" to let the map decide."""
 
     name = "auto|N"
 
