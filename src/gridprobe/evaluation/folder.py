@@ -13,7 +13,7 @@ import os
 import re
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,20 +68,21 @@ class RunFolder:
         """
         with one_sentence(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-        gate = lock(self.path / "lock", wait=True)
-        try:
-            mine = self._take(shard)
-            try:
+        with ExitStack() as stack:
+            with self._gate():
+                stack.callback(os.close, self._take(shard))
                 self._begin(spec, items)
-            except BaseException:
-                _close(mine)
-                raise
-        finally:
-            _close(gate)
+            yield
+
+    @contextmanager
+    def _gate(self) -> Iterator[None]:
+        """One at a time, for a moment: whoever looks and then acts does both before the next one looks."""
+        descriptor = lock(self.path / "lock", wait=True)
+        assert descriptor is not None
         try:
             yield
         finally:
-            _close(mine)
+            os.close(descriptor)
 
     def _take(self, shard: Shard) -> int:
         mine = self.path / f"lock-{shard.name}"
@@ -120,16 +121,14 @@ class RunFolder:
     def claim(self, models: Sequence[str]) -> None:
         """Note which models answer; an error if others answered before, though under the same name."""
         file = self.path / "models.json"
-        gate = lock(self.path / "lock", wait=True)
-        try:
+        with self._gate():
             if not file.is_file():
                 write_whole(file, json.dumps(list(models)).encode())
                 return
-            known = json.loads(file.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise DataError(f"cannot read {file}: {error}") from error
-        finally:
-            _close(gate)
+            try:
+                known = json.loads(file.read_text(encoding="utf-8"))
+            except ValueError as error:
+                raise DataError(f"cannot read {file}: {error}") from error
         if known != list(models):
             raise RunError(
                 f"{self.path} was begun with the models {' and '.join(known)}, but these are {' and '.join(models)}: "
@@ -157,8 +156,3 @@ def _holder(file: Path) -> str:
         return file.read_text(encoding="utf-8", errors="replace").strip() or "another run"
     except OSError:
         return "another run"
-
-
-def _close(descriptor: int | None) -> None:
-    if descriptor is not None:
-        os.close(descriptor)

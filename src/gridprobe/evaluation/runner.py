@@ -55,7 +55,33 @@ def run(benchmark: Benchmark, out: str | Path, **options: Any) -> dict[str, Any]
 
 
 class Evaluation:
-    """A run of a benchmark. As a context manager it holds the folder, so that nobody else writes to it."""
+    """A run of a benchmark. As a context manager it holds the folder, so that nobody else writes to it.
+
+    Args:
+        benchmark: the questions.
+        out: the folder of the run; made if it is not there, gone on with if it is a run with the same spec.
+        model: the model that probes and, without an `answer_model`, answers: a name, or a loaded one.
+        answer_model: a second model for the focused pass.
+        selector: a name from `gridprobe list selectors`.
+        preset: the settings to begin with; `changes` are made on top.
+        subtitles: the mode subtitles are shown in, for the spec; `question` is what shows them.
+        limit: ask so many questions, drawn evenly from the values of the first bin.
+        ids: ask only these.
+        seed: for the limit and for the random selector.
+        shard: "i/n": the i-th of n parts of the videos. Shards may run at the same time.
+        max_failures: stop when more questions than this have failed: a number, or below 1 a share of all.
+        retry_failed: ask those again that failed before.
+        workers: how many processes; 0 is this process, the only way to use a loaded model. By default a name gets
+            one process, and with Ray one for every GPU.
+        engine: "local", or "ray" for a cluster.
+        patience: seconds without a sign of progress until a worker is taken to hang.
+        data: where the benchmark's files are, for the spec.
+        options: what the benchmark was loaded with, for the spec.
+        ready: called with an item before its video is opened, and may make it.
+        question: the question of an item as it is put, with its subtitles.
+        load: makes the models of a worker in another process, in the place of their names.
+        **changes: fields of `Settings`.
+    """
 
     def __init__(
         self,
@@ -83,37 +109,11 @@ class Evaluation:
         load: Loader | None = None,
         **changes: Any,
     ) -> None:
-        """Decide what is asked and how; nothing is written or loaded yet.
-
-        Args:
-            benchmark: the questions.
-            out: the folder of the run; made if it is not there, gone on with if it is a run with the same spec.
-            model: the model that probes and, without an `answer_model`, answers: a name, or a loaded one.
-            answer_model: a second model for the focused pass.
-            selector: a name from `gridprobe list selectors`.
-            preset: the settings to begin with; `changes` are made on top.
-            subtitles: the mode subtitles are shown in, for the spec; `question` is what shows them.
-            limit: ask so many questions, drawn evenly from the values of the first bin.
-            ids: ask only these.
-            seed: for the limit and for the random selector.
-            shard: "i/n": the i-th of n parts of the videos. Shards may run at the same time.
-            max_failures: stop when more questions than this have failed: a number, or below 1 a share of all.
-            retry_failed: ask those again that failed before.
-            workers: how many processes; 0 is this process, the only way to use a loaded model. By default a name gets
-                one process, and with Ray one for every GPU.
-            engine: "local", or "ray" for a cluster.
-            patience: seconds without a sign of progress until a worker is taken to hang.
-            data: where the benchmark's files are, for the spec.
-            options: what the benchmark was loaded with, for the spec.
-            ready: called with an item before its video is opened, and may make it.
-            question: the question of an item as it is put, with its subtitles.
-            load: makes the models of a worker in another process, in the place of their names.
-            **changes: fields of `Settings`.
-        """
         settings = changed_settings(preset, {**changes, "seed": seed})
         check_selector(selector, settings)
         self.items = choose(benchmark.items, ids=ids, limit=limit, seed=seed)
         self.benchmark, self.folder, self.shard = benchmark, RunFolder(Path(out)), Shard.parse(shard)
+        self._videos = tasks_of(self.items, self.shard)
         self._models, self._load = _models(model, answer_model, load)
         self._workers, self._engine = _crew_size(workers, engine, loaded=self._models is not None), engine
         self._method = Method(settings, selector, ready or nothing, question or as_it_is)
@@ -155,7 +155,7 @@ class Evaluation:
     @property
     def counts(self) -> Counts:
         """What the folder said when it was opened."""
-        ids = {item.id for task in tasks_of(self.items, self.shard) for item in task.items}
+        ids = {item.id for task in self._videos for item in task.items}
         done, failed = len(self._answered & ids), len(self._before.ids("failed") & ids)
         return Counts(done, failed, len(ids) - done - (0 if self._retry else failed))
 
@@ -180,7 +180,7 @@ class Evaluation:
         """The shard's videos with what is left to ask about them."""
         settled = self._answered | (set() if self._retry else self._before.ids("failed"))
         tasks = []
-        for task in tasks_of(self.items, self.shard):
+        for task in self._videos:
             items = tuple(item for item in task.items if item.id not in settled)
             if items:
                 tasks.append(Task(items, {i.id: self._before.attempts.get(i.id, 0) for i in items}))
