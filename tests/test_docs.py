@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 import gridprobe as gp
+from gridprobe.benchmarks import BENCHMARKS, SUBTITLE_MODES
+from gridprobe.benchmarks.verify import RELEASES
 from gridprobe.cli import cli
 from gridprobe.settings import Settings
 from videos import numbered_video
@@ -15,8 +17,8 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *s
 README = (ROOT / "README.md").read_text()
 
 
-def _blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.S | re.M)
+def _blocks(language: str, page: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page, flags=re.S | re.M)
 
 
 @pytest.mark.parametrize("code", _blocks("python"))
@@ -32,6 +34,27 @@ def test_python_in_the_readme_runs(
 
     if "answer" in names:
         assert Path("map.png").exists() and names["answer"].choice in "ABC"
+
+
+def test_python_in_the_benchmarks_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = "\n".join(_blocks("python", (ROOT / "docs" / "benchmarks.md").read_text()))
+
+    names: dict[str, object] = {}
+    exec(compile(code, "docs/benchmarks.md", "exec"), names)
+
+    assert len(list(Path("gridworld-videos").iterdir())) == 1 and names["metric"]
+
+
+def test_the_benchmarks_page_knows_every_benchmark_and_subtitle_mode() -> None:
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+
+    for name in BENCHMARKS:
+        assert page.count(f"\n| `{name}` |") == 2
+    for name in SUBTITLE_MODES:
+        assert f"| `{name}` |" in page
+    for rows in RELEASES.values():
+        assert str(rows[""]) in page
 
 
 def test_every_flag_in_the_readme_exists() -> None:

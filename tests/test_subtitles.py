@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gridprobe.errors import DataError, UsageError
-from gridprobe.subtitles import Segment, in_clip, interleave, read_subtitles, sentences
+from gridprobe.subtitles import Segment, clip_time, in_clip, interleave, read_subtitles, sentences
 
 SRT = """1
 00:00:01,500 --> 00:00:03,000
@@ -142,6 +142,13 @@ def test_lines_outside_the_clip_are_left_out() -> None:
     assert [line.text for line in in_clip(track, offset=9.0, duration=60.0)] == ["in"]
     assert [line.text for line in in_clip(track, offset=9.0)] == ["in", "after"]
     assert in_clip(track) == tuple(track)
+
+
+def test_clip_time_keeps_what_lies_outside_because_a_short_line_there_may_reach_a_frame() -> None:
+    track = [Segment(9.6, 9.8, "just before")]
+
+    assert in_clip(track, offset=10.0, duration=15.0) == ()
+    assert interleave([0.1], clip_time(track, offset=10.0, duration=15.0)) == ("just before", "")
 
 
 def test_an_open_end_becomes_the_duration_of_the_clip(tmp_path: Path) -> None:

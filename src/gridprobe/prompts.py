@@ -1,7 +1,7 @@
 """Prompt templates: the exact text that follows the frames. A changed prompt is a changed result.
 
-`default` is ours and is the wording of LongVideoBench; `paper` is that of the authors' code for every benchmark; the
-others are the official wordings of the benchmarks they are named after. Options are numbered by us, so an option string
+`default` is ours and LongVideoBench's wording; `paper` is that of the authors' code on LongVideoBench; the others
+are the official wordings of the benchmarks they are named after. Options are numbered by us, so an option string
 without a space after its letter ("C.Mission accomplished") gets one.
 """
 

@@ -1,7 +1,7 @@
 """Subtitle files -> timed lines of text: SubRip, WebVTT and the JSON shapes of the video benchmarks.
 
-`read_subtitles` gives a file's lines; `in_clip` moves them into the time of a clip cut out of the source they were made
-for; `sentences` joins single words to lines; `interleave` says what stands before, between and after sampled frames.
+`read_subtitles` gives a file's lines; `clip_time` moves them into the time of a clip that was cut out of their source;
+`sentences` joins single words to lines; `interleave` says what stands before, between and after sampled frames.
 """
 
 import html
@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 
 from gridprobe.errors import DataError, UsageError
 
-__all__ = ["Rule", "Segment", "Subtitles", "in_clip", "interleave", "read_subtitles", "sentences"]
+__all__ = ["Rule", "Segment", "Subtitles", "clip_time", "in_clip", "interleave", "read_subtitles", "sentences"]
 
 Rule = Literal["longvideobench", "video-mme-v2"]
 """Whose rule decides where subtitles stand between frames."""
@@ -33,7 +33,7 @@ class Segment:
 
     start: float
     end: float
-    """Infinite where the file leaves it open; see `in_clip`."""
+    """Infinite where the file leaves it open; see `clip_time`."""
     text: str
 
 
@@ -132,18 +132,26 @@ def _segment(start: float | None, end: float | None, text: Any) -> Segment | Non
     return Segment(start, max(start, end), clean) if clean else None
 
 
-def in_clip(segments: Iterable[Segment], *, offset: float = 0.0, duration: float | None = None) -> tuple[Segment, ...]:
+def clip_time(
+    segments: Iterable[Segment], *, offset: float = 0.0, duration: float | None = None
+) -> tuple[Segment, ...]:
     """A track in the time of a clip that was cut out of its source.
 
     Args:
         segments: lines in seconds of the source.
         offset: where in the source the clip starts; subtracted from all times.
-        duration: seconds of the clip. An open end becomes this, or the line's start where it is not known. Lines that
-            are over before the clip starts, or start after it ends, are left out.
+        duration: seconds of the clip. An open end becomes this, or the line's start where it is not known.
     """
     ending = math.inf if duration is None else duration
     moved = (replace(line, start=line.start - offset, end=line.end - offset) for line in segments)
-    return tuple(_closed(line, ending) for line in moved if line.end >= 0 and line.start <= ending)
+    return tuple(_closed(line, ending) for line in moved)
+
+
+def in_clip(segments: Iterable[Segment], *, offset: float = 0.0, duration: float | None = None) -> tuple[Segment, ...]:
+    """The lines that are spoken in the clip: neither over before it starts nor begun after it ends; see `clip_time`."""
+    ending = math.inf if duration is None else duration
+    lines = clip_time(segments, offset=offset, duration=duration)
+    return tuple(line for line in lines if line.end >= 0 and line.start <= ending)
 
 
 def _closed(line: Segment, ending: float) -> Segment:
@@ -189,7 +197,7 @@ def interleave(
 
     Args:
         times: seconds of the frames, ascending.
-        segments: lines in the same time, as `in_clip` gives them.
+        segments: lines in the same time, as `clip_time` gives them.
         rule: whose rule.
         duration: seconds of the video, where known.
     """

@@ -107,6 +107,12 @@ class TestMlvu:
         assert (plot.duration, plot.subtitles) == (480.0, None)
         assert plot.question.prompt.endswith("(D) Green\nOnly give the best option.\nBest option: (")
 
+    def test_the_video_of_another_task_does_not_stand_in(self, tmp_path: Path) -> None:
+        touch(tmp_path, "video/2_needle/movie101_66.mp4")
+        write_json(tmp_path / "json" / "1_plotQA.json", [self.row()])
+
+        assert load_benchmark("mlvu", tmp_path).items[0].video == tmp_path / "video/1_plotQA/movie101_66.mp4"
+
     def test_files_without_numbers_and_videos_in_one_folder(self, tmp_path: Path) -> None:
         touch(tmp_path, "videos/movie101_66.mp4")
         write_json(tmp_path / "plotQA.json", [self.row()])

@@ -64,6 +64,7 @@ def test_video_mme_v2_joins_words_and_tells_the_model(tmp_path: Path) -> None:
         "[Subtitle 1.00s - 2.00s]: We left.\n[Subtitle 2.30s - 3.00s]: Rome",
         "[Subtitle 2.30s - 3.00s]: Rome",
     )
+    assert interleaved("video-mme-v2", asked, [0.0, 1.5], duration=2.1)[2] == "[Subtitle 1.00s - 2.00s]: We left."
     assert "subtitles shown between frames" in with_subtitles(asked, "interleaved").prompt
     assert "listed below:\nWe left. Rome\nQuestion" in with_subtitles(asked, "concat").prompt
 

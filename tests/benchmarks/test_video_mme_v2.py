@@ -78,7 +78,8 @@ VECTORS = [
 
 
 def vectors(folder: Path, count: int) -> tuple[Benchmark, dict[str, bool]]:
-    rows, right = [], {}
+    rows: list[dict[str, object]] = []
+    right: dict[str, bool] = {}
     for number, (structure, gold, answers, _) in enumerate(VECTORS[:count], start=1):
         rows += v2_group(f"{number:03d}", structure=structure, gold=gold, level=str(1 + number % 3))
         right |= {f"{number:03d}-{i}": a == g for i, (a, g) in enumerate(zip(answers, gold, strict=True), start=1)}

@@ -244,11 +244,17 @@ class TestOtherVerbs:
     def test_help_names_every_verb_and_the_first_steps(self) -> None:
         result = run("--help")
 
-        for word in ("ask", "demo", "doctor", "list", "plan", "gridprobe demo"):
+        for word in ("ask", "demo", "doctor", "list", "plan", "verify-data", "gridprobe demo"):
             assert word in result.stdout
 
     @pytest.mark.parametrize(
-        ("what", "word"), [("models", "Qwen/Qwen3-VL-2B-Instruct"), ("selectors", "uniform-like"), ("presets", "paper")]
+        ("what", "word"),
+        [
+            ("models", "Qwen/Qwen3-VL-2B-Instruct"),
+            ("selectors", "uniform-like"),
+            ("presets", "paper"),
+            ("benchmarks", "mlvu"),
+        ],
     )
     def test_list(self, what: str, word: str) -> None:
         assert word in run("list", what).stdout

@@ -95,19 +95,24 @@ class Media:
         self._data = data
         self._folders = folders
 
-    def find(self, *names: str) -> Path:
-        """The file with the first of these names that is there, a video also in another container; else its place."""
+    def find(self, *names: str, deep: bool = True) -> Path:
+        """The file with the first of these names that is there, a video also in another container; else its place.
+
+        Without `deep` a file in a folder inside is found only by a name that says so, "folder/name".
+        """
         for name in names:
             stem, dot, suffix = name.rpartition(".")
             others = (f"{stem}{each}" for each in VIDEO_SUFFIXES) if dot + suffix in VIDEO_SUFFIXES else ()
             for known in (name, *others):
                 if known in self._index:
                     return self._index[known]
+                if deep and known in self._inside:
+                    return self._inside[known]
         return self._home / names[0]
 
     def has(self, name: str) -> bool:
         """Whether exactly this file is there."""
-        return name in self._index
+        return name in self._index or name in self._inside
 
     @cached_property
     def _home(self) -> Path:
@@ -120,8 +125,11 @@ class Media:
         for folder in self._folders:
             for path in _listing(self._data / folder, deeper=folder != "."):
                 index.setdefault(path.relative_to(self._data / folder).as_posix(), path)
-                index.setdefault(path.name, path)
         return index
+
+    @cached_property
+    def _inside(self) -> dict[str, Path]:
+        return {path.name: path for path in reversed(self._index.values())}
 
 
 def _listing(folder: Path, *, deeper: bool) -> Iterator[Path]:

@@ -53,7 +53,7 @@ def _item(row: Mapping[str, Any], *, videos: Media) -> Item:
         question=Question(
             text(row, "question"), options, answer=letter_at(options.index(gold), options), template="mlvu", id=name
         ),
-        video=videos.find(f"{row['folder']}/{video}", f"{row['task']}/{video}", video),
+        video=videos.find(f"{row['folder']}/{video}", f"{row['task']}/{video}", video, deep=False),
         group=f"{row['task']}/{video}",
         bins={"task": row["task"]},
         duration=number(row, "duration"),

@@ -13,7 +13,7 @@ from gridprobe.benchmarks.base import Item
 from gridprobe.errors import UsageError
 from gridprobe.prompts import PAPER_SUBTITLES
 from gridprobe.question import Question
-from gridprobe.subtitles import Segment, Subtitles, in_clip, interleave, read_subtitles, sentences
+from gridprobe.subtitles import Subtitles, clip_time, in_clip, interleave, read_subtitles, sentences
 
 __all__ = ["SUBTITLE_MODES", "has_subtitles", "interleaved", "with_subtitles"]
 
@@ -43,25 +43,25 @@ def with_subtitles(item: Item, mode: str) -> Question:
         return replace(question, template=INTERLEAVED_TEMPLATES.get(question.template, question.template))
     if mode == "paper":
         return replace(question, subtitles=_track(item).text[:PAPER_SUBTITLES])
-    return replace(question, subtitles=" ".join(line.text for line in _lines(item)))
+    lines = in_clip(_track(item).segments, offset=item.offset, duration=item.duration)
+    return replace(question, subtitles=" ".join(line.text for line in lines))
 
 
-def interleaved(name: str, item: Item, times: Sequence[float]) -> tuple[str, ...]:
+def interleaved(name: str, item: Item, times: Sequence[float], *, duration: float | None = None) -> tuple[str, ...]:
     """What stands before, between and after frames at these times; see `gridprobe.subtitles.interleave`.
 
     Video-MME-v2 has a rule of its own, which joins its words to sentences; all others go by LongVideoBench's.
+    `duration` is that of the video, for items that do not tell it.
     """
     if not has_subtitles(item):
         return ("",) * (len(times) + 1)
-    lines = _lines(item)
+    # Not only what is spoken in the clip: a short line just outside it counts as a second long and may reach a frame.
+    length = duration if item.duration is None else item.duration
+    lines = clip_time(_track(item).segments, offset=item.offset, duration=length)
     if name == "video-mme-v2":
-        return interleave(times, sentences(lines), rule="video-mme-v2", duration=item.duration)
-    return interleave(times, lines, rule="longvideobench", duration=item.duration)
+        return interleave(times, sentences(lines), rule="video-mme-v2", duration=length)
+    return interleave(times, lines, rule="longvideobench", duration=length)
 
 
 def _track(item: Item) -> Subtitles:
     return read_subtitles(item.subtitles) if item.subtitles is not None else Subtitles(())
-
-
-def _lines(item: Item) -> tuple[Segment, ...]:
-    return in_clip(_track(item).segments, offset=item.offset, duration=item.duration)
