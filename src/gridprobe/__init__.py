@@ -11,7 +11,7 @@ answer.save_map("map.png")
 from gridprobe._version import __version__
 from gridprobe.answer import Answer
 from gridprobe.backends import Scripted, load_model
-from gridprobe.errors import DataError, GridProbeError, ModelError, ServerError, UsageError, VideoError
+from gridprobe.errors import DataError, GridProbeError, ModelError, RunError, ServerError, UsageError, VideoError
 from gridprobe.pipeline import Session, ask
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize, VideoInfo
@@ -24,6 +24,7 @@ __all__ = [
     "GridProbeError",
     "ModelError",
     "Question",
+    "RunError",
     "Scripted",
     "ServerError",
     "Session",

@@ -5,12 +5,13 @@ GridProbeError
 ├── VideoError    the video cannot be opened or decoded: fix the file                    (exit code 1)
 ├── ModelError    the model cannot be loaded, or its output cannot be used               (exit code 1)
 ├── ServerError   a model server refused, failed or went away                            (exit code 1)
-└── DataError     a benchmark or question file does not hold what it should              (exit code 1)
+├── DataError     a benchmark or question file does not hold what it should              (exit code 1)
+└── RunError      an evaluation cannot go on: its folder, its disk or too many questions (exit code 1)
 
 A message names the value, the rule and the way out. Any other exception is a bug of ours and keeps its traceback.
 """
 
-__all__ = ["DataError", "GridProbeError", "ModelError", "ServerError", "UsageError", "VideoError"]
+__all__ = ["DataError", "GridProbeError", "ModelError", "RunError", "ServerError", "UsageError", "VideoError"]
 
 
 class GridProbeError(Exception):
@@ -39,3 +40,7 @@ class ServerError(GridProbeError):
 
 class DataError(GridProbeError):
     """A question or benchmark file does not hold what it should."""
+
+
+class RunError(GridProbeError):
+    """An evaluation cannot go on: its folder is in use or cannot be written, or too many questions failed."""

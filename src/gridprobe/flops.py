@@ -10,6 +10,7 @@ Attention is quadratic within a call, so each call is priced by itself and the c
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 __all__ = [
     "CONVENTIONS",
@@ -17,6 +18,7 @@ __all__ = [
     "Cost",
     "ModelDims",
     "VisionDims",
+    "dims_of",
     "head_flops",
     "prefill_flops",
     "price",
@@ -64,6 +66,30 @@ QWEN3_VL = {
     "4B": ModelDims(2560, 36, 32, 8, 128, 9728, 151936, VisionDims(24, 1024, 4096, 2560)),
     "8B": ModelDims(4096, 36, 32, 8, 128, 12288, 151936, VisionDims(27, 1152, 4304, 4096)),
 }
+
+
+def dims_of(config: Any) -> ModelDims:
+    """The widths in a checkpoint's config, as transformers reads it or as plain attributes."""
+    text, vision = config.text_config, config.vision_config
+    return ModelDims(
+        hidden=text.hidden_size,
+        layers=text.num_hidden_layers,
+        heads=text.num_attention_heads,
+        kv_heads=text.num_key_value_heads,
+        head_dim=text.head_dim,
+        ffn=text.intermediate_size,
+        vocab=text.vocab_size,
+        vision=VisionDims(
+            depth=vision.depth,
+            hidden=vision.hidden_size,
+            ffn=vision.intermediate_size,
+            out=vision.out_hidden_size,
+            mergers=1 + len(vision.deepstack_visual_indexes),
+            patch=vision.patch_size,
+            temporal_patch=vision.temporal_patch_size,
+            merge=vision.spatial_merge_size,
+        ),
+    )
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from gridprobe.selectors import (
 from gridprobe.settings import Settings
 from gridprobe.video import Footage, FramePool, FrameSize, Moved, open_cache
 
-__all__ = ["Session", "ask", "make_selector", "open_footage"]
+__all__ = ["Session", "ask", "focus_request", "make_selector", "open_footage"]
 
 T = TypeVar("T")
 
@@ -105,6 +105,10 @@ class Session:
         """Let go of the decoded frames."""
         self._opened = None
 
+    def open(self) -> None:
+        """Do what needs no model, in another thread if you like: open the video and, if that matters, decode it."""
+        _ = self._footage if getattr(self._selector, "blind", False) else self.pool
+
     @property
     def pool(self) -> FramePool:
         """The K² candidate frames, at the size the selector looks at."""
@@ -130,7 +134,7 @@ class Session:
         if settings.template is not None:
             question = replace(question, template=settings.template)
         look, looking = _timed(lambda: self._look(question))
-        request = _focus(look.frames, question, settings)
+        request = focus_request(look.frames, question, settings)
         if self._reuse and look.selection.kept == look.selection.pool:  # the next question will see the same
             request = replace(request, again=True)
         posterior, focusing = _timed(lambda: self._answer_model.score([request])[0])
@@ -164,7 +168,7 @@ class Session:
     def _baseline(self, question: Question) -> Cost:
         """What the answering model would spend on the whole pool; only its size is needed for that, no pixels."""
         everything = self._footage.undecoded(self.settings.native_pixels)
-        return self._answer_model.estimate(_focus(everything, question, replace(self.settings, collage=False)))
+        return self._answer_model.estimate(focus_request(everything, question, replace(self.settings, collage=False)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,7 +267,7 @@ def _order(selection: Selection, settings: Settings) -> list[int]:
     return order
 
 
-def _focus(frames: FramePool, question: Question, settings: Settings) -> ScoreRequest:
+def focus_request(frames: FramePool, question: Question, settings: Settings) -> ScoreRequest:
     """The one request the answer is read from: the kept frames at native size."""
     if settings.collage:
         whole = FrameSize(max_pixels=CANVAS * CANVAS)

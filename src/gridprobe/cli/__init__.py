@@ -13,11 +13,13 @@ from gridprobe.cli.ask import ask
 from gridprobe.cli.console import printable
 from gridprobe.cli.demo import demo
 from gridprobe.cli.doctor import doctor
+from gridprobe.cli.evaluate import evaluate
 from gridprobe.cli.keyframes import export
 from gridprobe.cli.listing import listing
 from gridprobe.cli.plan import plan
 from gridprobe.cli.report import report
 from gridprobe.cli.score import score_runs
+from gridprobe.cli.status import status
 from gridprobe.cli.verify import verify_data
 from gridprobe.errors import GridProbeError
 
@@ -56,7 +58,7 @@ def cli() -> None:
     """Ask long videos questions with a vision-language model, and pay only for the frames that matter."""
 
 
-for command in (ask, demo, doctor, export, listing, plan, report, score_runs, verify_data):
+for command in (ask, demo, doctor, evaluate, export, listing, plan, report, score_runs, status, verify_data):
     cli.add_command(command)
 
 

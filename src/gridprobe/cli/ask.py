@@ -21,7 +21,7 @@ from gridprobe.settings import PRESETS, Settings
 from gridprobe.subtitles import read_subtitles
 from gridprobe.video import Limits
 
-__all__ = ["ask"]
+__all__ = ["FramesType", "ask"]
 
 FILE = click.Path(path_type=Path)
 MODEL_HELP = "Folder, Hugging Face id, or embedded, the default: it knows only gridworld."
@@ -31,10 +31,13 @@ IMPLIED = (
 )
 
 
-class _Frames(click.ParamType[Any]):
+class FramesType(click.ParamType[Any]):
+    """A number of frames, or "auto" to let the map decide."""
+
     name = "auto|N"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Check it as the library would."""
         if value == "auto":
             return value
         try:
@@ -57,7 +60,7 @@ def _options(command: Any) -> Any:
             "--selector", metavar="NAME", default="gridprobe", show_default=True, help="; ".join(SELECTORS) + "."
         ),
         click.option("--k", type=int, default=12, show_default=True, help="Side of the grid: K² frames are sampled."),
-        click.option("--frames", type=_Frames(), default="auto", show_default=True, help="How many frames to keep."),
+        click.option("--frames", type=FramesType(), default="auto", show_default=True, help="How many frames to keep."),
         click.option("--preset", type=click.Choice(list(PRESETS)), default="default", show_default=True),
         click.option("--order", type=click.Choice(["time", "importance"]), default="time", show_default=True),
         click.option("--collage", is_flag=True, help="Show the kept frames as one 2048×2048 picture."),

@@ -19,6 +19,9 @@ STAGES = {
     "decode": "decoding frames",
     "model": "asking the model",
     "encode": "writing the video",
+    "questions": "questions with a record",
+    "headers": "reading headers",
+    "plan": "counting tokens",
     "verify videos": "looking at videos",
     "verify subtitles": "reading subtitles",
 }

@@ -1,30 +1,40 @@
-"""gridprobe plan VIDEO: what the pool of an answer takes to decode, before paying for it.
-
-A benchmark's name in the place of the video is for the evaluation's own plan; a file of that name would win.
-"""
+"""gridprobe plan: what an answer's pool takes to decode, or what a whole evaluation costs, before paying for it."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.table import Table
 from rich.text import Text
 
+from gridprobe.cli.benchmark import run_options
 from gridprobe.cli.console import stdout
-from gridprobe.settings import PRESETS, Settings
+from gridprobe.cli.plan_run import plan_benchmark
+from gridprobe.settings import Settings
 from gridprobe.video import Limits, Outline, outline
 
 __all__ = ["plan"]
 
 
 @click.command()
-@click.argument("video", type=click.Path(path_type=Path))
-@click.option("--k", type=int, default=12, show_default=True, help="Side of the grid: K² frames are sampled.")
-@click.option("--preset", type=click.Choice(list(PRESETS)), default="default", show_default=True)
+@click.argument("video", metavar="VIDEO|BENCHMARK", type=click.Path(path_type=Path))
+@click.option("--data", type=click.Path(path_type=Path), help="Folder of the benchmark's files.")
+@run_options
 @click.option("--decode-timeout", type=float, default=120.0, show_default=True, help="Seconds for the video.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def plan(video: Path, k: int, preset: str, decode_timeout: float, as_json: bool) -> None:
-    """Show what would be decoded of VIDEO at each precision, without decoding it."""
+def plan(video: Path, data: Path | None, decode_timeout: float, as_json: bool, **given: Any) -> None:
+    """Show what would be decoded of VIDEO at each precision, without decoding it.
+
+    With --data, show what an evaluation of BENCHMARK would cost, without loading a model; options as for eval.
+    """
+    if data is not None:
+        plan_benchmark(str(video), data, given, as_json=as_json)
+    else:
+        _plan_video(video, given["k"], given["preset"], decode_timeout, as_json)
+
+
+def _plan_video(video: Path, k: int, preset: str, decode_timeout: float, as_json: bool) -> None:
     settings = Settings.from_preset(preset, k=k, limits=Limits(seconds=decode_timeout))
     found = outline(video, cells=k * k, sampling=settings.sampling, limits=settings.limits)
     if as_json:

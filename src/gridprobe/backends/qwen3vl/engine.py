@@ -32,11 +32,11 @@ from gridprobe.backends.qwen3vl.prompt import Layout, SpecialTokens, build_layou
 from gridprobe.backends.qwen3vl.store import Store
 from gridprobe.backends.qwen3vl.vision import VisionTower
 from gridprobe.errors import ModelError
-from gridprobe.flops import Cost, ModelDims, VisionDims, head_flops, prefill_flops, price, vision_flops
+from gridprobe.flops import Cost, dims_of, head_flops, prefill_flops, price, vision_flops
 from gridprobe.progress import report
 from gridprobe.video import FrameSize
 
-__all__ = ["Qwen3VL", "dims_of"]
+__all__ = ["Qwen3VL"]
 
 MIN_MASS = 1e-3
 """A model that puts less than this on the option letters is not answering with a letter at all."""
@@ -355,28 +355,4 @@ def _out_of_memory(job: _Job) -> ModelError:
         f"out of memory on one sequence of {len(job.layout):,} tokens ({len(job.request.frames)} frames of "
         f"{job.layout.size[0]}×{job.layout.size[1]}); lower --frames, --k or the pixels per frame, or use a smaller or "
         "quantized model"
-    )
-
-
-def dims_of(config: Any) -> ModelDims:
-    """The widths that decide what a pass costs."""
-    text, vision = config.text_config, config.vision_config
-    return ModelDims(
-        hidden=text.hidden_size,
-        layers=text.num_hidden_layers,
-        heads=text.num_attention_heads,
-        kv_heads=text.num_key_value_heads,
-        head_dim=text.head_dim,
-        ffn=text.intermediate_size,
-        vocab=text.vocab_size,
-        vision=VisionDims(
-            depth=vision.depth,
-            hidden=vision.hidden_size,
-            ffn=vision.intermediate_size,
-            out=vision.out_hidden_size,
-            mergers=1 + len(vision.deepstack_visual_indexes),
-            patch=vision.patch_size,
-            temporal_patch=vision.temporal_patch_size,
-            merge=vision.spatial_merge_size,
-        ),
     )

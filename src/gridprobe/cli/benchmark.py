@@ -1,0 +1,84 @@
+"""What `eval` and `plan` have in common: which benchmark, which questions, which models, how they are asked."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gridprobe.benchmarks import Benchmark, Item, load_benchmark, parse_options, ready, with_subtitles
+from gridprobe.cli.ask import FramesType
+from gridprobe.errors import UsageError
+from gridprobe.evaluation.spec import parse_changes
+from gridprobe.question import TEMPLATES, Question
+from gridprobe.selectors import SELECTORS
+from gridprobe.settings import PRESETS
+
+__all__ = ["SUBTITLES", "Asked", "asked", "run_options"]
+
+SUBTITLES = ("none", "concat", "paper")
+"""Subtitles between the frames are known to the benchmarks, but no backend is told of them yet."""
+
+
+def run_options(command: Any) -> Any:
+    """The options that decide what is asked and how."""
+    decorators = [
+        click.option("-m", "--model", envvar="GRIDPROBE_MODEL", metavar="NAME", help="Folder, hub id or embedded."),
+        click.option("--answer-model", metavar="NAME", help="A second model for the focused pass."),
+        click.option("--selector", type=click.Choice(list(SELECTORS)), default="gridprobe", show_default=True),
+        click.option("--k", type=int, default=12, show_default=True, help="Side of the grid: K² frames are sampled."),
+        click.option("--frames", type=FramesType(), default="auto", show_default=True, help="Frames to keep."),
+        click.option("--preset", type=click.Choice(list(PRESETS)), default="default", show_default=True),
+        click.option("--subtitles", type=click.Choice(SUBTITLES), default="none", show_default=True),
+        click.option("--template", type=click.Choice(list(TEMPLATES)), help="Prompt, in place of the benchmark's."),
+        click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Any other setting."),
+        click.option("--with", "options", multiple=True, metavar="NAME=VALUE", help="An option of the benchmark."),
+        click.option("--limit", type=int, metavar="N", help="Ask N questions, evenly from the first bin's values."),
+        click.option("--ids", metavar="FILE|A,B,…", help="Ask only these questions."),
+        click.option("--seed", type=int, default=0, show_default=True, help="For --limit and the random selector."),
+    ]
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A benchmark, and the options above as the library takes them."""
+
+    benchmark: Benchmark
+    model: str
+    settings: dict[str, Any]
+    """Changes of the preset."""
+    ids: tuple[str, ...] | None
+    options: dict[str, Any]
+    ready: Callable[[Item], object]
+    question: Callable[[Item], Question]
+
+
+def asked(name: str, data: Path, given: dict[str, Any]) -> Asked:
+    """Look the benchmark up by its name and read it."""
+    model = given["model"] or ("embedded" if name == "gridworld" else None)
+    if model is None:
+        raise UsageError(f"name the model that is to answer {name} with --model or GRIDPROBE_MODEL")
+    options = parse_options(given["options"])
+    changes = {**parse_changes(given["changes"]), "k": given["k"], "frames": given["frames"]}
+    if given["template"] is not None:
+        changes["template"] = given["template"]
+    benchmark = load_benchmark(name, data, **options)
+    hooks = partial(ready, name), partial(with_subtitles, mode=given["subtitles"])
+    return Asked(benchmark, model, changes, _ids(given["ids"]), options, *hooks)
+
+
+def _ids(text: str | None) -> tuple[str, ...] | None:
+    """Ids from a file, one a line, or from a list with commas."""
+    if text is None:
+        return None
+    file = Path(text)
+    try:
+        found = file.read_text(encoding="utf-8").splitlines() if file.is_file() else text.split(",")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the ids in {text}: {error}") from error
+    return tuple(dict.fromkeys(name.strip() for name in found if name.strip()))

@@ -1,0 +1,83 @@
+"""gridprobe eval: a benchmark asked to the end; the same command again goes on where it was left."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.text import Text
+
+from gridprobe.cli.benchmark import Asked, asked, run_options
+from gridprobe.cli.console import printable, progress, stdout
+from gridprobe.evaluation import Evaluation
+from gridprobe.evaluation.runner import MAX_FAILURES, PATIENCE
+from gridprobe.evaluation.worker import NamedModels
+
+__all__ = ["evaluate"]
+
+
+@click.command("eval")
+@click.argument("benchmark")
+@click.option("--data", type=click.Path(path_type=Path), required=True, help="Folder of the benchmark's files.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the run.")
+@run_options
+@click.option("--shard", default="1/1", show_default=True, metavar="I/N", help="Part I of N; parts may run at once.")
+@click.option("--max-failures", type=float, default=MAX_FAILURES, show_default=True, help="A number, or a share < 1.")
+@click.option("--retry-failed", is_flag=True, help="Ask those again that failed before.")
+@click.option("--workers", type=int, metavar="N", help="Processes; by default 1, with Ray one for each GPU.")
+@click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True)
+@click.option("--patience", type=float, default=PATIENCE, show_default=True, help="Seconds until a worker hangs.")
+@click.option("--device", default="auto", show_default=True, help="auto (a GPU for each worker), cpu, cuda or cuda:N.")
+@click.option("--dtype", default="auto", show_default=True, help="auto, float32, bfloat16 or float16.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
+def evaluate(benchmark: str, data: Path, out: Path, as_json: bool, **given: Any) -> None:
+    """Ask all questions of BENCHMARK and keep a record of each. The same command again goes on where it stopped."""
+    what = asked(benchmark, data, given)
+    passed = ("answer_model", "selector", "preset", "limit", "seed", "shard", "max_failures", "retry_failed")
+    loading = tuple((name, given[name]) for name in ("device", "dtype") if given[name] != "auto")
+    evaluation = Evaluation(
+        what.benchmark,
+        out,
+        model=what.model,
+        ids=what.ids,
+        data=data,
+        options=what.options,
+        ready=what.ready,
+        question=what.question,
+        load=NamedModels(what.model, given["answer_model"], loading),
+        **{name: given[name] for name in (*passed, "subtitles", "workers", "engine", "patience")},
+        **what.settings,
+    )
+    with evaluation, progress():
+        _announce(evaluation, what)
+        result = evaluation.run()
+    if as_json:
+        print(json.dumps(result, allow_nan=False))
+    else:
+        _print(result, out)
+
+
+def _announce(evaluation: Evaluation, what: Asked) -> None:
+    """Say what is about to be done, before it is."""
+    benchmark, videos = what.benchmark, len({str(item.video) for item in evaluation.items})
+    part = "" if evaluation.shard.count == 1 else f", shard {evaluation.shard.number}/{evaluation.shard.count}"
+    total = f"{len(evaluation.items)} of {len(benchmark.items)} questions about {videos} videos{part}"
+    lines = [f"{benchmark.version}: {total}"]
+    if benchmark.problems:
+        first = benchmark.problems[0]
+        lines.append(f"{len(benchmark.problems)} rows are no questions, such as {first.where}: {first.what}")
+    if evaluation.other_versions:
+        old = ", ".join(f"{name} {version}" for name, version in evaluation.other_versions.items())
+        lines.append(f"note: this run was begun with {old}")
+    lines += [f"damaged record, asked again: {damage}" for damage in evaluation.damage]
+    for line in (*lines, str(evaluation.counts)):
+        print(printable(line), file=sys.stderr, flush=True)
+
+
+def _print(result: dict[str, Any], out: Path) -> None:
+    told = result["all"]
+    score = "no answers" if told["accuracy"] is None else f"accuracy {told['accuracy']:.1%}"
+    counts = f"{told['right']} right of {told['answered']} answered, {told['failed']} failed, {told['missing']} missing"
+    kept = "" if told["kept"] is None else f"; {told['kept']:.1f} frames kept on average"
+    stdout().print(Text(f"{score}: {counts}{kept}; see gridprobe score {printable(str(out))}"))

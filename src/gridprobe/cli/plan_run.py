@@ -1,0 +1,72 @@
+"""gridprobe plan BENCHMARK: what an evaluation would cost, without loading a model."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gridprobe.cli.benchmark import asked
+from gridprobe.cli.console import printable, progress, stdout
+from gridprobe.evaluation.choosing import choose
+from gridprobe.evaluation.planning import gauge, plan
+from gridprobe.evaluation.spec import changed_settings
+
+__all__ = ["plan_benchmark"]
+
+
+def plan_benchmark(name: str, data: Path, given: dict[str, Any], *, as_json: bool) -> None:
+    """Plan the run that `gridprobe eval` would do with the same options."""
+    what = asked(name, data, given)
+    settings = changed_settings(given["preset"], {**what.settings, "seed": given["seed"]})
+    items = choose(what.benchmark.items, ids=what.ids, limit=given["limit"], seed=given["seed"])
+    model = gauge(what.model)
+    with progress():
+        found = plan(
+            items,
+            settings,
+            model=model,
+            answer_model=gauge(given["answer_model"]) if given["answer_model"] else model,
+            selector=given["selector"],
+            ready=what.ready,
+            question=what.question,
+        )
+    if as_json:
+        print(json.dumps({**found, "benchmark": what.benchmark.version}, allow_nan=False))
+    else:
+        _print(stdout(), found, what.benchmark.version)
+
+
+def _print(console: Console, found: dict[str, Any], version: str) -> None:
+    lines = [
+        f"{version}: {found['questions']} questions about {found['videos']} videos, {found['hours']:.1f} h to decode"
+    ]
+    if found["unknown_length"]:
+        lines.append(f"{found['unknown_length']} videos of unknown length are not in these hours")
+    if found["unreadable"]:
+        size = "{}×{}".format(*found["frame_size"])
+        first = f"{len(found['unreadable'])} videos cannot be read, such as {found['unreadable'][0]}"
+        lines.append(f"{first}; they are counted as {size}")
+    for line in lines:
+        console.print(Text(printable(line)))
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("", "passes", "tokens", "TFLOPs", "TFLOPs, published convention"):
+        table.add_column(name, justify="right" if name else "left")
+    passes = {"probes": found["probes"], "focus, at least": found["focus"]["least"]}
+    passes["focus, at most"] = found["focus"]["most"]
+    for name, cost in passes.items():
+        flops = (_number(cost[key]) for key in ("tflops", "tflops_paper"))
+        table.add_row(name, f"{cost['calls']:,}", f"{cost['tokens']:,}", *flops)
+    console.print(table)
+    memory = found["memory_gb"]
+    console.print(Text(f"text tokens: {found['text_tokens']}; a time that rounds otherwise may be one token off"))
+    longest = f"with its longest pass ({found['longest_pass_tokens']:,} tokens) {memory['largest_pass']} GB"
+    console.print(
+        Text(f"GPU memory, estimated for bfloat16: weights {memory['weights']} GB, the answering model {longest}")
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

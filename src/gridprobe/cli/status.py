@@ -1,0 +1,61 @@
+"""gridprobe status: how far a run is, and who is stuck."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.text import Text
+
+from gridprobe.cli.console import printable, stdout
+from gridprobe.evaluation.runner import PATIENCE
+from gridprobe.evaluation.status import status as read_status
+
+__all__ = ["status"]
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--patience", type=float, default=PATIENCE, show_default=True, help="Seconds until a worker is stuck.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def status(run: Path, patience: float, as_json: bool) -> None:
+    """Show how far the evaluation in the folder RUN is, and which workers are stuck or dead."""
+    found = read_status(run, patience=patience)
+    if as_json:
+        print(json.dumps(found, allow_nan=False))
+        return
+    console = stdout()
+    for line in _lines(found):
+        console.print(Text(printable(line)))
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+    counts = f"{found['done']} done, {found['failed']} failed, {found['missing']} missing of {found['questions']}"
+    lines = [f"{found['run']}: {counts}", _pace(found)]
+    for worker in found["workers"]:
+        at = f"at {worker['question']} for {_span(worker['seconds'])}" if worker["question"] else "waiting"
+        state = worker["state"].upper() if worker["state"] != "working" else "working"
+        where = f"process {worker['pid']} on {worker['host']}"
+        lines.append(f"{worker['worker']} {state} {at}, {where}, {worker['done']} done, {worker['failed']} failed")
+    lines += [f"{e['class']} × {e['count']}, such as {e['example']}: {e['message']}" for e in found["errors"]]
+    lines += [f"damaged: {damage}" for damage in found["damage"]]
+    if found["repeated"]:
+        lines.append(f"answered more than once: {', '.join(found['repeated'][:5])} ({len(found['repeated'])} in all)")
+    return lines
+
+
+def _pace(found: dict[str, Any]) -> str:
+    if not found["missing"]:
+        return "all questions have a record"
+    if not any(worker["state"] != "dead" for worker in found["workers"]):
+        return "nobody is working on it; the command that began it goes on from here"
+    if found["rate"] is None:
+        return "the first questions are being asked"
+    return f"{found['rate']:.3g} questions/s, about {_span(found['eta'])} left"
+
+
+def _span(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,127 @@
+"""What an evaluation does to a disk, in one place, so that a test can make any of it fail."""
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gridprobe.errors import RunError
+
+__all__ = ["DISK", "Disk", "append", "held", "lock", "new_file", "write_whole"]
+
+
+class Disk:
+    """The calls that fail when a disk does."""
+
+    def write(self, descriptor: int, content: bytes) -> int:
+        """Returns how many bytes were taken, which can be fewer than there are."""
+        return os.write(descriptor, content)
+
+    def sync(self, descriptor: int) -> None:
+        """Return once everything is on the disk itself."""
+        os.fsync(descriptor)
+
+    def replace(self, source: Path, target: Path) -> None:
+        """Give a file its name, whole or not at all."""
+        os.replace(source, target)
+
+
+DISK = Disk()
+
+
+@contextmanager
+def one_sentence(path: Path) -> Iterator[None]:
+    """A disk's refusal, as a user should read it."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RunError(
+            f"cannot write {path}: {reason}; what was recorded before is safe, and the same command goes on from there"
+        ) from error
+
+
+def append(descriptor: int, line: bytes, *, size: int) -> int:
+    """Add a line to a file of the given size, and return its new size once the line is on the disk.
+
+    After a failure nothing of the line is left: a line that could be read but was never on the disk would be counted.
+    """
+    try:
+        if DISK.write(descriptor, line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        DISK.sync(descriptor)
+    except OSError:
+        os.ftruncate(descriptor, size)
+        raise
+    return size + len(line)
+
+
+def new_file(path: Path) -> int | None:
+    """Create a file that was not there, and lock it for as long as it is open; None if there is one of that name."""
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+    with one_sentence(path):
+        try:
+            descriptor = os.open(path, flags, 0o644)
+        except FileExistsError:
+            return None
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _sync_folder(path.parent)
+    return descriptor
+
+
+def write_whole(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """Put a file there, whole or not at all; one that is not `durable` may be gone after a power cut."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with one_sentence(path):
+        descriptor = os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+        try:
+            while content:
+                content = content[DISK.write(descriptor, content) :]
+            if durable:
+                DISK.sync(descriptor)
+        finally:
+            os.close(descriptor)
+        DISK.replace(draft, path)
+        if durable:
+            _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """A new name is on the disk once its folder is."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        DISK.sync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def lock(path: Path, *, wait: bool) -> int | None:
+    """A descriptor that holds the file's lock until it is closed, or its process ends; None if another one has it."""
+    with one_sentence(path):
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        except OSError:
+            os.close(descriptor)
+            raise
+    return descriptor
+
+
+def held(path: Path) -> bool:
+    """Whether some process, on this machine or another, holds the file's lock."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -1,0 +1,158 @@
+"""RunFolder: the files of a run, who may write to them, and what they say.
+
+spec.json            everything that decides a result
+items.jsonl          the questions, so that scoring needs no benchmark
+models.json          which models really answered, weights and precision included
+records-*.jsonl      one line per question; each file has one writer
+heartbeat-*.json     what each worker is doing
+lock, lock-*         held, by the kernel, for as long as a run is alive
+"""
+
+import json
+import os
+import re
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from gridprobe.benchmarks import Item
+from gridprobe.errors import DataError, RunError, UsageError
+from gridprobe.evaluation.choosing import Shard
+from gridprobe.evaluation.disk import held, lock, one_sentence, write_whole
+from gridprobe.evaluation.spec import Spec
+
+__all__ = ["RunFolder"]
+
+OURS = re.compile(r"lock(-\d+of\d+)?|items\.jsonl|\..*\.tmp")
+"""What a run that died before its first record may leave in a folder."""
+
+
+class RunFolder:
+    """The folder of one evaluation."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def existing(cls, path: Path) -> "RunFolder":
+        """The folder of a run that was begun."""
+        if not (path / "spec.json").is_file():
+            raise UsageError(f"{path} is not a run: there is no spec.json in it")
+        return cls(path)
+
+    @property
+    def spec(self) -> Spec:
+        """What the run was begun with."""
+        file = self.path / "spec.json"
+        try:
+            return Spec.from_json(file.read_text(encoding="utf-8"), where=str(file))
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"cannot read {file}: {error}") from error
+
+    def items(self) -> list[dict[str, Any]]:
+        """The questions of the run, as in items.jsonl."""
+        file = self.path / "items.jsonl"
+        try:
+            with file.open(encoding="utf-8") as lines:
+                return [json.loads(line) for line in lines]
+        except (OSError, ValueError) as error:
+            raise DataError(f"cannot read {file}: {error}") from error
+
+    @contextmanager
+    def taken(self, spec: Spec, items: Sequence[Item], shard: Shard) -> Iterator[None]:
+        """Begin the run, or go on with it, and keep everyone else from doing so at the same time.
+
+        Shards of one count may run side by side, on other machines too.
+        """
+        with one_sentence(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            with self._gate():
+                stack.callback(os.close, self._take(shard))
+                self._begin(spec, items)
+            yield
+
+    @contextmanager
+    def _gate(self) -> Iterator[None]:
+        """One at a time, for a moment: whoever looks and then acts does both before the next one looks."""
+        descriptor = lock(self.path / "lock", wait=True)
+        assert descriptor is not None
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _take(self, shard: Shard) -> int:
+        mine = self.path / f"lock-{shard.name}"
+        for other in sorted(self.path.glob("lock-*")):
+            overlaps = other == mine or not other.name.endswith(f"of{shard.count}")
+            if overlaps and held(other):
+                raise RunError(f"{self.path} is in use by {_holder(other)}; wait for it, or stop it first")
+        for file in sorted(self.path.glob("records-*.jsonl")):
+            if self._concerns(file, shard) and held(file):
+                raise RunError(f"a worker of an earlier run still writes {file}; stop it first")
+        descriptor = lock(mine, wait=False)
+        if descriptor is None:
+            raise RunError(f"{self.path} is in use by {_holder(mine)}; wait for it, or stop it first")
+        with one_sentence(mine):
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
+        return descriptor
+
+    def _concerns(self, file: Path, shard: Shard) -> bool:
+        """Whether a record file may be of a run that overlaps: all but those of the other shards of this count."""
+        match = re.match(r"records-s(\d+)of(\d+)\.", file.name)
+        return not match or int(match[2]) != shard.count or int(match[1]) == shard.number
+
+    def _begin(self, spec: Spec, items: Sequence[Item]) -> None:
+        """Write items, then spec: where there is a spec, the items are whole."""
+        if (self.path / "spec.json").is_file():
+            spec.require_same(self.spec, where=str(self.path))
+            return
+        strange = sorted(each.name for each in self.path.iterdir() if not OURS.fullmatch(each.name))
+        if strange:
+            raise UsageError(f"{self.path} is not empty ({strange[0]}) and not a run; name a new folder with --out")
+        lines = (json.dumps(_line(item), ensure_ascii=False, allow_nan=False) for item in items)
+        write_whole(self.path / "items.jsonl", "".join(line + "\n" for line in lines).encode())
+        write_whole(self.path / "spec.json", spec.to_json().encode())
+
+    def claim(self, models: Sequence[str]) -> None:
+        """Note which models answer; an error if others answered before, though under the same name."""
+        file = self.path / "models.json"
+        with self._gate():
+            if not file.is_file():
+                write_whole(file, json.dumps(list(models)).encode())
+                return
+            try:
+                known = json.loads(file.read_text(encoding="utf-8"))
+            except ValueError as error:
+                raise DataError(f"cannot read {file}: {error}") from error
+        if known != list(models):
+            raise RunError(
+                f"{self.path} was begun with the models {' and '.join(known)}, but these are {' and '.join(models)}: "
+                "other weights, precision or device; name another folder with --out"
+            )
+
+
+def _line(item: Item) -> dict[str, Any]:
+    question = item.question
+    return {
+        "id": item.id,
+        "group": item.group,
+        "question": question.text,
+        "options": list(question.options),
+        "answer": question.answer,
+        "bins": dict(item.bins),
+        "video": str(item.video),
+        "duration": item.duration,
+        "extra": dict(item.extra),
+    }
+
+
+def _holder(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").strip() or "another run"
+    except OSError:
+        return "another run"

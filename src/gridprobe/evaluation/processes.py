@@ -1,0 +1,78 @@
+"""Workers as child processes of this one: a segmentation fault or a hang in one of them costs one question's work."""
+
+import os
+import signal
+from contextlib import suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from threading import Thread
+
+from gridprobe.evaluation.choosing import Task
+from gridprobe.evaluation.worker import Inbox, Job, Message, serve
+
+__all__ = ["Processes"]
+
+
+class _Child:
+    def __init__(self, process: BaseProcess, pipe: "Connection[Task | None, Message]") -> None:
+        self._process, self._pipe = process, pipe
+
+    def give(self, task: Task | None) -> None:
+        with suppress(OSError):  # it is dead, which its pipe tells whoever listens
+            self._pipe.send(task)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join()
+
+
+class Processes:
+    """A crew of child processes, begun afresh, so that each can have a GPU of its own."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._context = get_context("spawn")
+        self._pipes: dict[Connection[Task | None, Message], str] = {}
+
+    def hire(self, name: str, place: int) -> _Child:
+        """Start a process."""
+        here, there = self._context.Pipe()
+        process = self._context.Process(target=_child, args=(there, self._job, name, place), name=name, daemon=True)
+        process.start()
+        there.close()  # now the child's end is the only one, and closes with it
+        self._pipes[here] = name
+        return _Child(process, here)
+
+    def hear(self, seconds: float) -> list[tuple[str, Message | None]]:
+        """Read what the pipes hold; one that ended is a death."""
+        heard: list[tuple[str, Message | None]] = []
+        for pipe in wait(list(self._pipes), seconds):
+            assert isinstance(pipe, Connection)
+            name = self._pipes[pipe]
+            try:
+                heard.append((name, pipe.recv()))
+                while pipe.poll():
+                    heard.append((name, pipe.recv()))
+            except (EOFError, OSError):
+                heard.append((name, None))
+                del self._pipes[pipe]
+                pipe.close()
+        return heard
+
+
+def _child(pipe: "Connection[Message, Task | None]", job: Job, name: str, place: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what it means
+    os.dup2(2, 1)  # whatever a library prints does not belong among the results
+    inbox = Inbox()
+    Thread(target=_listen, args=(pipe, inbox), name="gridprobe-inbox", daemon=True).start()
+    serve(job, name=name, place=place, take=inbox, tell=pipe.send)
+
+
+def _listen(pipe: "Connection[Message, Task | None]", inbox: Inbox) -> None:
+    """Pass tasks on; when the parent is gone go too, at once, or a resumed run would meet a worker of the last."""
+    while True:
+        try:
+            inbox.put(pipe.recv())
+        except (EOFError, OSError):
+            os._exit(1)

@@ -1,0 +1,73 @@
+"""status(): how far a run is, how fast it goes, and which of its workers are stuck or dead. Reads, never writes."""
+
+import json
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from gridprobe.evaluation.disk import held
+from gridprobe.evaluation.folder import RunFolder
+from gridprobe.evaluation.records import read_records
+from gridprobe.evaluation.runner import PATIENCE
+
+__all__ = ["SCHEMA", "status"]
+
+SCHEMA = "gridprobe.status/1"
+
+
+def status(folder: str | Path, *, patience: float = PATIENCE) -> dict[str, Any]:
+    """Where a run stands.
+
+    A worker is `dead` if it left without a word: nobody holds the lock of its records. It is `stuck` if it has been at
+    one question for longer than `patience` seconds. `rate`, in questions per second, is that of the living ones since
+    they were ready, and `eta` what the missing questions take at that rate.
+    """
+    run = RunFolder.existing(Path(folder))
+    ids = {item["id"] for item in run.items()}
+    records = read_records(run.path, fields=("error",))
+    done, failed = (len(records.ids(outcome) & ids) for outcome in ("answered", "failed"))
+    missing = len(ids - records.best.keys())
+    workers = [_worker(file, patience) for file in sorted(run.path.glob("heartbeat-*.json"))]
+    living = [worker for worker in workers if worker and worker["state"] != "dead"]
+    rate = sum(worker["rate"] for worker in living)
+    return {
+        "schema": SCHEMA,
+        "run": str(run.path),
+        "questions": len(ids),
+        "done": done,
+        "failed": failed,
+        "missing": missing,
+        "rate": rate or None,
+        "eta": missing / rate if rate else None,
+        "workers": [worker for worker in workers if worker],
+        "errors": _errors(records.best),
+        "damage": [str(damage) for damage in records.damage],
+        "repeated": sorted(records.repeated),
+    }
+
+
+def _worker(file: Path, patience: float) -> dict[str, Any] | None:
+    try:
+        beat = json.loads(file.read_text(encoding="utf-8"))
+        started, since = (datetime.fromisoformat(beat[key].replace("Z", "+00:00")) for key in ("started", "since"))
+        finished, records = beat["done"] + beat["failed"], file.parent / beat["records"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # it ended just now
+        return None
+    at_it = max(0.0, time.time() - since.timestamp())
+    state = "working" if held(records) else "dead"
+    if state == "working" and beat["question"] is not None and at_it > patience:
+        state = "stuck"
+    elapsed = max(1e-3, time.time() - started.timestamp())
+    return {**beat, "state": state, "seconds": round(at_it, 1), "rate": finished / elapsed}
+
+
+def _errors(best: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """The kinds of errors with one example each, the most frequent first."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, record in best.items():
+        if record["outcome"] == "failed" and record.get("error"):
+            error = record["error"]
+            entry = found.setdefault(error["class"], {**error, "count": 0, "example": name})
+            entry["count"] += 1
+    return sorted(found.values(), key=lambda entry: (-entry["count"], entry["class"]))

@@ -1,0 +1,196 @@
+"""Worker: takes videos, asks their questions, writes records. The same whether it is this process, a child or on Ray.
+
+It tells what it does in `Message`s and is told what to do by `take`. Nobody needs to believe either: what was done is
+what its file of records says.
+"""
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Literal, NamedTuple
+
+from gridprobe.backends import Backend, load_model
+from gridprobe.benchmarks import Item
+from gridprobe.errors import GridProbeError
+from gridprobe.evaluation.choosing import Task
+from gridprobe.evaluation.disk import write_whole
+from gridprobe.evaluation.folder import RunFolder
+from gridprobe.evaluation.records import Writer
+from gridprobe.evaluation.trial import Attempt, Method, Models, Opening, answered, failed, now
+from gridprobe.progress import listening
+
+__all__ = ["Inbox", "Job", "Loader", "Message", "NamedModels", "Take", "Worker", "serve"]
+
+PULSE_SECONDS = 1.0
+
+
+class Message(NamedTuple):
+    """What a worker tells."""
+
+    kind: Literal["ready", "begun", "pulse", "answered", "failed", "broken", "unfit", "ended"]
+    text: str = ""
+    """The file of records, a question's id, or a sentence."""
+
+
+Take = Callable[[bool], Task | None]
+"""The next task: `take(True)` waits for one and gives None when there will be none, `take(False)` never waits."""
+
+Loader = Callable[[int], Models]
+"""Loads the models for the worker in the given place, counted from 0; it may have to travel to another process."""
+
+
+@dataclass(frozen=True)
+class NamedModels:
+    """Models by name; without a device of its own choice a worker takes the GPU of its place."""
+
+    model: str
+    answer_model: str | None = None
+    options: tuple[tuple[str, str], ...] = ()
+
+    def __call__(self, place: int) -> Models:
+        """Load them; where both are the same, once."""
+        options = dict(self.options)
+        if options.get("device", "auto") == "auto" and (gpu := _gpu(place)):
+            options["device"] = gpu
+        probe = load_model(self.model, **options)
+        same = self.answer_model in (None, self.model)
+        answer: Backend = probe if same else load_model(str(self.answer_model), **options)
+        return Models(probe, answer)
+
+
+def _gpu(place: int) -> str | None:
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return None
+    if not torch.cuda.is_available():
+        return None
+    number = place % torch.cuda.device_count()
+    torch.cuda.set_device(number)
+    return f"cuda:{number}"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all workers of a run have in common."""
+
+    folder: Path
+    method: Method
+    load: Loader
+
+
+def serve(job: Job, *, name: str, place: int, take: Take, tell: Callable[[Message], None]) -> None:
+    """Load the models and work until there is nothing more to take; troubles are told, not raised."""
+    start = Attempt()
+    with start:
+        models = job.load(place)
+        RunFolder(job.folder).claim(models.identities)
+        worker = Worker(job, name=name, models=models, tell=tell)
+    if start.error is not None:
+        tell(Message("unfit", _sentence(start.error)))
+        return
+    end = Attempt()
+    with end:
+        worker.work(take)
+    worker.close()
+    tell(Message("ended") if end.error is None else Message("broken", _sentence(end.error)))
+
+
+class Inbox:
+    """Tasks that another thread puts in; None is the last."""
+
+    def __init__(self) -> None:
+        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
+        self._over = False
+
+    def put(self, task: Task | None) -> None:
+        """Add a task, or say that no more will come."""
+        self._tasks.put(task)
+
+    def __call__(self, wait: bool) -> Task | None:
+        """Take the next task."""
+        if self._over:
+            return None
+        try:
+            task = self._tasks.get(block=wait)
+        except Empty:
+            return None
+        self._over = task is None
+        return task
+
+
+class Worker:
+    """Asks questions and writes their records to a file of its own."""
+
+    def __init__(self, job: Job, *, name: str, models: Models, tell: Callable[[Message], None]) -> None:
+        self._job, self._name, self._models, self._tell = job, name, models, tell
+        self._writer = Writer(job.folder, name)
+        self._counts = {"answered": 0, "failed": 0}
+        self._pulsed = 0.0
+        self._started = now()
+        self._beat(None)
+        tell(Message("ready", self._writer.path.name))
+
+    def close(self) -> None:
+        """Let go of the file of records, and say that this was meant."""
+        self._writer.close()
+        (self._job.folder / f"heartbeat-{self._name}.json").unlink(missing_ok=True)
+
+    def work(self, take: Take) -> None:
+        """Ask task after task; while the model works on one video the next is decoded."""
+        ahead: Opening | None = None
+        while (current := ahead or self._open(take(True))) is not None:
+            ahead = None
+            for item in current.task.items:
+                self._beat(item)
+                self._tell(Message("begun", item.id))
+                current.wait()  # first, so that two videos are not decoded at the same time
+                ahead = ahead or self._open(take(False))
+                self._ask(item, current)
+
+    def _open(self, task: Task | None) -> Opening | None:
+        return None if task is None else Opening(task, self._job.method, self._models)
+
+    def _ask(self, item: Item, opening: Opening) -> None:
+        trial = Attempt()
+        with trial, listening(self._pulse):
+            answer = opening.session.ask(self._job.method.question(item))
+            record = answered(item, answer, opening=opening, worker=self._name)
+        if trial.error is not None:
+            told = (type(trial.error).__name__, str(trial.error))
+            attempt = opening.task.attempts.get(item.id, 0) + 1
+            record = failed(item, told, attempt=attempt, worker=self._name)
+        self._writer.write(record)
+        self._counts[record["outcome"]] += 1
+        self._tell(Message(record["outcome"], item.id))
+
+    def _pulse(self, stage: str, done: int, total: int) -> None:
+        """Work on a question goes on: it is slow, but does not hang."""
+        if time.monotonic() - self._pulsed >= PULSE_SECONDS:
+            self._pulsed = time.monotonic()
+            self._tell(Message("pulse"))
+
+    def _beat(self, item: Item | None) -> None:
+        """Say, for `gridprobe status`, who works on what since when."""
+        beat = {
+            "worker": self._name,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "records": self._writer.path.name,
+            "started": self._started,
+            "question": None if item is None else item.id,
+            "since": now(),
+            "done": self._counts["answered"],
+            "failed": self._counts["failed"],
+        }
+        file = self._job.folder / f"heartbeat-{self._name}.json"
+        write_whole(file, json.dumps(beat).encode(), durable=False)
+
+
+def _sentence(error: Exception) -> str:
+    return str(error) if isinstance(error, GridProbeError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,127 @@
+"""A plan's numbers are those of the run it plans."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gridprobe.backends.qwen3vl.memory import Memory
+from gridprobe.benchmarks import Benchmark, Item
+from gridprobe.errors import DataError, UsageError
+from gridprobe.evaluation import read_records, run
+from gridprobe.evaluation.planning import BYTES, CAUTION, Gauge, _parameters, gauge, plan
+from gridprobe.flops import QWEN3_VL, ModelDims
+from gridprobe.question import Question
+from gridprobe.settings import Settings
+from toy_runs import toy_benchmark
+from videos import numbered_video
+
+SETTINGS = Settings(k=3)
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory: pytest.TempPathFactory) -> Benchmark:
+    folder = tmp_path_factory.mktemp("clips")
+    items = []
+    for number, frames in enumerate((150, 5)):  # the second has fewer frames than the grid has cells
+        path = numbered_video(folder / f"v{number}.mp4", frames, gop=1)
+        for place in range(2):
+            question = Question(f"What is shown, and is it {place}?", ("a", "b", "a third"))
+            items.append(Item(f"v{number}q{place}", question, path, f"v{number}"))
+    return Benchmark("clips", "clips-4", tuple(items))
+
+
+def test_probe_tokens_are_exactly_those_of_the_run_and_focus_within_the_range(
+    clips: Benchmark, tiny_checkpoint: Path, tiny_model: object, tmp_path: Path
+) -> None:
+    planned = plan(clips.items, SETTINGS, model=gauge(str(tiny_checkpoint)))
+    run(clips, tmp_path / "run", model=tiny_model, k=3)
+    records = read_records(tmp_path / "run").best.values()
+
+    probes = sum(record["cost"]["probe_tflops"] for record in records)
+    focus = sum(record["cost"]["focus_tflops"] for record in records)
+    assert planned["text_tokens"] == "counted by the tokenizer"
+    assert planned["probes"]["tflops"] == pytest.approx(probes, rel=1e-9)
+    assert planned["focus"]["least"]["tflops"] <= focus <= planned["focus"]["most"]["tflops"]
+    baseline = sum(record["cost"]["baseline_tflops"] for record in records)
+    assert planned["focus"]["most"]["tflops"] == pytest.approx(baseline, rel=1e-9)
+    total = sum(record["cost"]["tokens"] for record in records)
+    least, most = (planned["focus"][end]["tokens"] for end in ("least", "most"))
+    assert planned["probes"]["tokens"] + least <= total <= planned["probes"]["tokens"] + most
+    assert (planned["questions"], planned["videos"], planned["unreadable"]) == (4, 2, [])
+    assert planned["hours"] == pytest.approx((150 + 5) / 25 / 3600, rel=0.05)
+
+
+def test_a_fixed_number_of_frames_is_no_range_and_a_blind_selector_has_no_probes(clips: Benchmark) -> None:
+    model = gauge("Qwen/Qwen3-VL-2B-Instruct")
+    uniform = plan(clips.items, replace(SETTINGS, frames=4), model=model, selector="uniform")
+    everything = plan(clips.items, SETTINGS, model=model, selector="all")
+
+    assert uniform["probes"]["calls"] == 0 and uniform["focus"]["least"] == uniform["focus"]["most"]
+    assert everything["focus"]["least"] == everything["focus"]["most"]
+    assert uniform["text_tokens"].startswith("estimated")
+    assert uniform["focus"]["most"]["tokens"] < everything["focus"]["most"]["tokens"]
+
+
+def test_a_video_that_cannot_be_read_is_counted_as_the_others_and_told(clips: Benchmark, tmp_path: Path) -> None:
+    missing = Item("gone", clips.items[0].question, tmp_path / "gone.mp4", "gone", duration=3600.0)
+
+    planned = plan((*clips.items, missing), SETTINGS, model=gauge("embedded"))
+
+    assert len(planned["unreadable"]) == 1 and "gone.mp4" in planned["unreadable"][0]
+    assert planned["hours"] > 1 and planned["questions"] == 5
+    with pytest.raises(DataError, match="no video of the benchmark can be read"):
+        plan([missing], SETTINGS, model=gauge("embedded"))
+
+
+@pytest.mark.parametrize("size", QWEN3_VL)
+def test_weights_of_a_model_that_is_not_here_follow_from_its_widths(size: str) -> None:
+    found = gauge(f"Qwen/Qwen3-VL-{size}-Instruct")
+
+    assert found.weights / BYTES == pytest.approx(_count(found.dims, tied=size != "8B"), rel=0.01) and not found.exact
+
+
+def _count(dims: ModelDims, *, tied: bool) -> int:
+    """The weights of a model of these widths, counted by transformers on a device without memory."""
+    import torch
+    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+
+    v = dims.vision
+    text = {"hidden_size": dims.hidden, "num_hidden_layers": dims.layers, "num_attention_heads": dims.heads}
+    text |= {"num_key_value_heads": dims.kv_heads, "head_dim": dims.head_dim, "intermediate_size": dims.ffn}
+    text |= {"vocab_size": dims.vocab, "tie_word_embeddings": tied}
+    vision = {"depth": v.depth, "hidden_size": v.hidden, "intermediate_size": v.ffn, "out_hidden_size": v.out}
+    vision |= {"num_heads": 16, "deepstack_visual_indexes": list(range(v.mergers - 1))}
+    config = Qwen3VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=tied)
+    with torch.device("meta"):
+        model = Qwen3VLForConditionalGeneration(config)
+    return sum(weight.numel() for weight in model.parameters())
+
+
+def test_weights_and_activations_agree_with_a_real_model(tiny_checkpoint: Path, tiny_model: object) -> None:
+    found = gauge(str(tiny_checkpoint))
+    model = tiny_model._model  # type: ignore[attr-defined]
+    count = sum(weight.numel() for weight in model.parameters())
+
+    assert found.exact and _parameters(found.dims, tied=True) == pytest.approx(count, rel=0.1)
+    per_token = Memory.of(model).token_bytes * BYTES / model.dtype.itemsize
+    d = found.dims
+    kept = 2 * d.kv_heads * d.head_dim * d.layers * BYTES
+    assert (found.memory(1000) - found.memory(0)) * 1e9 == pytest.approx(1000 * (CAUTION * per_token + kept))
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen3-VL-72B-Instruct", "nobody/nothing", "/no/such/folder"])
+def test_a_model_nobody_knows_is_one_sentence(name: str) -> None:
+    with pytest.raises(UsageError, match="cannot plan for"):
+        gauge(name)
+
+
+def test_a_plan_is_plain_json_and_no_model_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gridprobe.backends.qwen3vl.load", None)
+    toy = toy_benchmark(tmp_path)
+
+    planned = plan(toy.items, Settings(k=2, collage=True), model=gauge("embedded"))
+
+    assert json.loads(json.dumps(planned, allow_nan=False))["focus"]["most"]["calls"] == 6
+    assert isinstance(gauge("embedded:nano"), Gauge)

@@ -1,0 +1,494 @@
+"""Nothing lost, nothing twice, nothing mixed: runs that are killed, starved of disk, doubled and resumed."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import toy_runs
+from gridprobe.benchmarks import Benchmark, Item
+from gridprobe.errors import RunError, UsageError
+from gridprobe.evaluation import Evaluation, disk, read_records, run, summary
+from gridprobe.evaluation.disk import Disk
+from toy_runs import toy_benchmark
+
+
+@pytest.fixture(autouse=True)
+def _calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(toy_runs.CALLS, str(tmp_path / "calls"))
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Benchmark:
+    return toy_benchmark(tmp_path / "data")
+
+
+def ids(benchmark: Benchmark) -> list[str]:
+    return [item.id for item in benchmark.items]
+
+
+def told(folder: Path) -> str:
+    return json.dumps(summary(folder))
+
+
+def here(benchmark: Benchmark, out: Path, **options: Any) -> dict[str, Any]:
+    return run(benchmark, out, **{"model": toy_runs.model(), "k": 2, **options})
+
+
+def crew(benchmark: Benchmark, out: Path, workers: int = 1, **options: Any) -> dict[str, Any]:
+    options = {"load": toy_runs.load, "patience": 60.0, **options}
+    return run(benchmark, out, model="scripted:toy", k=2, workers=workers, **options)
+
+
+def lines(folder: Path) -> Counter[str]:
+    """How many whole lines there are of each id, whatever they say."""
+    found = Counter[str]()
+    for file in folder.glob("records-*.jsonl"):
+        found.update(json.loads(line)["id"] for line in file.read_bytes().split(b"\n")[:-1])
+    return found
+
+
+class TestARun:
+    def test_asks_every_question_once_and_writes_what_the_folder_promises(self, toy: Benchmark, tmp_path: Path) -> None:
+        result = here(toy, tmp_path / "run")
+
+        assert toy_runs.calls() == Counter(ids(toy)) == lines(tmp_path / "run")
+        assert (result["all"]["answered"], result["all"]["missing"], result["errors"]) == (6, 0, {})
+        assert result["bins"]["length"]["short"]["questions"] == 2
+        record = read_records(tmp_path / "run").best["v0-q1"]
+        assert {"group", "choice", "right", "logprobs", "letter_mass", "confidence", "selection", "cost"} <= set(record)
+        assert record["right"] and "importance" not in record["selection"] and "conventions" not in record["cost"]
+        items = [json.loads(line) for line in (tmp_path / "run" / "items.jsonl").read_text().splitlines()]
+        assert [item["id"] for item in items] == ids(toy)
+        assert {"group", "question", "options", "answer", "bins", "video", "duration", "extra"} <= set(items[0])
+
+    def test_questions_of_a_video_share_a_session_which_is_decoded_ahead(
+        self, toy: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from gridprobe.video import pictures
+
+        opened: list[tuple[str, str]] = []
+        real = pictures.open_album
+
+        def watched(path: Path, *rest: Any) -> Any:
+            opened.append((path.name, threading.current_thread().name))
+            return real(path, *rest)
+
+        monkeypatch.setattr("gridprobe.video.footage.open_album", watched)
+        here(toy, tmp_path / "run")
+
+        assert opened == [(f"v{n}", "gridprobe-decode") for n in range(3)]
+
+    def test_the_next_video_is_decoded_while_the_model_is_busy(self, tmp_path: Path) -> None:
+        toy = toy_benchmark(tmp_path / "data", videos=2, questions=1)
+        started, going = threading.Event(), threading.Event()
+
+        def ready(item: Item) -> None:
+            if item.group == "v1":
+                started.set()
+
+        def question(item: Item) -> Any:
+            if item.group == "v0":  # the model's turn comes only after the next video was begun
+                assert started.wait(10)
+                going.set()
+            return item.question
+
+        result = here(toy, tmp_path / "run", ready=ready, question=question)
+
+        assert going.is_set() and result["all"]["answered"] == 2
+
+    def test_a_broken_video_fails_its_own_questions_and_no_others(self, toy: Benchmark, tmp_path: Path) -> None:
+        for picture in (tmp_path / "data" / "v1").iterdir():
+            picture.write_bytes(b"no picture")
+
+        result = here(toy, tmp_path / "run", max_failures=2)
+
+        best = read_records(tmp_path / "run").best
+        assert {name for name, each in best.items() if each["outcome"] == "failed"} == {"v1-q0", "v1-q1"}
+        assert result["errors"] == {"VideoError": 2} and result["all"]["accuracy"] == pytest.approx(2 / 6)
+        assert "v1" in best["v1-q1"]["error"]["message"]
+
+    def test_failures_of_any_kind_are_records_and_the_run_goes_on(self, tmp_path: Path) -> None:
+        toy = toy_benchmark(tmp_path / "data", words={"v0-q0": "fails", "v1-q1": "breaks"})
+
+        result = here(toy, tmp_path / "run", max_failures=2)
+
+        assert result["errors"] == {"ModelError": 1, "ZeroDivisionError": 1}
+        assert result["all"]["answered"] == 4
+        error = read_records(tmp_path / "run").best["v1-q1"]["error"]
+        assert error == {"class": "ZeroDivisionError", "message": "nobody foresaw this"}
+
+    @pytest.mark.parametrize("limit", [1, 0.2])
+    def test_too_many_failures_end_it_with_the_counts(self, tmp_path: Path, limit: float) -> None:
+        words = {f"v{v}-q{q}": "fails" for v in range(3) for q in range(2)}
+        toy = toy_benchmark(tmp_path / "data", words=words)
+        allowed = 1 if limit == 1 else 2
+
+        with pytest.raises(RunError, match=rf"^{allowed + 1} of 6 questions failed, more than the {allowed} that"):
+            here(toy, tmp_path / "run", max_failures=limit)
+        assert sum(lines(tmp_path / "run").values()) == allowed + 1
+        with pytest.raises(RunError, match=f"^{allowed + 1} of 6"):  # before anything is asked
+            here(toy, tmp_path / "run", max_failures=limit)
+        assert sum(lines(tmp_path / "run").values()) == allowed + 1
+
+    def test_failed_ones_are_asked_again_only_when_told_to_and_keep_their_history(self, tmp_path: Path) -> None:
+        bad = toy_benchmark(tmp_path / "data", words={"v0-q0": "fails"})
+        good = toy_benchmark(tmp_path / "data")
+        here(bad, tmp_path / "run")
+        here(good, tmp_path / "run")
+        assert summary(tmp_path / "run")["all"]["failed"] == 1
+
+        before = toy_runs.calls()
+        with Evaluation(good, tmp_path / "run", model=toy_runs.model(), k=2, retry_failed=True) as evaluation:
+            assert str(evaluation.counts) == "5 done, 1 failed, 1 to do"
+            result = evaluation.run()
+
+        assert result["all"]["answered"] == 6 and toy_runs.calls() - before == Counter(["v0-q0"])
+        assert lines(tmp_path / "run")["v0-q0"] == 2
+        assert read_records(tmp_path / "run").best["v0-q0"]["attempt"] == 2
+
+    def test_limit_ids_and_shards_come_together(self, toy: Benchmark, tmp_path: Path) -> None:
+        for shard in ("1/2", "2/2"):
+            here(toy, tmp_path / "run", shard=shard)
+
+        here(toy, tmp_path / "one")
+        assert told(tmp_path / "run") == told(tmp_path / "one")
+        assert toy_runs.calls() == Counter(ids(toy) * 2)
+        assert here(toy, tmp_path / "few", ids=["v0-q0", "v2-q1"])["all"]["questions"] == 2
+        assert here(toy, tmp_path / "drawn", limit=4)["bins"]["length"]["short"]["questions"] == 2
+
+    def test_ctrl_c_leaves_whole_records_and_an_open_door(
+        self, toy: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def question(item: Item) -> Any:
+            if item.id == "v1-q0":
+                raise KeyboardInterrupt
+            return item.question
+
+        with pytest.raises(KeyboardInterrupt):
+            here(toy, tmp_path / "run", question=question)
+        assert list(lines(tmp_path / "run")) == ["v0-q0", "v0-q1"]
+        here(toy, tmp_path / "run")
+
+        assert toy_runs.calls() == Counter(ids(toy))
+
+
+class TestNothingMixed:
+    def test_another_spec_is_refused_before_anything_is_touched(self, toy: Benchmark, tmp_path: Path) -> None:
+        here(toy, tmp_path / "run")
+
+        with pytest.raises(UsageError, match=r"settings\.k was 2 and is now 3; limit was null and is now 4"):
+            here(toy, tmp_path / "run", k=3, limit=4)
+
+    def test_shard_workers_and_patience_are_no_part_of_it(self, toy: Benchmark, tmp_path: Path) -> None:
+        here(toy, tmp_path / "run", shard="1/3", max_failures=3, patience=5.0)
+        here(toy, tmp_path / "run")
+
+        assert toy_runs.calls() == Counter(ids(toy))
+
+    def test_the_same_name_with_other_weights_is_refused(self, toy: Benchmark, tmp_path: Path) -> None:
+        options = {"model": "m", "k": 2, "workers": 0}
+        run(toy, tmp_path / "run", load=lambda place: toy_runs.load(place), shard="1/2", **options)
+
+        class Other:
+            identity = "scripted:other weights"
+            score = estimate = None
+
+        with pytest.raises(RunError, match="begun with the models scripted:toy and scripted:toy, but these are"):
+            run(toy, tmp_path / "run", load=lambda place: toy_runs.Models(Other(), Other()), **options)
+
+    def test_a_folder_with_other_things_in_it_is_left_alone(self, toy: Benchmark, tmp_path: Path) -> None:
+        (tmp_path / "thesis.tex").write_text("x")
+
+        with pytest.raises(UsageError, match=r"is not empty \(.*\) and not a run"):
+            here(toy, tmp_path)
+
+    def test_a_second_run_on_a_folder_is_refused_while_the_first_is_alive(self, toy: Benchmark, tmp_path: Path) -> None:
+        def evaluation(**options: Any) -> Evaluation:
+            return Evaluation(toy, tmp_path / "run", model=toy_runs.model(), k=2, **options)
+
+        with evaluation(shard="1/2"):
+            for shard in ("1/2", "1/1", "1/3"):
+                with pytest.raises(RunError, match=rf"in use by process {os.getpid()} on "), evaluation(shard=shard):
+                    pass
+            with evaluation(shard="2/2") as other:
+                other.run()
+        with evaluation():
+            pass
+
+    def test_a_worker_of_an_earlier_run_that_is_still_alive_is_noticed(self, toy: Benchmark, tmp_path: Path) -> None:
+        here(toy, tmp_path / "run", shard="1/2")
+        orphan = disk.new_file(tmp_path / "run" / "records-w9-host-1-0.jsonl")
+        assert orphan is not None
+
+        with pytest.raises(RunError, match=r"still writes .*records-w9"):
+            here(toy, tmp_path / "run")
+        os.close(orphan)
+        here(toy, tmp_path / "run")
+
+
+class Watching(Disk):
+    """Remembers what was done."""
+
+    def __init__(self) -> None:
+        self.kinds: list[str] = []
+
+    def write(self, descriptor: int, content: bytes) -> int:
+        self.kinds.append("write")
+        return super().write(descriptor, content)
+
+    def sync(self, descriptor: int) -> None:
+        self.kinds.append("sync")
+        super().sync(descriptor)
+
+    def replace(self, source: Path, target: Path) -> None:
+        self.kinds.append("replace")
+        super().replace(source, target)
+
+
+class Fatal(Disk):
+    """Kills its process at the n-th thing it does to the disk: before it, or in the middle of a write."""
+
+    def __init__(self, at: int, *, half: bool) -> None:
+        self.left, self.half = at, half
+
+    def _count(self) -> bool:
+        self.left -= 1
+        if self.left == 0 and not self.half:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.left == 0
+
+    def write(self, descriptor: int, content: bytes) -> int:
+        if self._count():
+            super().write(descriptor, content[: len(content) // 2])
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().write(descriptor, content)
+
+    def sync(self, descriptor: int) -> None:
+        self._count()
+        super().sync(descriptor)
+
+    def replace(self, source: Path, target: Path) -> None:
+        self._count()
+        super().replace(source, target)
+
+
+def in_fork(work: Callable[[], object]) -> int:
+    """The status of a process that does the work; a signal is negative."""
+    process = os.fork()
+    if not process:
+        signal.alarm(60)
+        try:
+            work()
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+class TestKilled:
+    @pytest.mark.parametrize("half", [False, True], ids=["before", "in the middle"])
+    def test_at_every_single_step_to_the_disk_and_resumed(
+        self, toy: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, half: bool
+    ) -> None:
+        watch = Watching()
+        monkeypatch.setattr(disk, "DISK", watch)
+        here(toy, tmp_path / "whole")
+        monkeypatch.setattr(disk, "DISK", Disk())
+        steps = [step for step, kind in enumerate(watch.kinds, start=1) if kind == "write" or not half]
+        for step in steps:
+            out, calls = tmp_path / f"run{step}", tmp_path / f"calls{step}"
+            monkeypatch.setenv(toy_runs.CALLS, str(calls))
+
+            def fatal(out: Path = out, step: int = step) -> None:
+                disk.DISK = Fatal(step, half=half)
+                here(toy, out)
+
+            status = in_fork(fatal)
+            safe = set(lines(out)) if out.exists() else set()
+            asked = toy_runs.calls()
+            here(toy, out)
+
+            assert told(out) == told(tmp_path / "whole")
+            assert lines(out) == Counter(ids(toy))
+            again = toy_runs.calls() - asked
+            assert not safe & set(again), "what was on the disk is not asked again"
+            assert sum(toy_runs.calls().values()) <= len(toy.items) + 1, "at most the one in the works is"
+            assert status == -signal.SIGKILL
+        assert len(steps) > 2 * len(toy.items)
+
+    def test_and_killed_again_while_resuming(self, toy: Benchmark, tmp_path: Path) -> None:
+        here(toy, tmp_path / "whole")
+        for step in range(1, 12):
+
+            def fatal(step: int = step) -> None:
+                disk.DISK = Fatal(10 + step, half=step % 2 == 0)
+                here(toy, tmp_path / "run")
+
+            in_fork(fatal)
+        here(toy, tmp_path / "run")
+
+        assert told(tmp_path / "run") == told(tmp_path / "whole")
+        assert lines(tmp_path / "run") == Counter(ids(toy))
+
+    def test_a_torn_line_at_every_byte_is_asked_again_and_nothing_else(self, tmp_path: Path) -> None:
+        toy = toy_benchmark(tmp_path / "data", videos=1, questions=2)
+        here(toy, tmp_path / "whole")
+        (file,) = (tmp_path / "whole").glob("records-*.jsonl")
+        content, expected = file.read_bytes(), told(tmp_path / "whole")
+        start = content.index(b"\n") + 1
+        for cut in range(start, len(content), 41):
+            file.write_bytes(content[:cut])
+            before = toy_runs.calls()
+            here(toy, tmp_path / "whole")
+            assert toy_runs.calls() - before == Counter(["v0-q1"])
+            assert told(tmp_path / "whole") == expected and file.read_bytes() == content[:cut]
+            for other in set((tmp_path / "whole").glob("records-*.jsonl")) - {file}:
+                other.unlink()
+
+
+class Full(Disk):
+    """Takes so many records, and then none."""
+
+    def __init__(self, kind: str, code: int, takes: int) -> None:
+        self.kind, self.code, self.takes = kind, code, takes
+        self.records = 0
+
+    def write(self, descriptor: int, content: bytes) -> int:
+        self.records += content.startswith(b'{"schema": "gridprobe.record/1"')
+        if self.kind == "write" and self.records > self.takes:
+            raise OSError(self.code, os.strerror(self.code))
+        return super().write(descriptor, content)
+
+    def sync(self, descriptor: int) -> None:
+        if self.kind == "sync" and self.records > self.takes:
+            raise OSError(self.code, os.strerror(self.code))
+        super().sync(descriptor)
+
+
+@pytest.mark.parametrize(("kind", "code"), [("write", errno.ENOSPC), ("sync", errno.EIO)])
+@pytest.mark.parametrize("takes", range(6))
+def test_a_full_or_failing_disk_ends_the_run_and_it_goes_on_when_there_is_room(
+    toy: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, code: int, takes: int
+) -> None:
+    monkeypatch.setattr(disk, "DISK", Full(kind, code, takes))
+    with pytest.raises(RunError, match=rf"^cannot write .*: {os.strerror(code)}; what was recorded before is safe"):
+        here(toy, tmp_path / "run")
+    assert summary(tmp_path / "run")["all"]["missing"] == len(toy.items) - takes
+    monkeypatch.setattr(disk, "DISK", Disk())
+    here(toy, tmp_path / "run")
+    here(toy, tmp_path / "whole")
+
+    assert told(tmp_path / "run") == told(tmp_path / "whole")
+    assert lines(tmp_path / "run") == Counter(ids(toy))
+
+
+class TestWorkers:
+    def test_many_workers_give_what_one_gives(self, tmp_path: Path) -> None:
+        toy = toy_benchmark(tmp_path / "data", videos=5)
+        here(toy, tmp_path / "here")
+        crew(toy, tmp_path / "crew", 3)
+
+        assert told(tmp_path / "here") == told(tmp_path / "crew")
+        assert lines(tmp_path / "crew") == Counter(ids(toy))
+
+    def test_a_killed_run_is_resumed_with_other_numbers_of_workers(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        toy = toy_benchmark(tmp_path / "data", videos=6)
+        here(toy, tmp_path / "whole")
+        monkeypatch.setenv(toy_runs.CALLS, str(tmp_path / "calls2"))
+        monkeypatch.setenv(toy_runs.SLOW, "0.15")
+        for workers in (3, 2):
+            command = [sys.executable, toy_runs.__file__, str(tmp_path / "data"), str(tmp_path / "run"), str(workers)]
+            process = subprocess.Popen(command)
+            wanted = sum(lines(tmp_path / "run").values()) + 3 if (tmp_path / "run").exists() else 3
+            while not (tmp_path / "run").exists() or sum(lines(tmp_path / "run").values()) < wanted:
+                assert process.poll() is None
+                time.sleep(0.01)
+            process.kill()
+            process.wait()
+            wait_for(lambda: not any(map(disk.held, (tmp_path / "run").glob("records-*.jsonl"))))
+        safe = lines(tmp_path / "run")
+        asked = toy_runs.calls()
+        assert set(safe.values()) == {1} and 6 <= len(safe) < len(toy.items)
+        crew(toy, tmp_path / "run", 1)
+
+        assert told(tmp_path / "run") == told(tmp_path / "whole")
+        assert lines(tmp_path / "run") == Counter(ids(toy))
+        assert not set(safe) & set(toy_runs.calls() - asked)
+
+    def test_a_question_that_kills_its_worker_twice_fails_and_the_others_do_not(self, tmp_path: Path) -> None:
+        toy = toy_benchmark(tmp_path / "data", words={"v1-q0": "dies"})
+
+        result = crew(toy, tmp_path / "run", 2)
+
+        assert result["errors"] == {"WorkerDied": 1} and result["all"]["answered"] == 5
+        record = read_records(tmp_path / "run").best["v1-q0"]
+        assert record["attempt"] == 2 and "2 workers were lost" in record["error"]["message"]
+        assert lines(tmp_path / "run") == Counter(ids(toy)) and set(toy_runs.calls().values()) == {1}
+
+    def test_a_worker_that_hangs_is_killed_and_its_question_given_up_at_the_second_time(self, tmp_path: Path) -> None:
+        toy = toy_benchmark(tmp_path / "data", words={"v0-q1": "hangs"})
+        start = time.monotonic()
+
+        result = crew(toy, tmp_path / "run", 1, patience=2.0)
+
+        assert time.monotonic() - start < 40
+        assert result["errors"] == {"WorkerDied": 1} and result["all"]["answered"] == 5
+        assert "silent for 2 s" in read_records(tmp_path / "run").best["v0-q1"]["error"]["message"]
+
+    def test_a_worker_killed_at_a_write_is_replaced_and_nothing_is_asked_twice_or_lost(self, tmp_path: Path) -> None:
+        toy = toy_benchmark(tmp_path / "data", videos=4)
+        here(toy, tmp_path / "whole")
+        os.environ[toy_runs.CALLS] = str(tmp_path / "calls2")
+
+        crew(toy, tmp_path / "run", 2, load=toy_runs.load_fragile)
+
+        assert told(tmp_path / "run") == told(tmp_path / "whole")
+        assert lines(tmp_path / "run") == Counter(ids(toy))
+        deaths = (tmp_path / "deaths").read_text().split()
+        assert len(deaths) == 3
+        after = deaths.count("after")  # died when the record was on the disk but nobody had been told
+        assert sum(toy_runs.calls().values()) == len(toy.items) + len(deaths) - after
+
+    def test_a_model_that_cannot_be_loaded_is_one_sentence(self, toy: Benchmark, tmp_path: Path) -> None:
+        with pytest.raises(RunError, match=r"^no worker is left: worker w\d: .*there is no config\.json in it"):
+            run(toy, tmp_path / "run", model=str(tmp_path), k=2, workers=2)
+
+    def test_a_disk_that_fails_in_a_worker_ends_the_run(self, toy: Benchmark, tmp_path: Path) -> None:
+        with pytest.raises(RunError, match="No space left on device; what was recorded before is safe"):
+            crew(toy, tmp_path / "run", 2, load=toy_runs.load_full)
+        crew(toy, tmp_path / "run", 1)
+
+        assert lines(tmp_path / "run") == Counter(ids(toy))
+
+    def test_too_many_failures_end_it_for_all_workers(self, tmp_path: Path) -> None:
+        words = {f"v{v}-q{q}": "fails" for v in range(3) for q in range(2)}
+        toy = toy_benchmark(tmp_path / "data", words=words)
+
+        with pytest.raises(RunError, match=r"^2 of 6 questions failed"):
+            crew(toy, tmp_path / "run", 2, max_failures=1)
+
+    def test_a_loaded_model_does_not_travel(self, toy: Benchmark, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match="a loaded model cannot travel"):
+            here(toy, tmp_path / "run", workers=2)
+        with pytest.raises(UsageError, match="both models by name, or both loaded"):
+            here(toy, tmp_path / "run", answer_model="embedded")
+
+
+def wait_for(true: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -1,0 +1,79 @@
+"""A folder has one spec: what may differ, and how a difference is told."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from gridprobe.errors import DataError, UsageError
+from gridprobe.evaluation.spec import Spec, changed_settings, parse_changes
+from gridprobe.settings import Settings
+from gridprobe.video import FrameSize
+
+SPEC = Spec("toy", "toy-6", "/data", "gridprobe", "m", None, Settings().to_dict(), limit=5, ids=("a", "b"))
+
+
+def test_a_spec_is_the_same_after_a_trip_to_disk() -> None:
+    again = Spec.from_json(SPEC.to_json(), where="spec.json")
+
+    again.require_same(SPEC, where="run")
+    assert again.fingerprint == SPEC.fingerprint
+    assert json.loads(SPEC.to_json())["schema"] == "gridprobe.spec/1"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"limit": 6}, "limit was 5 and is now 6"),
+        ({"ids": ("a",)}, r'ids was \["a", "b"\] and is now \["a"\]'),
+        ({"seed": 1}, "seed was 0 and is now 1"),
+        ({"model": "n"}, 'model was "m" and is now "n"'),
+        ({"answer_model": "n"}, 'answer_model was null and is now "n"'),
+        ({"subtitles": "full"}, 'subtitles was null and is now "full"'),
+        ({"benchmark_version": "toy-7"}, 'benchmark_version was "toy-6"'),
+        ({"settings": Settings(k=3).to_dict()}, r"settings\.k was 12 and is now 3"),
+        (
+            {"settings": Settings(probe_pixels=FrameSize(max_side=96)).to_dict()},
+            r"settings\.probe_pixels\.max_side was 224 and is now 96",
+        ),
+    ],
+)
+def test_another_spec_is_refused_with_the_field_and_both_values(change: dict[str, object], told: str) -> None:
+    other = replace(SPEC, **change)
+
+    with pytest.raises(UsageError, match=rf"^run was begun with another spec: {told}.*; name another folder"):
+        other.require_same(SPEC, where="run")
+    assert other.fingerprint != SPEC.fingerprint
+
+
+def test_data_may_move_and_packages_may_be_newer() -> None:
+    other = replace(SPEC, data="/elsewhere", versions={"av": "99"})
+
+    other.require_same(SPEC, where="run")
+    assert other.fingerprint == SPEC.fingerprint
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", SPEC.to_json().replace('"limit": 5', '"limit": 6')])
+def test_what_is_no_spec_or_was_changed_by_hand_is_refused(text: str) -> None:
+    with pytest.raises(DataError, match=r"spec\.json"):
+        Spec.from_json(text, where="spec.json")
+
+
+def test_settings_are_read_from_texts() -> None:
+    changes = parse_changes(["gamma0=0.5", "ties=earliest", "collage=true", 'probe_pixels={"max_side": 96}'])
+
+    assert changed_settings("default", changes) == Settings(
+        gamma0=0.5, ties="earliest", collage=True, probe_pixels=FrameSize(max_side=96)
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("k", "=3", "k=three", "k=3.5", "k=true", "gamma0=x", "frames=many", "order=size", "nothing=1", "collage=1"),
+        *('limits={"days": 1}', "limits=5", 'probe_pixels={"max_side": 96, "x": 1}', "template=3"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_one_sentence(text: str) -> None:
+    with pytest.raises(UsageError):
+        changed_settings("default", parse_changes([text]))

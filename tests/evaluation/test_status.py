@@ -1,0 +1,70 @@
+"""Status reads a folder while others write to it, and names who is stuck or dead."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import toy_runs
+from gridprobe.benchmarks import Item
+from gridprobe.cli import cli
+from gridprobe.errors import UsageError
+from gridprobe.evaluation import run
+from gridprobe.evaluation.status import status
+from gridprobe.question import Question
+from toy_runs import toy_benchmark
+
+
+def test_a_run_in_progress_shows_its_pace_and_its_worker(tmp_path: Path) -> None:
+    seen = []
+
+    def question(item: Item) -> Question:
+        if item.id == "v2-q0":
+            seen.append(status(tmp_path / "run"))
+            seen.append(status(tmp_path / "run", patience=0.0))
+        return item.question
+
+    toy = toy_benchmark(tmp_path / "data", words={"v0-q0": "fails"})
+    run(toy, tmp_path / "run", model=toy_runs.model(), k=2, question=question)
+
+    during, impatient = seen
+    assert (during["done"], during["failed"], during["missing"]) == (3, 1, 2)
+    assert during["rate"] > 0 and during["eta"] == pytest.approx(2 / during["rate"])
+    (worker,) = during["workers"]
+    assert (worker["state"], worker["question"], worker["done"], worker["failed"]) == ("working", "v2-q0", 3, 1)
+    assert impatient["workers"][0]["state"] == "stuck"
+    after = status(tmp_path / "run")
+    assert after["workers"] == [] and after["missing"] == 0 and after["rate"] is None
+    assert after["errors"] == [
+        {"class": "ModelError", "message": "the model was told to fail", "count": 1, "example": "v0-q0"}
+    ]
+
+
+def test_a_worker_that_left_without_a_word_is_dead(tmp_path: Path) -> None:
+    toy = toy_benchmark(tmp_path / "data")
+    run(toy, tmp_path / "run", model=toy_runs.model(), k=2, shard="1/3")
+    beat = {"worker": "w7", "pid": 1, "host": "elsewhere", "records": "records-w7-elsewhere-1-0.jsonl", "done": 1}
+    times = {"started": "2026-01-01T00:00:00.000Z", "since": "2026-01-01T00:00:01.000Z"}
+    text = json.dumps({**beat, **times, "question": "v1-q0", "failed": 0})
+    (tmp_path / "run" / "heartbeat-w7.json").write_text(text)
+    (tmp_path / "run" / "heartbeat-torn.json").write_text(text[:40])
+
+    shown = CliRunner().invoke(cli, ["status", str(tmp_path / "run")])
+
+    assert shown.exit_code == 0
+    assert "2 done, 0 failed, 4 missing of 6" in " ".join(shown.output.split())
+    assert "nobody is working on it" in shown.output
+    assert "w7 DEAD at v1-q0" in shown.output and "elsewhere" in shown.output
+
+
+def test_damage_is_told_with_its_place(tmp_path: Path) -> None:
+    run(toy_benchmark(tmp_path / "data"), tmp_path / "run", model=toy_runs.model(), k=2)
+    (tmp_path / "run" / "records-x.jsonl").write_bytes(b"\0\0\0\n")
+
+    assert status(tmp_path / "run")["damage"] == ["records-x.jsonl, byte 0: not a record"]
+
+
+def test_what_is_no_run_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"is not a run: there is no spec\.json in it"):
+        status(tmp_path)

@@ -1,0 +1,155 @@
+"""A benchmark of picture folders and a model that answers from its prompt; importable by child processes.
+
+What a question's text says happens: "dies" kills the process, "hangs" sleeps, "fails" raises a ModelError, "breaks"
+something nobody foresaw. Every focused pass is noted in the file that GRIDPROBE_TOY_CALLS names.
+"""
+
+import errno
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from gridprobe.backends import ScoreRequest, Scripted
+from gridprobe.benchmarks import Benchmark, Item
+from gridprobe.errors import ModelError
+from gridprobe.evaluation import disk, run
+from gridprobe.evaluation.trial import Models
+from gridprobe.question import Question
+
+CALLS = "GRIDPROBE_TOY_CALLS"
+SLOW = "GRIDPROBE_TOY_SECONDS"
+PICTURES = 4
+
+
+def make_video(folder: Path, shade: int = 100) -> Path:
+    folder.mkdir(parents=True)
+    for number in range(PICTURES):
+        pixels = np.full((64, 64, 3), (shade + 20 * number) % 256, np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+    return folder
+
+
+def toy_benchmark(
+    folder: Path, *, videos: int = 3, questions: int = 2, words: Mapping[str, str] | None = None
+) -> Benchmark:
+    """`videos` × `questions` items v0-q0, v0-q1, …; `words` go into the text of single ones."""
+    items = []
+    for video in range(videos):
+        path = folder / f"v{video}"
+        if not path.exists():
+            make_video(path, 10 * video)
+        for number in range(questions):
+            name = f"v{video}-q{number}"
+            text = f"Is it <{name}>? {(words or {}).get(name, '')}"
+            question = Question(text, ("yes", "no"), answer="AB"[number % 2], id=name)
+            bins = {"length": "short" if video % 2 else "long", "kind": f"q{number}"}
+            items.append(Item(name, question, path, f"v{video}", bins, duration=float(PICTURES)))
+    return Benchmark("toy", f"toy-{len(items)}", tuple(items))
+
+
+def _answer(request: ScoreRequest) -> Mapping[str, float]:
+    prompt = request.prompt
+    if "dies" in prompt:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if "hangs" in prompt:
+        time.sleep(600)
+    if "fails" in prompt:
+        raise ModelError("the model was told to fail")
+    if "breaks" in prompt:
+        raise ZeroDivisionError("nobody foresaw this")
+    if request.pixels.max_pixels:
+        _note(prompt)
+        time.sleep(float(os.environ.get(SLOW, "0")))
+    light = 0.2 + float(request.frames.pixels.mean()) / 512
+    return {"A": light, "B": 1 - light}
+
+
+def _note(prompt: str) -> None:
+    if CALLS in os.environ:
+        with open(os.environ[CALLS], "a") as file:
+            file.write(prompt.split("<")[1].split(">")[0] + "\n")
+
+
+def calls() -> Counter[str]:
+    """How often each question was put to a model for its answer."""
+    file = Path(os.environ[CALLS])
+    return Counter(file.read_text().split()) if file.exists() else Counter()
+
+
+def model() -> Scripted:
+    return Scripted(_answer, name="toy")
+
+
+def load(place: int) -> Models:
+    backend = model()
+    return Models(backend, backend)
+
+
+class _Fragile(disk.Disk):
+    """Kills its process at the third record: before it is synced if the worker's number is even, after it if odd."""
+
+    def __init__(self, number: int) -> None:
+        self.after, self.records = number % 2 == 1, 0
+
+    def write(self, descriptor: int, content: bytes) -> int:
+        taken = super().write(descriptor, content)
+        self.records += content.startswith(b'{"schema": "gridprobe.record/1"')
+        return taken
+
+    def sync(self, descriptor: int) -> None:
+        if self.records == 3 and self.after:
+            super().sync(descriptor)
+        if self.records == 3:
+            _die("after" if self.after else "before", descriptor)
+        super().sync(descriptor)
+
+
+def _die(when: str, descriptor: int) -> None:
+    if when == "before":
+        os.ftruncate(descriptor, os.fstat(descriptor).st_size - 9)  # as after a power cut
+    with open(Path(os.environ[CALLS]).parent / "deaths", "a") as file:
+        file.write(when + "\n")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def load_fragile(place: int) -> Models:
+    """The first three workers to be loaded die at their third record."""
+    deaths = Path(os.environ[CALLS]).parent / "loads"
+    with deaths.open("a") as file:
+        file.write("x")
+    number = deaths.stat().st_size
+    if number <= 3:
+        disk.DISK = _Fragile(number)
+    return load(place)
+
+
+class _Full(disk.Disk):
+    def write(self, descriptor: int, content: bytes) -> int:
+        if content.startswith(b'{"schema": "gridprobe.record/1"'):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(descriptor, content)
+
+
+def load_full(place: int) -> Models:
+    disk.DISK = _Full()
+    return load(place)
+
+
+def main() -> None:
+    """Run six videos in a process that can be killed: DATA OUT WORKERS."""
+    data, out, workers = sys.argv[1:]
+    benchmark = toy_benchmark(Path(data), videos=6)
+    run(benchmark, out, model="scripted:toy", load=load, workers=int(workers), k=2)
+
+
+if __name__ == "__main__":
+    import toy_runs  # so that what children are given has an importable name
+
+    toy_runs.main()
