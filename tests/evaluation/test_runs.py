@@ -448,17 +448,20 @@ class TestWorkers:
         assert result["errors"] == {"WorkerDied": 1} and result["all"]["answered"] == 5
         assert "silent for 2 s" in read_records(tmp_path / "run").best["v0-q1"]["error"]["message"]
 
-    def test_a_worker_killed_at_a_write_is_replaced_and_nothing_is_asked_twice_or_lost(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_a_worker_killed_at_a_write_is_replaced_and_nothing_is_asked_twice_or_lost(
+        self, tmp_path: Path, workers: int
+    ) -> None:
         toy = toy_benchmark(tmp_path / "data", videos=4)
         here(toy, tmp_path / "whole")
         os.environ[toy_runs.CALLS] = str(tmp_path / "calls2")
 
-        crew(toy, tmp_path / "run", 2, load=toy_runs.load_fragile)
+        crew(toy, tmp_path / "run", workers, load=toy_runs.load_fragile)
 
         assert told(tmp_path / "run") == told(tmp_path / "whole")
         assert lines(tmp_path / "run") == Counter(ids(toy))
         deaths = (tmp_path / "deaths").read_text().split()
-        assert len(deaths) == 3
+        assert len(deaths) == 3 or (workers == 2 and deaths)  # of two, one may have little to do
         after = deaths.count("after")  # died when the record was on the disk but nobody had been told
         assert sum(toy_runs.calls().values()) == len(toy.items) + len(deaths) - after
 
