@@ -8,7 +8,15 @@ from typing import Any
 
 import click
 
-from gridprobe.benchmarks import Benchmark, Item, load_benchmark, parse_options, ready, with_subtitles
+from gridprobe.benchmarks import (
+    SUBTITLE_MODES,
+    Benchmark,
+    Item,
+    load_benchmark,
+    parse_options,
+    ready,
+    with_subtitles,
+)
 from gridprobe.cli.ask import FramesType
 from gridprobe.errors import UsageError
 from gridprobe.evaluation.spec import parse_changes
@@ -16,10 +24,7 @@ from gridprobe.question import TEMPLATES, Question
 from gridprobe.selectors import SELECTORS
 from gridprobe.settings import PRESETS
 
-__all__ = ["SUBTITLES", "Asked", "asked", "run_options"]
-
-SUBTITLES = ("none", "concat", "paper")
-"""Subtitles between the frames are known to the benchmarks, but no backend is told of them yet."""
+__all__ = ["Asked", "asked", "run_options"]
 
 
 def run_options(command: Any) -> Any:
@@ -27,11 +32,13 @@ def run_options(command: Any) -> Any:
     decorators = [
         click.option("-m", "--model", envvar="GRIDPROBE_MODEL", metavar="NAME", help="Folder, hub id or embedded."),
         click.option("--answer-model", metavar="NAME", help="A second model for the focused pass."),
-        click.option("--selector", type=click.Choice(list(SELECTORS)), default="gridprobe", show_default=True),
+        click.option(
+            "--selector", metavar="NAME", default="gridprobe", show_default=True, help="; ".join(SELECTORS) + "."
+        ),
         click.option("--k", type=int, default=12, show_default=True, help="Side of the grid: K² frames are sampled."),
         click.option("--frames", type=FramesType(), default="auto", show_default=True, help="Frames to keep."),
         click.option("--preset", type=click.Choice(list(PRESETS)), default="default", show_default=True),
-        click.option("--subtitles", type=click.Choice(SUBTITLES), default="none", show_default=True),
+        click.option("--subtitles", type=click.Choice(SUBTITLE_MODES), default="none", show_default=True),
         click.option("--template", type=click.Choice(list(TEMPLATES)), help="Prompt, in place of the benchmark's."),
         click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Any other setting."),
         click.option("--with", "options", multiple=True, metavar="NAME=VALUE", help="An option of the benchmark."),

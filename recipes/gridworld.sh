@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# 200 questions about gridworld in four ways with the embedded models, then the tables and the report. Nothing is downloaded.
+# recipes/gridworld.sh [FOLDER [options of gridprobe eval]]
+set -euo pipefail
+: "${GRIDPROBE:=gridprobe}" "${COUNT:=200}"
+folder=${1:-gridworld-runs}
+shift || true
+ask() { # NAME [options]
+    local name=$1
+    shift
+    "$GRIDPROBE" eval gridworld --data "$folder/videos" --with "count=$COUNT" --with first=600 --preset gridworld \
+        --out "$folder/$name" "$@"
+}
+ask all --selector all --model embedded "$@"
+ask uniform-like --selector uniform-like --model embedded "$@"
+ask gridprobe --model embedded "$@"
+ask cross --model embedded:nano --answer-model embedded "$@"
+runs=("$folder/gridprobe" "$folder/uniform-like" "$folder/all" "$folder/cross")
+"$GRIDPROBE" score "${runs[@]}"
+"$GRIDPROBE" report "${runs[@]}" -o "$folder/report.html"
