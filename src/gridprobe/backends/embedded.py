@@ -15,12 +15,14 @@ from typing import Any
 from gridprobe.backends.base import LOW_MASS, Backend, Posterior, ScoreRequest
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.flops import Cost
-from gridprobe.question import TEMPLATES, Question
+from gridprobe.question import Question
 
 __all__ = ["MODELS", "SIZES", "Embedded", "Vocabulary", "load_embedded"]
 
 MODELS = Path(__file__).parent.parent / "models"
 SIZES = ("micro", "nano")
+TRAINED = ("default", "paper")
+"""The prompt templates they know; the wordings of other benchmarks are strange to them."""
 WORDS_FILE = "vocabulary.json"
 
 LABEL = re.compile(r"^\(?[A-Z][.)] ", re.MULTILINE)
@@ -177,8 +179,8 @@ def _spaced(char: str) -> str:
 
 
 def _template_words() -> frozenset[str]:
-    """The words around question, options and subtitles in every prompt template."""
-    prompts = (Question("question", ("option",) * 2, subtitles="subtitles", template=name).prompt for name in TEMPLATES)
+    """The words around question, options and subtitles in the prompts the models were trained with."""
+    prompts = (Question("question", ("option",) * 2, subtitles="subtitles", template=name).prompt for name in TRAINED)
     return frozenset(word for prompt in prompts for word in _split(LABEL.sub("", prompt)))
 
 
