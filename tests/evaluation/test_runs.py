@@ -20,6 +20,10 @@ from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation import Evaluation, disk, read_records, run, summary
 from gridprobe.evaluation.disk import Disk
+from gridprobe.evaluation.processes import Processes
+from gridprobe.evaluation.trial import Method
+from gridprobe.evaluation.worker import Job, NamedModels
+from gridprobe.settings import Settings
 from toy_runs import toy_benchmark
 
 
@@ -482,6 +486,14 @@ class TestWorkers:
 
         with pytest.raises(RunError, match=r"^2 of 6 questions failed"):
             crew(toy, tmp_path / "run", 2, max_failures=1)
+
+    @pytest.mark.parametrize(("cores", "workers", "threads"), [(2, 1, 2), (2, 2, 1), (64, 8, 8), (2, 3, 1)])
+    def test_workers_share_the_cores(
+        self, cores: int, workers: int, threads: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(cores), raising=False)
+
+        assert Processes(Job(tmp_path, Method(Settings()), NamedModels("embedded")), workers=workers).threads == threads
 
     def test_a_loaded_model_does_not_travel(self, toy: Benchmark, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="a loaded model cannot travel"):

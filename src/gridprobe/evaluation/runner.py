@@ -192,7 +192,7 @@ class Evaluation:
             self._work_here(job, ledger)
             return
         with ExitStack() as stack:
-            crew: Crew = Processes(job)
+            crew: Crew = Processes(job, workers=self._workers or 1)
             if self._engine == "ray":
                 crew = stack.enter_context(closing(RayCrew(job)))
                 ledger.workers = min(self._workers or crew.places, crew.places)
