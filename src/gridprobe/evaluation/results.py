@@ -4,8 +4,8 @@
     items.jsonl        the questions, one a line
     records-*.jsonl    what happened, one line per attempt
 
-Nothing else is read: no benchmark data, no video, no clock. A line that is not JSON (a writer was killed) is counted in
-`Run.notes`, and its question is then missing; anything else that is not as it should be is a DataError.
+Nothing else is read: no benchmark data, no video, no clock. A line that is no record is counted in `Run.notes`, and its
+question is then missing; a record that contradicts itself or its question is a DataError.
 """
 
 import json
@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from gridprobe.errors import DataError, UsageError
+from gridprobe.evaluation.records import read_records
 
 __all__ = ["Answered", "Outcome", "Result", "Run", "read_run", "read_runs"]
 
 Outcome = Literal["answered", "failed", "skipped", "missing"]
 
-SPEC, ITEM_FILE, RECORD_FILES = "spec.json", "items.jsonl", "records-*.jsonl"
+SPEC, ITEM_FILE = "spec.json", "items.jsonl"
 COSTS = ("tflops", "tflops_paper", "baseline_tflops", "baseline_tflops_paper", "tokens", "visual_tokens")
 STAGES = ("decode", "probe", "focus", "total")
 
@@ -124,41 +125,23 @@ def read_run(path: Path, *, name: str | None = None) -> Run:
     """Read one folder."""
     spec = _spec(path / SPEC)
     items = _items(path / ITEM_FILE)
-    chosen: dict[str, dict[str, Any]] = {}
-    torn = stray = 0
-    for where, record in _records(path):
-        if record is None:
-            torn += 1
-        elif record.get("id") not in items:
-            stray += 1
-        else:
-            _check_record(record, where)
-            if _better(record, chosen.get(record["id"])):
-                chosen[record["id"]] = {**record, "where": where}
-    results = tuple(_result(item, chosen.get(name)) for name, item in items.items())
-    return Run(path, name or path.resolve().name, spec, results, _notes(results, torn, stray))
+    records = read_records(path)
+    results = tuple(_result(item, records.best.get(key), path) for key, item in items.items())
+    notes = _notes(results, damaged=len(records.damage), stray=len(records.best.keys() - items.keys()))
+    return Run(path, name or path.resolve().name, spec, results, notes)
 
 
-def _notes(results: Sequence[Result], torn: int, stray: int) -> tuple[str, ...]:
+def _notes(results: Sequence[Result], *, damaged: int, stray: int) -> tuple[str, ...]:
     count = {outcome: sum(result.outcome == outcome for result in results) for outcome in ("missing", "skipped")}
     unknown = sum(result.answer is None for result in results)
     notes = {
         f"{count['missing']} of {len(results)} questions have no record yet and are in no number": count["missing"],
         f"{count['skipped']} questions were skipped; they count as failed": count["skipped"],
         f"{unknown} questions have no known answer; they are in no accuracy": unknown,
-        f"{torn} lines of the records are not whole, as a killed writer leaves them; they were left out": torn,
+        f"{damaged} lines of the record files are no records; they were left out": damaged,
         f"{stray} records are of questions that are not in {ITEM_FILE}; they were left out": stray,
     }
     return tuple(note for note, found in notes.items() if found)
-
-
-def _better(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> bool:
-    """An answered record wins over another, else the last attempt."""
-
-    def rank(record: Mapping[str, Any]) -> tuple[bool, int]:
-        return record["outcome"] == "answered", record.get("attempt", 1)
-
-    return old is None or rank(new) >= rank(old)
 
 
 # Files.
@@ -215,17 +198,6 @@ def _items(file: Path) -> dict[str, Result]:
     return items
 
 
-def _records(folder: Path) -> Iterator[tuple[str, dict[str, Any] | None]]:
-    """Every record with its place; None for a line that is not whole."""
-    for file in sorted(folder.glob(RECORD_FILES)):
-        for where, line in _lines(file):
-            try:
-                record = _parse(line)
-            except (ValueError, RecursionError):
-                record = None
-            yield where, record if isinstance(record, dict) else None
-
-
 # Lines.
 
 
@@ -259,19 +231,10 @@ def _item(row: Any, where: str) -> Result:
     )
 
 
-def _check_record(record: Mapping[str, Any], where: str) -> None:
-    _need(
-        record.get("schema") == "gridprobe.record/1", where, "schema must be gridprobe.record/1", record.get("schema")
-    )
-    outcome, attempt = record.get("outcome"), record.get("attempt", 1)
-    _need(outcome in ("answered", "failed", "skipped"), where, "outcome must be answered, failed or skipped", outcome)
-    _need(type(attempt) is int, where, "attempt must be a whole number", attempt)
-
-
-def _result(item: Result, record: Mapping[str, Any] | None) -> Result:
+def _result(item: Result, record: Mapping[str, Any] | None, folder: Path) -> Result:
     if record is None:
         return item
-    where, error = record["where"], record.get("error") or {}
+    where, error = f"{folder}, the record of {item.id!r}", record.get("error") or {}
     answered = _answered(record, where) if record["outcome"] == "answered" else None
     told = f"{error.get('class', 'Error')}: {error.get('message', '')}" if isinstance(error, dict) and error else ""
     result = Result(**{**vars(item), "outcome": record["outcome"], "answered": answered, "error": told})
