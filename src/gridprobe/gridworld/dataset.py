@@ -13,7 +13,7 @@ import numpy as np
 
 from gridprobe.errors import UsageError
 from gridprobe.gridworld.questions import FAMILIES, Asked, ask_about
-from gridprobe.gridworld.render import render_frame, render_frames
+from gridprobe.gridworld.render import Renderer, render_frames
 from gridprobe.gridworld.world import TEST_SEEDS, TRAINING_SEEDS, Difficulty, Worlds, generate
 from gridprobe.video import FramePool
 
@@ -104,7 +104,8 @@ def pool_of(item: Item, *, cells: int = 144, size: int = 224, device: str = "cpu
     world = world_of(item)
     time = ((np.arange(cells) + 0.5) / cells).astype(np.float32)
     if device == "cpu":  # painting only where objects are beats tensors here
-        pixels = np.stack([render_frame(world, float(moment), size) for moment in time])
+        renderer = Renderer(world, size)
+        pixels = np.stack([renderer.frame(float(moment)) for moment in time])
     else:
         picture = render_frames(world, time[None], size, device)[0].permute(0, 2, 3, 1)
         pixels = (picture * 255 + 0.5).byte().cpu().numpy()

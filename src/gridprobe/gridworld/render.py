@@ -16,7 +16,7 @@ import numpy.typing as npt
 from gridprobe.gridworld.words import BACKGROUNDS, COLOURS
 from gridprobe.gridworld.world import Worlds
 
-__all__ = ["DISTANCES", "SEGMENTS", "digit_distance", "render_frame", "render_frames"]
+__all__ = ["DISTANCES", "SEGMENTS", "Renderer", "digit_distance", "render_frame", "render_frames"]
 
 Array = Any
 """A numpy array or a torch tensor; the functions below use only what both understand."""
@@ -104,33 +104,60 @@ GROUND_RGB, COLOUR_RGB, INK = _palette()
 
 def render_frame(worlds: Worlds, time: float, size: int) -> npt.NDArray[np.uint8]:
     """One frame of the first script, size × size, RGB."""
-    moment = np.full((1, 1), time, dtype=np.float32)
-    axis = (np.arange(size, dtype=np.float32) + 0.5) / size
-    pattern = _texture(axis[None, :], axis[:, None], worlds.texture[0], np)
-    picture = GROUND_RGB[worlds.scene(moment)[0, 0]] + pattern[..., None]
-    place = positions(worlds, moment)[0, 0]
-    shown = np.flatnonzero(worlds.visible(moment)[0, 0])
-    for j in sorted(shown, key=lambda j: worlds.shape[0, j]):  # in this order, should two of them touch
-        _draw(picture, axis, worlds, int(j), place[j])
+    return Renderer(worlds, size).frame(time)
+
+
+class Renderer:
+    """Frames of one script, of one size. Grounds are painted once, and each frame only where objects are."""
+
+    def __init__(self, worlds: Worlds, size: int) -> None:
+        self._worlds, self._size = worlds, size
+        self._axis = (np.arange(size, dtype=np.float32) + 0.5) / size
+        self._pattern = _texture(self._axis[None, :], self._axis[:, None], worlds.texture[0], np)[..., None]
+        self._grounds: dict[int, tuple[Array, npt.NDArray[np.uint8]]] = {}
+
+    def frame(self, time: float) -> npt.NDArray[np.uint8]:
+        """The frame at a moment from 0 to 1."""
+        worlds, moment = self._worlds, np.full((1, 1), time, dtype=np.float32)
+        ground, rounded = self._ground(int(worlds.scene(moment)[0, 0]))
+        picture: Array = ground.copy()
+        frame: npt.NDArray[np.uint8] = rounded.copy()
+        place = positions(worlds, moment)[0, 0]
+        shown = np.flatnonzero(worlds.visible(moment)[0, 0])
+        order = sorted(shown, key=lambda j: worlds.shape[0, j])  # should two of them touch
+        boxes = [self._draw(picture, int(j), place[j]) for j in order]
+        for box in boxes:
+            frame[box] = _rounded(picture[box])
+        return frame
+
+    def _ground(self, scene: int) -> tuple[Array, npt.NDArray[np.uint8]]:
+        if scene not in self._grounds:
+            picture = GROUND_RGB[scene] + self._pattern
+            self._grounds[scene] = picture, _rounded(picture)
+        return self._grounds[scene]
+
+    def _draw(self, picture: Array, j: int, place: Array) -> tuple[slice, slice]:
+        """Paint one object into the part of the picture it covers, and return that part."""
+        worlds, axis, size = self._worlds, self._axis, self._size
+        radius = float(worlds.radius[0, j])
+        low, high = (np.clip(((place + sign * 1.2 * radius) * size).astype(int), 0, size) for sign in (-1, 1))
+        columns, rows = slice(low[0], high[0] + 1), slice(low[1], high[1] + 1)
+        x, y = (axis[None, columns] - place[0]) / radius, (axis[rows, None] - place[1]) / radius
+        soft = radius * size
+        paint = np.clip(0.5 - DISTANCES[worlds.shape[0, j]](x, y, np) * soft, 0, 1)[..., None]
+        colour = worlds.colour[0, j]
+        region = picture[rows, columns]
+        region += paint * (COLOUR_RGB[colour] - region)
+        digit = int(worlds.digit[0, j])
+        if digit:
+            stroke = digit_distance(x, y, lambda name: 0.0 if name in SEGMENTS[digit] else 9.0, np)
+            region += np.clip(0.5 - stroke * soft, 0, 1)[..., None] * (INK[colour] - region)
+        return rows, columns
+
+
+def _rounded(picture: Array) -> npt.NDArray[np.uint8]:
     rounded: npt.NDArray[np.uint8] = (picture.clip(0, 1) * 255 + 0.5).astype(np.uint8)
     return rounded
-
-
-def _draw(picture: Array, axis: Array, worlds: Worlds, j: int, place: Array) -> None:
-    """Paint one object into the part of the picture it covers."""
-    radius, size = float(worlds.radius[0, j]), len(axis)
-    low, high = (np.clip(((place + sign * 1.2 * radius) * size).astype(int), 0, size) for sign in (-1, 1))
-    columns, rows = slice(low[0], high[0] + 1), slice(low[1], high[1] + 1)
-    x, y = (axis[None, columns] - place[0]) / radius, (axis[rows, None] - place[1]) / radius
-    soft = radius * size
-    paint = np.clip(0.5 - DISTANCES[worlds.shape[0, j]](x, y, np) * soft, 0, 1)[..., None]
-    colour = worlds.colour[0, j]
-    region = picture[rows, columns]
-    region += paint * (COLOUR_RGB[colour] - region)
-    digit = int(worlds.digit[0, j])
-    if digit:
-        stroke = digit_distance(x, y, lambda name: 0.0 if name in SEGMENTS[digit] else 9.0, np)
-        region += np.clip(0.5 - stroke * soft, 0, 1)[..., None] * (INK[colour] - region)
 
 
 def _texture(x: Array, y: Array, phase: Array, xp: ModuleType) -> Array:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gridprobe.errors import UsageError
-from gridprobe.gridworld.render import render_frame
+from gridprobe.gridworld.render import Renderer
 from gridprobe.gridworld.world import Worlds
 from gridprobe.video.write import write_video
 
@@ -40,5 +40,6 @@ def write_script(worlds: Worlds, path: Path, *, duration: float, fps: int = FPS,
 
 
 def _frames(worlds: Worlds, count: int, size: int) -> Iterator[npt.NDArray[np.uint8]]:
+    renderer = Renderer(worlds, size)
     for number in range(count):
-        yield render_frame(worlds, (number + 0.5) / count, size)
+        yield renderer.frame((number + 0.5) / count)
