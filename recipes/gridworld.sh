@@ -3,14 +3,17 @@
 # recipes/gridworld.sh [FOLDER [options of gridprobe eval]]
 set -euo pipefail
 : "${GRIDPROBE:=gridprobe}" "${COUNT:=200}"
+# The models are stored in bfloat16; a processor that computes in it is faster by a quarter to a half.
+: "${DTYPE:=$(grep -qs 'avx512_bf16\|amx_bf16' /proc/cpuinfo && echo bfloat16 || echo auto)}"
 folder=${1:-gridworld-runs}
 shift || true
 ask() { # NAME [options]
     local name=$1
     shift
     "$GRIDPROBE" eval gridworld --data "$folder/videos" --with "count=$COUNT" --with first=600 --preset gridworld \
-        --out "$folder/$name" "$@"
+        --dtype "$DTYPE" --out "$folder/$name" "$@"
 }
+# all frames first: it is the slowest, and makes the videos
 ask all --selector all --model embedded "$@"
 ask uniform-like --selector uniform-like --model embedded "$@"
 ask gridprobe --model embedded "$@"
