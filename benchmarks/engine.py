@@ -16,6 +16,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from gridprobe.grid import Grid
 from gridprobe.gridworld.checkpoint import build_tokenizer
 from gridprobe.video import FramePool, FrameSize
 
-K, KEPT = 12, 52
+K, KEPT, SUBTITLES = 12, 52, 800
 LABELS = tuple("ABCD")
 TEXT = {
     "2B": (2048, 28, 16, 8, 6144, True),
@@ -183,6 +184,19 @@ def rivals(case: Case, rounds: int) -> list[Row]:
     return [(name, *measured(each, rounds)) for name, each in work]
 
 
+def long_texts(case: Case, rounds: int) -> list[Row]:
+    """Probes that share a long text, such as subtitles: read behind the frames of each, or once before all of them."""
+    ours = case.engine(plain=False)
+    probes, _, _ = requests(replace(case, prompt=case.prompt + SUBTITLES), seed=3)
+    work = {
+        f"24 probes, ours, {SUBTITLES} tokens more of text": probes,
+        f"24 probes, ours, {SUBTITLES} tokens more, text first": [
+            replace(p, prompt_order="text_first") for p in probes
+        ],
+    }
+    return [(name, *measured(partial(ours.score, asked), rounds, ours.kept.clear)) for name, asked in work.items()]
+
+
 def rows(case: Case, rounds: int, *, compile: bool) -> list[Row]:
     """Our engine, and what it is called: ours, or ours compiled."""
     ours, name = case.engine(plain=False, compile=compile), "ours, compiled" if compile else "ours"
@@ -266,6 +280,7 @@ def main() -> None:
     text.append(" ".join((__doc__ or "").split("\n\n")[2].split()))
     for case in cases(given):
         found = rivals(case, given.rounds) + rows(case, given.rounds, compile=False)
+        found += long_texts(case, given.rounds)
         found += rows(case, given.rounds, compile=True) if given.compile else []
         text.append(table(case.name, found))
         print(text[-1], flush=True)

@@ -1,7 +1,6 @@
 """What an evaluation does to a disk, in one place, so that a test can make any of it fail."""
 
 import errno
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -66,7 +65,7 @@ def new_file(path: Path) -> int | None:
             descriptor = os.open(path, flags, 0o644)
         except FileExistsError:
             return None
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _flock(descriptor, shared=False, wait=True)
         _sync_folder(path.parent)
     return descriptor
 
@@ -97,12 +96,20 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def _flock(descriptor: int, *, shared: bool, wait: bool) -> None:
+    try:
+        import fcntl
+    except ModuleNotFoundError:  # the rest of gridprobe works without
+        raise RunError("evaluations need file locks as Unix has them, and this system has none") from None
+    fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+
+
 def lock(path: Path, *, wait: bool) -> int | None:
     """A descriptor that holds the file's lock until it is closed, or its process ends; None if another one has it."""
     with one_sentence(path):
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _flock(descriptor, shared=False, wait=wait)
         except BlockingIOError:
             os.close(descriptor)
             return None
@@ -119,7 +126,7 @@ def held(path: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        _flock(descriptor, shared=True, wait=False)
     except BlockingIOError:
         return True
     finally:
