@@ -17,6 +17,7 @@ import pytest
 from gridprobe import Answer, Session, demo, load_model
 from gridprobe.backends import Backend
 from gridprobe.backends.embedded import MODELS, SIZES
+from gridprobe.backends.qwen3vl import Qwen3VL, load
 from gridprobe.budget import spread
 from gridprobe.gridworld import TEST_SEEDS, Asked, ask_about, generate, vocabulary
 from gridprobe.gridworld.video import FPS, write_script
@@ -129,6 +130,21 @@ class TestDemo:
         assert seen(asked, moments(answer, demo.SECONDS))
         assert answer.selection.kept < POOL / 4
         assert answer.cost.tflops < answer.cost.baseline.tflops / 2
+
+    def test_the_engine_keeps_what_plain_transformers_would_and_answers_alike(self, video: Path) -> None:
+        fast = load(str(MODELS / "micro"), device="cpu", dtype="float32")
+        plain = Qwen3VL(fast._model, fast._tokenizer, spec=fast._spec, identity="plain", plain=True)
+        assert not fast.plain
+
+        # A session each, so that later questions find what earlier ones left.
+        sessions = [Session(video, model=model, preset=demo.PRESET) for model in (fast, plain)]
+        for kind, question in demo.questions().items():
+            ours, theirs = (session.ask(question) for session in sessions)
+            assert ours.choice == theirs.choice, kind
+            if kind == "redundant":  # its map is flat to the sixth digit, where rounding decides which frames are kept
+                continue
+            assert ours.selection.indices == theirs.selection.indices, kind
+            assert ours.posterior.logprobs == pytest.approx(theirs.posterior.logprobs, abs=2e-3), kind
 
     @pytest.mark.slow
     def test_the_command_takes_less_than_90_seconds_of_two_cores(self, tmp_path: Path) -> None:
