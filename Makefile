@@ -67,7 +67,7 @@ ENGINE ?= --model embedded
 bench-engine: setup
 	$(BIN)/python benchmarks/engine.py $(ENGINE)
 
-# The embedded models and the method on 600 unseen questions (docs/embedded-models.md): over an hour on 2 cores. Goes on after a stop.
+# The embedded models and the method on 600 unseen questions (docs/embedded-models.md): about an hour on 2 cores, by estimate. Goes on after a stop.
 RUN ?= gridworld-run
 experiment: setup
 	$(BIN)/python -m gridprobe.gridworld.evaluate --model embedded --selector-model embedded:nano --calibration \
