@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 import gridprobe
 from gridprobe.cli import cli
 from gridprobe.cli.console import printable
+from gridprobe.pipeline import open_footage
 from gridprobe.video import FrameCache
 from videos import numbered_video
 
@@ -126,7 +127,12 @@ class TestAsk:
         assert result.exit_code == 0, result.output
         jsonschema.validate(json.loads(result.stdout), SCHEMA)
 
-    def test_many_questions_give_one_line_each(self, clip: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    def test_many_questions_give_one_line_each(
+        self, clip: Path, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        opened: list[object] = []
+        module = sys.modules["gridprobe.cli.ask"]  # the package has a command of that name
+        monkeypatch.setattr(module, "open_footage", lambda *given: opened.append(given) or open_footage(*given))
         rows = [
             {"id": "q1", "question": "one?", "options": ["a", "b"]},
             {"question": "two?", "options": ["c", "d", "e"]},
@@ -138,7 +144,7 @@ class TestAsk:
         assert result.exit_code == 0, result.output
         answers = [json.loads(line) for line in result.stdout.splitlines()]
         assert [(answer["id"], answer["question"]) for answer in answers] == [("q1", "one?"), (None, "two?")]
-        assert answers[1]["seconds"]["decode"] < answers[0]["seconds"]["decode"]
+        assert len(opened) == 1
 
     def test_subtitles_reach_the_prompt(self, clip: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
         (tmp_path / "s.srt").write_text("1\n00:00:00,000 --> 00:00:01,000\nhello world\n")
