@@ -9,8 +9,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from evaluation_runs import item, record, selection, write_run
+from gridprobe.benchmarks import Metric
 from gridprobe.cli import cli
-from gridprobe.report.run_tables import FORMATS
+from gridprobe.report.run_tables import FORMATS, Scores, people_tables
 
 NAMES = ("v1-a", "v1-b", "v2-a", "v3-a")
 MAPPED = selection((0.5, 0.9, 0.5), (0.4, 0.5, 0.8))
@@ -45,6 +46,20 @@ def test_the_table_shows_both_runs_and_their_difference(runs: list[Path]) -> Non
     assert any(line[:7] == ["probe", "−", "all", "all", "questions", "4", "+25.0"] for line in lines)
     assert "duration: long" in result.stdout and "level" not in result.stdout
     assert "honest: causal attention" in result.stdout and "published: all-pairs" in result.stdout
+
+
+def test_official_scores_stand_side_by_side() -> None:
+    one = [Metric("Non-Lin", 9.45, 800), Metric("level 1", 20.0, 203)]
+    other = [Metric("Non-Lin", 8.39, 799, "1 of 800 groups are not complete and not counted")]
+    (table,) = people_tables(Scores((), (), {"all": one, "probe": other}))
+
+    assert list(table.head) == ["score", "all", "probe", "of", "note"] and table.left == 1
+    assert [list(row) for row in table.rows] == [
+        ["Non-Lin", "9.45", "8.39", "799–800", "probe: 1 of 800 groups are not complete and not counted"],
+        ["level 1", "20.00", "–", "203", ""],
+    ]
+    (plain,) = people_tables(Scores((), (), {"all": one}))
+    assert list(plain.head) == ["score", "all", "of"]
 
 
 def test_csv_holds_every_number_in_full(runs: list[Path]) -> None:

@@ -80,12 +80,18 @@ def _span(found: Interval | None, form: str) -> str:
 
 
 def _official(scores: Scores) -> Table:
-    cells = [
-        [run, metric.name, f"{metric.value:.2f}", str(metric.count), metric.note]
-        for run, metrics in scores.official.items()
-        for metric in metrics
-    ]
-    return Table("Official scores", ["run", "score", "value", "of", "note"], cells)
+    """One row for each score, the runs side by side."""
+    found = {run: {metric.name: metric for metric in metrics} for run, metrics in scores.official.items()}
+    names = list(dict.fromkeys(name for metrics in found.values() for name in metrics))
+    noted = any(metric.note for metrics in found.values() for metric in metrics.values())
+    cells = []
+    for name in names:
+        here = {run: metrics[name] for run, metrics in found.items() if name in metrics}
+        values = [f"{here[run].value:.2f}" if run in here else "–" for run in found]
+        counts = sorted({metric.count for metric in here.values()})
+        notes = (f"{run}: {each.note}" if len(found) > 1 else each.note for run, each in here.items() if each.note)
+        cells.append([name, *values, "–".join(map(str, counts)), *(["; ".join(notes)] if noted else [])])
+    return Table("Official scores", ["score", *found, "of", *(["note"] if noted else [])], cells, left=1)
 
 
 def _cost(rows: Sequence[Row]) -> Table:
