@@ -180,7 +180,9 @@ def _tables(scores: Scores) -> str:
     for name in bins:
         rows = [row for row in scores.rows if row.bin == name]
         tables = people_tables(Scores(scores.runs, rows, scores.official if not name else {}))
-        inner = "".join(f"<h3>{escape(each.title)}</h3>{_html(each)}" for each in tables)
+        inner = "".join(
+            f'<h3>{escape(each.title)}</h3><div class="names-{each.left}">{_html(each)}</div>' for each in tables
+        )
         parts.append(f"<details><summary>By {escape(name)}</summary>{inner}</details>" if name else inner)
     return f'<article class="tables">{"".join(parts)}</article>'
 

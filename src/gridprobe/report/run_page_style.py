@@ -32,7 +32,7 @@ article > h3:first-child { margin-top: 0; }
 .plot .accuracy-line { stroke: var(--accuracy); stroke-dasharray: 8 4; }
 .plot .kept-ink { fill: var(--kept); } .plot .accuracy-ink { fill: var(--accuracy); }
 .kept-key { color: var(--kept); font-weight: 600; } .accuracy-key { color: var(--accuracy); font-weight: 600; }
-.tables td:nth-child(2), .tables th:nth-child(2) { text-align: left; } .tables th { white-space: nowrap; }
+.tables .names-2 :is(td, th):nth-child(2) { text-align: left; } .tables th { white-space: nowrap; }
 .filters { display: flex; flex-wrap: wrap; gap: 10px; align-items: end; }
 .filters label { display: grid; gap: 3px; font-size: .78rem; color: var(--quiet); flex: 0 1 auto; min-width: 0; }
 .filters label.wide { flex: 1 1 240px; } .filters select { max-width: 100%; }
