@@ -84,6 +84,8 @@ def test_without_a_known_answer_nothing_is_right_or_wrong(tmp_path: Path) -> Non
         ({"selection": selection(indices=[], timestamps=[])}, "kept frames"),
         ({"selection": selection(timestamps=[0.0])}, "kept frames"),
         ({"selection": selection((0.5, 0.5), (0.5, 0.5), pool=9)}, "bad map"),
+        ({"selection": selection(probe_choices=["A"])}, "one answer for each probe"),
+        ({"selection": selection(probe_choices=[1])}, "probes must be letters"),
     ],
 )
 def test_a_record_that_is_not_as_it_should_be_is_named(tmp_path: Path, changes: dict[str, Any], words: str) -> None:

@@ -72,6 +72,9 @@ class TestARun:
         record = read_records(tmp_path / "run").best["v0-q1"]
         assert {"group", "choice", "right", "logprobs", "letter_mass", "confidence", "selection", "cost"} <= set(record)
         assert record["right"] and "importance" not in record["selection"] and "conventions" not in record["cost"]
+        probed = record["selection"]
+        assert len(probed["probe_choices"]) == len(probed["row_confidence"]) + len(probed["column_confidence"])
+        assert set(probed["probe_choices"]) <= {"A", "B"}
         items = [json.loads(line) for line in (tmp_path / "run" / "items.jsonl").read_text().splitlines()]
         assert [item["id"] for item in items] == ids(toy)
         assert {"group", "question", "options", "answer", "bins", "video", "duration", "extra"} <= set(items[0])

@@ -24,7 +24,7 @@ PAYLOADS = (
     "</script><svg onload=alert(1)>",
     "<!--<script>",
 )
-MAPPED = selection((0.5, 0.9, 0.5), (0.4, 0.5, 0.8))
+MAPPED = selection((0.5, 0.9, 0.5), (0.4, 0.5, 0.8), probe_choices=list("ABCABC"))
 
 
 def small(folder: Path, **spec: Any) -> Run:
@@ -89,6 +89,7 @@ def test_results_are_packed_by_hand(tmp_path: Path) -> None:
     assert packed["results"][0][2:] == ["VideoError: the file ends early", 0]
     assert int(answered["kept"], 16) == sum(1 << index for index in MAPPED["indices"])
     assert (answered["rows"], answered["columns"]) == ([500, 900, 500], [400, 500, 800])
+    assert answered["probes"] == "ABCABC"
     assert sum(answered["times"]) == round(10 * MAPPED["timestamps"][-1])
     assert answered["shares"] == [135, 698, 150]
 

@@ -40,6 +40,8 @@ class Answered:
     rows: tuple[float, ...]
     """Confidences of the row probes; empty for a selector that makes no map."""
     columns: tuple[float, ...]
+    probes: tuple[str, ...]
+    """What each of these probes answered, rows first; empty in runs that did not record it."""
     skew: float | None
     cost: Mapping[str, float]
     seconds: Mapping[str, float]
@@ -255,6 +257,9 @@ def _answered(record: Mapping[str, Any], where: str) -> Answered:
     _need(len(indices) == len(times) > 0, where, "selection must name kept frames", indices)
     _need(all(type(i) is int and 0 <= i < pool for i in indices), where, f"indices must be below {pool}", indices)
     _need(not rows or len(rows) * len(columns) >= pool > (len(rows) - 1) * len(columns), where, "bad map", (rows, pool))
+    probes = chosen.get("probe_choices") or []
+    _need(isinstance(probes, list) and all(isinstance(p, str) for p in probes), where, "probes must be letters", probes)
+    _need(len(probes) in (0, len(rows) + len(columns)), where, "one answer for each probe is needed", probes)
     logprobs = {name: value for name, value in (record.get("logprobs") or {}).items() if _is_number(value)}
     return Answered(
         choice=str(choice),
@@ -266,6 +271,7 @@ def _answered(record: Mapping[str, Any], where: str) -> Answered:
         times=times,
         rows=rows,
         columns=columns,
+        probes=tuple(probes),
         skew=_number(shape, "skew", where) if shape else None,
         cost={name: _number(record.get("cost"), name, where) for name in COSTS},
         seconds={name: _number(record.get("seconds"), name, where) for name in STAGES},

@@ -170,5 +170,6 @@ def answered(item: Item, answer: Answer, *, opening: Opening, worker: str) -> di
     }
     record |= {name: told[name] for name in ("letter_mass", "selection", "cost", "seconds", "video", "warnings")}
     record["selection"].pop("importance")
+    record["selection"]["probe_choices"] = [probe.choice for probe in answer.selection.probes] or None
     record["cost"].pop("conventions")
     return record

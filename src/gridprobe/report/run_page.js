@@ -84,25 +84,27 @@
   }
 
   function heatMap(found) {
-    const k = found.columns.length, rows = found.rows.length, side = 26, bars = 88, below = 40;
+    const k = found.columns.length, rows = found.rows.length, side = 26, bars = 102, below = 54;
     const scores = importance(found), level = scale(scores);
     const times = keptTimes(found), kept = new Map(keptPlaces(found).map((place, i) => [place, times[i]]));
     const width = k * side + bars, height = rows * side + below;
     const words = `importance of ${rows} rows and ${k} columns of frames; ${kept.size} of ${found.pool} kept`;
     const svg = drawn("svg", { role: "img", "aria-label": words, viewBox: `0 0 ${width} ${height}` });
     scores.forEach((value, i) => svg.append(cell(i, value, level(value), kept.get(i), k, side)));
+    const said = (probe) => (found.probes[probe] ? `, answered ${found.probes[probe]}` : "");
     found.rows.forEach((value, row) => {
       const y = row * side + side / 2;
       svg.append(
-        bar([k * side + 8, y - 4, 44, 8], [44 * value / 1000, 8], `row confidence ${(value / 1000).toFixed(3)}`),
-        drawn("text", { x: k * side + 57, y: y + 4 }, (value / 1000).toFixed(2)),
+        bar([k * side + 8, y - 4, 44, 8], [44 * value / 1000, 8], `row confidence ${(value / 1000).toFixed(3)}${said(row)}`),
+        drawn("text", { x: k * side + 57, y: y + 4 }, `${(value / 1000).toFixed(2)} ${found.probes[row] ?? ""}`),
       );
     });
     found.columns.forEach((value, column) => {
-      const x = column * side + side / 2 - 4, told = `column confidence ${(value / 1000).toFixed(3)}`;
-      svg.append(bar([x, rows * side + 6, 8, 30], [8, 30 * value / 1000], told));
+      const x = column * side + side / 2 - 4, letter = found.probes[rows + column] ?? "";
+      const told = `column confidence ${(value / 1000).toFixed(3)}${said(rows + column)}`;
+      svg.append(bar([x, rows * side + 6, 8, 30], [8, 30 * value / 1000], told), drawn("text", { x, y: rows * side + 49 }, letter));
     });
-    const caption = `importance ${Math.min(...scores).toFixed(3)} to ${Math.max(...scores).toFixed(3)}; bars: probe confidences`;
+    const caption = `importance ${Math.min(...scores).toFixed(3)} to ${Math.max(...scores).toFixed(3)}; bars: probe confidences${found.probes ? ", letters: what they answered" : ""}`;
     return element("figure", { class: "map" }, svg, element("figcaption", {}, caption));
   }
   function cell(place, value, level, time, k, side) {

@@ -26,7 +26,10 @@ __all__ = ["RESULT", "Thumbnails", "embedded_json", "pack"]
 Thumbnails = Mapping[str, Mapping[str, Sequence[tuple[float, str]]]]
 """Run -> question -> time and JPEG of some kept frames."""
 
-RESULT = ("choice", "confidence", "pool", "kept", "times", "rows", "columns", "shares", "tflops", "seconds", "warnings")
+RESULT = (
+    *("choice", "confidence", "pool", "kept", "times", "rows", "columns"),
+    *("shares", "tflops", "seconds", "warnings", "probes"),
+)
 
 
 def pack(runs: Sequence[Run], thumbnails: Thumbnails | None = None) -> dict[str, Any]:
@@ -91,6 +94,7 @@ def _result(result: Result | None, options: int) -> Any:
         _digits(found.cost["tflops"]),
         _digits(found.seconds["total"]),
         found.warnings,
+        "".join(found.probes),
     ]
 
 
