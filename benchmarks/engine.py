@@ -5,16 +5,19 @@
 
 Weights do not change what a pass costs, so 2B and 8B are the real architecture with random weights. Frames are noise
 and are not decoded here. A 12 × 12 grid, 24 probes, 52 frames kept. The published way sends the probes one after
-another and computes logits at every position; plain is one batch through transformers' own modules. Times are medians
-of `--rounds`, after one warm-up, and end when the posterior is on the host. Memory is the peak above the weights.
+another and computes logits at every position; plain is one batch through transformers' own modules. A follow-up is
+another question about the same video with its own kept frames; both sets are drawn at random and share 16. Times are
+medians of `--rounds`, after one warm-up, and end when the posterior is on the host. Memory is the peak above the
+weights.
 """
 
 import argparse
 import datetime
 import platform
 import statistics
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -171,6 +174,13 @@ Row = tuple[str, float, float]
 """A way to ask, its seconds and its peak memory."""
 
 
+def row(name: str, work: Callable[[], Any], rounds: int, before: Callable[[], Any] = lambda: None) -> Row:
+    """A line of the table; told as it comes, too, since a run takes minutes."""
+    seconds, peak = measured(work, rounds, before)
+    print(f"{name}: {seconds:.3f} s", file=sys.stderr, flush=True)
+    return name, seconds, peak
+
+
 def rivals(case: Case, rounds: int) -> list[Row]:
     """The published way and plain transformers."""
     plain = case.engine(plain=True)
@@ -181,7 +191,7 @@ def rivals(case: Case, rounds: int) -> list[Row]:
         (f"{KEPT} kept frames, plain", lambda: plain.score([focus])),
         ("all 144 frames, plain", lambda: plain.score([everything])),
     ]
-    return [(name, *measured(each, rounds)) for name, each in work]
+    return [row(name, each, rounds) for name, each in work]
 
 
 def long_texts(case: Case, rounds: int) -> list[Row]:
@@ -194,7 +204,7 @@ def long_texts(case: Case, rounds: int) -> list[Row]:
             replace(p, prompt_order="text_first") for p in probes
         ],
     }
-    return [(name, *measured(partial(ours.score, asked), rounds, ours.kept.clear)) for name, asked in work.items()]
+    return [row(name, partial(ours.score, asked), rounds, ours.kept.clear) for name, asked in work.items()]
 
 
 def rows(case: Case, rounds: int, *, compile: bool) -> list[Row]:
@@ -213,6 +223,7 @@ def rows(case: Case, rounds: int, *, compile: bool) -> list[Row]:
     def remember() -> None:
         forget()
         ours.score(session)
+        ours.score([focus])
 
     def follow_up() -> None:
         ours.score(follow)
@@ -226,7 +237,7 @@ def rows(case: Case, rounds: int, *, compile: bool) -> list[Row]:
         (f"**first question, {name}**", first, forget),
         (f"**follow-up question, {name}**", follow_up, remember),
     ]
-    return [(way, *measured(each, rounds, before)) for way, each, before in work]
+    return [row(way, each, rounds, before) for way, each, before in work]
 
 
 def table(name: str, found: list[tuple[str, float, float]]) -> str:
@@ -243,24 +254,27 @@ def table(name: str, found: list[tuple[str, float, float]]) -> str:
     return "\n".join(lines)
 
 
-def cases(given: argparse.Namespace) -> list[Case]:
-    found = []
+def cases(given: argparse.Namespace) -> Iterator[Case]:
+    """One after another, so that one model at a time is in memory."""
     if given.model:
         size = {"embedded": "micro", "embedded:nano": "nano"}.get(given.model)
         engine = load_model(str(MODELS / size) if size else given.model, device=given.device, dtype=given.dtype)
         assert isinstance(engine, Qwen3VL)
         sizes: Any = {"probe": FrameSize(max_side=96), "native": FrameSize(max_side=224)}
         sizes |= {"frame": (224, 224), "prompt": 70}
-        found.append(
-            Case(Path(given.model).name, engine._model, engine._tokenizer, engine._spec, packing="single", **sizes)
-        )
+        yield Case(Path(given.model).name, engine._model, engine._tokenizer, engine._spec, packing="single", **sizes)
     for size in given.sizes:
         spec = PatchSpec(patch=16, merge=2, temporal=2, mean=(0.5,) * 3, std=(0.5,) * 3)
         shown: Any = {"probe": FrameSize(square=224), "native": FrameSize()}
         shown |= {"frame": (1152, 640), "prompt": 200}
-        model = random_model(size, given.device)
-        found.append(Case(f"{size} shapes, bf16", model, build_tokenizer(), spec, packing="pairs", **shown))
-    return found
+        yield Case(
+            f"{size} shapes, bf16",
+            random_model(size, given.device),
+            build_tokenizer(),
+            spec,
+            packing="pairs",
+            **shown,
+        )
 
 
 def main() -> None:

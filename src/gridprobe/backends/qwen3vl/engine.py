@@ -9,6 +9,7 @@ What is kept is bounded by bytes and can be dropped at any moment without changi
 the model object.
 """
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -40,9 +41,6 @@ __all__ = ["Qwen3VL"]
 
 MIN_MASS = 1e-3
 """A model that puts less than this on the option letters is not answering with a letter at all."""
-
-VISION_PATCHES = 65_536
-"""The vision tower takes this many patches at a time: enough to fill a GPU, and its memory stays small."""
 
 SMALLEST = 64
 """Frames are not shrunk below this side to make a pass fit into memory."""
@@ -112,6 +110,7 @@ class Qwen3VL:
         self._letters = lru_cache(partial(letter_tokens, tokenizer))
         self._spec = spec
         self._min_mass = min_letter_mass
+        self._dtype = model.dtype
         self._context = int(model.config.text_config.max_position_embeddings)
         self._vision = VisionTower(model.model.visual, block=compiled(vision_block) if compile else vision_block)
         self._language = LanguageModel(model, block=compiled(text_block) if compile else text_block)
@@ -222,7 +221,7 @@ class Qwen3VL:
         stems: dict[Hashable, Tensor] = {}
         missing: dict[Hashable, _Job] = {}
         for job in jobs:
-            kept = self.kept.get(job.stem, self._model.device)
+            kept = self.kept.get(job.stem, self._memory.device)
             if kept is None:
                 missing.setdefault(job.stem, job)
             else:
@@ -254,14 +253,14 @@ class Qwen3VL:
             _, rows, columns = job.layout.grid
             new = 0
             for number, group in enumerate(job.groups):
-                like = missing.setdefault((rows, columns, len(job.members(number)), *job.frame_size), {})
-                if group in features or group in like:
+                kind = (rows, columns, len(job.members(number)), *job.frame_size)
+                if group in features or group in missing.get(kind, {}):
                     continue
-                kept = self.kept.get(group, self._model.device)
+                kept = self.kept.get(group, self._memory.device)
                 if kept is not None:
                     features[group] = kept
                     continue
-                like[group] = job, number
+                missing.setdefault(kind, {})[group] = job, number
                 new += 1
             spent[job.place] += int(vision_flops(self.dims.vision, [(new, rows, columns)]))
         for (rows, columns, *_), groups in missing.items():
@@ -271,18 +270,21 @@ class Qwen3VL:
     def _encode(self, groups: dict[Hashable, _Member], rows: int, columns: int) -> dict[Hashable, Tensor]:
         """Frame groups of one size through the vision tower."""
         features: dict[Hashable, Tensor] = {}
-        names, step = list(groups), max(1, VISION_PATCHES // (rows * columns))
+        names = list(groups)
+        parts = math.ceil(len(names) * rows * columns / self._memory.patches)
+        step = math.ceil(len(names) / parts)
         for start in range(0, len(names), step):
             some = names[start : start + step]
             frames = _pixels([groups[name] for name in some])
+            apart = sum(map(len, frames)) == len(some)
             flat = patches(
                 frames,
                 size=(columns * self._spec.patch, rows * self._spec.patch),
-                packing="single" if sum(map(len, frames)) == len(some) else "pairs",
-                spec=self._spec,
-                device=self._model.device,
+                packing="single" if apart else "pairs",
+                spec=replace(self._spec, temporal=1) if apart else self._spec,
+                device=self._memory.device,
             )
-            levels = self._vision(flat.view(len(some), rows * columns, -1).to(self._model.dtype), rows, columns)
+            levels = self._vision(flat.view(len(some), rows * columns, -1).to(self._dtype), rows, columns)
             for place, name in enumerate(some):
                 features[name] = levels[:, place]
                 self.kept.put(name, levels[:, place].clone())  # a view would keep the whole batch alive

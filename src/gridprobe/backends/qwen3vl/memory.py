@@ -8,9 +8,10 @@ import torch
 
 __all__ = ["Memory"]
 
-CPU_TOKENS = 16_384
-"""On a CPU longer batches gain nothing."""
-GPU_TOKENS = 262_144
+CPU_TOKENS, GPU_TOKENS = 4096, 262_144
+"""The language model takes so many tokens at a time: enough to fill the device, and few enough for a CPU's caches."""
+CPU_PATCHES, GPU_PATCHES = 4096, 24_576
+"""And the vision tower so many patches; its memory stays small."""
 KEEP_ON_CPU = 2**30
 KEEP_ON_HOST = 8 * 2**30
 KEEP_OF_GPU = 16
@@ -47,6 +48,11 @@ class Memory:
     def worthwhile(self) -> int:
         """How many tokens fill the device: more at once gain nothing."""
         return GPU_TOKENS if self.device.type == "cuda" else CPU_TOKENS
+
+    @property
+    def patches(self) -> int:
+        """How many patches fill the device."""
+        return GPU_PATCHES if self.device.type == "cuda" else CPU_PATCHES
 
     def most(self) -> int:
         """How many tokens, padding included, a pass may hold now; a CPU's memory is left to the operating system.

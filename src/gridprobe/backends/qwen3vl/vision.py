@@ -25,12 +25,14 @@ class VisionTower:
         """Features of every group at every level: levels × groups × tokens × width.
 
         Level 0 is what stands in the sequence; the others (deepstack) are added to the first layers' states. Patches
-        are groups × (rows · columns) × values, those of a merge block next to each other.
+        are groups × (rows · columns) × values, those of a merge block next to each other. A group of one frame may come
+        without the repetitions that fill it up in time.
         """
         tower = self._tower
         groups = len(patches)
-        index, weight, cos, sin = self._grid(rows, columns)
-        h = F.linear(patches, tower.patch_embed.proj.weight.flatten(1), tower.patch_embed.proj.bias)
+        index, weight, *angles = self._grid(rows, columns)
+        cos, sin = (angle.to(patches.dtype) for angle in angles)
+        h = F.linear(patches, self._kernel(patches.shape[-1]), tower.patch_embed.proj.bias)
         h = h + (tower.pos_embed(index) * weight[..., None]).sum(1).to(h.dtype)
         deep = []
         for number, block in enumerate(tower.blocks):
@@ -40,6 +42,13 @@ class VisionTower:
                 deep.append(merger(h.flatten(0, 1)))
         levels = torch.stack([tower.merger(h.flatten(0, 1)), *deep])
         return levels.view(len(levels), groups, -1, levels.shape[-1])
+
+    def _kernel(self, values: int) -> Tensor:
+        """The weights of the patch embedding; for a frame that fills its group alone, their sum over time."""
+        kernel: Tensor = self._tower.patch_embed.proj.weight
+        if kernel[0].numel() != values:
+            kernel = kernel.sum(2)
+        return kernel.flatten(1)
 
     def _grid(self, rows: int, columns: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Position-embedding taps and rotary angles of a grid of patches, in merge-block order."""
