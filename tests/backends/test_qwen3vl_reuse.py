@@ -171,6 +171,21 @@ def test_nothing_kept_is_ever_served_to_another_request(
         assert_same(engine, plain, [request_of(variant) for variant in variants])
 
 
+def test_a_text_that_many_probes_begin_with_is_read_once_in_however_many_batches(
+    fresh: Qwen3VL, plain: Qwen3VL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames, read = pool(9), []
+    monkeypatch.setattr(memory, "CPU_TOKENS", 150)
+    language, batches = fresh._language, []
+    keys_and_values, logits = language.keys_and_values, language.logits
+    monkeypatch.setattr(language, "keys_and_values", lambda pieces: read.extend(pieces) or keys_and_values(pieces))
+    monkeypatch.setattr(language, "logits", lambda pieces: batches.append(len(pieces)) or logits(pieces))
+
+    probes = [ask(frames.take(s), QUESTIONS[0], prompt_order="text_first") for s in Grid(3).probes()]
+    assert_same(fresh, plain, probes)
+    assert len(batches) > 1 and len(read) == 1
+
+
 def test_forgetting_everything_in_mid_run_changes_nothing(
     fresh: Qwen3VL, plain: Qwen3VL, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,8 @@ class _Job:
     request: ScoreRequest
     layout: Layout
     notes: tuple[str, ...] = ()
+    shared: bool = False
+    """Whether other requests begin alike, now or later."""
 
     def members(self, group: int) -> list[int]:
         """Which frames a group fuses; a last odd one is fused with itself, as a single one is."""
@@ -123,6 +125,8 @@ class Qwen3VL:
         most = self._memory.most()
         jobs = [_Job(place, request, self._layout(request)) for place, request in enumerate(requests)]
         jobs = [self._fitting(job, most) for job in jobs]
+        often = Counter(job.stem for job in jobs)
+        jobs = [replace(job, shared=job.request.again or often[job.stem] > 1) for job in jobs]
         posteriors: dict[int, Posterior] = {}
         for batch in _batches(jobs, room=min(most, self._memory.worthwhile)):
             posteriors.update(self._run(batch))
@@ -200,8 +204,7 @@ class Qwen3VL:
     def _fast(self, batch: Sequence[_Job]) -> tuple[dict[int, Tensor], Counter[int]]:
         """Logits by place, and the FLOPs really spent on each."""
         spent: Counter[int] = Counter()
-        often = Counter(job.stem for job in batch)
-        shared = [job for job in batch if job.request.again or often[job.stem] > 1 or job.stem in self.kept]
+        shared = [job for job in batch if job.shared or job.stem in self.kept]
         apart = {job.place for job in shared}
         alone = [job for job in batch if job.place not in apart]
         stems = self._stems(shared, spent)
@@ -230,8 +233,7 @@ class Qwen3VL:
             spans = [_Span(job, 0, job.layout.stem) for job in missing.values()]
             for span, known in zip(spans, self._language.keys_and_values(self._pieces(spans, spent)), strict=True):
                 stems[span.job.stem] = known
-                if span.job.request.again:
-                    self.kept.put(span.job.stem, known)
+                self.kept.put(span.job.stem, known)
         return stems
 
     def _pieces(self, spans: Sequence["_Span"], spent: Counter[int]) -> list[Piece]:
