@@ -14,6 +14,7 @@ weights.
 import argparse
 import datetime
 import platform
+import shlex
 import statistics
 import sys
 import time
@@ -262,7 +263,9 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
         assert isinstance(engine, Qwen3VL)
         sizes: Any = {"probe": FrameSize(max_side=96), "native": FrameSize(max_side=224)}
         sizes |= {"frame": (224, 224), "prompt": 70}
-        yield Case(Path(given.model).name, engine._model, engine._tokenizer, engine._spec, packing="single", **sizes)
+        dtype = str(engine._model.dtype).removeprefix("torch.")
+        name = f"{Path(given.model).name}, {dtype}, frames of 224 px, probes of 96 px"
+        yield Case(name, engine._model, engine._tokenizer, engine._spec, packing="single", **sizes)
     for size in given.sizes:
         spec = PatchSpec(patch=16, merge=2, temporal=2, mean=(0.5,) * 3, std=(0.5,) * 3)
         shown: Any = {"probe": FrameSize(square=224), "native": FrameSize()}
@@ -287,10 +290,9 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="our engine with torch.compile, too")
     parser.add_argument("--output", type=Path)
     given = parser.parse_args()
-    machine = torch.cuda.get_device_name() if given.device != "cpu" else f"{platform.processor() or 'CPU'}"
+    machine = torch.cuda.get_device_name() if given.device != "cpu" else f"{torch.get_num_threads()} CPU cores"
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}, Python {platform.python_version()}"
-    said = " ".join(f"--{k} {' '.join(map(str, v)) if isinstance(v, list) else v}" for k, v in vars(given).items() if v)
-    text = [f"`python benchmarks/engine.py {said}`, {datetime.date.today()}, {machine}, {versions}"]
+    text = [f"`python benchmarks/engine.py {shlex.join(sys.argv[1:])}`, {datetime.date.today()}, {machine}, {versions}"]
     text.append(" ".join((__doc__ or "").split("\n\n")[2].split()))
     for case in cases(given):
         found = rivals(case, given.rounds) + rows(case, given.rounds, compile=False)
