@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from gridprobe.settings import PRESETS, Settings
 from gridprobe.subtitles import read_subtitles
 from gridprobe.video import Limits
 
-__all__ = ["FramesType", "ask"]
+__all__ = ["ask", "way_options"]
 
 FILE = click.Path(path_type=Path)
 MODEL_HELP = "Folder, Hugging Face id, or embedded, the default: it knows only gridworld."
@@ -46,6 +47,19 @@ class FramesType(click.ParamType[Any]):
             self.fail(f'{value!r} is neither "auto" nor a whole number of at least 1', param, ctx)
 
 
+def way_options() -> list[Callable[[Any], Any]]:
+    """Who answers, and from which frames: for one question as for a benchmark's."""
+    return [
+        click.option("--answer-model", metavar="NAME", help="A second model for the focused pass."),
+        click.option(
+            "--selector", metavar="NAME", default="gridprobe", show_default=True, help="; ".join(SELECTORS) + "."
+        ),
+        click.option("--k", type=int, default=12, show_default=True, help="Side of the grid: K² frames are sampled."),
+        click.option("--frames", type=FramesType(), default="auto", show_default=True, help="How many frames to keep."),
+        click.option("--preset", type=click.Choice(list(PRESETS)), default="default", show_default=True),
+    ]
+
+
 def _options(command: Any) -> Any:
     """The options, in the order of the help page."""
     decorators = [
@@ -55,13 +69,7 @@ def _options(command: Any) -> Any:
         click.option("--questions", type=FILE, help="JSON lines with question, options and, if known, id and answer."),
         click.option("--subtitles", type=FILE, help="An .srt, .vtt or .json subtitle file."),
         click.option("-m", "--model", envvar="GRIDPROBE_MODEL", metavar="NAME", help=MODEL_HELP),
-        click.option("--answer-model", metavar="NAME", help="A second model for the focused pass."),
-        click.option(
-            "--selector", metavar="NAME", default="gridprobe", show_default=True, help="; ".join(SELECTORS) + "."
-        ),
-        click.option("--k", type=int, default=12, show_default=True, help="Side of the grid: K² frames are sampled."),
-        click.option("--frames", type=FramesType(), default="auto", show_default=True, help="How many frames to keep."),
-        click.option("--preset", type=click.Choice(list(PRESETS)), default="default", show_default=True),
+        *way_options(),
         click.option("--order", type=click.Choice(["time", "importance"]), default="time", show_default=True),
         click.option("--collage", is_flag=True, help="Show the kept frames as one 2048×2048 picture."),
         click.option("--seed", type=int, default=0, show_default=True, help="For the random selector."),

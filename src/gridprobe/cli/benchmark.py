@@ -17,12 +17,10 @@ from gridprobe.benchmarks import (
     ready,
     with_subtitles,
 )
-from gridprobe.cli.ask import FramesType
+from gridprobe.cli.ask import way_options
 from gridprobe.errors import UsageError
 from gridprobe.evaluation.spec import parse_changes
 from gridprobe.question import TEMPLATES, Question
-from gridprobe.selectors import SELECTORS
-from gridprobe.settings import PRESETS
 
 __all__ = ["Asked", "asked", "run_options"]
 
@@ -31,13 +29,7 @@ def run_options(command: Any) -> Any:
     """The options that decide what is asked and how."""
     decorators = [
         click.option("-m", "--model", envvar="GRIDPROBE_MODEL", metavar="NAME", help="Folder, hub id or embedded."),
-        click.option("--answer-model", metavar="NAME", help="A second model for the focused pass."),
-        click.option(
-            "--selector", metavar="NAME", default="gridprobe", show_default=True, help="; ".join(SELECTORS) + "."
-        ),
-        click.option("--k", type=int, default=12, show_default=True, help="Side of the grid: K² frames are sampled."),
-        click.option("--frames", type=FramesType(), default="auto", show_default=True, help="Frames to keep."),
-        click.option("--preset", type=click.Choice(list(PRESETS)), default="default", show_default=True),
+        *way_options(),
         click.option("--subtitles", type=click.Choice(SUBTITLE_MODES), default="none", show_default=True),
         click.option("--template", type=click.Choice(list(TEMPLATES)), help="Prompt, in place of the benchmark's."),
         click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Any other setting."),
