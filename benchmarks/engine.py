@@ -252,6 +252,10 @@ def table(name: str, found: list[tuple[str, float, float]]) -> str:
         "|---|---|---|---|---|",
     ]
     lines += [f"| {way} | {s:.3f} | {s / plain:.2f} | {s / ours:.2f} | {peak:.1f} |" for way, s, peak in found]
+    published = seconds["24 probes, published way"] + seconds[f"{KEPT} kept frames, plain"]
+    first, later = seconds["**first question, ours**"], seconds["**follow-up question, ours**"]
+    lines += ["", f"First question ÷ (24 probes, published way + {KEPT} kept frames, plain): {first / published:.2f}. "]
+    lines[-1] += f"Follow-up ÷ first question: {later / first:.2f}."
     return "\n".join(lines)
 
 

@@ -15,12 +15,15 @@ import numpy as np
 import pytest
 
 from gridprobe import Answer, Session, demo, load_model
-from gridprobe.backends import Backend
+from gridprobe.backends import Backend, ScoreRequest
 from gridprobe.backends.embedded import MODELS, SIZES
 from gridprobe.backends.qwen3vl import Qwen3VL, load
 from gridprobe.budget import spread
+from gridprobe.grid import Grid
 from gridprobe.gridworld import TEST_SEEDS, Asked, ask_about, generate, vocabulary
+from gridprobe.gridworld.dataset import items, pool_of
 from gridprobe.gridworld.video import FPS, write_script
+from gridprobe.video import FrameSize
 
 SECONDS, POOL, FRAMES = 300, 144, 8
 
@@ -145,6 +148,25 @@ class TestDemo:
                 continue
             assert ours.selection.indices == theirs.selection.indices, kind
             assert ours.posterior.logprobs == pytest.approx(theirs.posterior.logprobs, abs=2e-3), kind
+
+    def test_in_bfloat16_it_is_as_near_to_float32_as_plain_transformers(self) -> None:
+        requests = [
+            ScoreRequest(
+                pool.take(subset), item.asked.question.prompt, item.asked.question.labels, FrameSize(max_side=96)
+            )
+            for item in items(6)
+            for pool in [pool_of(item, cells=16, size=96)]
+            for subset in Grid(4).probes()
+        ]
+
+        def answers(dtype: str, *, plain: bool) -> np.ndarray:
+            model = load(str(MODELS / "micro"), device="cpu", dtype=dtype)
+            model.plain = plain
+            return np.concatenate([np.exp(posterior.logprobs) for posterior in model.score(requests)])
+
+        exact = answers("float32", plain=True)
+        ours, theirs = (np.abs(answers("bfloat16", plain=plain) - exact).mean() for plain in (False, True))
+        assert 0 < ours < 1.25 * theirs < 0.01
 
     @pytest.mark.slow
     def test_the_command_takes_less_than_90_seconds_of_two_cores(self, tmp_path: Path) -> None:

@@ -44,8 +44,7 @@ def upload(values: npt.ArrayLike, device: torch.device) -> torch.Tensor:
 def _together(pieces: Sequence[npt.NDArray[np.uint8]], device: torch.device) -> torch.Tensor:
     """Pieces of one video behind each other; for a GPU in one pinned block, since every such block takes its time.
 
-    NumPy copies them in one thread. PyTorch takes all, and on a busy machine the copy waits for the slowest (60 ms
-    instead of 5 for the probes of a question, on 16 shared cores).
+    NumPy copies them in one thread. PyTorch takes all, and on a busy machine the copy waits for the slowest.
     """
     if device.type != "cuda":
         joined = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
