@@ -56,16 +56,16 @@ fmt: setup
 	$(BIN)/ruff format .
 
 bench: setup
-	$(BIN)/python benchmarks/sampling.py
+	$(BIN)/python speed/sampling.py
 
-# Against decord, OpenCV and torchcodec: make bench-decode RIVALS=/tmp/bench-venv/bin/python (see benchmarks/requirements.txt)
+# Against decord, OpenCV and torchcodec: make bench-decode RIVALS=/tmp/bench-venv/bin/python (see speed/requirements.txt)
 bench-decode: setup
-	$(BIN)/python benchmarks/decode.py $(if $(RIVALS),--rival-python $(RIVALS))
+	$(BIN)/python speed/decode.py $(if $(RIVALS),--rival-python $(RIVALS))
 
 # On a GPU: make bench-engine ENGINE="--sizes 2B 8B --compile"
 ENGINE ?= --model embedded
 bench-engine: setup
-	$(BIN)/python benchmarks/engine.py $(ENGINE)
+	$(BIN)/python speed/engine.py $(ENGINE)
 
 # The embedded models and the method on 600 unseen questions (docs/embedded-models.md): about an hour on 2 cores, by estimate. Goes on after a stop.
 RUN ?= gridworld-run

@@ -12,7 +12,7 @@ def make_models(folder: Path) -> Path:
     from transformers.utils import logging
 
     from gridprobe.gridworld import vocabulary
-    from gridprobe.gridworld.checkpoint import build_model, build_tokenizer, save_checkpoint
+    from gridprobe.gridworld.training.checkpoint import build_model, build_tokenizer, save_checkpoint
 
     torch.manual_seed(0)
     logging.disable_progress_bar()

@@ -59,7 +59,7 @@ def test_the_benchmarks_page_knows_every_benchmark_and_subtitle_mode() -> None:
 
 def test_every_flag_in_the_readme_exists() -> None:
     known = {flag for command in cli.commands.values() for p in command.params for flag in p.opts}
-    ours = re.sub(r"`python [^`]*`", "", README)  # programs under benchmarks/ have flags of their own
+    ours = re.sub(r"`python [^`]*`", "", README)  # programs under speed/ have flags of their own
     used = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", ours))
 
     assert used and used <= known, used - known

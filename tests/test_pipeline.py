@@ -16,7 +16,7 @@ from gridprobe.errors import UsageError, VideoError
 from gridprobe.selectors import GridProbe, Selection, UniformLike
 from gridprobe.settings import PRESETS, Settings
 from gridprobe.video import NATIVE, FramePool, Limits, sample
-from gridprobe.video.decode import Reel
+from gridprobe.video.decode import FileClip
 from gridprobe.video.frames import Found, Pixels
 from videos import numbered_video, patched, read_number, remux
 from videos_of_arrays import gray_pool, levels
@@ -144,15 +144,15 @@ class Passes:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.read: list[tuple[tuple[int, int], int | None]] = []
-        original = Reel.read
+        original = FileClip.read
 
         def spy(
-            reel: Reel, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
+            reel: FileClip, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
         ) -> tuple[Found, Pixels]:
             self.read.append((size, None if ticks is None else len(ticks)))
             return original(reel, size, ticks, whole=whole)
 
-        monkeypatch.setattr(Reel, "read", spy)
+        monkeypatch.setattr(FileClip, "read", spy)
 
 
 SMALL, LARGE = (224, 64), (256, 64)
@@ -255,13 +255,13 @@ def test_the_baseline_decodes_nothing(numbered: Path, monkeypatch: pytest.Monkey
 
 
 def test_decoding_seconds_count_both_passes(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Reel.read
+    original = FileClip.read
 
-    def slow(reel: Reel, *arguments: Any, **options: Any) -> tuple[Found, Pixels]:
+    def slow(reel: FileClip, *arguments: Any, **options: Any) -> tuple[Found, Pixels]:
         time.sleep(0.3)
         return original(reel, *arguments, **options)
 
-    monkeypatch.setattr(Reel, "read", slow)
+    monkeypatch.setattr(FileClip, "read", slow)
     answer = gp.ask(numbered, QUESTION, model=eyes(0, 0), k=4)
 
     assert answer.seconds.decode > 0.6 > answer.seconds.probe

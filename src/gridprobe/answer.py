@@ -150,7 +150,7 @@ class Answer:
 
     def save_report(self, path: str | Path) -> None:
         """Write one self-contained HTML page about the answer."""
-        from gridprobe.report.page import save_report
+        from gridprobe.report.answer_page import save_report
 
         save_report([self], Path(path))
 

@@ -283,7 +283,7 @@ class TestOtherVerbs:
             (("0.13.0", ""), "ok"),
             ((None, "torchcodec 0.17 is installed but does not load"), "absent"),
         ):
-            monkeypatch.setattr("gridprobe.video.second.torchcodec_state", lambda state=state: state)
+            monkeypatch.setattr("gridprobe.video.torchcodec.torchcodec_state", lambda state=state: state)
 
             result = run("doctor", "--json")
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gridprobe.benchmarks import Item
-from gridprobe.evaluation.choosing import Task
 from gridprobe.evaluation.ledger import Ledger
+from gridprobe.evaluation.tasks import Task
 from gridprobe.question import Question
 
 

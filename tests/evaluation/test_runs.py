@@ -85,13 +85,13 @@ class TestARun:
         from gridprobe.video import pictures
 
         opened: list[tuple[str, str]] = []
-        real = pictures.open_album
+        real = pictures.open_folder_clip
 
         def watched(path: Path, *rest: Any) -> Any:
             opened.append((path.name, threading.current_thread().name))
             return real(path, *rest)
 
-        monkeypatch.setattr("gridprobe.video.footage.open_album", watched)
+        monkeypatch.setattr("gridprobe.video.footage.open_folder_clip", watched)
         here(toy, tmp_path / "run")
 
         assert opened == [(f"v{n}", "gridprobe-decode") for n in range(3)]

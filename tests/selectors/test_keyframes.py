@@ -12,7 +12,7 @@ import gridprobe as gp
 from evaluation_runs import item, record, selection, write_run
 from gridprobe.errors import DataError, UsageError
 from gridprobe.evaluation.keyframes import export_keyframes
-from gridprobe.evaluation.results import read_run
+from gridprobe.evaluation.reader import read_run
 from gridprobe.selectors import Keyframes
 from gridprobe.selectors.keyframes import MAX_BYTES, MAX_FRAMES, SCHEMA, Chosen
 from videos_of_arrays import gray_pool

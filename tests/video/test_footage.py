@@ -12,10 +12,10 @@ from PIL import Image
 
 from gridprobe.errors import VideoError
 from gridprobe.video import NATIVE, Footage, FramePool, FrameSize, Limits, Moved, sample
-from gridprobe.video.decode import Reel
+from gridprobe.video.decode import FileClip
 from gridprobe.video.frames import Found, Undecoded
+from gridprobe.video.memory_cache import MemoryCache
 from gridprobe.video.reader import Reader
-from gridprobe.video.shelf import Shelf
 from videos import Pixels, numbered_video, patched, read_number, remux, turn_by_matrix
 
 SMALL = FrameSize(max_side=128)
@@ -93,15 +93,15 @@ def test_a_second_pass_decodes_no_more_than_its_groups_of_pictures(
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[int, int], bool]]:
     """Every pass over a file: its size, and whether it went through the whole plan."""
     passes: list[tuple[tuple[int, int], bool]] = []
-    original = Reel.read
+    original = FileClip.read
 
     def spy(
-        reel: Reel, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
+        reel: FileClip, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
     ) -> tuple[Found, Pixels]:
         passes.append((size, whole or ticks is None))
         return original(reel, size, ticks, whole=whole)
 
-    monkeypatch.setattr(Reel, "read", spy)
+    monkeypatch.setattr(FileClip, "read", spy)
     return passes
 
 
@@ -154,16 +154,16 @@ def test_substitutes_are_the_same_frames_in_both_passes(
 
 def loses(monkeypatch: pytest.MonkeyPatch, *, whole_too: bool) -> None:
     """Frames that are gone to straight come out one too few, as damage can have it."""
-    original = Reel.read
+    original = FileClip.read
 
     def read(
-        reel: Reel, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
+        reel: FileClip, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
     ) -> tuple[Found, Pixels]:
         found, pixels = original(reel, size, ticks, whole=whole)
         lost = ticks is not None and (whole_too or not whole)
         return (found._replace(ticks=found.ticks[1:]), pixels[1:]) if lost else (found, pixels)
 
-    monkeypatch.setattr(Reel, "read", read)
+    monkeypatch.setattr(FileClip, "read", read)
 
 
 def test_a_frame_that_is_not_found_straight_is_found_by_the_whole_plan(
@@ -200,15 +200,15 @@ def test_a_broken_promise_is_an_error_but_a_black_thumbnail(clip: Path, monkeypa
 
 def meets_trouble(monkeypatch: pytest.MonkeyPatch, *, at_first: bool) -> None:
     """Something is damaged on the way to the frames of the first pass, or of all others; the frames are there."""
-    original = Reel.read
+    original = FileClip.read
 
     def read(
-        reel: Reel, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
+        reel: FileClip, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
     ) -> tuple[Found, Pixels]:
         found, pixels = original(reel, size, ticks, whole=whole)
         return found._replace(smooth=(ticks is None) != at_first), pixels
 
-    monkeypatch.setattr(Reel, "read", read)
+    monkeypatch.setattr(FileClip, "read", read)
 
 
 @pytest.mark.parametrize("at_first", [True, False])
@@ -280,7 +280,7 @@ def frames(count: int, value: int = 0) -> Pixels:
 
 
 def test_the_shelf_forgets_what_was_used_longest_ago() -> None:
-    shelf, size = Shelf(500), (10, 10)
+    shelf, size = MemoryCache(500), (10, 10)
     first, second = frames(2, 1), frames(2, 2)
     shelf.put(size, [10, 20], first)
     shelf.put(size, [30, 40], second)
@@ -296,7 +296,7 @@ def test_the_shelf_forgets_what_was_used_longest_ago() -> None:
 
 
 def test_a_frame_that_came_twice_stays_with_the_younger_array() -> None:
-    shelf, size = Shelf(400), (10, 10)
+    shelf, size = MemoryCache(400), (10, 10)
     shelf.put(size, [1, 2], frames(2, 1))
     shelf.put(size, [2, 3], frames(2, 2))
     shelf.put(size, [4], frames(1, 3))

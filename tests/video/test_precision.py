@@ -8,7 +8,7 @@ import pytest
 
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.progress import listening
-from gridprobe.video import AUTO_FRACTION, FramePool, FrameSize, Limits, reader, sample, workers
+from gridprobe.video import AUTO_FRACTION, FramePool, FrameSize, Limits, parallel, reader, sample
 from gridprobe.video.nal import Kind, kind_rule
 from gridprobe.video.plan import Plan
 from gridprobe.video.timeline import START, Anchor, Clock
@@ -41,7 +41,7 @@ def decoded_in_order(path: Path) -> dict[int, Pixels]:
         start = stream.start_time or 0
         frames = {}
         for frame in container.decode(stream):
-            small = scaler.reformat(frame, 64, 64, "rgb24", interpolation=workers.SWSCALE)
+            small = scaler.reformat(frame, 64, 64, "rgb24", interpolation=parallel.SWSCALE)
             frames[round((frame.pts - start) * stream.time_base * 25)] = small.to_ndarray()
         return frames
 
@@ -74,7 +74,7 @@ def test_bit_for_bit_what_decoding_everything_gives(
     path = made / f"moving_{name}"
     if not path.exists():
         moving_video(path, 200, codec=codec, gop=40, options=options)
-    monkeypatch.setattr(workers, "_cores", lambda: readers)
+    monkeypatch.setattr(parallel, "_cores", lambda: readers)
     pool = sample(path, cells=cells, size=RAW)
     truth = decoded_in_order(path)
     numbers = [round(time * 25) for time in pool.times]
@@ -294,9 +294,9 @@ def test_the_number_of_readers_changes_nothing(
 ) -> None:
     damaged = patched(faststart, tmp_path / "damaged.mp4", start=0.5, length=0.05)
     for path in (faststart, damaged):
-        monkeypatch.setattr(workers, "_cores", lambda: 1)
+        monkeypatch.setattr(parallel, "_cores", lambda: 1)
         one = sample(path, cells=50, size=SMALL)
-        monkeypatch.setattr(workers, "_cores", lambda: readers)
+        monkeypatch.setattr(parallel, "_cores", lambda: readers)
         many = sample(path, cells=50, size=SMALL)
         assert many.times == one.times and many.warnings == one.warnings
         assert np.array_equal(many.pixels, one.pixels)
@@ -305,7 +305,7 @@ def test_the_number_of_readers_changes_nothing(
 def test_progress_comes_from_the_callers_thread(faststart: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from threading import get_ident
 
-    monkeypatch.setattr(workers, "_cores", lambda: 4)
+    monkeypatch.setattr(parallel, "_cores", lambda: 4)
     seen: list[tuple[str, int, int]] = []
     threads = set()
 
@@ -332,7 +332,7 @@ def test_the_first_error_stops_all(faststart: Path, monkeypatch: pytest.MonkeyPa
             raise VideoError("broken")
         return original(self, target, start, last=last)
 
-    monkeypatch.setattr(workers, "_cores", lambda: 4)
+    monkeypatch.setattr(parallel, "_cores", lambda: 4)
     monkeypatch.setattr(reader.Reader, "shown_at", fails)
     before = active_count()
     with pytest.raises(VideoError, match="broken"):
@@ -348,7 +348,7 @@ def test_a_listener_that_raises_stops_all(faststart: Path, monkeypatch: pytest.M
         if done == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(workers, "_cores", lambda: 4)
+    monkeypatch.setattr(parallel, "_cores", lambda: 4)
     before = active_count()
     with listening(listener), pytest.raises(KeyboardInterrupt):
         sample(faststart, cells=1000, size=SMALL)
@@ -356,7 +356,7 @@ def test_a_listener_that_raises_stops_all(faststart: Path, monkeypatch: pytest.M
 
 
 def test_one_deadline_for_all(faststart: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "_cores", lambda: 4)
+    monkeypatch.setattr(parallel, "_cores", lambda: 4)
     with pytest.raises(VideoError, match=r"took longer than 0\.2 s"):
         sample(faststart, cells=1500, limits=Limits(seconds=0.2))
 

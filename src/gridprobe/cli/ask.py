@@ -160,7 +160,7 @@ def _show(answers: list[Answer], given: dict[str, Any]) -> None:
         answers[0].save_map(given["map_file"])
         print(f"map saved to {printable(str(given['map_file']))}", file=sys.stderr)
     if given["report_file"]:
-        from gridprobe.report.page import save_report
+        from gridprobe.report.answer_page import save_report
 
         save_report(answers, given["report_file"])
         print(f"report saved to {printable(str(given['report_file']))}", file=sys.stderr)

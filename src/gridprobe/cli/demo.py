@@ -51,7 +51,7 @@ def demo(out: Path) -> None:
 
 
 def _save(rows: Sequence[Compared], page: Path) -> None:
-    from gridprobe.report.page import save_report
+    from gridprobe.report.answer_page import save_report
 
     beside = {
         "uniform, as many frames": [row.uniform for row in rows],

@@ -85,7 +85,7 @@ def _decoder() -> Check:
 
 def _second_decoder() -> Check:
     """Whether torchcodec can be used; without it, or with one that does not load, nothing else changes."""
-    from gridprobe.video.second import torchcodec_state
+    from gridprobe.video.torchcodec import torchcodec_state
 
     version, reason = torchcodec_state()
     if version is None:
@@ -166,7 +166,7 @@ def _self_test() -> Check:
     """A real H.264 file, written, planned, sampled, probed and answered by a scripted model."""
     from gridprobe.backends import Scripted
     from gridprobe.pipeline import ask
-    from gridprobe.video import Limits, outline
+    from gridprobe.video import Limits, preview
     from gridprobe.video.write import write_video
 
     start = time.perf_counter()
@@ -175,7 +175,7 @@ def _self_test() -> Check:
         path = Path(folder) / "self-test.mp4"
         try:
             write_video(path, _flash(), fps=2, size=(64, 64), count=FRAMES)
-            plan = outline(path, cells=64).ways[0]
+            plan = preview(path, cells=64).ways[0]
             answer = ask(path, question, model=Scripted(_sees), k=8, limits=Limits(cache=0))
         except GridProbeError as error:
             return Check("self-test", "broken", str(error))

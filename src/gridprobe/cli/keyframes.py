@@ -8,7 +8,7 @@ import click
 
 from gridprobe.cli.console import check_writable, printable
 from gridprobe.evaluation.keyframes import export_keyframes
-from gridprobe.evaluation.results import read_run
+from gridprobe.evaluation.reader import read_run
 from gridprobe.report.files import write_whole
 
 __all__ = ["export"]

@@ -12,7 +12,7 @@ from gridprobe.cli.benchmark import run_options
 from gridprobe.cli.console import stdout
 from gridprobe.cli.plan_run import plan_benchmark
 from gridprobe.settings import Settings
-from gridprobe.video import Limits, Outline, outline
+from gridprobe.video import Limits, Preview, preview
 
 __all__ = ["plan"]
 
@@ -36,7 +36,7 @@ def plan(video: Path, data: Path | None, decode_timeout: float, as_json: bool, *
 
 def _plan_video(video: Path, k: int, preset: str, decode_timeout: float, as_json: bool) -> None:
     settings = Settings.from_preset(preset, k=k, limits=Limits(seconds=decode_timeout))
-    found = outline(video, cells=k * k, sampling=settings.sampling, limits=settings.limits)
+    found = preview(video, cells=k * k, sampling=settings.sampling, limits=settings.limits)
     if as_json:
         sizes = {"pool": settings.pool_pixels.of(found.info), "kept": settings.native_pixels.of(found.info)}
         print(json.dumps({**found.to_dict(), "sizes": sizes, "precision": settings.precision}, allow_nan=False))
@@ -44,7 +44,7 @@ def _plan_video(video: Path, k: int, preset: str, decode_timeout: float, as_json
         _print(found, settings)
 
 
-def _print(found: Outline, settings: Settings) -> None:
+def _print(found: Preview, settings: Settings) -> None:
     info, console = found.info, stdout()
     duration = info.duration or 0.0
     keys = f"{found.key_frames} key frames" if found.key_frames else "key frames not counted"

@@ -10,9 +10,9 @@ from rich.text import Text
 
 from gridprobe.cli.benchmark import asked
 from gridprobe.cli.console import printable, progress, stdout
-from gridprobe.evaluation.choosing import choose
 from gridprobe.evaluation.planning import gauge, plan
 from gridprobe.evaluation.spec import changed_settings
+from gridprobe.evaluation.tasks import choose
 
 __all__ = ["plan_benchmark"]
 

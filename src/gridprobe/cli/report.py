@@ -6,9 +6,9 @@ from pathlib import Path
 import click
 
 from gridprobe.cli.console import check_writable, printable, progress
-from gridprobe.evaluation.results import read_runs
-from gridprobe.report.run_page import save_run_report
-from gridprobe.report.run_page_thumbnails import make_thumbnails
+from gridprobe.evaluation.reader import read_runs
+from gridprobe.report.run_page.page import save_run_report
+from gridprobe.report.run_page.thumbnails import make_thumbnails
 
 __all__ = ["report"]
 

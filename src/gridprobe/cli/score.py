@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from gridprobe.evaluation.metrics import bins_of, official, score
-from gridprobe.evaluation.results import read_runs
+from gridprobe.evaluation.reader import read_runs
 from gridprobe.report.run_tables import FORMATS, Scores, render_scores
 
 __all__ = ["score_runs"]

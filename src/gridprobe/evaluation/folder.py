@@ -19,9 +19,9 @@ from typing import Any
 
 from gridprobe.benchmarks import Item
 from gridprobe.errors import DataError, RunError, UsageError
-from gridprobe.evaluation.choosing import Shard
 from gridprobe.evaluation.disk import held, lock, one_sentence, write_whole
 from gridprobe.evaluation.spec import Spec
+from gridprobe.evaluation.tasks import Shard
 
 __all__ = ["RunFolder"]
 

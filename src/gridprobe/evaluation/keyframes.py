@@ -3,7 +3,7 @@
 from typing import Any
 
 from gridprobe.errors import DataError
-from gridprobe.evaluation.results import Run
+from gridprobe.evaluation.reader import Run
 from gridprobe.selectors.keyframes import SCHEMA
 
 __all__ = ["export_keyframes"]

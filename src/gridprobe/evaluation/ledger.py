@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from gridprobe.benchmarks import Item
-from gridprobe.evaluation.choosing import Task
+from gridprobe.evaluation.tasks import Task
 
 __all__ = ["MOST_DEATHS", "Ledger"]
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from gridprobe import benchmarks
 from gridprobe.benchmarks import Item, Metric
 from gridprobe.errors import DataError, UsageError
-from gridprobe.evaluation.results import Answered, Result, Run
+from gridprobe.evaluation.reader import Answered, Result, Run
 from gridprobe.gridworld.statistics import Interval, clustered_bootstrap
 from gridprobe.question import Question
 

@@ -20,7 +20,7 @@ from gridprobe.backends import Posterior, ScoreRequest, Scripted
 from gridprobe.backends.embedded import MODELS
 from gridprobe.benchmarks import Item
 from gridprobe.errors import DataError, ModelError, UsageError, VideoError
-from gridprobe.evaluation.choosing import Shard, tasks_of
+from gridprobe.evaluation.tasks import Shard, tasks_of
 from gridprobe.evaluation.trial import as_it_is, nothing
 from gridprobe.flops import QWEN3_VL, Cost, ModelDims, dims_of, price
 from gridprobe.pipeline import check_selector, focus_request, make_selector

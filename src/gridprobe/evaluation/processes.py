@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from threading import Thread
 
-from gridprobe.evaluation.choosing import Task
+from gridprobe.evaluation.tasks import Task
 from gridprobe.evaluation.worker import Inbox, Job, Message, serve
 
 __all__ = ["Processes"]

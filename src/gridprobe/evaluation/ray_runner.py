@@ -9,7 +9,7 @@ from threading import Thread
 from typing import Any
 
 from gridprobe.errors import RunError, UsageError
-from gridprobe.evaluation.choosing import Task
+from gridprobe.evaluation.tasks import Task
 from gridprobe.evaluation.worker import Inbox, Job, Message, serve
 
 __all__ = ["RayCrew"]

@@ -15,7 +15,6 @@ from typing import Any, Literal
 from gridprobe.backends import Backend
 from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.errors import RunError, UsageError
-from gridprobe.evaluation.choosing import Shard, Task, choose, tasks_of
 from gridprobe.evaluation.folder import RunFolder
 from gridprobe.evaluation.foreman import Crew, Foreman
 from gridprobe.evaluation.ledger import Ledger
@@ -24,6 +23,7 @@ from gridprobe.evaluation.ray_runner import RayCrew
 from gridprobe.evaluation.records import read_records
 from gridprobe.evaluation.spec import Spec, changed_settings, installed
 from gridprobe.evaluation.summary import summary
+from gridprobe.evaluation.tasks import Shard, Task, choose, tasks_of
 from gridprobe.evaluation.trial import Method, Models, as_it_is, nothing
 from gridprobe.evaluation.worker import Job, Loader, Message, NamedModels, Worker
 from gridprobe.pipeline import check_selector

@@ -12,8 +12,8 @@ from typing import Any
 from gridprobe.answer import Answer
 from gridprobe.backends import Backend
 from gridprobe.benchmarks import Item
-from gridprobe.evaluation.choosing import Task
 from gridprobe.evaluation.records import SCHEMA
+from gridprobe.evaluation.tasks import Task
 from gridprobe.pipeline import Session
 from gridprobe.question import Question
 from gridprobe.selectors import Selector

@@ -17,10 +17,10 @@ from typing import Literal, NamedTuple
 from gridprobe.backends import Backend, load_model
 from gridprobe.benchmarks import Item
 from gridprobe.errors import GridProbeError
-from gridprobe.evaluation.choosing import Task
 from gridprobe.evaluation.disk import write_whole
 from gridprobe.evaluation.folder import RunFolder
 from gridprobe.evaluation.records import Writer
+from gridprobe.evaluation.tasks import Task
 from gridprobe.evaluation.trial import Attempt, Method, Models, Opening, answered, failed, now
 from gridprobe.progress import listening
 

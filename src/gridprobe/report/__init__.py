@@ -7,7 +7,7 @@
 The three share colours (colours.py) and wording (words.py), so a cell looks and reads the same everywhere.
 """
 
-from gridprobe.report.page import save_report
+from gridprobe.report.answer_page import save_report
 from gridprobe.report.png import save_map
 from gridprobe.report.terminal import answer_view
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from gridprobe.benchmarks import Metric
 from gridprobe.evaluation.metrics import Row, shared
-from gridprobe.evaluation.results import Run
+from gridprobe.evaluation.reader import Run
 from gridprobe.flops import CONVENTIONS
 from gridprobe.gridworld.statistics import Interval
 from gridprobe.report.words import amount, one_line

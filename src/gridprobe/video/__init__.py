@@ -3,7 +3,7 @@
     pool = sample("talk.mp4", cells=144)      # FramePool: pixels, true times, warnings
     info = probe("talk.mp4")                  # VideoInfo: size, rate, duration, codec
     footage = Footage("talk.mp4", cells=144)  # opened once, decoded as far and as large as it is looked at
-    found = outline("talk.mp4", cells=144)    # Outline: what decoding it would take, told without decoding
+    found = preview("talk.mp4", cells=144)    # Preview: what decoding it would take, told without decoding
 
 Times     Seconds from the start of the presentation, the stream's own start time subtracted, edit lists applied. The
           frame for a moment is the one on display then: the last that starts at or before it (the first, if none does).
@@ -21,7 +21,7 @@ Sizes     A Footage is looked at, measured and planned once. All its frames at a
           threads (raw H.264, one giant group), damaged frames can come out differently from pass to pass.
           What was decoded is kept, up to Limits.memory bytes, what was used longest ago going first.
 Cache     With a FrameCache a Footage also keeps plans and frames on disk, and a second process opens no decoder for
-          them; sample() uses none. The rules stand in gridprobe.video.cache.
+          them; sample() uses none. The rules stand in gridprobe.video.disk_cache.
 Damage    What the file really holds counts, not its header. A truncated file is sampled over the part that is there.
           Where a frame cannot be decoded, or follows an error in its group of pictures, the nearest good frame within
           half a cell stands in (counted in `substituted`), else the cell is left out. Each gives a warning. A pool with
@@ -41,14 +41,14 @@ Folders   A folder of pictures is a video of one second per picture, or as its t
 Importing this package does not import PyAV; calling into it does.
 """
 
-from gridprobe.video.cache import FrameCache, cache_folder, open_cache
 from gridprobe.video.child import sample_in_child
+from gridprobe.video.disk_cache import FrameCache, cache_folder, open_cache
 from gridprobe.video.footage import Footage, Moved, sample
 from gridprobe.video.frames import NATIVE, FramePool, FrameSize
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Limits
-from gridprobe.video.outline import Outline, outline
 from gridprobe.video.plan import AUTO_FRACTION
+from gridprobe.video.preview import Preview, preview
 from gridprobe.video.sampling import Decoder, Precision, Sampling
 from gridprobe.video.source import probe
 
@@ -62,13 +62,13 @@ __all__ = [
     "FrameSize",
     "Limits",
     "Moved",
-    "Outline",
     "Precision",
+    "Preview",
     "Sampling",
     "VideoInfo",
     "cache_folder",
     "open_cache",
-    "outline",
+    "preview",
     "probe",
     "sample",
     "sample_in_child",

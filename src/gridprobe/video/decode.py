@@ -1,4 +1,4 @@
-"""Reel: a video file that was opened and can be read, in passes that each open the file anew.
+"""FileClip: a video file that was opened and can be read, in passes that each open the file anew.
 
 1. look     the first frame, for the size, the rotation and the clock
 2. measure  where the video really ends, without decoding
@@ -20,15 +20,15 @@ from gridprobe.video.files import VideoFile, unchanged
 from gridprobe.video.frames import Found, Pixels
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Deadline
+from gridprobe.video.packets import promised
+from gridprobe.video.parallel import Opened, read_plan
 from gridprobe.video.plan import Plan, make_plan
-from gridprobe.video.sampling import Precision, Wish, linspace_numbers, middle_times
-from gridprobe.video.second import other_decoder, read_plan_with_torchcodec
+from gridprobe.video.sampling import Precision, SampleSpec, linspace_numbers, middle_times
 from gridprobe.video.source import decoder_version, describe, first_frame, open_video
 from gridprobe.video.timeline import START, Clock, Timeline, end_of_stream, scan
-from gridprobe.video.walk import promised
-from gridprobe.video.workers import Opened, read_plan
+from gridprobe.video.torchcodec import other_decoder, read_plan_with_torchcodec
 
-__all__ = ["Reel", "open_reel"]
+__all__ = ["FileClip", "open_file_clip"]
 
 WHOLE_FILE = frozenset({"matroska", "flv", "ogg"})
 """Containers whose header gives the end of the longest stream, counted from zero: a longer sound track looks like
@@ -39,14 +39,14 @@ MAX_DAMAGED = 0.2
 
 
 @dataclass(frozen=True, eq=False)
-class Reel:
+class FileClip:
     """A video file that was looked at, measured and planned: its frames can be read at any size, as often as wanted."""
 
     file: VideoFile
     info: VideoInfo
     clock: Clock
     plan: Plan
-    wish: Wish
+    wish: SampleSpec
     used: float = 0.0
     """Seconds of the limit that opening it took; a pass over it has the rest."""
 
@@ -76,7 +76,7 @@ class Reel:
         deadline = Deadline(self.file.name, limits.seconds, time.monotonic() - self.used)
         return partial(open_video, self.file, limits=limits, deadline=deadline)
 
-    def planned(self, precision: Precision) -> "Reel":
+    def planned(self, precision: Precision) -> "FileClip":
         """An exact reel's moments, planned at another precision."""
         return replace(self, plan=_plan(self.opener(), self.clock, self.plan.targets, precision, self.cell))
 
@@ -111,7 +111,7 @@ class Reel:
         return _warnings(self.info, found, self.wish.cells)
 
 
-def open_reel(file: VideoFile, wish: Wish) -> Reel:
+def open_file_clip(file: VideoFile, wish: SampleSpec) -> FileClip:
     """Look, measure and plan."""
     other = other_decoder(wish.decoder)
     deadline = Deadline(file.name, wish.limits.seconds)
@@ -122,7 +122,7 @@ def open_reel(file: VideoFile, wish: Wish) -> Reel:
         targets = _targets(clock, info, timeline, wish)
         plan = _plan(opened, clock, targets, wish.precision, (info.duration or 0.0) / wish.cells)
     info = replace(info, decoder=other) if other else info
-    return Reel(file, info, clock, plan, wish, used=time.monotonic() - deadline.started)
+    return FileClip(file, info, clock, plan, wish, used=time.monotonic() - deadline.started)
 
 
 def _look(opened: Opened) -> tuple[VideoInfo, Clock]:
@@ -149,7 +149,7 @@ def _plan(opened: Opened, clock: Clock, targets: Sequence[int], precision: Preci
         return make_plan(source, clock, targets, precision=precision, cell=cell)
 
 
-def _targets(clock: Clock, info: VideoInfo, timeline: Timeline | None, wish: Wish) -> list[int]:
+def _targets(clock: Clock, info: VideoInfo, timeline: Timeline | None, wish: SampleSpec) -> list[int]:
     if wish.sampling == "linspace" and timeline is not None:
         return [int(timeline.ticks[number]) for number in linspace_numbers(len(timeline.ticks), wish.cells)]
     return [clock.at(time) for time in middle_times(info.duration or 0.0, wish.cells)]

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from gridprobe.errors import VideoError
-from gridprobe.video.cache import FrameCache
-from gridprobe.video.decode import Reel, open_reel
+from gridprobe.video.cache_codec import frame_key, from_json, plan_key, to_json
+from gridprobe.video.decode import FileClip, open_file_clip
+from gridprobe.video.disk_cache import FrameCache
 from gridprobe.video.files import VideoFile, check_file
 from gridprobe.video.frames import NATIVE, Found, FramePool, FrameSize, Pixels, Undecoded
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Limits
-from gridprobe.video.notes import frame_key, from_json, plan_key, to_json
-from gridprobe.video.pictures import Album, open_album
-from gridprobe.video.sampling import Decoder, Precision, Sampling, Wish
-from gridprobe.video.shelf import Shelf
+from gridprobe.video.memory_cache import MemoryCache
+from gridprobe.video.pictures import FolderClip, open_folder_clip
+from gridprobe.video.sampling import Decoder, Precision, SampleSpec, Sampling
 
 __all__ = ["Footage", "Moved", "sample"]
 
@@ -48,15 +48,15 @@ class Footage:
         decoder: Decoder = "pyav",
         cache: FrameCache | None = None,
     ) -> None:
-        wish = Wish(cells, sampling, precision, decoder, limits or Limits())
+        wish = SampleSpec(cells, sampling, precision, decoder, limits or Limits())
         self._cache = cache
-        self._shelf = Shelf(int(wish.limits.memory))
+        self._shelf = MemoryCache(int(wish.limits.memory))
         self._found: Found | None = None
         self._promises = True
         self._key: str | None = None
-        self._film: Reel | Album
+        self._film: FileClip | FolderClip
         if os.path.isdir(path):
-            self._film = open_album(Path(path), wish)
+            self._film = open_folder_clip(Path(path), wish)
             return
         file = check_file(path)
         if cache is not None:
@@ -65,7 +65,7 @@ class Footage:
             if known is not None:
                 self._film, self._found = known
                 return
-        self._film = open_reel(file, wish)
+        self._film = open_file_clip(file, wish)
 
     def __repr__(self) -> str:
         known = "not decoded yet" if self._found is None else f"{len(self._found.ticks)} frames"
@@ -184,7 +184,7 @@ class Footage:
 
     def _settle(self, found: Found) -> None:
         self._found = found
-        if self._cache is not None and self._key is not None and isinstance(self._film, Reel):
+        if self._cache is not None and self._key is not None and isinstance(self._film, FileClip):
             self._cache.write([(self._key, to_json(self._film, found))])
 
     def _keep(self, ticks: Sequence[int], pixels: Pixels, size: tuple[int, int]) -> None:
@@ -212,7 +212,7 @@ class Footage:
         return frame_key(decoder=film.decoder, source=film.source, time=film.seconds(tick), size=size)
 
 
-def _noted(cache: FrameCache, key: str, file: VideoFile, wish: Wish) -> tuple[Reel, Found] | None:
+def _noted(cache: FrameCache, key: str, file: VideoFile, wish: SampleSpec) -> tuple[FileClip, Found] | None:
     """What the cache knows about the file, so that it need not be opened."""
     content = cache.read(key)
     if content is None:
@@ -244,7 +244,7 @@ def sample(
     faster and off by up to half a group of pictures. "auto" takes a keyframe where one lies within AUTO_FRACTION of a
     cell's width, and is exact elsewhere. The pool's times are those of the frames taken, whatever was asked for.
 
-    `decoder` is who turns packets into pixels; see `gridprobe.video.second` for what "torchcodec" cannot do.
+    `decoder` is who turns packets into pixels; see `gridprobe.video.torchcodec` for what "torchcodec" cannot do.
     """
     footage = Footage(path, cells=cells, sampling=sampling, precision=precision, limits=limits, decoder=decoder)
     return footage.pool(size)

@@ -23,9 +23,9 @@ from gridprobe.progress import report
 from gridprobe.video.frames import Found, Pixels
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Limits
-from gridprobe.video.sampling import Wish, linspace_numbers, middle_times
+from gridprobe.video.sampling import SampleSpec, linspace_numbers, middle_times
 
-__all__ = ["SUFFIXES", "Album", "describe_folder", "open_album"]
+__all__ = ["SUFFIXES", "FolderClip", "describe_folder", "open_folder_clip"]
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"})
 TIMES = "times.json"
@@ -34,7 +34,7 @@ BICUBIC = Image.Resampling.BICUBIC
 
 
 @dataclass(frozen=True, eq=False)
-class Album:
+class FolderClip:
     """A folder of pictures that was looked at; the wanted ones are opened when they are read. A tick is a number."""
 
     folder: Path
@@ -42,7 +42,7 @@ class Album:
     pictures: Sequence[Path]
     times: Sequence[float]
     chosen: list[int]
-    wish: Wish
+    wish: SampleSpec
 
     @property
     def source(self) -> str:
@@ -89,7 +89,7 @@ class Album:
             return False
 
 
-def open_album(folder: Path, wish: Wish) -> Album:
+def open_folder_clip(folder: Path, wish: SampleSpec) -> FolderClip:
     """Find the pictures on display at the moments wanted."""
     info, pictures, times = _look(folder, wish.limits)
     if wish.sampling == "linspace":
@@ -97,7 +97,7 @@ def open_album(folder: Path, wish: Wish) -> Album:
     else:
         moments = times[0] + np.array(middle_times(info.duration or 0.0, wish.cells))
         wanted = tuple(int(i) for i in np.searchsorted(times, moments, side="right") - 1)
-    return Album(folder, info, pictures, times, list(dict.fromkeys(wanted)), wish)
+    return FolderClip(folder, info, pictures, times, list(dict.fromkeys(wanted)), wish)
 
 
 def describe_folder(folder: Path, limits: Limits) -> VideoInfo:

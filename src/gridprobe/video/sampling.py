@@ -1,4 +1,4 @@
-"""Wish: what is wanted of a video; and which moments of it that means. Nothing here opens a file."""
+"""SampleSpec: what is wanted of a video; and which moments of it that means. Nothing here opens a file."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -9,7 +9,7 @@ from gridprobe.errors import UsageError
 from gridprobe.grid import MAX_K
 from gridprobe.video.limits import Limits
 
-__all__ = ["Decoder", "Precision", "Sampling", "Wish", "linspace_numbers", "middle_times"]
+__all__ = ["Decoder", "Precision", "SampleSpec", "Sampling", "linspace_numbers", "middle_times"]
 
 Sampling = Literal["middle", "linspace"]
 Precision = Literal["exact", "keyframe", "auto"]
@@ -17,7 +17,7 @@ Decoder = Literal["pyav", "torchcodec"]
 
 
 @dataclass(frozen=True)
-class Wish:
+class SampleSpec:
     """The frames at `cells` moments of a video; `gridprobe.video.sample` says what the words mean."""
 
     cells: int

@@ -1,0 +1,324 @@
+"""Train an embedded model on gridworld.
+
+    python -m gridprobe.gridworld.training --size micro --budget 18 --minutes 9 --out runs/micro
+    python -m gridprobe.gridworld.training --size micro --budget 18 --minutes 9 --out runs/micro     # goes on
+
+The learning rate follows the budget (minutes in all), so a training may be cut into pieces of any length. A piece
+leaves behind `state.safetensors` (weights and optimizer), `log.jsonl` (the curve) and `model/`, an ordinary Hugging
+Face folder.
+"""
+
+import argparse
+import json
+import math
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from gridprobe.gridworld.render import render_frames
+from gridprobe.gridworld.training.batches import IGNORED, SHORT, Batch, BatchMaker, Skills
+from gridprobe.gridworld.training.checkpoint import build_model, build_tokenizer, save_checkpoint
+from gridprobe.gridworld.training.forward import FastModel, on_device
+from gridprobe.gridworld.words import SHAPES
+
+__all__ = ["Trainer", "main"]
+
+PEAK_RATE = {"micro": 1.2e-3, "nano": 1.5e-3}
+WARM_UP_STEPS = 300
+TAP = {"micro": 4, "nano": 2}
+"""After how many layers of the language model the memory test is taken."""
+MEMORY_WEIGHT = 0.5
+CHECK_EVERY = 5
+
+
+class Trainer:
+    """Model, optimizer and clock of one training."""
+
+    def __init__(self, size: str, *, budget: float, device: str, compiled: bool) -> None:
+        self.tokenizer = build_tokenizer()
+        self.model = build_model(size, self.tokenizer).to(device)
+        self.fast = FastModel(self.model, compile=compiled)
+        # Two auxiliary tests. Eye: from the vision features alone, which shape has which colour and which digit?
+        # Memory: half way through the language model, how often was this shape here, how many came before it, and
+        # which digit does it carry?
+        hidden = self.model.config.text_config.hidden_size
+        self.eye = torch.nn.Linear(hidden, len(SHAPES) * 19).to(device)
+        self.memory = torch.nn.Linear(hidden, len(SHAPES) * 18).to(device)
+        self.tap = TAP[size]
+        self.parameters = [*self.model.parameters(), *self.eye.parameters(), *self.memory.parameters()]
+        self.optimizers = _optimizers(self.model, [self.eye, self.memory], fused=device.startswith("cuda"))
+        self.rate, self.budget, self.device = PEAK_RATE[size], 60.0 * budget, device
+        self.step, self.elapsed, self.skills = 0, 0.0, [0.0, 0.0, 0.0]
+
+    @property
+    def progress(self) -> float:
+        """From 0 to 1 over the whole training."""
+        return min(1.0, self.elapsed / self.budget)
+
+    def train_on(self, batch: Batch) -> dict[str, Any]:
+        """One optimizer step."""
+        rate = self.rate * min(1.0, (self.step + 1) / WARM_UP_STEPS)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate * _decay(self.progress)
+        with torch.autocast(self.device.split(":")[0], torch.bfloat16):
+            losses, right = self._losses(batch)
+        for parameter in self.parameters:
+            parameter.grad = None
+        torch.autograd.backward(losses.sum())
+        torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
+        for optimizer in self.optimizers:
+            optimizer.step()
+        self.step += 1
+        return {"losses": losses.detach(), "right": right}
+
+    def _losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Of the answers, the eye test and the memory test; and which tails begin with the right token."""
+        frames = degrade(render_frames(batch.worlds, batch.time, batch.side, self.device))
+        features = self.fast.features(_grouped(frames, batch.packing))
+        hidden, states = self.fast.hidden(on_device(batch.sequences, self.device), features, tap=self.tap)
+        row, column, token = self._tensor(batch.wanted)
+        logits = self.model.lm_head(hidden[row, column]).float()
+        loss = F.cross_entropy(logits, token)
+        right = (logits.argmax(-1) == token)[self._tensor(batch.first)].detach()
+        if batch.packing == "pairs":
+            return torch.stack([loss, loss.new_zeros(()), loss.new_zeros(())]), right
+        eye = _test(self.eye(features[0].amax(1)), self._tensor(batch.seen), [9, 10])
+        states = F.rms_norm(states.view(features[0].shape), features.shape[-1:]).amax(1)
+        memory = _test(self.memory(states), self._tensor(batch.recalled), [4, 4, 10])
+        return torch.stack([loss, eye, MEMORY_WEIGHT * memory]), right
+
+    def learned(self, batch: Batch, right: npt.NDArray[Any]) -> None:
+        """Move the measured skills a little towards what this batch shows."""
+        family = np.array(batch.family)
+        few = batch.time.shape[1] <= max(SHORT)
+        self.skills[0] = self.progress
+        for place, tails in ((1, family == "drill"), (2, (family == "redundant") & few)):
+            if tails.any():
+                self.skills[place] += 0.1 * (float(right[tails].mean()) - self.skills[place])
+
+    def _tensor(self, array: npt.NDArray[Any]) -> Tensor:
+        return torch.from_numpy(array).to(self.device, non_blocking=True)
+
+    def save(self, folder: Path) -> None:
+        """Everything needed to go on, and the model as users will load it."""
+        folder.mkdir(parents=True, exist_ok=True)
+        tensors = {}
+        for number, parameter in enumerate(self.parameters):
+            tensors[f"{number}.value"] = parameter.detach()
+            for name, value in self._optimizer_of(parameter).state.get(parameter, {}).items():
+                tensors[f"{number}.{name}"] = value.detach().reshape(parameter.shape if value.ndim else (1,))
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "state.safetensors")
+        state = {"step": self.step, "elapsed": self.elapsed, "skills": self.skills}
+        (folder / "state.json").write_text(json.dumps(state))
+        copy = build_model_like(self.model)
+        save_checkpoint(copy, self.tokenizer, folder / "model")
+
+    def resume(self, folder: Path) -> None:
+        """Go on from a saved state."""
+        tensors = load_file(folder / "state.safetensors", device=self.device)
+        state = json.loads((folder / "state.json").read_text())
+        self.step, self.elapsed, self.skills = state["step"], state["elapsed"], state["skills"]
+        for number, parameter in enumerate(self.parameters):
+            parameter.data.copy_(tensors[f"{number}.value"])
+            moments = {
+                name.split(".")[1]: tensor
+                for name, tensor in tensors.items()
+                if name.startswith(f"{number}.") and not name.endswith(".value")
+            }
+            moments = {name: t.squeeze() if name == "step" else t for name, t in moments.items()}
+            if moments:
+                self._optimizer_of(parameter).state[parameter] = moments
+
+    def _optimizer_of(self, parameter: Tensor) -> torch.optim.Optimizer:
+        muon, adam = self.optimizers
+        return muon if any(parameter is other for other in muon.param_groups[0]["params"]) else adam
+
+
+def _optimizers(
+    model: Any, heads: list[torch.nn.Module], *, fused: bool
+) -> tuple[torch.optim.Optimizer, torch.optim.Optimizer]:
+    """Muon for the weight matrices of the blocks, AdamW for everything else; both for AdamW's learning rate."""
+    blocks = [*model.model.visual.blocks, *model.model.language_model.layers]
+    matrices = [weight for block in blocks for weight in block.parameters() if weight.ndim == 2]
+    known = {id(weight) for weight in matrices}
+    everything = [*model.parameters(), *(weight for head in heads for weight in head.parameters())]
+    others = [weight for weight in everything if id(weight) not in known]
+    muon = torch.optim.Muon(matrices, weight_decay=0.02, adjust_lr_fn="match_rms_adamw")
+    return muon, torch.optim.AdamW(others, betas=(0.9, 0.98), weight_decay=0.02, fused=fused)
+
+
+def _test(scores: Tensor, answers: Tensor, classes: list[int]) -> Tensor:
+    """Cross-entropy of an auxiliary test with some questions about every shape, IGNORED ones left out."""
+    parts = torch.split(scores.float().view(-1, sum(classes)), classes, dim=-1)
+    wrong = [
+        F.cross_entropy(part, answer, ignore_index=IGNORED, reduction="sum") / (answer != IGNORED).sum().clamp(min=1)
+        for part, answer in zip(parts, answers.flatten(1), strict=True)
+    ]
+    return torch.stack(wrong).sum()
+
+
+def _decay(progress: float) -> float:
+    """Full rate for the first half, then a cosine down to one per cent."""
+    return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * max(0.0, 2 * progress - 1)))
+
+
+def build_model_like(model: Any) -> Any:
+    """A copy on the CPU, so that saving in bfloat16 does not touch the weights in training."""
+    copy = type(model)(model.config)
+    copy.load_state_dict({name: tensor.cpu() for name, tensor in model.state_dict().items()})
+    return copy
+
+
+def _grouped(frames: Tensor, packing: str) -> Tensor:
+    """B × n frames -> groups × 2: each frame with itself, or with its neighbour."""
+    count, length = frames.shape[:2]
+    if packing == "single":
+        return frames.flatten(0, 1)[:, None].expand(-1, 2, -1, -1, -1)
+    if length % 2:
+        frames = torch.cat([frames, frames[:, -1:]], dim=1)
+    return frames.reshape(count * ((length + 1) // 2), 2, *frames.shape[2:])
+
+
+def degrade(frames: Tensor) -> Tensor:
+    """What encoding, scaling and decoding do to pictures: lost colour detail, softness, blocks and noise."""
+    flat = frames.flatten(0, 1)
+    side = flat.shape[-1]
+    chance = torch.rand(4)
+    if chance[0] < 0.6:
+        gray = flat.mean(1, keepdim=True)
+        flat = gray + F.interpolate(F.avg_pool2d(flat - gray, 2), scale_factor=2, mode="bilinear")
+    if chance[1] < 0.3:
+        flat = torch.lerp(flat, F.avg_pool2d(flat, 3, stride=1, padding=1, count_include_pad=False), float(chance[2]))
+    noise = torch.randn(len(flat), 3, side // 8, side // 8, device=flat.device) * 0.015
+    flat = flat + F.interpolate(noise, scale_factor=8) + 0.025 * float(chance[3]) * torch.randn_like(flat)
+    light = 1 + 0.06 * torch.randn(len(flat), 1, 1, 1, device=flat.device)
+    return (flat * light).clamp(0, 1).view(frames.shape)
+
+
+def _work(queue: Any, skills: Any, seed: int, tokens: int) -> None:
+    """A worker: batches for the current point of the training, for ever."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    torch.set_num_threads(1)
+    maker = BatchMaker(build_tokenizer(), seed=seed, tokens=tokens)
+    while True:
+        queue.put(maker.make(Skills(*skills)))
+
+
+@contextmanager
+def _workers(count: int, *, seed: int, tokens: int) -> Iterator[tuple[Any, Any]]:
+    context = multiprocessing.get_context("fork")
+    queue, skills = context.Queue(maxsize=2 * count), context.Array("d", 3)
+    processes = [
+        context.Process(target=_work, args=(queue, skills, seed + number, tokens), daemon=True)
+        for number in range(count)
+    ]
+    for process in processes:
+        process.start()
+    try:
+        yield queue, skills
+    finally:
+        for process in processes:
+            process.kill()
+
+
+class Log:
+    """Means over the last steps, one JSON line each time. Nothing is read from the device before that."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.losses: list[Tensor] = []
+        self.right: list[Tensor] = []
+        self.names: list[str] = []
+
+    def add(self, batch: Batch, result: dict[str, Tensor]) -> None:
+        """Remember a step."""
+        length = batch.time.shape[1]
+        bucket = "all" if length == 144 else "many" if length >= 24 else "few"
+        self.losses.append(result["losses"])
+        self.right.append(result["right"])
+        self.names += [f"{family}/{bucket}" for family in batch.family]
+
+    def write(self, trainer: Trainer) -> None:
+        """One line, on the screen and in the file."""
+        loss, eye, memory = torch.stack(self.losses).mean(0).tolist()
+        right, names = torch.cat(self.right).cpu().numpy(), np.array(self.names)
+        line = {
+            "step": trainer.step,
+            "minutes": round(trainer.elapsed / 60, 2),
+            "loss": round(loss, 4),
+            "eye": round(eye, 4),
+            "memory": round(memory / MEMORY_WEIGHT, 4),
+        }
+        line |= {name: round(float(right[names == name].mean()), 3) for name in sorted(set(self.names))}
+        self.losses, self.right, self.names = [], [], []
+        with self.path.open("a") as stream:
+            stream.write(json.dumps(line) + "\n")
+        print(json.dumps(line), flush=True)
+
+
+def run(trainer: Trainer, *, minutes: float, log: Log, every: int, feed: tuple[Any, Any]) -> None:
+    """Train for some minutes of the budget."""
+    start, before = time.monotonic(), trainer.elapsed
+    queue, skills = feed
+    skills[:] = trainer.skills
+    while trainer.elapsed - before < 60 * minutes and trainer.progress < 1:
+        batch = queue.get()
+        result = trainer.train_on(batch)
+        log.add(batch, result)
+        if trainer.step % CHECK_EVERY == 0:  # reading a result waits for the device, so not every time
+            trainer.learned(batch, result["right"].cpu().numpy())
+            skills[:] = trainer.skills
+        trainer.elapsed = before + time.monotonic() - start
+        if trainer.step % every == 0:
+            log.write(trainer)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Parse, build, resume, train, save."""
+    parser = argparse.ArgumentParser(description="Train an embedded model on gridworld.")
+    parser.add_argument("--size", choices=tuple(PEAK_RATE), default="micro")
+    parser.add_argument("--budget", type=float, required=True, help="minutes of the whole training")
+    parser.add_argument("--minutes", type=float, help="minutes of this piece; the whole budget by default")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--start", type=Path, help="begin with the weights of this model folder")
+    parser.add_argument("--spent", type=float, default=0.0, help="with --start: minutes of the budget already spent")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--tokens", type=int, default=120_000, help="tokens per step")
+    parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 1))
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--log-every", type=int, default=200, help="steps between two lines of the log")
+    parser.add_argument("--no-compile", action="store_true")
+    given = parser.parse_args(arguments)
+    given.out.mkdir(parents=True, exist_ok=True)
+    resumed = (given.out / "state.json").is_file()
+    elapsed = json.loads((given.out / "state.json").read_text())["elapsed"] if resumed else 60 * given.spent
+    # A piece starts from fresh seeds, so that a resumed training does not see its first batches again.
+    seed = given.seed * 1_000_000 + int(elapsed) * 100
+    with _workers(given.workers, seed=seed, tokens=given.tokens) as feed:
+        torch.manual_seed(seed)
+        torch.set_float32_matmul_precision("high")
+        # cuDNN seems to plan its attention anew for every shape, and no two batches have the same: 4 steps of 100,000
+        # tokens a second with it, 9 without. A compile cache made with it keeps it.
+        torch.backends.cuda.enable_cudnn_sdp(False)
+        trainer = Trainer(given.size, budget=given.budget, device=given.device, compiled=not given.no_compile)
+        if resumed:
+            trainer.resume(given.out)
+        elif given.start:  # the small checkpoint: no optimizer state, so the learning rate warms up again
+            trainer.model.load_state_dict(load_file(given.start / "model.safetensors"), strict=False)
+            trainer.elapsed = elapsed
+        log = Log(given.out / "log.jsonl")
+        minutes = given.minutes or given.budget
+        run(trainer, minutes=minutes, log=log, every=given.log_every, feed=feed)
+    trainer.save(given.out)

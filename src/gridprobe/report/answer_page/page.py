@@ -1,0 +1,220 @@
+"""Answers as one self-contained HTML page: no script, no network, every text escaped, light and dark."""
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from gridprobe.answer import Answer
+from gridprobe.budget import spread
+from gridprobe.errors import UsageError
+from gridprobe.flops import CONVENTIONS, Cost
+from gridprobe.report.answer_page.map import map_svg, strip_svg
+from gridprobe.report.answer_page.style import POLICY, STYLE
+from gridprobe.report.files import write_whole
+from gridprobe.report.html import document, pairs, table
+from gridprobe.report.words import amount, clock, compute_saved, kept_words, model_words, video_name
+
+__all__ = ["render", "save_report"]
+
+Ways = Mapping[str, Sequence[Answer]]
+"""Name of a way of choosing frames -> its answers."""
+
+MOST_THUMBNAILS = 144
+"""More kept frames than this are shown by an even choice of so many; the page says so."""
+THUMBNAIL_SIDES = {320: 16, 224: 48, 144: MOST_THUMBNAILS, 96: MOST_THUMBNAILS, 64: MOST_THUMBNAILS}
+"""Longer sides of a thumbnail, and for how many frames each is good."""
+THUMBNAIL_BYTES = 600_000
+"""All thumbnails of an answer together, so that in base64 it stays below a megabyte."""
+
+
+def save_report(
+    answers: Sequence[Answer], path: Path, *, title: str = "GridProbe report", beside: Ways | None = None
+) -> None:
+    """Write one page about these answers; no other file is needed to read it.
+
+    Args:
+        answers: what the page is about.
+        path: the file to write.
+        title: stands at the top.
+        beside: name of another way of choosing frames -> its answers to the same questions, for the table of answers.
+    """
+    write_whole(path, render(answers, title=title, beside=beside).encode("utf-8", "replace"))
+
+
+def render(answers: Sequence[Answer], *, title: str = "GridProbe report", beside: Ways | None = None) -> str:
+    """The page as text."""
+    if not answers:
+        raise UsageError("a report needs at least one answer, got none")
+    articles = "\n".join(_article(answer, number) for number, answer in enumerate(answers, start=1))
+    overview = _overview(answers, beside or {}) if len(answers) > 1 else ""
+    return document(title, f"{overview}\n{articles}", style=STYLE, policy=POLICY)
+
+
+def _overview(answers: Sequence[Answer], beside: Ways) -> str:
+    """A table with one line for each answer, linked to its article; what other ways answered stands at its end."""
+    scores = [text for name, each in {"": answers, **beside}.items() if (text := _score(name, each))]
+    rows = [
+        [
+            f'<a href="#answer-{number}" dir="auto">{escape(_shortened(answer.question.text))}</a>',
+            _said(answer),
+            f"{answer.confidence:.1%}",
+            f"{answer.selection.kept} / {answer.selection.pool}",
+            compute_saved(answer.cost.tflops, answer.cost.baseline.tflops),
+            *(_said(each[number - 1]) for each in beside.values()),
+        ]
+        for number, answer in enumerate(answers, start=1)
+    ]
+    head = ["question", "answer", "confidence", "kept", "compute", *map(escape, beside)]
+    score = f"<p>{'; '.join(scores)}.</p>" if scores else ""
+    return f'<section class="overview"><h2>Answers</h2>{score}{table(head, rows)}</section>'
+
+
+def _score(name: str, answers: Sequence[Answer]) -> str:
+    """Such as "4 of 5 right" or "uniform: 2 of 5 right"; nothing where no answer is known."""
+    judged = [answer.right for answer in answers if answer.right is not None]
+    return f"{escape(name)}{': ' if name else ''}{sum(judged)} of {len(judged)} right" if judged else ""
+
+
+def _said(answer: Answer) -> str:
+    return f'<span dir="auto">{answer.choice}. {escape(_shortened(answer.text))}</span> {_verdict(answer)}'
+
+
+def _shortened(text: str, length: int = 90) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def _article(answer: Answer, number: int) -> str:
+    selection = answer.selection
+    evidence = selection.evidence
+    picture = map_svg(answer, evidence) if evidence else strip_svg(answer)
+    heading = "Importance map" if evidence else "Timeline"
+    return f"""<article id="answer-{number}">
+<p class="source">{escape(_source(answer))}</p>
+<h2 dir="auto">{escape(answer.question.text)}</h2>
+{_options(answer)}
+{_warnings(answer)}
+<section><h3>{heading}</h3>{picture}</section>
+<section><h3>Kept: {kept_words(selection)}</h3>{_thumbnails(answer)}</section>
+<section><h3>Compute</h3>{_cost(answer)}</section>
+<section class="pair"><div><h3>Seconds</h3>{pairs(_seconds(answer))}</div>
+<details><summary>Settings</summary>{pairs(_settings(answer))}</details></section>
+</article>"""
+
+
+def _source(answer: Answer) -> str:
+    info = answer.pool.info
+    length = clock(info.duration) if info and info.duration is not None else ""
+    return " · ".join(part for part in (video_name(answer), length, model_words(answer)) if part)
+
+
+def _options(answer: Answer) -> str:
+    """The options with a bar each; the chosen one stands out."""
+    items = []
+    for label, share in answer.posterior.probabilities.items():
+        chosen = label == answer.choice
+        notes = _verdict(answer) if chosen else ""
+        if label == answer.question.answer and not chosen:
+            notes = '<span class="note right">right answer</span>'
+        items.append(
+            f'<li{" class=chosen" if chosen else ""}><span class="label">{label}</span>'
+            f'<span class="text"><span dir="auto">{escape(answer.question.option(label))}</span> {notes}</span>'
+            f'<span class="percent">{share:.1%}</span>'
+            f'<span class="bar"><span style="width:{share:.2%}"></span></span></li>'
+        )
+    return f'<ul class="options">{"".join(items)}</ul>'
+
+
+def _verdict(answer: Answer) -> str:
+    """A note on the chosen option: right or wrong where the answer is known."""
+    if answer.right is None:
+        return '<span class="note">chosen</span>'
+    right = answer.right
+    return f'<span class="note {"right" if right else "wrong"}">{"✓ right" if right else "✗ wrong"}</span>'
+
+
+def _warnings(answer: Answer) -> str:
+    items = "".join(f'<li dir="auto">{escape(warning)}</li>' for warning in answer.warnings)
+    return f'<aside class="warnings"><h3>Warnings</h3><ul>{items}</ul></aside>' if items else ""
+
+
+def _thumbnails(answer: Answer) -> str:
+    """The frames the answer was read from, in time order."""
+    selection, note = answer.selection, ""
+    shown = selection.indices
+    if selection.kept > MOST_THUMBNAILS:
+        shown = tuple(shown[place] for place in spread(selection.kept, MOST_THUMBNAILS))
+        note = f"<p>{MOST_THUMBNAILS} of the {selection.kept} kept frames are shown, evenly chosen.</p>"
+    jpegs = _jpegs(answer, shown)
+    figures = "".join(_figure(answer, index, jpeg) for index, jpeg in zip(shown, jpegs, strict=True))
+    return f'{note}<div class="frames">{figures}</div>'
+
+
+def _figure(answer: Answer, index: int, jpeg: bytes) -> str:
+    time = clock(answer.pool.times[index], tenths=True)
+    scores = answer.selection.scores
+    caption = time if scores is None else f"{time} <span>{scores[index]:.3f}</span>"
+    source = f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode('ascii')}"
+    return f'<figure><img src="{source}" alt="frame at {time}"><figcaption>{caption}</figcaption></figure>'
+
+
+def _jpegs(answer: Answer, indices: Sequence[int]) -> list[bytes]:
+    """The frames as JPEGs of the largest size at which they stay within their share of the page."""
+    jpegs: list[bytes] = []
+    for side, most in THUMBNAIL_SIDES.items():
+        if len(indices) <= most:
+            jpegs = [_jpeg(answer, index, side) for index in indices]
+            if sum(map(len, jpegs)) <= THUMBNAIL_BYTES:
+                break
+    return jpegs
+
+
+def _jpeg(answer: Answer, index: int, side: int) -> bytes:
+    image = Image.fromarray(answer.pool.pixels[index])
+    image.thumbnail((side, side), Image.Resampling.BILINEAR)
+    content = io.BytesIO()
+    image.save(content, "JPEG", quality=72, optimize=True)
+    return content.getvalue()
+
+
+def _cost(answer: Answer) -> str:
+    """Every pass by both conventions, and what they mean."""
+    cost = answer.cost
+    rows = [
+        _cost_row("probing", cost.probe),
+        _cost_row("focused pass", cost.focus),
+        _cost_row("together", cost.total),
+        _cost_row(f"all {answer.selection.pool} frames in one pass", cost.baseline),
+    ]
+    honest = compute_saved(cost.tflops, cost.baseline.tflops)
+    published = compute_saved(cost.tflops_paper, cost.baseline.tflops_paper)
+    if honest:
+        rows.append(
+            ["<strong>spent beside all frames</strong>", *map("<strong>{}</strong>".format, (honest, published))]
+        )
+    head = ["", "TFLOPs, honest", "TFLOPs, published", "tokens", "visual tokens", "passes"]
+    meanings = "".join(f"<li>{escape(meaning)}</li>" for meaning in CONVENTIONS.values())
+    return f'{table(head, rows)}<ul class="fine">{meanings}</ul>'
+
+
+def _cost_row(name: str, cost: Cost) -> list[str]:
+    counts = [f"{count:,}" for count in (cost.tokens, cost.visual_tokens, cost.calls)]
+    return [name, amount(cost.tflops), amount(cost.tflops_paper), *counts]
+
+
+def _seconds(answer: Answer) -> dict[str, str]:
+    return {stage: f"{value:.2f}" for stage, value in answer.seconds.to_dict().items()}
+
+
+def _settings(answer: Answer) -> dict[str, Any]:
+    """The settings and the models; parts of nested settings get a name of their own."""
+    values: dict[str, Any] = {"selector": answer.selection.selector}
+    values |= {"selecting model": answer.models[0], "answering model": answer.models[1]}
+    for name, value in answer.settings.to_dict().items():
+        parts = {f"{name}.{part}": inner for part, inner in value.items()} if isinstance(value, dict) else {name: value}
+        values |= {key: inner for key, inner in parts.items() if inner is not None}
+    return values

@@ -1,0 +1,1 @@
+"""Evaluation runs as one self-contained HTML page."""

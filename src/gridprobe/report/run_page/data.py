@@ -1,0 +1,122 @@
+"""What the page's script reads: all questions and results, packed tight, as JSON that cannot leave its element.
+
+    runs        names
+    bins        [name, [values]]
+    videos      paths
+    questions   [id, text, [options], place of the right option or -1, [place in each bin or -1], video, seconds]
+    results     for each run, for each question: 0 if missing, "error" if failed, else a list in the order of RESULT
+    thumbnails  for each run {place of the question: [[tenths of a second, JPEG in base64], …]}
+
+Probabilities and confidences are in thousandths, times in tenths of a second, each less the one before it.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from string import ascii_uppercase
+from typing import Any
+
+from gridprobe.evaluation.metrics import bins_of
+from gridprobe.evaluation.reader import Answered, Result, Run
+from gridprobe.report.colours import FLOOR, MIDDLE, STOPS
+
+__all__ = ["RESULT", "Thumbnails", "embedded_json", "pack"]
+
+Thumbnails = Mapping[str, Mapping[str, Sequence[tuple[float, str]]]]
+"""Run -> question -> time and JPEG of some kept frames."""
+
+RESULT = (
+    *("choice", "confidence", "pool", "kept", "times", "rows", "columns"),
+    *("shares", "tflops", "seconds", "warnings", "probes"),
+)
+
+
+def pack(runs: Sequence[Run], thumbnails: Thumbnails | None = None) -> dict[str, Any]:
+    """All runs over all questions of any of them."""
+    questions: dict[str, Result] = {}
+    for run in runs:
+        for result in run.results:
+            questions.setdefault(result.id, result)
+    names = bins_of(runs)
+    bins = {name: sorted({q.bins[name] for q in questions.values() if name in q.bins}) for name in names}
+    videos = {video: place for place, video in enumerate(dict.fromkeys(q.video for q in questions.values()))}
+    place = {name: number for number, name in enumerate(questions)}
+    return {
+        "runs": [run.name for run in runs],
+        "bins": list(bins.items()),
+        "videos": list(videos),
+        "questions": [_question(result, bins, videos) for result in questions.values()],
+        "results": [_results(run, questions) for run in runs],
+        "thumbnails": [_thumbnails((thumbnails or {}).get(run.name, {}), place) for run in runs],
+        "fields": RESULT,
+        "ramp": STOPS,
+        "floor": FLOOR,
+        "middle": MIDDLE,
+    }
+
+
+def embedded_json(value: Any) -> str:
+    """JSON for inside a script element: nothing in it can end the element or begin a comment."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _question(result: Result, bins: Mapping[str, list[str]], videos: Mapping[str, int]) -> list[Any]:
+    answer = -1 if result.answer is None else ascii_uppercase.find(result.answer)
+    places = [values.index(result.bins[name]) if name in result.bins else -1 for name, values in bins.items()]
+    return [result.id, result.question, result.options, answer, places, videos[result.video], result.duration]
+
+
+def _results(run: Run, questions: Mapping[str, Result]) -> list[Any]:
+    mine = {result.id: result for result in run.results}
+    return [_result(mine.get(name), len(question.options)) for name, question in questions.items()]
+
+
+def _result(result: Result | None, options: int) -> Any:
+    if result is None or result.outcome == "missing":
+        return 0
+    if result.answered is None:
+        return result.error or result.outcome
+    found = result.answered
+    tenths = [round(10 * time) for time in found.times]
+    return [
+        ascii_uppercase.find(found.choice),
+        round(1000 * found.confidence),
+        found.pool,
+        _bits(found),
+        [*tenths[:1], *(after - before for before, after in pairwise(tenths))],
+        _thousandths(found.rows),
+        _thousandths(found.columns),
+        _shares(found, ascii_uppercase[:options]),
+        _digits(found.cost["tflops"]),
+        _digits(found.seconds["total"]),
+        found.warnings,
+        "".join(found.probes),
+    ]
+
+
+def _bits(found: Answered) -> str:
+    """The kept positions as hexadecimal digits, position 0 in the lowest bit."""
+    return f"{sum(1 << index for index in found.indices):x}"
+
+
+def _thousandths(values: Sequence[float]) -> list[int]:
+    return [round(1000 * value) for value in values]
+
+
+def _shares(found: Answered, labels: str) -> list[int]:
+    """Probabilities of the options; a label without one has none."""
+    return [
+        round(1000 * math.exp(min(0.0, found.logprobs[label]))) if label in found.logprobs else 0 for label in labels
+    ]
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def _thumbnails(mine: Mapping[str, Sequence[tuple[float, str]]], place: Mapping[str, int]) -> dict[str, Any]:
+    return {str(place[name]): [[round(10 * time), jpeg] for time, jpeg in each] for name, each in mine.items()}

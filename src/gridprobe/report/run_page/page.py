@@ -1,0 +1,216 @@
+"""Runs as one self-contained HTML page: figures, tables and every question, filtered and drawn by a small script.
+
+The page loads nothing. Its policy allows one script and one style, each by its hash; texts of the run reach the page
+either escaped or as JSON, which the script only ever puts into text nodes.
+"""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+
+from gridprobe.errors import UsageError
+from gridprobe.evaluation.metrics import Row, bins_of, official, score, shared
+from gridprobe.evaluation.reader import Run
+from gridprobe.flops import CONVENTIONS
+from gridprobe.report.answer_page.style import STYLE
+from gridprobe.report.files import write_whole
+from gridprobe.report.html import document, pairs, table
+from gridprobe.report.run_page.data import Thumbnails, embedded_json, pack
+from gridprobe.report.run_page.plots import RUN_COLOURS, Point, histogram_svg, pareto_svg, skew_svg
+from gridprobe.report.run_page.style import RUN_STYLE
+from gridprobe.report.run_tables import Scores, Table, people_tables, uneven
+from gridprobe.report.words import compute_saved
+
+__all__ = ["render_runs", "save_run_report"]
+
+FEW = 20
+"""Fewer maps than this make no curve."""
+NAMES = {"tflops": "honest convention", "tflops_paper": "published convention"}
+
+
+def save_run_report(
+    runs: Sequence[Run], path: Path, *, thumbnails: Thumbnails | None = None, notes: Sequence[str] = ()
+) -> None:
+    """Write one page about these runs; no other file is needed to read it."""
+    write_whole(path, render_runs(runs, thumbnails=thumbnails, notes=notes).encode("utf-8", "replace"))
+
+
+def render_runs(runs: Sequence[Run], *, thumbnails: Thumbnails | None = None, notes: Sequence[str] = ()) -> str:
+    """The page as text."""
+    if not runs:
+        raise UsageError("a report needs at least one run, got none")
+    scores = Scores(runs, score(runs, by=bins_of(runs)), {run.name: official(run) for run in runs})
+    whole = [row for row in scores.rows if not row.bin]
+    sections = [_summary(runs, whole), _pareto(shared(runs)), _difficulty(runs), _tables(scores), _list(runs)]
+    told = [*(f"{run.name}: {note}" for run in runs for note in run.notes), *notes]
+    script = files("gridprobe.report.run_page").joinpath("page.js").read_text(encoding="utf-8")
+    style = STYLE + RUN_STYLE
+    policy = "; ".join(
+        [
+            "default-src 'none'",
+            "img-src data:",
+            f"style-src '{_hash(style)}'",
+            f"script-src '{_hash(script)}'",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ]
+    )
+    data = f'<script type="application/json" id="data">{embedded_json(pack(runs, thumbnails))}</script>'
+    return document(
+        f"{runs[0].benchmark}: {', '.join(run.name for run in runs)}",
+        "\n".join([*sections, _about(runs, told)]),
+        style=style,
+        policy=policy,
+        after=f"{data}\n<script>{script}</script>\n",
+    )
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}"
+
+
+# Sections.
+
+
+def _summary(runs: Sequence[Run], rows: Sequence[Row]) -> str:
+    cards = "".join(_card(run, row, number) for number, (run, row) in enumerate(zip(runs, rows, strict=True)))
+    asked = max(len(run.results) for run in runs)
+    source = f"{escape(runs[0].benchmark)} · {escape(runs[0].version)} · {asked:,} questions"
+    told = uneven(runs)
+    warning = f'<aside class="warnings">{escape(told[0].upper() + told[1:])}.</aside>' if told else ""
+    return f'<article><p class="source">{source}</p><div class="cards">{cards}</div>{warning}</article>'
+
+
+def _card(run: Run, row: Row, number: int) -> str:
+    found, cost = row.accuracy, row.cost
+    big = f"{100 * found.mean:.1f}<small>%</small>" if found else "–"
+    between = f"95 % interval {100 * found.low:.1f} to {100 * found.high:.1f}" if found and found.clusters > 1 else ""
+    facts = [f"{row.asked:,} asked", f"{row.failed:,} failed", *([f"{row.missing:,} missing"] if row.missing else [])]
+    lines = [between, " · ".join(facts)]
+    if cost:
+        saved = compute_saved(cost.tflops, _everything(run, "tflops"))
+        against = (
+            f"{saved} compute than all frames" if saved not in ("", "the same") else "as much compute as all frames"
+        )
+        lines += [f"{cost.kept:.1f} frames kept, median {cost.kept_median:g}", against if saved else ""]
+    told = "".join(f"<li>{line}</li>" for line in lines if line)
+    return (
+        f'<section class="card run-{number % RUN_COLOURS}"><h2 dir="auto">{escape(run.name)}</h2>'
+        f'<p class="source">{escape(run.selector)} · {escape(run.models)}</p>'
+        f'<p class="big">{big}</p><ul>{told}</ul></section>'
+    )
+
+
+def _everything(run: Run, convention: str) -> float:
+    """What one pass over all frames would cost on average."""
+    costs = [result.answered.cost[f"baseline_{convention}"] for result in run.results if result.answered]
+    return float(np.mean(costs)) if costs else 0.0
+
+
+def _pareto(runs: Sequence[Run]) -> str:
+    """Over the questions all of these runs were asked."""
+    rows, figures = score(runs), []
+    for convention, words in NAMES.items():
+        points = [
+            Point(run.name, number, getattr(row.cost, convention), row.accuracy)
+            for number, (run, row) in enumerate(zip(runs, rows, strict=True))
+            if row.cost and row.accuracy
+        ]
+        if points:
+            everything = max(_everything(run, convention) for run in runs)
+            figures.append(f"<figure>{pareto_svg(points, words=words, everything=everything)}</figure>")
+    if not figures:
+        return ""
+    meanings = "".join(f"<li>{escape(CONVENTIONS[convention])}</li>" for convention in NAMES)
+    told = f"Over the {len(runs[0].results):,} questions that every run was asked. "
+    told += "Whiskers are 95 % intervals over videos. Shaded: dearer than a run that is as good or better."
+    return (
+        f'<article><h3>Accuracy against compute</h3><div class="figures">{"".join(figures)}</div>'
+        f'<p class="source">{told}</p><ul class="fine">{meanings}</ul></article>'
+    )
+
+
+def _difficulty(runs: Sequence[Run]) -> str:
+    """The paper's figure of skew, and how many frames were kept."""
+    parts = [_skew(runs)]
+    for number, run in enumerate(runs):
+        answers = [result.answered for result in run.results if result.answered]
+        kept = [answer.kept for answer in answers]
+        if len(set(kept)) > 1:
+            svg = histogram_svg(kept, pool=max(answer.pool for answer in answers), number=number, name=run.name)
+            parts.append(f'<figure>{svg}<figcaption dir="auto">{escape(run.name)}</figcaption></figure>')
+    steady = [run.name for run in runs if len({r.answered.kept for r in run.results if r.answered}) == 1]
+    told = f'<p class="source">Always the same number of frames: {escape(", ".join(steady))}.</p>' if steady else ""
+    return f'<article><h3>Frames kept</h3><div class="figures">{"".join(parts)}</div>{told}</article>'
+
+
+def _skew(runs: Sequence[Run]) -> str:
+    """Needs a run with maps, and one over all frames beside it for the accuracy."""
+    mapped = next((run for run in runs if any(r.answered and r.answered.skew is not None for r in run.results)), None)
+    whole = next((run for run in runs if run.selector == "all"), None)
+    if mapped is None or whole is None:
+        lacking = "a run that makes maps (gridprobe)" if mapped is None else 'a run of the selector "all" beside it'
+        return f'<p class="lack">The figure of kept frames and difficulty against skew needs {lacking}.</p>'
+    right = {result.id: result.right for result in whole.results if result.right is not None}
+    shared = [
+        (result.answered, bool(right[result.id]))
+        for result in mapped.results
+        if result.answered and result.answered.skew is not None and result.id in right
+    ]
+    if len(shared) < FEW:
+        return f'<p class="lack">Kept frames against skew: {len(shared)} shared questions are too few for a curve.</p>'
+    skew, kept = [answer.skew or 0.0 for answer, _ in shared], [answer.kept for answer, _ in shared]
+    svg = skew_svg(skew, kept, [float(hit) for _, hit in shared], pool=max(answer.pool for answer, _ in shared))
+    told = (
+        f'<span class="kept-key">frames {escape(mapped.name)} keeps</span> and <span class="accuracy-key">accuracy of '
+        f"{escape(whole.name)}</span>, smoothed over {len(shared):,} questions; grey: where they lie"
+    )
+    return f'<figure>{svg}<figcaption dir="auto">{told}</figcaption></figure>'
+
+
+def _tables(scores: Scores) -> str:
+    """All questions first; each bin's tables are folded away."""
+    bins = list(dict.fromkeys(row.bin for row in scores.rows))
+    parts = []
+    for name in bins:
+        rows = [row for row in scores.rows if row.bin == name]
+        tables = people_tables(Scores(scores.runs, rows, scores.official if not name else {}))
+        inner = "".join(
+            f'<h3>{escape(each.title)}</h3><div class="names-{each.left}">{_html(each)}</div>' for each in tables
+        )
+        parts.append(f"<details><summary>By {escape(name)}</summary>{inner}</details>" if name else inner)
+    return f'<article class="tables">{"".join(parts)}</article>'
+
+
+def _html(each: Table) -> str:
+    return table([*map(escape, each.head)], [[escape(cell) for cell in row] for row in each.rows])
+
+
+def _list(runs: Sequence[Run]) -> str:
+    """The frame of the list; the script fills it."""
+    legend = "".join(
+        f'<li class="run-{number % RUN_COLOURS}" dir="auto"><span class="pip"></span>{escape(run.name)}</li>'
+        for number, run in enumerate(runs)
+    )
+    return f"""<article id="questions"><h3>Questions</h3>
+<form class="filters" id="filters" role="search" aria-label="Filter the questions"></form>
+<ul class="legend-runs">{legend}</ul>
+<p class="source" id="count" role="status" aria-live="polite">This list needs JavaScript.</p>
+<ol class="questions" id="list"></ol>
+<button type="button" class="more" id="more" hidden>Show more</button>
+</article>"""
+
+
+def _about(runs: Sequence[Run], notes: Sequence[str]) -> str:
+    told = "".join(f'<li dir="auto">{escape(note)}</li>' for note in notes)
+    warnings = f'<aside class="warnings"><h3>Notes</h3><ul>{told}</ul></aside>' if told else ""
+    specs = "".join(
+        f'<details><summary dir="auto">Settings of {escape(run.name)}</summary>{pairs(run.spec)}</details>'
+        for run in runs
+    )
+    return f'<article class="about">{warnings}{specs}</article>'

@@ -1,0 +1,85 @@
+"""Small pictures of the frames a run kept, from the videos that are still on disk."""
+
+import base64
+import io
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from gridprobe.budget import spread
+from gridprobe.errors import GridProbeError
+from gridprobe.evaluation.reader import Answered, Run
+from gridprobe.progress import report
+from gridprobe.video import Footage, FrameSize
+
+__all__ = ["MOST_BYTES", "make_thumbnails"]
+
+SIZE = FrameSize(max_side=160)
+MOST = 12
+"""Thumbnails of a question and run; more kept frames are shown by an even choice."""
+MOST_BYTES = 12_000_000
+"""All thumbnails of a page, as base64."""
+NEAR = 0.05
+"""Seconds: a frame further off than this is not the one the run saw, and is not shown for it."""
+
+Pictures = dict[str, list[tuple[float, str]]]
+
+
+def make_thumbnails(runs: Sequence[Run], *, most_bytes: int = MOST_BYTES) -> tuple[dict[str, Pictures], list[str]]:
+    """Run -> question -> pictures; and remarks on what could not be shown."""
+    found: dict[str, Pictures] = {run.name: {} for run in runs}
+    wanted = _wanted(runs)
+    troubles: list[str] = []
+    left, others = most_bytes, 0
+    for done, (video, answers) in enumerate(wanted.items()):
+        report("thumbnails", done, len(wanted))
+        if left <= 0:
+            break
+        for run, name, answer in answers:
+            try:
+                pictures = _pictures(video, answer, run.spec.get("settings") or {})
+            except (GridProbeError, OSError) as error:
+                troubles.append(str(error))
+                break  # what is wrong with the video is wrong for its other questions, too
+            others += not pictures
+            left -= sum(len(jpeg) for _, jpeg in pictures)
+            if pictures and left > 0:
+                found[run.name][name] = pictures
+    stopped = [f"thumbnails stop at {most_bytes / 1e6:g} MB, the most a page holds"] if left <= 0 else []
+    return found, [*_told(troubles, others), *stopped]
+
+
+def _told(troubles: Sequence[str], others: int) -> list[str]:
+    told = [f"{len(troubles)} videos have no thumbnails, the first because: {troubles[0]}"] if troubles else []
+    return told + ([f"{others} answers have no thumbnails: the file on disk has other frames now"] if others else [])
+
+
+def _wanted(runs: Sequence[Run]) -> Mapping[str, list[tuple[Run, str, Answered]]]:
+    videos: dict[str, list[tuple[Run, str, Answered]]] = defaultdict(list)
+    for run in runs:
+        for result in run.results:
+            if result.answered and result.video:
+                videos[result.video].append((run, result.id, result.answered))
+    return videos
+
+
+def _pictures(video: str, answer: Answered, settings: Mapping[str, Any]) -> list[tuple[float, str]]:
+    places = range(answer.kept) if answer.kept <= MOST else spread(answer.kept, MOST)
+    sampling = {name: settings[name] for name in ("sampling", "precision", "decoder") if name in settings}
+    footage = Footage(Path(video), cells=int(settings.get("k", 12)) ** 2, **sampling)
+    if max(answer.indices) >= len(footage.undecoded(SIZE)):
+        return []
+    frames = footage.frames([answer.indices[place] for place in places], SIZE)
+    times = [answer.times[place] for place in places]
+    if any(abs(there - told) > NEAR for there, told in zip(frames.times, times, strict=True)):
+        return []
+    return [(time, _jpeg(pixels)) for time, pixels in zip(times, frames.pixels, strict=True)]
+
+
+def _jpeg(pixels: Any) -> str:
+    content = io.BytesIO()
+    Image.fromarray(pixels).save(content, "JPEG", quality=70, optimize=True)
+    return base64.b64encode(content.getvalue()).decode("ascii")

@@ -1,0 +1,184 @@
+"""The trainer: batches hold what they promise, a training can be cut in pieces, skills steer what is practised."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gridprobe.gridworld.training import train
+from gridprobe.gridworld.training.batches import (
+    FAMILY_WEIGHTS,
+    IGNORED,
+    LONG,
+    SHORT,
+    Batch,
+    BatchMaker,
+    Skills,
+    _recalled,
+)
+from gridprobe.gridworld.training.checkpoint import build_tokenizer
+from gridprobe.gridworld.training.train import Trainer, _decay, _grouped, degrade
+from gridprobe.gridworld.world import generate
+from gridprobe.question import Question
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> object:
+    return build_tokenizer()
+
+
+@pytest.fixture
+def maker(tokenizer: object) -> BatchMaker:
+    return BatchMaker(tokenizer, seed=5, tokens=1500)
+
+
+def said(tokenizer: object, batch: Batch) -> list[str]:
+    """What each tail wants to hear."""
+    pieces = np.split(batch.wanted[2], batch.first[1:])
+    return [tokenizer.decode(piece.tolist()) for piece in pieces]
+
+
+def test_labels_follow_their_tails(maker: BatchMaker) -> None:
+    for _ in range(20):
+        batch = maker.make(Skills(progress=0.5, spelling=0.5, reading=0.5))
+        row, column, token = batch.wanted
+        width = batch.sequences.ids.shape[1] - batch.sequences.tail.shape[1]
+        tail = batch.sequences.tail[row, column - width]
+        assert len(batch.worlds) == len(batch.time) and len(batch.family) == len(batch.first)
+        assert (np.diff(batch.time, axis=1) > 0).all()
+        assert (batch.sequences.ids[row, column + 1] == token).all()  # what is wanted is what comes next
+        assert (np.diff(row * 100 + tail)[batch.first[1:] - 1] > 0).all()  # a new tail begins where `first` says
+
+
+def test_questions_are_answered_with_their_letter(tokenizer: object, maker: BatchMaker) -> None:
+    batch = maker.make(Skills(progress=1.0, spelling=1.0, reading=1.0))
+    wanted = zip(said(tokenizer, batch), batch.family, strict=True)
+    letters = [text for text, family in wanted if family in FAMILY_WEIGHTS]
+
+    assert letters and all(text[0] in "ABCDEFGH" and text[1:] == "<|im_end|>" for text in letters)
+
+
+def test_lines_are_encoded_as_the_tokenizer_encodes_the_whole(tokenizer: object, maker: BatchMaker) -> None:
+    for template in ("default", "paper"):
+        prompt = Question("What colour is the ring?", ["red", "cyan", "blue"], template=template).prompt
+
+        assert maker._encode(prompt) == tokenizer.encode(prompt, add_special_tokens=False)
+
+
+def test_the_memory_test_counts_visits_and_who_came_first() -> None:
+    worlds = generate(np.random.default_rng(3), 40)
+    time = np.tile(((np.arange(144) + 0.5) / 144).astype(np.float32), (40, 1))
+    recalled = _recalled(worlds, time)
+
+    for row in range(40):
+        start = worlds.start[row].min(axis=1)
+        for j in range(4):
+            visits, earlier, digit = recalled[:, row, :, worlds.shape[row, j]]
+            seen = visits[visits != IGNORED]
+            assert set(digit[visits != IGNORED]) == {worlds.digit[row, j]}
+            assert seen[0] == 0 and seen[-1] == worlds.occurrences()[row, j] - 1
+            apart = abs(start - start[j])[np.arange(4) != j].min() > 1 / 144
+            assert not apart or set(earlier[earlier != IGNORED]) == {int((start < start[j]).sum())}
+
+
+def test_the_eye_test_knows_what_is_on_every_frame(maker: BatchMaker) -> None:
+    batch = maker.make(Skills())
+    shown, worlds = batch.worlds.visible(batch.time), batch.worlds
+
+    for row, frame in [(0, 0), (1, 0), (1, -1)]:
+        expected = {worlds.shape[row, j]: worlds.colour[row, j] for j in np.flatnonzero(shown[row, frame])}
+        found = {shape: colour for shape, colour in enumerate(batch.seen[0, row, frame]) if colour < 8}
+        assert found == expected
+
+
+def test_drill_letters_stand_before_their_options(tokenizer: object, maker: BatchMaker) -> None:
+    for _ in range(50):
+        tokens, labels = maker._drill()
+        text = tokenizer.decode(tokens)
+        prompt, _, answer = text.partition("assistant\n")
+        pairs = [part.strip() for part in answer.split(",") if part.strip()] if "," in answer else []
+        for pair in pairs:
+            word, letter = pair[:-1], pair[-1]
+            assert f"{letter}. {word}\n" in prompt or f"({letter}) {word}\n" in prompt
+        assert sum(label != IGNORED for label in labels) == (8 if pairs else 2)
+
+
+def test_practice_follows_what_is_mastered() -> None:
+    assert Skills(reading=0.1).lengths == SHORT and Skills(reading=0.95).lengths == LONG
+    assert Skills(spelling=0.2).drill > 0.3 and Skills(spelling=0.99).drill < 0.1
+
+
+def test_skills_move_towards_what_a_batch_shows(maker: BatchMaker) -> None:
+    trainer = Trainer("nano", budget=1.0, device="cpu", compiled=False)
+    trainer.skills, trainer.elapsed = [0.0, 0.5, 0.5], 30.0
+    batch = maker.make(Skills())
+
+    trainer.learned(batch, np.ones(len(batch.family)))
+
+    assert trainer.skills[:2] == pytest.approx([0.5, 0.55])
+
+
+def test_the_rate_stays_for_half_the_training_and_then_falls() -> None:
+    assert _decay(0.0) == _decay(0.5) == pytest.approx(1.0)
+    assert _decay(0.75) == pytest.approx(0.505) and _decay(1.0) == pytest.approx(0.01)
+
+
+def test_test_seeds_are_refused(tokenizer: object) -> None:
+    with pytest.raises(ValueError, match="not a training seed"):
+        BatchMaker(tokenizer, seed=2**31, tokens=100)
+
+
+def test_pairs_fuse_neighbours_and_an_odd_frame_with_itself() -> None:
+    frames = torch.arange(5.0).view(1, 5, 1, 1, 1).expand(1, 5, 3, 2, 2)
+
+    assert _grouped(frames, "pairs")[:, :, 0, 0, 0].tolist() == [[0, 1], [2, 3], [4, 4]]
+    assert _grouped(frames, "single")[:, :, 0, 0, 0].tolist() == [[i, i] for i in range(5)]
+
+
+def test_degrading_changes_pictures_but_little() -> None:
+    torch.manual_seed(0)
+    frames = torch.rand(2, 3, 1, 1, 1).expand(2, 3, 3, 64, 64).contiguous()
+
+    worse = degrade(frames)
+
+    assert worse.shape == frames.shape and worse.min() >= 0 and worse.max() <= 1
+    assert 0 < (worse - frames).abs().mean() < 0.1
+
+
+def test_a_training_goes_on_where_it_stopped(maker: BatchMaker, tmp_path: Path) -> None:
+    batches = [maker.make(Skills()) for _ in range(2)]
+    first = Trainer("nano", budget=1.0, device="cpu", compiled=False)
+    first.train_on(batches[0])
+    first.elapsed = 20.0
+    first.save(tmp_path)
+
+    second = Trainer("nano", budget=1.0, device="cpu", compiled=False)
+    second.resume(tmp_path)
+
+    assert (second.step, second.elapsed, second.skills) == (1, 20.0, first.skills)
+    for trainer in (first, second):
+        torch.manual_seed(1)
+        trainer.train_on(batches[1])
+    for a, b in zip(first.parameters, second.parameters, strict=True):
+        assert torch.allclose(a, b, atol=1e-6)
+
+
+def test_the_saved_folder_is_an_ordinary_checkpoint(maker: BatchMaker, tmp_path: Path) -> None:
+    from gridprobe import load_model
+
+    trainer = Trainer("nano", budget=1.0, device="cpu", compiled=False)
+    trainer.train_on(maker.make(Skills()))
+    trainer.save(tmp_path)
+
+    assert load_model(str(tmp_path / "model"), device="cpu").dims.hidden == 160
+    assert next(trainer.model.parameters()).dtype == torch.float32  # saving in bfloat16 left the training alone
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_the_program_trains_saves_and_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--size", "nano", "--budget", "0.05", "--tokens", "600", "--workers", "1", "--no-compile"]
+    train.main([*arguments, "--out", str(tmp_path), "--log-every", "1", "--device", "cpu"])
+
+    assert (tmp_path / "model" / "config.json").is_file() and (tmp_path / "state.safetensors").is_file()
+    assert '"loss"' in (tmp_path / "log.jsonl").read_text()

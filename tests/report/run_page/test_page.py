@@ -1,0 +1,294 @@
+"""The page of a run: self-contained, every text escaped, and in a real browser quick, filterable and drawn right."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from browser import Tab, browser, needs_browser
+from evaluation_runs import item, large_run, record, selection, write_run
+from gridprobe.errors import UsageError
+from gridprobe.evaluation.reader import Run, read_run, read_runs
+from gridprobe.grid import Grid
+from gridprobe.importance import ImportanceMap
+from gridprobe.report.colours import Scale, ramp
+from gridprobe.report.run_page.data import embedded_json, pack
+from gridprobe.report.run_page.page import render_runs, save_run_report
+
+PAYLOADS = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "</script><svg onload=alert(1)>",
+    "<!--<script>",
+)
+MAPPED = selection((0.5, 0.9, 0.5), (0.4, 0.5, 0.8), probe_choices=list("ABCABC"))
+
+
+def small(folder: Path, **spec: Any) -> Run:
+    items = [item("v1-a"), item("v1-b", bins={"duration": "long"}), item("v2-a", video="/x/other.mp4"), item("v3-a")]
+    records = [record("v1-a", selection=MAPPED), record("v1-b", "C", selection=MAPPED), record("v2-a", None)]
+    return read_run(write_run(folder, items, records, **spec))
+
+
+def hostile(folder: Path, payload: str) -> Run:
+    """A run with the payload wherever a stranger's text can come in."""
+    texts = {
+        "question": payload,
+        "options": [payload + "1", payload + "2"],
+        "video": payload,
+        "bins": {payload: payload},
+    }
+    items = [item(f"{payload}-{n}", group=payload, answer="B", **texts) for n in "ab"]
+    error = {"class": payload, "message": payload}
+    records = [
+        record(f"{payload}-a", selection=MAPPED | {"selector": payload}, warnings=[payload]),
+        record(f"{payload}-b", None, error=error),
+    ]
+    return read_run(write_run(folder, items, records, selector=payload, model=payload, data=payload), name=payload)
+
+
+# The text.
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_hostile_text_stays_text(tmp_path: Path, payload: str) -> None:
+    page = render_runs([hostile(tmp_path / "r", payload)], notes=[payload])
+
+    assert payload not in page
+    assert page.count("<script") == 2 and page.count("</script>") == 2
+    assert not re.search(r"<(img|iframe|link|object)", page)
+
+
+def test_the_policy_allows_one_script_and_one_style_by_hash(tmp_path: Path) -> None:
+    page = render_runs([small(tmp_path / "r")])
+    found = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page)
+
+    assert found and "unsafe" not in found[1] and found[1].startswith("default-src 'none'")
+    assert re.search(r"script-src 'sha256-[\w+/=]{44}'", found[1]) and re.search(
+        r"style-src 'sha256-[\w+/=]{44}'", found[1]
+    )
+    assert " style=" not in page and not re.search(r"\son\w+=", page.split('<script type="application/json"')[0])
+
+
+def test_json_in_the_page_survives_the_way_there_and_back() -> None:
+    value = ["</script>", "<!--", "&lt;", "\u2028", "ä日", '"\\']
+
+    assert json.loads(embedded_json(value)) == value
+    assert not set("<>&\u2028") & set(embedded_json(value))
+
+
+def test_results_are_packed_by_hand(tmp_path: Path) -> None:
+    packed = pack([small(tmp_path / "r")])
+    answered = dict(zip(packed["fields"], packed["results"][0][0], strict=True))
+
+    assert packed["questions"][1] == ["v1-b", "What happens in v1-b?", tuple(item("")["options"]), 1, [0], 1, 90.0]
+    assert packed["bins"] == [("duration", ["long", "short"])]
+    assert packed["results"][0][2:] == ["VideoError: the file ends early", 0]
+    assert int(answered["kept"], 16) == sum(1 << index for index in MAPPED["indices"])
+    assert (answered["rows"], answered["columns"]) == ([500, 900, 500], [400, 500, 800])
+    assert answered["probes"] == "ABCABC"
+    assert sum(answered["times"]) == round(10 * MAPPED["timestamps"][-1])
+    assert answered["shares"] == [135, 698, 150]
+
+
+def test_what_a_figure_lacks_is_said(tmp_path: Path) -> None:
+    page = render_runs([small(tmp_path / "r")])
+
+    assert (
+        "needs a run of the selector &quot;all&quot; beside it" in page or 'needs a run of the selector "all"' in page
+    )
+    assert "1 of 4 questions have no record yet" in page
+
+
+def test_without_an_answer_there_is_still_a_page(tmp_path: Path) -> None:
+    page = render_runs([read_run(write_run(tmp_path / "r", [item("v1-a")], []))])
+
+    assert "Accuracy against compute" not in page and "1 of 1 questions have no record yet" in page
+
+
+def test_a_page_of_nothing_is_refused() -> None:
+    with pytest.raises(UsageError, match="at least one run"):
+        render_runs([])
+
+
+# In the browser.
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("large")
+    paths = [large_run(folder / name, selector=name) for name in ("all", "gridprobe")]
+    save_run_report(read_runs(paths), folder / "r.html")
+    return folder / "r.html"
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    with browser(tmp_path_factory.mktemp("browser")) as opened:
+        yield opened
+
+
+def rows(tab: Tab) -> int:
+    return int(tab.run("document.querySelectorAll('#list > li').length"))
+
+
+def choose(tab: Tab, name: str, value: str) -> str:
+    """Set a filter; what the count then says."""
+    tab.run(
+        f"(() => {{ const field = document.getElementById('filters').elements[{json.dumps(name)}];"
+        f"field.value = {json.dumps(value)}; field.dispatchEvent(new Event('input', {{bubbles: true}})); }})()"
+    )
+    tab.run("new Promise(done => setTimeout(done, 150))")
+    return str(tab.run("document.getElementById('count').textContent"))
+
+
+@needs_browser
+def test_3200_questions_load_in_three_seconds_from_less_than_30_megabytes(tab: Tab, large: Path) -> None:
+    tab.look(1100)
+    seconds = tab.open(large)
+
+    assert large.stat().st_size < 30_000_000
+    assert seconds < 3.0
+    assert tab.run("document.querySelectorAll('*').length") < 5000
+    assert tab.run("document.getElementById('count').textContent") == "3,200 of 3,200 questions"
+    assert tab.complaints == [] and set(tab.requests) <= {large.resolve().as_uri()}
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [390, 1100])
+def test_nothing_sticks_out_sideways(tab: Tab, large: Path, width: int) -> None:
+    tab.look(width)
+    tab.open(large)
+    tab.run("document.querySelector('.row').click()")
+
+    assert tab.run("document.documentElement.scrollWidth") <= width
+
+
+@needs_browser
+def test_filters_agree_with_the_folder(tab: Tab, large: Path) -> None:
+    run = read_run(large.parent / "gridprobe")
+    tab.open(large)
+    wrong = sum(result.right is False and result.outcome == "answered" for result in run.results)
+    failed = sum(result.outcome == "failed" for result in run.results)
+    long = sum(result.bins["duration"] == "long" and result.outcome == "missing" for result in run.results)
+
+    assert choose(tab, "run", "1") == "3,200 of 3,200 questions"
+    assert choose(tab, "outcome", "wrong") == f"{wrong:,} of 3,200 questions"
+    assert choose(tab, "outcome", "failed") == f"{failed:,} of 3,200 questions"
+    choose(tab, "outcome", "missing")
+    assert choose(tab, "bin-0", "0") == f"{long:,} of 3,200 questions"  # values are sorted: long, medium, short
+    tab.run("document.querySelector('#filters button[type=reset]').click()")
+    assert choose(tab, "search", "V0007 MARKET") == "4 of 3,200 questions"
+    assert choose(tab, "search", "nowhere-to-be-found") == "0 of 3,200 questions"
+
+
+@needs_browser
+def test_the_order_is_by_what_was_asked_for(tab: Tab, large: Path) -> None:
+    run = read_run(large.parent / "gridprobe")
+    kept = {result.id: result.answered.kept for result in run.results if result.answered}
+    tab.open(large)
+    choose(tab, "run", "1")
+    choose(tab, "order", "few")
+
+    shown = tab.run("[...document.querySelectorAll('.row .id')].map(each => each.textContent)")
+
+    assert [kept[name] for name in shown] == sorted(kept.values())[: len(shown)]
+
+
+@needs_browser
+def test_it_works_by_keyboard_alone(tab: Tab, large: Path) -> None:
+    tab.open(large)
+    tab.press("/", "/")
+    assert tab.run("document.activeElement.name") == "search" and tab.run("document.activeElement.value") == ""
+    tab.run("document.querySelector('.row').focus()")
+    tab.press("ArrowDown")
+    tab.press("Enter", "\r")
+
+    assert tab.run("document.activeElement.getAttribute('aria-expanded')") == "true"
+    assert tab.run("document.activeElement.parentElement.id") == "question-1"
+    assert tab.run("document.querySelectorAll('#question-1 .panel').length") == 2
+    tab.press("Enter", "\r")
+    assert tab.run("document.querySelectorAll('.panel').length") == 0
+
+
+@needs_browser
+def test_more_are_shown_on_demand(tab: Tab, large: Path) -> None:
+    tab.open(large)
+    first = rows(tab)
+    tab.run("document.getElementById('more').click()")
+
+    assert first < 100 and rows(tab) == 2 * first
+    assert tab.run("document.activeElement.parentElement.id") == f"question-{first}"
+
+
+@needs_browser
+def test_the_map_has_the_colours_and_marks_of_every_other_map(tab: Tab, large: Path) -> None:
+    results = read_run(large.parent / "gridprobe").results
+    place, answered = next((place, each.answered) for place, each in enumerate(results) if each.answered)
+    tab.open(large)
+    tab.run(f"document.querySelector('#question-{place} .row').click()")
+    panel = f"#question-{place} .panel:nth-child(2)"
+
+    fills = tab.run(f"[...document.querySelectorAll('{panel} .cell')].map(each => each.getAttribute('fill'))")
+    kept = tab.run(f"[...document.querySelectorAll('{panel} .cell')].flatMap((each, i) => each.nextSibling ? [i] : [])")
+
+    rows, columns = (tuple(round(1000 * v) / 1000 for v in each) for each in (answered.rows, answered.columns))
+    scores = ImportanceMap(Grid(12), rows, columns).scores
+    scale = Scale.over(scores)
+    for value, fill in zip(scores, fills, strict=True):
+        red, green, blue = map(int, re.findall(r"\d+", fill))
+        assert (red, green, blue) == pytest.approx(ramp(scale.level(value)), abs=1)
+    assert tuple(kept) == answered.indices
+
+
+@needs_browser
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_hostile_text_is_inert_in_the_browser(tab: Tab, tmp_path: Path, payload: str) -> None:
+    save_run_report([hostile(tmp_path / "r", payload)], tmp_path / "r.html")
+    tab.events.clear()
+    tab.open(tmp_path / "r.html")
+    tab.run("document.querySelectorAll('.row').forEach(each => each.click())")
+
+    assert payload in tab.run("document.querySelector('.row .text').textContent")
+    assert tab.run("document.querySelectorAll('#list .options li').length") == 4
+    assert tab.run("document.querySelectorAll('#list script, #list img').length") == 0
+    assert tab.complaints == []
+
+
+@needs_browser
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_can_be_read_in_both_schemes(tab: Tab, large: Path, dark: bool) -> None:
+    tab.look(1100, dark=dark)
+    tab.open(large)
+    tab.run("document.querySelector('.row').click()")
+    tab.run(LIGHTNESS)
+
+    poor = tab.run(
+        "['.row .text', '.row .id', '.badge', '.card li', '.source', '.panel p', 'td', '.verdict'].filter(poor)"
+    )
+
+    assert poor == []
+
+
+LIGHTNESS = """
+window.poor = (name) => {
+  const parts = (text) => text.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map(v => v / 255)
+    .map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = (node) => {
+    for (; node; node = node.parentElement) {
+      const found = parts(getComputedStyle(node).backgroundColor);
+      if (found.length < 4 || found[3] > 0) return found;
+    }
+    return [255, 255, 255];
+  };
+  return [...document.querySelectorAll(name)].some((node) => {
+    const [one, other] = [light(parts(getComputedStyle(node).color)), light(ground(node))].sort((a, b) => b - a);
+    return (one + 0.05) / (other + 0.05) < 4.5;
+  });
+};
+"""
