@@ -20,11 +20,12 @@ from PIL import Image
 
 os.environ["GRIDPROBE_CACHE"] = "off"
 
+from gridprobe.evaluation.trial import Models
+
 from gridprobe.backends import ScoreRequest, Scripted
 from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.evaluation import Evaluation, run
 from gridprobe.evaluation.records import SCHEMA
-from gridprobe.evaluation.trial import Models
 from gridprobe.pipeline import Session
 from gridprobe.question import Question
 

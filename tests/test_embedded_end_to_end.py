@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from gridprobe import Answer, Session, demo, load_model
-from gridprobe.backends import Backend, ScoreRequest
+from gridprobe.backends import Backend, FrameGroup, ScoreRequest, View
 from gridprobe.backends.embedded import MODELS, SIZES
-from gridprobe.backends.qwen3vl import Qwen3VL, load
+from gridprobe.backends.qwen3vl.engine import Qwen3VL
 from gridprobe.budget import spread
 from gridprobe.grid import Grid
 from gridprobe.gridworld import TEST_SEEDS, Asked, ask_about, generate, vocabulary
@@ -135,7 +135,7 @@ class TestDemo:
         assert answer.cost.tflops < answer.cost.baseline.tflops / 2
 
     def test_the_engine_keeps_what_plain_transformers_would_and_answers_alike(self, video: Path) -> None:
-        fast = load(str(MODELS / "micro"), device="cpu", dtype="float32")
+        fast = load_qwen(str(MODELS / "micro"), device="cpu", dtype="float32")
         plain = Qwen3VL(fast._model, fast._tokenizer, spec=fast._spec, identity="plain", plain=True)
         assert not fast.plain
 
@@ -151,16 +151,14 @@ class TestDemo:
 
     def test_in_bfloat16_it_is_as_near_to_float32_as_plain_transformers(self) -> None:
         requests = [
-            ScoreRequest(
-                pool.take(subset), item.asked.question.prompt, item.asked.question.labels, FrameSize(max_side=96)
-            )
+            ScoreRequest.about(item.asked.question, (FrameGroup(pool.take(subset), View(FrameSize(max_side=96))),))
             for item in items(6)
             for pool in [pool_of(item, cells=16, size=96)]
             for subset in Grid(4).probes()
         ]
 
         def answers(dtype: str, *, plain: bool) -> np.ndarray:
-            model = load(str(MODELS / "micro"), device="cpu", dtype=dtype)
+            model = load_qwen(str(MODELS / "micro"), device="cpu", dtype=dtype)
             model.plain = plain
             return np.concatenate([np.exp(posterior.logprobs) for posterior in model.score(requests)])
 

@@ -5,9 +5,9 @@ import inspect
 import pytest
 
 from gridprobe import errors
-from gridprobe.errors import DataError, GridProbeError, ModelError, RunError, ServerError, UsageError, VideoError
+from gridprobe.errors import Cancelled, DataError, GridProbeError, ModelError, RunError, UsageError, VideoError
 
-KINDS = (UsageError, VideoError, ModelError, ServerError, DataError, RunError)
+KINDS = (UsageError, VideoError, ModelError, DataError, RunError, Cancelled)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -18,7 +18,7 @@ def test_every_error_is_caught_as_a_gridprobe_error(kind: type[GridProbeError]) 
 
 @pytest.mark.parametrize(
     ("kind", "code"),
-    [(UsageError, 2), (VideoError, 1), (ModelError, 1), (ServerError, 1), (DataError, 1), (RunError, 1)],
+    [(UsageError, 2), (VideoError, 1), (ModelError, 1), (DataError, 1), (RunError, 1), (Cancelled, 1)],
 )
 def test_a_callers_mistake_exits_with_2_and_a_failure_with_1(kind: type[GridProbeError], code: int) -> None:
     assert kind("x").exit_code == code

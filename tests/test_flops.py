@@ -2,10 +2,8 @@
 
 import pytest
 
-from gridprobe.flops import (
-    CONVENTIONS,
+from gridprobe.backends.qwen3vl.pricing import (
     QWEN3_VL,
-    Cost,
     ModelDims,
     VisionDims,
     honest_language_flops,
@@ -13,6 +11,7 @@ from gridprobe.flops import (
     published_flops,
     vision_flops,
 )
+from gridprobe.flops import CONVENTIONS, Cost
 
 T = 1e12
 FULL_HD = (40, 72)

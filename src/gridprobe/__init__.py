@@ -11,13 +11,15 @@ answer.save_map("map.png")
 from gridprobe._version import __version__
 from gridprobe.answer import Answer
 from gridprobe.backends import Scripted, load_model
-from gridprobe.errors import DataError, GridProbeError, ModelError, RunError, ServerError, UsageError, VideoError
+from gridprobe.errors import Cancelled, DataError, GridProbeError, ModelError, RunError, UsageError, VideoError
 from gridprobe.pipeline import Session, ask
 from gridprobe.question import Question
+from gridprobe.selectors import Selection, Selector
 from gridprobe.video import FramePool, FrameSize, VideoInfo
 
 __all__ = [
     "Answer",
+    "Cancelled",
     "DataError",
     "FramePool",
     "FrameSize",
@@ -26,7 +28,8 @@ __all__ = [
     "Question",
     "RunError",
     "Scripted",
-    "ServerError",
+    "Selection",
+    "Selector",
     "Session",
     "UsageError",
     "VideoError",

@@ -1,15 +1,16 @@
 """Answer: what the model said, from which frames, at what cost; as an object, as JSON and as a picture."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gridprobe.backends import Posterior
 from gridprobe.flops import CONVENTIONS, Cost
+from gridprobe.grid import Grid
 from gridprobe.question import Question
 from gridprobe.selectors import Selection
-from gridprobe.settings import Settings
 from gridprobe.video import FramePool
 
 __all__ = ["SCHEMA", "Answer", "AnswerCost", "Seconds"]
@@ -19,7 +20,7 @@ SCHEMA = "gridprobe.answer/1"
 
 @dataclass(frozen=True)
 class AnswerCost:
-    """What was spent on probing and on the focused pass, beside what all frames would have cost."""
+    """What probing and the focused pass cost, and what all frames would have cost."""
 
     probe: Cost
     focus: Cost
@@ -43,7 +44,7 @@ class AnswerCost:
 
     @property
     def tflops_computed(self) -> float:
-        """What was really computed, by the honest convention: less than `tflops` where results were known already."""
+        """What was computed, by the honest convention: less than `tflops` where results were reused."""
         return self.total.tflops_computed
 
     def to_dict(self) -> dict[str, Any]:
@@ -91,9 +92,13 @@ class Answer:
     cost: AnswerCost
     seconds: Seconds
     pool: FramePool
-    models: tuple[str, str]
-    """Identities of the selecting and of the answering model."""
-    settings: Settings
+    """The frames to choose from, at the size the selector looked at."""
+    frames: FramePool
+    """The kept frames, at the size and in the order the answer was read from."""
+    models: tuple[tuple[str, ...], str]
+    """Identities of the models the selector asked, and of the answering model."""
+    settings: Mapping[str, Any]
+    """What `Setup.describe` says of everything that decided the answer."""
     warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -133,12 +138,12 @@ class Answer:
             "confidence": self.confidence,
             "posterior": self.posterior.probabilities,
             "letter_mass": self.posterior.mass,
-            "selection": _selection_dict(self.selection, self.settings),
+            "selection": _selection_dict(self.selection),
             "cost": self.cost.to_dict(),
             "seconds": self.seconds.to_dict(),
             "video": info.to_dict() if info else None,
-            "models": {"selector": self.models[0], "answerer": self.models[1]},
-            "settings": self.settings.to_dict(),
+            "models": {"selector": " + ".join(self.models[0]) or None, "answerer": self.models[1]},
+            "settings": dict(self.settings),
             "warnings": list(self.warnings),
         }
 
@@ -155,14 +160,14 @@ class Answer:
         save_report([self], Path(path))
 
 
-def _selection_dict(selection: Selection, settings: Settings) -> dict[str, Any]:
+def _selection_dict(selection: Selection) -> dict[str, Any]:
     evidence, shape = selection.evidence, selection.shape
     matrix = None if evidence is None else evidence.matrix.tolist()
     return {
         "selector": selection.selector,
         "kept": selection.kept,
         "pool": selection.pool,
-        "k": settings.k if evidence is None else evidence.grid.k,
+        "k": Grid.holding(selection.pool).k,
         "indices": list(selection.indices),
         "timestamps": list(selection.timestamps),
         "row_confidence": None if evidence is None else list(evidence.row_confidence),

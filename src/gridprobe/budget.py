@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,14 @@ class Budget(Protocol):
         """A number from 1 to the number of cells."""
         ...
 
+    def bounds(self, pool: int) -> tuple[int, int]:
+        """The fewest and the most frames it may keep of a pool."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Its name and its numbers, for records."""
+        ...
+
 
 @dataclass(frozen=True)
 class Fixed:
@@ -42,6 +50,19 @@ class Fixed:
     def kept(self, importance: ImportanceMap) -> int:
         """The fixed number, at most the size of the pool."""
         return min(self.frames, importance.grid.cells)
+
+    def bounds(self, pool: int) -> tuple[int, int]:
+        """The same number twice."""
+        return min(self.frames, pool), min(self.frames, pool)
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"name": "fixed", "frames": self.frames}
+
+    @classmethod
+    def parse(cls, text: str) -> "Fixed":
+        """From the argument of a name such as "fixed:8"."""
+        return cls(int(text) if text.isascii() and text.isdigit() else text)  # type: ignore[arg-type]  # refused there
 
 
 @dataclass(frozen=True)
@@ -61,6 +82,22 @@ class ShapeRule:
         """The paper's M_eff, from 1 to the number of cells."""
         cells, k = importance.grid.cells, importance.grid.k
         return min(cells, max(1, math.ceil(cells / (1.0 + self.gamma0 * k * importance.shape.sigma))))
+
+    def bounds(self, pool: int) -> tuple[int, int]:
+        """Anything from one frame to all."""
+        return 1, pool
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"name": "shape", "gamma0": self.gamma0}
+
+    @classmethod
+    def parse(cls, text: str) -> "ShapeRule":
+        """From the argument of a name such as "shape" or "shape:0.25"."""
+        try:
+            return cls(float(text)) if text else cls()
+        except ValueError:
+            raise UsageError(f"gamma0 must be a number of at least 0, got {text!r}") from None
 
 
 def spread(count: int, wanted: int) -> tuple[int, ...]:

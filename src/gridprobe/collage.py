@@ -26,4 +26,4 @@ def collage(frames: FramePool) -> FramePool:
         corner = (column * tile + (tile - size[0]) // 2, row * tile + (tile - size[1]) // 2)
         canvas.paste(Image.fromarray(pixels).resize(size, Image.Resampling.BICUBIC), corner)
     source = hashlib.sha256(repr(frames.keys).encode()).hexdigest()  # another set of frames is another picture
-    return replace(frames, pixels=np.array(canvas)[None], times=frames.times[:1], source=source)
+    return replace(frames, data=np.array(canvas)[None], times=frames.times[:1], source=source)

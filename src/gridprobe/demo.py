@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +13,12 @@ from gridprobe.backends.memo import Memo
 from gridprobe.budget import Fixed
 from gridprobe.gridworld import TEST_SEEDS, Worlds, ask_about, generate
 from gridprobe.gridworld.video import write_script
-from gridprobe.pipeline import Session, open_footage
+from gridprobe.pipeline import Session
 from gridprobe.progress import report
 from gridprobe.question import Question
 from gridprobe.selectors import All, Uniform
 from gridprobe.settings import PRESETS
+from gridprobe.setup import make_setup
 
 __all__ = ["KINDS", "PRESET", "SECONDS", "SEED", "SIDE", "Compared", "compare", "questions", "world", "write"]
 
@@ -59,13 +60,15 @@ def write(path: Path) -> None:
 
 def compare(video: Path, model: Backend) -> Iterator[Compared]:
     """Ask every question in the three ways; frames are decoded once, and no request is sent twice."""
-    memo, footage = Memo(model), open_footage(video, PRESETS[PRESET])
-    session = Session(footage, model=memo, preset=PRESET)
+    memo = Memo(model)
+    setup = make_setup(model=memo, settings=PRESETS[PRESET])
+    footage = setup.open(video)
+    session = Session(footage, setup=setup)
     asked = questions()
     for done, (kind, question) in enumerate(asked.items()):
         report("questions", done, len(asked))
         answer = session.ask(question)
         even = Uniform(Fixed(answer.selection.kept))
-        others = (Session(footage, model=memo, selector=way, preset=PRESET).ask(question) for way in (even, All()))
+        others = (Session(footage, setup=replace(setup, selector=way)).ask(question) for way in (even, All()))
         yield Compared(kind, answer, *others)
     report("questions", len(asked), len(asked))

@@ -4,14 +4,14 @@ GridProbeError
 ├── UsageError    the caller asked for something that cannot be: fix the call            (exit code 2)
 ├── VideoError    the video cannot be opened or decoded: fix the file                    (exit code 1)
 ├── ModelError    the model cannot be loaded, or its output cannot be used               (exit code 1)
-├── ServerError   a model server refused, failed or went away                            (exit code 1)
 ├── DataError     a benchmark or question file does not hold what it should              (exit code 1)
-└── RunError      an evaluation cannot go on: its folder, its disk or too many questions (exit code 1)
+├── RunError      an evaluation cannot continue: its folder, its disk, too many failures (exit code 1)
+└── Cancelled     the caller cancelled the work                                          (exit code 1)
 
 A message names the value, the rule and the way out. Any other exception is a bug of ours and keeps its traceback.
 """
 
-__all__ = ["DataError", "GridProbeError", "ModelError", "RunError", "ServerError", "UsageError", "VideoError"]
+__all__ = ["Cancelled", "DataError", "GridProbeError", "ModelError", "RunError", "UsageError", "VideoError"]
 
 
 class GridProbeError(Exception):
@@ -34,13 +34,13 @@ class ModelError(GridProbeError):
     """A model cannot be loaded, or does not give a usable posterior."""
 
 
-class ServerError(GridProbeError):
-    """A model server refused, failed or went away."""
-
-
 class DataError(GridProbeError):
     """A question or benchmark file does not hold what it should."""
 
 
 class RunError(GridProbeError):
     """An evaluation cannot go on: its folder is in use or cannot be written, or too many questions failed."""
+
+
+class Cancelled(GridProbeError):
+    """The caller cancelled the work."""

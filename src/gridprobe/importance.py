@@ -1,7 +1,8 @@
-"""ImportanceMap: probe confidences -> importance of every cell -> the shape of their distribution."""
+"""Probe posteriors -> a signal for each -> the importance of every cell -> the shape of their distribution."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -9,10 +10,31 @@ import numpy.typing as npt
 from gridprobe.errors import ModelError
 from gridprobe.grid import Grid
 
-__all__ = ["ImportanceMap", "Shape"]
+__all__ = ["ImportanceMap", "Shape", "Signal", "margin", "peak"]
 
 FLAT = 1e-9
-"""A map whose standard deviation is below this fraction of its mean is flat: the rest is rounding of doubles."""
+"""A map whose standard deviation is below this fraction of its mean is flat: the rest is rounding error."""
+
+
+class Signal(Protocol):
+    """What a probe says about its frames: a number from 0 to 1, from the probabilities of the options."""
+
+    __name__: str
+
+    def __call__(self, probabilities: Mapping[str, float], /) -> float:
+        """The signal of one probe."""
+        ...
+
+
+def peak(probabilities: Mapping[str, float]) -> float:
+    """The probability of the most likely option (the paper's c(S, q), eq. 1)."""
+    return min(1.0, max(probabilities.values()))
+
+
+def margin(probabilities: Mapping[str, float]) -> float:
+    """By how much the most likely option leads the second."""
+    first, second, *_ = sorted(probabilities.values(), reverse=True)
+    return min(1.0, first - second)
 
 
 @dataclass(frozen=True)

@@ -7,28 +7,17 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from gridprobe.answer import Answer, AnswerCost, Seconds
-from gridprobe.backends import Backend, Posterior, ScoreRequest, load_model
-from gridprobe.budget import Fixed
+from gridprobe.backends import Backend, FrameGroup, Posterior, ScoreRequest, View
 from gridprobe.collage import CANVAS, collage
 from gridprobe.errors import UsageError
 from gridprobe.flops import Cost
 from gridprobe.question import Question
-from gridprobe.selectors import (
-    KEYFRAMES,
-    SELECTORS,
-    All,
-    GridProbe,
-    Keyframes,
-    Random,
-    Selection,
-    Selector,
-    Uniform,
-    UniformLike,
-)
+from gridprobe.selectors import Selection, Selector
 from gridprobe.settings import Settings
-from gridprobe.video import Footage, FramePool, FrameSize, Moved, open_cache
+from gridprobe.setup import Setup, make_setup
+from gridprobe.video import Footage, FramePool, FrameSize, Moved
 
-__all__ = ["Session", "ask", "focus_request", "make_selector", "open_footage"]
+__all__ = ["Session", "ask", "focus_request"]
 
 T = TypeVar("T")
 
@@ -48,12 +37,12 @@ def ask(
     """Ask one question about one video.
 
     Args:
-        video: a file or a folder of pictures; footage of one that is open already; or frames you have yourself, which
-            are then used as they are at both sizes.
+        video: a file or a folder of pictures; footage of one that is open already; or your own frames, which are then
+            used as they are at both sizes.
         question: what to ask.
         model: the model that probes, and answers too unless `answer_model` is given; a name or a loaded model.
         answer_model: a second, usually larger, model for the focused pass.
-        selector: a name from `gridprobe list selectors`, or any object with `select(pool, question)`.
+        selector: a name from `gridprobe list selectors`, or a `gridprobe.Selector`.
         k: the side of the grid; k² frames are sampled.
         frames: how many of them to keep, or "auto" to let the map decide.
         preset: "default", or "paper" for the published method to the letter.
@@ -65,7 +54,7 @@ def ask(
 
 
 class Session:
-    """One video, many questions. Arguments as for `ask`.
+    """One video, many questions. Arguments as for `ask`, or a ready-made `setup` in the place of all of them.
 
     The pool is decoded at the first question; each question decodes those of the frames it keeps that no earlier one
     kept. Both sizes stay in memory up to `Limits.memory` bytes, and in the frame cache on disk. With `reuse` the model
@@ -77,20 +66,21 @@ class Session:
         self,
         video: str | Path | Footage | FramePool,
         *,
-        model: str | Backend,
+        setup: Setup | None = None,
+        model: str | Backend | None = None,
         answer_model: str | Backend | None = None,
         selector: str | Selector = "gridprobe",
         preset: str = "default",
         reuse: bool = True,
         **changes: Any,
     ) -> None:
-        self.settings = Settings.from_preset(preset, **changes)
-        if isinstance(selector, str):
-            check_selector(selector, self.settings)
-        self._probe_model = load_model(model) if isinstance(model, str) else model
-        answerer = self._probe_model if answer_model is None else answer_model
-        self._answer_model = load_model(answerer) if isinstance(answerer, str) else answerer
-        self._selector = make_selector(selector, self._probe_model, self.settings, again=reuse)
+        if (setup is None) == (model is None):
+            raise UsageError("a session needs a model, or a setup that has one; give exactly one of them")
+        if setup is None:
+            settings = Settings.from_preset(preset, **changes)
+            setup = make_setup(model=model or "", answer_model=answer_model, selector=selector, settings=settings)
+        self.setup = _for_video(setup, video).loaded()
+        """Everything that decides the answers."""
         self._reuse = reuse
         self._video = video
         self._opened: Footage | _Given | None = None
@@ -102,12 +92,12 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Let go of the decoded frames."""
+        """Release the decoded frames."""
         self._opened = None
 
     def open(self) -> None:
         """Do what needs no model, in another thread if you like: open the video and, if that matters, decode it."""
-        _ = self._footage if getattr(self._selector, "blind", False) else self.pool
+        _ = self._footage if self.setup.selector.looks_at is None else self.pool
 
     @property
     def pool(self) -> FramePool:
@@ -118,26 +108,23 @@ class Session:
     def _footage(self) -> "Footage | _Given":
         if self._opened is None:
             video = _Given(self._video) if isinstance(self._video, FramePool) else self._video
-            self._opened = video if isinstance(video, Footage | _Given) else open_footage(video, self.settings)
+            self._opened = video if isinstance(video, Footage | _Given) else self.setup.open(video)
         return self._opened
 
     @property
     def _pool_size(self) -> FrameSize:
-        wanted = getattr(self._selector, "pixels", None)
-        if isinstance(wanted, FrameSize) and self.settings.pool == "probe":
-            return wanted
-        return self.settings.pool_pixels
+        return self.setup.selector.looks_at or self.setup.native
 
     def ask(self, question: Question) -> Answer:
         """Select frames for the question and answer it from them."""
-        settings = self.settings
-        if settings.template is not None:
-            question = replace(question, template=settings.template)
+        setup = self.setup
+        if setup.template is not None:
+            question = replace(question, template=setup.template)
         look, looking = _timed(lambda: self._look(question))
-        request = focus_request(look.frames, question, settings)
+        request = focus_request(look.frames, question, setup)
         if self._reuse and look.selection.kept == look.selection.pool:  # the next question will see the same
             request = replace(request, again=True)
-        posterior, focusing = _timed(lambda: self._answer_model.score([request])[0])
+        posterior, focusing = _timed(lambda: setup.answerer.score([request])[0])
         return Answer(
             question=question,
             posterior=posterior,
@@ -145,30 +132,33 @@ class Session:
             cost=AnswerCost(look.selection.cost, posterior.cost, self._baseline(question)),
             seconds=Seconds(looking - look.probing, look.probing, focusing),
             pool=look.pool,
-            models=(self._probe_model.identity, self._answer_model.identity),
-            settings=settings,
+            frames=look.frames,
+            models=(setup.selector.models, setup.answerer.identity),
+            settings=setup.describe(),
             warnings=_warnings(look, question, posterior, self._footage.trouble),
         )
 
     def _look(self, question: Question) -> "_Look":
         """The pool, what is kept of it, and that at native size."""
-        blind = bool(getattr(self._selector, "blind", False))
+        blind = self.setup.selector.looks_at is None
         try:
             return self._look_once(question, blind=blind)
-        except Moved:  # damage where the packets promised frames: only decoding everything tells which there are
+        except Moved:  # frames that the packets announced are damaged: decoding everything shows which ones there are
             return self._look_once(question, blind=False)
 
     def _look_once(self, question: Question, *, blind: bool) -> "_Look":
         footage = self._footage
         pool = footage.undecoded(self._pool_size) if blind else footage.pool(self._pool_size)
-        selection, probing = _timed(lambda: self._selector.select(pool, question))
-        frames = footage.frames(_order(selection, self.settings), self.settings.native_pixels)
+        selector = self.setup.selector.repeated() if self._reuse else self.setup.selector
+        selection, probing = _timed(lambda: selector.select(pool, question))
+        frames = footage.frames(_order(selection, self.setup), self.setup.native)
         return _Look(pool, selection, frames, probing)
 
     def _baseline(self, question: Question) -> Cost:
         """What the answering model would spend on the whole pool; only its size is needed for that, no pixels."""
-        everything = self._footage.undecoded(self.settings.native_pixels)
-        return self._answer_model.estimate(focus_request(everything, question, replace(self.settings, collage=False)))
+        everything = self._footage.undecoded(self.setup.native)
+        request = focus_request(everything, question, replace(self.setup, collage=False))
+        return self.setup.answerer.estimate(request)
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +172,7 @@ class _Look:
 
 @dataclass(frozen=True, eq=False)
 class _Given:
-    """Frames the caller has, in the place of footage: at every size they are what they are."""
+    """The caller's frames, in the place of footage: they have one size."""
 
     given: FramePool
     trouble: tuple[str, ...] = ()
@@ -197,91 +187,36 @@ class _Given:
         return self.given.take(indices)
 
 
-def open_footage(video: str | Path, settings: Settings) -> Footage:
-    """Open a video as the settings want it sampled, with the user's frame cache behind it; decodes its first frame."""
-    return Footage(
-        video,
-        cells=settings.k**2,
-        sampling=settings.sampling,
-        precision=settings.precision,
-        limits=settings.limits,
-        decoder=settings.decoder,
-        cache=open_cache(int(settings.limits.cache)),
-    )
+def _for_video(setup: Setup, video: object) -> Setup:
+    """The setup as it applies to the video: open footage must be sampled as it says; given frames are not sampled."""
+    if isinstance(video, FramePool):
+        return replace(setup, sampling=None)
+    if isinstance(video, Footage) and setup.sampling is not None:
+        for name in ("cells", "sampling", "precision", "decoder"):
+            have, want = getattr(video.spec, name), getattr(setup.sampling, name)
+            if have != want:
+                raise UsageError(
+                    f"the open video was sampled with {name}={have!r}, but the settings say {want!r}; "
+                    "open it again, or change the settings"
+                )
+    return setup
 
 
-def check_selector(name: str, settings: Settings) -> None:
-    """Refuse a selector that does not exist or does not fit the frame budget, before anything is loaded."""
-    replayed = name.startswith(KEYFRAMES)
-    if replayed:
-        Keyframes.read(name.removeprefix(KEYFRAMES))
-    elif name not in SELECTORS:
-        raise UsageError(f"unknown selector {name!r}; choose one of {', '.join(SELECTORS)}")
-    if name in ("uniform", "random") and settings.frames == "auto":
-        raise UsageError(f"the selector {name!r} needs a number of frames, such as frames=8 (--frames 8)")
-    if (name == "all" or replayed) and settings.frames != "auto":
-        keeps = "the frames its file names" if replayed else "every frame"
-        raise UsageError(f'the selector "{name}" keeps {keeps}; frames={settings.frames} does not fit it')
-
-
-def make_selector(selector: str | Selector, model: Backend, settings: Settings, *, again: bool = False) -> Selector:
-    """Build a selector by name; an object is used as it is. `again` tells the model that more questions follow."""
-    if not isinstance(selector, str):
-        return selector
-    check_selector(selector, settings)
-    gridprobe = GridProbe(
-        model,
-        budget=settings.budget,
-        ties=settings.ties,
-        pixels=settings.probe_pixels,
-        packing=settings.packing,
-        timestamps=settings.timestamps,
-        prompt_order=settings.prompt_order,
-        again=again,
-    )
-    makers: dict[str, Callable[[], Selector]] = {
-        "gridprobe": lambda: gridprobe,
-        "uniform": lambda: Uniform(_fixed(settings)),
-        "random": lambda: Random(_fixed(settings), settings.seed),
-        "all": All,
-        "uniform-like": lambda: UniformLike(gridprobe),
-    }
-    if selector.startswith(KEYFRAMES):
-        return Keyframes.read(selector.removeprefix(KEYFRAMES))
-    return makers[selector]()
-
-
-def _fixed(settings: Settings) -> Fixed:
-    budget = settings.budget
-    if not isinstance(budget, Fixed):
-        raise UsageError("a number of frames is needed")
-    return budget
-
-
-def _order(selection: Selection, settings: Settings) -> list[int]:
+def _order(selection: Selection, setup: Setup) -> list[int]:
     """The kept positions, in the order they are shown in."""
     order = list(selection.indices)
-    if settings.order == "importance" and selection.scores is not None:
+    if setup.order == "importance" and selection.scores is not None:
         scores = selection.scores
         order.sort(key=lambda i: -scores[i])
     return order
 
 
-def focus_request(frames: FramePool, question: Question, settings: Settings) -> ScoreRequest:
+def focus_request(frames: FramePool, question: Question, setup: Setup) -> ScoreRequest:
     """The one request the answer is read from: the kept frames at native size."""
-    if settings.collage:
-        whole = FrameSize(max_pixels=CANVAS * CANVAS)
-        return ScoreRequest(collage(frames), question.prompt, question.labels, whole, timestamps="none")
-    return ScoreRequest(
-        frames,
-        question.prompt,
-        question.labels,
-        settings.native_pixels,
-        packing=settings.packing,
-        timestamps=settings.timestamps,
-        prompt_order=settings.prompt_order,
-        between=question.between(frames.times),
-    )
+    if setup.collage:
+        whole = View(FrameSize(max_pixels=CANVAS * CANVAS), timestamps="none")
+        return ScoreRequest(question.prompt, question.labels, (FrameGroup(collage(frames), whole),))
+    return ScoreRequest.about(question, (FrameGroup(frames, setup.view),), prompt_order=setup.prompt_order)
 
 
 def _warnings(look: _Look, question: Question, posterior: Posterior, trouble: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,24 +1,39 @@
-"""Progress reports, without threading a callback through every signature.
+"""Progress events, without threading a callback through every signature.
 
-Code that takes time calls `report("decode", 3, 144)`; whoever wants to show it wraps the call in `listening(callback)`.
-With nobody listening a report costs a dictionary look-up.
+Code that takes time calls `report("decode", 3, 144)`; whoever wants to show it wraps the call in `listening(callback)`,
+and may cancel it: `report` raises `Cancelled` once the listener's `cancel` event is set. Without a listener a report
+costs a dictionary look-up.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from threading import Event as Flag
+from typing import NamedTuple
 
-__all__ = ["Listener", "listening", "report"]
+from gridprobe.errors import Cancelled
 
-Listener = Callable[[str, int, int], None]
+__all__ = ["Event", "Listener", "listening", "report"]
 
-_listener: ContextVar[Listener | None] = ContextVar("gridprobe_progress", default=None)
+
+class Event(NamedTuple):
+    """`done` of `total` steps of a stage are finished."""
+
+    stage: str
+    """"headers", "decode", "model", "questions", "load" or "plan"."""
+    done: int
+    total: int
+
+
+Listener = Callable[[Event], None]
+
+_listener: ContextVar[tuple[Listener, Flag | None] | None] = ContextVar("gridprobe_progress", default=None)
 
 
 @contextmanager
-def listening(listener: Listener) -> Iterator[None]:
-    """Send the reports made inside the `with` block to `listener(stage, done, total)`."""
-    token = _listener.set(listener)
+def listening(listener: Listener, *, cancel: Flag | None = None) -> Iterator[None]:
+    """Send the events of the `with` block to `listener`; setting `cancel` ends the work at its next event."""
+    token = _listener.set((listener, cancel))
     try:
         yield
     finally:
@@ -27,6 +42,10 @@ def listening(listener: Listener) -> Iterator[None]:
 
 def report(stage: str, done: int, total: int) -> None:
     """Say that `done` of `total` steps of `stage` are finished."""
-    listener = _listener.get()
-    if listener is not None:
-        listener(stage, done, total)
+    found = _listener.get()
+    if found is None:
+        return
+    listener, cancel = found
+    if cancel is not None and cancel.is_set():
+        raise Cancelled(f"cancelled while working on {stage} ({done} of {total} done)")
+    listener(Event(stage, done, total))

@@ -1,24 +1,26 @@
-"""Settings: everything about an answer that is not the video, the question or the model. Three presets.
+"""Settings: the options of a question as names and plain values, and three presets. `gridprobe.setup` makes them real.
 
 `paper` reproduces the published method, its flaws included: frames fused in pairs, shrunk by the engine from native
-size to a squashed 224×224, and told to the model as the first seconds of a 24 fps clip. `default` is ours: single
-frames, decoded straight to the probes' size, aspect kept, true times, ties spread over time. `gridworld` is `default`
-with probes as small as the embedded models can read, since frames of gridworld are small themselves and probes of 224
-pixels would save nothing. Every field can be changed on top of any of them, and every answer records what was used.
+size to a squashed 224×224, with the times of the first seconds of a 24 fps clip. `default` is ours: single frames,
+decoded straight to the probes' size, aspect kept, true times, ties spread over time. `gridworld` is `default` with
+probes as small as the embedded models can read, since frames of gridworld are small themselves and probes of 224
+pixels would save nothing. Every field can be changed on top of any of them.
 """
 
-import difflib
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from json import loads
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from gridprobe.backends.base import Packing, PromptOrder, Timestamps
-from gridprobe.budget import GAMMA0, Budget, Fixed, ShapeRule, Ties
+from gridprobe.backends.base import Packing, PromptOrder, Timestamps, View
+from gridprobe.budget import Budget, Fixed, Ties
 from gridprobe.errors import UsageError
 from gridprobe.grid import Grid
+from gridprobe.registry import BUDGETS, SIGNALS, suggestion
 from gridprobe.selectors.gridprobe import PROBE, PROBE_SIDE
-from gridprobe.video import NATIVE, FrameSize, Limits
+from gridprobe.video import NATIVE, FrameSize, Limits, SampleSpec
 
-__all__ = ["PRESETS", "Settings"]
+__all__ = ["PRESETS", "Settings", "parse_changes"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,10 @@ class Settings:
     preset: str = "default"
     k: int = 12
     frames: int | Literal["auto"] = "auto"
-    gamma0: float = GAMMA0
+    budget: str = "shape"
+    """The rule behind frames="auto": a name of `gridprobe.registry.BUDGETS`, such as "shape:0.25"."""
+    signal: str = "peak"
+    """What a probe's posterior counts for: a name of `gridprobe.registry.SIGNALS`."""
     sampling: Literal["middle", "linspace"] = "middle"
     precision: Literal["exact", "keyframe", "auto"] = "auto"
     """Whether a keyframe near a sampled moment may stand for it; see `gridprobe.video.sample`."""
@@ -54,7 +59,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         Grid(self.k)
-        _ = self.budget
+        SIGNALS.find(self.signal)
+        _ = self.rule
         hints = get_type_hints(type(self))
         for each in fields(self):
             allowed, value = get_args(hints[each.name]), getattr(self, each.name)
@@ -62,35 +68,84 @@ class Settings:
                 raise UsageError(f"{each.name} must be one of {', '.join(allowed)}, got {value!r}")
 
     @property
-    def pool_pixels(self) -> FrameSize:
-        """The size of the K² frames."""
-        return self.native_pixels if self.pool == "native" else self.probe_pixels
+    def rule(self) -> Budget:
+        """How many frames are kept: a fixed number, or what the rule behind "auto" says."""
+        if self.frames != "auto":
+            return Fixed(self.frames)
+        make, argument = BUDGETS.resolve(self.budget)
+        found: Budget = make(argument)
+        return found
 
     @property
-    def budget(self) -> Budget:
-        """The shape rule for "auto", else a fixed number of frames."""
-        return ShapeRule(self.gamma0) if self.frames == "auto" else Fixed(self.frames)
+    def sample(self) -> SampleSpec:
+        """How a video is sampled."""
+        return SampleSpec(self.k**2, self.sampling, self.precision, self.decoder, self.limits)
+
+    @property
+    def native_view(self) -> View:
+        """How the kept frames are shown."""
+        return View(self.native_pixels, self.packing, self.timestamps)
+
+    @property
+    def probe_view(self) -> View:
+        """How the frames of a probe are shown."""
+        return View(self.probe_pixels, self.packing, self.timestamps)
+
+    @property
+    def probe_decoded(self) -> FrameSize | None:
+        """The size the K² frames are decoded at, where that is not the size of the probes."""
+        return self.native_pixels if self.pool == "native" else None
 
     def changed(self, **changes: Any) -> "Settings":
         """The same settings with some fields replaced; an unknown name is an error that suggests the right one."""
         known = [each.name for each in fields(self) if each.name != "preset"]
         for name in changes:
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"choose among {', '.join(known)}"
-                raise UsageError(f"unknown setting {name!r}; {hint}")
-        return replace(self, **changes)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return asdict(self)
+                raise UsageError(f"unknown setting {name!r}; {suggestion(name, known)}")
+        return replace(self, **{name: _value(name, value) for name, value in changes.items()})
 
     @classmethod
     def from_preset(cls, preset: str, **changes: Any) -> "Settings":
         """A preset by name, with changes on top."""
         if preset not in PRESETS:
-            raise UsageError(f"unknown preset {preset!r}; choose one of {', '.join(PRESETS)}")
+            raise UsageError(f"unknown preset {preset!r}; {suggestion(preset, PRESETS)}")
         return PRESETS[preset].changed(**changes)
+
+
+def _value(name: str, value: Any) -> Any:
+    """A value of the field's own kind: sizes and limits may come as JSON objects."""
+    kind = get_type_hints(Settings)[name]
+    if kind in (FrameSize, Limits) and isinstance(value, Mapping):
+        try:
+            return kind(**value)
+        except TypeError:
+            known = ", ".join(each.name for each in fields(kind))
+            raise UsageError(f"the setting {name!r} has the fields {known}, got {', '.join(map(str, value))}") from None
+    if not _fits(value, kind) and get_origin(kind) is not Literal:
+        raise UsageError(f"{value!r} is no value for the setting {name!r}; see gridprobe.settings.Settings")
+    return value
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if get_origin(kind) is None:
+        return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+    choices = get_args(kind)
+    return any(_fits(value, choice) if isinstance(choice, type) or get_origin(choice) else value == choice
+               for choice in choices)  # fmt: skip
+
+
+def parse_changes(texts: Sequence[str]) -> dict[str, Any]:
+    """Settings from texts such as "budget=shape:0.3", "ties=earliest" or 'limits={"seconds": 300}'."""
+    changes: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UsageError(f"--set takes name=value, got {text!r}")
+        try:
+            changes[name] = loads(value)
+        except ValueError:
+            changes[name] = value
+    return changes
 
 
 PRESETS = {

@@ -25,11 +25,11 @@ def repair_torchvision() -> None:
         import torchvision  # noqa: F401
 
 
-def run_case(processor: object, model: object, frames: np.ndarray, case: dict) -> dict[str, np.ndarray]:
+def run_case(processor: object, model: object, arrays: dict, name: str, case: dict) -> dict[str, np.ndarray]:
     # One video_pad without the outer vision_start/vision_end pair: 5.x then expands to the form of the release, 4.57.
     text = f"<|im_start|>user\n<|video_pad|>{case['prompt']}<|im_end|>\n<|im_start|>assistant\n"
     repeat = 2 if case["packing"] == "single" else 1
-    video = torch.from_numpy(frames).permute(0, 3, 1, 2).repeat_interleave(repeat, dim=0)
+    video = torch.from_numpy(arrays[name]).permute(0, 3, 1, 2).repeat_interleave(repeat, dim=0)
     milliseconds = np.repeat([round(t * 1000) for t in case["times"]], repeat).tolist()
     metadata = {"fps": 1000.0, "frames_indices": milliseconds, "total_num_frames": milliseconds[-1] + 1}
     inputs = processor(
@@ -46,10 +46,51 @@ def run_case(processor: object, model: object, frames: np.ndarray, case: dict) -
     return {
         "ids": inputs["input_ids"][0].numpy(),
         "pixels": inputs["pixel_values_videos"].float().numpy(),
-        "grid": inputs["video_grid_thw"][0].numpy(),
+        "grid": inputs["video_grid_thw"].numpy(),
         "positions": positions[:, 0].numpy(),
         "logits": logits.float().numpy(),
     }
+
+
+def run_images(processor: object, model: object, arrays: dict, name: str, case: dict) -> dict[str, np.ndarray]:
+    """Frames of several sizes as images, in time order, each under its time."""
+    shown = [
+        (time, frame)
+        for number, times in enumerate(case["images"])
+        for time, frame in zip(times, arrays[f"{name}/{number}"], strict=True)
+    ]
+    shown.sort(key=lambda each: each[0])
+    markers = "".join(f"<{time:.1f} seconds><|vision_start|><|image_pad|><|vision_end|>" for time, _ in shown)
+    text = f"<|im_start|>user\n{markers}{case['prompt']}<|im_end|>\n<|im_start|>assistant\n"
+    images = [torch.from_numpy(frame).permute(2, 0, 1) for _, frame in shown]
+    inputs = processor(text=[text], images=images, do_resize=False, return_tensors="pt")
+    model.model.rope_deltas = None
+    inputs["pixel_values"] = inputs["pixel_values"].to(next(model.parameters()).dtype)
+    with torch.inference_mode():
+        logits = model(**inputs, logits_to_keep=1).logits[0, -1]
+    positions, _ = model.model.get_rope_index(
+        inputs["input_ids"], inputs["mm_token_type_ids"], image_grid_thw=inputs["image_grid_thw"]
+    )
+    image, video = (processor.tokenizer.convert_tokens_to_ids(f"<|{kind}_pad|>") for kind in ("image", "video"))
+    ids = inputs["input_ids"][0].numpy()
+    return {
+        "ids": np.where(ids == image, video, ids),  # we write frames as video; their place and features are the same
+        "pixels": inputs["pixel_values"].float().numpy(),
+        "grid": runs(inputs["image_grid_thw"].tolist()),
+        "positions": positions[:, 0].numpy(),
+        "logits": logits.float().numpy(),
+    }
+
+
+def runs(grids: list[list[int]]) -> np.ndarray:
+    """Neighbours of one size as one grid of several groups."""
+    found: list[list[int]] = []
+    for groups, rows, columns in grids:
+        if found and found[-1][1:] == [rows, columns]:
+            found[-1][0] += groups
+        else:
+            found.append([groups, rows, columns])
+    return np.array(found)
 
 
 def main(checkpoint: str, cases_file: str, out_file: str) -> None:
@@ -62,7 +103,8 @@ def main(checkpoint: str, cases_file: str, out_file: str) -> None:
     for dtype in ("float32", "bfloat16"):
         model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=getattr(torch, dtype)).eval()
         for name, case in json.loads(str(arrays["cases"])).items():
-            for key, value in run_case(processor, model, arrays[name], case).items():
+            run = run_images if "images" in case else run_case
+            for key, value in run(processor, model, arrays, name, case).items():
                 results[f"{dtype}/{name}/{key}"] = value
     np.savez(out_file, **results)
 

@@ -1,12 +1,15 @@
 import math
 
+import numpy as np
 import pytest
 
-from gridprobe.backends import Posterior, ScoreRequest
-from gridprobe.backends.base import group_times
+from gridprobe.backends import FrameGroup, Posterior, ScoreRequest, View
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.flops import Cost
-from gridprobe.video import FrameSize
+from gridprobe.question import Question
+from gridprobe.subtitles import Between, Segment
+from gridprobe.video import FramePool, FrameSize
+from scoring import shown
 from videos_of_arrays import gray_pool
 
 
@@ -47,18 +50,75 @@ def test_low_letter_mass_is_a_warning() -> None:
 @pytest.mark.parametrize("labels", [(), ("A",), ("A", "A")])
 def test_labels_must_be_at_least_two_and_different(labels: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match="2 different labels"):
-        ScoreRequest(gray_pool(2), "?", labels, FrameSize())
+        ScoreRequest("?", labels)
 
 
-def test_group_times_of_pairs_are_means_and_an_odd_frame_keeps_its_own() -> None:
-    times = (1.0, 2.0, 10.0, 20.0, 100.0)
+def at(*times: float) -> FramePool:
+    return FramePool(np.zeros((len(times), 32, 32, 3), np.uint8), times, source="black")
 
-    assert group_times(times, "single") == times
-    assert group_times(times, "pairs") == (1.5, 15.0, 100.0)
-    assert group_times(times[:1], "pairs") == (1.0,)
+
+SMALL, PAIRS = View(FrameSize(max_side=32)), View(FrameSize(max_side=32), packing="pairs")
+
+
+def test_times_of_pairs_are_means_and_an_odd_frame_keeps_its_own() -> None:
+    frames = at(1.0, 2.0, 10.0, 20.0, 100.0)
+
+    assert [unit.time for unit in FrameGroup(frames, SMALL).units(0)] == [1.0, 2.0, 10.0, 20.0, 100.0]
+    assert [unit.time for unit in FrameGroup(frames, PAIRS).units(0)] == [1.5, 15.0, 100.0]
+    assert [unit.members for unit in FrameGroup(frames, PAIRS).units(0)] == [(0, 1), (2, 3), (4,)]
+    assert [unit.time for unit in FrameGroup(at(1.0), PAIRS).units(0)] == [1.0]
 
 
 def test_paper_timestamps_are_those_of_a_24_fps_clip() -> None:
-    request = ScoreRequest(gray_pool(3), "?", ("A", "B"), FrameSize(), timestamps="paper")
+    request = shown(gray_pool(3), timestamps="paper")
 
-    assert request.times == (0.0, 1 / 24, 2 / 24)
+    assert [unit.time for unit in request.units] == [0.0, 1 / 24, 2 / 24]
+
+
+def test_a_request_may_show_nothing() -> None:
+    request = ScoreRequest("?", ("A", "B"))
+
+    assert request.units == () and request.texts == ("",)
+    with pytest.raises(UsageError, match=r"shows 0 groups of frames; look at request\.groups"):
+        _ = request.frames
+
+
+def test_groups_are_merged_in_time_order_and_one_group_keeps_its_own() -> None:
+    small, large = FrameGroup(at(0.0, 4.0, 8.0), SMALL), FrameGroup(at(2.0, 6.0), View(FrameSize()))
+    request = ScoreRequest("?", ("A", "B"), (small, large))
+
+    assert [(unit.group, unit.time) for unit in request.units] == [(0, 0.0), (1, 2.0), (0, 4.0), (1, 6.0), (0, 8.0)]
+    assert request.frames_of(request.units[3]).times == (6.0,)
+    backwards = ScoreRequest("?", ("A", "B"), (FrameGroup(at(8.0, 0.0), SMALL),))
+    assert [unit.time for unit in backwards.units] == [8.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("groups", "between", "complaint"),
+    [
+        ((FrameGroup(at(4.0, 0.0), SMALL), FrameGroup(at(1.0), SMALL)), False, "each must be in time order"),
+        (
+            (FrameGroup(at(0.0), View(FrameSize(), timestamps="paper")), FrameGroup(at(1.0), SMALL)),
+            False,
+            'timestamps="paper" hides them',
+        ),
+        ((FrameGroup(at(0.0, 2.0), PAIRS), FrameGroup(at(1.0), SMALL)), True, 'need packing="single"'),
+    ],
+)
+def test_groups_that_cannot_be_merged_are_refused(
+    groups: tuple[FrameGroup, ...], between: bool, complaint: str
+) -> None:
+    texts = ("",) * (sum(len(group.frames) for group in groups) + 1) if between else ()
+    with pytest.raises(UsageError, match=complaint):
+        ScoreRequest("?", ("A", "B"), groups, between=texts)
+
+
+def test_subtitles_stand_between_the_frames_of_all_groups() -> None:
+    spoken = Between((Segment(0.5, 1.5, "one"), Segment(2.5, 3.5, "two")))
+    question = Question("?", ["x", "y"], spoken=spoken)
+    groups = (FrameGroup(at(0.0, 3.0), SMALL), FrameGroup(at(1.0, 2.0), SMALL))
+
+    merged = ScoreRequest.about(question, groups)
+    alone = ScoreRequest.about(question, (FrameGroup(at(0.0, 1.0, 2.0, 3.0), SMALL),))
+
+    assert merged.texts == alone.texts and "one" in "".join(merged.texts)

@@ -6,19 +6,31 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gridprobe.backends import Backend, ScoreRequest, Scripted
+from gridprobe.backends import Backend, FrameGroup, Packing, ScoreRequest, Scripted, View
 from gridprobe.backends.embedded import Embedded, Vocabulary
 from gridprobe.flops import Cost
 from gridprobe.video import FramePool, FrameSize
+from scoring import shown
 
 RNG = np.random.default_rng(0)
 POOL = FramePool(RNG.integers(0, 256, (6, 64, 96, 3), dtype=np.uint8), tuple(float(i) for i in range(6)), "noise")
 
 
-def request(count: int = 4, labels: str = "ABC", **changes: object) -> ScoreRequest:
-    return ScoreRequest(
-        POOL.take(range(count)), "Question: what?\nA. x\nB. y\nC. z", tuple(labels), FrameSize(), **changes
-    )
+PROMPT = "Question: what?\nA. x\nB. y\nC. z"
+
+
+def request(count: int = 4, labels: str = "ABC", packing: Packing = "single") -> ScoreRequest:
+    return shown(POOL.take(range(count)), PROMPT, labels, packing=packing)
+
+
+def several(packing: Packing = "single") -> ScoreRequest:
+    """Two frames as they are among four small ones."""
+    small = FrameGroup(POOL.take([0, 2, 3, 5]), View(FrameSize(max_side=64), packing))
+    large = FrameGroup(POOL.take([1, 4]), View(FrameSize(), packing))
+    return ScoreRequest(PROMPT, ("A", "B", "C"), (large, small))
+
+
+NOTHING = ScoreRequest(PROMPT, ("A", "B", "C"))
 
 
 @pytest.fixture(params=["scripted", "qwen3vl", "embedded"])
@@ -30,12 +42,12 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 
 
 def test_one_posterior_per_request_in_order(backend: Backend) -> None:
-    requests = [request(4), request(1, "AB"), request(6, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"), request(4)]
+    requests = [request(4), request(1, "AB"), NOTHING, several(), request(6, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"), request(4)]
 
     posteriors = backend.score(requests)
 
     assert [p.labels for p in posteriors] == [r.labels for r in requests]
-    assert posteriors[0].logprobs == pytest.approx(posteriors[3].logprobs, abs=1e-4)
+    assert posteriors[0].logprobs == pytest.approx(posteriors[-1].logprobs, abs=1e-4)
 
 
 def test_probabilities_sum_to_one_over_the_questions_own_labels(backend: Backend) -> None:
@@ -55,20 +67,34 @@ def test_asking_twice_gives_the_same_answer(backend: Backend) -> None:
 
 
 def test_the_estimate_is_the_cost(backend: Backend) -> None:
-    for packing in ("single", "pairs"):
-        asked = request(5, packing=packing)
+    for asked in (request(5), request(5, packing="pairs"), several(), several("pairs"), NOTHING):
         spent = backend.score([asked])[0].cost
         assert replace(spent, flops_computed=spent.flops) == backend.estimate(asked)
 
 
 def test_cost_counts_visual_tokens_by_packing(backend: Backend) -> None:
-    single, pairs = (backend.estimate(request(5, packing=packing)) for packing in ("single", "pairs"))
+    single, pairs = backend.estimate(request(5)), backend.estimate(request(5, packing="pairs"))
 
     assert single.visual_tokens == 5 * 2 * 3  # five frames of 96×64: 3 × 2 tokens of 32 pixels each
     assert pairs.visual_tokens == 3 * 2 * 3  # two pairs and the odd frame, fused with itself
     assert single.calls == 1 and single.tokens > single.visual_tokens
     assert single.flops > 0 and single.flops_paper > 0
     assert isinstance(single, Cost)
+    assert backend.estimate(several()).visual_tokens == 2 * 2 * 3 + 4 * 1 * 2  # small ones are 64×32
+    assert backend.estimate(NOTHING).visual_tokens == 0
+
+
+def test_frames_of_several_sizes_together_equal_each_alone(backend: Backend) -> None:
+    requests = [several(), request(3), NOTHING, several("pairs")]
+
+    together = backend.score(requests)
+
+    for a, single in zip(together, requests, strict=True):
+        assert a.logprobs == pytest.approx(backend.score([single])[0].logprobs, abs=1e-4)
+
+
+def test_the_multiple_is_what_sides_are_rounded_to(backend: Backend) -> None:
+    assert backend.multiple == 32
 
 
 def test_identity_is_a_name(backend: Backend) -> None:

@@ -15,7 +15,8 @@ from gridprobe.backends import ScoreRequest, Scripted
 from gridprobe.backends.embedded import Embedded, Vocabulary
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.gridworld import FAMILIES, TEST_SEEDS, ask_about, generate, vocabulary
-from gridprobe.video import FramePool, FrameSize
+from gridprobe.video import FramePool
+from scoring import shown
 
 RNG = np.random.default_rng(0)
 POOL = FramePool(RNG.integers(0, 256, (9, 64, 64, 3), dtype=np.uint8), tuple(float(i) for i in range(9)), "noise")
@@ -35,7 +36,7 @@ def found(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def request(question: Question = KNOWN, count: int = 4) -> ScoreRequest:
-    return ScoreRequest(POOL.take(range(count)), question.prompt, question.labels, FrameSize())
+    return shown(POOL.take(range(count)), question.prompt, question.labels)
 
 
 def sure(implied: bool = False) -> Embedded:

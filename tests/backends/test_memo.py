@@ -6,14 +6,14 @@ from gridprobe.backends import Backend, ScoreRequest, Scripted
 from gridprobe.backends.memo import Memo
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.video import FrameSize
+from scoring import shown
 from videos_of_arrays import gray_pool, levels
 
 POOL = gray_pool(9)
 
 
 def request(*frames: int, **changes: object) -> ScoreRequest:
-    given = {"prompt": "Question: ?", "labels": ("A", "B"), "pixels": FrameSize()} | changes
-    return ScoreRequest(POOL.take(frames), **given)  # type: ignore[arg-type]
+    return shown(POOL.take(frames), **changes)  # type: ignore[arg-type]
 
 
 class Counted(Scripted):
@@ -86,7 +86,7 @@ def test_frames_of_another_video_are_other_frames() -> None:
     model = Counted()
     memo = Memo(model)
     memo.score([request(0)])
-    memo.score([ScoreRequest(gray_pool(5).take([0]), "Question: ?", ("A", "B"), FrameSize())])
+    memo.score([shown(gray_pool(5).take([0]))])
 
     assert model.calls == [1, 1]
 

@@ -12,12 +12,14 @@ from safetensors.torch import load_file, save_file
 from checkpoints import SPECIAL, make_checkpoint
 from gridprobe import load_model
 from gridprobe.backends import ScoreRequest
-from gridprobe.backends.qwen3vl import Qwen3VL, load, memory
-from gridprobe.backends.qwen3vl.letters import letter_logprobs, letter_tokens
+from gridprobe.backends.local import memory
+from gridprobe.backends.local.letters import letter_logprobs, letter_tokens
+from gridprobe.backends.qwen3vl.engine import Qwen3VL
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.grid import Grid
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
+from scoring import load_qwen, shown
 
 QUESTION = Question("What happens?", ["a cat sleeps", "a dog runs", "nothing"])
 RNG = np.random.default_rng(1)
@@ -29,7 +31,7 @@ def pool(count: int, *, width: int = 96, height: int = 64) -> FramePool:
 
 
 def request(frames: FramePool, question: Question = QUESTION, **changes: object) -> ScoreRequest:
-    return ScoreRequest(frames, question.prompt, question.labels, FrameSize(max_side=96), **changes)
+    return shown(frames, question.prompt, question.labels, pixels=FrameSize(max_side=96), **changes)  # type: ignore[arg-type]
 
 
 def text(model: Qwen3VL, asked: ScoreRequest) -> str:
@@ -108,7 +110,7 @@ def test_special_token_text_in_a_question_cannot_change_the_turn(tiny_model: Qwe
 def test_a_batch_of_24_probes_equals_24_single_calls(
     tiny_checkpoint: Path, dtype: str, tolerance: float, packing: str
 ) -> None:
-    model = load(str(tiny_checkpoint), dtype=dtype, device="cpu")
+    model = load_qwen(str(tiny_checkpoint), dtype=dtype, device="cpu")
     frames = pool(144, width=64, height=64)
     probes = [request(frames.take(subset), packing=packing) for subset in Grid(12).probes()]
 
@@ -194,7 +196,7 @@ def test_running_out_of_memory_says_what_was_needed_and_what_to_lower(
 
 
 def test_nan_weights_fail_the_question(tmp_path: Path) -> None:
-    model = load(str(make_checkpoint(tmp_path / "nan")), device="cpu")
+    model = load_qwen(str(make_checkpoint(tmp_path / "nan")), device="cpu")
     with torch.no_grad():
         model._model.model.language_model.norm.weight.fill_(float("nan"))
 
@@ -308,14 +310,14 @@ class TestLoading:
     def test_identity_changes_with_dtype_and_weights(self, tiny_checkpoint: Path, tmp_path: Path) -> None:
         other = make_checkpoint(tmp_path / "tiny", seed=1)
         names = {
-            load(str(tiny_checkpoint), device="cpu").identity,
-            load(str(tiny_checkpoint), device="cpu", dtype="bfloat16").identity,
-            load(str(other), device="cpu").identity.replace(str(other), str(tiny_checkpoint)),
+            load_qwen(str(tiny_checkpoint), device="cpu").identity,
+            load_qwen(str(tiny_checkpoint), device="cpu", dtype="bfloat16").identity,
+            load_qwen(str(other), device="cpu").identity.replace(str(other), str(tiny_checkpoint)),
         }
 
         assert len(names) == 3
 
     def test_device_map_is_passed_through(self, tiny_checkpoint: Path) -> None:
-        mapped = load(str(tiny_checkpoint), device_map={"": "cpu"})
+        mapped = load_qwen(str(tiny_checkpoint), device_map={"": "cpu"})
 
         assert mapped.score([request(pool(2))])[0].mass > 0

@@ -5,20 +5,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gridprobe.backends import ScoreRequest
-from gridprobe.backends.qwen3vl import load
+from gridprobe.backends import Packing, ScoreRequest
 from gridprobe.grid import Grid
 from gridprobe.video import FramePool, FrameSize
+from scoring import load_qwen, shown
 
 pytestmark = pytest.mark.gpu
 
 
-def probes(packing: str, *, height: int) -> list[ScoreRequest]:
+def probes(packing: Packing, *, height: int) -> list[ScoreRequest]:
     pixels = np.random.default_rng(0).integers(0, 256, (16, height, 224, 3), dtype=np.uint8)
     pool = FramePool(pixels, tuple(10.0 * i for i in range(16)), "noise")
     prompt = "Question: what?\nA. x\nB. y\nC. z"
     return [
-        ScoreRequest(pool.take(subset), prompt, ("A", "B", "C"), FrameSize(max_side=224), packing=packing)
+        shown(pool.take(subset), prompt, "ABC", pixels=FrameSize(max_side=224), packing=packing)
         for subset in Grid(4).probes()
     ]
 
@@ -29,9 +29,9 @@ def probes(packing: str, *, height: int) -> list[ScoreRequest]:
 @pytest.mark.parametrize(
     ("dtype", "height", "tolerance"), [("float32", 128, 0.005), ("float32", 180, 0.15), ("bfloat16", 180, 0.25)]
 )
-def test_gpu_and_cpu_agree(tiny_checkpoint: Path, packing: str, dtype: str, height: int, tolerance: float) -> None:
-    reference = load(str(tiny_checkpoint), device="cpu", dtype="float32").score(probes(packing, height=height))
-    answers = load(str(tiny_checkpoint), device="cuda", dtype=dtype).score(probes(packing, height=height))
+def test_gpu_and_cpu_agree(tiny_checkpoint: Path, packing: Packing, dtype: str, height: int, tolerance: float) -> None:
+    reference = load_qwen(str(tiny_checkpoint), device="cpu", dtype="float32").score(probes(packing, height=height))
+    answers = load_qwen(str(tiny_checkpoint), device="cuda", dtype=dtype).score(probes(packing, height=height))
 
     for a, b in zip(answers, reference, strict=True):
         assert a.logprobs == pytest.approx(b.logprobs, abs=tolerance)

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from gridprobe.backends import ScoreRequest
-from gridprobe.backends.qwen3vl import Qwen3VL, load
-from gridprobe.backends.qwen3vl.letters import letter_logprobs, letter_tokens
-from gridprobe.backends.qwen3vl.pixels import patches
+from gridprobe.backends import FrameGroup, ScoreRequest, View
+from gridprobe.backends.local.letters import letter_logprobs, letter_tokens
+from gridprobe.backends.qwen3vl.engine import Qwen3VL, _Job
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
+from scoring import load_qwen, shown
 
 QUESTION = Question("Which colour does the small boat have?", ["red", "deep blue", "<|im_end|> green", "none"])
 HERE = Path(__file__).parent
@@ -36,16 +36,26 @@ CASES = {
 }
 
 
+# Frames of two sizes among each other, given to transformers as images of those sizes.
+MIXED = "two sizes"
+LARGE, SMALL = (_frames(2, 160, 96, 8), [10.0, 40.5]), (_frames(4, 64, 96, 9), [0.0, 20.0, 30.0, 55.0])
+ALL = (*CASES, MIXED)
+
+
 def _neutral(text: str) -> str:
     """What transformers' processor can be given: it would read the special token in option C as structure."""
     return text.replace("<|im_end|>", "< im_end >")
 
 
 def _request(name: str, *, neutral: bool = True) -> ScoreRequest:
+    if name == MIXED:
+        pools = [FramePool(frames, tuple(times), source=name) for frames, times in (LARGE, SMALL)]
+        groups = tuple(FrameGroup(pool, View(FrameSize())) for pool in pools)
+        return ScoreRequest(_neutral(QUESTION.prompt), QUESTION.labels, groups)
     frames, packing, times = CASES[name]
     prompt = _neutral(QUESTION.prompt) if neutral else QUESTION.prompt
     pool = FramePool(frames, tuple(times), source=name)
-    return ScoreRequest(pool, prompt, QUESTION.labels, FrameSize(), packing=packing)
+    return shown(pool, prompt, QUESTION.labels, packing=packing)
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +66,8 @@ def reference(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -
         for name, (_, packing, times) in CASES.items()
     }
     arrays = {name: frames for name, (frames, _, _) in CASES.items()}
+    cases[MIXED] = {"images": [LARGE[1], SMALL[1]], "prompt": _neutral(QUESTION.prompt)}
+    arrays |= {f"{MIXED}/{number}": frames for number, (frames, _) in enumerate((LARGE, SMALL))}
     np.savez(folder / "cases.npz", cases=json.dumps(cases), **arrays)
     torchvision = Path(sys.prefix) / "reference"  # installed apart by `make setup`; elsewhere the ordinary one serves
     environment = {**os.environ, "PYTHONPATH": str(torchvision), "HF_HUB_OFFLINE": "1"}
@@ -71,39 +83,33 @@ def reference(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -
     return dict(np.load(folder / "out.npz", allow_pickle=False))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ALL)
 def test_token_ids_and_positions_equal_transformers(
     name: str, tiny_model: Qwen3VL, reference: dict[str, np.ndarray]
 ) -> None:
     layout = tiny_model._layout(_request(name))
 
     assert layout.ids.tolist() == reference[f"float32/{name}/ids"].tolist()
-    assert layout.grid == tuple(reference[f"float32/{name}/grid"])
+    assert layout.grids == [tuple(grid) for grid in reference[f"float32/{name}/grid"].tolist()]
     assert layout.positions.tolist() == reference[f"float32/{name}/positions"].tolist()
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ALL)
 def test_pixel_values_equal_transformers_to_the_bit(
     name: str, tiny_model: Qwen3VL, reference: dict[str, np.ndarray]
 ) -> None:
     request = _request(name)
-    ours = patches(
-        request.frames.pixels,
-        size=tiny_model._layout(request).size,
-        packing=request.packing,
-        spec=tiny_model._spec,
-        device=torch.device("cpu"),
-    )
+    ours = tiny_model._patches(_Job(0, request, tiny_model._layout(request)))
 
-    assert np.array_equal(ours.numpy(), reference[f"float32/{name}/pixels"])
+    assert ours is not None and np.array_equal(ours.numpy(), reference[f"float32/{name}/pixels"])
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("bfloat16", 0.05)])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ALL)
 def test_letter_logprobs_equal_transformers(
     name: str, dtype: str, tolerance: float, tiny_checkpoint: Path, reference: dict[str, np.ndarray]
 ) -> None:
-    model = load(str(tiny_checkpoint), dtype=dtype, device="cpu")
+    model = load_qwen(str(tiny_checkpoint), dtype=dtype, device="cpu")
     tokens = letter_tokens(model._tokenizer, QUESTION.labels)
     logits = torch.from_numpy(reference[f"{dtype}/{name}/logits"])
     expected, mass = letter_logprobs(logits[None], [[tokens[label] for label in QUESTION.labels]])[0]

@@ -1,7 +1,7 @@
 """What the engine keeps changes what an answer costs and never what it says."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,20 +9,21 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gridprobe.backends import ScoreRequest
-from gridprobe.backends.qwen3vl import Qwen3VL, memory
+from gridprobe.backends import FrameGroup, ScoreRequest, View
+from gridprobe.backends.local import memory
+from gridprobe.backends.local.store import Store
 from gridprobe.backends.qwen3vl.blocks import plain_weights
-from gridprobe.backends.qwen3vl.store import Store
-from gridprobe.flops import head_flops, prefill_flops, vision_flops
+from gridprobe.backends.qwen3vl.engine import Qwen3VL
+from gridprobe.backends.qwen3vl.pricing import head_flops, prefill_flops, vision_flops
 from gridprobe.grid import Grid
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
+from scoring import shown
 
 QUESTIONS = (
     Question("What happens?", ["a cat sleeps", "a dog runs", "nothing"]),
     Question("And who is it that comes in through the door at the very end?", ["nobody", "the cat"]),
 )
-WHOLE = FrameSize()
 
 
 def pool(count: int, *, seed: int = 1, width: int = 96, height: int = 64) -> FramePool:
@@ -30,8 +31,8 @@ def pool(count: int, *, seed: int = 1, width: int = 96, height: int = 64) -> Fra
     return FramePool(pixels, tuple(7.0 * i + 3.5 for i in range(count)), source="noise")
 
 
-def ask(frames: FramePool, question: Question = QUESTIONS[0], **changes: object) -> ScoreRequest:
-    return replace(ScoreRequest(frames, question.prompt, question.labels, WHOLE), **changes)
+def ask(frames: FramePool, question: Question = QUESTIONS[0], **changes: Any) -> ScoreRequest:
+    return shown(frames, question.prompt, question.labels, **changes)
 
 
 def like(engine: Qwen3VL, *, plain: bool) -> Qwen3VL:
@@ -141,12 +142,23 @@ VARIANTS = st.fixed_dictionaries(
         "order": st.sampled_from(["frames_first", "text_first"]),
         "question": st.integers(0, 1),
         "again": st.booleans(),
+        "groups": st.integers(0, 2),
     }
 )
 
 
-def request_of(variant: dict) -> ScoreRequest:
-    frames = pool(5, seed=variant["seed"]).take(variant["take"][: variant["count"]])
+def request_of(variant: dict[str, Any]) -> ScoreRequest:
+    question = QUESTIONS[variant["question"]]
+    order, again = variant["order"], variant["again"]
+    if variant["groups"] == 0:
+        return ScoreRequest(question.prompt, question.labels, prompt_order=order, again=again)
+    taken = variant["take"][: variant["count"]]
+    frames = pool(5, seed=variant["seed"]).take(taken)
+    if variant["groups"] == 2:
+        small = FrameGroup(pool(5, seed=variant["seed"]).take(sorted(taken)), View(FrameSize(max_side=variant["side"])))
+        rest = [i for i in range(5) if i not in taken] or [0]
+        large = FrameGroup(pool(5, seed=variant["seed"]).take(rest), View(FrameSize(), variant["packing"]))
+        return ScoreRequest(question.prompt, question.labels, (small, large), order, again)
     return ask(
         frames,
         QUESTIONS[variant["question"]],
@@ -163,7 +175,7 @@ def request_of(variant: dict) -> ScoreRequest:
     st.lists(st.lists(VARIANTS, min_size=1, max_size=3), min_size=1, max_size=4), st.sampled_from([0, 20_000, 2**30])
 )
 def test_nothing_kept_is_ever_served_to_another_request(
-    tiny_model: Qwen3VL, plain: Qwen3VL, calls: list[list[dict]], limit: int
+    tiny_model: Qwen3VL, plain: Qwen3VL, calls: list[list[dict[str, Any]]], limit: int
 ) -> None:
     engine = like(tiny_model, plain=False)
     engine.kept = Store(limit, host_limit=limit // 2)
@@ -236,7 +248,7 @@ def test_out_of_memory_alone_frames_get_smaller_and_the_answer_says_so(
     large = pool(2, width=256, height=192)
 
     def greedy(batch: list) -> object:
-        if batch[0].layout.size[0] > 160:
+        if batch[0].layout.largest[0] > 160:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return fast(batch)
 
@@ -267,3 +279,38 @@ def test_compiled_blocks_equal_plain_ones(tiny_model: Qwen3VL, plain: Qwen3VL) -
     for question in QUESTIONS:
         assert_same(engine, plain, [ask(frames.take(s), question, again=True) for s in Grid(3).probes()])
         assert_same(engine, plain, [ask(frames, question)])
+
+
+def test_small_frames_among_large_ones_are_encoded_once(fresh: Qwen3VL, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, ...]] = []
+    vision = fresh._vision
+    monkeypatch.setattr(
+        fresh, "_vision", lambda patches, *grid: seen.append((len(patches), *grid)) or vision(patches, *grid)
+    )
+    frames, small = pool(9), View(FrameSize(max_side=64))
+    question = QUESTIONS[0]
+
+    fresh.score([ScoreRequest.about(question, (FrameGroup(frames, small),), again=True)])
+    kept = [2, 5]
+    others = [i for i in range(9) if i not in kept]
+    groups = (FrameGroup(frames.take(kept), View(FrameSize())), FrameGroup(frames.take(others), small))
+    fresh.score([ScoreRequest.about(question, groups)])
+
+    assert seen == [(9, 2, 4), (2, 4, 6)]
+
+
+def test_out_of_memory_only_the_largest_frames_get_smaller(fresh: Qwen3VL, monkeypatch: pytest.MonkeyPatch) -> None:
+    large, small = pool(2, width=256, height=192), pool(4)
+    later = FramePool(small.pixels, tuple(time + 100 for time in small.times), source="later")
+    groups = (FrameGroup(large, View(FrameSize())), FrameGroup(later, View(FrameSize())))
+    fits = (FrameGroup(large, View(FrameSize(max_side=160))), groups[1])
+    most = len(fresh._layout(ScoreRequest.about(QUESTIONS[0], fits)))
+    monkeypatch.setattr(memory.Memory, "most", lambda self: most)
+    sizes: list[tuple[tuple[int, int], ...]] = []
+    fast = fresh._fast
+    monkeypatch.setattr(fresh, "_fast", lambda batch: sizes.append(batch[0].layout.sizes) or fast(batch))
+
+    answer = fresh.score([ScoreRequest.about(QUESTIONS[0], groups)])[0]
+
+    assert sizes == [((160, 128),) * 2 + ((96, 64),) * 4]
+    assert answer.notes == ("frames were shown at 160×128 pixels, because larger ones do not fit memory",)

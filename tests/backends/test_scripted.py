@@ -1,14 +1,14 @@
 import pytest
 
 from gridprobe.backends import ScoreRequest, Scripted
+from gridprobe.backends.qwen3vl.pricing import QWEN3_VL
 from gridprobe.errors import ModelError
-from gridprobe.flops import QWEN3_VL
-from gridprobe.video import FrameSize
+from scoring import shown
 from videos_of_arrays import gray_pool, levels
 
 
 def _request(frames: tuple[int, ...] = (3, 1)) -> ScoreRequest:
-    return ScoreRequest(gray_pool(5).take(frames), "Question: ?", ("A", "B"), FrameSize())
+    return shown(gray_pool(5).take(frames))
 
 
 def test_the_function_sees_the_real_frames_and_calls_are_remembered() -> None:

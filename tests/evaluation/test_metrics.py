@@ -15,7 +15,7 @@ from gridprobe.benchmarks import Item, Metric
 from gridprobe.errors import UsageError
 from gridprobe.evaluation.metrics import ENUMERATE, bins_of, mcnemar, official, score, shared, sign_flip
 from gridprobe.evaluation.reader import Run, read_run
-from gridprobe.gridworld.statistics import clustered_bootstrap
+from gridprobe.statistics import clustered_bootstrap
 
 NAMES = ("v1-a", "v1-b", "v2-a", "v3-a")
 

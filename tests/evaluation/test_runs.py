@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gridprobe.evaluation.trial import Method
 
 import toy_runs
 from gridprobe.benchmarks import Benchmark, Item
@@ -21,7 +22,6 @@ from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation import Evaluation, disk, read_records, run, summary
 from gridprobe.evaluation.disk import Disk
 from gridprobe.evaluation.processes import Processes
-from gridprobe.evaluation.trial import Method
 from gridprobe.evaluation.worker import Job, NamedModels
 from gridprobe.settings import Settings
 from toy_runs import toy_benchmark

@@ -1,73 +1,115 @@
 """Backends: everything that can look at frames and say which option it believes.
 
 `load_model` turns a name into a backend and imports what that one needs, so that a user of one never pays for another.
+The names are in `gridprobe.registry`.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from gridprobe.backends.base import Backend, Packing, Posterior, PromptOrder, ScoreRequest, Timestamps
+from gridprobe.backends.base import (
+    Backend,
+    FrameGroup,
+    Packing,
+    Posterior,
+    PromptOrder,
+    ScoreRequest,
+    Timestamps,
+    Unit,
+    View,
+)
+from gridprobe.backends.gauge import Gauge
 from gridprobe.backends.scripted import Scripted
 from gridprobe.errors import ModelError, UsageError
+from gridprobe.flops import Cost
+from gridprobe.registry import BACKENDS, explain_missing
 
 __all__ = [
     "Backend",
+    "FrameGroup",
+    "Gauge",
+    "NamedModel",
     "Packing",
     "Posterior",
     "PromptOrder",
     "ScoreRequest",
     "Scripted",
     "Timestamps",
+    "Unit",
+    "View",
+    "gauge_model",
     "load_model",
 ]
 
-KINDS = {
-    "embedded": "the model inside gridprobe (10 M parameters); it knows only gridworld, the world of gridprobe demo",
-    "embedded:nano": "a smaller one (3 M parameters) of the same kind",
-    "a folder": "a Qwen3-VL checkpoint on disk, as saved by transformers",
-    "owner/name": "a Qwen3-VL checkpoint from the Hugging Face hub, e.g. Qwen/Qwen3-VL-2B-Instruct",
-}
+CHECKPOINT = "checkpoint"
+"""The entry of every name that begins with no other entry's: folders and Hugging Face ids."""
 
 
 def load_model(name: str, **options: Any) -> Backend:
     """Load a model by name.
 
     Args:
-        name: a folder with a Qwen3-VL checkpoint, a Hugging Face id such as "Qwen/Qwen3-VL-2B-Instruct", or "embedded"
-            or "embedded:nano" for a model of the package (a folder of that name is "./embedded").
+        name: a checkpoint folder, a Hugging Face id such as "Qwen/Qwen3-VL-2B-Instruct", "embedded" or "embedded:nano"
+            for a model of the package (a folder of that name is "./embedded"), or a name that another package added.
         **options: `device`, `dtype`, `attn_implementation`, `device_map`, `quantization` ("4bit" or "8bit"),
-            `revision`, `min_letter_mass`; see `gridprobe.backends.qwen3vl.load`.
+            `revision`, `min_letter_mass`; see `gridprobe.backends.qwen3vl.loading.load`.
     """
+    kind, argument = _find(name)
+    entry = BACKENDS[kind]
+    with explain_missing(entry.extra):
+        found: Backend = entry.load().load(argument, **options)
+    return found
+
+
+def gauge_model(name: str) -> Gauge:
+    """What is known of a model before it is loaded: what requests would cost. Nothing is downloaded."""
+    kind, argument = _find(name)
+    code = BACKENDS[kind].load()
+    if not hasattr(code, "gauge"):
+        raise UsageError(f"the model {name!r} cannot be planned for: its backend has no gauge")
+    found: Gauge = code.gauge(argument)
+    return found
+
+
+def _find(name: str) -> tuple[str, str]:
+    """The entry that a model's name means, and what is left for it."""
     if not isinstance(name, str) or not name.strip():
         raise UsageError("no model given; name a checkpoint folder or an id such as Qwen/Qwen3-VL-2B-Instruct")
     if name.startswith(("http://", "https://")):
         raise UsageError(f"{name}: served models are not supported yet; give a checkpoint folder or a Hugging Face id")
-    kind, _, size = name.partition(":")
-    if kind == "embedded":
-        from gridprobe.backends.embedded import load_embedded
-
-        with _explain_missing_package():
-            return load_embedded(size if ":" in name else "micro", **options)
-    looks_like_path = name.startswith((".", "/", "~")) or Path(name).expanduser().exists()
-    if not looks_like_path and name.count("/") != 1:
-        raise UsageError(
-            f"{name!r} is neither a folder that exists nor a Hugging Face id (owner/name); see `gridprobe list models`"
-        )
-    with _explain_missing_package():
-        from gridprobe.backends.qwen3vl import load
-
-        return load(name, **options)
+    kind, _, argument = name.partition(":")
+    return (kind, argument) if kind in BACKENDS else (CHECKPOINT, name)
 
 
-@contextmanager
-def _explain_missing_package() -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name not in ("torch", "transformers", "accelerate", "safetensors"):
-            raise
-        raise ModelError(
-            f"running a local model needs {error.name}, which is not installed; run: pip install 'gridprobe[local]'"
-        ) from None
+@dataclass(frozen=True)
+class NamedModel:
+    """A model that is not loaded yet: its name and how it will be loaded. It can travel to another process."""
+
+    name: str
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        _find(self.name)
+
+    @property
+    def identity(self) -> str:
+        """The name, until it is loaded."""
+        return self.name
+
+    @property
+    def multiple(self) -> int:
+        """Not known before it is loaded."""
+        return 1
+
+    def load(self, **options: Any) -> Backend:
+        """Load it."""
+        return load_model(self.name, **{**dict(self.options), **options})
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+        """Refuse: there is nothing to ask yet."""
+        raise ModelError(f"the model {self.name} is not loaded")
+
+    def estimate(self, request: ScoreRequest) -> Cost:
+        """Refuse: its price is not known yet."""
+        raise ModelError(f"the model {self.name} is not loaded")

@@ -3,13 +3,27 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple, Protocol
 
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.flops import Cost
+from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
 
-__all__ = ["ASSUMED_FPS", "Backend", "Packing", "Posterior", "PromptOrder", "ScoreRequest", "Timestamps", "group_times"]
+__all__ = [
+    "ASSUMED_FPS",
+    "Backend",
+    "FrameGroup",
+    "Packing",
+    "Posterior",
+    "PromptOrder",
+    "ScoreRequest",
+    "Timestamps",
+    "Unit",
+    "View",
+]
 
 Packing = Literal["single", "pairs"]
 Timestamps = Literal["true", "paper", "none"]
@@ -23,57 +37,134 @@ LOW_MASS = 0.1
 
 
 @dataclass(frozen=True)
-class ScoreRequest:
-    """One question to a model: these frames, this text, which of these labels?"""
+class View:
+    """How frames are shown to a model."""
+
+    pixels: FrameSize
+    """The size of each frame."""
+    packing: Packing = "single"
+    """`single` shows each frame by itself; `pairs` fuses frames two by two, as Qwen3-VL does with video."""
+    timestamps: Timestamps = "true"
+    """`true` gives the model each frame's presentation time, `paper` the times of the authors' code, `none` no time."""
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for records."""
+        return {"pixels": self.pixels.describe(), "packing": self.packing, "timestamps": self.timestamps}
+
+
+@dataclass(frozen=True, eq=False)
+class FrameGroup:
+    """Frames that are shown under one view."""
 
     frames: FramePool
+    view: View
+
+    def units(self, number: int) -> list["Unit"]:
+        """The frames as the model sees them: one by one, or fused in pairs. `number` is the group's place."""
+        times, step = self._times, 1 if self.view.packing == "single" else 2
+        members = [tuple(range(i, min(i + step, len(times)))) for i in range(0, len(times), step)]
+        return [Unit(number, frames, (times[frames[0]] + times[frames[-1]]) / 2) for frames in members]
+
+    @property
+    def _times(self) -> tuple[float, ...]:
+        if self.view.timestamps == "paper":
+            return tuple(i / ASSUMED_FPS for i in range(len(self.frames)))
+        return self.frames.times
+
+
+class Unit(NamedTuple):
+    """What the model sees as one picture: a frame, or two that are fused."""
+
+    group: int
+    """The number of its group in the request."""
+    members: tuple[int, ...]
+    """Its frames' positions in the group; a last odd frame of fused pairs stands alone."""
+    time: float
+    """The time given to the model: the mean of its frames' times."""
+
+
+@dataclass(frozen=True)
+class ScoreRequest:
+    """One question to a model: this text, and no, one or several groups of frames; which of these labels?
+
+    The frames of one group are shown in the order given. Those of several groups are merged in time order.
+    """
+
     prompt: str
     labels: tuple[str, ...]
-    pixels: FrameSize
-    """The size each frame is shown at."""
-    packing: Packing = "single"
-    """`single` gives each frame its own place; `pairs` fuses frames two by two, as Qwen3-VL does with video."""
-    timestamps: Timestamps = "true"
-    """`true` tells the model when each frame is shown, `paper` what the authors' code told it, `none` nothing."""
+    groups: tuple[FrameGroup, ...] = ()
     prompt_order: PromptOrder = "frames_first"
-    """Frames first, as Qwen3-VL was trained, so that another question about them can begin where they end; or the text
-    first, so that a long one is read once for many probes."""
+    """Frames first, as Qwen3-VL was trained, so that another question about them can reuse them as its prefix; or the
+    text first, so that a long text is read once for many probes."""
     again: bool = False
-    """More will be asked about these frames: what can serve the next question is worth keeping."""
+    """More questions about these frames will follow: what can serve them is worth keeping."""
     between: tuple[str, ...] = ()
-    """Texts that stand before each frame, and one more after the last; empty for none at all."""
+    """Texts that stand before each frame in the order shown, and one after the last; empty for none at all."""
 
     def __post_init__(self) -> None:
         if len(set(self.labels)) != len(self.labels) or len(self.labels) < 2:
             raise UsageError(f"a model needs at least 2 different labels to choose from, got {self.labels}")
-        if self.between and len(self.between) != len(self.frames) + 1:
-            raise UsageError(f"{len(self.frames)} frames need {len(self.frames) + 1} texts, got {len(self.between)}")
+        count = sum(len(group.frames) for group in self.groups)
+        if self.between and len(self.between) != count + 1:
+            raise UsageError(f"{count} frames need {count + 1} texts, got {len(self.between)}")
+        if len(self.groups) > 1:
+            _check_mergeable(self.groups, texts=bool(self.between))
+
+    @classmethod
+    def about(
+        cls,
+        question: Question,
+        groups: Sequence[FrameGroup] = (),
+        *,
+        prompt_order: PromptOrder = "frames_first",
+        again: bool = False,
+    ) -> "ScoreRequest":
+        """Ask a question about these frames, with its subtitles between them where it has any."""
+        times = [time for group in groups for time in group.frames.times]
+        between = question.between(times if len(groups) == 1 else sorted(times))
+        return cls(question.prompt, question.labels, tuple(groups), prompt_order, again, between)
 
     @property
-    def times(self) -> tuple[float, ...]:
-        """When the model is told that each frame is shown."""
-        if self.timestamps == "paper":
-            return tuple(i / ASSUMED_FPS for i in range(len(self.frames)))
-        return self.frames.times
+    def frames(self) -> FramePool:
+        """The frames of a request that shows one group."""
+        if len(self.groups) != 1:
+            raise UsageError(f"this request shows {len(self.groups)} groups of frames; look at request.groups")
+        return self.groups[0].frames
+
+    @cached_property
+    def units(self) -> tuple[Unit, ...]:
+        """What the model sees, in the order it sees it."""
+        units = [unit for number, group in enumerate(self.groups) for unit in group.units(number)]
+        return tuple(sorted(units, key=lambda unit: unit.time) if len(self.groups) > 1 else units)
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """What stands before each group of frames, and after the last; text inside a fused pair stands behind it."""
+        """What stands before each unit, and after the last; text inside a fused pair stands behind it."""
         if not self.between:
-            return ("",) * (len(group_times(self.frames.times, self.packing)) + 1)
-        if self.packing == "single":
-            return self.between
-        first, *rest = self.between
-        joined = ["\n".join(filter(None, rest[i : i + 2])) for i in range(0, len(rest), 2)]
-        return (first, *joined)
+            return ("",) * (len(self.units) + 1)
+        texts: list[list[str]] = [[]]
+        place = 0
+        for unit in self.units:
+            before, *inside = self.between[place : place + len(unit.members)]
+            texts[-1].append(before)
+            texts.append(inside)
+            place += len(unit.members)
+        texts[-1].append(self.between[-1])
+        return tuple("\n".join(filter(None, each)) for each in texts)
+
+    def frames_of(self, unit: Unit) -> FramePool:
+        """The frames a unit shows."""
+        return self.groups[unit.group].frames.take(unit.members)
 
 
-def group_times(times: Sequence[float], packing: Packing) -> tuple[float, ...]:
-    """One time for each group of frames the model sees; a fused pair carries the mean, a last odd frame its own."""
-    if packing == "single":
-        return tuple(times)
-    pairs = [(times[i], times[min(i + 1, len(times) - 1)]) for i in range(0, len(times), 2)]
-    return tuple((first + last) / 2 for first, last in pairs)
+def _check_mergeable(groups: Sequence[FrameGroup], *, texts: bool) -> None:
+    for group in groups:
+        if group.view.timestamps == "paper":
+            raise UsageError('several groups of frames are merged by their true times; timestamps="paper" hides them')
+        if texts and group.view.packing == "pairs":
+            raise UsageError('subtitles between frames of several groups need packing="single"')
+        if any(later < earlier for earlier, later in pairwise(group.frames.times)):
+            raise UsageError("several groups of frames are merged in time order, so each must be in time order itself")
 
 
 @dataclass(frozen=True)
@@ -136,6 +227,11 @@ class Backend(Protocol):
     @property
     def identity(self) -> str:
         """Model, revision, dtype and settings: goes into cache keys and records."""
+        ...
+
+    @property
+    def multiple(self) -> int:
+        """Frames are shown with sides that are multiples of this; 1 where the model takes any size."""
         ...
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:

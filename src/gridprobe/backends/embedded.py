@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from gridprobe.backends.base import LOW_MASS, Backend, Posterior, ScoreRequest
+from gridprobe.backends.gauge import Gauge
+from gridprobe.backends.local import checkpoint
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.flops import Cost
 from gridprobe.question import Question
 
-__all__ = ["MODELS", "SIZES", "Embedded", "Vocabulary", "load_embedded"]
+__all__ = ["MODELS", "SIZES", "Embedded", "Vocabulary", "gauge", "load"]
 
 MODELS = Path(__file__).parent.parent / "models"
 SIZES = ("micro", "nano")
@@ -85,6 +87,11 @@ class Embedded:
         """The engine's, with the model's name in place of the folder it happens to lie in."""
         return f"{self.name}@{self._engine.identity.rpartition('@')[2]}"
 
+    @property
+    def multiple(self) -> int:
+        """The engine's."""
+        return self._engine.multiple
+
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
         """Score the requests; what the model does not know is refused or noted."""
         if self.implied:
@@ -113,20 +120,25 @@ class Embedded:
         return (f"the embedded model met {_some(words)}, which it has never seen, and guesses",) if words else ()
 
 
-def load_embedded(size: str = "micro", *, implied: bool = False, **options: Any) -> Embedded:
+def load(size: str = "", *, implied: bool = False, **options: Any) -> Embedded:
     """Load a model of the package.
 
     Args:
-        size: "micro" or "nano".
+        size: "micro", the default, or "nano".
         implied: refuse what the model does not know instead of answering with a warning.
-        **options: as for any checkpoint; see `gridprobe.backends.qwen3vl.load`.
+        **options: as for any checkpoint; see `gridprobe.backends.qwen3vl.loading.load`.
     """
+    size = size or SIZES[0]
     folder, vocabulary = _folder(size), Vocabulary.embedded()
-    from gridprobe.backends.qwen3vl import load
-
     # An engine that refuses where few letters are likely names a remedy for other checkpoints; here that is a warning.
-    engine = load(str(folder), **{"min_letter_mass": 0.0, **options})
+    engine = checkpoint.load(str(folder), **{"min_letter_mass": 0.0, **options})
     return Embedded(engine, vocabulary, f"embedded:{size}", implied=implied)
+
+
+def gauge(size: str = "") -> Gauge:
+    """What a model of the package costs."""
+    size = size or SIZES[0]
+    return replace(checkpoint.gauge(str(_folder(size))), identity=f"embedded:{size}")
 
 
 def _folder(size: str) -> Path:

@@ -48,6 +48,11 @@ class Memo:
         """That of the model behind it."""
         return self._backend.identity
 
+    @property
+    def multiple(self) -> int:
+        """That of the model behind it."""
+        return self._backend.multiple
+
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
         """One posterior for each request, in order; all that are new go to the model in one call."""
         keys = [self._key(request) for request in requests]
@@ -69,8 +74,7 @@ class Memo:
     def _key(self, request: ScoreRequest) -> Hashable:
         """Everything an answer depends on. Equal frame keys mean equal pixels."""
         asked = (request.prompt, request.prompt_order, request.labels, request.between)
-        shown = (request.frames.keys, request.pixels, request.packing, request.timestamps)
-        return self.identity, asked, shown
+        return self.identity, asked, tuple((group.frames.keys, group.view) for group in request.groups)
 
     def _ask(self, new: dict[Hashable, ScoreRequest]) -> dict[Hashable, _Entry]:
         if not new:

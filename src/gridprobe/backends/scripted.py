@@ -12,15 +12,16 @@ it. The function sees the real frames.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from gridprobe.backends.base import Posterior, ScoreRequest, group_times
+from gridprobe.backends.base import FrameGroup, Posterior, ScoreRequest
+from gridprobe.backends.qwen3vl.pricing import QWEN3_VL, ModelDims, price
 from gridprobe.errors import ModelError
-from gridprobe.flops import QWEN3_VL, Cost, ModelDims, price
+from gridprobe.flops import Cost
 from gridprobe.progress import report
 
 __all__ = ["Scripted"]
 
 MARKER_TOKENS = 8
-"""A time marker and the two delimiters around a frame group cost about this many tokens."""
+"""Tokens of a time marker and of the two delimiters around a frame, roughly."""
 CHARACTERS_PER_TOKEN = 4
 
 
@@ -52,12 +53,21 @@ class Scripted:
             report("model", done, len(requests))
         return posteriors
 
+    @property
+    def multiple(self) -> int:
+        """As the model it is priced as."""
+        return self._dims.vision.patch * self._dims.vision.merge
+
     def estimate(self, request: ScoreRequest) -> Cost:
         """The price for a real model; text tokens are guessed at four characters each."""
-        vision = self._dims.vision
-        width, height = request.pixels.fit(request.frames.width, request.frames.height)
-        rows, columns = height // vision.patch, width // vision.patch
-        groups = len(group_times(request.times, request.packing))
-        visual = groups * rows * columns // vision.merge**2
-        text = groups * MARKER_TOKENS + len(request.prompt) // CHARACTERS_PER_TOKEN
-        return price(self._dims, visual + text, [(groups, rows, columns)])
+        grids = [self._grid(group) for group in request.groups]
+        visual = sum(units * rows * columns for units, rows, columns in grids) // self._dims.vision.merge**2
+        text = len(request.units) * MARKER_TOKENS + len(request.prompt) // CHARACTERS_PER_TOKEN
+        return price(self._dims, visual + text, grids)
+
+    def _grid(self, group: FrameGroup) -> tuple[int, int, int]:
+        """Units of the group, and their rows and columns of patches."""
+        size = group.view.pixels.rounded_to(self.multiple)
+        width, height = size.fit(group.frames.width, group.frames.height)
+        patch = self._dims.vision.patch
+        return len(group.units(0)), height // patch, width // patch

@@ -1,13 +1,14 @@
 """What every benchmark comes down to: items with a question, a video and the bins they are counted in."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from gridprobe.question import Question
+from gridprobe.video import FramePool, SampleSpec, VideoInfo
 
-__all__ = ["Benchmark", "Item", "Metric", "Module", "Problem"]
+__all__ = ["Benchmark", "Item", "Metric", "Module", "Problem", "as_file", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,19 @@ class Problem:
     what: str
 
 
+def as_file(item: Item, spec: SampleSpec) -> Path | FramePool:
+    """The video of an item is a file that is there."""
+    return item.video
+
+
+def unknown(item: Item) -> VideoInfo | None:
+    """Nothing is known of a video before it is opened."""
+    return None
+
+
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark as found in a folder."""
+    """A benchmark as found in a folder. Its functions are named ones, so that they can travel to other processes."""
 
     name: str
     version: str
@@ -51,6 +62,16 @@ class Benchmark:
     items: tuple[Item, ...]
     problems: tuple[Problem, ...] = ()
     """Rows that are not items. They are reported, and never dropped in silence."""
+    data: str = ""
+    """Where its files are."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What it was loaded with, such as its split."""
+    open: Callable[[Item, SampleSpec], Path | FramePool] = as_file
+    """An item's video: a file, generated if need be, or the frames themselves."""
+    info: Callable[[Item], VideoInfo | None] = unknown
+    """What is known of an item's video before it is generated; None where it has to be opened to know."""
+    generated: bool = False
+    """Whether its videos are generated when they are first needed."""
 
 
 @dataclass(frozen=True)

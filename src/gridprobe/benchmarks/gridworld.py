@@ -12,11 +12,12 @@ from gridprobe.benchmarks.base import Benchmark, Item, Metric
 from gridprobe.benchmarks.rows import choose
 from gridprobe.benchmarks.scores import accuracy, by_bin
 from gridprobe.errors import UsageError
+from gridprobe.video import FramePool, SampleSpec, VideoInfo
 
 if TYPE_CHECKING:
     from gridprobe.gridworld.dataset import Split
 
-__all__ = ["load", "make_video", "metrics"]
+__all__ = ["load", "metrics", "open_video", "video_info"]
 
 SIDE = 224
 
@@ -42,7 +43,8 @@ def load(data: Path, *, count: int = 400, first: int = 0, split: str = "test") -
                 extra={"seed": made.seed, "evidence": [list(interval) for interval in made.evidence]},
             )
         )
-    return Benchmark("gridworld", f"gridworld-{len(found)}-{_fingerprint(found)}", tuple(found))
+    version = f"gridworld-{len(found)}-{_fingerprint(found)}"
+    return Benchmark("gridworld", version, tuple(found), open=open_video, info=video_info, generated=True)
 
 
 def _fingerprint(items: Sequence[Item]) -> str:
@@ -51,10 +53,35 @@ def _fingerprint(items: Sequence[Item]) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]
 
 
-def make_video(item: Item) -> None:
-    """Write the item's video where it is missing. A torn file never gets the final name."""
+def video_info(item: Item) -> VideoInfo:
+    """What the item's video will be like once it is written."""
+    from gridprobe.gridworld.video import FPS
+
+    frames = round((item.duration or 0.0) * FPS)
+    return VideoInfo(
+        path=str(item.video),
+        container="mp4",
+        codec="h264",
+        width=SIDE,
+        height=SIDE,
+        rotation=0,
+        fps=float(FPS),
+        duration_header=frames / FPS,
+        frames_header=frames,
+        duration_found=None,
+        frames_found=None,
+        start_time=0.0,
+        pixel_format="yuv420p",
+        hdr=False,
+        decoder="",
+        fingerprint="",
+    )
+
+
+def open_video(item: Item, spec: SampleSpec) -> Path | FramePool:
+    """The item's video, written if it is missing. A partly written file never gets the final name."""
     if item.video.is_file():
-        return
+        return item.video
     import numpy as np
 
     from gridprobe.gridworld.video import write_script
@@ -68,6 +95,7 @@ def make_video(item: Item) -> None:
         partial.replace(item.video)
     finally:
         partial.unlink(missing_ok=True)
+    return item.video
 
 
 def metrics(items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gridprobe.benchmarks import load_benchmark, made_on_demand
+from gridprobe.benchmarks import load_benchmark
 from gridprobe.benchmarks.base import Benchmark
 from gridprobe.errors import GridProbeError
 from gridprobe.progress import report
@@ -115,7 +115,7 @@ def released_rows(name: str, options: Mapping[str, Any]) -> int | None:
 def _checked(benchmark: Benchmark, *, deep: bool, subtitles: bool) -> Iterator[Finding]:
     videos = list(dict.fromkeys(item.video for item in benchmark.items))
     tracks = list(dict.fromkeys(item.subtitles for item in benchmark.items if item.subtitles)) if subtitles else []
-    made = made_on_demand(benchmark.name)
+    made = benchmark.generated
     for done, path in enumerate(videos, start=1):
         if path.exists() or not made:
             yield from _read("video", path, _sampled if deep else _probed)

@@ -10,15 +10,16 @@ from typing import Any
 import click
 
 from gridprobe.answer import Answer
-from gridprobe.backends import Backend, load_model
+from gridprobe.backends import NamedModel
 from gridprobe.backends.embedded import Vocabulary
 from gridprobe.budget import Fixed
 from gridprobe.cli.console import check_writable, printable, progress, speaks_unicode, stdout
 from gridprobe.errors import DataError, UsageError
-from gridprobe.pipeline import Session, check_selector, open_footage
+from gridprobe.pipeline import Session
 from gridprobe.question import Question
-from gridprobe.selectors import SELECTORS
+from gridprobe.registry import SELECTORS
 from gridprobe.settings import PRESETS, Settings
+from gridprobe.setup import Setup, make_setup
 from gridprobe.subtitles import read_subtitles
 from gridprobe.video import Limits
 
@@ -47,12 +48,20 @@ class FramesType(click.ParamType[Any]):
             self.fail(f'{value!r} is neither "auto" nor a whole number of at least 1', param, ctx)
 
 
+def _selectors() -> str:
+    return "; ".join(SELECTORS.listed()) + "."
+
+
 def way_options() -> list[Callable[[Any], Any]]:
     """Who answers, and from which frames: for one question as for a benchmark's."""
     return [
         click.option("--answer-model", metavar="NAME", help="A second model for the focused pass."),
         click.option(
-            "--selector", metavar="NAME", default="gridprobe", show_default=True, help="; ".join(SELECTORS) + "."
+            "--selector",
+            metavar="NAME",
+            default="gridprobe",
+            show_default=True,
+            help="; ".join(SELECTORS.listed()) + ".",
         ),
         click.option("--k", type=int, default=12, show_default=True, help="Side of the grid: K² frames are sampled."),
         click.option("--frames", type=FramesType(), default="auto", show_default=True, help="How many frames to keep."),
@@ -99,25 +108,13 @@ def ask(video: Path, question: str | None, options: tuple[str, ...], **given: An
     questions = _questions(question, options, given["questions"], given["subtitles"])
     if given["map_file"] and len(questions) > 1:
         raise UsageError(f"--map shows one answer, but there are {len(questions)} questions; use --report")
-    settings = {name: given[name] for name in ("k", "frames", "order", "collage", "seed", "decoder")}
-    settings["limits"] = _limits(given)
-    checked = Settings.from_preset(given["preset"], **settings)
-    check_selector(given["selector"], checked)
-    footage = open_footage(video, checked)  # a broken file is found before a model of many gigabytes is loaded
+    setup = _setup(given)
+    footage = setup.open(video)  # a broken file is found before a model of many gigabytes is loaded
     if not given["model"]:
         _imply(questions)
     answers = []
     with progress():
-        model, answer_model = _models(given)
-        session = Session(
-            footage,
-            model=model,
-            answer_model=answer_model,
-            selector=given["selector"],
-            preset=given["preset"],
-            reuse=len(questions) > 1,
-            **settings,
-        )
+        session = Session(footage, setup=setup, reuse=len(questions) > 1)
         for each in questions:
             answers.append(session.ask(each))
             if given["as_json"]:
@@ -138,12 +135,16 @@ def _limits(given: dict[str, Any]) -> Limits:
     return replace(limits, cache=0) if given["no_cache"] else limits
 
 
-def _models(given: dict[str, Any]) -> tuple[Backend, Backend | None]:
-    loading = ("device", "dtype", "attn_implementation", "device_map", "quantization")
-    options = {name: given[name] for name in loading}
-    implied = {} if given["model"] else {"implied": True}
-    model = load_model(given["model"] or "embedded", **options, **implied)
-    return model, load_model(given["answer_model"], **options) if given["answer_model"] else None
+def _setup(given: dict[str, Any]) -> Setup:
+    """The options as values; the models are not loaded yet."""
+    changes = {name: given[name] for name in ("k", "frames", "order", "collage", "seed", "decoder")}
+    settings = Settings.from_preset(given["preset"], **changes, limits=_limits(given))
+    names = ("device", "dtype", "attn_implementation", "device_map", "quantization")
+    options = tuple((name, given[name]) for name in names)
+    implied = () if given["model"] else (("implied", True),)
+    model = NamedModel(given["model"] or "embedded", (*options, *implied))
+    answer_model = NamedModel(given["answer_model"], options) if given["answer_model"] else None
+    return make_setup(model=model, answer_model=answer_model, selector=given["selector"], settings=settings)
 
 
 def _show(answers: list[Answer], given: dict[str, Any]) -> None:

@@ -1,26 +1,19 @@
 """What `eval` and `plan` have in common: which benchmark, which questions, which models, how they are asked."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from gridprobe.benchmarks import (
-    SUBTITLE_MODES,
-    Benchmark,
-    Item,
-    load_benchmark,
-    parse_options,
-    ready,
-    with_subtitles,
-)
+from gridprobe.backends import NamedModel
+from gridprobe.benchmarks import SUBTITLE_MODES, Benchmark, load_benchmark, parse_options
 from gridprobe.cli.ask import way_options
 from gridprobe.errors import UsageError
-from gridprobe.evaluation.spec import parse_changes
-from gridprobe.question import TEMPLATES, Question
+from gridprobe.evaluation.tasks import Choice, Shard
+from gridprobe.question import TEMPLATES
+from gridprobe.settings import Settings, parse_changes
+from gridprobe.setup import Setup, make_setup
 
 __all__ = ["Asked", "asked", "run_options"]
 
@@ -48,27 +41,28 @@ class Asked:
     """A benchmark, and the options above as the library takes them."""
 
     benchmark: Benchmark
-    model: str
-    settings: dict[str, Any]
-    """Changes of the preset."""
-    ids: tuple[str, ...] | None
-    options: dict[str, Any]
-    ready: Callable[[Item], object]
-    question: Callable[[Item], Question]
+    setup: Setup
+    choice: Choice
 
 
 def asked(name: str, data: Path, given: dict[str, Any]) -> Asked:
-    """Look the benchmark up by its name and read it."""
+    """Turn names into values: read the benchmark, and make the setup; models are not loaded."""
     model = given["model"] or ("embedded" if name == "gridworld" else None)
     if model is None:
         raise UsageError(f"name the model that is to answer {name} with --model or GRIDPROBE_MODEL")
-    options = parse_options(given["options"])
-    changes = {**parse_changes(given["changes"]), "k": given["k"], "frames": given["frames"]}
+    changes = {**parse_changes(given["changes"]), **{key: given[key] for key in ("k", "frames", "seed")}}
     if given["template"] is not None:
         changes["template"] = given["template"]
-    benchmark = load_benchmark(name, data, **options)
-    hooks = partial(ready, name), partial(with_subtitles, mode=given["subtitles"])
-    return Asked(benchmark, model, changes, _ids(given["ids"]), options, *hooks)
+    loading = tuple((key, given[key]) for key in ("device", "dtype") if given.get(key, "auto") != "auto")
+    setup = make_setup(
+        model=NamedModel(model, loading),
+        answer_model=NamedModel(given["answer_model"], loading) if given["answer_model"] else None,
+        selector=given["selector"],
+        settings=Settings.from_preset(given["preset"], **changes),
+    )
+    shard = Shard.parse(given.get("shard", "1/1"))
+    choice = Choice(limit=given["limit"], ids=_ids(given["ids"]), seed=given["seed"], shard=shard)
+    return Asked(load_benchmark(name, data, **parse_options(given["options"])), setup, choice)
 
 
 def _ids(text: str | None) -> tuple[str, ...] | None:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from gridprobe.errors import UsageError
-from gridprobe.progress import listening
+from gridprobe.progress import Event, listening
 
 __all__ = ["check_writable", "printable", "progress", "speaks_unicode", "stdout"]
 
@@ -73,7 +73,8 @@ class _BarListener:
         self.bars = bars
         self.tasks: dict[str, TaskID] = {}
 
-    def __call__(self, stage: str, done: int, total: int) -> None:
+    def __call__(self, event: Event) -> None:
+        stage, done, total = event
         if stage not in self.tasks:
             self.tasks[stage] = self.bars.add_task(STAGES.get(stage, stage), total=total)
         self.bars.update(self.tasks[stage], completed=done, total=total)
@@ -83,7 +84,8 @@ class _LineListener:
     def __init__(self) -> None:
         self.next = time.monotonic() + QUIET_SECONDS
 
-    def __call__(self, stage: str, done: int, total: int) -> None:
+    def __call__(self, event: Event) -> None:
+        stage, done, total = event
         if total > 1 and time.monotonic() >= self.next:  # "1 of 1" says nothing
             self.next = time.monotonic() + LINE_EVERY_SECONDS
             print(f"{STAGES.get(stage, stage)}: {done} of {total}", file=sys.stderr, flush=True)

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gridprobe._version import __version__
-from gridprobe.backends import ScoreRequest, load_model
+from gridprobe.backends import FrameGroup, ScoreRequest, View, load_model
 from gridprobe.cli.console import printable, speaks_unicode, stdout
 from gridprobe.errors import GridProbeError
 from gridprobe.question import Question
@@ -145,7 +145,7 @@ def _glimpse() -> ScoreRequest:
     """One grey frame and a question in words that the embedded models know."""
     question = Question("What colour is the circle?", ["red", "blue"])
     frame = FramePool(np.full((1, 64, 64, 3), 128, np.uint8), (0.0,), "grey")
-    return ScoreRequest(frame, question.prompt, question.labels, FrameSize())
+    return ScoreRequest.about(question, (FrameGroup(frame, View(FrameSize())),))
 
 
 def _cache() -> Check:

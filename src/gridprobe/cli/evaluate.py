@@ -1,4 +1,4 @@
-"""gridprobe eval: a benchmark asked to the end; the same command again goes on where it was left."""
+"""gridprobe eval: ask all questions of a benchmark; the same command again resumes the run."""
 
 import json
 import sys
@@ -10,9 +10,8 @@ from rich.text import Text
 
 from gridprobe.cli.benchmark import Asked, asked, run_options
 from gridprobe.cli.console import printable, progress, stdout
-from gridprobe.evaluation import Evaluation
+from gridprobe.evaluation import CrewPlan, Evaluation
 from gridprobe.evaluation.runner import MAX_FAILURES, PATIENCE
-from gridprobe.evaluation.worker import NamedModels
 
 __all__ = ["evaluate"]
 
@@ -32,22 +31,15 @@ __all__ = ["evaluate"]
 @click.option("--dtype", default="auto", show_default=True, help="auto, float32, bfloat16 or float16.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
 def evaluate(benchmark: str, data: Path, out: Path, as_json: bool, **given: Any) -> None:
-    """Ask all questions of BENCHMARK and keep a record of each. The same command again goes on where it stopped."""
+    """Ask all questions of BENCHMARK and keep a record of each. The same command again resumes the run."""
     what = asked(benchmark, data, given)
-    passed = ("answer_model", "selector", "preset", "limit", "seed", "shard", "max_failures", "retry_failed")
-    loading = tuple((name, given[name]) for name in ("device", "dtype") if given[name] != "auto")
     evaluation = Evaluation(
         what.benchmark,
         out,
-        model=what.model,
-        ids=what.ids,
-        data=data,
-        options=what.options,
-        ready=what.ready,
-        question=what.question,
-        load=NamedModels(what.model, given["answer_model"], loading),
-        **{name: given[name] for name in (*passed, "subtitles", "workers", "engine", "patience")},
-        **what.settings,
+        setup=what.setup,
+        choice=what.choice,
+        crew=CrewPlan(given["workers"], given["engine"], given["patience"]),
+        **{name: given[name] for name in ("subtitles", "max_failures", "retry_failed")},
     )
     with evaluation, progress():
         _announce(evaluation, what)
@@ -76,8 +68,9 @@ def _announce(evaluation: Evaluation, what: Asked) -> None:
 
 
 def _print(result: dict[str, Any], out: Path) -> None:
-    told = result["all"]
-    score = "no answers" if told["accuracy"] is None else f"accuracy {told['accuracy']:.1%}"
-    counts = f"{told['right']} right of {told['answered']} answered, {told['failed']} failed, {told['missing']} missing"
-    kept = "" if told["kept"] is None else f"; {told['kept']:.1f} frames kept on average"
+    found = result["all"]
+    score = "no answers" if found["accuracy"] is None else f"accuracy {found['accuracy']:.1%}"
+    right = f"{found['right']} right of {found['answered']} answered"
+    counts = f"{right}, {found['failed']} failed, {found['missing']} missing"
+    kept = "" if found["kept"] is None else f"; {found['kept']:.1f} frames kept on average"
     stdout().print(Text(f"{score}: {counts}{kept}; see gridprobe score {printable(str(out))}"))

@@ -7,10 +7,8 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from gridprobe.backends import KINDS
-from gridprobe.benchmarks import BENCHMARKS
 from gridprobe.cli.console import stdout
-from gridprobe.selectors import SELECTORS
+from gridprobe.registry import BACKENDS, BENCHMARKS, BUDGETS, SELECTORS, SIGNALS
 
 __all__ = ["listing"]
 
@@ -22,14 +20,16 @@ PRESET_NOTES = {
 
 
 @click.command("list")
-@click.argument("what", type=click.Choice(["models", "selectors", "presets", "benchmarks"]))
+@click.argument("what", type=click.Choice(["models", "selectors", "budgets", "signals", "presets", "benchmarks"]))
 def listing(what: str) -> None:
-    """Show the models, selectors, presets or benchmarks that can be named."""
+    """Show the names that can be given: models, selectors, budgets, signals, presets or benchmarks."""
     known = {
         "models": _models,
-        "selectors": SELECTORS.copy,
+        "selectors": SELECTORS.listed,
+        "budgets": BUDGETS.listed,
+        "signals": SIGNALS.listed,
         "presets": PRESET_NOTES.copy,
-        "benchmarks": BENCHMARKS.copy,
+        "benchmarks": BENCHMARKS.listed,
     }
     rows = known[what]()
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
@@ -40,7 +40,7 @@ def listing(what: str) -> None:
 
 def _models() -> dict[str, str]:
     """The kinds of names, and the Qwen3-VL checkpoints already on this machine."""
-    rows = dict(KINDS)
+    rows = BACKENDS.listed()
     home = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
     cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))
     for folder in sorted(cache.glob("models--*--*Qwen3-VL*")) if cache.is_dir() else ():

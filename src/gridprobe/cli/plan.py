@@ -8,10 +8,12 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from gridprobe.backends import gauge_model
 from gridprobe.cli.benchmark import run_options
 from gridprobe.cli.console import stdout
 from gridprobe.cli.plan_run import plan_benchmark
 from gridprobe.settings import Settings
+from gridprobe.setup import make_setup
 from gridprobe.video import Limits, Preview, preview
 
 __all__ = ["plan"]
@@ -31,20 +33,22 @@ def plan(video: Path, data: Path | None, decode_timeout: float, as_json: bool, *
     if data is not None:
         plan_benchmark(str(video), data, given, as_json=as_json)
     else:
-        _plan_video(video, given["k"], given["preset"], decode_timeout, as_json)
+        settings = Settings.from_preset(given["preset"], k=given["k"], limits=Limits(seconds=decode_timeout))
+        _plan_video(video, settings, given["model"] or "embedded", as_json=as_json)
 
 
-def _plan_video(video: Path, k: int, preset: str, decode_timeout: float, as_json: bool) -> None:
-    settings = Settings.from_preset(preset, k=k, limits=Limits(seconds=decode_timeout))
-    found = preview(video, cells=k * k, sampling=settings.sampling, limits=settings.limits)
+def _plan_video(video: Path, settings: Settings, model: str, *, as_json: bool) -> None:
+    found = preview(video, cells=settings.k**2, sampling=settings.sampling, limits=settings.limits)
+    setup = make_setup(model=gauge_model(model), settings=settings)
+    shown = {"pool": setup.selector.looks_at or setup.native, "kept": setup.native}
+    sizes = {name: size.fit(found.info.width, found.info.height) for name, size in shown.items()}
     if as_json:
-        sizes = {"pool": settings.pool_pixels.of(found.info), "kept": settings.native_pixels.of(found.info)}
         print(json.dumps({**found.to_dict(), "sizes": sizes, "precision": settings.precision}, allow_nan=False))
     else:
-        _print(found, settings)
+        _print(found, sizes, settings.precision)
 
 
-def _print(found: Preview, settings: Settings) -> None:
+def _print(found: Preview, sizes: dict[str, tuple[int, int]], precision: str) -> None:
     info, console = found.info, stdout()
     duration = info.duration or 0.0
     keys = f"{found.key_frames} key frames" if found.key_frames else "key frames not counted"
@@ -52,13 +56,13 @@ def _print(found: Preview, settings: Settings) -> None:
     size = f"{info.width}×{info.height}"
     console.print(Text(f"{info.path}: {info.codec} {size} in {info.container}, {duration:.1f} s, {rate}, {keys}"))
     every = f"one every {duration / found.cells:.3g} s"
-    pool, kept = ("{}×{}".format(*size.of(info)) for size in (settings.pool_pixels, settings.native_pixels))
+    pool, kept = ("{}×{}".format(*sizes[name]) for name in ("pool", "kept"))
     console.print(Text(f"{found.cells} moments, {every}; frames of {pool}, once kept {kept}; {info.decoder}"))
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("precision", "frames", "key frames", "groups", "to decode", "at most off by"):
         table.add_column(name, justify="left" if name == "precision" else "right")
     for way in found.ways:
-        name = f"{way.precision} (used)" if way.precision == settings.precision else way.precision
+        name = f"{way.precision} (used)" if way.precision == precision else way.precision
         counts = (len(way.times), way.key_frames, way.groups, way.decode)
         table.add_row(name, *map(str, counts), f"{way.furthest:.2f} s")
     console.print(table)

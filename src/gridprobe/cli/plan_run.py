@@ -8,11 +8,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gridprobe.backends import gauge_model
 from gridprobe.cli.benchmark import asked
 from gridprobe.cli.console import printable, progress, stdout
-from gridprobe.evaluation.planning import gauge, plan
-from gridprobe.evaluation.spec import changed_settings
-from gridprobe.evaluation.tasks import choose
+from gridprobe.evaluation.planning import plan
 
 __all__ = ["plan_benchmark"]
 
@@ -20,18 +19,16 @@ __all__ = ["plan_benchmark"]
 def plan_benchmark(name: str, data: Path, given: dict[str, Any], *, as_json: bool) -> None:
     """Plan the run that `gridprobe eval` would do with the same options."""
     what = asked(name, data, given)
-    settings = changed_settings(given["preset"], {**what.settings, "seed": given["seed"]})
-    items = choose(what.benchmark.items, ids=what.ids, limit=given["limit"], seed=given["seed"])
-    model = gauge(what.model)
+    model = gauge_model(what.setup.model.identity)
+    answerer = gauge_model(what.setup.answerer.identity)
     with progress():
         found = plan(
-            items,
-            settings,
+            what.benchmark,
+            what.setup,
             model=model,
-            answer_model=gauge(given["answer_model"]) if given["answer_model"] else model,
-            selector=given["selector"],
-            ready=what.ready,
-            question=what.question,
+            answerer=answerer,
+            choice=what.choice,
+            subtitles=given["subtitles"],
         )
     if as_json:
         print(json.dumps({**found, "benchmark": what.benchmark.version}, allow_nan=False))

@@ -1,6 +1,7 @@
 """Evaluations: a benchmark asked to the end, whatever happens on the way.
 
-    run(benchmark, "runs/first", model="embedded", limit=100)      # the same call again goes on where it was left
+    setup = make_setup(model="embedded", settings=Settings())
+    run(benchmark, "runs/first", setup=setup, choice=Choice(limit=100))      # the same call again resumes it
     summary("runs/first")["all"]["accuracy"]
 
 Nothing lost      A question's record is on the disk before the next is asked.
@@ -9,8 +10,9 @@ Nothing mixed     A folder has one spec and, by their weights, one pair of model
 """
 
 from gridprobe.evaluation.records import read_records
-from gridprobe.evaluation.runner import Counts, Evaluation, run
+from gridprobe.evaluation.runner import Counts, CrewPlan, Evaluation, run
 from gridprobe.evaluation.spec import Spec
 from gridprobe.evaluation.summary import summary
+from gridprobe.evaluation.tasks import Choice, Shard
 
-__all__ = ["Counts", "Evaluation", "Spec", "read_records", "run", "summary"]
+__all__ = ["Choice", "Counts", "CrewPlan", "Evaluation", "Shard", "Spec", "read_records", "run", "summary"]

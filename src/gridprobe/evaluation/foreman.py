@@ -12,9 +12,9 @@ from typing import Protocol
 from gridprobe.benchmarks import Item
 from gridprobe.errors import RunError
 from gridprobe.evaluation.ledger import MOST_DEATHS, Ledger
+from gridprobe.evaluation.outcomes import failed
 from gridprobe.evaluation.records import Damage, Writer, read_file
 from gridprobe.evaluation.tasks import Task
-from gridprobe.evaluation.trial import failed
 from gridprobe.evaluation.worker import Message
 
 __all__ = ["Crew", "Foreman", "Hand"]

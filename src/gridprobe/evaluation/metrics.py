@@ -16,15 +16,10 @@ from gridprobe import benchmarks
 from gridprobe.benchmarks import Item, Metric
 from gridprobe.errors import DataError, UsageError
 from gridprobe.evaluation.reader import Answered, Result, Run
-from gridprobe.gridworld.statistics import Interval, clustered_bootstrap
 from gridprobe.question import Question
+from gridprobe.statistics import Interval, clustered_bootstrap, mcnemar, sign_flip
 
-__all__ = ["Comparison", "Cost", "Row", "bins_of", "compare", "mcnemar", "official", "score", "shared", "sign_flip"]
-
-ENUMERATE = 12
-"""Up to so many groups all sign flips are tried; beyond, SAMPLES of them are drawn."""
-SAMPLES = 10_000
-CHUNK = 500
+__all__ = ["Comparison", "Cost", "Row", "bins_of", "compare", "official", "score", "shared"]
 
 
 @dataclass(frozen=True)
@@ -195,32 +190,6 @@ def compare(one: Sequence[Result], other: Sequence[Result], *, versus: str) -> C
         permutation=sign_flip(difference, groups),
         unpaired=len(mine) + len(theirs) - 2 * len(shared),
     )
-
-
-def mcnemar(gained: int, lost: int) -> float:
-    """Exact two-sided p: how often a fair coin is at least as one-sided as the questions the runs disagree on.
-
-    Summed in logarithms: thousands of questions would take integers of a thousand digits.
-    """
-    total, few = gained + lost, min(gained, lost)
-    logs = [math.lgamma(total + 1) - math.lgamma(i + 1) - math.lgamma(total - i + 1) for i in range(few + 1)]
-    return min(1.0, 2.0 * math.fsum(math.exp(each - total * math.log(2.0)) for each in logs))
-
-
-def sign_flip(differences: Sequence[int], groups: Sequence[str], *, samples: int = SAMPLES, seed: int = 0) -> float:
-    """Two-sided p of a mean difference if, in each group, the runs could as well change places."""
-    _, member = np.unique(np.asarray(groups), return_inverse=True)
-    sums = np.bincount(member, weights=np.asarray(differences, dtype=np.float64))
-    sums = np.abs(sums[sums != 0])  # a group without a difference is the same flipped
-    found = abs(sum(differences))
-    if len(sums) <= ENUMERATE:
-        bits = (np.arange(2 ** len(sums))[:, None] >> np.arange(len(sums))) & 1
-        return float(np.mean(np.abs((1 - 2 * bits) @ sums) >= found))
-    rng, hits = np.random.default_rng(seed), 0
-    for start in range(0, samples, CHUNK):
-        signs = rng.integers(0, 2, (min(CHUNK, samples - start), len(sums)), dtype=np.int8) * 2 - 1
-        hits += int(np.count_nonzero(np.abs(signs @ sums) >= found))
-    return (hits + 1) / (samples + 1)
 
 
 def official(run: Run) -> list[Metric]:

@@ -1,36 +1,33 @@
 """Evaluation: a benchmark, a way to ask, a folder. Running it again goes on where it was left.
 
-with Evaluation(benchmark, "runs/first", model=model) as evaluation:
+with Evaluation(benchmark, "runs/first", setup=setup) as evaluation:
     print(evaluation.counts)
     print(evaluation.run()["all"]["accuracy"])
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from gridprobe.backends import Backend
-from gridprobe.benchmarks import Benchmark, Item
+from gridprobe.benchmarks import Benchmark
 from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation.folder import RunFolder
 from gridprobe.evaluation.foreman import Crew, Foreman
 from gridprobe.evaluation.ledger import Ledger
+from gridprobe.evaluation.method import Method
 from gridprobe.evaluation.processes import Processes
 from gridprobe.evaluation.ray_runner import RayCrew
 from gridprobe.evaluation.records import read_records
-from gridprobe.evaluation.spec import Spec, changed_settings, installed
+from gridprobe.evaluation.spec import Spec, installed
 from gridprobe.evaluation.summary import summary
-from gridprobe.evaluation.tasks import Shard, Task, choose, tasks_of
-from gridprobe.evaluation.trial import Method, Models, as_it_is, nothing
-from gridprobe.evaluation.worker import Job, Loader, Message, NamedModels, Worker
-from gridprobe.pipeline import check_selector
+from gridprobe.evaluation.tasks import Choice, Task, tasks_of
+from gridprobe.evaluation.worker import Job, Message, Worker
 from gridprobe.progress import report
-from gridprobe.question import Question
+from gridprobe.setup import Setup
 
-__all__ = ["Counts", "Evaluation", "run"]
+__all__ = ["Counts", "CrewPlan", "Evaluation", "run"]
 
 MAX_FAILURES = 0.1
 PATIENCE = 600.0
@@ -54,33 +51,45 @@ def run(benchmark: Benchmark, out: str | Path, **options: Any) -> dict[str, Any]
         return evaluation.run()
 
 
+@dataclass(frozen=True)
+class CrewPlan:
+    """Who does the work."""
+
+    workers: int | None = None
+    """How many processes; 0 is this process, the only way to use a loaded model. By default models that are named get
+    one process, and with Ray one for every GPU."""
+    engine: Literal["local", "ray"] = "local"
+    """This machine, or a Ray cluster."""
+    patience: float = PATIENCE
+    """Seconds without progress after which a worker counts as hanging."""
+
+    def __post_init__(self) -> None:
+        if self.engine not in ("local", "ray"):
+            raise UsageError(f"the engine is local or ray, got {self.engine!r}")
+        if self.workers is not None and self.workers < 0:
+            raise UsageError(f"--workers must be at least 0, got {self.workers}")
+
+    def size(self, setup: Setup) -> int | None:
+        """0 is this process; None, with Ray, as many as there is room for."""
+        if setup.travels:
+            return 1 if self.workers is None and self.engine == "local" else self.workers
+        if self.workers or self.engine == "ray":
+            raise UsageError("a loaded model cannot travel to other processes; name it, or use workers=0")
+        return 0
+
+
 class Evaluation:
     """A run of a benchmark. As a context manager it holds the folder, so that nobody else writes to it.
 
     Args:
         benchmark: the questions.
-        out: the folder of the run; made if it is not there, gone on with if it is a run with the same spec.
-        model: the model that probes and, without an `answer_model`, answers: a name, or a loaded one.
-        answer_model: a second model for the focused pass.
-        selector: a name from `gridprobe list selectors`.
-        preset: the settings to begin with; `changes` are made on top.
-        subtitles: the mode subtitles are shown in, for the spec; `question` is what shows them.
-        limit: ask so many questions, drawn evenly from the values of the first bin.
-        ids: ask only these.
-        seed: for the limit and for the random selector.
-        shard: "i/n": the i-th of n parts of the videos. Shards may run at the same time.
+        out: the folder of the run; created if it is not there, resumed if it is a run with the same spec.
+        setup: how every question is asked; its models may be loaded, or only named.
+        choice: which questions.
+        crew: who asks them.
+        subtitles: how subtitles are shown; see `gridprobe.benchmarks.SUBTITLE_MODES`.
         max_failures: stop when more questions than this have failed: a number, or below 1 a share of all.
         retry_failed: ask those again that failed before.
-        workers: how many processes; 0 is this process, the only way to use a loaded model. By default a name gets
-            one process, and with Ray one for every GPU.
-        engine: "local", or "ray" for a cluster.
-        patience: seconds without a sign of progress until a worker is taken to hang.
-        data: where the benchmark's files are, for the spec.
-        options: what the benchmark was loaded with, for the spec.
-        ready: called with an item before its video is opened, and may make it.
-        question: the question of an item as it is put, with its subtitles.
-        load: makes the models of a worker in another process, in the place of their names.
-        **changes: fields of `Settings`.
     """
 
     def __init__(
@@ -88,52 +97,32 @@ class Evaluation:
         benchmark: Benchmark,
         out: str | Path,
         *,
-        model: str | Backend,
-        answer_model: str | Backend | None = None,
-        selector: str = "gridprobe",
-        preset: str = "default",
-        subtitles: str | None = None,
-        limit: int | None = None,
-        ids: Sequence[str] | None = None,
-        seed: int = 0,
-        shard: str = "1/1",
+        setup: Setup,
+        choice: Choice | None = None,
+        crew: CrewPlan | None = None,
+        subtitles: str = "none",
         max_failures: float = MAX_FAILURES,
         retry_failed: bool = False,
-        workers: int | None = None,
-        engine: Literal["local", "ray"] = "local",
-        patience: float = PATIENCE,
-        data: str | Path = "",
-        options: Mapping[str, Any] | None = None,
-        ready: Callable[[Item], object] | None = None,
-        question: Callable[[Item], Question] | None = None,
-        load: Loader | None = None,
-        **changes: Any,
     ) -> None:
-        settings = changed_settings(preset, {**changes, "seed": seed})
-        check_selector(selector, settings)
-        self.items = choose(benchmark.items, ids=ids, limit=limit, seed=seed)
-        self.benchmark, self.folder, self.shard = benchmark, RunFolder(Path(out)), Shard.parse(shard)
+        choice = choice or Choice()
+        self.items = choice.items(benchmark)
+        self.benchmark, self.folder, self.shard = benchmark, RunFolder(Path(out)), choice.shard
         self._videos = tasks_of(self.items, self.shard)
-        self._models, self._load = _models(model, answer_model, load)
-        self._workers, self._engine = _crew_size(workers, engine, loaded=self._models is not None), engine
-        self._method = Method(settings, selector, ready or nothing, question or as_it_is)
-        self._patience, self._retry = patience, retry_failed
+        self._crew = crew or CrewPlan()
+        self._workers = self._crew.size(setup)
+        self._method = Method.of(benchmark, setup, subtitles=subtitles)
+        self._retry = retry_failed
         self._allowed = allowed_failures(max_failures, len(self.items))
-        told = {name: value for name, value in settings.to_dict().items() if name not in ("seed", "template")}
         self.spec = Spec(
             benchmark=benchmark.name,
             benchmark_version=benchmark.version,
-            data=str(data),
-            selector=selector,
-            model=_name(model),
-            answer_model=None if answer_model is None else _name(answer_model),
-            settings=told,
+            data=benchmark.data,
+            setup=setup.describe(),
             subtitles=subtitles,
-            template=settings.template,
-            seed=seed,
-            limit=limit,
-            ids=None if ids is None else [item.id for item in benchmark.items if item.id in set(ids)],
-            options=options or {},
+            seed=choice.seed,
+            limit=choice.limit,
+            ids=None if choice.ids is None else [item.id for item in benchmark.items if item.id in set(choice.ids)],
+            options=benchmark.options,
         )
         self._stack = ExitStack()
         self._failed = 0
@@ -187,28 +176,25 @@ class Evaluation:
         return tasks
 
     def _work(self, ledger: Ledger) -> None:
-        job = Job(self.folder.path, self._method, self._load)
+        job = Job(self.folder.path, self._method)
         if self._workers == 0:
             self._work_here(job, ledger)
             return
         with ExitStack() as stack:
             crew: Crew = Processes(job, workers=self._workers or 1)
-            if self._engine == "ray":
+            if self._crew.engine == "ray":
                 crew = stack.enter_context(closing(RayCrew(job)))
                 ledger.workers = min(self._workers or crew.places, crew.places)
-            Foreman(job.folder, ledger, crew, prefix=self._prefix, patience=self._patience, note=self._note).run()
+            Foreman(job.folder, ledger, crew, prefix=self._prefix, patience=self._crew.patience, note=self._note).run()
 
     def _work_here(self, job: Job, ledger: Ledger) -> None:
-        models = self._models or self._load(0)
-        self.folder.claim(models.identities)
-
         def tell(message: Message) -> None:
             if message.kind in ("answered", "failed"):
                 ledger.finish(name, message.text)
                 self._note(message.kind)
 
         name = f"{self._prefix}w0"
-        worker = Worker(job, name=name, models=models, tell=tell)
+        worker = Worker(job.loaded(0), name=name, tell=tell)
         try:
             worker.work(lambda wait: ledger.take(name))
         finally:
@@ -234,31 +220,3 @@ def allowed_failures(most: float, total: int) -> int:
     if not (most >= 0 and math.isfinite(most)):
         raise UsageError(f"--max-failures must be a number, or a share below 1, got {most}")
     return math.ceil(most * total) if most < 1 else int(most)
-
-
-def _name(model: str | Backend) -> str:
-    return model if isinstance(model, str) else model.identity
-
-
-def _models(
-    model: str | Backend, answer_model: str | Backend | None, load: Loader | None
-) -> tuple[Models | None, Loader]:
-    """Loaded models, or else how a worker loads them."""
-    if isinstance(model, str) and (answer_model is None or isinstance(answer_model, str)):
-        return None, load or NamedModels(model, answer_model)
-    if isinstance(model, str) or isinstance(answer_model, str):
-        raise UsageError("give both models by name, or both loaded")
-    return Models(model, answer_model or model), NamedModels(model.identity)
-
-
-def _crew_size(workers: int | None, engine: str, *, loaded: bool) -> int | None:
-    """0 is this process; None, with Ray, as many as there is room for."""
-    if engine not in ("local", "ray"):
-        raise UsageError(f"the engine is local or ray, got {engine!r}")
-    if workers is not None and workers < 0:
-        raise UsageError(f"--workers must be at least 0, got {workers}")
-    if loaded and (workers or engine == "ray"):
-        raise UsageError("a loaded model cannot travel to other processes; name it, or leave out workers and engine")
-    if loaded:
-        return 0
-    return 1 if workers is None and engine == "local" else workers

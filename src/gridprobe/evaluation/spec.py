@@ -5,24 +5,17 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 from gridprobe._version import __version__
 from gridprobe.errors import DataError, UsageError
-from gridprobe.settings import Settings
-from gridprobe.video import FrameSize, Limits
 
-__all__ = ["SCHEMA", "Spec", "changed_settings", "parse_changes"]
+__all__ = ["SCHEMA", "Spec"]
 
-SCHEMA = "gridprobe.spec/1"
+SCHEMA = "gridprobe.spec/2"
 PACKAGES = ("av", "numpy", "torch", "transformers")
 NOT_COMPARED = ("data", "versions")
-"""Where the data lie may differ between machines, their content is in `benchmark_version`; versions are only told."""
-NESTED: dict[str, type[FrameSize] | type[Limits]] = {
-    "probe_pixels": FrameSize,
-    "native_pixels": FrameSize,
-    "limits": Limits,
-}
+"""Where the data are may differ between machines (`benchmark_version` covers their content); versions are noted."""
 
 
 @dataclass(frozen=True)
@@ -32,19 +25,25 @@ class Spec:
     benchmark: str
     benchmark_version: str
     data: str
-    selector: str
-    model: str
-    answer_model: str | None
-    settings: Mapping[str, Any]
-    """All of `Settings` but what stands here by itself."""
-    subtitles: str | None = None
-    template: str | None = None
+    setup: Mapping[str, Any]
+    """What `Setup.describe` says, with the models' names."""
+    subtitles: str = "none"
     seed: int = 0
     limit: int | None = None
     ids: Sequence[str] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     """The benchmark's own, such as its split."""
     versions: Mapping[str, str] = field(default_factory=lambda: installed())
+
+    @property
+    def selector(self) -> str:
+        """How frames are chosen."""
+        return str(self.setup["selector"]["name"])
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models that are asked: those of the selector, then the answering one, each once."""
+        return tuple(dict.fromkeys([*_models(self.setup["selector"]), str(self.setup["answerer"])]))
 
     @property
     def fingerprint(self) -> str:
@@ -76,8 +75,17 @@ class Spec:
         """Refuse to go on with a run that was begun with another spec."""
         differing = list(_differences(known._plain(), self._plain()))
         if differing:
-            told = "; ".join(f"{name} was {_short(old)} and is now {_short(new)}" for name, old, new in differing)
-            raise UsageError(f"{where} was begun with another spec: {told}; name another folder with --out")
+            changes = "; ".join(f"{name} was {_short(old)} and is now {_short(new)}" for name, old, new in differing)
+            raise UsageError(f"{where} was begun with another spec: {changes}; name another folder with --out")
+
+
+def _models(selector: Mapping[str, Any]) -> Iterator[str]:
+    """The models of a selector's description, or of the selectors within it."""
+    for name, value in selector.items():
+        if name == "model":
+            yield str(value)
+        elif isinstance(value, Mapping):
+            yield from _models(value)
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -106,48 +114,3 @@ def installed() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-def parse_changes(texts: Sequence[str]) -> dict[str, Any]:
-    """Settings from texts such as "gamma0=0.3", "ties=earliest" or 'limits={"seconds": 300}'."""
-    changes: dict[str, Any] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise UsageError(f"--set takes name=value, got {text!r}")
-        try:
-            changes[name] = json.loads(value)
-        except ValueError:
-            changes[name] = value
-    return changes
-
-
-def changed_settings(preset: str, changes: Mapping[str, Any]) -> Settings:
-    """A preset with changes as plain JSON values; a value of the wrong kind is an error."""
-    values = dict(changes)
-    for name in NESTED.keys() & values.keys():
-        if isinstance(values[name], Mapping):
-            values[name] = _nested(name, values[name])
-    settings = Settings.from_preset(preset)
-    hints = get_type_hints(Settings)
-    for name in hints.keys() & values.keys():
-        if not _fits(values[name], hints[name]):
-            raise UsageError(f"{values[name]!r} is no value for the setting {name!r}; see gridprobe.settings.Settings")
-    return settings.changed(**values)
-
-
-def _nested(name: str, values: Mapping[str, Any]) -> FrameSize | Limits:
-    try:
-        return NESTED[name](**values)
-    except TypeError:
-        known = ", ".join(each.name for each in fields(NESTED[name]))
-        raise UsageError(f"the setting {name!r} has the fields {known}, got {', '.join(map(str, values))}") from None
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    if get_origin(kind) is None:
-        wanted = (int, float) if kind is float else kind
-        return isinstance(value, wanted) and (kind is bool or not isinstance(value, bool))
-    choices = get_args(kind)
-    return any(_fits(value, choice) if isinstance(choice, type) or get_origin(choice) else value == choice
-               for choice in choices)  # fmt: skip

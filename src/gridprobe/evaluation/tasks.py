@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gridprobe.benchmarks import Item
+from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.errors import DataError, UsageError
 
-__all__ = ["Shard", "Task", "choose", "tasks_of"]
+__all__ = ["Choice", "Shard", "Task", "choose", "tasks_of"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,24 @@ class Shard:
     def name(self) -> str:
         """As part of a file's name."""
         return f"{self.number}of{self.count}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which questions of a benchmark a run asks, and which part of them this process is responsible for."""
+
+    limit: int | None = None
+    """Ask this many questions, drawn evenly from the values of the first bin."""
+    ids: tuple[str, ...] | None = None
+    """Ask only these."""
+    seed: int = 0
+    """For the limit."""
+    shard: Shard = field(default_factory=Shard)
+    """One of several parts of the videos, which may run at the same time."""
+
+    def items(self, benchmark: Benchmark) -> tuple[Item, ...]:
+        """The questions of the run, in the order of the benchmark."""
+        return choose(benchmark.items, ids=self.ids, limit=self.limit, seed=self.seed)
 
 
 @dataclass(frozen=True)

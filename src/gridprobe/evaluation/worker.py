@@ -9,22 +9,24 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Literal, NamedTuple
 
-from gridprobe.backends import Backend, load_model
 from gridprobe.benchmarks import Item
 from gridprobe.errors import GridProbeError
 from gridprobe.evaluation.disk import write_whole
 from gridprobe.evaluation.folder import RunFolder
+from gridprobe.evaluation.method import Attempt, Method
+from gridprobe.evaluation.outcomes import answered, failed, now
+from gridprobe.evaluation.prefetch import Prefetch
 from gridprobe.evaluation.records import Writer
 from gridprobe.evaluation.tasks import Task
-from gridprobe.evaluation.trial import Attempt, Method, Models, Opening, answered, failed, now
-from gridprobe.progress import listening
+from gridprobe.progress import Event, listening
+from gridprobe.setup import Setup
 
-__all__ = ["Inbox", "Job", "Loader", "Message", "NamedModels", "Take", "Worker", "serve"]
+__all__ = ["Inbox", "Job", "Message", "Take", "Worker", "load", "serve"]
 
 PULSE_SECONDS = 1.0
 
@@ -40,27 +42,11 @@ class Message(NamedTuple):
 Take = Callable[[bool], Task | None]
 """The next task: `take(True)` waits for one and gives None when there will be none, `take(False)` never waits."""
 
-Loader = Callable[[int], Models]
-"""Loads the models for the worker in the given place, counted from 0; it may have to travel to another process."""
 
-
-@dataclass(frozen=True)
-class NamedModels:
-    """Models by name; without a device of its own choice a worker takes the GPU of its place."""
-
-    model: str
-    answer_model: str | None = None
-    options: tuple[tuple[str, str], ...] = ()
-
-    def __call__(self, place: int) -> Models:
-        """Load them; where both are the same, once."""
-        options = dict(self.options)
-        if options.get("device", "auto") == "auto" and (gpu := _gpu(place)):
-            options["device"] = gpu
-        probe = load_model(self.model, **options)
-        same = self.answer_model in (None, self.model)
-        answer: Backend = probe if same else load_model(str(self.answer_model), **options)
-        return Models(probe, answer)
+def load(setup: Setup, place: int) -> Setup:
+    """Load the models for the worker in the given place, counted from 0: it takes the GPU of its place."""
+    gpu = _gpu(place)
+    return setup.loaded(**({"device": gpu} if gpu else {}))
 
 
 def _gpu(place: int) -> str | None:
@@ -81,16 +67,19 @@ class Job:
 
     folder: Path
     method: Method
-    load: Loader
+
+    def loaded(self, place: int) -> "Job":
+        """The same with the models loaded, which must be those the run was begun with."""
+        setup = load(self.method.setup, place)
+        RunFolder(self.folder).claim([*setup.selector.models, setup.answerer.identity])
+        return replace(self, method=replace(self.method, setup=setup))
 
 
 def serve(job: Job, *, name: str, place: int, take: Take, tell: Callable[[Message], None]) -> None:
     """Load the models and work until there is nothing more to take; troubles are told, not raised."""
     start = Attempt()
     with start:
-        models = job.load(place)
-        RunFolder(job.folder).claim(models.identities)
-        worker = Worker(job, name=name, models=models, tell=tell)
+        worker = Worker(job.loaded(place), name=name, tell=tell)
     if start.error is not None:
         tell(Message("unfit", _sentence(start.error)))
         return
@@ -127,8 +116,8 @@ class Inbox:
 class Worker:
     """Asks questions and writes their records to a file of its own."""
 
-    def __init__(self, job: Job, *, name: str, models: Models, tell: Callable[[Message], None]) -> None:
-        self._job, self._name, self._models, self._tell = job, name, models, tell
+    def __init__(self, job: Job, *, name: str, tell: Callable[[Message], None]) -> None:
+        self._job, self._name, self._tell = job, name, tell
         self._writer = Writer(job.folder, name)
         self._counts = {"answered": 0, "failed": 0}
         self._pulsed = 0.0
@@ -143,7 +132,7 @@ class Worker:
 
     def work(self, take: Take) -> None:
         """Ask task after task; while the model works on one video the next is decoded."""
-        ahead: Opening | None = None
+        ahead: Prefetch | None = None
         while (current := ahead or self._open(take(True))) is not None:
             ahead = None
             for item in current.task.items:
@@ -153,23 +142,23 @@ class Worker:
                 ahead = ahead or self._open(take(False))
                 self._ask(item, current)
 
-    def _open(self, task: Task | None) -> Opening | None:
-        return None if task is None else Opening(task, self._job.method, self._models)
+    def _open(self, task: Task | None) -> Prefetch | None:
+        return None if task is None else Prefetch(task, self._job.method)
 
-    def _ask(self, item: Item, opening: Opening) -> None:
-        trial = Attempt()
+    def _ask(self, item: Item, opened: Prefetch) -> None:
+        trial, attempt = Attempt(), opened.task.attempts.get(item.id, 0) + 1
         with trial, listening(self._pulse):
-            answer = opening.session.ask(self._job.method.question(item))
-            record = answered(item, answer, opening=opening, worker=self._name)
+            answer = opened.session.ask(self._job.method.question(item))
+            opening, opened.seconds = opened.seconds, 0.0
+            record = answered(item, answer, attempt=attempt, worker=self._name, opening=opening)
         if trial.error is not None:
-            told = (type(trial.error).__name__, str(trial.error))
-            attempt = opening.task.attempts.get(item.id, 0) + 1
-            record = failed(item, told, attempt=attempt, worker=self._name)
+            error = (type(trial.error).__name__, str(trial.error))
+            record = failed(item, error, attempt=attempt, worker=self._name)
         self._writer.write(record)
         self._counts[record["outcome"]] += 1
         self._tell(Message(record["outcome"], item.id))
 
-    def _pulse(self, stage: str, done: int, total: int) -> None:
+    def _pulse(self, event: Event) -> None:
         """Work on a question goes on: it is slow, but does not hang."""
         if time.monotonic() - self._pulsed >= PULSE_SECONDS:
             self._pulsed = time.monotonic()

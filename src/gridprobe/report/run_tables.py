@@ -14,8 +14,8 @@ from gridprobe.benchmarks import Metric
 from gridprobe.evaluation.metrics import Row, shared
 from gridprobe.evaluation.reader import Run
 from gridprobe.flops import CONVENTIONS
-from gridprobe.gridworld.statistics import Interval
 from gridprobe.report.words import amount, one_line
+from gridprobe.statistics import Interval
 
 __all__ = ["FORMATS", "Scores", "Table", "people_tables", "render_scores", "uneven"]
 

@@ -82,7 +82,8 @@ def video_name(answer: Answer) -> str:
 def model_words(answer: Answer) -> str:
     """The model, or both when one selects and another answers."""
     selecting, answering = answer.models
-    return answering if selecting == answering else f"{selecting} selects, {answering} answers"
+    others = [name for name in selecting if name != answering]
+    return f"{' and '.join(others)} selects, {answering} answers" if others else answering
 
 
 def one_line(text: str) -> str:

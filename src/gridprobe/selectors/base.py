@@ -1,18 +1,19 @@
 """Selection: which frames of the pool a selector keeps, and why."""
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from gridprobe.backends.base import Posterior
+from gridprobe.backends.base import Backend, Posterior, PromptOrder, View
+from gridprobe.budget import Budget, Ties
 from gridprobe.flops import Cost
-from gridprobe.importance import ImportanceMap, Shape
+from gridprobe.importance import ImportanceMap, Shape, Signal
 from gridprobe.question import Question
-from gridprobe.video import FramePool
+from gridprobe.video import FramePool, FrameSize
 
-__all__ = ["Selection", "Selector"]
+__all__ = ["Parts", "Selection", "Selector"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,12 +74,55 @@ class Selection:
 
 
 class Selector(Protocol):
-    """Chooses frames for a question.
+    """Chooses frames for a question. A class that derives from this one needs only a `name` and `select`."""
 
-    Two attributes are heeded where a selector has them. `blind = True` says that it looks at no pixels: its pool is not
-    decoded, only what it keeps. `pixels`, a FrameSize, is the size it wants its pool at; else that of the settings.
-    """
+    @property
+    def name(self) -> str:
+        """How it is called in records and reports."""
+        ...
+
+    @property
+    def looks_at(self) -> FrameSize | None:
+        """The size it needs its pool at; None when it looks at no pixels, so that only what it keeps is decoded."""
+        return None
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Identities of the models it asks."""
+        return ()
 
     def select(self, pool: FramePool, question: Question) -> Selection:
         """Choose at least one frame of the pool."""
         ...
+
+    def bounds(self, pool: int) -> tuple[int, int]:
+        """The fewest and the most frames it may keep of a pool."""
+        return 1, pool
+
+    def using(self, model: Backend) -> "Selector":
+        """The same selector with another model in the place of the one it asks; itself when it asks none."""
+        return self
+
+    def repeated(self) -> "Selector":
+        """The same selector, prepared for more questions about the same frames; no choice depends on it."""
+        return self
+
+    def describe(self) -> dict[str, Any]:
+        """Everything that decides its choice, as plain values, for records."""
+        return {"name": self.name}
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a selector can be made of when it is named instead of given."""
+
+    model: Backend
+    budget: Budget
+    signal: Signal
+    view: View
+    """How probes are shown."""
+    decoded: FrameSize | None = None
+    """The size frames are decoded at for probes; None decodes them straight to the size of the view."""
+    ties: Ties = "spread"
+    prompt_order: PromptOrder = "frames_first"
+    seed: int = 0

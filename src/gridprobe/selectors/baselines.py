@@ -2,71 +2,152 @@
 
 import random
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from gridprobe.backends.base import Backend
 from gridprobe.budget import Fixed, spread
+from gridprobe.errors import UsageError
 from gridprobe.question import Question
-from gridprobe.selectors.base import Selection, Selector
+from gridprobe.selectors.base import Parts, Selection, Selector
+from gridprobe.selectors.gridprobe import make as make_gridprobe
 from gridprobe.video import FramePool, FrameSize
 
 __all__ = ["All", "Random", "Uniform", "UniformLike"]
 
 
 @dataclass(frozen=True)
-class All:
+class All(Selector):
     """Every frame of the pool: the monolithic baseline."""
 
-    blind: ClassVar[bool] = True
+    name: ClassVar[str] = "all"
 
     def select(self, pool: FramePool, question: Question) -> Selection:
         """Keep everything."""
-        return Selection.of("all", pool, tuple(range(len(pool))))
+        return Selection.of(self.name, pool, tuple(range(len(pool))))
+
+    def bounds(self, pool: int) -> tuple[int, int]:
+        """All of them."""
+        return pool, pool
 
 
 @dataclass(frozen=True)
-class Uniform:
-    """Frames at equal distances, blind to the question."""
+class Uniform(Selector):
+    """Evenly spaced frames, whatever the question."""
 
     budget: Fixed
-    blind: ClassVar[bool] = True
+    name: ClassVar[str] = "uniform"
 
     def select(self, pool: FramePool, question: Question) -> Selection:
         """Take the middle of equal shares of the pool."""
-        return Selection.of("uniform", pool, spread(len(pool), min(self.budget.frames, len(pool))))
+        return Selection.of(self.name, pool, spread(len(pool), min(self.budget.frames, len(pool))))
+
+    def bounds(self, pool: int) -> tuple[int, int]:
+        """Those of its budget."""
+        return self.budget.bounds(pool)
+
+    def describe(self) -> dict[str, Any]:
+        """Its budget."""
+        return {"name": self.name, "budget": self.budget.describe()}
 
 
 @dataclass(frozen=True)
-class Random:
+class Random(Selector):
     """Frames drawn without replacement; the same seed, question and pool size draw the same frames."""
 
     budget: Fixed
     seed: int = 0
-    blind: ClassVar[bool] = True
+    name: ClassVar[str] = "random"
 
     def select(self, pool: FramePool, question: Question) -> Selection:
         """Draw from a generator seeded by the seed and the question's text."""
         draw = random.Random(f"{self.seed}:{question.text}")
         indices = draw.sample(range(len(pool)), min(self.budget.frames, len(pool)))
-        return Selection.of("random", pool, tuple(sorted(indices)))
+        return Selection.of(self.name, pool, tuple(sorted(indices)))
+
+    def bounds(self, pool: int) -> tuple[int, int]:
+        """Those of its budget."""
+        return self.budget.bounds(pool)
+
+    def describe(self) -> dict[str, Any]:
+        """Its budget and its seed."""
+        return {"name": self.name, "budget": self.budget.describe(), "seed": self.seed}
 
 
 @dataclass(frozen=True)
-class UniformLike:
-    """As many frames as another selector keeps for the question, but uniform: what is its ranking worth?
+class UniformLike(Selector):
+    """As many frames as another selector keeps for the question, but evenly spaced: what is its ranking worth?
 
-    The other selector's probes had to run to know how many, so their cost stays.
+    The other selector has to run to know how many, so its cost counts.
     """
 
     other: Selector
+    name: ClassVar[str] = "uniform-like"
 
     @property
-    def pixels(self) -> FrameSize | None:
-        """The size the other one wants its pool at."""
-        return getattr(self.other, "pixels", None)
+    def looks_at(self) -> FrameSize | None:
+        """What the other one looks at."""
+        return self.other.looks_at
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Those of the other one."""
+        return self.other.models
 
     def select(self, pool: FramePool, question: Question) -> Selection:
         """Replace the chosen positions, keep the evidence."""
         chosen = self.other.select(pool, question)
         indices = spread(len(pool), chosen.kept)
         times = tuple(pool.times[i] for i in indices)
-        return replace(chosen, selector="uniform-like", indices=indices, timestamps=times)
+        return replace(chosen, selector=self.name, indices=indices, timestamps=times)
+
+    def bounds(self, pool: int) -> tuple[int, int]:
+        """Those of the other one."""
+        return self.other.bounds(pool)
+
+    def using(self, model: Backend) -> "UniformLike":
+        """The same, with another model for the other selector."""
+        return UniformLike(self.other.using(model))
+
+    def repeated(self) -> "UniformLike":
+        """The same, with the other selector prepared."""
+        return UniformLike(self.other.repeated())
+
+    def describe(self) -> dict[str, Any]:
+        """The other selector."""
+        return {"name": self.name, "other": self.other.describe()}
+
+
+# As they are named.
+
+
+def everything(argument: str, parts: Parts) -> All:
+    """All frames."""
+    require_no_number("all", "every frame", parts)
+    return All()
+
+
+def uniform(argument: str, parts: Parts) -> Uniform:
+    """Evenly spaced frames."""
+    return Uniform(_fixed("uniform", parts))
+
+
+def drawn(argument: str, parts: Parts) -> Random:
+    """Random frames."""
+    return Random(_fixed("random", parts), parts.seed)
+
+
+def uniform_like(argument: str, parts: Parts) -> UniformLike:
+    """As many as gridprobe keeps."""
+    return UniformLike(make_gridprobe(argument, parts))
+
+
+def _fixed(name: str, parts: Parts) -> Fixed:
+    if not isinstance(parts.budget, Fixed):
+        raise UsageError(f"the selector {name!r} needs a number of frames, such as frames=8 (--frames 8)")
+    return parts.budget
+
+
+def require_no_number(name: str, keeps: str, parts: Parts) -> None:
+    """Refuse a number of frames for a selector that has no use for one."""
+    if isinstance(parts.budget, Fixed):
+        raise UsageError(f'the selector "{name}" keeps {keeps}; frames={parts.budget.frames} does not fit it')

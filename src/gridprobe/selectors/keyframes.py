@@ -7,24 +7,24 @@
 Only `times` is needed. Choosing costs nothing here; what the first choice cost stands in the run it came from.
 """
 
+import hashlib
 import json
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 from gridprobe.errors import DataError, UsageError
 from gridprobe.grid import MAX_K
 from gridprobe.question import Question
-from gridprobe.selectors.base import Selection
+from gridprobe.selectors.base import Parts, Selection, Selector
+from gridprobe.selectors.baselines import require_no_number
 from gridprobe.video import FramePool
 
-__all__ = ["KEYFRAMES", "SCHEMA", "Chosen", "Keyframes"]
+__all__ = ["SCHEMA", "Chosen", "Keyframes"]
 
-KEYFRAMES = "keyframes:"
-"""A selector's name that begins so goes on with the path of a file."""
 SCHEMA = "gridprobe.keyframes/1"
 
 MAX_BYTES = 256 * 2**20
@@ -44,12 +44,12 @@ class Chosen:
 
 
 @dataclass(frozen=True, repr=False)
-class Keyframes:
+class Keyframes(Selector):
     """Replays a file: for each question, by its id, the frames of the pool that are nearest to the times it names."""
 
     questions: Mapping[str, Chosen]
     source: str = "the keyframes"
-    blind: ClassVar[bool] = True
+    name: ClassVar[str] = "keyframes"
 
     def __repr__(self) -> str:
         return f"Keyframes({self.source!r}, {len(self.questions)} questions)"
@@ -70,6 +70,12 @@ class Keyframes:
             raise DataError(f"cannot read the keyframes file {file}: {error}") from error
         return cls(_questions(whole, str(file)), str(file))
 
+    def describe(self) -> dict[str, Any]:
+        """The file and a hash of what it holds."""
+        content = repr(sorted((name, astuple(chosen)) for name, chosen in self.questions.items()))
+        digest = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        return {"name": self.name, "file": self.source, "content": digest}
+
     def select(self, pool: FramePool, question: Question) -> Selection:
         """The frames that were chosen for this question."""
         if question.id is None:
@@ -84,6 +90,12 @@ class Keyframes:
         indices = tuple(sorted(set(nearest)))
         selection = Selection.of("keyframes", pool, indices)
         return selection if off <= SAME else replace(selection, notes=(_moved(chosen, indices, off),))
+
+
+def make(argument: str, parts: Parts) -> Keyframes:
+    """The selector as it is named: "keyframes:FILE"."""
+    require_no_number(f"keyframes:{argument}", "the frames its file names", parts)
+    return Keyframes.read(argument)
 
 
 def _moved(chosen: Chosen, indices: Sequence[int], off: float) -> str:

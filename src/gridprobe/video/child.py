@@ -202,7 +202,7 @@ def main() -> None:
     request = json.load(sys.stdin)
     _limit(memory=request["memory"], cpu=request["cpu"])
     try:
-        with listening(lambda _, done, total: _say(done=done, total=total)):
+        with listening(lambda event: _say(done=event.done, total=event.total)):
             pool = _sampled(request)
     except MemoryError:
         amount = f"{request['memory'] / 2**30:.3g} GiB"

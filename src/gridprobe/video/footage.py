@@ -12,7 +12,7 @@ from gridprobe.video.cache_codec import frame_key, from_json, plan_key, to_json
 from gridprobe.video.decode import FileClip, open_file_clip
 from gridprobe.video.disk_cache import FrameCache
 from gridprobe.video.files import VideoFile, check_file
-from gridprobe.video.frames import NATIVE, Found, FramePool, FrameSize, Pixels, Undecoded
+from gridprobe.video.frames import NATIVE, Found, FramePool, FrameSize, Pending, Pixels
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Limits
 from gridprobe.video.memory_cache import MemoryCache
@@ -48,7 +48,8 @@ class Footage:
         decoder: Decoder = "pyav",
         cache: FrameCache | None = None,
     ) -> None:
-        wish = SampleSpec(cells, sampling, precision, decoder, limits or Limits())
+        self.spec = wish = SampleSpec(cells, sampling, precision, decoder, limits or Limits())
+        """How the video is sampled."""
         self._cache = cache
         self._shelf = MemoryCache(int(wish.limits.memory))
         self._found: Found | None = None
@@ -83,7 +84,7 @@ class Footage:
 
     def pool(self, size: FrameSize = NATIVE) -> FramePool:
         """All frames, decoded; the first call finds out which can be, and refuses a video with too much damage."""
-        shown = size.of(self.info)
+        shown = self._shown(size)
         if self._found is not None and self._found.decoded:
             return self._pool(self._found.ticks, self._pixels(self._found.ticks, shown))
         found, pixels = self._film.read(shown)
@@ -96,10 +97,11 @@ class Footage:
 
         A damaged frame that nobody has tried to decode is part of it; it turns out to be black.
         """
-        ticks, shown = self._known(), size.of(self.info)
+        ticks, (width, height) = self._known(), self._shown(size)
         if ticks is None:
             return self.pool(size)
-        return Undecoded.of(lambda: self._pixels(ticks, shown, gaps=True), shown, self._times(ticks), **self._facts())
+        pending = Pending(lambda: self._pixels(ticks, (width, height), gaps=True), (len(ticks), height, width, 3))
+        return FramePool(pending, self._times(ticks), **self._facts())
 
     def frames(self, indices: Sequence[int], size: FrameSize = NATIVE) -> FramePool:
         """The frames at these places of the pool, in the order given; Moved where a promised one is damaged."""
@@ -107,10 +109,13 @@ class Footage:
         if known is None:
             return self.pool(size).take(indices)
         rows = sorted(set(indices))
-        pixels = self._pixels([known[row] for row in rows], size.of(self.info))
+        pixels = self._pixels([known[row] for row in rows], self._shown(size))
         if rows != list(indices):
             pixels = pixels[[rows.index(row) for row in indices]]
         return self._pool([known[row] for row in indices], pixels)
+
+    def _shown(self, size: FrameSize) -> tuple[int, int]:
+        return size.fit(self.info.width, self.info.height)
 
     def _known(self) -> tuple[int, ...] | None:
         """The frames' ticks; before anything is decoded, those the packets promise, if they tell."""

@@ -1,9 +1,9 @@
-"""FrameSize and FramePool: frames with identity. Undecoded: a pool whose pixels come when they are looked at."""
+"""FrameSize: a rule for the size of frames. FramePool: frames with identity, decoded or still to be decoded."""
 
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,41 +11,37 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gridprobe.errors import UsageError, VideoError
+from gridprobe.errors import UsageError
 
 if TYPE_CHECKING:
     from gridprobe.video.info import VideoInfo
 
-__all__ = ["NATIVE", "Found", "FramePool", "FrameSize", "Pixels", "Undecoded"]
+__all__ = ["NATIVE", "Found", "FramePool", "FrameSize", "Pending", "Pixels"]
 
 Pixels = npt.NDArray[np.uint8]
-
-MAX_RATIO = 200
-"""Qwen3-VL's own limit on width : height."""
 
 
 @dataclass(frozen=True)
 class FrameSize:
-    """A rule for the size a frame is shown at. Sides become multiples of `multiple`, as Qwen3-VL needs.
+    """A rule for the size a frame is shown at. Both sides become multiples of `multiple`.
 
-    With `square` the frame is squashed. Else its aspect ratio is kept, up to that rounding, within the bounds given, by
-    the rule of Qwen3-VL's own processor.
+    With `square` the frame is squashed. Otherwise its aspect ratio is kept, up to that rounding, within the bounds.
     """
 
     max_pixels: int | None = None
     max_side: int | None = None
     square: int | None = None
-    multiple: int = 32
+    multiple: int = 1
+    """What a model needs the sides to be multiples of; each model knows its own, see `rounded_to`."""
     twice: bool = False
-    """Round first and shrink what comes out, as the authors' two resizing steps do: 720p is then 1184×640, not 1152."""
+    """Round first and shrink the result, as the authors' two resizing steps do: with multiples of 32, 720p becomes
+    1184×640 instead of 1152×640."""
 
     def fit(self, width: int, height: int) -> tuple[int, int]:
         """The (width, height) a frame of the given size is shown at.
 
-        For 1920×1080, FrameSize(max_pixels=786_432) gives (1152, 640) and FrameSize(max_side=224) gives (224, 128).
+        With multiples of 32, 1920×1080 becomes (1152, 640) by max_pixels=786_432 and (224, 128) by max_side=224.
         """
-        if max(width, height) > MAX_RATIO * min(width, height):
-            raise VideoError(f"frames of {width}×{height} are more than {MAX_RATIO} times longer than wide")
         if self.square:
             return self.square, self.square
         scale = min(1.0, self.max_side / max(width, height)) if self.max_side else 1.0
@@ -56,16 +52,17 @@ class FrameSize:
             w, h = (max(self.multiple, math.floor(s / excess / self.multiple) * self.multiple) for s in sides)
         return w, h
 
-    def of(self, info: "VideoInfo") -> tuple[int, int]:
-        """The (width, height) of a video's frames; an error names the video."""
-        try:
-            return self.fit(info.width, info.height)
-        except VideoError as error:
-            raise VideoError(f"{info.path}: {error}") from None
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for records; the multiple is the model's."""
+        return {name: value for name, value in asdict(self).items() if name != "multiple"}
+
+    def rounded_to(self, multiple: int) -> "FrameSize":
+        """The same rule for a model whose frames have sides that are multiples of `multiple`."""
+        return replace(self, multiple=multiple)
 
 
 NATIVE = FrameSize(max_pixels=786_432)
-"""The size frames are decoded at unless asked otherwise."""
+"""The size frames are decoded at by default."""
 
 
 class Found(NamedTuple):
@@ -89,11 +86,29 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
+class Pending:
+    """Pixels that are decoded when they are first read. Their shape is known before."""
+
+    decode: Callable[[], Pixels]
+    shape: tuple[int, int, int, int]
+    """Frames × height × width × 3."""
+
+    @cached_property
+    def pixels(self) -> Pixels:
+        """The decoded frames."""
+        return self.decode()
+
+    def take(self, rows: Sequence[int]) -> "Pending":
+        """Some of the frames, still to be decoded."""
+        return Pending(lambda: self.pixels[list(rows)], (len(rows), *self.shape[1:]))
+
+
+@dataclass(frozen=True, eq=False)
 class FramePool:
     """Upright 8-bit RGB frames that know which video they came from and when they are shown."""
 
-    pixels: Pixels
-    """Frames × height × width × 3."""
+    data: Pixels | Pending
+    """Frames × height × width × 3, decoded or not."""
     times: tuple[float, ...]
     """True presentation time of each frame, in seconds from the start of the video."""
     source: str
@@ -104,10 +119,11 @@ class FramePool:
     """How many of the wanted frames were damaged, so that a neighbour stands in."""
 
     def __post_init__(self) -> None:
-        if self.pixels.ndim != 4 or self.pixels.shape[3] != 3 or self.pixels.dtype != np.uint8:
-            raise UsageError(f"frames must be uint8 of shape (n, h, w, 3), got {self.pixels.dtype} {self.pixels.shape}")
-        if len(self.pixels) != len(self.times) or not self.times:
-            raise UsageError(f"a pool needs one time for each frame, got {len(self.pixels)} and {len(self.times)}")
+        shape, dtype = self.data.shape, np.dtype(np.uint8) if isinstance(self.data, Pending) else self.data.dtype
+        if len(shape) != 4 or shape[3] != 3 or dtype != np.uint8:
+            raise UsageError(f"frames must be uint8 of shape (n, h, w, 3), got {dtype} {shape}")
+        if shape[0] != len(self.times) or not self.times:
+            raise UsageError(f"a pool needs one time for each frame, got {shape[0]} frames and {len(self.times)} times")
         if not all(math.isfinite(t) for t in self.times):
             raise UsageError("frame times must be finite")
 
@@ -138,14 +154,19 @@ class FramePool:
         return f"FramePool({len(self)} frames of {self.width}×{self.height}, {span}, source={self.source[:12]})"
 
     @property
+    def pixels(self) -> Pixels:
+        """Frames × height × width × 3; decoded now if they were not yet."""
+        return self.data.pixels if isinstance(self.data, Pending) else self.data
+
+    @property
     def width(self) -> int:
         """Width of every frame."""
-        return int(self.pixels.shape[2])
+        return int(self.data.shape[2])
 
     @property
     def height(self) -> int:
         """Height of every frame."""
-        return int(self.pixels.shape[1])
+        return int(self.data.shape[1])
 
     @cached_property
     def keys(self) -> tuple[tuple[str, float, int, int], ...]:
@@ -160,62 +181,14 @@ class FramePool:
         return tuple((name, time, self.width, self.height) for name, time in zip(names, self.times, strict=True))
 
     def take(self, indices: Sequence[int]) -> "FramePool":
-        """The frames at these positions, in the order given."""
+        """The frames at these positions, in the order given; what is not decoded stays so."""
         rows = list(indices)
-        return replace(self, pixels=self.pixels[rows], times=tuple(self.times[i] for i in rows))
+        data = self.data.take(rows) if isinstance(self.data, Pending) else self.data[rows]
+        return replace(self, data=data, times=tuple(self.times[i] for i in rows))
 
 
 def _digest(frame: Pixels) -> str:
     return hashlib.blake2b(np.ascontiguousarray(frame).data, digest_size=16).hexdigest()
-
-
-class Undecoded(FramePool):
-    """A pool that knows its times and its size; the pixels are decoded when they are first looked at."""
-
-    _decode: Callable[[], Pixels] | None = None
-    _size: tuple[int, int] | None = None
-
-    @classmethod
-    def of(
-        cls,
-        decode: Callable[[], Pixels],
-        size: tuple[int, int],
-        times: tuple[float, ...],
-        **facts: Any,
-    ) -> "Undecoded":
-        """Frames of (width, height) that `decode` will give; the facts are a pool's other fields."""
-        pool = cls.__new__(cls)
-        vars(pool).update(facts, times=times, _decode=decode, _size=size)
-        return pool
-
-    @cached_property
-    def pixels(self) -> Pixels:
-        """Frames × height × width × 3."""
-        assert self._decode is not None
-        return self._decode()
-
-    @property
-    def width(self) -> int:
-        """Width of every frame."""
-        return self._size[0] if self._size else super().width
-
-    @property
-    def height(self) -> int:
-        """Height of every frame."""
-        return self._size[1] if self._size else super().height
-
-    def take(self, indices: Sequence[int]) -> FramePool:
-        """The frames at these positions, in the order given; still undecoded."""
-        rows = list(indices)
-        return Undecoded.of(
-            lambda: self.pixels[rows],
-            (self.width, self.height),
-            tuple(self.times[i] for i in rows),
-            source=self.source,
-            info=self.info,
-            warnings=self.warnings,
-            substituted=self.substituted,
-        )
 
 
 def _as_pixels(frames: Any) -> npt.NDArray[np.uint8]:

@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from gridprobe.gridworld.statistics import Interval
 from gridprobe.report.run_page.plots import Point, frontier, histogram_svg, pareto_svg, skew_svg, smoothed
+from gridprobe.statistics import Interval
 
 
 def point(name: str, compute: float, accuracy: float, number: int = 0) -> Point:

@@ -1,9 +1,6 @@
-"""The local engine: Qwen3-VL checkpoints run in this process through transformers.
+"""The local engine for Qwen3-VL checkpoints, through transformers.
 
-request -> layout (prompt.py: tokens, markers, positions) + patches (pixels.py) -> engine.py -> letters.py -> Posterior
+request -> layout (prompt.py: tokens, time markers, positions) + patches (pixels.py) -> engine.py -> Posterior
+
+Importing this package loads no torch; `loading` and `engine` do.
 """
-
-from gridprobe.backends.qwen3vl.engine import Qwen3VL
-from gridprobe.backends.qwen3vl.loading import load
-
-__all__ = ["Qwen3VL", "load"]

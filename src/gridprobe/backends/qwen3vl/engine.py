@@ -1,6 +1,6 @@
 """Qwen3VL: scores requests with a transformers model, computing nothing twice that can be kept.
 
-    encode once   a frame group's vision features serve every request that shows it at this size
+    encode once   a frame's vision features serve every request that shows it at this size
     stems         the keys and values of a sequence's beginning serve every request that begins alike: the same frames
                   under another question, or the same text before other frames
     batches       whatever is left runs in as few passes as memory allows
@@ -15,25 +15,26 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from gridprobe.backends.base import Posterior, ScoreRequest
+from gridprobe.backends.base import FrameGroup, Posterior, ScoreRequest, Unit
+from gridprobe.backends.local.letters import letter_logprobs, letter_tokens
+from gridprobe.backends.local.memory import Memory
+from gridprobe.backends.local.store import Store
 from gridprobe.backends.qwen3vl.blocks import compiled, plain_weights, text_block, vision_block
 from gridprobe.backends.qwen3vl.language import LanguageModel, Piece
-from gridprobe.backends.qwen3vl.letters import letter_logprobs, letter_tokens
-from gridprobe.backends.qwen3vl.memory import Memory
 from gridprobe.backends.qwen3vl.pixels import PatchSpec, patches
 from gridprobe.backends.qwen3vl.plain import plain_logits
+from gridprobe.backends.qwen3vl.pricing import dims_of, head_flops, prefill_flops, price, token_bytes, vision_flops
 from gridprobe.backends.qwen3vl.prompt import Layout, SpecialTokens, build_layout, encoder
-from gridprobe.backends.qwen3vl.store import Store
 from gridprobe.backends.qwen3vl.vision import VisionTower
 from gridprobe.errors import ModelError
-from gridprobe.flops import Cost, dims_of, head_flops, prefill_flops, price, vision_flops
+from gridprobe.flops import Cost
 from gridprobe.progress import report
 from gridprobe.video import FrameSize
 
@@ -57,34 +58,37 @@ class _Job:
     shared: bool = False
     """Whether other requests begin alike, now or later."""
 
-    def members(self, group: int) -> list[int]:
-        """Which frames a group fuses; a last odd one is fused with itself, as a single one is."""
-        if self.request.packing == "single":
-            return [group]
-        return [number for number in (2 * group, 2 * group + 1) if number < len(self.request.frames)]
-
     @cached_property
-    def groups(self) -> tuple[Hashable, ...]:
-        """The identity of every frame group as the vision tower sees it: which frames, at which size."""
-        keys = self.request.frames.keys
-        size = self.layout.size
-        return tuple(("group", tuple(keys[i] for i in self.members(n)), size) for n in range(self.layout.grid[0]))
+    def units(self) -> tuple[Hashable, ...]:
+        """The identity of every unit as the vision tower sees it: which frames, at which size."""
+        keys = [group.frames.keys for group in self.request.groups]
+        shown = zip(self.request.units, self.layout.sizes, strict=True)
+        return tuple(("unit", tuple(keys[unit.group][i] for i in unit.members), size) for unit, size in shown)
 
-    @property
-    def frame_size(self) -> tuple[int, int]:
-        """Height and width of the frames before they are resized."""
-        return self.request.frames.height, self.request.frames.width
+    def kind(self, number: int) -> "_Kind":
+        """What must be alike for units to be encoded together."""
+        unit, size = self.request.units[number], self.layout.sizes[number]
+        frames = self.request.groups[unit.group].frames
+        return _Kind(size, len(unit.members), (frames.height, frames.width))
 
     @cached_property
     def stem(self) -> Hashable:
         """The identity of the sequence's beginning; frames are part of it only where they stand in it."""
         layout = self.layout
         visual = bool(layout.visual[: layout.stem].any())
-        return ("stem", layout.ids[: layout.stem].tobytes(), self.groups if visual else ())
+        return ("stem", layout.ids[: layout.stem].tobytes(), self.units if visual else ())
 
 
-_Member = tuple[_Job, int]
-"""Where a frame group is found: a job that shows it, and which of the job's groups it is."""
+class _Kind(NamedTuple):
+    size: tuple[int, int]
+    """Width and height the unit is shown at."""
+    members: int
+    stored: tuple[int, int]
+    """Height and width of its frames before they are resized."""
+
+
+_Member = tuple[_Job, Unit]
+"""Where a unit is found: a job that shows it, and which of the job's units it is."""
 
 
 class Qwen3VL:
@@ -116,9 +120,14 @@ class Qwen3VL:
         self._context = int(model.config.text_config.max_position_embeddings)
         self._vision = VisionTower(model.model.visual, block=compiled(vision_block) if compile else vision_block)
         self._language = LanguageModel(model, block=compiled(text_block) if compile else text_block)
-        self._memory = Memory.of(model)
+        self._memory = Memory.of(model, token_bytes=token_bytes(self.dims, model.dtype.itemsize))
         self.kept = Store(self._memory.keep, host_limit=self._memory.keep_on_host)
         """Vision features and stems that may serve again."""
+
+    @property
+    def multiple(self) -> int:
+        """Sides of frames are multiples of a merged patch."""
+        return self._spec.multiple
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
         """Score all requests, in as few forward passes as memory allows."""
@@ -136,13 +145,13 @@ class Qwen3VL:
     def estimate(self, request: ScoreRequest) -> Cost:
         """The cost of scoring the request, from its exact token count."""
         layout = self._layout(request)
-        return price(self.dims, len(layout), [layout.grid])
+        return price(self.dims, len(layout), layout.grids)
 
     def _layout(self, request: ScoreRequest) -> Layout:
         layout = build_layout(request, self._encode_text, self._special, patch=self._spec.patch, merge=self._spec.merge)
         if len(layout) > self._context:
             raise ModelError(
-                f"{len(request.frames)} frames of {layout.size[0]}×{layout.size[1]} and the question need "
+                f"{_frames(request, layout)} and the question need "
                 f"{len(layout):,} tokens, but the model reads at most {self._context:,}; use fewer or smaller frames"
             )
         return layout
@@ -155,12 +164,21 @@ class Qwen3VL:
 
     def _smaller(self, job: _Job) -> _Job | None:
         """The same with frames of half the area, and a note that says so; None when they are small already."""
-        width, height = job.layout.size
+        width, height = job.layout.largest
         if min(width, height) < 2 * SMALLEST:
             return None
-        request = replace(job.request, pixels=FrameSize(max_pixels=width * height // 2))
+        smaller = FrameSize(max_pixels=width * height // 2)
+        places = {
+            u.group for u, size in zip(job.request.units, job.layout.sizes, strict=True) if size == (width, height)
+        }
+        groups = tuple(
+            FrameGroup(group.frames, replace(group.view, pixels=smaller)) if place in places else group
+            for place, group in enumerate(job.request.groups)
+        )
+        request = replace(job.request, groups=groups)
         layout = self._layout(request)
-        note = f"frames were shown at {layout.size[0]}×{layout.size[1]} pixels, because larger ones do not fit memory"
+        shown = "{}×{}".format(*layout.sizes[job.layout.sizes.index((width, height))])
+        note = f"frames were shown at {shown} pixels, because larger ones do not fit memory"
         return replace(job, request=request, layout=layout, notes=(note,))
 
     @torch.inference_mode()
@@ -187,19 +205,26 @@ class Qwen3VL:
         return self._run([smaller])
 
     def _plain(self, batch: Sequence[_Job]) -> tuple[dict[int, Tensor], Counter[int]]:
-        pixels = [
-            patches(
-                job.request.frames.pixels,
-                size=job.layout.size,
-                packing=job.request.packing,
-                spec=self._spec,
-                device=self._model.model.visual.device,
-            )
-            for job in batch
-        ]
+        pixels = [self._patches(job) for job in batch]
         logits = plain_logits(self._model, [job.layout for job in batch], pixels, filler=self._special.im_end)
         spent = Counter({job.place: int(self._price(job).flops) for job in batch})
         return {job.place: row for job, row in zip(batch, logits, strict=True)}, spent
+
+    def _patches(self, job: _Job) -> Tensor | None:
+        """The patches of every unit of a job, in the order shown; None without frames."""
+        request, layout = job.request, job.layout
+        parts: dict[Unit, Tensor] = {}
+        for number, group in enumerate(request.groups):
+            units = group.units(number)
+            flat = patches(
+                group.frames.pixels,
+                size=layout.sizes[request.units.index(units[0])],
+                packing=group.view.packing,
+                spec=self._spec,
+                device=self._model.model.visual.device,
+            )
+            parts |= zip(units, flat.chunk(len(units)), strict=True)
+        return torch.cat([parts[unit] for unit in request.units]) if parts else None
 
     def _fast(self, batch: Sequence[_Job]) -> tuple[dict[int, Tensor], Counter[int]]:
         """Logits by place, and the FLOPs really spent on each."""
@@ -242,42 +267,46 @@ class Qwen3VL:
         pieces = []
         for span in spans:
             layout, cut = span.job.layout, slice(span.start, span.end)
-            seen = torch.cat([features[group] for group in span.job.groups], dim=1) if span.sees else None
+            seen = torch.cat([features[unit] for unit in span.job.units], dim=1) if span.sees else None
             pieces.append(Piece(layout.ids[cut], layout.positions[:, cut], layout.visual[cut], seen, span.past))
             spent[span.job.place] += int(prefill_flops(self.dims, span.end, known=span.start))
         return pieces
 
     def _features(self, jobs: Sequence[_Job], spent: Counter[int]) -> dict[Hashable, Tensor]:
-        """Vision features of every frame group of the jobs, levels × tokens × width, each encoded once."""
+        """Vision features of every unit of the jobs, levels × tokens × width, each encoded once."""
         features: dict[Hashable, Tensor] = {}
-        missing: dict[tuple[int, ...], dict[Hashable, _Member]] = {}
+        missing: dict[_Kind, dict[Hashable, _Member]] = {}
         for job in jobs:
-            _, rows, columns = job.layout.grid
-            new = 0
-            for number, group in enumerate(job.groups):
-                kind = (rows, columns, len(job.members(number)), *job.frame_size)
-                if group in features or group in missing.get(kind, {}):
+            new: Counter[tuple[int, int]] = Counter()
+            for number, unit in enumerate(job.units):
+                kind = job.kind(number)
+                if unit in features or unit in missing.get(kind, {}):
                     continue
-                kept = self.kept.get(group, self._memory.device)
+                kept = self.kept.get(unit, self._memory.device)
                 if kept is not None:
-                    features[group] = kept
+                    features[unit] = kept
                     continue
-                missing.setdefault(kind, {})[group] = job, number
-                new += 1
-            spent[job.place] += int(vision_flops(self.dims.vision, [(new, rows, columns)]))
-        for (rows, columns, *_), groups in missing.items():
-            features |= self._encode(groups, rows, columns)
+                missing.setdefault(kind, {})[unit] = job, job.request.units[number]
+                new[kind.size] += 1
+            grids = [(count, *self._grid(size)) for size, count in new.items()]
+            spent[job.place] += int(vision_flops(self.dims.vision, grids))
+        for kind, units in missing.items():
+            features |= self._encode(units, *self._grid(kind.size))
         return features
 
-    def _encode(self, groups: dict[Hashable, _Member], rows: int, columns: int) -> dict[Hashable, Tensor]:
-        """Frame groups of one size through the vision tower."""
+    def _grid(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        return size[1] // self._spec.patch, size[0] // self._spec.patch
+
+    def _encode(self, units: dict[Hashable, _Member], rows: int, columns: int) -> dict[Hashable, Tensor]:
+        """Units of one size through the vision tower."""
         features: dict[Hashable, Tensor] = {}
-        names = list(groups)
+        names = list(units)
         parts = math.ceil(len(names) * rows * columns / self._memory.patches)
         step = math.ceil(len(names) / parts)
         for start in range(0, len(names), step):
             some = names[start : start + step]
-            frames = _pixels([groups[name] for name in some])
+            frames = _pixels([units[name] for name in some])
             apart = sum(map(len, frames)) == len(some)
             flat = patches(
                 frames,
@@ -293,7 +322,7 @@ class Qwen3VL:
         return features
 
     def _price(self, job: _Job) -> Cost:
-        return price(self.dims, len(job.layout), [job.layout.grid])
+        return price(self.dims, len(job.layout), job.layout.grids)
 
     def _posteriors(
         self, batch: Sequence[_Job], logits: dict[int, Tensor], spent: Counter[int]
@@ -329,13 +358,14 @@ def _batches(jobs: Sequence[_Job], *, room: int) -> Iterator[list[_Job]]:
 
 
 def _pixels(members: Sequence[_Member]) -> list[npt.NDArray[np.uint8]]:
-    """The frames of some groups, in pieces of one job each; neighbours are not copied."""
+    """The frames of some units, in pieces of one group each; neighbours are not copied."""
     pieces = []
-    for _, some in groupby(members, key=lambda member: member[0].place):
-        group = list(some)
-        frames, job = [i for job, number in group for i in job.members(number)], group[0][0]
-        run = frames == list(range(frames[0], frames[-1] + 1))
-        pieces.append(job.request.frames.pixels[slice(frames[0], frames[-1] + 1) if run else frames])
+    for _, some in groupby(members, key=lambda member: (member[0].place, member[1].group)):
+        found = list(some)
+        job, first = found[0]
+        rows = [i for _, unit in found for i in unit.members]
+        run = rows == list(range(rows[0], rows[-1] + 1))
+        pieces.append(job.request.groups[first.group].frames.pixels[slice(rows[0], rows[-1] + 1) if run else rows])
     return pieces
 
 
@@ -354,9 +384,14 @@ class _Span:
         return bool(self.job.layout.visual[self.start : self.end].any())
 
 
+def _frames(request: ScoreRequest, layout: Layout) -> str:
+    count = sum(len(group.frames) for group in request.groups)
+    upto = "up to " if len(set(layout.sizes)) > 1 else ""
+    return f"{count} frames of {upto}{layout.largest[0]}×{layout.largest[1]}"
+
+
 def _out_of_memory(job: _Job) -> ModelError:
     return ModelError(
-        f"out of memory on one sequence of {len(job.layout):,} tokens ({len(job.request.frames)} frames of "
-        f"{job.layout.size[0]}×{job.layout.size[1]}); lower --frames, --k or the pixels per frame, or use a smaller or "
-        "quantized model"
+        f"out of memory on one sequence of {len(job.layout):,} tokens ({_frames(job.request, job.layout)}); "
+        "lower --frames, --k or the pixels per frame, or use a smaller or quantized model"
     )

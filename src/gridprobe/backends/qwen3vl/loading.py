@@ -1,8 +1,4 @@
-"""Qwen3-VL checkpoints from a folder or the Hugging Face hub.
-
-Whatever the name, what is loaded is a folder on disk, and loading it never touches the network. A hub id is looked for
-in the local cache first and downloaded only if it is not there; `HF_HUB_OFFLINE=1` forbids even that.
-"""
+"""Qwen3-VL checkpoints: from a folder on disk to an engine."""
 
 import hashlib
 import json
@@ -12,45 +8,42 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-import huggingface_hub
 import torch
 import transformers
 from safetensors import SafetensorError
 
+from gridprobe.backends.local.checkpoint import first_line
 from gridprobe.backends.qwen3vl.engine import MIN_MASS, Qwen3VL
 from gridprobe.backends.qwen3vl.pixels import PatchSpec
 from gridprobe.errors import ModelError, UsageError
 
 __all__ = ["load"]
 
-MODEL_TYPE = "qwen3_vl"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja")
-"""What is needed of a checkpoint. Pickled weights are never fetched."""
 
 
 def load(
     name: str,
+    folder: Path,
     *,
     device: str = "auto",
     dtype: str = "auto",
     attn_implementation: str = "sdpa",
     device_map: Any = None,
     quantization: Literal["4bit", "8bit"] | None = None,
-    revision: str | None = None,
     min_letter_mass: float = MIN_MASS,
     compile: bool = False,
 ) -> Qwen3VL:
     """Load a checkpoint.
 
     Args:
-        name: a folder, or a hub id such as "Qwen/Qwen3-VL-2B-Instruct".
+        name: what it is called in its identity.
+        folder: the checkpoint.
         device: "auto" takes a GPU where there is one.
         dtype: "auto" is bfloat16 on a GPU and float32 on a CPU.
         attn_implementation: passed to transformers.
         device_map: passed to transformers; spreads a model over devices and replaces `device`.
         quantization: "4bit" or "8bit", through bitsandbytes.
-        revision: branch, tag or commit of a hub checkpoint.
         min_letter_mass: below this share of the probability on option letters the model is refused.
         compile: fuse the model's blocks with torch.compile; pays after about a minute of questions on a GPU.
     """
@@ -61,10 +54,7 @@ def load(
         options["quantization_config"] = _quantization(quantization, kind)
     if device_map is not None or quantization is not None:
         options["device_map"] = device_map if device_map is not None else str(target)
-    folder = _folder(name, revision)
     config = _read(name, transformers.AutoConfig, folder)
-    if config.model_type != MODEL_TYPE:
-        raise ModelError(f"{name} is a {config.model_type} model; gridprobe drives {MODEL_TYPE} checkpoints")
     tokenizer = _read(name, transformers.AutoTokenizer, folder)
     model = _read_model(name, folder, options)
     if "device_map" not in options:
@@ -74,44 +64,12 @@ def load(
     return Qwen3VL(model, tokenizer, spec=spec, identity=identity, min_letter_mass=min_letter_mass, compile=compile)
 
 
-def _folder(name: str, revision: str | None) -> Path:
-    """The checkpoint as a folder on disk."""
-    folder = Path(name).expanduser()
-    if folder.exists() or name.startswith((".", "/", "~")):
-        if not (folder / "config.json").is_file():
-            raise ModelError(f"{name} is not a checkpoint folder: there is no config.json in it")
-        return folder
-    reason: Exception | None = None
-    for local_only in (True, False):
-        try:
-            found = Path(
-                huggingface_hub.snapshot_download(
-                    name, revision=revision, local_files_only=local_only, allow_patterns=list(FILES)
-                )
-            )
-        except (OSError, ValueError) as error:  # the hub's own errors are OSErrors; a malformed id is a ValueError
-            reason = error
-            continue
-        if not local_only or _complete(found):
-            return found
-    raise ModelError(f"cannot find the model {name}: no such folder, not in the local cache, and {_first_line(reason)}")
-
-
-def _complete(folder: Path) -> bool:
-    """Whether a cached snapshot holds its weights; an interrupted download leaves an index without shards."""
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        return all((folder / shard).is_file() for shard in shards)
-    return (folder / "model.safetensors").is_file()
-
-
 def _read(name: str, kind: Any, folder: Path, **options: Any) -> Any:
     """Read a part of the checkpoint with transformers and put its troubles into one sentence."""
     try:
         return kind.from_pretrained(str(folder), local_files_only=True, **options)
     except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
-        raise ModelError(f"cannot load the checkpoint {name}: {_first_line(error)}") from error
+        raise ModelError(f"cannot load the checkpoint {name}: {first_line(error)}") from error
 
 
 def _read_model(name: str, folder: Path, options: dict[str, Any]) -> Any:
@@ -137,11 +95,6 @@ def _quiet_unless_watched() -> Iterator[None]:
         yield
     finally:
         bars.enable_progress_bar()
-
-
-def _first_line(error: Exception | None) -> str:
-    text = " ".join(str(error).split())
-    return f"{text[:240]}…" if len(text) > 240 else text
 
 
 def _device(device: str) -> torch.device:

@@ -15,7 +15,7 @@ from gridprobe.backends.qwen3vl.prompt import Layout
 __all__ = ["plain_logits"]
 
 
-def plain_logits(model: Any, layouts: Sequence[Layout], pixels: Sequence[Tensor], *, filler: int) -> Tensor:
+def plain_logits(model: Any, layouts: Sequence[Layout], pixels: Sequence[Tensor | None], *, filler: int) -> Tensor:
     """Vocabulary logits at the last position of every sequence; sequences are padded on the left.
 
     The model is called with explicit position ids and without a cache, so no call leaves anything behind on it
@@ -32,18 +32,22 @@ def plain_logits(model: Any, layouts: Sequence[Layout], pixels: Sequence[Tensor]
         mask[row, start:] = 1
         visual[row, start:] = torch.from_numpy(layout.visual)
         positions[:, row, start:] = torch.from_numpy(layout.positions)
-    tower = model.model.visual
-    grids = torch.tensor([layout.grid for layout in layouts], device=tower.device)
-    seen = tower(torch.cat(list(pixels)).to(tower.dtype), grid_thw=grids, return_dict=True)
     embeds = model.get_input_embeddings()(ids.to(model.device))
     visual = visual.to(embeds.device)
-    embeds[visual] = seen.pooler_output.to(embeds.device, embeds.dtype)
+    deep: list[Tensor] | None = None
+    grids = [grid for layout in layouts for grid in layout.grids]
+    if grids:
+        tower = model.model.visual
+        flat = torch.cat([part for part in pixels if part is not None]).to(tower.dtype)
+        seen = tower(flat, grid_thw=torch.tensor(grids, device=tower.device), return_dict=True)
+        embeds[visual] = seen.pooler_output.to(embeds.device, embeds.dtype)
+        deep = list(seen.deepstack_features)
     hidden = model.model.language_model(
         inputs_embeds=embeds,
         position_ids=positions.to(embeds.device),
         attention_mask=None if bool(mask.all()) else mask.to(embeds.device),
-        visual_pos_masks=visual,
-        deepstack_visual_embeds=list(seen.deepstack_features),
+        visual_pos_masks=visual if grids else None,
+        deepstack_visual_embeds=deep,
         use_cache=False,
     ).last_hidden_state[:, -1]
     logits: Tensor = model.lm_head(hidden)

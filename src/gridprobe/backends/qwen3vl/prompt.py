@@ -12,13 +12,14 @@ with, and text that comes from a user is encoded with special tokens switched of
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gridprobe.backends.base import ScoreRequest, group_times
-from gridprobe.errors import ModelError
+from gridprobe.backends.base import ScoreRequest
+from gridprobe.errors import ModelError, VideoError
 
 __all__ = ["Encode", "Layout", "SpecialTokens", "build_layout", "encoder"]
 
@@ -57,6 +58,10 @@ class SpecialTokens:
         return cls(*ids)
 
 
+MAX_RATIO = 200
+"""Qwen3-VL's own limit on width : height."""
+
+
 @dataclass(frozen=True, eq=False)
 class Layout:
     """One sequence, ready for the model."""
@@ -66,27 +71,36 @@ class Layout:
     """Which positions take a vision feature."""
     positions: npt.NDArray[np.int64]
     """Temporal, height and width position of every token: 3 × length."""
-    grid: tuple[int, int, int]
-    """Frame groups, patch rows and patch columns."""
-    size: tuple[int, int]
-    """Width and height of every frame in pixels."""
+    sizes: tuple[tuple[int, int], ...]
+    """Width and height in pixels of every unit of the request, in the order shown."""
+    patch: int
     stem: int
     """How many tokens at its beginning other requests may share: all frames, or all text, whichever comes first."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def grids(self) -> list[tuple[int, int, int]]:
+        """Runs of units of one size: how many, and their rows and columns of patches."""
+        runs = ((size, sum(1 for _ in run)) for size, run in groupby(self.sizes))
+        return [(count, height // self.patch, width // self.patch) for (width, height), count in runs]
+
+    @property
+    def largest(self) -> tuple[int, int]:
+        """Width and height of the largest frames."""
+        return max(self.sizes, key=lambda size: size[0] * size[1], default=(0, 0))
+
 
 def build_layout(request: ScoreRequest, encode: Encode, special: SpecialTokens, *, patch: int, merge: int) -> Layout:
-    """Lay out one user turn: frames in the order given, each under its time marker, and the prompt behind or before."""
-    width, height = request.pixels.fit(request.frames.width, request.frames.height)
-    times = group_times(request.times, request.packing)
-    grid = (len(times), height // patch, width // patch)
-    pads = [special.video_pad] * (grid[1] * grid[2] // merge**2)
+    """Lay out one user turn: every unit under its time marker, and the prompt behind or before them."""
+    sizes = _sizes(request, patch * merge)
     frames: list[str | list[int]] = []
     *texts, ending = (f"{text}\n" if text else "" for text in request.texts)
-    for time, text in zip(times, texts, strict=True):
-        marker = "" if request.timestamps == "none" else f"<{time:.1f} seconds>"
+    for unit, size, text in zip(request.units, sizes, texts, strict=True):
+        untimed = request.groups[unit.group].view.timestamps == "none"
+        pads = [special.video_pad] * (size[0] * size[1] // (patch * merge) ** 2)
+        marker = "" if untimed else f"<{unit.time:.1f} seconds>"
         frames += [text, marker, [special.vision_start, *pads, special.vision_end]]
     frames.append(ending)
     # Neither half can run into the other: frames end with a special token, or a line as text does, and no token
@@ -99,9 +113,23 @@ def build_layout(request: ScoreRequest, encode: Encode, special: SpecialTokens, 
     rest = _encode([*halves[1], [special.im_end], "\n", [special.im_start], "assistant\n"], encode)
     ids = np.concatenate([stem, rest])
     visual = ids == special.video_pad
-    if int(visual.sum()) != len(times) * len(pads):
+    blocks = [(height // (patch * merge), width // (patch * merge)) for width, height in sizes]
+    if int(visual.sum()) != sum(rows * columns for rows, columns in blocks):
         raise ModelError("text in the prompt was read as a visual placeholder; this tokenizer cannot be used safely")
-    return Layout(ids, visual, _positions(visual, grid, merge), grid, (width, height), len(stem))
+    return Layout(ids, visual, _positions(visual, blocks), tuple(sizes), patch, len(stem))
+
+
+def _sizes(request: ScoreRequest, multiple: int) -> list[tuple[int, int]]:
+    """Width and height of every unit."""
+    fitted = []
+    for group in request.groups:
+        width, height = group.frames.width, group.frames.height
+        if max(width, height) > MAX_RATIO * min(width, height):
+            raise VideoError(
+                f"frames of {width}×{height} are more than {MAX_RATIO} times longer than wide, which Qwen3-VL refuses"
+            )
+        fitted.append(group.view.pixels.rounded_to(multiple).fit(width, height))
+    return [fitted[unit.group] for unit in request.units]
 
 
 def _encode(parts: Sequence[str | list[int]], encode: Encode) -> npt.NDArray[np.int64]:
@@ -119,21 +147,24 @@ def _encode(parts: Sequence[str | list[int]], encode: Encode) -> npt.NDArray[np.
     return np.array(ids, dtype=np.int64)
 
 
-def _positions(visual: npt.NDArray[np.bool_], grid: tuple[int, int, int], merge: int) -> npt.NDArray[np.int64]:
-    """Interleaved M-RoPE positions.
+def _positions(visual: npt.NDArray[np.bool_], blocks: Sequence[tuple[int, int]]) -> npt.NDArray[np.int64]:
+    """Interleaved M-RoPE positions; `blocks` are the rows and columns of tokens of every unit.
 
-    Text advances all three axes by one. The tokens of a frame group share one temporal position, count rows and
-    columns from it, and the text after them goes on behind the longer side: a 2×3 group that starts at 7 takes
-    t = 7, h = 7…8, w = 7…9, and the next token stands at 10.
+    Text advances all three axes by one. The tokens of a unit share one temporal position, count rows and columns from
+    it, and the text after them continues behind the longer side: a 2×3 unit that starts at 7 takes t = 7, h = 7…8,
+    w = 7…9, and the next token stands at 10.
     """
-    groups, rows, columns = grid[0], grid[1] // merge, grid[2] // merge
-    block = rows * columns
     step = np.ones(len(visual), dtype=np.int64)
-    starts = np.flatnonzero(visual)[::block]
     step[visual] = 0
-    step[starts + block - 1] = max(rows, columns)
+    places = np.flatnonzero(visual)
+    ends = np.cumsum([rows * columns for rows, columns in blocks], dtype=np.int64)
+    step[places[ends - 1]] = [max(block) for block in blocks]
     base = np.concatenate([[0], np.cumsum(step)[:-1]])
     positions = np.repeat(base[None], 3, axis=0)
-    positions[1, visual] += np.tile(np.repeat(np.arange(rows), columns), groups)
-    positions[2, visual] += np.tile(np.tile(np.arange(columns), rows), groups)
+    if blocks:
+        rows_of, columns_of = zip(
+            *(np.divmod(np.arange(rows * columns), columns) for rows, columns in blocks), strict=True
+        )
+        positions[1, places] += np.concatenate(rows_of)
+        positions[2, places] += np.concatenate(columns_of)
     return positions

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gridprobe.backends.base import Packing, group_times
+from gridprobe.backends.base import Packing
 from gridprobe.budget import spread
 from gridprobe.gridworld.questions import Asked, ask_about
 from gridprobe.gridworld.training.layout import Sequences, Tokens, lay_out
@@ -222,7 +222,7 @@ class BatchMaker:
     ) -> Batch:
         duration = np.exp(self._rng.uniform(np.log(20.0), np.log(7200.0), (len(worlds), 1)))
         seconds = time * duration
-        groups = np.array([group_times(row, packing) for row in seconds]) if packing == "pairs" else seconds
+        groups = _pair_times(seconds) if packing == "pairs" else seconds
         tails = [[tokens for _, (tokens, _) in row] for row in rows]
         sequences = lay_out(np.rint(groups * 10).astype(np.int64), tails, side // 32, self._tokens)
         width = sequences.ids.shape[1] - sequences.tail.shape[1]
@@ -295,3 +295,12 @@ def _captions(worlds: Worlds, time: npt.NDArray[np.float32]) -> list[str]:
             frames.append(f" {grounds[scene[row, frame]]}{listed or ', nothing'}")
         texts.append(";".join(frames).strip())
     return texts
+
+
+def _pair_times(seconds: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    """The mean time of every two frames of a row; a last odd frame keeps its own."""
+    first, second = seconds[:, 0::2], seconds[:, 1::2]
+    if second.shape[1] < first.shape[1]:
+        second = np.concatenate([second, first[:, -1:]], axis=1)
+    middle: npt.NDArray[np.floating] = (first + second) / 2
+    return middle

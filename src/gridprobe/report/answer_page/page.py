@@ -2,7 +2,7 @@
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -211,10 +211,14 @@ def _seconds(answer: Answer) -> dict[str, str]:
 
 
 def _settings(answer: Answer) -> dict[str, Any]:
-    """The settings and the models; parts of nested settings get a name of their own."""
-    values: dict[str, Any] = {"selector": answer.selection.selector}
-    values |= {"selecting model": answer.models[0], "answering model": answer.models[1]}
-    for name, value in answer.settings.to_dict().items():
-        parts = {f"{name}.{part}": inner for part, inner in value.items()} if isinstance(value, dict) else {name: value}
-        values |= {key: inner for key, inner in parts.items() if inner is not None}
-    return values
+    """Everything that decided the answer; nested values get names such as "view.packing"."""
+    values = {"selecting model": " + ".join(answer.models[0]), "answering model": answer.models[1]}
+    return values | dict(_flat(answer.settings))
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif value is not None:
+            yield prefix + name, value

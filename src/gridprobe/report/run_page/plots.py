@@ -8,8 +8,8 @@ from html import escape
 import numpy as np
 import numpy.typing as npt
 
-from gridprobe.gridworld.statistics import Interval
 from gridprobe.report.words import amount
+from gridprobe.statistics import Interval
 
 __all__ = ["RUN_COLOURS", "Point", "frontier", "histogram_svg", "pareto_svg", "skew_svg", "smoothed"]
 

@@ -33,16 +33,12 @@ class Memory:
     """And beside it, for what had to make room there."""
 
     @classmethod
-    def of(cls, model: Any) -> "Memory":
-        """Look at a loaded model."""
-        text = model.config.text_config
-        attention = (text.num_attention_heads + 2 * text.num_key_value_heads) * text.head_dim
-        values = 6 * text.hidden_size + 3 * text.intermediate_size + 3 * attention
-        size = values * model.dtype.itemsize
+    def of(cls, model: Any, *, token_bytes: int) -> "Memory":
+        """The memory beside a loaded model."""
         if model.device.type != "cuda":
-            return cls(model.device, size, KEEP_ON_CPU, 0)
+            return cls(model.device, token_bytes, KEEP_ON_CPU, 0)
         total = torch.cuda.get_device_properties(model.device).total_memory
-        return cls(model.device, size, total // KEEP_OF_GPU, KEEP_ON_HOST)
+        return cls(model.device, token_bytes, total // KEEP_OF_GPU, KEEP_ON_HOST)
 
     @property
     def worthwhile(self) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gridprobe.gridworld.statistics import clustered_bootstrap, expected_calibration_error, paired_difference, tables
+from gridprobe.statistics import clustered_bootstrap, expected_calibration_error, paired_difference, tables
 
 
 def record(number: int, way: str, right: bool, **changes: Any) -> dict[str, Any]:

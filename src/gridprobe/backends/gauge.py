@@ -1,0 +1,33 @@
+"""Gauge: a model that is not loaded, as far as planning needs it: what requests cost and how much memory they take."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from gridprobe.backends.base import Posterior, ScoreRequest
+from gridprobe.flops import Cost
+
+__all__ = ["Gauge"]
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """Prices requests. As a backend it answers every question with equal probabilities, at the model's price."""
+
+    identity: str
+    """The model's name."""
+    estimate: Callable[[ScoreRequest], Cost]
+    multiple: int
+    exact: bool
+    """Whether text is counted by the model's own tokenizer; otherwise four characters are taken for a token."""
+    weights: int
+    """Bytes of the weights."""
+    pass_bytes: int
+    """Bytes of memory for each token of a pass."""
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+        """Equal probabilities, so that a selector can be run to find out what it spends."""
+        return [Posterior.from_probabilities(dict.fromkeys(r.labels, 1.0), self.estimate(r)) for r in requests]
+
+    def memory(self, tokens: int) -> float:
+        """Gigabytes for the weights and one pass over so many tokens."""
+        return (self.weights + tokens * self.pass_bytes) / 1e9

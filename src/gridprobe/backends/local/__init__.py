@@ -1,0 +1,1 @@
+"""What the local engines share: reading option letters, keeping tensors within bounds, measuring memory."""

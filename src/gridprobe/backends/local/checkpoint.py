@@ -1,0 +1,116 @@
+"""Checkpoints in a folder or on the Hugging Face hub; the family that drives one is found by its `model_type`.
+
+What is loaded is always a folder on disk, and loading it never touches the network. A hub id is looked for in the local
+cache first and downloaded only if it is not there; `HF_HUB_OFFLINE=1` forbids even that.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from gridprobe.backends.base import Backend
+from gridprobe.backends.gauge import Gauge
+from gridprobe.errors import ModelError, UsageError
+from gridprobe.registry import FAMILIES, explain_missing
+
+__all__ = ["find_folder", "first_line", "gauge", "load"]
+
+FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja")
+"""What is needed of a checkpoint. Pickled weights are never fetched."""
+
+
+def load(name: str, *, revision: str | None = None, **options: Any) -> Backend:
+    """Load a checkpoint with the code of its family; `revision` is a branch, tag or commit of a hub checkpoint."""
+    _check(name)
+    with explain_missing("local"):
+        folder = find_folder(name, revision)
+        found: Backend = _family(name, folder).load(name, folder, **options)
+    return found
+
+
+def gauge(name: str) -> Gauge:
+    """Gauge a checkpoint that is on this machine, or one that a family knows by name; nothing is downloaded."""
+    folder = _local_folder(name)
+    families = [_family(name, folder)] if folder else [entry.load() for entry in FAMILIES.values()]
+    for family in families:
+        found: Gauge | None = family.gauge(name, folder)
+        if found is not None:
+            return found
+    known = ", ".join(each for family in families for each in family.KNOWN)
+    raise UsageError(f"cannot plan for {name!r}: it is no checkpoint folder on this machine, nor one of {known}")
+
+
+def find_folder(name: str, revision: str | None = None) -> Path:
+    """The checkpoint as a folder on disk."""
+    folder = Path(name).expanduser()
+    if _is_path(name):
+        if not (folder / "config.json").is_file():
+            raise ModelError(f"{name} is not a checkpoint folder: there is no config.json in it")
+        return folder
+    import huggingface_hub
+
+    reason: Exception | None = None
+    for local_only in (True, False):
+        try:
+            found = Path(
+                huggingface_hub.snapshot_download(
+                    name, revision=revision, local_files_only=local_only, allow_patterns=list(FILES)
+                )
+            )
+        except (OSError, ValueError) as error:  # the hub's own errors are OSErrors; a malformed id is a ValueError
+            reason = error
+            continue
+        if not local_only or _complete(found):
+            return found
+    raise ModelError(f"cannot find the model {name}: no such folder, not in the local cache, and {first_line(reason)}")
+
+
+def first_line(error: Exception | None) -> str:
+    """An error's message on one line of bounded length."""
+    text = " ".join(str(error).split())
+    return f"{text[:240]}…" if len(text) > 240 else text
+
+
+def _is_path(name: str) -> bool:
+    return name.startswith((".", "/", "~")) or Path(name).expanduser().exists()
+
+
+def _check(name: str) -> None:
+    if not _is_path(name) and name.count("/") != 1:
+        raise UsageError(
+            f"{name!r} is neither a folder that exists nor a Hugging Face id (owner/name); see `gridprobe list models`"
+        )
+
+
+def _local_folder(name: str) -> Path | None:
+    folder = Path(name).expanduser()
+    if (folder / "config.json").is_file():
+        return folder
+    try:
+        from huggingface_hub import snapshot_download
+
+        found = Path(snapshot_download(name, local_files_only=True))
+    except (ModuleNotFoundError, OSError, ValueError):
+        return None
+    return found if (found / "config.json").is_file() else None
+
+
+def _family(name: str, folder: Path) -> Any:
+    """The code that drives the checkpoint's family."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        kind = config["model_type"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"cannot load the checkpoint {name}: its config.json is not usable ({error!r})") from error
+    if kind not in FAMILIES:
+        raise ModelError(f"{name} is a {kind} model; gridprobe drives {', '.join(FAMILIES)} checkpoints")
+    return FAMILIES[kind].load()
+
+
+def _complete(folder: Path) -> bool:
+    """Whether a cached snapshot holds its weights; an interrupted download leaves an index without shards."""
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        return all((folder / shard).is_file() for shard in shards)
+    return (folder / "model.safetensors").is_file()

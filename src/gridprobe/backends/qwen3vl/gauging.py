@@ -1,0 +1,76 @@
+"""What a Qwen3-VL model costs, found from its config and tokenizer, or from its name, without loading its weights."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+from gridprobe.backends.base import ScoreRequest
+from gridprobe.backends.gauge import Gauge
+from gridprobe.backends.qwen3vl.pricing import QWEN3_VL, ModelDims, dims_of, parameters, price, token_bytes
+from gridprobe.backends.scripted import Scripted
+from gridprobe.errors import ModelError
+from gridprobe.flops import Cost
+
+__all__ = ["KNOWN", "gauge"]
+
+KNOWN = tuple(f"Qwen/Qwen3-VL-{size}-Instruct" for size in QWEN3_VL)
+"""Models that can be gauged by name alone."""
+BYTES = 2
+"""Of a weight or an activation in bfloat16, the default on a GPU."""
+CAUTION = 2
+"""As in the engine, a pass is taken to need this many times its activations."""
+UNTIED = ("8B",)
+"""Sizes whose vocabulary has two matrices, one at each end."""
+
+
+def gauge(name: str, folder: Path | None) -> Gauge | None:
+    """Gauge a checkpoint folder or, without one, a released model by its name; None when neither tells enough."""
+    if folder is None:
+        size = re.search(r"qwen3-vl-(\d+b)\b", name.lower())
+        if size is None or size[1].upper() not in QWEN3_VL:
+            return None
+        dims, tied = QWEN3_VL[size[1].upper()], size[1].upper() not in UNTIED
+        return _gauge(name, dims, measure=None, weights=parameters(dims, tied=tied) * BYTES)
+    dims = _read_dims(folder)
+    weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    return _gauge(name, dims, measure=_count(folder, dims), weights=weights)
+
+
+def _gauge(name: str, dims: ModelDims, *, measure: Callable[[ScoreRequest], Cost] | None, weights: int) -> Gauge:
+    return Gauge(
+        identity=name,
+        estimate=measure or Scripted(lambda request: {}, priced_as=dims).estimate,
+        multiple=dims.vision.patch * dims.vision.merge,
+        exact=measure is not None,
+        weights=weights,
+        pass_bytes=CAUTION * token_bytes(dims, BYTES) + 2 * dims.kv_heads * dims.head_dim * dims.layers * BYTES,
+    )
+
+
+def _read_dims(folder: Path) -> ModelDims:
+    try:
+        text = (folder / "config.json").read_text(encoding="utf-8")
+        return dims_of(json.loads(text, object_hook=lambda values: SimpleNamespace(**values)))
+    except (OSError, ValueError, AttributeError) as error:
+        raise ModelError(f"{folder}/config.json is not that of a Qwen3-VL model: {error}") from error
+
+
+def _count(folder: Path, dims: ModelDims) -> Callable[[ScoreRequest], Cost] | None:
+    """Count tokens as the engine does; None without its packages or a tokenizer."""
+    try:
+        from transformers import AutoTokenizer
+
+        from gridprobe.backends.qwen3vl.prompt import SpecialTokens, build_layout, encoder
+
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    except (ModuleNotFoundError, OSError, ValueError):
+        return None
+    special, encode, vision = SpecialTokens.of(tokenizer), encoder(tokenizer), dims.vision
+
+    def measure(request: ScoreRequest) -> Cost:
+        layout = build_layout(request, encode, special, patch=vision.patch, merge=vision.merge)
+        return price(dims, len(layout), layout.grids)
+
+    return measure

@@ -1,0 +1,59 @@
+"""The record of one question: an answer, or why there is none."""
+
+import math
+from datetime import datetime, timezone
+from typing import Any
+
+from gridprobe.answer import Answer
+from gridprobe.benchmarks import Item
+from gridprobe.evaluation.records import SCHEMA
+
+__all__ = ["answered", "failed", "now"]
+
+
+def now() -> str:
+    """The time, for records; nothing is decided by it."""
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _record(item: Item, *, outcome: str, attempt: int, worker: str) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "id": item.id,
+        "group": item.group,
+        "outcome": outcome,
+        "right": False,
+        "choice": None,
+        "error": None,
+        "attempt": attempt,
+        "worker": worker,
+        "at": now(),
+    }
+
+
+def failed(item: Item, error: tuple[str, str], *, attempt: int, worker: str) -> dict[str, Any]:
+    """The record of a question that has no answer; the error is a class and a message."""
+    record = _record(item, outcome="failed", attempt=attempt, worker=worker)
+    return record | {"error": {"class": error[0], "message": error[1][:2000]}}
+
+
+def answered(item: Item, answer: Answer, *, attempt: int, worker: str, opening: float) -> dict[str, Any]:
+    """The record of an answer. The map is not in it: it follows from row and column confidences.
+
+    `opening` is what it took to open the video, for the first question about it, though it went on beside other work.
+    """
+    values = answer.to_dict()
+    values["seconds"] |= {name: values["seconds"][name] + opening for name in ("decode", "total")}
+    record = _record(item, outcome="answered", attempt=attempt, worker=worker)
+    posterior = zip(answer.posterior.labels, answer.posterior.logprobs, strict=True)
+    record |= {
+        "right": answer.right is True,
+        "choice": answer.choice,
+        "confidence": answer.confidence,
+        "logprobs": {label: value if math.isfinite(value) else None for label, value in posterior},
+    }
+    record |= {name: values[name] for name in ("letter_mass", "selection", "cost", "seconds", "video", "warnings")}
+    record["selection"].pop("importance")
+    record["selection"]["probe_choices"] = [probe.choice for probe in answer.selection.probes] or None
+    record["cost"].pop("conventions")
+    return record

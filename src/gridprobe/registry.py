@@ -1,0 +1,235 @@
+"""Names -> what makes the value: backends, model families, selectors, budgets, signals and benchmarks.
+
+A name such as "keyframes:chosen.json" is an entry's name, a colon and an argument. An entry names its code as
+"module:attribute" or "module" and is imported when it is first used, so listing names loads nothing heavy. Other
+packages add entries through entry points of the groups "gridprobe.selectors", "gridprobe.backends",
+"gridprobe.budgets", "gridprobe.signals" and "gridprobe.benchmarks".
+
+Only `ask()`, `Session()`, `load_model()`, `load_benchmark()` and the command line take names. Everything behind them
+takes values.
+"""
+
+import difflib
+import importlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from gridprobe.errors import ModelError, UsageError
+
+__all__ = ["BACKENDS", "BENCHMARKS", "BUDGETS", "FAMILIES", "SELECTORS", "SIGNALS", "Entry", "Registry", "suggestion"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a registry."""
+
+    target: str
+    """Where the code is: "module:attribute", or "module" for a module that has the functions the registry asks for."""
+    help: str
+    argument: str = ""
+    """What may follow the name and a colon, for the help page: "FILE" is shown as "keyframes:FILE"."""
+    extra: str = ""
+    """The extra of the package that installs what the code needs."""
+
+    def load(self) -> Any:
+        """Import the code; a missing package is an error that names the extra."""
+        with explain_missing(self.extra):
+            module, _, attribute = self.target.partition(":")
+            found: Any = importlib.import_module(module)
+            return reduce(getattr, attribute.split("."), found) if attribute else found
+
+    def written(self, name: str) -> str:
+        """The name with the argument it takes, for the help page."""
+        if not self.argument:
+            return name
+        optional = self.argument.startswith("[")
+        return f"{name}[:{self.argument[1:]}" if optional else f"{name}:{self.argument}"
+
+
+class Registry(Mapping[str, Entry]):
+    """The entries of one kind: ours, then those of installed packages."""
+
+    def __init__(self, kind: str, entries: Mapping[str, Entry], *, group: str = "") -> None:
+        self.kind = kind
+        self._group = group
+        self._own = dict(entries)
+
+    @cached_property
+    def _entries(self) -> dict[str, Entry]:
+        found = {point.name: _from_point(point) for point in entry_points(group=self._group)} if self._group else {}
+        return {**found, **self._own}  # nobody replaces one of ours without being noticed
+
+    def __getitem__(self, name: str) -> Entry:
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._own, **self._entries})
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def find(self, text: str) -> tuple[Entry, str]:
+        """The entry that a name means, and the argument behind its colon."""
+        name, _, argument = text.partition(":")
+        if name not in self:
+            raise UsageError(f"unknown {self.kind} {name!r}; {suggestion(name, self)}")
+        return self[name], argument
+
+    def resolve(self, text: str) -> tuple[Any, str]:
+        """The code that a name means, imported, and the argument behind its colon."""
+        entry, argument = self.find(text)
+        if entry.argument and not argument and not entry.argument.startswith("["):
+            raise UsageError(f"the {self.kind} {text!r} needs an argument: {text}:{entry.argument}")
+        if argument and not entry.argument:
+            raise UsageError(f"the {self.kind} {text.partition(':')[0]!r} takes no argument, got {argument!r}")
+        return entry.load(), argument
+
+    def listed(self) -> dict[str, str]:
+        """Every name as it is written, with its line of help."""
+        return {entry.written(name): entry.help for name, entry in self.items()}
+
+
+def _from_point(point: EntryPoint) -> Entry:
+    origin = point.dist.name if point.dist else point.value
+    return Entry(point.value, f"from the package {origin}", argument="[ARGUMENT]")
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name: the nearest known one, or all of them."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return f"choose one of {', '.join(names)}" if names else "there is none"
+
+
+@contextmanager
+def explain_missing(extra: str) -> Iterator[None]:
+    """Turn the lack of an optional package into a sentence with the command that installs it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if not extra or not error.name or error.name.partition(".")[0] == "gridprobe":
+            raise
+        raise ModelError(
+            f"this needs {error.name}, which is not installed; run: pip install 'gridprobe[{extra}]'"
+        ) from None
+
+
+BACKENDS = Registry(
+    "model",
+    {
+        "embedded": Entry(
+            "gridprobe.backends.embedded",
+            "the models inside gridprobe, micro (10 M parameters) and nano (3 M); they know only gridworld",
+            argument="[micro|nano]",
+            extra="local",
+        ),
+        "checkpoint": Entry(
+            "gridprobe.backends.local.checkpoint",
+            "a folder, or a Hugging Face id such as Qwen/Qwen3-VL-2B-Instruct; the prefix may be left out",
+            argument="FOLDER|OWNER/NAME",
+            extra="local",
+        ),
+    },
+    group="gridprobe.backends",
+)
+"""A backend's module or object has `load(argument, **options)`, and `gauge(argument)` for `gridprobe plan`."""
+
+FAMILIES = Registry(
+    "model family",
+    {"qwen3_vl": Entry("gridprobe.backends.qwen3vl.family", "Qwen3-VL, all sizes", extra="local")},
+)
+"""Checkpoints in a folder or on the Hugging Face hub, by the `model_type` of their config.json. A family's module has
+`load(name, folder, **options)`, `gauge(name, folder)` and `KNOWN`."""
+
+SELECTORS = Registry(
+    "selector",
+    {
+        "gridprobe": Entry(
+            "gridprobe.selectors.gridprobe:make",
+            "the paper: row and column probes, importance map, shape-adaptive budget",
+        ),
+        "uniform": Entry("gridprobe.selectors.baselines:uniform", "evenly spaced frames; needs --frames N"),
+        "random": Entry("gridprobe.selectors.baselines:drawn", "random frames, seeded; needs --frames N"),
+        "all": Entry("gridprobe.selectors.baselines:everything", "every frame of the pool: the baseline"),
+        "uniform-like": Entry(
+            "gridprobe.selectors.baselines:uniform_like",
+            "as many frames as gridprobe would keep, evenly spaced: the matched-budget control",
+        ),
+        "keyframes": Entry(
+            "gridprobe.selectors.keyframes:make",
+            "frames chosen before, from a file of gridprobe export-keyframes; needs questions with ids",
+            argument="FILE",
+        ),
+    },
+    group="gridprobe.selectors",
+)
+"""A selector's function takes the argument and a `gridprobe.selectors.Parts` and returns a `Selector`."""
+
+BUDGETS = Registry(
+    "budget",
+    {
+        "fixed": Entry("gridprobe.budget:Fixed.parse", "the same number of frames for every question", argument="N"),
+        "shape": Entry("gridprobe.budget:ShapeRule.parse", "the paper's shape rule", argument="[GAMMA0]"),
+    },
+    group="gridprobe.budgets",
+)
+"""A budget's function takes the argument and returns a `Budget`."""
+
+SIGNALS = Registry(
+    "signal",
+    {
+        "peak": Entry("gridprobe.importance:peak", "the probability of the most likely option (the paper)"),
+        "margin": Entry("gridprobe.importance:margin", "by how much the most likely option leads the second"),
+    },
+    group="gridprobe.signals",
+)
+"""A signal maps the posterior of a probe to a number from 0 to 1."""
+
+BENCHMARKS = Registry(
+    "benchmark",
+    {
+        "video-mme-v2": Entry(
+            "gridprobe.benchmarks.video_mme_v2",
+            "3200 questions in groups of four about 800 videos; up to 8 options; scored by group (Non-Lin)",
+        ),
+        "longvideobench": Entry(
+            "gridprobe.benchmarks.longvideobench",
+            "validation: 1337 questions about 753 videos of 8 s to an hour; up to 5 options; subtitles",
+        ),
+        "video-mme": Entry(
+            "gridprobe.benchmarks.video_mme",
+            "2700 questions about 900 short, medium and long videos; 4 options; subtitles",
+        ),
+        "mlvu": Entry(
+            "gridprobe.benchmarks.mlvu",
+            "dev: 2175 multiple-choice questions of seven tasks; the score is the mean over tasks",
+        ),
+        "lvbench": Entry(
+            "gridprobe.benchmarks.lvbench", "1549 questions about 103 videos of up to two hours; 4 options"
+        ),
+        "egoschema": Entry(
+            "gridprobe.benchmarks.egoschema",
+            "500 questions with public answers about three-minute first-person clips; 5 options",
+        ),
+        "nextqa": Entry(
+            "gridprobe.benchmarks.nextqa",
+            "4996 validation questions about short clips: causal, temporal, descriptive; 5 options",
+        ),
+        "gridworld": Entry(
+            "gridprobe.benchmarks.gridworld",
+            "generated for the embedded models, with the intervals that hold the evidence; needs no data",
+        ),
+        "jsonl": Entry(
+            "gridprobe.benchmarks.jsonl",
+            "your own: a file of JSON lines with id, video, question, options, answer, subtitles, bins",
+        ),
+    },
+    group="gridprobe.benchmarks",
+)
+"""A benchmark's module or object has `load(data, **options)` and `metrics(items, right)`."""

@@ -1,0 +1,160 @@
+"""Setup: everything that decides an answer but the video and the question, as values.
+
+    setup = make_setup(model="embedded", preset="gridworld", frames=8)    # names, checked; nothing is loaded yet
+    setup = setup.loaded()                                                # with the models
+
+`make_setup` is where names become values; what stands behind it takes a Setup. Answers and run folders store
+`setup.describe()`, so they cannot claim anything else than what was done.
+"""
+
+from dataclasses import asdict, dataclass, replace
+from math import isqrt
+from pathlib import Path
+from typing import Any, Literal
+
+from gridprobe.backends import Backend, NamedModel, PromptOrder, View
+from gridprobe.errors import UsageError
+from gridprobe.registry import SELECTORS, SIGNALS
+from gridprobe.selectors import Parts, Selector
+from gridprobe.settings import Settings
+from gridprobe.video import Footage, FrameSize, SampleSpec, open_cache
+
+__all__ = ["Setup", "make_setup"]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How a video is sampled, how frames are chosen and shown, and which models are asked."""
+
+    model: Backend
+    """The model that selectors ask."""
+    answerer: Backend
+    """The model that answers from the kept frames."""
+    selector: Selector
+    view: View
+    """How the kept frames are shown."""
+    sampling: SampleSpec | None = None
+    """How the video is sampled; None when the caller brings the frames."""
+    preset: str = ""
+    """The preset it was made from, if any."""
+    order: Literal["time", "importance"] = "time"
+    collage: bool = False
+    template: str | None = None
+    """Name of a prompt template; None leaves the question's own."""
+    prompt_order: PromptOrder = "frames_first"
+
+    def loaded(self, **options: Any) -> "Setup":
+        """The same with its models loaded; what is loaded already stays. `options` are passed on to the loaders."""
+        model, answerer = self.model, self.answerer
+        if isinstance(model, NamedModel) and (self._asks_model or answerer == model):
+            model = model.load(**options)
+        if isinstance(answerer, NamedModel):
+            answerer = model if answerer == self.model else answerer.load(**options)
+        return self.using(model, answerer)
+
+    @property
+    def travels(self) -> bool:
+        """Whether it can be sent to another process: its models are only named."""
+        named = [isinstance(each, NamedModel) for each in (self.model, self.answerer)]
+        if any(named) and not all(named):
+            raise UsageError("give both models by name, or both loaded")
+        return all(named)
+
+    @property
+    def _asks_model(self) -> bool:
+        return self.model.identity in self.selector.models
+
+    def using(self, model: Backend, answerer: Backend) -> "Setup":
+        """The same with other models; a selector that was made with a model of its own keeps it."""
+        selector = self.selector.using(model) if self._asks_model else self.selector
+        return replace(self, model=model, answerer=answerer, selector=selector)
+
+    def open(self, video: str | Path) -> Footage:
+        """Open a video as it is to be sampled, with the user's frame cache; decodes its first frame."""
+        if self.sampling is None:
+            raise UsageError("this setup is for frames that the caller brings; make one with a sampling")
+        spec = self.sampling
+        return Footage(
+            video,
+            cells=spec.cells,
+            sampling=spec.sampling,
+            precision=spec.precision,
+            limits=spec.limits,
+            decoder=spec.decoder,
+            cache=open_cache(int(spec.limits.cache)),
+        )
+
+    @property
+    def native(self) -> FrameSize:
+        """The size the kept frames are decoded at."""
+        return self.view.pixels.rounded_to(self.answerer.multiple)
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for records. Models are described by their identities, or by their names before loading."""
+        return {
+            "preset": self.preset,
+            "sampling": _sampling(self.sampling),
+            "selector": self.selector.describe(),
+            "answerer": self.answerer.identity,
+            "view": self.view.describe(),
+            "order": self.order,
+            "collage": self.collage,
+            "template": self.template,
+            "prompt_order": self.prompt_order,
+        }
+
+
+def _sampling(spec: SampleSpec | None) -> dict[str, Any] | None:
+    return None if spec is None else {"k": isqrt(spec.cells), **asdict(spec)}
+
+
+def make_setup(
+    *,
+    model: str | Backend,
+    answer_model: str | Backend | None = None,
+    selector: str | Selector = "gridprobe",
+    settings: Settings,
+) -> Setup:
+    """Check names and turn them into values. Models are not loaded: `Setup.loaded` does that."""
+    asked = NamedModel(model) if isinstance(model, str) else model
+    answerer = NamedModel(answer_model) if isinstance(answer_model, str) else answer_model or asked
+    return Setup(
+        model=asked,
+        answerer=answerer,
+        selector=_selector(selector, asked, settings),
+        view=settings.native_view,
+        sampling=settings.sample,
+        preset=settings.preset,
+        order=settings.order,
+        collage=settings.collage,
+        template=settings.template,
+        prompt_order=settings.prompt_order,
+    )
+
+
+def _selector(selector: str | Selector, model: Backend, settings: Settings) -> Selector:
+    if not isinstance(selector, str):
+        missing = [
+            name
+            for name in ("name", "looks_at", "models", "select", "bounds", "using", "repeated", "describe")
+            if not hasattr(selector, name)
+        ]
+        if missing:
+            raise UsageError(
+                f"the selector {type(selector).__name__} has no {missing[0]!r}; derive it from gridprobe.Selector"
+            )
+        return selector
+    make, argument = SELECTORS.resolve(selector)
+    signal, _ = SIGNALS.resolve(settings.signal)
+    parts = Parts(
+        model=model,
+        budget=settings.rule,
+        signal=signal,
+        view=settings.probe_view,
+        decoded=settings.probe_decoded,
+        ties=settings.ties,
+        prompt_order=settings.prompt_order,
+        seed=settings.seed,
+    )
+    made: Selector = make(argument, parts)
+    return made

@@ -1,0 +1,80 @@
+"""Intervals, paired tests and calibration: pure functions of numbers. All draws are seeded."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Interval", "clustered_bootstrap", "expected_calibration_error", "mcnemar", "sign_flip"]
+
+ENUMERATE = 12
+"""Up to this many groups all sign flips are tried; beyond, SAMPLES of them are drawn."""
+SAMPLES = 10_000
+CHUNK = 500
+"""Resamples drawn at a time, to keep memory small."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean and where 95 % of its resamples lie."""
+
+    mean: float
+    low: float
+    high: float
+    count: int
+    clusters: int
+
+
+def clustered_bootstrap(
+    values: npt.ArrayLike, clusters: npt.ArrayLike, *, samples: int = 4000, seed: int = 0
+) -> Interval:
+    """Percentile bootstrap of the mean that draws whole clusters: questions about one video are not independent."""
+    numbers = np.asarray(values, dtype=np.float64)
+    if not len(numbers):
+        raise ValueError("a mean of nothing has no interval")
+    _, member = np.unique(np.asarray(clusters), return_inverse=True)
+    total, size = np.bincount(member, weights=numbers), np.bincount(member).astype(np.float64)
+    rng, means = np.random.default_rng(seed), []
+    for start in range(0, samples, CHUNK):
+        drawn = rng.integers(0, len(size), (min(CHUNK, samples - start), len(size)))
+        means.append(total[drawn].sum(axis=1) / size[drawn].sum(axis=1))
+    low, high = np.quantile(np.concatenate(means), (0.025, 0.975))
+    return Interval(float(numbers.mean()), float(low), float(high), len(numbers), len(size))
+
+
+def mcnemar(gained: int, lost: int) -> float:
+    """Exact two-sided p: how often a fair coin is at least as one-sided as the questions the runs disagree on.
+
+    Summed in logarithms: thousands of questions would take integers of a thousand digits.
+    """
+    total, few = gained + lost, min(gained, lost)
+    logs = [math.lgamma(total + 1) - math.lgamma(i + 1) - math.lgamma(total - i + 1) for i in range(few + 1)]
+    return min(1.0, 2.0 * math.fsum(math.exp(each - total * math.log(2.0)) for each in logs))
+
+
+def sign_flip(differences: Sequence[int], groups: Sequence[str], *, samples: int = SAMPLES, seed: int = 0) -> float:
+    """Two-sided p of a mean difference if, in each group, the runs could as well change places."""
+    _, member = np.unique(np.asarray(groups), return_inverse=True)
+    sums = np.bincount(member, weights=np.asarray(differences, dtype=np.float64))
+    sums = np.abs(sums[sums != 0])  # a group without a difference is the same flipped
+    found = abs(sum(differences))
+    if len(sums) <= ENUMERATE:
+        bits = (np.arange(2 ** len(sums))[:, None] >> np.arange(len(sums))) & 1
+        return float(np.mean(np.abs((1 - 2 * bits) @ sums) >= found))
+    rng, hits = np.random.default_rng(seed), 0
+    for start in range(0, samples, CHUNK):
+        signs = rng.integers(0, 2, (min(CHUNK, samples - start), len(sums)), dtype=np.int8) * 2 - 1
+        hits += int(np.count_nonzero(np.abs(signs @ sums) >= found))
+    return (hits + 1) / (samples + 1)
+
+
+def expected_calibration_error(confidence: npt.ArrayLike, right: npt.ArrayLike, *, bins: int = 10) -> float:
+    """Mean gap between confidence and accuracy over equal-width bins, weighted by how full they are."""
+    sure, hit = np.asarray(confidence, dtype=np.float64), np.asarray(right, dtype=np.float64)
+    if not len(sure):
+        raise ValueError("calibration of nothing is not defined")
+    place = np.minimum((sure * bins).astype(int), bins - 1)
+    gap = np.bincount(place, weights=hit - sure, minlength=bins)
+    return float(np.abs(gap).sum() / len(sure))
