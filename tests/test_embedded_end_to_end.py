@@ -24,6 +24,7 @@ from gridprobe.gridworld import TEST_SEEDS, Asked, ask_about, generate, vocabula
 from gridprobe.gridworld.dataset import items, pool_of
 from gridprobe.gridworld.video import FPS, write_script
 from gridprobe.video import FrameSize
+from scoring import load_qwen
 
 SECONDS, POOL, FRAMES = 300, 144, 8
 

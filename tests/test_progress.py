@@ -5,13 +5,14 @@ import threading
 
 import pytest
 
-from gridprobe.progress import Listener, listening, report
+from gridprobe.errors import Cancelled
+from gridprobe.progress import Event, Listener, listening, report
 
-Heard = list[tuple[str, int, int]]
+Heard = list[Event]
 
 
 def listener(heard: Heard) -> Listener:
-    return lambda stage, done, total: heard.append((stage, done, total))
+    return heard.append
 
 
 def test_reports_reach_the_listener_in_order() -> None:
@@ -60,7 +61,7 @@ def test_listener_is_gone_after_an_error() -> None:
 
 
 def test_error_of_a_listener_reaches_whoever_reports() -> None:
-    def stop(stage: str, done: int, total: int) -> None:
+    def stop(event: Event) -> None:
         raise KeyboardInterrupt
 
     with listening(stop), pytest.raises(KeyboardInterrupt):
@@ -87,3 +88,16 @@ def test_thread_that_takes_the_context_along_is_heard() -> None:
         thread.join()
 
     assert heard == [("decode", 1, 1)]
+
+
+def test_a_cancelled_listener_hears_nothing_more_and_ends_the_work() -> None:
+    heard: Heard = []
+    cancel = threading.Event()
+
+    with listening(listener(heard), cancel=cancel):
+        report("probe", 1, 3)
+        cancel.set()
+        with pytest.raises(Cancelled, match=r"cancelled while working on probe \(2 of 3 done\)"):
+            report("probe", 2, 3)
+
+    assert heard == [Event("probe", 1, 3)]

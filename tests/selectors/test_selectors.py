@@ -1,17 +1,25 @@
 """One contract for every selector, then what is special about each."""
 
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from gridprobe.backends import ScoreRequest, Scripted
-from gridprobe.budget import Fixed, ShapeRule
-from gridprobe.errors import ModelError
+from gridprobe.backends import Posterior, ScoreRequest, Scripted, View
+from gridprobe.budget import Budget, Fixed, ShapeRule
+from gridprobe.errors import ModelError, UsageError
 from gridprobe.flops import Cost
+from gridprobe.importance import margin, peak
 from gridprobe.question import Question
-from gridprobe.selectors import All, GridProbe, Random, Selection, Selector, Uniform, UniformLike
+from gridprobe.registry import SELECTORS
+from gridprobe.selectors import GridProbe, Parts, Random, Selection, Selector, Uniform, UniformLike
+from gridprobe.selectors.gridprobe import PROBE
 from videos_of_arrays import gray_pool, levels
 
-QUESTION = Question("Where is the needle?", ["here", "there", "nowhere"])
+QUESTION = Question("Where is the needle?", ["here", "there", "nowhere"], id="q")
 
 
 def needle(*where: int) -> Scripted:
@@ -24,29 +32,64 @@ def needle(*where: int) -> Scripted:
     return Scripted(answer)
 
 
-SELECTORS = {
-    "gridprobe": lambda: GridProbe(needle(17)),
-    "gridprobe, fixed": lambda: GridProbe(needle(17), budget=Fixed(8)),
-    "uniform": lambda: Uniform(Fixed(8)),
-    "random": lambda: Random(Fixed(8), seed=3),
-    "all": All,
-    "uniform-like": lambda: UniformLike(GridProbe(needle(17))),
-}
+PARTS = Parts(needle(17), Fixed(8), peak, View(PROBE))
+NEEDS_NO_NUMBER = ("all", "keyframes")
+
+
+def made(name: str, folder: Path, budget: Budget | None = None) -> Selector:
+    """A selector of the registry by name, with a number of frames where it takes one."""
+    auto = budget is None and name in NEEDS_NO_NUMBER
+    parts = replace(PARTS, budget=ShapeRule() if auto else budget or PARTS.budget)
+    make, _ = SELECTORS.resolve(f"{name}:{_keyframes(folder)}" if name == "keyframes" else name)
+    found: Selector = make(str(_keyframes(folder)) if name == "keyframes" else "", parts)
+    return found
+
+
+def _keyframes(folder: Path) -> Path:
+    path = folder / "chosen.json"
+    path.write_text(json.dumps({"schema": "gridprobe.keyframes/1", "questions": {"q": {"times": [0.0, 30.0]}}}))
+    return path
 
 
 @pytest.mark.parametrize("pool_size", [1, 2, 3, 14, 16, 64, 143, 144])
 @pytest.mark.parametrize("name", SELECTORS)
-def test_every_selector_keeps_ascending_distinct_frames_with_their_times(name: str, pool_size: int) -> None:
+def test_every_selector_keeps_ascending_distinct_frames_with_their_times(
+    name: str, pool_size: int, tmp_path: Path
+) -> None:
     pool = gray_pool(pool_size)
-    selector: Selector = SELECTORS[name]()
+    selector = made(name, tmp_path)
 
-    first, second = selector.select(pool, QUESTION), SELECTORS[name]().select(pool, QUESTION)
+    first, second = selector.select(pool, QUESTION), made(name, tmp_path).select(pool, QUESTION)
 
-    assert 1 <= first.kept <= pool_size == first.pool
+    least, most = selector.bounds(pool_size)
+    assert 1 <= least <= first.kept <= most <= pool_size == first.pool
     assert list(first.indices) == sorted(set(first.indices))
     assert first.timestamps == tuple(pool.times[i] for i in first.indices)
     assert first.indices == second.indices  # deterministic
     assert first.scores is None or len(first.scores) == pool_size
+
+
+@pytest.mark.parametrize("name", SELECTORS)
+def test_every_selector_says_what_it_needs(name: str, tmp_path: Path) -> None:
+    selector = made(name, tmp_path)
+    other = Scripted(lambda request: dict.fromkeys(request.labels, 1.0), name="other")
+
+    assert selector.name == name == selector.describe()["name"]
+    assert json.loads(json.dumps(selector.describe(), allow_nan=False)) == selector.describe()
+    assert (selector.looks_at is None) or selector.models, "one that looks at frames asks a model, here"
+    swapped = selector.using(other)
+    assert swapped.models == (("scripted:other",) if selector.models else ())
+    assert selector.repeated().describe() == selector.describe()
+
+
+@pytest.mark.parametrize("name", SELECTORS)
+def test_a_number_of_frames_is_kept_to_or_refused(name: str, tmp_path: Path) -> None:
+    if name in NEEDS_NO_NUMBER:
+        with pytest.raises(UsageError, match="does not fit it"):
+            made(name, tmp_path, Fixed(3))
+        return
+    assert made(name, tmp_path, Fixed(3)).select(gray_pool(16), QUESTION).kept == 3
+    assert made(name, tmp_path, Fixed(99)).select(gray_pool(16), QUESTION).kept == 16
 
 
 class TestGridProbe:
@@ -60,15 +103,15 @@ class TestGridProbe:
         columns = [tuple(range(c, 16, 4)) for c in range(4)]
         assert shown == rows + columns
         assert all(request.labels == ("A", "B", "C") for request in model.requests)
-        assert all(request.pixels.max_side == 224 for request in model.requests)
+        assert all(request.groups[0].view.pixels.max_side == 224 for request in model.requests)
 
     def test_probe_frames_carry_their_true_times(self) -> None:
         model = needle(5)
 
         GridProbe(model).select(gray_pool(16, step=25.0), QUESTION)
 
-        assert model.requests[1].times == (100.0, 125.0, 150.0, 175.0)  # row 1
-        assert model.requests[5].times == (25.0, 125.0, 225.0, 325.0)  # column 1
+        assert model.requests[1].frames.times == (100.0, 125.0, 150.0, 175.0)  # row 1
+        assert [unit.time for unit in model.requests[5].units] == [25.0, 125.0, 225.0, 325.0]  # column 1
 
     def test_the_needle_is_the_most_important_cell_and_is_kept(self) -> None:
         selection = GridProbe(needle(77)).select(gray_pool(144), QUESTION)
@@ -117,9 +160,7 @@ class TestGridProbe:
 
     def test_doubtful_probes_are_reported(self) -> None:
         class Mumbling(Scripted):
-            def score(self, requests):
-                from dataclasses import replace
-
+            def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
                 return [replace(posterior, mass=0.02) for posterior in super().score(requests)]
 
         model = Mumbling(lambda _: {"A": 1, "B": 1, "C": 1})
@@ -162,3 +203,10 @@ def test_the_budget_is_exchangeable() -> None:
     many = GridProbe(needle(7), budget=ShapeRule(gamma0=0.0)).select(pool, QUESTION)
 
     assert few.kept == 1 and many.kept == 144
+
+
+def test_the_signal_is_exchangeable() -> None:
+    model = Scripted(lambda _: {"A": 0.5, "B": 0.3, "C": 0.2})
+    selection = GridProbe(model, signal=margin).select(gray_pool(9), QUESTION)
+
+    assert selection.evidence is not None and selection.evidence.row_confidence == pytest.approx((0.2,) * 3)

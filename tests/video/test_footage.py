@@ -13,7 +13,7 @@ from PIL import Image
 from gridprobe.errors import VideoError
 from gridprobe.video import NATIVE, Footage, FramePool, FrameSize, Limits, Moved, sample
 from gridprobe.video.decode import FileClip
-from gridprobe.video.frames import Found, Undecoded
+from gridprobe.video.frames import Found, Pending
 from gridprobe.video.memory_cache import MemoryCache
 from gridprobe.video.reader import Reader
 from videos import Pixels, numbered_video, patched, read_number, remux, turn_by_matrix
@@ -114,7 +114,7 @@ def test_an_undecoded_pool_knows_everything_but_pixels(clip: Path, monkeypatch: 
     assert "20 frames of 128×32" in repr(outline)
     assert passes == []
     assert [read_number(frame) for frame in part.pixels] == [round(time * 25) for time in part.times]
-    assert isinstance(outline, Undecoded) and outline.pixels is outline.pixels
+    assert isinstance(outline.data, Pending) and outline.pixels is outline.pixels
     assert passes == [((128, 32), False)]
     renamed = replace(outline, source="other")
     assert (renamed.width, renamed.source) == (128, "other") and np.array_equal(renamed.pixels, outline.pixels)
