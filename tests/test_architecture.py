@@ -49,8 +49,8 @@ MAX_ARGUMENTS = 6
 
 FORBIDDEN_MODULES = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 FORBIDDEN_CALLS = {"eval", "exec", "os.system", "os.popen", "torch.load", "pandas.read_pickle", "pd.read_pickle"}
-REQUIRED_ARGUMENTS = {"Image.open": "formats"}
-"""Without it Pillow goes by a file's content alone and starts Ghostscript on a "PNG" that holds PostScript."""
+REQUIRED_ARGUMENTS = {"from_pretrained": "trust_remote_code", "Image.open": "formats"}
+"""Without it the call asks standard input whether to run a checkpoint's code, or starts Ghostscript on a "PNG"."""
 
 each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(PACKAGE).as_posix())
 
@@ -373,6 +373,8 @@ def test_nothing_is_unpickled_evaluated_sent_to_a_shell_or_swallowed(file: Path)
         "from torch import load",
         "np.load(path, allow_pickle=True)",
         "AutoModel.from_pretrained(name, trust_remote_code=True)",
+        "AutoModel.from_pretrained(name, trust_remote_code=flag)",
+        "kind.from_pretrained(name, **options)",
         "Image.open(path)",
         "PIL.Image.open(path, 'r')",
         "try:\n    f()\nexcept:\n    pass",

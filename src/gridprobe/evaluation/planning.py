@@ -122,7 +122,7 @@ def _count(folder: Path, dims: ModelDims) -> Callable[[ScoreRequest], Cost] | No
 
         from gridprobe.backends.qwen3vl.prompt import SpecialTokens, build_layout, encoder
 
-        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except (ModuleNotFoundError, OSError, ValueError):
         return None
     special, encode, vision = SpecialTokens.of(tokenizer), encoder(tokenizer), dims.vision

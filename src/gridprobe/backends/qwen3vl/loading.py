@@ -62,9 +62,8 @@ def load(
     if device_map is not None or quantization is not None:
         options["device_map"] = device_map if device_map is not None else str(target)
     folder = _folder(name, revision)
+    _check_type(name, folder)
     config = _read(name, transformers.AutoConfig, folder)
-    if config.model_type != MODEL_TYPE:
-        raise ModelError(f"{name} is a {config.model_type} model; gridprobe drives {MODEL_TYPE} checkpoints")
     tokenizer = _read(name, transformers.AutoTokenizer, folder)
     model = _read_model(name, folder, options)
     if "device_map" not in options:
@@ -106,10 +105,25 @@ def _complete(folder: Path) -> bool:
     return (folder / "model.safetensors").is_file()
 
 
-def _read(name: str, kind: Any, folder: Path, **options: Any) -> Any:
-    """Read a part of the checkpoint with transformers and put its troubles into one sentence."""
+def _check_type(name: str, folder: Path) -> None:
+    """Refuse other architectures here: of one that brings code, transformers would advise to trust that code."""
     try:
-        return kind.from_pretrained(str(folder), local_files_only=True, **options)
+        kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        kind = None
+    if not isinstance(kind, str):
+        raise ModelError(f"cannot load the checkpoint {name}: its config.json names no model_type")
+    if kind != MODEL_TYPE:
+        raise ModelError(f"{name} is a {_first_line(kind)} model; gridprobe drives {MODEL_TYPE} checkpoints")
+
+
+def _read(name: str, kind: Any, folder: Path, **options: Any) -> Any:
+    """Read a part of the checkpoint with transformers and put its troubles into one sentence.
+
+    Code in the checkpoint never runs. If the switch is left out, transformers asks on standard input.
+    """
+    try:
+        return kind.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False, **options)
     except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"cannot load the checkpoint {name}: {_first_line(error)}") from error
 
@@ -139,7 +153,7 @@ def _quiet_unless_watched() -> Iterator[None]:
         bars.enable_progress_bar()
 
 
-def _first_line(error: Exception | None) -> str:
+def _first_line(error: object) -> str:
     text = " ".join(str(error).split())
     return f"{text[:240]}…" if len(text) > 240 else text
 
