@@ -310,7 +310,7 @@ class TestLoading:
         names = {
             load(str(tiny_checkpoint), device="cpu").identity,
             load(str(tiny_checkpoint), device="cpu", dtype="bfloat16").identity,
-            load(str(other), device="cpu").identity.replace(str(other), str(tiny_checkpoint)),
+            load(str(other), device="cpu").identity,
         }
 
         assert len(names) == 3

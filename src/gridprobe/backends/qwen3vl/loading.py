@@ -4,7 +4,6 @@ Whatever the name, what is loaded is a folder on disk, and loading it never touc
 in the local cache first and downloaded only if it is not there; `HF_HUB_OFFLINE=1` forbids even that.
 """
 
-import hashlib
 import json
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import torch
 import transformers
 from safetensors import SafetensorError
 
+from gridprobe.backends.local.fingerprint import file_stamps, fingerprint
 from gridprobe.backends.qwen3vl.engine import MIN_MASS, Qwen3VL
 from gridprobe.backends.qwen3vl.pixels import PatchSpec
 from gridprobe.errors import ModelError, UsageError
@@ -63,13 +63,16 @@ def load(
         options["device_map"] = device_map if device_map is not None else str(target)
     folder = _folder(name, revision)
     _check_type(name, folder)
+    stamps = file_stamps(folder)
     config = _read(name, transformers.AutoConfig, folder)
     tokenizer = _read(name, transformers.AutoTokenizer, folder)
     model = _read_model(name, folder, options)
     if "device_map" not in options:
         model = model.to(target)
-    identity = f"{name}@{_fingerprint(folder)}:{kind}:{attn_implementation}:{quantization or 'full'}"
     spec = _patch_spec(folder, config)
+    identity = f"{_label(name, folder)}@{fingerprint(folder)}:{kind}:{attn_implementation}:{quantization or 'full'}"
+    if file_stamps(folder) != stamps:
+        raise ModelError(f"the checkpoint {name} changed while it was loaded; try again when it is complete")
     return Qwen3VL(model, tokenizer, spec=spec, identity=identity, min_letter_mass=min_letter_mass, compile=compile)
 
 
@@ -94,6 +97,11 @@ def _folder(name: str, revision: str | None) -> Path:
         if not local_only or _complete(found):
             return found
     raise ModelError(f"cannot find the model {name}: no such folder, not in the local cache, and {_first_line(reason)}")
+
+
+def _label(name: str, folder: Path) -> str:
+    """The model in its identity: the hub id, or the folder's own name, so that it may lie anywhere."""
+    return folder.resolve().name if folder == Path(name).expanduser() else name
 
 
 def _complete(folder: Path) -> bool:
@@ -201,15 +209,3 @@ def _patch_spec(folder: Path, config: Any) -> PatchSpec:
         mean=tuple(values.get("image_mean", (0.5, 0.5, 0.5))),
         std=tuple(values.get("image_std", (0.5, 0.5, 0.5))),
     )
-
-
-def _fingerprint(folder: Path) -> str:
-    """A hash over names, sizes and small files' contents: changes when the checkpoint does, wherever it lies."""
-    digest = hashlib.sha256()
-    for file in sorted(folder.glob("*")):
-        if file.suffix in (".json", ".safetensors", ".jinja", ".txt"):
-            digest.update(f"{file.name}:{file.stat().st_size};".encode())
-            if file.name == "config.json" or file.suffix == ".safetensors":
-                with file.open("rb") as stream:
-                    digest.update(stream.read(65_536))
-    return digest.hexdigest()[:12]

@@ -1,0 +1,1 @@
+"""What all models that run in this process need, whatever their architecture."""
