@@ -49,6 +49,8 @@ MAX_ARGUMENTS = 6
 
 FORBIDDEN_MODULES = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 FORBIDDEN_CALLS = {"eval", "exec", "os.system", "os.popen", "torch.load", "pandas.read_pickle", "pd.read_pickle"}
+REQUIRED_ARGUMENTS = {"from_pretrained": "trust_remote_code", "Image.open": "formats"}
+"""Without it the call asks standard input whether to run a checkpoint's code, or starts Ghostscript on a "PNG"."""
 
 each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(PACKAGE).as_posix())
 
@@ -310,7 +312,7 @@ def test_every_folder_of_code_is_a_package_or_it_would_not_be_installed() -> Non
 
 
 def forbidden(tree: ast.Module) -> list[str]:
-    """Unpickling, evaluating text, shells and blind excepts."""
+    """Unpickling, evaluating text, shells, blind excepts and calls that lack an argument that makes them safe."""
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -329,9 +331,20 @@ def forbidden(tree: ast.Module) -> list[str]:
 def forbidden_call(node: ast.Call) -> list[str]:
     name = ast.unparse(node.func)
     switches = {k.arg for k in node.keywords if not (isinstance(k.value, ast.Constant) and k.value.value is False)}
-    return [name] * (name in FORBIDDEN_CALLS) + sorted(
-        {"shell", "allow_pickle", "trust_remote_code"} & {*map(str, switches)}
+    return (
+        [name] * (name in FORBIDDEN_CALLS)
+        + sorted({"shell", "allow_pickle", "trust_remote_code"} & {*map(str, switches)})
+        + [f"{name} without {argument}" for argument in missing_arguments(name, node)]
     )
+
+
+def missing_arguments(name: str, node: ast.Call) -> list[str]:
+    given = {keyword.arg for keyword in node.keywords}
+    return [
+        argument
+        for call, argument in REQUIRED_ARGUMENTS.items()
+        if f".{name}".endswith(f".{call}") and argument not in given
+    ]
 
 
 def is_blind(handler: ast.ExceptHandler) -> bool:
@@ -360,6 +373,10 @@ def test_nothing_is_unpickled_evaluated_sent_to_a_shell_or_swallowed(file: Path)
         "from torch import load",
         "np.load(path, allow_pickle=True)",
         "AutoModel.from_pretrained(name, trust_remote_code=True)",
+        "AutoModel.from_pretrained(name, trust_remote_code=flag)",
+        "kind.from_pretrained(name, **options)",
+        "Image.open(path)",
+        "PIL.Image.open(path, 'r')",
         "try:\n    f()\nexcept:\n    pass",
         "try:\n    f()\nexcept Exception:\n    pass",
         "try:\n    f()\nexcept (KeyError, BaseException) as error:\n    raise",
@@ -377,6 +394,9 @@ def test_check_sees_what_is_forbidden(source: str) -> None:
         "json.load(file)",
         "subprocess.run(['ls'], shell=False)",
         "np.load(path, allow_pickle=False)",
+        "AutoModel.from_pretrained(name, trust_remote_code=False)",
+        "Image.open(path, formats=FORMATS)",
+        "path.open('rb')",
         "try:\n    f()\nexcept (KeyError, OSError):\n    pass",
     ],
 )

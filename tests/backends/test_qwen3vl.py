@@ -312,7 +312,7 @@ class TestLoading:
         names = {
             load_qwen(str(tiny_checkpoint), device="cpu").identity,
             load_qwen(str(tiny_checkpoint), device="cpu", dtype="bfloat16").identity,
-            load_qwen(str(other), device="cpu").identity.replace(str(other), str(tiny_checkpoint)),
+            load_qwen(str(other), device="cpu").identity,
         }
 
         assert len(names) == 3

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -213,6 +214,22 @@ class TestNothingMixed:
 
         with pytest.raises(RunError, match="begun with the models scripted:toy and scripted:toy, but these are"):
             run(toy, tmp_path / "run", load=lambda place: toy_runs.Models(Other(), Other()), **options)
+
+    def test_a_checkpoint_whose_last_weights_changed_is_refused(
+        self, toy: Benchmark, tiny_checkpoint: Path, tmp_path: Path
+    ) -> None:
+        folder = shutil.copytree(tiny_checkpoint, tmp_path / "checkpoint")
+        options = {"model": str(folder), "k": 2, "workers": 0}
+        run(toy, tmp_path / "run", shard="1/2", **options)
+        begun = lines(tmp_path / "run")
+        weights = bytearray((folder / "model.safetensors").read_bytes())
+        weights[-1] ^= 0x80  # the sign of the last one
+        (folder / "model.safetensors").write_bytes(weights)
+
+        with pytest.raises(RunError, match=r"begun with the models checkpoint@\w+:.*, but these are checkpoint@"):
+            run(toy, tmp_path / "run", **options)
+
+        assert begun and lines(tmp_path / "run") == begun
 
     def test_a_folder_with_other_things_in_it_is_left_alone(self, toy: Benchmark, tmp_path: Path) -> None:
         (tmp_path / "thesis.tex").write_text("x")

@@ -1,16 +1,18 @@
 """A folder of pictures is a video too."""
 
+import io
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import EpsImagePlugin, Image, features
 
 from gridprobe.errors import VideoError
 from gridprobe.video import FrameSize, Limits, VideoInfo
 from gridprobe.video import sample as sample_folder
-from gridprobe.video.pictures import describe_folder
+from gridprobe.video.pictures import SUFFIXES, describe_folder
 
 
 def folder_of(tmp_path: Path, count: int, *, suffix: str = ".png", size: tuple[int, int] = (64, 32)) -> Path:
@@ -100,6 +102,78 @@ def test_a_broken_picture_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "1.png").write_bytes(content)
 
     with pytest.raises(VideoError, match=r"1\.png: not a picture"):
+        sample(tmp_path, 1)
+
+
+POSTSCRIPT = """%!PS-Adobe-3.0 EPSF-3.0
+%%BoundingBox: 0 0 64 32
+(MARKER) (w) file closefile
+showpage
+%%EOF
+"""
+
+
+@pytest.mark.parametrize("suffix", sorted(SUFFIXES))
+def test_postscript_under_a_pictures_name_never_reaches_ghostscript(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    started = tmp_path / "started"
+    programs, folder = tmp_path / "bin", tmp_path / "pictures"
+    programs.mkdir()
+    folder.mkdir()
+    (programs / "gs").write_text(f'#!/bin/sh\n: > "{started}"\n')
+    (programs / "gs").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)  # Pillow looks for it once per process
+    (folder / f"x{suffix}").write_text(POSTSCRIPT.replace("MARKER", str(tmp_path / "marker")))
+
+    with pytest.raises(VideoError, match=rf"x\{suffix}: not a picture that can be read as BMP, JPEG, PNG or WEBP \(Un"):
+        sample(folder, 1)
+
+    assert not started.exists() and not (tmp_path / "marker").exists()
+
+
+def saved(kind: str) -> bytes:
+    """A picture that Pillow writes in this format."""
+    file = io.BytesIO()
+    Image.new("1" if kind == "XBM" else "RGB", (64, 32)).save(file, kind)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["AVIF", "EPS", "GIF", "ICO", "JPEG2000", "PCX", "PDF", "PPM", "TGA", "TIFF", "XBM"])
+def test_a_picture_of_another_format_is_refused_whatever_its_name(tmp_path: Path, kind: str) -> None:
+    if kind == "AVIF" and not features.check("avif"):
+        pytest.skip("this Pillow writes no AVIF")
+    (tmp_path / "1.png").write_bytes(saved(kind))
+
+    with pytest.raises(VideoError, match=r"^[^\n]*1\.png: not a picture that can be read as [^\n]*$"):
+        sample(tmp_path, 1)
+
+
+def test_a_drawing_in_svg_is_refused_whatever_its_name(tmp_path: Path) -> None:
+    (tmp_path / "1.png").write_text('<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>')
+
+    with pytest.raises(VideoError, match=r"^[^\n]*1\.png: not a picture that can be read as [^\n]*$"):
+        sample(tmp_path, 1)
+
+
+@pytest.mark.parametrize("kind", ["BMP", "JPEG", "MPO", "PNG", "WEBP"])
+def test_the_content_decides_not_the_suffix(tmp_path: Path, kind: str) -> None:
+    """Many cameras write several JPEGs into one file (MPO) and call it .jpg."""
+    (tmp_path / "1.jpg").write_bytes(saved(kind))
+
+    assert sample(tmp_path, 1).pixels.shape == (1, 32, 64, 3)
+
+
+def test_a_damaged_exif_block_is_one_sentence(tmp_path: Path) -> None:
+    """Turning a picture writes its Exif block anew, which fails with an error of `struct` where a type is wrong."""
+    exif = Image.Exif()
+    exif[0x010F], exif[0x0112] = "maker", 6
+    Image.new("RGB", (64, 32)).save(tmp_path / "1.jpg", exif=exif)
+    whole = (tmp_path / "1.jpg").read_bytes()
+    (tmp_path / "1.jpg").write_bytes(whole.replace(b"\x01\x0f\x00\x02", b"\x01\x00\x00\x02"))  # a width in letters
+
+    with pytest.raises(VideoError, match=r"1\.jpg: not a picture that can be read as [^\n]*$"):
         sample(tmp_path, 1)
 
 

@@ -16,6 +16,7 @@ from gridprobe.progress import Event, listening
 __all__ = ["check_writable", "printable", "progress", "speaks_unicode", "stdout"]
 
 STAGES = {
+    "hash": "checking the weights (MiB)",
     "decode": "decoding frames",
     "model": "asking the model",
     "encode": "writing the video",

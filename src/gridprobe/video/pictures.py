@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import struct
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from gridprobe.video.sampling import SampleSpec, linspace_numbers, middle_times
 __all__ = ["SUFFIXES", "FolderClip", "describe_folder", "open_folder_clip"]
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"})
+FORMATS = ("BMP", "JPEG", "PNG", "WEBP")
+"""What Pillow may open. It goes by content, whatever the suffix, and would hand PostScript to Ghostscript."""
 TIMES = "times.json"
 MAX_PICTURES = 1_000_000
 BICUBIC = Image.Resampling.BICUBIC
@@ -179,7 +182,7 @@ def _open(path: Path, limits: Limits) -> Image.Image:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as picture:
+            with Image.open(path, formats=FORMATS) as picture:
                 if picture.width * picture.height > limits.max_pixels:
                     raise VideoError(
                         f"{path}: {picture.width}×{picture.height} has more than {limits.max_pixels} pixels"
@@ -187,8 +190,11 @@ def _open(path: Path, limits: Limits) -> Image.Image:
                 return ImageOps.exif_transpose(picture).convert("RGB")
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise VideoError(f"{path}: the picture is too large") from None
-    except (OSError, UnidentifiedImageError, ValueError, SyntaxError) as error:
-        raise VideoError(f"{path}: not a picture that can be read ({type(error).__name__})") from None
+    except (OSError, UnidentifiedImageError, ValueError, SyntaxError, struct.error) as error:
+        kinds = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
+        raise VideoError(
+            f"{path}: not a picture that can be read as {kinds} ({type(error).__name__}); convert or remove it"
+        ) from None
 
 
 def _fingerprint(pictures: Sequence[Path], times: Sequence[float]) -> str:

@@ -65,7 +65,7 @@ def find_folder(name: str, revision: str | None = None) -> Path:
     raise ModelError(f"cannot find the model {name}: no such folder, not in the local cache, and {first_line(reason)}")
 
 
-def first_line(error: Exception | None) -> str:
+def first_line(error: object) -> str:
     """An error's message on one line of bounded length."""
     text = " ".join(str(error).split())
     return f"{text[:240]}…" if len(text) > 240 else text
@@ -96,14 +96,15 @@ def _local_folder(name: str) -> Path | None:
 
 
 def _family(name: str, folder: Path) -> Any:
-    """The code that drives the checkpoint's family."""
+    """The code of the checkpoint's family. Transformers is not asked: it would advise to trust foreign code."""
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        kind = config["model_type"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"cannot load the checkpoint {name}: its config.json is not usable ({error!r})") from error
+        kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        kind = None
+    if not isinstance(kind, str):
+        raise ModelError(f"cannot load the checkpoint {name}: its config.json names no model_type")
     if kind not in FAMILIES:
-        raise ModelError(f"{name} is a {kind} model; gridprobe drives {', '.join(FAMILIES)} checkpoints")
+        raise ModelError(f"{name} is a {first_line(kind)} model; gridprobe drives {', '.join(FAMILIES)} checkpoints")
     return FAMILIES[kind].load()
 
 

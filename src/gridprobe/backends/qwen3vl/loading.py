@@ -1,6 +1,5 @@
 """Qwen3-VL checkpoints: from a folder on disk to an engine."""
 
-import hashlib
 import json
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import transformers
 from safetensors import SafetensorError
 
 from gridprobe.backends.local.checkpoint import first_line
+from gridprobe.backends.local.fingerprint import file_stamps, fingerprint
 from gridprobe.backends.qwen3vl.engine import MIN_MASS, Qwen3VL
 from gridprobe.backends.qwen3vl.pixels import PatchSpec
 from gridprobe.errors import ModelError, UsageError
@@ -54,20 +54,31 @@ def load(
         options["quantization_config"] = _quantization(quantization, kind)
     if device_map is not None or quantization is not None:
         options["device_map"] = device_map if device_map is not None else str(target)
+    stamps = file_stamps(folder)
     config = _read(name, transformers.AutoConfig, folder)
     tokenizer = _read(name, transformers.AutoTokenizer, folder)
     model = _read_model(name, folder, options)
     if "device_map" not in options:
         model = model.to(target)
-    identity = f"{name}@{_fingerprint(folder)}:{kind}:{attn_implementation}:{quantization or 'full'}"
     spec = _patch_spec(folder, config)
+    identity = f"{_label(name, folder)}@{fingerprint(folder)}:{kind}:{attn_implementation}:{quantization or 'full'}"
+    if file_stamps(folder) != stamps:
+        raise ModelError(f"the checkpoint {name} changed while it was loaded; try again when it is complete")
     return Qwen3VL(model, tokenizer, spec=spec, identity=identity, min_letter_mass=min_letter_mass, compile=compile)
 
 
+def _label(name: str, folder: Path) -> str:
+    """The model in its identity: the hub id, or the folder's own name, so that it may lie anywhere."""
+    return folder.resolve().name if folder == Path(name).expanduser() else name
+
+
 def _read(name: str, kind: Any, folder: Path, **options: Any) -> Any:
-    """Read a part of the checkpoint with transformers and put its troubles into one sentence."""
+    """Read a part of the checkpoint with transformers and put its troubles into one sentence.
+
+    Code in the checkpoint never runs. If the switch is left out, transformers asks on standard input.
+    """
     try:
-        return kind.from_pretrained(str(folder), local_files_only=True, **options)
+        return kind.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False, **options)
     except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"cannot load the checkpoint {name}: {first_line(error)}") from error
 
@@ -140,15 +151,3 @@ def _patch_spec(folder: Path, config: Any) -> PatchSpec:
         mean=tuple(values.get("image_mean", (0.5, 0.5, 0.5))),
         std=tuple(values.get("image_std", (0.5, 0.5, 0.5))),
     )
-
-
-def _fingerprint(folder: Path) -> str:
-    """A hash over names, sizes and small files' contents: changes when the checkpoint does, wherever it lies."""
-    digest = hashlib.sha256()
-    for file in sorted(folder.glob("*")):
-        if file.suffix in (".json", ".safetensors", ".jinja", ".txt"):
-            digest.update(f"{file.name}:{file.stat().st_size};".encode())
-            if file.name == "config.json" or file.suffix == ".safetensors":
-                with file.open("rb") as stream:
-                    digest.update(stream.read(65_536))
-    return digest.hexdigest()[:12]

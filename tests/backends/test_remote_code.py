@@ -1,0 +1,103 @@
+"""Code that lies in a checkpoint never runs, whatever standard input answers."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gridprobe import load_model
+from gridprobe.errors import ModelError
+from gridprobe.evaluation.planning import gauge
+from videos import numbered_video
+
+PROGRAM = "import pathlib\npathlib.Path({marker!r}).touch()\n"
+CLASSES = {
+    "AutoConfig": "attack.Config",
+    "AutoTokenizer": ["attack.Tokenizer", "attack.Tokenizer"],
+    "AutoModelForImageTextToText": "attack.Model",
+}
+
+
+@pytest.fixture
+def marker(tmp_path: Path) -> Path:
+    """A file that exists once code of the checkpoint ran."""
+    return tmp_path / "marker"
+
+
+@pytest.fixture
+def checkpoint(tiny_checkpoint: Path, tmp_path: Path, marker: Path) -> Path:
+    """A genuine checkpoint that names its own classes at every place transformers looks at."""
+    folder = shutil.copytree(tiny_checkpoint, tmp_path / "checkpoint")
+    change(folder / "config.json", auto_map=CLASSES)
+    change(folder / "tokenizer_config.json", auto_map=CLASSES)
+    (folder / "custom_generate").mkdir()
+    for file in ("attack.py", "custom_generate/generate.py"):
+        (folder / file).write_text(PROGRAM.format(marker=str(marker)))
+    return folder
+
+
+def change(file: Path, **values: Any) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        ("attack", "{} is a attack model; gridprobe drives qwen3_vl checkpoints"),
+        (None, "cannot load the checkpoint {}: its config.json names no model_type"),
+    ],
+)
+def test_a_standard_input_that_says_yes_runs_nothing(
+    checkpoint: Path, marker: Path, kind: str | None, sentence: str
+) -> None:
+    change(checkpoint / "config.json", model_type=kind)
+    video = numbered_video(checkpoint.parent / "clip.mp4", 9)
+    command = [sys.executable, "-m", "gridprobe", "ask", video, "What?", "-o", "a", "-o", "b", "--model", checkpoint]
+    environment = {**os.environ, "HF_MODULES_CACHE": str(checkpoint.parent / "modules")}
+
+    done = subprocess.run(
+        [*map(str, command)],
+        input="y\n" * 20,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=environment,
+        check=False,
+    )
+
+    assert not marker.exists()
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines() == [f"gridprobe: {sentence.format(checkpoint)}"]
+
+
+def test_a_model_that_transformers_knows_is_loaded_without_the_code_beside_it(
+    checkpoint: Path, marker: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("builtins.input", lambda _="": "y")
+
+    assert type(load_model(str(checkpoint), device="cpu")).__name__ == "Qwen3VL"
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"model_type": []}', "[" * 100_000])
+def test_a_config_without_a_type_is_one_sentence(checkpoint: Path, text: str) -> None:
+    (checkpoint / "config.json").write_text(text)
+
+    with pytest.raises(ModelError, match=r"checkpoint: its config\.json names no model_type$"):
+        load_model(str(checkpoint))
+
+
+def test_planning_runs_nothing_and_counts_without_the_tokenizer(
+    checkpoint: Path, marker: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(checkpoint / "config.json", model_type="attack")
+    change(checkpoint / "tokenizer_config.json", tokenizer_class="Attack")
+    monkeypatch.setattr("builtins.input", lambda _="": "y")
+
+    assert not gauge(str(checkpoint)).exact
+    assert not marker.exists()
