@@ -11,7 +11,8 @@ from rich.text import Text
 from gridprobe.cli.benchmark import Asked, asked, run_options
 from gridprobe.cli.console import printable, progress, stdout
 from gridprobe.evaluation import Evaluation
-from gridprobe.evaluation.runner import MAX_FAILURES, PATIENCE
+from gridprobe.evaluation.foreman import PATIENCE, START_PATIENCE
+from gridprobe.evaluation.runner import MAX_FAILURES
 from gridprobe.evaluation.worker import NamedModels
 
 __all__ = ["evaluate"]
@@ -27,7 +28,12 @@ __all__ = ["evaluate"]
 @click.option("--retry-failed", is_flag=True, help="Ask those again that failed before.")
 @click.option("--workers", type=int, metavar="N", help="Processes; by default 1, with Ray one for each GPU.")
 @click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True)
-@click.option("--patience", type=float, default=PATIENCE, show_default=True, help="Seconds until a worker hangs.")
+@click.option(
+    "--patience", type=float, default=PATIENCE, show_default=True, help="Seconds without a message from a worker."
+)
+@click.option(
+    "--start-patience", type=float, default=START_PATIENCE, show_default=True, help="The same while it loads."
+)
 @click.option("--device", default="auto", show_default=True, help="auto (a GPU for each worker), cpu, cuda or cuda:N.")
 @click.option("--dtype", default="auto", show_default=True, help="auto, float32, bfloat16 or float16.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
@@ -46,7 +52,7 @@ def evaluate(benchmark: str, data: Path, out: Path, as_json: bool, **given: Any)
         ready=what.ready,
         question=what.question,
         load=NamedModels(what.model, given["answer_model"], loading),
-        **{name: given[name] for name in (*passed, "subtitles", "workers", "engine", "patience")},
+        **{name: given[name] for name in (*passed, "subtitles", "workers", "engine", "patience", "start_patience")},
         **what.settings,
     )
     with evaluation, progress():

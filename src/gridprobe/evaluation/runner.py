@@ -16,7 +16,7 @@ from gridprobe.backends import Backend
 from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation.folder import RunFolder
-from gridprobe.evaluation.foreman import Crew, Foreman
+from gridprobe.evaluation.foreman import PATIENCE, START_PATIENCE, Crew, Foreman, Patience
 from gridprobe.evaluation.ledger import Ledger
 from gridprobe.evaluation.processes import Processes
 from gridprobe.evaluation.ray_runner import RayCrew
@@ -33,7 +33,6 @@ from gridprobe.question import Question
 __all__ = ["Counts", "Evaluation", "run"]
 
 MAX_FAILURES = 0.1
-PATIENCE = 600.0
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,8 @@ class Evaluation:
         workers: how many processes; 0 is this process, the only way to use a loaded model. By default a name gets
             one process, and with Ray one for every GPU.
         engine: "local", or "ray" for a cluster.
-        patience: seconds without a sign of progress until a worker is taken to hang.
+        patience: seconds without a message after which a worker at a question counts as hung.
+        start_patience: the same for a worker that is loading its models.
         data: where the benchmark's files are, for the spec.
         options: what the benchmark was loaded with, for the spec.
         ready: called with an item before its video is opened, and may make it.
@@ -102,6 +102,7 @@ class Evaluation:
         workers: int | None = None,
         engine: Literal["local", "ray"] = "local",
         patience: float = PATIENCE,
+        start_patience: float = START_PATIENCE,
         data: str | Path = "",
         options: Mapping[str, Any] | None = None,
         ready: Callable[[Item], object] | None = None,
@@ -117,7 +118,7 @@ class Evaluation:
         self._models, self._load = _models(model, answer_model, load)
         self._workers, self._engine = _crew_size(workers, engine, loaded=self._models is not None), engine
         self._method = Method(settings, selector, ready or nothing, question or as_it_is)
-        self._patience, self._retry = patience, retry_failed
+        self._patience, self._retry = Patience(patience, start_patience), retry_failed
         self._allowed = allowed_failures(max_failures, len(self.items))
         told = {name: value for name, value in settings.to_dict().items() if name not in ("seed", "template")}
         self.spec = Spec(

@@ -19,14 +19,13 @@ from gridprobe.benchmarks import Item
 from gridprobe.errors import GridProbeError
 from gridprobe.evaluation.disk import write_whole
 from gridprobe.evaluation.folder import RunFolder
+from gridprobe.evaluation.pulse import PULSE_SECONDS, pulses
 from gridprobe.evaluation.records import Writer
 from gridprobe.evaluation.tasks import Task
 from gridprobe.evaluation.trial import Attempt, Method, Models, Opening, answered, failed, now
 from gridprobe.progress import listening
 
 __all__ = ["Inbox", "Job", "Loader", "Message", "NamedModels", "Take", "Worker", "serve"]
-
-PULSE_SECONDS = 1.0
 
 
 class Message(NamedTuple):
@@ -88,7 +87,8 @@ def serve(job: Job, *, name: str, place: int, take: Take, tell: Callable[[Messag
     """Load the models and work until there is nothing more to take; troubles are told, not raised."""
     start = Attempt()
     with start:
-        models = job.load(place)
+        with pulses(lambda: tell(Message("pulse"))):
+            models = job.load(place)
         RunFolder(job.folder).claim(models.identities)
         worker = Worker(job, name=name, models=models, tell=tell)
     if start.error is not None:
