@@ -32,7 +32,7 @@ test: lint
 	$(BIN)/python -m pytest -m "not slow"
 
 test-slow: setup
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow --timeout 3600 -o faulthandler_timeout=4000
 
 # The oldest transformers we promise to work with, in an environment of its own.
 test-oldest: $(VENV)-oldest/.installed

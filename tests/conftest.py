@@ -7,7 +7,9 @@ import hypothesis
 import pytest
 
 # The same examples every time, and none fails for being slow: a red run must mean a bug, also on a busy machine.
-hypothesis.settings.register_profile("gridprobe", deadline=None, derandomize=True)
+hypothesis.settings.register_profile(
+    "gridprobe", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("gridprobe")
 
 os.environ["GRIDPROBE_CACHE"] = "off"  # tests leave nothing in the user's cache, and no test finds another's frames

@@ -1,30 +1,31 @@
 """A benchmark of picture folders and a model that answers from its prompt; importable by child processes.
 
-What a question's text says happens: "dies" kills the process, "hangs" sleeps, "fails" raises a ModelError, "breaks"
-something nobody foresaw. Every focused pass is noted in the file that GRIDPROBE_TOY_CALLS names.
+What a question's text says happens: "dies" kills the process, "hangs" waits for ever, "fails" raises a ModelError,
+"breaks" something nobody foresaw. Every focused pass is noted in the file that GRIDPROBE_TOY_CALLS names. Where
+GRIDPROBE_TOY_GATE names a FIFO, each takes a byte from it first, and waits for one: see `Gate`.
 """
 
 import errno
 import os
 import signal
 import sys
-import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from threading import Event
 
 import numpy as np
+from gridprobe.evaluation.trial import Models
 from PIL import Image
 
 from gridprobe.backends import ScoreRequest, Scripted
 from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.errors import ModelError
 from gridprobe.evaluation import disk, run
-from gridprobe.evaluation.trial import Models
 from gridprobe.question import Question
 
 CALLS = "GRIDPROBE_TOY_CALLS"
-SLOW = "GRIDPROBE_TOY_SECONDS"
+GATE = "GRIDPROBE_TOY_GATE"
 PICTURES = 4
 
 
@@ -59,14 +60,16 @@ def _answer(request: ScoreRequest) -> Mapping[str, float]:
     if "dies" in prompt:
         os.kill(os.getpid(), signal.SIGKILL)
     if "hangs" in prompt:
-        time.sleep(600)
+        with _beside_calls("hangs").open("a") as file:
+            file.write("x")
+        Event().wait()
     if "fails" in prompt:
         raise ModelError("the model was told to fail")
     if "breaks" in prompt:
         raise ZeroDivisionError("nobody foresaw this")
     if request.pixels.max_pixels:
         _note(prompt)
-        time.sleep(float(os.environ.get(SLOW, "0")))
+        _pass_gate()
     light = 0.2 + float(request.frames.pixels.mean()) / 512
     return {"A": light, "B": 1 - light}
 
@@ -75,6 +78,37 @@ def _note(prompt: str) -> None:
     if CALLS in os.environ:
         with open(os.environ[CALLS], "a") as file:
             file.write(prompt.split("<")[1].split(">")[0] + "\n")
+
+
+def _pass_gate() -> None:
+    if GATE in os.environ:
+        descriptor = os.open(os.environ[GATE], os.O_RDONLY)
+        os.read(descriptor, 1)
+        os.close(descriptor)
+
+
+class Gate:
+    """Lets exactly as many focused passes through as it is told to, in whichever processes; the others wait."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self._descriptor = os.open(path, os.O_RDWR)  # also a reader, so that nobody ever meets the end of the file
+
+    def let(self, count: int) -> None:
+        os.write(self._descriptor, bytes(count))
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def _beside_calls(name: str) -> Path:
+    return Path(os.environ[CALLS]).parent / name
+
+
+def hangs() -> int:
+    """How many questions hang, or did until their worker was killed."""
+    file = _beside_calls("hangs")
+    return file.stat().st_size if file.exists() else 0
 
 
 def calls() -> Counter[str]:
@@ -114,17 +148,17 @@ class _Fragile(disk.Disk):
 def _die(when: str, descriptor: int) -> None:
     if when == "before":
         os.ftruncate(descriptor, os.fstat(descriptor).st_size - 9)  # as after a power cut
-    with open(Path(os.environ[CALLS]).parent / "deaths", "a") as file:
+    with _beside_calls("deaths").open("a") as file:
         file.write(when + "\n")
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def load_fragile(place: int) -> Models:
     """The first three workers to be loaded die at their third record."""
-    deaths = Path(os.environ[CALLS]).parent / "loads"
-    with deaths.open("a") as file:
+    loads = _beside_calls("loads")
+    with loads.open("a") as file:
         file.write("x")
-    number = deaths.stat().st_size
+    number = loads.stat().st_size
     if number <= 3:
         disk.DISK = _Fragile(number)
     return load(place)

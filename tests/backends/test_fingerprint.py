@@ -13,10 +13,10 @@ import pytest
 
 from gridprobe.backends.local import fingerprint as module
 from gridprobe.backends.local.fingerprint import fingerprint
-from scoring import load_qwen
 from gridprobe.errors import ModelError
 from gridprobe.progress import listening
 from gridprobe.video import FrameCache
+from scoring import load_qwen
 
 WEIGHTS = "model.safetensors"
 

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from click.testing import CliRunner, Result
 from gridprobe.cli import cli
 from gridprobe.evaluation import summary
 from videos import numbered_video
+from waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -118,19 +118,41 @@ def test_a_plan_is_of_the_same_questions_and_loads_nothing(data: Path, tiny_chec
     assert "estimated at 4 characters" in other.stdout and "17." in other.stdout  # gigabytes of weights
 
 
+@pytest.mark.parametrize("option", ["--patience", "--start-patience"])
+@pytest.mark.parametrize("value", ["-1", "0", "nan", "inf"])
+def test_patience_that_makes_no_sense_is_exit_code_2(
+    data: Path, tmp_path: Path, tiny_checkpoint: Path, option: str, value: str
+) -> None:
+    done = evaluate(data, tmp_path / "run", tiny_checkpoint, option, value)
+
+    assert done.exit_code == 2 and f"{option} must be a finite number of seconds above 0" in done.stderr
+
+
+LOADS_FOR_EVER = """
+import threading
+open({!r}, "w").close()
+threading.Event().wait()
+"""
+"""Stands in for transformers in a worker."""
+
+
 def test_ctrl_c_is_exit_code_130_a_second_run_is_refused_meanwhile_and_it_resumes(
     data: Path, tmp_path: Path, tiny_checkpoint: Path
 ) -> None:
-    out = tmp_path / "run"
+    out, loading = tmp_path / "run", tmp_path / "loading"
+    (tmp_path / "transformers.py").write_text(LOADS_FOR_EVER.format(str(loading)))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     command = [sys.executable, "-m", "gridprobe", "eval", "jsonl", "--data", data, "--out", out, "--k", "3"]
     command += ["--model", tiny_checkpoint, "--device", "cpu", "--workers", "1"]
-    process = subprocess.Popen([*map(str, command)], stderr=subprocess.PIPE, text=True, start_new_session=True)
-    deadline = time.monotonic() + 60
-    while not (out / "spec.json").exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    second = evaluate(data, out, tiny_checkpoint)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers, too
-    _, told = process.communicate(timeout=60)
+    process = subprocess.Popen(
+        [*map(str, command)], env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        wait_until(lambda: loading.exists() or process.poll() is not None)
+        second = evaluate(data, out, tiny_checkpoint)
+    finally:
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers, too
+        _, told = process.communicate()
 
     assert second.exit_code == 1 and f"in use by process {process.pid}" in second.stderr
     assert process.returncode == 130 and "interrupted" in told and "Traceback" not in told

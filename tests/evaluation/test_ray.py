@@ -4,17 +4,26 @@ import json
 import os
 import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from gridprobe.evaluation.trial import Method
 
 import toy_runs
+from crews import Clock, Watched
 from gridprobe.evaluation import Evaluation, run, summary
+from gridprobe.evaluation.foreman import Foreman, Patience
+from gridprobe.evaluation.ledger import Ledger
+from gridprobe.evaluation.ray_runner import RayCrew
 from gridprobe.evaluation.status import status
+from gridprobe.evaluation.tasks import Shard, tasks_of
+from gridprobe.evaluation.worker import Job
+from gridprobe.settings import Settings
 from toy_runs import toy_benchmark
+from waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -25,7 +34,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("ray")
     places = (Path(toy_runs.__file__).parent, Path(toy_runs.disk.__file__).parents[2])
     variables = {"PYTHONPATH": ":".join(map(str, places)), "GRIDPROBE_CACHE": "off"}
-    variables |= {toy_runs.CALLS: str(folder / "calls"), toy_runs.SLOW: "0.3"}
+    variables |= {toy_runs.CALLS: str(folder / "calls"), toy_runs.GATE: str(folder / "gate")}
     ray.init(
         num_cpus=2,
         num_gpus=0,
@@ -40,25 +49,34 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     ray.shutdown()
 
 
-def kill_one(folder: Path, killed: list[str]) -> None:
-    """Kill the process of the first worker that is seen to have finished something and to be at the next."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        for file in folder.glob("heartbeat-*.json"):
-            beat = json.loads(file.read_text())
-            if beat["done"] >= 2 and beat["question"]:
-                os.kill(beat["pid"], signal.SIGKILL)
-                killed.append(beat["worker"])
-                return
-        time.sleep(0.02)
+@pytest.fixture(scope="module")
+def gate(cluster: Path) -> Iterator[toy_runs.Gate]:
+    with closing(toy_runs.Gate(cluster / "gate")) as opened:
+        yield opened
 
 
-def test_an_actor_is_killed_and_its_questions_return_to_the_list(cluster: Path) -> None:
+def kill_one(folder: Path, killed: list[str], gate: toy_runs.Gate) -> None:
+    """Of two workers with three answers, kill the one that gave two; when it is replaced, let all answers through."""
+
+    def busy() -> list[dict[str, object]]:
+        beats = [json.loads(file.read_text()) for file in folder.glob("heartbeat-*.json")]
+        return [beat for beat in beats if beat["done"] >= 2 and beat["question"]]
+
+    gate.let(3)
+    wait_until(busy)
+    (beat, *_) = busy()
+    os.kill(int(str(beat["pid"])), signal.SIGKILL)
+    killed.append(str(beat["worker"]))
+    wait_until(lambda: len(list(folder.glob("heartbeat-*.json"))) == 3)
+    gate.let(100)
+
+
+def test_an_actor_is_killed_and_its_questions_return_to_the_list(cluster: Path, gate: toy_runs.Gate) -> None:
     toy = toy_benchmark(cluster / "data", videos=8)
     out, killed = cluster / "run", list[str]()
-    options = {"model": "scripted:toy", "k": 2, "load": toy_runs.load, "engine": "ray", "patience": 60.0}
+    options = {"model": "scripted:toy", "k": 2, "load": toy_runs.load, "engine": "ray"}
     with Evaluation(toy, out, **options) as evaluation:
-        killer = threading.Thread(target=kill_one, args=(out, killed))
+        killer = threading.Thread(target=kill_one, args=(out, killed, gate), daemon=True)
         killer.start()
         result = evaluation.run()
         killer.join()
@@ -74,10 +92,16 @@ def test_an_actor_is_killed_and_its_questions_return_to_the_list(cluster: Path) 
     assert len(writers) == 3, "two workers and the one that took the dead one's place"
 
 
-def test_an_actor_that_hangs_is_replaced_and_its_question_given_up(cluster: Path) -> None:
+def test_an_actor_that_hangs_is_replaced_and_its_question_given_up(cluster: Path, gate: toy_runs.Gate) -> None:
     toy = toy_benchmark(cluster / "data2", videos=2, words={"v0-q0": "hangs", "v1-q1": "dies"})
-    options = {"model": "scripted:toy", "k": 2, "load": toy_runs.load, "engine": "ray", "patience": 6.0}
+    job, clock = Job(cluster / "run2", Method(Settings(k=2)), toy_runs.load), Clock()
+    ledger = Ledger(tasks_of(toy.items, Shard()), workers=1)
+    gate.let(100)
+    with Evaluation(toy, job.folder, model="scripted:toy", k=2, load=job.load), closing(RayCrew(job)) as actors:
+        crew = Watched(actors, clock, hangs="v0-q0")
+        options = {"prefix": "", "patience": Patience(60.0, 1000.0), "note": lambda outcome: None, "clock": clock}
+        Foreman(job.folder, ledger, crew, **options).run()
 
-    result = run(toy, cluster / "run2", workers=2, max_failures=2, **options)
-
+    result = summary(job.folder)
     assert result["errors"] == {"WorkerDied": 2} and result["all"]["answered"] == 2
+    assert crew.hired == ["w0", "w1", "w2", "w3"] and toy_runs.hangs() == 2

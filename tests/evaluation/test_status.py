@@ -1,6 +1,8 @@
 """Status reads a folder while others write to it, and names who is stuck or dead."""
 
 import json
+import math
+import time
 from pathlib import Path
 
 import pytest
@@ -22,7 +24,7 @@ def test_a_run_in_progress_shows_its_pace_and_its_worker(tmp_path: Path) -> None
     def question(item: Item) -> Question:
         if item.id == "v2-q0":
             seen.append(status(tmp_path / "run"))
-            seen.append(status(tmp_path / "run", patience=0.0))
+            seen.append(status(tmp_path / "run", patience=60.0, clock=lambda: time.time() + 61))
         return item.question
 
     toy = toy_benchmark(tmp_path / "data", words={"v0-q0": "fails"})
@@ -63,6 +65,12 @@ def test_damage_is_told_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "run" / "records-x.jsonl").write_bytes(b"\0\0\0\n")
 
     assert status(tmp_path / "run")["damage"] == ["records-x.jsonl, byte 0: not a record"]
+
+
+@pytest.mark.parametrize("patience", [0.0, -1.0, math.nan, math.inf])
+def test_patience_is_a_number_of_seconds_that_can_pass(tmp_path: Path, patience: float) -> None:
+    with pytest.raises(UsageError, match=r"^--patience must be a finite number of seconds above 0, got "):
+        status(tmp_path, patience=patience)
 
 
 def test_what_is_no_run_is_one_sentence(tmp_path: Path) -> None:

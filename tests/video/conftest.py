@@ -1,10 +1,14 @@
-"""Videos that several tests read, made once, and a way to watch them being read."""
+"""Videos that several tests read, made once, and ways to watch them being read: by counts, never by the wall clock."""
 
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from gridprobe.video import reader
+from gridprobe.video import decode, reader
+from gridprobe.video.limits import Deadline
+from gridprobe.video.source import Source
 from videos import numbered_video, remux
 
 
@@ -20,6 +24,43 @@ def readers(monkeypatch: pytest.MonkeyPatch) -> list[reader.Reader]:
 
     monkeypatch.setattr(reader.Reader, "__init__", spy)
     return made
+
+
+@pytest.fixture
+def packets(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of all packets that are read during the test, in whichever pass."""
+    sizes: list[int] = []
+    original = Source._demux
+
+    def spy(self: Source) -> Iterator[object]:
+        demux = original(self)
+        try:
+            for packet in demux:
+                sizes.append(packet.size)
+                yield packet
+        finally:
+            demux.close()
+
+    monkeypatch.setattr(Source, "_demux", spy)
+    return sizes
+
+
+@pytest.fixture
+def deadline_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], type[Deadline]]:
+    """Makes a deadline that is over at the n-th look at the clock, and puts it in the place of the real one."""
+
+    def make(looks: int) -> type[Deadline]:
+        looked = count(1)
+
+        class Counted(Deadline):
+            def check(self) -> None:
+                if next(looked) >= looks:
+                    raise self.error()
+
+        monkeypatch.setattr(decode, "Deadline", Counted)
+        return Counted
+
+    return make
 
 
 @pytest.fixture(scope="session")

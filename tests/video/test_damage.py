@@ -1,9 +1,8 @@
-"""Truncated and damaged files: bounded time, honest warnings, and never a smeared frame passed off as a good one."""
+"""Truncated and damaged files: bounded work, honest warnings, and never a smeared frame passed off as a good one."""
 
 import random
 import subprocess
 import sys
-import time
 from itertools import repeat
 from pathlib import Path
 from types import SimpleNamespace
@@ -155,9 +154,11 @@ def test_the_nearest_good_frame_may_lie_in_the_group_before(faststart: Path, tmp
 
 
 @pytest.mark.parametrize("amount", [200_000, 200])
-def test_noise_all_through(faststart: Path, tmp_path: Path, amount: int) -> None:
+def test_noise_all_through(
+    faststart: Path, tmp_path: Path, readers: list[Reader], packets: list[int], amount: int
+) -> None:
     """V07: bits wrong all over. Some decode without an error, and nobody can tell that frame from a good one; but these
-    are few, the time is bounded, and a file full of it is refused."""
+    are few, the work is bounded, and a file full of it is refused."""
     path = tmp_path / "noise.mp4"
     with av.open(str(faststart)) as original, av.open(str(path), "w") as output:
         template = original.streams.video[0]
@@ -167,7 +168,6 @@ def test_noise_all_through(faststart: Path, tmp_path: Path, amount: int) -> None
             for spoilt in noise.filter(packet) if packet.size else ():
                 spoilt.stream = stream
                 output.mux(spoilt)
-    started = time.monotonic()
     try:
         pool = sample(path, cells=100, size=SMALL)
     except VideoError as error:
@@ -175,11 +175,13 @@ def test_noise_all_through(faststart: Path, tmp_path: Path, amount: int) -> None
     else:
         good = [read_number(frame) == round(second * 25) for frame, second in zip(pool.pixels, pool.times, strict=True)]
         assert good.count(False) <= 5
-    assert time.monotonic() - started < 20
+    assert sum(each.decoded for each in readers) <= 2 * 1500 and len(packets) <= 3 * 1500  # of a file of 1,500
 
 
 @pytest.mark.parametrize("name", ["giant.mp4", "giant.ts"])
-def test_one_giant_group_without_its_key_frame(made: Path, tmp_path: Path, name: str) -> None:
+def test_one_giant_group_without_its_key_frame(
+    made: Path, tmp_path: Path, readers: list[Reader], packets: list[int], name: str
+) -> None:
     """V20: nothing is decodable for 24 seconds; that is said, and soon."""
     whole = made / f"damage_{name}"
     if not whole.exists():
@@ -190,10 +192,9 @@ def test_one_giant_group_without_its_key_frame(made: Path, tmp_path: Path, name:
     data[key.pos + 100 : key.pos + key.size] = bytes(key.size - 100)
     path = tmp_path / name
     path.write_bytes(bytes(data))
-    started = time.monotonic()
     with pytest.raises(VideoError, match="damaged"):
         sample(path, cells=100, size=SMALL)
-    assert time.monotonic() - started < 15
+    assert not readers and len(packets) <= 2 * 600  # of a file of 600: it is gone through once
 
 
 def test_a_packet_that_asks_for_gigabytes(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,6 +252,6 @@ def test_matroska_cut_short(tmp_path: Path) -> None:
 def test_damage_does_not_flood_stderr(faststart: Path, tmp_path: Path) -> None:
     path = patched(faststart, tmp_path / "damaged.mp4", start=0.4, length=0.1)
     code = f"from gridprobe.video import sample; print(len(sample({str(path)!r}, cells=100)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout) > 50
     assert done.stderr == ""

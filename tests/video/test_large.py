@@ -5,7 +5,6 @@ import gc
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -30,11 +29,11 @@ def ten_hours(minute: Path, made: Path) -> Path:
 
 
 @pytest.mark.parametrize("precision", ["exact", "auto"])
-def test_ten_hours_are_not_walked(ten_hours: Path, readers: list[reader.Reader], precision: str) -> None:
-    """V18. A walk through the packets alone takes longer than the whole answer may."""
-    started = time.monotonic()
+def test_ten_hours_are_not_walked(
+    ten_hours: Path, readers: list[reader.Reader], packets: list[int], precision: str
+) -> None:
+    """V18. Of 900,000 packets some hundreds are read; to go through all of them takes longer than an answer may."""
     pool = sample(ten_hours, cells=144, precision=precision, size=SMALL)  # type: ignore[arg-type]
-    seconds = time.monotonic() - started
     assert pool.info is not None and pool.info.frames_header == 900_000
     assert pool.info.duration == pytest.approx(36_000, abs=0.1) and pool.info.frames_found is None
     wanted = [900_000 * (2 * i + 1) // 288 for i in range(144)]
@@ -43,7 +42,7 @@ def test_ten_hours_are_not_walked(ten_hours: Path, readers: list[reader.Reader],
     assert all(abs(a - b) <= reach for a, b in zip(taken, wanted, strict=True))
     assert [read_number(frame) for frame in pool.pixels] == [number % 1500 for number in taken]
     assert sum(each.decoded for each in readers) <= 144 * 26
-    assert seconds < 10  # 0.6 s on two idle cores
+    assert len(packets) <= 144 * 26
 
 
 def test_ten_hours_need_no_more_memory_than_one_minute(minute: Path, ten_hours: Path) -> None:
@@ -56,7 +55,7 @@ parallel._cores = lambda: 2
 sample({str(path)!r}, cells=144, size=FrameSize(max_side=256))
 print(open("/proc/self/status").read().split("VmHWM:")[1].split()[0])
 """
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         peaks[path] = int(done.stdout) / 1024
     assert peaks[ten_hours] - peaks[minute] < 200
 

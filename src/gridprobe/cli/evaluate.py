@@ -11,7 +11,8 @@ from rich.text import Text
 from gridprobe.cli.benchmark import Asked, asked, run_options
 from gridprobe.cli.console import printable, progress, stdout
 from gridprobe.evaluation import CrewPlan, Evaluation
-from gridprobe.evaluation.runner import MAX_FAILURES, PATIENCE
+from gridprobe.evaluation.foreman import PATIENCE, START_PATIENCE, Patience
+from gridprobe.evaluation.runner import MAX_FAILURES
 
 __all__ = ["evaluate"]
 
@@ -26,7 +27,12 @@ __all__ = ["evaluate"]
 @click.option("--retry-failed", is_flag=True, help="Ask those again that failed before.")
 @click.option("--workers", type=int, metavar="N", help="Processes; by default 1, with Ray one for each GPU.")
 @click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True)
-@click.option("--patience", type=float, default=PATIENCE, show_default=True, help="Seconds until a worker hangs.")
+@click.option(
+    "--patience", type=float, default=PATIENCE, show_default=True, help="Seconds without a message from a worker."
+)
+@click.option(
+    "--start-patience", type=float, default=START_PATIENCE, show_default=True, help="The same while it loads."
+)
 @click.option("--device", default="auto", show_default=True, help="auto (a GPU for each worker), cpu, cuda or cuda:N.")
 @click.option("--dtype", default="auto", show_default=True, help="auto, float32, bfloat16 or float16.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
@@ -38,7 +44,7 @@ def evaluate(benchmark: str, data: Path, out: Path, as_json: bool, **given: Any)
         out,
         setup=what.setup,
         choice=what.choice,
-        crew=CrewPlan(given["workers"], given["engine"], given["patience"]),
+        crew=CrewPlan(given["workers"], given["engine"], Patience(given["patience"], given["start_patience"])),
         **{name: given[name] for name in ("subtitles", "max_failures", "retry_failed")},
     )
     with evaluation, progress():

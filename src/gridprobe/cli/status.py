@@ -8,7 +8,7 @@ import click
 from rich.text import Text
 
 from gridprobe.cli.console import printable, stdout
-from gridprobe.evaluation.runner import PATIENCE
+from gridprobe.evaluation.foreman import PATIENCE
 from gridprobe.evaluation.status import status as read_status
 
 __all__ = ["status"]

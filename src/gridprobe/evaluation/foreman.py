@@ -3,24 +3,48 @@
 What a crew is, child processes or actors on Ray, it does not know.
 """
 
+import json
+import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from gridprobe.benchmarks import Item
-from gridprobe.errors import RunError
+from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation.ledger import MOST_DEATHS, Ledger
 from gridprobe.evaluation.outcomes import failed
 from gridprobe.evaluation.records import Damage, Writer, read_file
 from gridprobe.evaluation.tasks import Task
 from gridprobe.evaluation.worker import Message
 
-__all__ = ["Crew", "Foreman", "Hand"]
+__all__ = ["PATIENCE", "START_PATIENCE", "Crew", "Foreman", "Hand", "Patience", "check_seconds"]
 
+PATIENCE = 600.0
+START_PATIENCE = 1800.0
 POLL_SECONDS = 0.5
-FAREWELL_SECONDS = 10.0
+LAST_SECONDS = 30.0
+"""How long a worker that was told to end, or killed, has to do so before the run goes on without it."""
+
+
+def check_seconds(option: str, value: float) -> None:
+    """Refuse a patience that never ends or is over at once."""
+    if not 0 < value < math.inf:
+        raise UsageError(f"{option} must be a finite number of seconds above 0, got {value}")
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Seconds without a message after which a worker counts as hung."""
+
+    question: float = PATIENCE
+    start: float = START_PATIENCE
+    """The same until its models are loaded; the time to start the process and to download weights is part of it."""
+
+    def __post_init__(self) -> None:
+        check_seconds("--patience", self.question)
+        check_seconds("--start-patience", self.start)
 
 
 class Hand(Protocol):
@@ -30,7 +54,7 @@ class Hand(Protocol):
         """Send it a task; None is the last."""
 
     def kill(self) -> None:
-        """End it at once, whatever it does; a dead one is no error."""
+        """Kill it, without waiting for its death; a dead one is no error."""
 
 
 class Crew(Protocol):
@@ -48,9 +72,12 @@ class _Member:
     name: str
     place: int
     hand: Hand
+    heard: float
+    """When its last message came, or when it was killed."""
     file: str | None = None
     """Its records; None until it has loaded its models."""
-    heard: float = field(default_factory=time.monotonic)
+    killed_for: str = ""
+    """Why it was killed; empty while it may live."""
 
 
 class Foreman:
@@ -63,8 +90,9 @@ class Foreman:
         crew: Crew,
         *,
         prefix: str,
-        patience: float,
+        patience: Patience,
         note: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare a run.
 
@@ -73,12 +101,15 @@ class Foreman:
             ledger: what is to be done, and by how many.
             crew: how workers are run.
             prefix: what their names begin with.
-            patience: seconds a worker may be silent.
+            patience: how long a worker may be silent.
             note: called with the outcome of every question; what it raises ends the run.
+            clock: the seconds by which patience is measured.
         """
         self._folder, self._ledger, self._crew = folder, ledger, crew
-        self._prefix, self._patience, self._note = prefix, patience, note
+        self._prefix, self._patience, self._note, self._clock = prefix, patience, note, clock
         self._members: dict[str, _Member] = {}
+        self._dying: set[str] = set()
+        """Workers that are no longer members and whose death was not reported yet."""
         self._hired = 0
         self._reason = ""
         self._writer: Writer | None = None
@@ -90,32 +121,33 @@ class Foreman:
                 self._hire(place)
             while self._ledger.left:
                 self._listen()
-                self._dismiss_silent()
+                self._kill_silent()
                 self._hand_out()
                 if not self._members and self._ledger.left:
                     raise RunError(f"no worker is left: {self._reason}; the same command goes on from here")
             self._farewell()
         finally:
-            for member in self._members.values():
-                member.hand.kill()
+            self._stop()
             if self._writer is not None:
                 self._writer.close()
 
     def _hire(self, place: int) -> None:
         name = f"{self._prefix}w{self._hired}"
         self._hired += 1
-        self._members[name] = _Member(name, place, self._crew.hire(name, place))
+        self._members[name] = _Member(name, place, self._crew.hire(name, place), self._clock())
 
     def _listen(self) -> None:
         for name, message in self._crew.hear(POLL_SECONDS):
             member = self._members.get(name)
             if member is not None:
-                member.heard = time.monotonic()
+                member.heard = self._clock()
                 self._heard(member, message)
+            if message is None:
+                self._dying.discard(name)
 
     def _heard(self, member: _Member, message: Message | None) -> None:
         if message is None:
-            self._bury(member, "it died")
+            self._bury(member, member.killed_for or "it died")
         elif message.kind == "ready":
             member.file = message.text
         elif message.kind == "begun":
@@ -133,11 +165,14 @@ class Foreman:
     def _drop(self, member: _Member, reason: str) -> None:
         self._reason = f"worker {member.name}: {reason}"
         self._members.pop(member.name).hand.kill()
+        self._dying.add(member.name)
 
     def _bury(self, member: _Member, reason: str) -> None:
         """Take back what a dead worker had, but for what its file says is done, and put another in its place."""
         self._drop(member, reason)
         written = self._written(member)
+        if question := self._question_of(member):
+            self._ledger.begin(member.name, question)
         unheard = {item.id for task in self._ledger.held.get(member.name, ()) for item in task.items} & written.keys()
         moved = bool(written) or member.name in self._ledger.begun  # else the next one would fare no better
         for item, attempt in self._ledger.lost(member.name, written=written):
@@ -153,6 +188,14 @@ class Foreman:
         records = read_file(self._folder / member.file)
         return {record["id"]: record["outcome"] for record in records if not isinstance(record, Damage)}
 
+    def _question_of(self, member: _Member) -> str | None:
+        """What a worker was at by its heartbeat: the last messages of an actor on Ray are lost with it."""
+        try:
+            beat = json.loads((self._folder / f"heartbeat-{member.name}.json").read_text(encoding="utf-8"))
+            return None if beat["question"] is None else str(beat["question"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
     def _give_up(self, item: Item, attempt: int, reason: str) -> None:
         if self._writer is None:
             self._writer = Writer(self._folder, f"{self._prefix}foreman")
@@ -160,29 +203,53 @@ class Foreman:
         self._writer.write(failed(item, ("WorkerDied", text), attempt=attempt, worker=self._writer.worker))
         self._note("failed")
 
-    def _dismiss_silent(self) -> None:
+    def _kill_silent(self) -> None:
+        """Kill workers that hang. Each is buried when its death is reported: until then it may be writing a record.
+
+        A process that waits for a dead disk outlives even that. After `LAST_SECONDS` its place is given to another.
+        """
         for member in list(self._members.values()):
-            busy = member.file is None or bool(self._ledger.held.get(member.name))
-            if busy and time.monotonic() - member.heard > self._patience:
+            silent = self._clock() - member.heard
+            if member.killed_for and silent > LAST_SECONDS:
+                self._bury(member, member.killed_for)
+                self._dying.discard(member.name)
+            elif not member.killed_for and (reason := self._hangs(member, silent)):
+                member.killed_for, member.heard = reason, self._clock()
                 member.hand.kill()
-                self._bury(member, f"it was silent for {self._patience:g} s")
+
+    def _hangs(self, member: _Member, silent: float) -> str | None:
+        """Why a worker that was silent for so many seconds counts as hung; None if it does not."""
+        if member.file is None and silent > self._patience.start:
+            rule = "raise --start-patience if its models take longer to load"
+            return f"it was silent for {self._patience.start:g} s while starting; {rule}"
+        if member.file is not None and self._ledger.held.get(member.name) and silent > self._patience.question:
+            return f"it was silent for {self._patience.question:g} s; raise --patience if a question may take longer"
+        return None
 
     def _hand_out(self) -> None:
         """First to those with nothing to do, then ahead."""
-        ready = [member for member in self._members.values() if member.file is not None]
+        ready = [member for member in self._members.values() if member.file is not None and not member.killed_for]
         for member in sorted(ready, key=lambda each: len(self._ledger.held.get(each.name, ()))):
             task = self._ledger.take(member.name)
             if task is not None:
                 if len(self._ledger.held[member.name]) == 1:
-                    member.heard = time.monotonic()
+                    member.heard = self._clock()
                 member.hand.give(task)
 
     def _farewell(self) -> None:
         """Let the workers close their files; those that take long are not waited for."""
-        deadline = time.monotonic() + FAREWELL_SECONDS
+        deadline = self._clock() + LAST_SECONDS
         for member in [member for member in self._members.values() if member.file is None]:
             self._drop(member, "it was not needed")
         for member in self._members.values():
             member.hand.give(None)
-        while self._members and time.monotonic() < deadline:
+        while self._members and self._clock() < deadline:
             self._listen()
+
+    def _stop(self) -> None:
+        """Kill who is left. Their deaths are waited for, but not for long: a resumed run refuses living writers."""
+        deadline = self._clock() + LAST_SECONDS
+        for member in list(self._members.values()):
+            self._drop(member, "the run ended")
+        while self._dying and self._clock() < deadline:
+            self._dying -= {name for name, message in self._crew.hear(POLL_SECONDS) if message is None}

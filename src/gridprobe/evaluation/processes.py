@@ -5,6 +5,7 @@ import signal
 from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
 from multiprocessing.process import BaseProcess
 from threading import Thread
 
@@ -12,6 +13,17 @@ from gridprobe.evaluation.tasks import Task
 from gridprobe.evaluation.worker import Inbox, Job, Message, serve
 
 __all__ = ["Processes"]
+
+
+JOIN_SECONDS = 10.0
+"""The longest wait for the death of a process that was killed; one that waits for a dead disk does not die."""
+
+
+class _Process(SpawnProcess):
+    """A process that nothing waits for without a limit; multiprocessing does so at the end of the program."""
+
+    def join(self, timeout: float | None = None) -> None:
+        super().join(JOIN_SECONDS if timeout is None else timeout)
 
 
 class _Child:
@@ -24,7 +36,7 @@ class _Child:
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.join()
+        Thread(target=self._process.join, args=(JOIN_SECONDS,), name="gridprobe-join", daemon=True).start()
 
 
 class Processes:
@@ -42,7 +54,7 @@ class Processes:
         """Start a process."""
         here, there = self._context.Pipe()
         given = (there, self._job, name, place, self.threads)
-        process = self._context.Process(target=_child, args=given, name=name, daemon=True)
+        process = _Process(target=_child, args=given, name=name, daemon=True)
         process.start()
         there.close()  # now the child's end is the only one, and closes with it
         self._pipes[here] = name

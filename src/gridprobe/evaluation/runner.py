@@ -7,14 +7,14 @@ with Evaluation(benchmark, "runs/first", setup=setup) as evaluation:
 
 import math
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from gridprobe.benchmarks import Benchmark
 from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation.folder import RunFolder
-from gridprobe.evaluation.foreman import Crew, Foreman
+from gridprobe.evaluation.foreman import Crew, Foreman, Patience
 from gridprobe.evaluation.ledger import Ledger
 from gridprobe.evaluation.method import Method
 from gridprobe.evaluation.processes import Processes
@@ -30,7 +30,6 @@ from gridprobe.setup import Setup
 __all__ = ["Counts", "CrewPlan", "Evaluation", "run"]
 
 MAX_FAILURES = 0.1
-PATIENCE = 600.0
 
 
 @dataclass(frozen=True)
@@ -60,8 +59,8 @@ class CrewPlan:
     one process, and with Ray one for every GPU."""
     engine: Literal["local", "ray"] = "local"
     """This machine, or a Ray cluster."""
-    patience: float = PATIENCE
-    """Seconds without progress after which a worker counts as hanging."""
+    patience: Patience = field(default_factory=Patience)
+    """How long a worker may be silent."""
 
     def __post_init__(self) -> None:
         if self.engine not in ("local", "ray"):

@@ -2,33 +2,35 @@
 
 import json
 import time
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from gridprobe.evaluation.disk import held
 from gridprobe.evaluation.folder import RunFolder
+from gridprobe.evaluation.foreman import PATIENCE, check_seconds
 from gridprobe.evaluation.records import read_records
-from gridprobe.evaluation.runner import PATIENCE
 
 __all__ = ["SCHEMA", "status"]
 
 SCHEMA = "gridprobe.status/1"
 
 
-def status(folder: str | Path, *, patience: float = PATIENCE) -> dict[str, Any]:
+def status(folder: str | Path, *, patience: float = PATIENCE, clock: Callable[[], float] = time.time) -> dict[str, Any]:
     """Where a run stands.
 
     A worker is `dead` if it left without a word: nobody holds the lock of its records. It is `stuck` if it has been at
     one question for longer than `patience` seconds. `rate`, in questions per second, is that of the living ones since
-    they were ready, and `eta` what the missing questions take at that rate.
+    they were ready, and `eta` what the missing questions take at that rate. `clock` gives the seconds since 1970.
     """
+    check_seconds("--patience", patience)
     run = RunFolder.existing(Path(folder))
     ids = {item["id"] for item in run.items()}
     records = read_records(run.path, fields=("error",))
     done, failed = (len(records.ids(outcome) & ids) for outcome in ("answered", "failed"))
     missing = len(ids - records.best.keys())
-    workers = [_worker(file, patience) for file in sorted(run.path.glob("heartbeat-*.json"))]
+    workers = [_worker(file, patience, clock()) for file in sorted(run.path.glob("heartbeat-*.json"))]
     living = [worker for worker in workers if worker and worker["state"] != "dead"]
     rate = sum(worker["rate"] for worker in living)
     return {
@@ -47,18 +49,18 @@ def status(folder: str | Path, *, patience: float = PATIENCE) -> dict[str, Any]:
     }
 
 
-def _worker(file: Path, patience: float) -> dict[str, Any] | None:
+def _worker(file: Path, patience: float, now: float) -> dict[str, Any] | None:
     try:
         beat = json.loads(file.read_text(encoding="utf-8"))
         started, since = (datetime.fromisoformat(beat[key].replace("Z", "+00:00")) for key in ("started", "since"))
         finished, records = beat["done"] + beat["failed"], file.parent / beat["records"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # it ended just now
         return None
-    at_it = max(0.0, time.time() - since.timestamp())
+    at_it = max(0.0, now - since.timestamp())
     state = "working" if held(records) else "dead"
     if state == "working" and beat["question"] is not None and at_it > patience:
         state = "stuck"
-    elapsed = max(1e-3, time.time() - started.timestamp())
+    elapsed = max(1e-3, now - started.timestamp())
     return {**beat, "state": state, "seconds": round(at_it, 1), "rate": finished / elapsed}
 
 

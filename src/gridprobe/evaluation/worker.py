@@ -21,14 +21,13 @@ from gridprobe.evaluation.folder import RunFolder
 from gridprobe.evaluation.method import Attempt, Method
 from gridprobe.evaluation.outcomes import answered, failed, now
 from gridprobe.evaluation.prefetch import Prefetch
+from gridprobe.evaluation.pulse import PULSE_SECONDS, pulses
 from gridprobe.evaluation.records import Writer
 from gridprobe.evaluation.tasks import Task
 from gridprobe.progress import Event, listening
 from gridprobe.setup import Setup
 
 __all__ = ["Inbox", "Job", "Message", "Take", "Worker", "load", "serve"]
-
-PULSE_SECONDS = 1.0
 
 
 class Message(NamedTuple):
@@ -79,7 +78,9 @@ def serve(job: Job, *, name: str, place: int, take: Take, tell: Callable[[Messag
     """Load the models and work until there is nothing more to take; troubles are told, not raised."""
     start = Attempt()
     with start:
-        worker = Worker(job.loaded(place), name=name, tell=tell)
+        with pulses(lambda: tell(Message("pulse"))):
+            loaded = job.loaded(place)
+        worker = Worker(loaded, name=name, tell=tell)
     if start.error is not None:
         tell(Message("unfit", _sentence(start.error)))
         return

@@ -1,0 +1,191 @@
+"""The foreman: who counts as hung, and what follows from it. Fake workers and a clock of the test's own: no waiting."""
+
+import math
+from pathlib import Path
+
+import pytest
+from gridprobe.evaluation.trial import Method
+
+import toy_runs
+from crews import Clock, Watched
+from gridprobe.benchmarks import Benchmark
+from gridprobe.errors import RunError, UsageError
+from gridprobe.evaluation import Evaluation, read_records, summary
+from gridprobe.evaluation.foreman import LAST_SECONDS, Crew, Foreman, Patience
+from gridprobe.evaluation.ledger import Ledger
+from gridprobe.evaluation.processes import Processes
+from gridprobe.evaluation.tasks import Shard, Task, tasks_of
+from gridprobe.evaluation.worker import Job, Message
+from gridprobe.settings import Settings
+
+
+class FakeHand:
+    def __init__(self) -> None:
+        self.tasks: list[Task | None] = []
+        self.kills = 0
+
+    def give(self, task: Task | None) -> None:
+        self.tasks.append(task)
+
+    def kill(self) -> None:
+        self.kills += 1
+
+
+class FakeCrew:
+    """Workers that say what a script says. A step of it is a message, or seconds in which nobody says anything."""
+
+    def __init__(self, clock: Clock, *steps: str | float) -> None:
+        self.hands: dict[str, FakeHand] = {}
+        self.places: dict[str, int] = {}
+        self._clock, self._steps = clock, iter(steps)
+
+    def hire(self, name: str, place: int) -> FakeHand:
+        self.hands[name], self.places[name] = FakeHand(), place
+        return self.hands[name]
+
+    def hear(self, seconds: float) -> list[tuple[str, Message | None]]:
+        step = next(self._steps, LAST_SECONDS)
+        if isinstance(step, float):
+            self._clock.now += step
+            return []
+        name, kind, *text = step.split()
+        return [(name, None if kind == "dead" else Message(kind, *text))]  # type: ignore[arg-type]
+
+
+def foreman(
+    folder: Path, crew: Crew, clock: Clock, *, questions: int = 1, workers: int = 1, toy: Benchmark | None = None
+) -> Foreman:
+    toy = toy or toy_runs.toy_benchmark(folder, videos=questions, questions=1)
+    ledger = Ledger(tasks_of(toy.items, Shard()), workers=workers)
+    patience = Patience(question=60.0, start=1000.0)
+    return Foreman(folder, ledger, crew, prefix="", patience=patience, note=lambda outcome: None, clock=clock)
+
+
+def outcomes(folder: Path) -> dict[str, tuple[str, str]]:
+    best = read_records(folder).best
+    return {name: (each["outcome"], (each["error"] or {}).get("message", "")) for name, each in best.items()}
+
+
+def test_a_worker_that_loads_for_long_and_pulses_is_not_hung(tmp_path: Path) -> None:
+    clock = Clock()
+    loading: list[str | float] = [999.0, "w0 pulse"] * 5
+    crew = FakeCrew(clock, *loading, "w0 ready r", "w0 begun v0-q0", "w0 answered v0-q0", "w0 ended", "w0 dead")
+    foreman(tmp_path, crew, clock).run()
+
+    assert clock.now > 4000 and list(crew.hands) == ["w0"]
+
+
+def test_a_worker_that_is_silent_while_loading_is_killed_and_its_like_not_tried(tmp_path: Path) -> None:
+    clock = Clock()
+    crew = FakeCrew(clock, 999.0, "w0 pulse", 1001.0, "w0 dead")
+
+    reason = r"w0: it was silent for 1000 s while starting; raise --start-patience if its models take longer to load;"
+    with pytest.raises(RunError, match=f"^no worker is left: worker {reason}"):
+        foreman(tmp_path, crew, clock).run()
+    assert list(crew.hands) == ["w0"]
+
+
+def test_patience_for_a_question_begins_with_the_question_and_not_before(tmp_path: Path) -> None:
+    clock = Clock()
+    work: list[str | float] = ["w0 ready r", 59.0, "w0 begun v0-q0", 59.0, "w0 pulse", 59.0, "w0 answered v0-q0"]
+    foreman(tmp_path, crew := FakeCrew(clock, 900.0, *work, "w0 ended", "w0 dead"), clock).run()
+
+    assert list(crew.hands) == ["w0"]
+
+
+def test_a_worker_with_nothing_to_do_may_be_silent(tmp_path: Path) -> None:
+    clock = Clock()
+    start: list[str | float] = ["w0 ready r0", "w1 ready r1"]
+    slow: list[str | float] = ["w0 begun v0-q0", *[50.0, "w0 pulse"] * 10, "w0 answered v0-q0"]
+    end = ["w0 ended", "w0 dead", "w1 ended", "w1 dead"]
+    crew = FakeCrew(clock, *start, *slow, *end)
+    foreman(tmp_path, crew, clock, workers=2).run()
+
+    assert list(crew.hands) == ["w0", "w1"] and crew.hands["w1"].tasks == [None]
+
+
+def test_a_question_at_which_two_workers_hang_is_given_up_and_the_next_is_asked(tmp_path: Path) -> None:
+    clock = Clock()
+    hang: list[str | float] = []
+    for name in ("w0", "w1"):
+        hang += [f"{name} ready r", f"{name} begun v0-q0", 61.0, f"{name} dead"]
+    crew = FakeCrew(clock, *hang, "w2 ready r", "w2 begun v1-q0", "w2 answered v1-q0", "w2 ended", "w2 dead")
+    foreman(tmp_path, crew, clock, questions=2).run()
+
+    reason = "it was silent for 60 s; raise --patience if a question may take longer"
+    assert outcomes(tmp_path) == {
+        "v0-q0": ("failed", f"2 workers were lost at this question; of the last one: {reason}")
+    }
+    assert crew.places == {"w0": 0, "w1": 0, "w2": 0}
+
+
+def test_a_worker_that_answers_between_its_kill_and_its_death_has_answered(tmp_path: Path) -> None:
+    clock = Clock()
+    crew = FakeCrew(clock, "w0 ready r", "w0 begun v0-q0", 61.0, "w0 answered v0-q0", "w0 ended", "w0 dead")
+    foreman(tmp_path, crew, clock).run()
+
+    assert crew.hands["w0"].kills > 0 and list(crew.hands) == ["w0"] and outcomes(tmp_path) == {}
+
+
+def test_a_worker_that_does_not_die_when_killed_holds_nobody_up(tmp_path: Path) -> None:
+    """As a process does that waits for a dead disk."""
+    clock = Clock()
+    start: list[str | float] = ["w0 ready r0", "w1 ready r1", "w0 begun v0-q0", "w1 begun v1-q0"]
+    stalled: list[str | float] = [40.0, "w1 pulse", 21.0, "w1 answered v1-q0", "w1 begun v2-q0", LAST_SECONDS]
+    replaced: list[str | float] = ["w1 pulse", 1.0, "w2 ready r2", "w2 begun v0-q0", "w2 answered v0-q0"]
+    end = ["w1 answered v2-q0", "w1 ended", "w1 dead", "w2 ended", "w2 dead"]
+    crew = FakeCrew(clock, *start, *stalled, *replaced, *end)
+    foreman(tmp_path, crew, clock, questions=3, workers=2).run()
+
+    given = {name: [task and task.items[0].id for task in hand.tasks] for name, hand in crew.hands.items()}
+    assert given == {"w0": ["v0-q0"], "w1": ["v1-q0", "v2-q0", None], "w2": ["v0-q0", None]}
+    assert clock.now < 61 + 2 * LAST_SECONDS, "its death is not waited for again at the end"
+
+
+@pytest.mark.parametrize("beat", ['{"question": "v0-q0"}', '{"question": null}', "", '{"question"', "[]", "{}"])
+def test_the_heartbeat_says_at_which_question_a_worker_died(tmp_path: Path, beat: str) -> None:
+    """On Ray the last messages of an actor are lost with it; here none of them ever says that it has begun."""
+    clock = Clock()
+    (tmp_path / "heartbeat-w0.json").write_text(beat)
+    (tmp_path / "heartbeat-w1.json").write_text(beat)
+    crew = FakeCrew(clock, "w0 ready r", "w0 dead", "w1 ready r", "w1 dead")
+    if "v0-q0" in beat:
+        foreman(tmp_path, crew, clock).run()
+        assert outcomes(tmp_path)["v0-q0"][1].startswith("2 workers were lost at this question")
+    else:
+        with pytest.raises(RunError, match=r"^no worker is left: worker w0: it died"):
+            foreman(tmp_path, crew, clock).run()
+
+
+def test_a_run_ends_though_no_worker_dies(tmp_path: Path) -> None:
+    clock = Clock()
+    crew = FakeCrew(clock, "w0 ready r", "w0 begun v0-q0", "w0 answered v0-q0")
+    foreman(tmp_path, crew, clock).run()
+
+    assert crew.hands["w0"].tasks[-1] is None and crew.hands["w0"].kills == 1
+    assert clock.now == 2 * LAST_SECONDS  # one to end by itself, one to die
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", ["patience", "start_patience"])
+def test_patience_is_a_number_of_seconds_that_can_pass(tmp_path: Path, name: str, value: float) -> None:
+    option = "--" + name.replace("_", "-")
+    with pytest.raises(UsageError, match=rf"^{option} must be a finite number of seconds above 0, got {value}$"):
+        Evaluation(toy_runs.toy_benchmark(tmp_path), tmp_path / "run", model="scripted:toy", **{name: value})
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_real_process_that_hangs_twice_costs_its_question_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(toy_runs.CALLS, str(tmp_path / "calls"))
+    toy = toy_runs.toy_benchmark(tmp_path / "data", words={"v0-q1": "hangs"})
+    job, clock = Job(tmp_path / "run", Method(Settings(k=2)), toy_runs.load), Clock()
+    crew = Watched(Processes(job, workers=1), clock, hangs="v0-q1")
+    with Evaluation(toy, job.folder, model="scripted:toy", k=2, load=job.load):
+        foreman(job.folder, crew, clock, toy=toy).run()
+
+    result = summary(job.folder)
+    assert crew.hired == ["w0", "w1", "w2"] and toy_runs.hangs() == 2
+    assert result["errors"] == {"WorkerDied": 1} and result["all"]["answered"] == 5
+    assert "it was silent for 60 s" in outcomes(job.folder)["v0-q1"][1]

@@ -1,0 +1,57 @@
+"""Pulses while a model loads: sent for as long as the loader is at work, and not when it waits for ever."""
+
+from pathlib import Path
+from threading import Event
+
+from gridprobe.evaluation.trial import Method, Models
+
+from gridprobe.errors import ModelError
+from gridprobe.evaluation.pulse import WORK_SECONDS, pulses, watch
+from gridprobe.evaluation.worker import Job, Message, serve
+from gridprobe.settings import Settings
+
+
+def sent(*used: float) -> int:
+    """How many pulses there are, if that much processor time was used in all at each look."""
+    looks, count = iter(used), []
+    ends = iter([False] * (len(used) - 1) + [True])
+    watch(lambda: count.append(1), ended=lambda: next(ends), used=lambda: next(looks))
+    return len(count)
+
+
+def test_a_pulse_is_sent_whenever_work_was_done() -> None:
+    assert sent(5.0, 5.3, 5.6, 9.0) == 3
+
+
+def test_none_is_sent_while_the_loader_waits() -> None:
+    assert sent(5.0, *[5.0] * 100) == 0
+    assert sent(5.0, 5.3, *[5.3] * 100) == 1
+
+
+def test_slow_work_is_counted_until_it_is_enough() -> None:
+    assert sent(*[number * WORK_SECONDS * 0.26 for number in range(17)]) == 4
+
+
+def test_a_loader_that_computes_sends_pulses_from_another_thread_which_ends_with_it() -> None:
+    sent, count = Event(), []
+    with pulses(lambda: (count.append(1), sent.set())):
+        while not sent.is_set():
+            sum(range(1000))
+    total = len(count)
+
+    assert total >= 1
+    sum(range(10**6))
+    assert len(count) == total
+
+
+def test_a_worker_pulses_while_its_model_loads(tmp_path: Path) -> None:
+    told: list[Message] = []
+
+    def load(place: int) -> Models:
+        while not told:
+            sum(range(1000))
+        raise ModelError("no such model")
+
+    serve(Job(tmp_path, Method(Settings()), load), name="w0", place=0, take=lambda wait: None, tell=told.append)
+
+    assert told[0] == Message("pulse") and told[-1] == Message("unfit", "no such model")
