@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "gridprobe"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 LEVELS = (
-    {"errors", "progress", "_version"},
+    {"errors", "files", "cores", "progress", "_version"},
     {"question", "prompts", "grid", "importance", "flops", "subtitles"},
     {"video", "budget", "collage"},
     {"backends", "encoders"},

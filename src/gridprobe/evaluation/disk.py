@@ -6,28 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from gridprobe import files
 from gridprobe.errors import RunError
+from gridprobe.files import Disk
 
 __all__ = ["DISK", "Disk", "append", "held", "lock", "new_file", "write_whole"]
 
 
-class Disk:
-    """The calls that fail when a disk does."""
-
-    def write(self, descriptor: int, content: bytes) -> int:
-        """Returns how many bytes were taken, which can be fewer than there are."""
-        return os.write(descriptor, content)
-
-    def sync(self, descriptor: int) -> None:
-        """Return once everything is on the disk itself."""
-        os.fsync(descriptor)
-
-    def replace(self, source: Path, target: Path) -> None:
-        """Give a file its name, whole or not at all."""
-        os.replace(source, target)
-
-
 DISK = Disk()
+"""Does every write; a test replaces it to make one fail."""
 
 
 @contextmanager
@@ -66,34 +53,14 @@ def new_file(path: Path) -> int | None:
         except FileExistsError:
             return None
         _flock(descriptor, shared=False, wait=True)
-        _sync_folder(path.parent)
+        files.sync_folder(path.parent, disk=DISK)
     return descriptor
 
 
 def write_whole(path: Path, content: bytes, *, durable: bool = True) -> None:
     """Put a file there, whole or not at all; one that is not `durable` may be gone after a power cut."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with one_sentence(path):
-        descriptor = os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o644)
-        try:
-            while content:
-                content = content[DISK.write(descriptor, content) :]
-            if durable:
-                DISK.sync(descriptor)
-        finally:
-            os.close(descriptor)
-        DISK.replace(draft, path)
-        if durable:
-            _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """A new name is on the disk once its folder is."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        DISK.sync(descriptor)
-    finally:
-        os.close(descriptor)
+        files.write_whole(path, content, durable=durable, disk=DISK)
 
 
 def _flock(descriptor: int, *, shared: bool, wait: bool) -> None:

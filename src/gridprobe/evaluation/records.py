@@ -12,10 +12,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from gridprobe.errors import RunError
 from gridprobe.evaluation.disk import append, new_file, one_sentence
+from gridprobe.files import parse_json
 
 __all__ = ["OUTCOMES", "SCHEMA", "Damage", "Records", "Writer", "read_file", "read_records"]
 
@@ -124,14 +125,10 @@ def read_file(file: Path) -> Iterator[dict[str, Any] | Damage]:
             offset += len(line)
 
 
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
-
-
 def _parse(line: bytes) -> dict[str, Any] | None:
     try:
-        record = json.loads(line, parse_constant=_refuse)
-    except (ValueError, RecursionError):
+        record = parse_json(line)
+    except ValueError:
         return None
     if not isinstance(record, dict) or record.get("schema") != SCHEMA or record.get("outcome") not in OUTCOMES:
         return None

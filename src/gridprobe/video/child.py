@@ -26,6 +26,7 @@ from typing import IO, Any, get_type_hints
 
 import numpy as np
 
+from gridprobe.cores import usable_cores
 from gridprobe.errors import GridProbeError, UsageError, VideoError
 from gridprobe.progress import listening, report
 from gridprobe.video.files import shown_name
@@ -74,7 +75,7 @@ def sample_in_child(
         "size": asdict(size),
         "limits": asdict(limits),
         "memory": int(memory),
-        "cpu": math.ceil(limits.seconds * (os.cpu_count() or 1) if cpu is None else cpu),
+        "cpu": math.ceil(limits.seconds * usable_cores() if cpu is None else cpu),
     }
     with tempfile.TemporaryFile() as pixels:
         answer = _ask(request, pixels, limits.seconds)

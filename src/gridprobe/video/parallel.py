@@ -4,7 +4,6 @@ Decoding lets go of Python's lock, so threads fill the cores, and better than on
 for each other after every seek.
 """
 
-import os
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gridprobe.cores import usable_cores
 from gridprobe.progress import report
 from gridprobe.video.frames import Found, Pixels
 from gridprobe.video.plan import Plan
@@ -100,8 +100,7 @@ class Strip:
 
 
 def _cores() -> int:
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(MAX_WORKERS, usable)
+    return min(MAX_WORKERS, usable_cores())
 
 
 def _counted(total: int) -> Callable[[], bool]:

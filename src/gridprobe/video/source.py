@@ -15,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from gridprobe.cores import usable_cores
 from gridprobe.errors import VideoError
 from gridprobe.video.files import VideoFile, check_file, lacks_index, looks_like
 from gridprobe.video.info import VideoInfo
@@ -234,7 +235,7 @@ def _display_size(frame: "VideoFrame", aspect: Fraction | None, rotation: int) -
 
 def _threads(width: int, height: int) -> int:
     """Decoder threads: each holds frames of its own, so large frames get fewer (1080p: 8, 8K: 2)."""
-    return max(2, min(8, os.cpu_count() or 1, 32_000_000 // max(1, width * height)))
+    return max(2, min(8, usable_cores(), 32_000_000 // max(1, width * height)))
 
 
 def _plain(file: VideoFile, error: "FFmpegError", deadline: Deadline) -> VideoError:

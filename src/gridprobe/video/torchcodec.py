@@ -9,7 +9,6 @@ times the processor time of PyAV here. With NVDEC it was never tried.
 """
 
 import importlib.metadata
-import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gridprobe.cores import usable_cores
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.progress import report
 from gridprobe.video.frames import Found, Pixels
@@ -120,10 +120,12 @@ def _frames(decoder: Any, source: Source, clock: Clock, ticks: list[int]) -> Ite
 def _decoder(source: Source) -> Any:
     from torchcodec.decoders import VideoDecoder
 
-    threads = os.cpu_count() or 1
     with _plain_errors(source):
         return VideoDecoder(
-            source.file.path, stream_index=source.stream.index, num_ffmpeg_threads=threads, dimension_order="NHWC"
+            source.file.path,
+            stream_index=source.stream.index,
+            num_ffmpeg_threads=usable_cores(),
+            dimension_order="NHWC",
         )
 
 
