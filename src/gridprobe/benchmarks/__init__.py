@@ -1,7 +1,7 @@
-"""Benchmarks: one file each, with its loader, its official metrics and the names of its files.
+"""Benchmarks: one module each, with its loader, its official metrics and its file names.
 
-A benchmark is read as its authors released it, from a folder the user downloaded; nothing is fetched, and no data is
-part of the package. Importing this package loads none of them.
+A benchmark is read as its authors released it, from a folder the user downloaded; nothing is fetched, and the package
+contains no data. Importing this package loads none of them.
 """
 
 import difflib
@@ -39,10 +39,10 @@ BENCHMARKS = {
     "lvbench": "1549 questions about 103 videos of up to two hours; 4 options",
     "egoschema": "500 questions with public answers about three-minute first-person clips; 5 options",
     "nextqa": "4996 validation questions about short clips: causal, temporal, descriptive; 5 options",
-    "gridworld": "made on the spot for the embedded models, with the intervals that hold the evidence; needs no data",
+    "gridworld": "generated on demand for the embedded models, with the intervals of the evidence; needs no data",
     "jsonl": "your own: a file of JSON lines with id, video, question, options, answer, subtitles, bins",
 }
-"""Name and one line about each."""
+"""Name and a one-line description of each."""
 
 
 def load_benchmark(name: str, data: str | Path, **options: Any) -> Benchmark:
@@ -50,9 +50,9 @@ def load_benchmark(name: str, data: str | Path, **options: Any) -> Benchmark:
 
     Args:
         name: one of `BENCHMARKS`.
-        data: the folder that holds them (for "jsonl" also the file itself; for "gridworld" the folder its videos are
-            made in).
-        **options: the benchmark's own; see docs/benchmarks.md.
+        data: the folder with the files (for "jsonl" also the file itself; for "gridworld" the folder to write its
+            videos to).
+        **options: the benchmark's own options; see docs/benchmarks.md.
     """
     load = _module(name).load
     parameters = inspect.signature(load).parameters.values()
@@ -71,13 +71,13 @@ def metrics(name: str, items: Sequence[Item], right: Mapping[str, bool]) -> list
 
 
 def ready(name: str, item: Item) -> None:
-    """Make the item's video if the benchmark makes its own; does nothing for the others."""
+    """Generate the item's video if the benchmark generates its own; otherwise do nothing."""
     if made_on_demand(name):
         _module(name).make_video(item)
 
 
 def made_on_demand(name: str) -> bool:
-    """Whether the benchmark makes its videos when they are first needed."""
+    """Whether the benchmark generates its videos when they are first needed."""
     return hasattr(_module(name), "make_video")
 
 
