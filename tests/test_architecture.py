@@ -13,15 +13,15 @@ PACKAGE = Path(__file__).parents[1] / "src" / "gridprobe"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 LEVELS = (
-    {"errors", "progress", "_version"},
-    {"question", "prompts", "grid", "importance", "flops", "subtitles"},
+    {"errors", "files", "cores", "progress", "registry", "_version"},
+    {"question", "prompts", "grid", "importance", "flops", "subtitles", "statistics"},
     {"video", "budget", "collage"},
-    {"backends", "encoders"},
+    {"backends"},
     {"selectors"},
-    {"settings", "answer", "pipeline", "demo", "gridworld", "presets", "benchmarks"},
+    {"settings", "setup", "answer", "pipeline", "demo", "gridworld", "benchmarks"},
     {"evaluation"},
     {"report"},
-    {"cli", "web"},
+    {"cli"},
 )
 """Lowest first. A module imports only from its own level or a lower one, also inside functions."""
 

@@ -1,7 +1,7 @@
-"""Prompt templates: the exact text that follows the frames. A changed prompt is a changed result.
+"""Prompt templates: the exact text that follows the frames. Changing a prompt changes results.
 
-`default` is ours and LongVideoBench's wording; `paper` is that of the authors' code on LongVideoBench; the others
-are the official wordings of the benchmarks they are named after. Options are numbered by us, so an option string
+`default` is our wording and LongVideoBench's; `paper` is that of the authors' code on LongVideoBench; the others are
+the official wordings of the benchmarks they are named after. We letter the options ourselves, so an option string
 without a space after its letter ("C.Mission accomplished") gets one.
 """
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 __all__ = ["PAPER_SUBTITLES", "TEMPLATES"]
 
 PAPER_SUBTITLES = 3000
-"""Characters of subtitles that the authors' code shows."""
+"""How many characters of subtitles the authors' code shows."""
 
 
 def _options(question: "Question", form: str) -> str:
-    """One line for each option. One that spans lines could look like two, so its white space is folded."""
+    """One line per option; white space is collapsed, as an option on several lines could look like two."""
     pairs = zip(question.labels, question.options, strict=True)
     return "\n".join(form.format(label, " ".join(text.split())) for label, text in pairs)
 
@@ -32,20 +32,20 @@ def _default(question: "Question") -> str:
 
 
 def _paper(question: "Question") -> str:
-    """The wording of the authors' code: subtitles cut to their first 3000 characters, options as "(A) text"."""
+    """The wording of the authors' code: the first 3000 characters of subtitles, options as "(A) text"."""
     subtitles = f"Video subtitles:\n{question.subtitles[:PAPER_SUBTITLES]}\n\n" if question.subtitles else ""
     options = _options(question, "({}) {}")
     return f"{subtitles}Question: {question.text}\n\n{options}\n\nAnswer with the letter of the correct option."
 
 
 def _video_mme_v2(question: "Question") -> str:
-    """The official script's two texts. Its instruction names A to H however many options a question has."""
+    """The official script's two texts. Its instruction names A to H, whatever the number of options."""
     listed = f" This video's subtitles are listed below:\n{question.subtitles}\n" if question.subtitles else ""
     return f"These are the frames of a video.{listed}" + _video_mme_v2_question(question)
 
 
 def _video_mme_v2_interleaved(question: "Question") -> str:
-    """For subtitles between the frames (`gridprobe.subtitles.interleave`); a block of them is shown as such."""
+    """For subtitles between the frames (`gridprobe.subtitles.interleave`); a block of subtitles stays a block."""
     if question.subtitles:
         return _video_mme_v2(question)
     return (

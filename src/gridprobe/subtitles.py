@@ -1,7 +1,7 @@
 """Subtitle files -> timed lines of text: SubRip, WebVTT and the JSON shapes of the video benchmarks.
 
-`read_subtitles` gives a file's lines; `clip_time` moves them into the time of a clip that was cut out of their source;
-`sentences` joins single words to lines; `interleave` says what stands before, between and after sampled frames.
+`read_subtitles` returns a file's lines; `clip_time` converts their times to those of a clip cut from their source;
+`sentences` joins single words into lines; `interleave` places lines before, between and after sampled frames.
 """
 
 import html
@@ -29,10 +29,10 @@ __all__ = [
 ]
 
 Rule = Literal["longvideobench", "video-mme-v2"]
-"""Whose rule decides where subtitles stand between frames."""
+"""The benchmark whose rule places subtitles between frames."""
 
 MAX_BYTES = 16 * 2**20
-"""A subtitle file larger than this is not one."""
+"""A larger file is not a subtitle file."""
 
 _ARROW = re.compile(r"(?P<start>[\d:.,]+)\s*-->\s*(?P<end>[\d:.,]+)")
 _TAG = re.compile(r"<[^<>]*>|\{\\[^{}]*\}")
@@ -40,33 +40,33 @@ _TAG = re.compile(r"<[^<>]*>|\{\\[^{}]*\}")
 
 @dataclass(frozen=True)
 class Segment:
-    """One subtitle line, in seconds of the video."""
+    """One subtitle line, with its times in seconds."""
 
     start: float
     end: float
-    """Infinite where the file leaves it open; see `clip_time`."""
+    """Infinite if the file gives no end; see `clip_time`."""
     text: str
 
 
 @dataclass(frozen=True)
 class Subtitles:
-    """All lines of a file, in time order."""
+    """All lines of a file, in order of time."""
 
     segments: tuple[Segment, ...]
     skipped: int = 0
-    """Entries that could not be read as a timed line."""
+    """Entries that are not timed lines."""
 
     @property
     def text(self) -> str:
-        """All words, joined by spaces."""
+        """All text, joined by spaces."""
         return " ".join(segment.text for segment in self.segments)
 
 
 def read_subtitles(path: Path) -> Subtitles:
-    """Read a subtitle file; the format is told from its content, not from its name."""
+    """Read a subtitle file; its content, not its name, decides the format."""
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise DataError(f"{path} is larger than {MAX_BYTES // 2**20} MiB; that is no subtitle file")
+            raise DataError(f"{path} is larger than {MAX_BYTES // 2**20} MiB; that is not a subtitle file")
         raw = path.read_bytes()
     except OSError as error:
         raise DataError(f"cannot read the subtitles {path}: {error.strerror}") from error
@@ -113,7 +113,7 @@ def _from_json(text: str, path: Path) -> list[Segment | None]:
 
 
 def _from_row(row: Any) -> Segment | None:
-    """{start, end, line}, {timestamp: [start, end], text} or {start_time, end_time, text}; the end may be open."""
+    """{start, end, line}, {timestamp: [start, end], text} or {start_time, end_time, text}; the end is optional."""
     if not isinstance(row, dict):
         return None
     pair = row.get("timestamp")
@@ -125,7 +125,7 @@ def _from_row(row: Any) -> Segment | None:
 
 
 def _seconds(value: Any) -> float | None:
-    """Seconds as a number, or [[hh:]mm:]ss with a point or a comma."""
+    """Seconds from a number, or from [[hh:]mm:]ss with a point or a comma."""
     if isinstance(value, bool):
         return None
     parts = str(value).replace(",", ".").split(":")
@@ -139,19 +139,19 @@ def _segment(start: float | None, end: float | None, text: Any) -> Segment | Non
     if start is None or end is None or not isinstance(text, str) or not math.isfinite(start) or math.isnan(end):
         return None
     clean = " ".join(html.unescape(_TAG.sub("", text)).replace("\0", "").split())
-    clean = clean.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair is no text
+    clean = clean.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair is not text
     return Segment(start, max(start, end), clean) if clean else None
 
 
 def clip_time(
     segments: Iterable[Segment], *, offset: float = 0.0, duration: float | None = None
 ) -> tuple[Segment, ...]:
-    """A track in the time of a clip that was cut out of its source.
+    """Convert the lines' times from those of a source to those of a clip cut from it.
 
     Args:
         segments: lines in seconds of the source.
         offset: where in the source the clip starts; subtracted from all times.
-        duration: seconds of the clip. An open end becomes this, or the line's start where it is not known.
+        duration: length of the clip in seconds. It replaces an open end; if it is unknown, the line's start does.
     """
     ending = math.inf if duration is None else duration
     moved = (replace(line, start=line.start - offset, end=line.end - offset) for line in segments)
@@ -159,7 +159,7 @@ def clip_time(
 
 
 def in_clip(segments: Iterable[Segment], *, offset: float = 0.0, duration: float | None = None) -> tuple[Segment, ...]:
-    """The lines that are spoken in the clip: neither over before it starts nor begun after it ends; see `clip_time`."""
+    """The lines that overlap the clip, in its time: none that ends before it or starts after it; see `clip_time`."""
     ending = math.inf if duration is None else duration
     lines = clip_time(segments, offset=offset, duration=duration)
     return tuple(line for line in lines if line.end >= 0 and line.start <= ending)
@@ -172,11 +172,11 @@ def _closed(line: Segment, ending: float) -> Segment:
 
 
 GAP, SENTENCE_GAP = 0.5, 0.1
-"""Seconds of silence after which words are a new line, anywhere and after the end of a sentence (Video-MME-v2)."""
+"""Seconds of silence that start a new line: in general, and after the end of a sentence (Video-MME-v2)."""
 
 
 def sentences(words: Iterable[Segment]) -> tuple[Segment, ...]:
-    """Words joined to lines, by the rule of Video-MME-v2's own script."""
+    """Join words into lines by the rule of Video-MME-v2's own script."""
     lines: list[Segment] = []
     last = None
     for word in words:
@@ -196,21 +196,21 @@ def _breaks(last: Segment, word: Segment) -> bool:
 def interleave(
     times: Sequence[float], segments: Sequence[Segment], *, rule: Rule = "longvideobench", duration: float | None = None
 ) -> tuple[str, ...]:
-    """What stands between the frames: one text more than there are frames, most of them often empty.
+    """The texts between the frames: one more than there are frames, often mostly empty.
 
-    `texts[i]` stands right before frame i, and `texts[-1]` after the last frame. Lines that share a place are joined by
+    `texts[i]` goes right before frame i, and `texts[-1]` after the last frame. Lines in the same place are joined by
     line breaks.
 
-    longvideobench: a line stands after all frames up to its middle, if any frame is shown while it is spoken; a line
+    longvideobench: a line goes after all frames up to its middle, if any frame is shown while it is spoken; a line
     shorter than a second counts as one second long.
-    video-mme-v2: after frame i stand all lines that overlap the time until the next frame (for the last one, until
+    video-mme-v2: frame i is followed by all lines that overlap the time until the next frame (for the last one, until
     `duration`), as "[Subtitle 1.50s - 3.00s]: text". A line that spans frames is repeated after each.
 
     Args:
-        times: seconds of the frames, ascending.
-        segments: lines in the same time, as `clip_time` gives them.
-        rule: whose rule.
-        duration: seconds of the video, where known.
+        times: times of the frames in seconds, ascending.
+        segments: lines on the same time axis, as `clip_time` returns them.
+        rule: the benchmark whose rule to follow.
+        duration: length of the video in seconds, if known.
     """
     if rule not in get_args(Rule):
         raise UsageError(
@@ -225,22 +225,22 @@ def interleave(
 
 @dataclass(frozen=True)
 class Between:
-    """Lines that are to stand between the frames, whichever frames will be shown."""
+    """Lines to place between the frames, once it is known which frames are shown."""
 
     segments: tuple[Segment, ...]
-    """In the time of the video."""
+    """Lines with times in seconds of the video."""
     rule: Rule = "longvideobench"
     duration: float | None = None
 
     def texts(self, times: Sequence[float]) -> tuple[str, ...]:
-        """What stands before, between and after frames at these times; see `interleave`."""
+        """The texts before, between and after frames at these times; see `interleave`."""
         if any(later < earlier for earlier, later in itertools.pairwise(times)):
             raise UsageError("subtitles between the frames need frames in time order; leave out order=importance")
         return interleave(times, self.segments, rule=self.rule, duration=self.duration)
 
 
 def _by_middle(times: Sequence[float], segments: Sequence[Segment]) -> Iterator[tuple[int, str]]:
-    """Frames go out in order and never come back, so a line stands no earlier than the one before it."""
+    """Each line's place; frames are used up in order, so no line is placed before the previous one."""
     place = 0
     for line in segments:
         middle = (line.start + line.end) / 2

@@ -166,7 +166,7 @@ def test_options_are_checked(tmp_path: Path) -> None:
 def test_files_that_are_not_there_or_not_json_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no lvb_val\.json or .* in .*; see docs/benchmarks\.md"):
         load_benchmark("longvideobench", tmp_path)
-    with pytest.raises(DataError, match="which is no folder"):
+    with pytest.raises(DataError, match="which is not a folder"):
         load_benchmark("longvideobench", tmp_path / "nowhere")
     (tmp_path / "lvb_val.json").write_text("[{")
     with pytest.raises(DataError, match=r"lvb_val\.json is not valid JSON"):
@@ -182,5 +182,5 @@ def test_files_that_are_not_there_or_not_json_are_named(tmp_path: Path) -> None:
         load_benchmark("longvideobench", tmp_path)
     (tmp_path / "lvb_val.json").unlink()
     (tmp_path / "validation-0.parquet").write_bytes(b"PAR1 but not really")
-    with pytest.raises(DataError, match="no readable parquet file"):
+    with pytest.raises(DataError, match="not a readable parquet file"):
         load_benchmark("longvideobench", tmp_path)

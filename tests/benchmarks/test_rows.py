@@ -56,7 +56,7 @@ def test_a_single_line_is_taken_apart_where_there_is_one_way_to() -> None:
 
 @pytest.mark.parametrize("line", ["A. Vitamin B. B. Zinc", "no options here", "", "B. x C. y"])
 def test_a_single_line_that_can_be_read_in_two_ways_or_none_is_refused(line: str) -> None:
-    with pytest.raises(DataError, match="cannot be told apart"):
+    with pytest.raises(DataError, match="cannot be split in exactly one way"):
         split_options(line)
 
 

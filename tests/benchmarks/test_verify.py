@@ -91,7 +91,7 @@ def test_broken_and_missing_files_and_rows_are_listed_each_once(own: Path) -> No
         ("unreadable subtitles", "text.srt"),
     ]
     for words in (
-        "1 × videos that are not there",
+        "1 × missing videos",
         "gone.mp4: no such file",
         "the answer 'Z'",
         "holds no subtitle line",
@@ -110,7 +110,7 @@ def test_only_a_deep_look_finds_a_file_that_was_cut_short(own: Path, clip: bytes
 def test_subtitle_entries_that_are_no_lines_are_counted(own: Path) -> None:
     (own / "a.srt").write_text('[{"start": 1, "end": 2, "line": "ok"}, {"start": "x", "end": 2, "line": "?"}]')
 
-    assert found("jsonl", "--data", own)["findings"][0]["what"] == "1 entries are no timed lines"
+    assert found("jsonl", "--data", own)["findings"][0]["what"] == "1 entries are not timed lines"
 
 
 def test_another_number_of_rows_than_the_release_is_said(tmp_path: Path, clip: bytes) -> None:
@@ -134,7 +134,7 @@ def test_archives_that_were_not_unpacked_are_pointed_at(tmp_path: Path) -> None:
     findings = found("video-mme-v2", "--data", tmp_path)["findings"]
 
     assert [each["kind"] for each in findings] == ["rows", "missing video", "missing subtitles"]
-    assert findings[1]["what"] == "no such file; part_01.zip beside it may have to be unpacked"
+    assert findings[1]["what"] == "no such file; part_01.zip in the same folder may need unpacking"
     assert findings[2]["what"] == f"there is no folder {tmp_path / 'subtitle'}"
 
 
@@ -143,7 +143,7 @@ def test_long_lists_are_cut_on_the_terminal_but_not_in_json(tmp_path: Path) -> N
 
     result = run("video-mme-v2", "--data", tmp_path, "--no-subtitles")
 
-    assert "25 × videos that are not there" in result.stdout and "… and 15 more; --json lists all" in result.stdout
+    assert "25 × missing videos" in result.stdout and "… and 15 more; --json lists all" in result.stdout
     assert len(found("video-mme-v2", "--data", tmp_path, "--no-subtitles")["findings"]) == 26
 
 
@@ -163,7 +163,7 @@ def test_names_from_files_cannot_move_the_cursor(own: Path) -> None:
     [
         (["nextq", "--data", "."], 2, "did you mean 'nextqa'?"),
         (["nextqa"], 2, "--data"),
-        (["nextqa", "--data", "/nowhere"], 1, "which is no folder"),
+        (["nextqa", "--data", "/nowhere"], 1, "which is not a folder"),
         (["nextqa", "--data", ".", "--with", "split"], 2, "NAME=VALUE"),
         (["nextqa", "--data", ".", "--with", "splt=val"], 2, "did you mean 'split'?"),
         (["nextqa", "--data", ".", "--with", "split=x"], 2, "split must be one of val, test"),

@@ -118,7 +118,7 @@ def test_groups_that_are_not_complete_are_left_out_and_said_so(tmp_path: Path) -
     found = named(metrics("video-mme-v2", items, right))
 
     assert found["Non-Lin"].value == pytest.approx((100 / 3 + 10 + 700 / 12) / 3)
-    assert (found["Non-Lin"].count, found["Non-Lin"].note) == (3, "2 of 5 groups are not complete and not counted")
+    assert (found["Non-Lin"].count, found["Non-Lin"].note) == (3, "2 of 5 groups are incomplete and not counted")
     assert (found["Avg Acc"].count, found["Avg Acc"].note) == (18, "1 of 19 not asked")
     assert "relevance" not in found and "relevance, linear" not in found
 
@@ -135,7 +135,7 @@ def test_all_right_is_100_all_wrong_0_and_nothing_asked_says_so(tmp_path: Path) 
     for right, value in ((True, 100.0), (False, 0.0)):
         assert {m.value for m in metrics("video-mme-v2", items, {i.id: right for i in items})} == {value}
     first = metrics("video-mme-v2", items, {})[0]
-    assert (first.value, first.count, first.note) == (0.0, 0, "6 of 6 groups are not complete and not counted")
+    assert (first.value, first.count, first.note) == (0.0, 0, "6 of 6 groups are incomplete and not counted")
 
 
 # Loading.

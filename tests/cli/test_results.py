@@ -50,12 +50,12 @@ def test_the_table_shows_both_runs_and_their_difference(runs: list[Path]) -> Non
 
 def test_official_scores_stand_side_by_side() -> None:
     one = [Metric("Non-Lin", 9.45, 800), Metric("level 1", 20.0, 203)]
-    other = [Metric("Non-Lin", 8.39, 799, "1 of 800 groups are not complete and not counted")]
+    other = [Metric("Non-Lin", 8.39, 799, "1 of 800 groups are incomplete and not counted")]
     (table,) = people_tables(Scores((), (), {"all": one, "probe": other}))
 
     assert list(table.head) == ["score", "all", "probe", "of", "note"] and table.left == 1
     assert [list(row) for row in table.rows] == [
-        ["Non-Lin", "9.45", "8.39", "799–800", "probe: 1 of 800 groups are not complete and not counted"],
+        ["Non-Lin", "9.45", "8.39", "799–800", "probe: 1 of 800 groups are incomplete and not counted"],
         ["level 1", "20.00", "–", "203", ""],
     ]
     (plain,) = people_tables(Scores((), (), {"all": one}))

@@ -140,15 +140,15 @@ def test_memory_is_limited_for_the_real_decoder(made: Path) -> None:
 )
 def test_an_answer_is_not_trusted(clip: Path, fault, answer: str) -> None:
     fault(f"import os\nprint('noise [[[', flush=True)\nprint({answer!r}, flush=True)\nos._exit(0)")
-    assert refused(clip) == "the decoding process gave an answer that makes no sense"
+    assert refused(clip) == "the decoding process returned an invalid answer"
 
 
 def test_a_false_file_size_is_seen(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = child._ask
     monkeypatch.setattr(child, "_ask", lambda *args: {**real(*args), "shape": [9, 64, 255, 3]})
-    assert refused(clip) == "the decoding process gave an answer that makes no sense"
+    assert refused(clip) == "the decoding process returned an invalid answer"
     monkeypatch.setattr(child, "_ask", lambda *args: {**(a := real(*args)), "info": {**a["info"], "codec": 5}})
-    assert refused(clip) == "the decoding process gave an answer that makes no sense"
+    assert refused(clip) == "the decoding process returned an invalid answer"
 
 
 def traces() -> tuple[int, int, list[str]]:

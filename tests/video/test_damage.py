@@ -109,7 +109,7 @@ def test_more_than_a_fifth_damaged_is_refused(faststart: Path, tmp_path: Path, l
     text = str(caught.value).removeprefix(f"{path}: ")
     assert 10 < int(text.split()[0]) <= 20
     assert text.split(" ", 1)[1] == (
-        "of the 50 frames wanted are damaged, more than 20%; download or record the video again"
+        "of the 50 sampled frames are damaged, more than 20%; download or record the video again"
     )
 
 

@@ -141,7 +141,7 @@ def test_another_wish_or_another_decoder_is_another_entry(
     assert len(reads) == 1
 
 
-@pytest.mark.parametrize("stage", ["make_plan", "promised", "read_plan"])
+@pytest.mark.parametrize("stage", ["make_plan", "expected_ticks", "read_plan"])
 def test_a_file_replaced_while_it_is_read_leaves_nothing(
     clip: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
@@ -157,7 +157,7 @@ def test_a_file_replaced_while_it_is_read_leaves_nothing(
     monkeypatch.setattr(decode, stage, replaced)
     with pytest.raises(VideoError, match="changed while it was in use"):
         footage = Footage(path, cells=9, cache=FrameCache(folder, CAP))
-        footage.undecoded(SMALL) if stage == "promised" else footage.pool(SMALL)
+        footage.undecoded(SMALL) if stage == "expected_ticks" else footage.pool(SMALL)
     assert entries(folder) == []
 
 
@@ -202,7 +202,7 @@ def test_a_bad_entry_is_removed_also_if_nothing_takes_its_place(folder: Path) ->
 def test_a_plan_that_makes_no_sense_is_made_anew(
     clip: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
-    monkeypatch.setattr("gridprobe.video.footage.to_json", lambda *_: content)
+    monkeypatch.setattr(FileClip, "to_json", lambda *_: content)
     Footage(clip, cells=9, cache=FrameCache(folder, CAP)).pool(SMALL)
     monkeypatch.undo()
     assert len(Footage(clip, cells=9, cache=FrameCache(folder, CAP)).pool(SMALL)) == 9
@@ -265,8 +265,8 @@ def test_a_folder_that_others_can_fill_is_not_used(
     before = entries(folder)
     store = FrameCache(place, CAP)
     reason = {
-        "owner": "it belongs to somebody else",
-        "link owner": "it belongs to somebody else",
+        "owner": "it belongs to another user",
+        "link owner": "it belongs to another user",
         "open to all": "everybody can write to it",
         "a file": "it is not a folder",
     }[fault]

@@ -96,10 +96,10 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[int, int], bool]]
     original = FileClip.read
 
     def spy(
-        reel: FileClip, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
+        clip: FileClip, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
     ) -> tuple[Found, Pixels]:
         passes.append((size, whole or ticks is None))
-        return original(reel, size, ticks, whole=whole)
+        return original(clip, size, ticks, whole=whole)
 
     monkeypatch.setattr(FileClip, "read", spy)
     return passes
@@ -157,9 +157,9 @@ def loses(monkeypatch: pytest.MonkeyPatch, *, whole_too: bool) -> None:
     original = FileClip.read
 
     def read(
-        reel: FileClip, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
+        clip: FileClip, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
     ) -> tuple[Found, Pixels]:
-        found, pixels = original(reel, size, ticks, whole=whole)
+        found, pixels = original(clip, size, ticks, whole=whole)
         lost = ticks is not None and (whole_too or not whole)
         return (found._replace(ticks=found.ticks[1:]), pixels[1:]) if lost else (found, pixels)
 
@@ -203,9 +203,9 @@ def meets_trouble(monkeypatch: pytest.MonkeyPatch, *, at_first: bool) -> None:
     original = FileClip.read
 
     def read(
-        reel: FileClip, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
+        clip: FileClip, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
     ) -> tuple[Found, Pixels]:
-        found, pixels = original(reel, size, ticks, whole=whole)
+        found, pixels = original(clip, size, ticks, whole=whole)
         return found._replace(smooth=(ticks is None) != at_first), pixels
 
     monkeypatch.setattr(FileClip, "read", read)

@@ -7,7 +7,7 @@ import pytest
 from gridprobe.video import FrameSize, Precision, reader, sample
 from gridprobe.video.decode import open_file_clip
 from gridprobe.video.files import check_file
-from gridprobe.video.packets import Step, walk
+from gridprobe.video.packets import Step, dry_run
 from gridprobe.video.sampling import SampleSpec
 from videos import numbered_video
 
@@ -26,10 +26,10 @@ FILES = {
 
 
 def steps(path: Path, cells: int, precision: Precision) -> tuple[list[Step], list[float]]:
-    reel = open_file_clip(check_file(path), SampleSpec(cells, precision=precision))
-    with reel.opener()() as source:
-        found = list(walk(source, reel.clock, reel.plan))
-    return found, [reel.seconds(step.due) for step in found if step.due is not None]
+    clip = open_file_clip(check_file(path), SampleSpec(cells, precision=precision))
+    with clip.opener()() as source:
+        found = list(dry_run(source, clip.clock, clip.plan))
+    return found, [clip.seconds(step.due) for step in found if step.due is not None]
 
 
 @pytest.mark.parametrize("precision", ["exact", "keyframe"])
@@ -55,5 +55,5 @@ def test_frames_and_their_number(
     assert tuple(dict.fromkeys(times)) == pool.times
     # Beyond what must be decoded, a decoder is fed until it gives the frame out, and with targets this close together
     # that takes in pictures which could have been left out.
-    promised = sum(step.decoded for step in found)
-    assert promised - 2 <= decoded <= promised * 1.5 + 5
+    expected = sum(step.decoded for step in found)
+    assert expected - 2 <= decoded <= expected * 1.5 + 5

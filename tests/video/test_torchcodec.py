@@ -139,7 +139,7 @@ def test_a_wrong_frame_is_never_passed_off(clip: Path, monkeypatch: pytest.Monke
     if torchcodec == "real":
         clip = remux(clip, clip.with_name("second.ts"))  # where torchcodec is out by a group of pictures
     monkeypatch.setattr(StandIn, "late", 1)
-    with pytest.raises(VideoError, match=r'torchcodec gave the frame of .* s for that of .* s; use decoder="pyav"'):
+    with pytest.raises(VideoError, match=r'torchcodec returned the frame at .* s instead of .* s; use decoder="pyav"'):
         sample(clip, cells=9, size=SMALL, decoder="torchcodec")
 
 
@@ -155,7 +155,7 @@ def test_its_failure_is_one_line(clip: Path, monkeypatch: pytest.MonkeyPatch, to
 
 def test_without_time_stamps(made: Path, torchcodec: str) -> None:
     path = numbered_video(made / "second.h264", 30)
-    with pytest.raises(VideoError, match='no time stamps for torchcodec to go by; use decoder="pyav"'):
+    with pytest.raises(VideoError, match='no timestamps, which torchcodec needs; use decoder="pyav"'):
         sample(path, cells=9, size=SMALL, decoder="torchcodec")
 
 

@@ -1,7 +1,7 @@
-"""Benchmarks: one file each, with its loader, its official metrics and the names of its files.
+"""Benchmarks: one module each, with its loader, its official metrics and its file names.
 
-A benchmark is read as its authors released it, from a folder the user downloaded; nothing is fetched, and no data is
-part of the package. Importing this package loads none of them.
+A benchmark is read as its authors released it, from a folder the user downloaded; nothing is fetched, and the package
+contains no data. Importing this package loads none of them.
 """
 
 import inspect
@@ -35,9 +35,9 @@ def load_benchmark(name: str, data: str | Path, **options: Any) -> Benchmark:
 
     Args:
         name: one of `BENCHMARKS`.
-        data: the folder that holds them (for "jsonl" also the file itself; for "gridworld" the folder its videos are
-            made in).
-        **options: the benchmark's own; see docs/benchmarks.md.
+        data: the folder with the files (for "jsonl" also the file itself; for "gridworld" the folder to write its
+            videos to).
+        **options: the benchmark's own options; see docs/benchmarks.md.
     """
     code, _ = BENCHMARKS.resolve(name)
     parameters = inspect.signature(code.load).parameters.values()

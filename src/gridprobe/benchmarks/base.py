@@ -1,4 +1,4 @@
-"""What every benchmark comes down to: items with a question, a video and the bins they are counted in."""
+"""The values every benchmark is loaded into: items with a question, a video and the bins they count in."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,24 +18,24 @@ class Item:
     id: str
     question: Question
     video: Path
-    """Where the file should be; loading a benchmark does not look."""
+    """Where the file should be; loading a benchmark does not check."""
     group: str
-    """What the questions about one video share. Intervals are clustered by it, and work is handed out by it."""
+    """Common to all questions about one video. Confidence intervals are clustered by it, and work is divided by it."""
     bins: Mapping[str, str] = field(default_factory=dict)
-    """What results are broken down by, such as {"duration": "600", "level": "L1-Perception"}. `--limit` draws evenly
-    from the values of the first."""
+    """Categories for breaking down results, such as {"duration": "600", "level": "L1-Perception"}. `--limit` draws
+    evenly from the values of the first."""
     subtitles: Path | None = None
     offset: float = 0.0
-    """Seconds by which the subtitles run ahead of the video; subtracted from their times."""
+    """Seconds subtracted from the subtitles' times to get the video's."""
     duration: float | None = None
-    """Seconds of the video, where the benchmark tells it."""
+    """Length of the video in seconds, if the benchmark gives it."""
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """What the official metrics need besides, such as a group's structure. Plain JSON values."""
+    """What else the official metrics need, such as a group's structure. Plain JSON values."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A row that could not be used, or a file that is not as it should be."""
+    """A row or file that cannot be used."""
 
     where: str
     """An item's id, a row's number or a file."""
@@ -54,14 +54,14 @@ def unknown(item: Item) -> VideoInfo | None:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark as found in a folder. Its functions are named ones, so that they can travel to other processes."""
+    """A benchmark loaded from a folder. Its functions are named ones, so that they can be sent to other processes."""
 
     name: str
     version: str
-    """Name, number of rows and a hash of the files they came from: results of other releases never mix."""
+    """Name, number of rows and a hash of the files, so that results of different releases never mix."""
     items: tuple[Item, ...]
     problems: tuple[Problem, ...] = ()
-    """Rows that are not items. They are reported, and never dropped in silence."""
+    """Rows that could not become items. They are reported, never silently dropped."""
     data: str = ""
     """Where its files are."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -76,18 +76,18 @@ class Benchmark:
 
 @dataclass(frozen=True)
 class Metric:
-    """A number of the benchmark's official scoring."""
+    """One of the benchmark's official scores."""
 
     name: str
     value: float
     """Between 0 and 100."""
     count: int
-    """How many questions, or groups, it is the mean of."""
+    """Number of questions, or groups, in the mean."""
     note: str = ""
 
 
 class Module(Protocol):
-    """What a file of this package offers."""
+    """The interface of a benchmark's module in this package."""
 
     def load(self, data: Path, **options: Any) -> Benchmark:
         """Read the official files under `data`."""
@@ -95,6 +95,5 @@ class Module(Protocol):
     def metrics(self, items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:
         """The official scores, headline first.
 
-        An item that is not in `right` was not asked: groups that are not complete are reported in a note, never mixed
-        in.
+        Items that are not in `right` were not asked. Incomplete groups are excluded and reported in a note.
         """

@@ -1,16 +1,15 @@
 """EgoSchema: questions about three-minute first-person clips, of which 500 have public answers.
 
-Files: questions.json and subset_answers.json, or the parquet form with a list of options; videos called after q_uid.
+Files: questions.json and subset_answers.json, or the parquet form with a list of options; videos named after q_uid.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gridprobe.benchmarks.base import Benchmark, Item, Metric
-from gridprobe.benchmarks.files import Media, find_files, read_rows
+from gridprobe.benchmarks.files import Media, find_files, read_object, read_rows
 from gridprobe.benchmarks.rows import choose, gather, known, letter_at, text, unlabelled, whole
 from gridprobe.benchmarks.scores import accuracy
 from gridprobe.errors import DataError
@@ -23,11 +22,11 @@ PATTERNS = ("questions.json", "Subset/test-*.parquet", "MC/test-*.parquet", "tes
 
 
 def load(data: Path, *, answered: bool = True) -> Benchmark:
-    """Read the questions with public answers, or with `answered=False` all of them."""
+    """Read the questions with public answers, or all of them with `answered=False`."""
     choose("answered", answered, (True, False))
     files = find_files(data, *PATTERNS)
     rows = [_named(row) for path in files for row in read_rows(path)]
-    answers = _answers(data / ANSWERS)
+    answers = read_object(data / ANSWERS, "answers by q_uid") if (data / ANSWERS).is_file() else {}
     files += [data / ANSWERS] * bool(answers)
     rows = [row if isinstance(row, DataError) else _with_answer(row, answers) for row in rows]
     if answered:
@@ -39,7 +38,7 @@ def load(data: Path, *, answered: bool = True) -> Benchmark:
 
 
 def _named(row: Any) -> Any:
-    """A row of either form with the clip's name as q_uid."""
+    """A row of either form, with the clip's name as q_uid."""
     if not isinstance(row, Mapping):
         return DataError("the row is not an object with fields")
     return {**row, "q_uid": row.get("q_uid", row.get("video_idx"))}
@@ -47,18 +46,6 @@ def _named(row: Any) -> Any:
 
 def _with_answer(row: Mapping[str, Any], answers: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**row, "answer": answers.get(str(row["q_uid"]), row.get("answer"))}
-
-
-def _answers(path: Path) -> Mapping[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"cannot read {path}: {error}") from error
-    if not isinstance(found, dict):
-        raise DataError(f"{path} must hold one JSON object of answers by q_uid")
-    return found
 
 
 def _item(row: Mapping[str, Any], *, videos: Media) -> Item:

@@ -1,4 +1,4 @@
-"""Annotation files -> rows, and names of videos -> paths."""
+"""Annotation files -> rows, and video names -> paths."""
 
 import csv
 import hashlib
@@ -12,23 +12,23 @@ from typing import Any
 
 from gridprobe.errors import DataError
 
-__all__ = ["Media", "find_files", "fingerprint", "read_rows"]
+__all__ = ["Media", "find_files", "fingerprint", "read_object", "read_rows"]
 
 VIDEO_SUFFIXES = (".mp4", ".MP4", ".mkv", ".webm", ".avi", ".mov")
 
 
 def find_files(data: Path, *patterns: str) -> list[Path]:
-    """The files of the first pattern that any file matches, by name."""
+    """The files that match the first pattern with any match, sorted by name."""
     for pattern in patterns:
         found = sorted(path for path in data.glob(pattern) if path.is_file()) if data.is_dir() else []
         if found:
             return found
-    state = "" if data.is_dir() else ", which is no folder"
+    state = "" if data.is_dir() else ", which is not a folder"
     raise DataError(f"no {' or '.join(patterns)} in {data}{state}; see docs/benchmarks.md for where files belong")
 
 
 def fingerprint(files: Sequence[Path]) -> str:
-    """Twelve hex digits of SHA-256 over the content of the files."""
+    """The first twelve hex digits of the SHA-256 of the files' content."""
     digest = hashlib.sha256()
     for path in files:
         digest.update(path.read_bytes())
@@ -36,7 +36,7 @@ def fingerprint(files: Sequence[Path]) -> str:
 
 
 def read_rows(path: Path) -> list[Any]:
-    """The rows of a parquet, JSON, JSON-lines or CSV file. A line that is no JSON comes as the DataError saying so."""
+    """The rows of a parquet, JSON, JSON Lines or CSV file. A line that is not JSON is returned as a DataError."""
     try:
         if path.suffix == ".parquet":
             return _parquet(path)
@@ -48,6 +48,17 @@ def read_rows(path: Path) -> list[Any]:
     return _table(text, path) if path.suffix == ".csv" else _array(text, path)
 
 
+def read_object(path: Path, content: str) -> dict[str, Any]:
+    """The JSON object in a file; `content` says in an error what it should hold."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"cannot read {path}: {error}") from error
+    if not isinstance(found, dict):
+        raise DataError(f"{path} must hold one JSON object of {content}")
+    return found
+
+
 def _parquet(path: Path) -> list[Any]:
     try:
         import pyarrow
@@ -57,7 +68,7 @@ def _parquet(path: Path) -> list[Any]:
     try:
         rows: list[Any] = parquet.read_table(path).to_pylist()
     except pyarrow.ArrowException as error:
-        raise DataError(f"{path} is no readable parquet file: {error}") from error
+        raise DataError(f"{path} is not a readable parquet file: {error}") from error
     return rows
 
 
@@ -65,7 +76,7 @@ def _table(text: str, path: Path) -> list[Any]:
     try:
         return list(csv.DictReader(io.StringIO(text, newline="")))
     except csv.Error as error:
-        raise DataError(f"{path} is no readable CSV file: {error}") from error
+        raise DataError(f"{path} is not a readable CSV file: {error}") from error
 
 
 def _line(line: str) -> Any:
@@ -86,9 +97,9 @@ def _array(text: str, path: Path) -> list[Any]:
 
 
 class Media:
-    """Where files with certain names lie: in the first of several folders that has them, or in a folder inside it.
+    """Finds files by name in several folders and their subfolders; the first folder that has a file wins.
 
-    Folders are listed once, so that thousands of questions do not ask the disk one by one.
+    Folders are listed once, so that thousands of questions do not each access the disk.
     """
 
     def __init__(self, data: Path, *folders: str) -> None:
@@ -96,9 +107,9 @@ class Media:
         self._folders = folders
 
     def find(self, *names: str, deep: bool = True) -> Path:
-        """The file with the first of these names that is there, a video also in another container; else its place.
+        """The first of these names that exists, for a video also in another container; else where it should be.
 
-        Without `deep` a file in a folder inside is found only by a name that says so, "folder/name".
+        Without `deep`, a file in a subfolder is found only by a name of the form "folder/name".
         """
         for name in names:
             stem, dot, suffix = name.rpartition(".")
@@ -111,13 +122,13 @@ class Media:
         return self._home / names[0]
 
     def has(self, name: str) -> bool:
-        """Whether exactly this file is there."""
+        """Whether a file with exactly this name exists."""
         return name in self._index or name in self._inside
 
     @cached_property
     def _home(self) -> Path:
-        there = [name for name in self._folders if name != "." and (self._data / name).is_dir()]
-        return self._data / (there or self._folders)[0]
+        existing = [name for name in self._folders if name != "." and (self._data / name).is_dir()]
+        return self._data / (existing or self._folders)[0]
 
     @cached_property
     def _index(self) -> dict[str, Path]:
@@ -133,7 +144,7 @@ class Media:
 
 
 def _listing(folder: Path, *, deeper: bool) -> Iterator[Path]:
-    """The files of a folder, then those of the folders in it."""
+    """The files in a folder, then those in its subfolders."""
     if not folder.is_dir():
         return
     inner = []

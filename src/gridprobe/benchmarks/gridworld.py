@@ -1,4 +1,4 @@
-"""gridworld as a benchmark: questions and videos made from seeds, the same on every machine."""
+"""gridworld as a benchmark: questions and videos generated from seeds, the same on every machine."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ SIDE = 224
 
 
 def load(data: Path, *, count: int = 400, first: int = 0, split: str = "test") -> Benchmark:
-    """Items `first` to `first + count`; their videos are made in `data` when they are needed."""
+    """Items `first` to `first + count`; their videos are written to `data` when they are needed."""
     from gridprobe.gridworld.dataset import items
 
     choose("split", split, ("test", "train"))
@@ -48,7 +48,7 @@ def load(data: Path, *, count: int = 400, first: int = 0, split: str = "test") -
 
 
 def _fingerprint(items: Sequence[Item]) -> str:
-    """There is no file to hash, so it is the questions themselves: a changed generator is another release."""
+    """A hash of the questions, as there is no file to hash: a changed generator makes another release."""
     content = [[item.id, item.question.prompt, item.question.answer, item.duration, item.extra] for item in items]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]
 
@@ -99,5 +99,5 @@ def open_video(item: Item, spec: SampleSpec) -> Path | FramePool:
 
 
 def metrics(items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:
-    """Accuracy of all questions and by family."""
+    """Accuracy over all questions and by family."""
     return [accuracy(items, right), *by_bin(items, right, "family")]

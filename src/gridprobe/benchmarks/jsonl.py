@@ -1,6 +1,6 @@
 """Your own benchmark: one JSON object per line with "video", "question" and "options".
 
-"answer" (a letter), "id", "subtitles" and "bins" may be there. Paths are relative to the file.
+"answer" (a letter), "id", "subtitles" and "bins" are optional. Paths are relative to the file.
 """
 
 import difflib
@@ -22,7 +22,7 @@ FIELDS = ("id", "video", "question", "options", "answer", "subtitles", "bins")
 
 
 def load(data: Path) -> Benchmark:
-    """Read a file of questions, or the one in a folder: questions.jsonl, or else the only *.jsonl there is."""
+    """Read a file of questions, or the one in a folder: questions.jsonl, else the only *.jsonl file."""
     files = [data] if data.is_file() else find_files(data, "questions.jsonl", "*.jsonl")
     if len(files) > 1:
         raise DataError(f"{data} holds {len(files)} .jsonl files; name the one to read, or call it questions.jsonl")
@@ -30,7 +30,7 @@ def load(data: Path) -> Benchmark:
 
 
 def _rows(path: Path) -> Iterator[Any]:
-    """A row without an id is called by its number."""
+    """The rows; one without an id gets its number as id."""
     for count, row in enumerate(read_rows(path), start=1):
         yield {"id": str(count), **row} if isinstance(row, Mapping) else row
 
@@ -60,5 +60,5 @@ def _item(row: Mapping[str, Any], *, folder: Path) -> Item:
 
 
 def metrics(items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:
-    """Accuracy of all questions and in every bin."""
+    """Accuracy over all questions and in every bin."""
     return [accuracy(items, right), *by_bin(items, right, *dict.fromkeys(name for item in items for name in item.bins))]

@@ -1,4 +1,4 @@
-"""LongVideoBench: questions about videos of 8 seconds to an hour, many with subtitles that refer to a longer source.
+"""LongVideoBench: questions about videos of 8 seconds to an hour, many with the subtitles of a longer source.
 
 Files: lvb_val.json, or the parquet form with option0 to option4; videos/; subtitles/.
 """
@@ -24,9 +24,9 @@ FILES = {
 
 
 def load(data: Path, *, split: str = "val", paper_subset: bool = False) -> Benchmark:
-    """Read a split; `paper_subset` leaves the 1202 of 1337 rows that the authors of GridProbe scored.
+    """Read a split; `paper_subset` keeps only the 1202 of 1337 rows that the authors of GridProbe scored.
 
-    Their code looks for a file called after the video's id, which the 135 videos from TikTok are not.
+    Their code looks for a file named after the video's id, and the 135 videos from TikTok are not named so.
     """
     choose("split", split, tuple(FILES))
     choose("paper_subset", paper_subset, (True, False))
@@ -43,7 +43,7 @@ def load(data: Path, *, split: str = "val", paper_subset: bool = False) -> Bench
 
 
 def _named_after_id(row: Any) -> bool:
-    """Rows that cannot be read stay, to be reported."""
+    """Whether the video is named after its id; True for unreadable rows, so that they are reported."""
     if not isinstance(row, Mapping) or not isinstance(row.get("video_path"), str):
         return True
     return PurePosixPath(row["video_path"]).stem == row.get("video_id")
@@ -72,7 +72,7 @@ def _item(row: Mapping[str, Any], *, split: str, videos: Media, subtitles: Media
 
 
 def _options(row: Mapping[str, Any]) -> list[str]:
-    """The list, or option0 to option4 without the "N/A" at their end; one in the middle keeps the others in place."""
+    """The list, or option0 to option4 without any final "N/A"; one in the middle stays, to keep the letters."""
     found = row.get("candidates")
     if found is None:
         found = [row[f"option{i}"] for i in range(5) if row.get(f"option{i}") is not None]
@@ -84,12 +84,12 @@ def _options(row: Mapping[str, Any]) -> list[str]:
 
 
 def _gold(row: Mapping[str, Any], options: Sequence[str], split: str) -> str | None:
-    """The test split withholds its answers: they are -1 or not there."""
+    """The gold letter; the test split withholds its answers: they are -1 or missing."""
     if split == "test" and known(row.get("correct_choice")) in (None, -1):
         return None
     return letter_at(whole(row, "correct_choice"), options)
 
 
 def metrics(items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:
-    """Accuracy of all questions, by duration group and by question category."""
+    """Accuracy over all questions, by duration group and by question category."""
     return [accuracy(items, right), *by_bin(items, right, "duration", "category")]

@@ -1,6 +1,6 @@
 """LVBench: questions about 103 videos of up to two hours.
 
-Files: video_info.meta.jsonl, one line per video with its questions; videos called after the video's key.
+Files: video_info.meta.jsonl, one line per video with its questions; videos named after the video's key.
 """
 
 import re
@@ -20,7 +20,7 @@ __all__ = ["load", "metrics"]
 
 
 def load(data: Path) -> Benchmark:
-    """Read the one split there is."""
+    """Read the only split."""
     files = find_files(data, "video_info.meta.jsonl", "data/video_info.meta.jsonl")
     videos = Media(data, "videos", "video", "all_videos", "data", ".")
     return gather("lvbench", _rows(files[0]), partial(_item, videos=videos), files=files, key="uid")
@@ -58,7 +58,7 @@ def _item(row: Mapping[str, Any], *, videos: Media) -> Item:
 
 
 def _parts(question: str) -> tuple[str, list[str]]:
-    """The question, and the options "(A) text" that follow it in the same text."""
+    """The question, and the options "(A) text" that follow it in the same field."""
     start = re.search(r"^\s*\(A\)", question, flags=re.MULTILINE) or re.search(r"\(A\)", question)
     if start is None:
         raise DataError("the question has no options (A), (B), … in it")
@@ -66,7 +66,7 @@ def _parts(question: str) -> tuple[str, list[str]]:
 
 
 def metrics(items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:
-    """Accuracy of all questions and by question type, where a question may be of several, then by type of video."""
+    """Accuracy over all questions, by question type (a question may have several) and by video type."""
     kinds = dict.fromkeys(kind for item in items for kind in item.extra["question_type"])
     found = [
         accuracy([item for item in items if kind in item.extra["question_type"]], right, name=f"question {kind}")

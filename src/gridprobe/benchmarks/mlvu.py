@@ -34,7 +34,7 @@ def load(data: Path) -> Benchmark:
 
 
 def _rows(path: Path) -> Iterator[Any]:
-    """Rows have no id of their own, so theirs is the task and the place in its file."""
+    """The rows; they have no id of their own, so it is made from the task and the place in its file."""
     match = _FILE.fullmatch(path.stem)
     task = match[1] if match else path.stem
     for place, row in enumerate(read_rows(path)):
@@ -61,7 +61,7 @@ def _item(row: Mapping[str, Any], *, videos: Media) -> Item:
 
 
 def metrics(items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:
-    """M-Avg is the mean over tasks, not over questions; a task of which nothing was asked is missing from it."""
+    """M-Avg, which is the mean over tasks, not questions, and excludes tasks without an asked question."""
     tasks = by_bin(items, right, "task")
     missing = len(TASKS) - len(tasks)
     note = f"{missing} of {len(TASKS)} tasks were not asked" if missing else ""

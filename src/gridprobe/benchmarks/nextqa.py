@@ -1,16 +1,15 @@
 """NExT-QA, multiple choice: causal, temporal and descriptive questions about short clips.
 
-Files: val.csv or test.csv; map_vid_vidorID.json, which says in which folder a video lies; NExTVideo/ or videos/.
+Files: val.csv or test.csv; map_vid_vidorID.json, which gives each video's folder; NExTVideo/ or videos/.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gridprobe.benchmarks.base import Benchmark, Item, Metric
-from gridprobe.benchmarks.files import Media, find_files, read_rows
+from gridprobe.benchmarks.files import Media, find_files, read_object, read_rows
 from gridprobe.benchmarks.rows import choose, gather, letter_at, text, whole
 from gridprobe.benchmarks.scores import accuracy, by_bin
 from gridprobe.errors import DataError
@@ -31,17 +30,9 @@ def load(data: Path, *, split: str = "val") -> Benchmark:
 
 
 def _places(data: Path) -> Mapping[str, str]:
-    """Folder and name by video; without the file all videos are taken to lie in one folder."""
+    """Folder and name by video; without the file, all videos are expected in one folder."""
     found = [path for path in (data / MAP, data / "dataset/nextqa" / MAP) if path.is_file()]
-    if not found:
-        return {}
-    try:
-        places = json.loads(found[0].read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"cannot read {found[0]}: {error}") from error
-    if not isinstance(places, dict):
-        raise DataError(f"{found[0]} must hold one JSON object of places by video")
-    return places
+    return read_object(found[0], "places by video") if found else {}
 
 
 def _item(row: Mapping[str, Any], *, places: Mapping[str, str], videos: Media) -> Item:
@@ -60,5 +51,5 @@ def _item(row: Mapping[str, Any], *, places: Mapping[str, str], videos: Media) -
 
 
 def metrics(items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:
-    """Accuracy of all questions, by kind and by type."""
+    """Accuracy over all questions, by kind and by type."""
     return [accuracy(items, right), *by_bin(items, right, "kind", "type")]

@@ -1,4 +1,4 @@
-"""Rows -> items: fields that check themselves, options and gold letters, and the rows that cannot be used."""
+"""Rows -> items: checked fields, options, gold letters, and a Problem for each unusable row."""
 
 import math
 import re
@@ -30,7 +30,7 @@ Row = Mapping[str, Any]
 def gather(
     name: str, rows: Iterable[Any], make: Callable[[Row], Item], *, files: Sequence[Path], key: str = "id"
 ) -> Benchmark:
-    """Make an item of every row. One that gives none becomes a Problem, known by its number and its `key`."""
+    """Make an item of every row. An unusable row becomes a Problem, identified by its number and its `key` field."""
     items: dict[str, Item] = {}
     problems = []
     for count, row in enumerate(rows, start=1):
@@ -39,11 +39,11 @@ def gather(
                 raise row if isinstance(row, DataError) else DataError("the row is not an object with fields")
             item = make(row)
             if item.id in items:
-                raise DataError(f"the id {item.id} occurs a second time; the first one counts")
+                raise DataError(f"the id {item.id} occurs a second time; only the first counts")
             items[item.id] = item
         except (DataError, UsageError) as error:
-            called = known(row.get(key)) if isinstance(row, Mapping) else None
-            problems.append(Problem(f"row {count}" + (f" ({called})" if called is not None else ""), str(error)))
+            row_id = known(row.get(key)) if isinstance(row, Mapping) else None
+            problems.append(Problem(f"row {count}" + (f" ({row_id})" if row_id is not None else ""), str(error)))
     if not items and not problems:
         raise DataError(f"{', '.join(str(path) for path in files)}: no question in it")
     version = f"{name}-{len(items) + len(problems)}-{fingerprint(files)}"
@@ -51,20 +51,20 @@ def gather(
 
 
 def choose(name: str, value: Any, allowed: Sequence[Any]) -> None:
-    """Refuse an option's value that is not one of those allowed."""
+    """Raise UsageError unless an option's value is one of those allowed."""
     if value not in allowed or not any(type(value) is type(each) for each in allowed):
         shown = ", ".join(str(each).lower() if isinstance(each, bool) else str(each) for each in allowed)
         raise UsageError(f"{name} must be one of {shown}; got {value!r}")
 
 
 def known(value: Any) -> Any:
-    """The value, or None for the ways in which tables say that there is none. Not for texts: an option may say so."""
+    """The value, or None if it is a table's notation for a missing one. Not for text: an option may read "None"."""
     missing = value is None or (isinstance(value, float) and math.isnan(value))
     return None if missing or (isinstance(value, str) and value.strip() in ("", "None", "nan")) else value
 
 
 def text(row: Row, field: str) -> str:
-    """A field that must be text, without the white space around it."""
+    """A required text field, stripped."""
     value = row.get(field)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
@@ -76,7 +76,7 @@ def text(row: Row, field: str) -> str:
 
 
 def whole(row: Row, field: str) -> int:
-    """A field that must be a whole number, also where it was written as 3.0 or "3"."""
+    """A required whole number, which may be written as 3.0 or "3"."""
     value = number(row, field)
     if value is None or value != int(value):
         raise DataError(f"{field} must be a whole number, got {row.get(field)!r}")
@@ -84,7 +84,7 @@ def whole(row: Row, field: str) -> int:
 
 
 def number(row: Row, field: str) -> float | None:
-    """A number, where there is one."""
+    """A number, or None if it is missing."""
     value = known(row.get(field))
     try:
         found = None if value is None or isinstance(value, bool) else float(value)
@@ -96,7 +96,7 @@ def number(row: Row, field: str) -> float | None:
 
 
 def letter(value: Any, options: Sequence[str]) -> str:
-    """A gold letter, which must be that of an option."""
+    """The gold letter, which must belong to an option."""
     labels = ascii_uppercase[: len(options)]
     found = value.strip() if isinstance(value, str) else value
     if not isinstance(found, str) or len(found) != 1 or found not in labels:
@@ -105,24 +105,24 @@ def letter(value: Any, options: Sequence[str]) -> str:
 
 
 def letter_at(index: int, options: Sequence[str]) -> str:
-    """The gold letter of an option counted from 0."""
+    """The gold letter of the option at a zero-based index."""
     if not 0 <= index < len(options):
         raise DataError(f"the answer {index} is not the number of an option, 0 to {len(options) - 1}")
     return ascii_uppercase[index]
 
 
 def unlabelled(options: Any) -> list[str]:
-    """A list of options that carry their letters, "A. text", without them."""
+    """Options without their letter prefixes: "A. text" becomes "text"."""
     if not isinstance(options, list) or not 0 < len(options) <= len(ascii_uppercase):
         raise DataError(f"the options must be a list of 2 to 26 texts, got {options!r}")
     return [_after(f"{label}.", option) for label, option in zip(ascii_uppercase, options, strict=False)]
 
 
 def split_options(block: str, mark: str = "{}.") -> list[str]:
-    """Options out of one text: a line each, lettered from A without a gap. No option ever changes its letter.
+    """Split a text into options: one per line, lettered from A without a gap. No option ever changes its letter.
 
-    Only where there is a single line is it searched for letters, since initials ("John F. Kennedy") look like them; if
-    they can be read in more than one way the row is refused.
+    Letters inside a line are searched for only if there is a single line, since initials ("John F. Kennedy") look like
+    them; if the line can be split in more than one way, the row is refused.
     """
     lines = [line for line in block.split("\n") if line.strip()]
     if len(lines) > len(ascii_uppercase):
@@ -150,7 +150,7 @@ def _split_line(line: str, mark: str) -> list[str]:
     for found in reversed(places[: len(first)]):
         last.insert(0, max(place for place in found if not last or place < last[0]))
     if not first or first[0] != 0 or first != last:
-        raise DataError(f"the options {line!r} cannot be told apart")
+        raise DataError(f"the options {line!r} cannot be split in exactly one way")
     ends = [*first[1:], len(line)]
     parts = [line[start:end] for start, end in zip(first, ends, strict=True)]
     return [_after(mark.format(label), part) for label, part in zip(ascii_uppercase, parts, strict=False)]

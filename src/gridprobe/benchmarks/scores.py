@@ -1,4 +1,4 @@
-"""Accuracy, of all questions and by bin: what most benchmarks report."""
+"""Accuracy, overall and by bin, as most benchmarks report it."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +8,7 @@ __all__ = ["accuracy", "by_bin", "mean", "values"]
 
 
 def accuracy(items: Sequence[Item], right: Mapping[str, bool], *, name: str = "accuracy") -> Metric:
-    """The share of right answers among the questions that were asked and have a known answer."""
+    """The percentage of right answers among the questions that were asked and have a known answer."""
     known = [item for item in items if item.question.answer is not None]
     asked = [right[item.id] for item in known if item.id in right]
     notes = [
@@ -19,7 +19,7 @@ def accuracy(items: Sequence[Item], right: Mapping[str, bool], *, name: str = "a
 
 
 def by_bin(items: Sequence[Item], right: Mapping[str, bool], *bins: str) -> list[Metric]:
-    """The accuracy in every value of these bins that questions were asked of."""
+    """The accuracy for each value of these bins, except values without an asked question."""
     found = []
     for each in bins:
         for value in values(items, each):
@@ -29,11 +29,11 @@ def by_bin(items: Sequence[Item], right: Mapping[str, bool], *bins: str) -> list
 
 
 def values(items: Sequence[Item], name: str) -> list[str]:
-    """What a bin holds: in numerical order where all are numbers, else in the order of the items."""
+    """The values of a bin: in numerical order if all are numbers, else in the order of the items."""
     found = list(dict.fromkeys(item.bins[name] for item in items if name in item.bins))
     return sorted(found, key=int) if all(value.isdecimal() for value in found) else found
 
 
 def mean(scores: Sequence[float]) -> float:
-    """The mean, 0 of nothing; the count beside it tells the two apart."""
+    """The mean, or 0 if there are none; a metric's `count` distinguishes the two."""
     return sum(scores) / len(scores) if scores else 0.0

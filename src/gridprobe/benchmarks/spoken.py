@@ -1,9 +1,9 @@
-"""What a question's video says: subtitles as a block of text, or between the frames.
+"""Subtitles added to a question, as a block of text or between the frames.
 
 none         no subtitles
 concat       all text of the clip, joined by spaces
-paper        as the authors' code does: the first 3000 characters of the file, whatever part of the source the clip is
-interleaved  between the frames, where it is spoken, by the benchmark's own rule
+paper        as in the authors' code: the first 3000 characters of the file, whichever part of the source the clip is
+interleaved  between the frames, at the time it is spoken, by the benchmark's own rule
 """
 
 from dataclasses import replace
@@ -19,19 +19,19 @@ __all__ = ["SUBTITLE_MODES", "has_subtitles", "with_subtitles"]
 SUBTITLE_MODES = ("none", "concat", "paper", "interleaved")
 
 INTERLEAVED_TEMPLATES = {"video-mme-v2": "video-mme-v2-interleaved"}
-"""Templates with a wording of their own for subtitles between the frames."""
+"""Templates with a different wording for subtitles between the frames."""
 
 
 def has_subtitles(item: Item) -> bool:
-    """Whether the item's subtitle file is there. Some videos have none, which is a fact to record and no error."""
+    """Whether the item's subtitle file exists. Some videos have none, which is recorded and not an error."""
     return item.subtitles is not None and item.subtitles.is_file()
 
 
 def with_subtitles(item: Item, mode: str) -> Question:
-    """The item's question with its subtitles in it, if it has any.
+    """The item's question with its subtitles, if it has any.
 
-    For "interleaved" the text goes between the frames and not into the prompt (`Question.spoken`); the template
-    changes where the benchmark's wording tells the model of it.
+    For "interleaved" the text goes between the frames, not into the prompt (`Question.spoken`); the template changes
+    if the benchmark has a different wording for that.
     """
     if mode not in SUBTITLE_MODES:
         raise UsageError(f"unknown subtitle mode {mode!r}; choose one of {', '.join(SUBTITLE_MODES)}")
@@ -49,8 +49,8 @@ def with_subtitles(item: Item, mode: str) -> Question:
 
 
 def _between(item: Item) -> Between:
-    """Video-MME-v2 has a rule of its own, which joins its words to sentences; all others go by LongVideoBench's."""
-    # Not only what is spoken in the clip: a short line just outside it counts as a second long and may reach a frame.
+    """Video-MME-v2 has its own rule, which joins words into sentences; all others follow LongVideoBench's."""
+    # Lines just outside the clip are included: a short one counts as one second long and may overlap a frame.
     lines = clip_time(_track(item).segments, offset=item.offset, duration=item.duration)
     if item.question.template in INTERLEAVED_TEMPLATES:
         return Between(sentences(lines), rule="video-mme-v2", duration=item.duration)

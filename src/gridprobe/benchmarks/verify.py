@@ -1,4 +1,4 @@
-"""Whether a benchmark's data is all there and can be read, found out before a long run."""
+"""verify(): check before a long run that a benchmark's files are complete and readable."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -26,21 +26,21 @@ RELEASES: dict[str, dict[str, int]] = {
     "egoschema": {"": 500, "all": 5031},
     "nextqa": {"": 4996, "test": 8564},
 }
-"""Rows of the official releases, by benchmark and variant."""
+"""Number of rows in the official releases, by benchmark and variant."""
 
 KINDS = {
     "rows": "the number of questions differs from the release's",
     "row": "questions that cannot be used",
-    "missing video": "videos that are not there",
-    "unreadable video": "videos that cannot be read, or not to their end",
-    "missing subtitles": "subtitle files that are not there",
+    "missing video": "missing videos",
+    "unreadable video": "videos that cannot be read to the end",
+    "missing subtitles": "missing subtitle files",
     "unreadable subtitles": "subtitle files that cannot be read",
 }
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is not as it should be."""
+    """A problem with the data."""
 
     kind: str
     """One of `KINDS`."""
@@ -50,13 +50,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verified:
-    """What was looked at, and what was found."""
+    """What was checked, and the problems found."""
 
     benchmark: str
     version: str
     rows: int
     released_rows: int | None
-    """Of the official release, where there is one."""
+    """Rows in the official release, if there is one."""
     questions: int
     videos: int
     without_subtitles: int
@@ -71,15 +71,15 @@ class Verified:
 def verify(
     name: str, data: Path, options: Mapping[str, Any] | None = None, *, deep: bool = False, subtitles: bool = True
 ) -> Verified:
-    """Load the benchmark and look at every file it names, each once.
+    """Load the benchmark and check every file it names, each once.
 
     Args:
         name: one of `BENCHMARKS`.
         data: the benchmark's folder.
-        options: the benchmark's own.
-        deep: sample frames all through each video, which finds files that were cut short or damaged; otherwise only the
-            header and the first frame are read.
-        subtitles: whether to look at subtitle files, too.
+        options: the benchmark's own options.
+        deep: sample frames from the whole of each video, which finds truncated and damaged files; otherwise read only
+            the header and the first frame.
+        subtitles: whether to check subtitle files, too.
     """
     given = dict(options or {})
     benchmark = load_benchmark(name, data, **given)
@@ -87,7 +87,7 @@ def verify(
     findings = [Finding("row", each.where, each.what) for each in benchmark.problems]
     if released is not None and rows != released:
         findings.insert(0, Finding("rows", str(data), f"{rows} questions; the official release has {released}"))
-    findings += _checked(benchmark, deep=deep, subtitles=subtitles)
+    findings += _check_files(benchmark, deep=deep, subtitles=subtitles)
     return Verified(
         benchmark=name,
         version=benchmark.version,
@@ -101,7 +101,7 @@ def verify(
 
 
 def released_rows(name: str, options: Mapping[str, Any]) -> int | None:
-    """How many questions the official release of this variant has; None where there is no release."""
+    """How many questions the official release of this variant has; None if there is no release."""
     variant = ""
     if options.get("paper_subset"):
         variant = "paper_subset"
@@ -112,49 +112,49 @@ def released_rows(name: str, options: Mapping[str, Any]) -> int | None:
     return RELEASES.get(name, {}).get(variant)
 
 
-def _checked(benchmark: Benchmark, *, deep: bool, subtitles: bool) -> Iterator[Finding]:
+def _check_files(benchmark: Benchmark, *, deep: bool, subtitles: bool) -> Iterator[Finding]:
     videos = list(dict.fromkeys(item.video for item in benchmark.items))
     tracks = list(dict.fromkeys(item.subtitles for item in benchmark.items if item.subtitles)) if subtitles else []
     made = benchmark.generated
     for done, path in enumerate(videos, start=1):
         if path.exists() or not made:
-            yield from _read("video", path, _sampled if deep else _probed)
+            yield from _check("video", path, _check_frames if deep else _check_header)
         report("verify videos", done, len(videos))
     for done, path in enumerate(tracks, start=1):
-        yield from _read("subtitles", path, _spelled)
+        yield from _check("subtitles", path, _check_subtitles)
         report("verify subtitles", done, len(tracks))
 
 
-def _read(kind: str, path: Path, look: Callable[[Path], list[str]]) -> Iterator[Finding]:
+def _check(kind: str, path: Path, check: Callable[[Path], list[str]]) -> Iterator[Finding]:
     if not path.exists():
         yield Finding(f"missing {kind}", str(path), _hint(path))
         return
     try:
-        troubles = look(path)
+        problems = check(path)
     except GridProbeError as error:
-        troubles = [str(error)]
-    yield from (Finding(f"unreadable {kind}", str(path), trouble) for trouble in troubles)
+        problems = [str(error)]
+    yield from (Finding(f"unreadable {kind}", str(path), problem) for problem in problems)
 
 
 def _hint(path: Path) -> str:
-    """A common cause: archives that were never unpacked."""
+    """The likely cause, often an archive that was not unpacked."""
     if not path.parent.is_dir():
         return f"there is no folder {path.parent}"
     archives = sorted(each.name for each in path.parent.iterdir() if each.suffix in (".zip", ".tar", ".gz"))
-    return f"no such file; {archives[0]} beside it may have to be unpacked" if archives else "no such file"
+    return f"no such file; {archives[0]} in the same folder may need unpacking" if archives else "no such file"
 
 
-def _probed(path: Path) -> list[str]:
+def _check_header(path: Path) -> list[str]:
     probe(path)
     return []
 
 
-def _sampled(path: Path) -> list[str]:
-    """Of what is odd about a video only damage counts: being short, or HDR, is no fault."""
+def _check_frames(path: Path) -> list[str]:
+    """The warnings about damage; a short or HDR video is not a problem."""
     pool = sample(path, cells=DEEP_CELLS, precision="keyframe", size=DEEP_SIZE)
     return [warning for warning in pool.warnings if "truncated" in warning or "damaged" in warning]
 
 
-def _spelled(path: Path) -> list[str]:
+def _check_subtitles(path: Path) -> list[str]:
     found = read_subtitles(path)
-    return [f"{found.skipped} entries are no timed lines"] if found.skipped else []
+    return [f"{found.skipped} entries are not timed lines"] if found.skipped else []

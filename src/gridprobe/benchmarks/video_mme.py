@@ -1,4 +1,4 @@
-"""Video-MME (the first one): three questions about each of 900 videos.
+"""Video-MME (the first version): three questions about each of 900 videos.
 
 Files: test-*.parquet, also inside videomme/; data/VIDEOID.mp4; subtitle/VIDEOID.srt, which not every video has.
 """
@@ -20,7 +20,7 @@ BINS = ("duration", "domain", "sub_category", "task_type")
 
 
 def load(data: Path) -> Benchmark:
-    """Read the one split there is."""
+    """Read the only split."""
     files = find_files(data, "videomme/test-*.parquet", "test-*.parquet", "test.parquet")
     rows = [row for path in files for row in read_rows(path)]
     videos = Media(data, "data", "videos", "video", ".")
@@ -44,5 +44,5 @@ def _item(row: Mapping[str, Any], *, videos: Media, subtitles: Media) -> Item:
 
 
 def metrics(items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:
-    """Accuracy of all questions, by duration, domain and task."""
+    """Accuracy over all questions, by duration, domain and task."""
     return [accuracy(items, right), *by_bin(items, right, "duration", "domain", "task_type")]

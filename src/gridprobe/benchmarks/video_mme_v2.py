@@ -1,7 +1,7 @@
 """Video-MME-v2: four questions about each of 800 videos, scored together.
 
-Files: test.parquet; the videos, unpacked, in videos_unzipped/, videos/, video/, data/ or beside it; subtitle/ID.jsonl,
-one entry per word.
+Files: test.parquet; the unpacked videos in videos_unzipped/, videos/, video/, data/ or the same folder;
+subtitle/ID.jsonl, one entry per word.
 """
 
 import json
@@ -24,18 +24,18 @@ RELEVANCE, LOGIC = "relevance", "logic"
 
 
 def load(data: Path) -> Benchmark:
-    """Read either release: in the early one only some questions have a level and heads."""
+    """Read either release; in the early one only some questions have a level and heads."""
     files = find_files(data, "test.parquet", "test-*.parquet", "data/test-*.parquet")
     rows = [row for path in files for row in read_rows(path)]
     videos = Media(data, "videos_unzipped", "videos", "video", "data", ".")
     subtitles = Media(data, "subtitle", "subtitles")
-    by_name = {row.get("question_id"): row for row in reversed(rows)}  # of two with one name the first counts
+    by_name = {row.get("question_id"): row for row in reversed(rows)}  # of two with the same id the first counts
     make = partial(_item, by_name=by_name, videos=videos, subtitles=subtitles)
     return gather("video-mme-v2", rows, make, files=files, key="question_id")
 
 
 def _item(row: Mapping[str, Any], *, by_name: Mapping[str, Any], videos: Media, subtitles: Media) -> Item:
-    name, video = text(row, "question_id"), text(row, "video_id").zfill(3)  # a table may have made a number of the id
+    name, video = text(row, "question_id"), text(row, "video_id").zfill(3)  # a table may have made the id a number
     options = split_options(text(row, "options"))
     group = {"type": text(row, "group_type"), "structure": _stages(row)}
     last = by_name.get(f"{name.rpartition('-')[0]}-4", {})
@@ -67,13 +67,13 @@ def _position(name: str) -> int:
 
 
 def _level(row: Mapping[str, Any]) -> str | None:
-    """A level that was written as 3, 3.0 or "3"."""
+    """A level, which may be written as 3, 3.0 or "3"."""
     level = known(row.get("level"))
     return None if level is None else str(level).removesuffix(".0")
 
 
 def _stages(row: Mapping[str, Any]) -> list[list[int]] | None:
-    """The stages of a chain of questions, "[1,[2,3],4]" as [[1], [2, 3], [4]]; None for questions side by side."""
+    """The stages of a chain of questions, "[1,[2,3],4]" as [[1], [2, 3], [4]]; None for an unordered group."""
     kind = row.get("group_type")
     if kind == RELEVANCE:
         return None
@@ -92,8 +92,8 @@ def _stages(row: Mapping[str, Any]) -> list[list[int]] | None:
 def non_linear(right: Sequence[bool], stages: Sequence[Sequence[int]] | None) -> float:
     """The Non-Lin score of a group, 0 to 100.
 
-    Questions side by side (no stages): the square of the share that is right. A chain: a question of stage d weighs
-    2d - 1, and counts while every question of all earlier stages is right.
+    An unordered group (no stages): the square of the fraction that is right. A chain: a question of stage d weighs
+    2d - 1, and counts only if all questions of all earlier stages are right.
     """
     if stages is None:
         return 100.0 * (sum(right) / len(right)) ** 2
@@ -107,7 +107,7 @@ def non_linear(right: Sequence[bool], stages: Sequence[Sequence[int]] | None) ->
 
 
 def metrics(items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:
-    """Non-Lin over all groups and in each cell, where level and heads are those of a group's fourth question."""
+    """Non-Lin over all groups and in each cell; a group's level and heads are those of its fourth question."""
     groups: dict[str, dict[int, Item]] = {}
     for item in items:
         groups.setdefault(item.group, {})[item.extra["position"]] = item
@@ -115,13 +115,13 @@ def metrics(items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:
     outcomes = {name: [right[group[place].id] for place in (1, 2, 3, 4)] for name, group in whole.items()}
     scores = {name: non_linear(outcomes[name], group[4].extra["structure"]) for name, group in whole.items()}
     left = len(groups) - len(whole)
-    note = f"{left} of {len(groups)} groups are not complete and not counted" if left else ""
-    side_by_side = [25.0 * sum(outcomes[name]) for name, group in whole.items() if group[4].extra["type"] == RELEVANCE]
+    note = f"{left} of {len(groups)} groups are incomplete and not counted" if left else ""
+    linear_scores = [25.0 * sum(outcomes[name]) for name, group in whole.items() if group[4].extra["type"] == RELEVANCE]
     found = [
         Metric("Non-Lin", mean(list(scores.values())), len(scores), note),
         accuracy(items, right, name="Avg Acc"),
         *_cells({name: group[4] for name, group in whole.items()}, scores, "type"),
-        *([Metric("relevance, linear", mean(side_by_side), len(side_by_side))] if side_by_side else []),
+        *([Metric("relevance, linear", mean(linear_scores), len(linear_scores))] if linear_scores else []),
     ]
     for cell in ("level", *HEADS):
         found += _cells({name: group[4] for name, group in whole.items()}, scores, cell)
@@ -133,7 +133,7 @@ def _complete(group: Mapping[int, Item], right: Mapping[str, bool]) -> bool:
 
 
 def _cells(last: Mapping[str, Item], scores: Mapping[str, float], name: str) -> list[Metric]:
-    """The mean over the groups in each value of a bin; a group without one is counted in a note."""
+    """The mean over the groups for each value of a bin; groups without a value are counted in a note."""
     cells: dict[str, list[float]] = {}
     for group, item in last.items():
         cells.setdefault(item.bins.get(name, ""), []).append(scores[group])

@@ -1,4 +1,4 @@
-"""What an evaluation does to a disk, in one place, so that a test can make any of it fail."""
+"""All disk access of an evaluation, in one place, so that a test can make any of it fail."""
 
 import errno
 import os
@@ -6,33 +6,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from gridprobe import files
 from gridprobe.errors import RunError
+from gridprobe.files import Disk
 
 __all__ = ["DISK", "Disk", "append", "held", "lock", "new_file", "write_whole"]
 
 
-class Disk:
-    """The calls that fail when a disk does."""
-
-    def write(self, descriptor: int, content: bytes) -> int:
-        """Returns how many bytes were taken, which can be fewer than there are."""
-        return os.write(descriptor, content)
-
-    def sync(self, descriptor: int) -> None:
-        """Return once everything is on the disk itself."""
-        os.fsync(descriptor)
-
-    def replace(self, source: Path, target: Path) -> None:
-        """Give a file its name, whole or not at all."""
-        os.replace(source, target)
-
-
 DISK = Disk()
+"""Does every write; a test replaces it to make one fail."""
 
 
 @contextmanager
 def one_sentence(path: Path) -> Iterator[None]:
-    """A disk's refusal, as a user should read it."""
+    """Turn an OSError in the block into a RunError that a user can act on."""
     try:
         yield
     except OSError as error:
@@ -45,7 +32,7 @@ def one_sentence(path: Path) -> Iterator[None]:
 def append(descriptor: int, line: bytes, *, size: int) -> int:
     """Add a line to a file of the given size, and return its new size once the line is on the disk.
 
-    After a failure nothing of the line is left: a line that could be read but was never on the disk would be counted.
+    After a failure the line is removed again: otherwise it could be read and counted without being on the disk.
     """
     try:
         if DISK.write(descriptor, line) != len(line):
@@ -58,7 +45,7 @@ def append(descriptor: int, line: bytes, *, size: int) -> int:
 
 
 def new_file(path: Path) -> int | None:
-    """Create a file that was not there, and lock it for as long as it is open; None if there is one of that name."""
+    """Create a file and lock it for as long as it is open; None if it already exists."""
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
     with one_sentence(path):
         try:
@@ -66,46 +53,26 @@ def new_file(path: Path) -> int | None:
         except FileExistsError:
             return None
         _flock(descriptor, shared=False, wait=True)
-        _sync_folder(path.parent)
+        files.sync_folder(path.parent, disk=DISK)
     return descriptor
 
 
 def write_whole(path: Path, content: bytes, *, durable: bool = True) -> None:
-    """Put a file there, whole or not at all; one that is not `durable` may be gone after a power cut."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """Write a file completely or not at all; one that is not `durable` may be lost in a power cut."""
     with one_sentence(path):
-        descriptor = os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o644)
-        try:
-            while content:
-                content = content[DISK.write(descriptor, content) :]
-            if durable:
-                DISK.sync(descriptor)
-        finally:
-            os.close(descriptor)
-        DISK.replace(draft, path)
-        if durable:
-            _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """A new name is on the disk once its folder is."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        DISK.sync(descriptor)
-    finally:
-        os.close(descriptor)
+        files.write_whole(path, content, durable=durable, disk=DISK)
 
 
 def _flock(descriptor: int, *, shared: bool, wait: bool) -> None:
     try:
         import fcntl
-    except ModuleNotFoundError:  # the rest of gridprobe works without
+    except ModuleNotFoundError:  # the rest of gridprobe works without it
         raise RunError("evaluations need file locks as Unix has them, and this system has none") from None
     fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
 
 
 def lock(path: Path, *, wait: bool) -> int | None:
-    """A descriptor that holds the file's lock until it is closed, or its process ends; None if another one has it."""
+    """A descriptor that holds the file's lock until it is closed or the process ends; None if the lock is taken."""
     with one_sentence(path):
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
         try:
@@ -120,7 +87,7 @@ def lock(path: Path, *, wait: bool) -> int | None:
 
 
 def held(path: Path) -> bool:
-    """Whether some process, on this machine or another, holds the file's lock."""
+    """Whether any process, on this machine or another, holds the file's lock."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

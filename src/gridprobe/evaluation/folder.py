@@ -1,11 +1,11 @@
-"""RunFolder: the files of a run, who may write to them, and what they say.
+"""RunFolder: the files of a run, and the locks that decide who may write to them.
 
-spec.json            everything that decides a result
-items.jsonl          the questions, so that scoring needs no benchmark
-models.json          which models really answered, weights and precision included
+spec.json            everything that affects a result
+items.jsonl          the questions, so that scoring does not need the benchmark
+models.json          which models really answered, including weights and precision
 records-*.jsonl      one line per question; each file has one writer
 heartbeat-*.json     what each worker is doing
-lock, lock-*         held, by the kernel, for as long as a run is alive
+lock, lock-*         locked by the kernel for as long as a run is alive
 """
 
 import json
@@ -26,7 +26,7 @@ from gridprobe.evaluation.tasks import Shard
 __all__ = ["RunFolder"]
 
 OURS = re.compile(r"lock(-\d+of\d+)?|items\.jsonl|\..*\.tmp")
-"""What a run that died before its first record may leave in a folder."""
+"""Files that a run which died before its first record may leave behind."""
 
 
 class RunFolder:
@@ -37,14 +37,14 @@ class RunFolder:
 
     @classmethod
     def existing(cls, path: Path) -> "RunFolder":
-        """The folder of a run that was begun."""
+        """The folder of a run that has been started."""
         if not (path / "spec.json").is_file():
             raise UsageError(f"{path} is not a run: there is no spec.json in it")
         return cls(path)
 
     @property
     def spec(self) -> Spec:
-        """What the run was begun with."""
+        """The spec the run was started with."""
         file = self.path / "spec.json"
         try:
             return Spec.from_json(file.read_text(encoding="utf-8"), where=str(file))
@@ -62,9 +62,9 @@ class RunFolder:
 
     @contextmanager
     def taken(self, spec: Spec, items: Sequence[Item], shard: Shard) -> Iterator[None]:
-        """Begin the run, or go on with it, and keep everyone else from doing so at the same time.
+        """Start or resume the run, and keep others from doing so at the same time.
 
-        Shards of one count may run side by side, on other machines too.
+        Shards of the same count may run at the same time, also on other machines.
         """
         with one_sentence(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ class RunFolder:
 
     @contextmanager
     def _gate(self) -> Iterator[None]:
-        """One at a time, for a moment: whoever looks and then acts does both before the next one looks."""
+        """Hold the folder's lock briefly, so that checking its state and acting on it is one step."""
         descriptor = lock(self.path / "lock", wait=True)
         assert descriptor is not None
         try:
@@ -102,12 +102,12 @@ class RunFolder:
         return descriptor
 
     def _concerns(self, file: Path, shard: Shard) -> bool:
-        """Whether a record file may be of a run that overlaps: all but those of the other shards of this count."""
+        """Whether a record file may belong to an overlapping run: any file but those of other shards of this count."""
         match = re.match(r"records-s(\d+)of(\d+)\.", file.name)
         return not match or int(match[2]) != shard.count or int(match[1]) == shard.number
 
     def _begin(self, spec: Spec, items: Sequence[Item]) -> None:
-        """Write items, then spec: where there is a spec, the items are whole."""
+        """Write the items, then the spec: if there is a spec, the items are complete."""
         if (self.path / "spec.json").is_file():
             spec.require_same(self.spec, where=str(self.path))
             return
@@ -119,7 +119,7 @@ class RunFolder:
         write_whole(self.path / "spec.json", spec.to_json().encode())
 
     def claim(self, models: Sequence[str]) -> None:
-        """Note which models answer; an error if others answered before, though under the same name."""
+        """Record which models answer; an error if others, even of the same name, answered before."""
         file = self.path / "models.json"
         with self._gate():
             if not file.is_file():

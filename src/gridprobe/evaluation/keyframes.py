@@ -1,4 +1,4 @@
-"""Which frames a run kept, for the selector that replays them and for other programs."""
+"""Exporting the frames a run kept, for the selector that replays them and for other programs."""
 
 from typing import Any
 

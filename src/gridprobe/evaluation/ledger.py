@@ -1,9 +1,9 @@
-"""Ledger: who has which questions, and what becomes of them when a worker dies. Pure bookkeeping, no processes.
+"""Ledger: which worker has which questions, and what happens to them when it dies. Bookkeeping only, no processes.
 
-A worker holds the video it works on and, where there is enough left for everyone, the next one, so that it can be
-decoded meanwhile. When a worker dies, what it held returns to the front of the list and is from then on done alone,
-with nothing beside it. So a video that crashes the decoder cannot get another one's question blamed twice. A question
-that was in the works at two deaths is given up.
+A worker holds the video it works on and, if enough are left for all workers, the next one, to decode it in advance.
+When a worker dies, its tasks return to the front of the queue and are from then on done alone, without a second video.
+So a video that crashes the decoder cannot cause another video's question to be blamed twice. A question that was in
+progress at two deaths is given up.
 """
 
 from collections import Counter, deque
@@ -30,12 +30,12 @@ class Ledger:
 
     @property
     def left(self) -> int:
-        """Questions that nobody has finished."""
+        """The number of unfinished questions."""
         held = [task for tasks in self.held.values() for task in tasks]
         return sum(len(task.items) for task in (*self.waiting, *held))
 
     def take(self, worker: str) -> Task | None:
-        """The next task for a worker, if it should have one now."""
+        """The next task for a worker; None if it should not get one now."""
         mine = self.held.setdefault(worker, [])
         if not self.waiting or len(mine) > 1 or (mine and not self._may_look_ahead(mine[0])):
             return None
@@ -46,7 +46,7 @@ class Ledger:
         return not current.alone and not self.waiting[0].alone and len(self.waiting) >= self.workers
 
     def begin(self, worker: str, name: str) -> None:
-        """A worker says that it is at a question."""
+        """A worker has started a question."""
         self.begun[worker] = name
 
     def finish(self, worker: str, name: str) -> None:
@@ -56,9 +56,9 @@ class Ledger:
             del self.begun[worker]
 
     def lost(self, worker: str, *, written: Collection[str] = ()) -> list[tuple[Item, int]]:
-        """A worker is no more: take its questions back, but for those whose records it had written.
+        """A worker has died: put its questions back in the queue, except those whose records it had written.
 
-        Returns the questions that are given up, with the number of times they were tried.
+        Returns the questions that are given up, with the number of attempts at each.
         """
         tasks = _without(self.held.pop(worker, []), written)
         name = self.begun.pop(worker, None)
@@ -76,6 +76,6 @@ class Ledger:
 
 
 def _without(tasks: Sequence[Task], names: Collection[str]) -> list[Task]:
-    """The tasks without some questions, and without those tasks that are then empty."""
+    """The tasks without these questions; tasks that become empty are left out."""
     left = [replace(task, items=tuple(item for item in task.items if item.id not in names)) for task in tasks]
     return [task for task in left if task.items]

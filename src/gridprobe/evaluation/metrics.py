@@ -1,7 +1,7 @@
-"""What the results of runs say: accuracy, cost and paired differences, by run and bin. Pure functions of run folders.
+"""Metrics of runs: accuracy, cost and paired differences, by run and bin. Pure functions of run folders.
 
-A failed question counts as wrong; a missing one is counted as missing and is in no number. Intervals hold 95 % and are
-of a bootstrap that draws whole groups, since questions about one video are not independent. All draws are seeded.
+A failed question counts as wrong; a missing one is only counted as missing. Confidence intervals are 95 %, from a
+bootstrap that draws whole groups, since questions about one video are not independent. All draws are seeded.
 """
 
 import math
@@ -34,13 +34,13 @@ class Cost:
     tflops_paper: float
     """By the published convention."""
     variation: float
-    """Standard deviation over mean of `tflops`: how much compute differs from question to question."""
+    """Standard deviation ÷ mean of `tflops`: how much compute varies between questions."""
     variation_paper: float
     seconds: float
 
     @classmethod
     def of(cls, answers: Sequence[Answered]) -> "Cost":
-        """Of at least one answer."""
+        """The mean cost of at least one answer."""
         kept = np.array([answer.kept for answer in answers], dtype=np.float64)
         honest, paper, tokens = (
             np.array([answer.cost[name] for answer in answers]) for name in ("tflops", "tflops_paper", "tokens")
@@ -64,44 +64,44 @@ def _variation(values: npt.NDArray[np.float64]) -> float:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One run beside another on the questions both were asked."""
+    """One run compared with another on the questions both were asked."""
 
     versus: str
     difference: Interval
-    """Accuracy of this run less that of the other."""
+    """Accuracy of this run minus that of the other."""
     gained: int
     """Questions only this run got right."""
     lost: int
     """Questions only the other got right."""
     mcnemar: float
-    """Exact, two-sided; takes questions for independent."""
+    """Exact, two-sided; assumes independent questions."""
     permutation: float
     """Two-sided, flipping the sign of whole groups."""
     unpaired: int
-    """Questions of either run that only one of them was asked."""
+    """Questions that only one of the two runs was asked."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A run, or the part of it in one bin."""
+    """A run, or its questions in one bin."""
 
     run: str
     bin: str
-    """The bin's name, empty for the whole run."""
+    """The bin's name; empty for the whole run."""
     value: str
     asked: int
     failed: int
     missing: int
     accuracy: Interval | None
-    """Over all that were asked and whose answer is known."""
+    """Over all asked questions with a known answer."""
     answered: Interval | None
-    """The same over those that did not fail."""
+    """The same, without the failed ones."""
     cost: Cost | None
     versus: Comparison | None = None
 
 
 def score(runs: Sequence[Run], *, by: Sequence[str] = ()) -> list[Row]:
-    """A row for every run, then for every value of the named bins; runs after the first are compared with it."""
+    """A row for every run, then for every value of the named bins; later runs are compared with the first."""
     _check_same(runs)
     for name in by:
         if name not in bins_of(runs):
@@ -114,19 +114,19 @@ def score(runs: Sequence[Run], *, by: Sequence[str] = ()) -> list[Row]:
 
 
 def bins_of(runs: Sequence[Run]) -> list[str]:
-    """Names of the bins, the benchmark's first bin first."""
+    """The names of the bins, in the benchmark's order."""
     return list(dict.fromkeys(name for run in runs for result in run.results for name in result.bins))
 
 
 def shared(runs: Sequence[Run]) -> list[Run]:
-    """The runs with only the questions that every one of them was asked: else an easy half may look like a method."""
+    """The runs with only the questions that all were asked: easier questions must not look like a better method."""
     asked = [{result.id for result in run.results if result.outcome != "missing"} for run in runs]
     common = set.intersection(*asked)
     return [replace(run, results=tuple(result for result in run.results if result.id in common)) for run in runs]
 
 
 def _natural(text: str) -> tuple[float, str]:
-    """Numbers in order of size, then words."""
+    """A sort key: numbers by value, then text."""
     try:
         return float(text), text
     except ValueError:
@@ -172,7 +172,7 @@ def _accuracy(results: Sequence[Result]) -> Interval | None:
 
 
 def compare(one: Sequence[Result], other: Sequence[Result], *, versus: str) -> Comparison | None:
-    """The first beside the second over the questions both were asked; None without any."""
+    """Compare the first with the second over the questions both were asked; None if there are none."""
     theirs = {result.id: result.right for result in other if result.right is not None}
     mine = {result.id: result for result in one if result.right is not None}
     shared = [result for name, result in mine.items() if name in theirs]
@@ -193,7 +193,7 @@ def compare(one: Sequence[Result], other: Sequence[Result], *, versus: str) -> C
 
 
 def official(run: Run) -> list[Metric]:
-    """The benchmark's own scores; for a benchmark that has none, plain accuracy."""
+    """The benchmark's official scores; plain accuracy if it has none."""
     right: Mapping[str, bool] = {result.id: result.right for result in run.results if result.right is not None}
     found: list[Metric] = []
     if run.benchmark in benchmarks.BENCHMARKS:
@@ -204,7 +204,7 @@ def official(run: Run) -> list[Metric]:
 
 
 def _item(result: Result) -> Item:
-    """The benchmark's view of a question."""
+    """A result as the benchmark's item."""
     try:
         question = Question(result.question, result.options, answer=result.answer, id=result.id)
     except UsageError as error:

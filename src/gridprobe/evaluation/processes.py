@@ -9,6 +9,7 @@ from multiprocessing.context import SpawnProcess
 from multiprocessing.process import BaseProcess
 from threading import Thread
 
+from gridprobe.cores import usable_cores
 from gridprobe.evaluation.tasks import Task
 from gridprobe.evaluation.worker import Inbox, Job, Message, serve
 
@@ -45,8 +46,7 @@ class Processes:
     def __init__(self, job: Job, *, workers: int) -> None:
         self._job = job
         # Each would else take all cores for itself: on 2 cores, 2 workers took 1.5 times as long.
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self.threads = max(1, cores // workers)
+        self.threads = max(1, usable_cores() // workers)
         self._context = get_context("spawn")
         self._pipes: dict[Connection[Task | None, Message], str] = {}
 

@@ -1,7 +1,7 @@
 """Workers as Ray actors, one per GPU, on all machines of a cluster that see the run's folder under the same path.
 
-Ray starts and finds them. Who does what, and what becomes of a dead one's questions, is the foreman's business, as with
-child processes.
+Ray places and starts them. The foreman assigns the work and reassigns a dead worker's questions, as with child
+processes.
 """
 
 from queue import Empty, SimpleQueue
@@ -18,7 +18,7 @@ LISTEN_SECONDS = 1.0
 
 
 class _Actor:
-    """What runs on Ray: a thread that works, and two calls to talk with it."""
+    """The Ray actor: a thread that works, and two methods to communicate with it."""
 
     def __init__(self, job: Job, name: str, place: int) -> None:
         self._inbox = Inbox()
@@ -30,7 +30,7 @@ class _Actor:
         self._inbox.put(task)
 
     def hear(self) -> list[Message]:
-        """What there is to tell, waiting a little for the first."""
+        """The pending messages, after a short wait for the first."""
         heard: list[Message] = []
         try:
             heard.append(self._outbox.get(timeout=LISTEN_SECONDS))
@@ -52,7 +52,7 @@ class _RemoteHand:
 
 
 class RayCrew:
-    """A crew of actors; connects to a running cluster (RAY_ADDRESS, or one on this machine), else starts one here."""
+    """A crew of actors on a running cluster (RAY_ADDRESS, or one on this machine), else on one started here."""
 
     def __init__(self, job: Job) -> None:
         try:
@@ -76,11 +76,11 @@ class RayCrew:
 
     @property
     def places(self) -> int:
-        """How many workers there is room for: one for each GPU, or else for each processor core."""
+        """The number of workers that fit: one per GPU, or without GPUs one per processor core."""
         return max(1, self.gpus or self.cpus)
 
     def hire(self, name: str, place: int) -> _RemoteHand:
-        """Ask Ray for an actor; it starts as soon as there is room."""
+        """Request an actor from Ray; it starts as soon as resources are free."""
         needs = {"num_gpus": 1, "num_cpus": 1} if self.gpus else {"num_cpus": 1}
         actor = self._remote.options(max_concurrency=2, max_restarts=0, **needs).remote(self._job, name, place)
         self._actors[name] = actor
@@ -88,7 +88,7 @@ class RayCrew:
         return _RemoteHand(self._ray, actor)
 
     def hear(self, seconds: float) -> list[tuple[str, Message | None]]:
-        """Collect what the actors told since."""
+        """Collect the actors' new messages."""
         heard: list[tuple[str, Message | None]] = []
         if not self._heard:
             return heard
@@ -107,6 +107,6 @@ class RayCrew:
         return heard
 
     def close(self) -> None:
-        """Leave Ray, if this is what joined it."""
+        """Disconnect from Ray, unless the caller had connected before."""
         if self._mine:
             self._ray.shutdown()

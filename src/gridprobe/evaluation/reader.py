@@ -8,14 +8,14 @@ Nothing else is read: no benchmark data, no video, no clock. A line that is no r
 question is then missing; a record that contradicts itself or its question is a DataError.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 from gridprobe.errors import DataError, UsageError
 from gridprobe.evaluation.records import read_records
+from gridprobe.files import parse_json
 
 __all__ = ["Answered", "Outcome", "Result", "Run", "read_run", "read_runs"]
 
@@ -149,22 +149,14 @@ def _notes(results: Sequence[Result], *, damaged: int, stray: int) -> tuple[str,
 # Files.
 
 
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
-
-
-def _parse(text: str) -> Any:
-    return json.loads(text, parse_constant=_refuse)
-
-
 def _spec(file: Path) -> dict[str, Any]:
     try:
-        spec = _parse(file.read_text(encoding="utf-8"))
+        spec = parse_json(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(
             f"{file.parent} is not a run: it holds no {file.name}; name a folder that eval wrote"
         ) from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise DataError(f"cannot read {file}: {error}") from error
     if not isinstance(spec, dict) or spec.get("schema") != "gridprobe.spec/1":
         raise DataError(f"{file} is not of schema gridprobe.spec/1; it was written by another version, or by hand")
@@ -188,8 +180,8 @@ def _items(file: Path) -> dict[str, Result]:
     items: dict[str, Result] = {}
     for where, line in _lines(file):
         try:
-            row = _parse(line)
-        except (ValueError, RecursionError) as error:
+            row = parse_json(line)
+        except ValueError as error:
             raise DataError(f"{where}: not a JSON object ({error})") from None
         item = _item(row, where)
         if item.id in items:

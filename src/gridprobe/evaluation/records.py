@@ -1,7 +1,7 @@
-"""Records: one line of JSON per question, appended and synced, and read back whatever happened in between.
+"""Records: one line of JSON per question, appended and synced, and readable after any interruption.
 
-A writer only ever appends to a file it created itself and holds the lock of. So no line is torn by anyone but the
-writer's own death, and such a line is the last of its file: a reader leaves it out, and nobody writes behind it.
+A writer only appends to a file that it created and holds the lock of. So only the writer's own death can leave an
+incomplete line, and that line is the last of its file: readers ignore it, and nothing is written after it.
 """
 
 import json
@@ -12,10 +12,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from gridprobe.errors import RunError
 from gridprobe.evaluation.disk import append, new_file, one_sentence
+from gridprobe.files import parse_json
 
 __all__ = ["OUTCOMES", "SCHEMA", "Damage", "Records", "Writer", "read_file", "read_records"]
 
@@ -38,7 +39,7 @@ class Writer:
         self._size = 0
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Append a record; when this returns it is on the disk. After a failure the writer is of no more use."""
+        """Append a record; when this returns it is on the disk. After a failure the writer is closed."""
         if self._descriptor is None:
             raise RunError(f"{self.path} is closed")
         line = json.dumps(record, allow_nan=False, ensure_ascii=False).encode() + b"\n"
@@ -50,7 +51,7 @@ class Writer:
                 raise
 
     def close(self) -> None:
-        """Let go of the file, and of an empty one for good."""
+        """Close the file, and delete it if it is empty."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -60,7 +61,7 @@ class Writer:
 
 @dataclass(frozen=True)
 class Damage:
-    """A line in the middle of a file that is no record: its question is taken as not asked."""
+    """A line in the middle of a file that is not a record; its question counts as not asked."""
 
     file: str
     offset: int
@@ -72,18 +73,18 @@ class Damage:
 
 @dataclass
 class Records:
-    """What a folder knows about its questions."""
+    """The records of a folder, by question."""
 
     best: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """For each id the record that counts: one with an answer before one without, else the last attempt."""
+    """The record that counts for each id: one with an answer if there is one, else the last attempt."""
     attempts: dict[str, int] = field(default_factory=dict)
-    """The highest number of an attempt at each id."""
+    """The highest attempt number for each id."""
     damage: list[Damage] = field(default_factory=list)
     repeated: set[str] = field(default_factory=set)
-    """Ids with more than one answer. There should be none; the last is counted, once."""
+    """Ids with more than one answer. There should be none; only the last one counts."""
 
     def add(self, record: dict[str, Any]) -> None:
-        """Take one more record into account."""
+        """Add a record."""
         name, old = record["id"], self.best.get(record["id"])
         if old is None or _rank(record) >= _rank(old):
             self.best[name] = record
@@ -101,7 +102,7 @@ def _rank(record: Mapping[str, Any]) -> tuple[bool, int]:
 
 
 def read_records(folder: Path, *, fields: Collection[str] | None = None) -> Records:
-    """Read all records of a run; only `fields` of each are kept where memory matters, besides what tells them apart."""
+    """Read all records of a run; to save memory, keep only `fields` of each, besides id, outcome and attempt."""
     kept = None if fields is None else {"id", "outcome", "attempt", *fields}
     records = Records()
     for file in sorted(folder.glob("records-*.jsonl")):
@@ -114,7 +115,7 @@ def read_records(folder: Path, *, fields: Collection[str] | None = None) -> Reco
 
 
 def read_file(file: Path) -> Iterator[dict[str, Any] | Damage]:
-    """The records of one file in order, and what is not one. A last line without its end was never finished."""
+    """The records of one file in order, and a Damage for any other line; an incomplete last line is ignored."""
     offset = 0
     with file.open("rb") as stream:
         for line in stream:
@@ -124,14 +125,10 @@ def read_file(file: Path) -> Iterator[dict[str, Any] | Damage]:
             offset += len(line)
 
 
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
-
-
 def _parse(line: bytes) -> dict[str, Any] | None:
     try:
-        record = json.loads(line, parse_constant=_refuse)
-    except (ValueError, RecursionError):
+        record = parse_json(line)
+    except ValueError:
         return None
     if not isinstance(record, dict) or record.get("schema") != SCHEMA or record.get("outcome") not in OUTCOMES:
         return None

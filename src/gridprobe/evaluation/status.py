@@ -1,4 +1,4 @@
-"""status(): how far a run is, how fast it goes, and which of its workers are stuck or dead. Reads, never writes."""
+"""status(): a run's progress and speed, and which of its workers are stuck or dead. It only reads."""
 
 import json
 import time
@@ -18,11 +18,11 @@ SCHEMA = "gridprobe.status/1"
 
 
 def status(folder: str | Path, *, patience: float = PATIENCE, clock: Callable[[], float] = time.time) -> dict[str, Any]:
-    """Where a run stands.
+    """The progress of a run.
 
-    A worker is `dead` if it left without a word: nobody holds the lock of its records. It is `stuck` if it has been at
-    one question for longer than `patience` seconds. `rate`, in questions per second, is that of the living ones since
-    they were ready, and `eta` what the missing questions take at that rate. `clock` gives the seconds since 1970.
+    A worker is `dead` if it ended without cleaning up: no process holds the lock of its records. It is `stuck` if it
+    has spent more than `patience` seconds on one question. `rate` is the live workers' questions per second since they
+    were ready, `eta` the seconds that the missing questions take at that rate. `clock` gives the seconds since 1970.
     """
     check_seconds("--patience", patience)
     run = RunFolder.existing(Path(folder))
@@ -54,7 +54,7 @@ def _worker(file: Path, patience: float, now: float) -> dict[str, Any] | None:
         beat = json.loads(file.read_text(encoding="utf-8"))
         started, since = (datetime.fromisoformat(beat[key].replace("Z", "+00:00")) for key in ("started", "since"))
         finished, records = beat["done"] + beat["failed"], file.parent / beat["records"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # it ended just now
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # it has just ended
         return None
     at_it = max(0.0, now - since.timestamp())
     state = "working" if held(records) else "dead"
@@ -65,7 +65,7 @@ def _worker(file: Path, patience: float, now: float) -> dict[str, Any] | None:
 
 
 def _errors(best: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """The kinds of errors with one example each, the most frequent first."""
+    """The error classes with one example each, most frequent first."""
     found: dict[str, dict[str, Any]] = {}
     for name, record in best.items():
         if record["outcome"] == "failed" and record.get("error"):

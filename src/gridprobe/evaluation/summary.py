@@ -1,6 +1,6 @@
-"""summary(): what a run folder says, as plain values. A pure function of the folder, and free of times.
+"""summary(): the results in a run folder, as plain values. A pure function of the folder, without times.
 
-An interrupted run that was resumed has the same summary, byte for byte, as one that was not interrupted.
+An interrupted and resumed run has the same summary, byte for byte, as an uninterrupted one.
 """
 
 import math
@@ -66,7 +66,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _errors(items: Sequence[Mapping[str, Any]], best: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-    """How many questions failed for which class of error."""
+    """The number of failed questions for each error class."""
     counts: dict[str, int] = {}
     for item in items:
         error = best.get(item["id"], {}).get("error")

@@ -8,15 +8,15 @@ Only `times` is needed. Choosing costs nothing here; what the first choice cost 
 """
 
 import hashlib
-import json
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 from gridprobe.errors import DataError, UsageError
+from gridprobe.files import parse_json
 from gridprobe.grid import MAX_K
 from gridprobe.question import Question
 from gridprobe.selectors.base import Parts, Selection, Selector
@@ -63,10 +63,10 @@ class Keyframes(Selector):
                 content = opened.read(MAX_BYTES + 1)
             if len(content) > MAX_BYTES:
                 raise DataError(f"{file} is larger than {MAX_BYTES >> 20} MiB, which no keyframes file needs to be")
-            whole = json.loads(content, parse_constant=_refuse)
+            whole = parse_json(content)
         except FileNotFoundError:
             raise UsageError(f"there is no keyframes file {file}; write one with gridprobe export-keyframes") from None
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError) as error:
             raise DataError(f"cannot read the keyframes file {file}: {error}") from error
         return cls(_questions(whole, str(file)), str(file))
 
@@ -119,10 +119,6 @@ def _nearest(time: float, times: Sequence[float]) -> int:
 
 
 # The file.
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def _need(good: bool, where: str, rule: str) -> None:

@@ -1,13 +1,12 @@
-"""What was found out about a video file, as JSON for the cache: with it nothing is opened a second time.
+"""A planned video file as JSON for the cache, so that the file need not be opened again.
 
-The frames' own ticks are part of it, so their times are known before anything is decoded.
+The JSON holds the frames' ticks, so their times are known before anything is decoded.
 """
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from fractions import Fraction
 
-from gridprobe.video.decode import FileClip
 from gridprobe.video.files import VideoFile
 from gridprobe.video.frames import Found
 from gridprobe.video.info import VideoInfo
@@ -20,28 +19,27 @@ from gridprobe.video.torchcodec import other_decoder
 __all__ = ["FORMAT", "frame_key", "from_json", "plan_key", "to_json"]
 
 FORMAT = 2
-"""Part of every key: counts up when the same file, time and size give other pixels, or the same wish other times."""
+"""Part of every key; raised when the same file, time and size give other pixels, or the same spec other times."""
 
 
 def frame_key(*, decoder: str, source: str, time: float, size: tuple[int, int]) -> str:
-    """A frame's identity, and what decoded it."""
+    """Identifies a frame and the decoder that made it."""
     return f"frame {FORMAT}\n{decoder}\n{source}\n{time!r}\n{size[0]}x{size[1]}"
 
 
-def plan_key(file: VideoFile, wish: SampleSpec) -> str:
-    """Everything a plan depends on; the limits too, as what they forbid must stay forbidden."""
-    limits = wish.limits
-    wanted = f"{wish.cells} {wish.sampling} {wish.precision} {AUTO_FRACTION} {other_decoder(wish.decoder)}"
+def plan_key(file: VideoFile, spec: SampleSpec) -> str:
+    """Everything a plan depends on, including the limits: a cached plan must not get around them."""
+    limits = spec.limits
+    wanted = f"{spec.cells} {spec.sampling} {spec.precision} {AUTO_FRACTION} {other_decoder(spec.decoder)}"
     bounds = f"{limits.max_pixels} {limits.max_duration} {limits.max_streams}"
     return f"plan {FORMAT}\n{decoder_version()}\n{file.fingerprint}\n{wanted}\n{bounds}"
 
 
-def to_json(reel: FileClip, found: Found) -> bytes:
-    """The reel and its frames, without the file's name: a copy under another name is the same video."""
-    clock, plan = reel.clock, reel.plan
+def to_json(info: VideoInfo, clock: Clock, plan: Plan, found: Found) -> bytes:
+    """The parts of a clip and its frames, without the file name: a copy under another name is the same video."""
     return json.dumps(
         {
-            "info": asdict(reel.info) | {"path": ""},
+            "info": asdict(info) | {"path": ""},
             "clock": [clock.tick.numerator, clock.tick.denominator, clock.start, clock.counted],
             "plan": [[target, start.seek, start.key] for target, start in zip(plan.targets, plan.anchors, strict=True)],
             "found": found._asdict(),
@@ -49,12 +47,12 @@ def to_json(reel: FileClip, found: Found) -> bytes:
     ).encode()
 
 
-def from_json(content: bytes, file: VideoFile, wish: SampleSpec) -> tuple[FileClip, Found]:
-    """The reel and its frames for the file; ValueError, TypeError or KeyError where the content is not ours."""
+def from_json(content: bytes) -> tuple[VideoInfo, Clock, Plan, Found]:
+    """Undo `to_json`; ValueError, TypeError or KeyError for malformed content."""
     known = json.loads(content)
-    info = replace(VideoInfo(**known["info"]), path=file.name)
+    info = VideoInfo(**known["info"])
     numerator, denominator, start, counted = known["clock"]
     clock = Clock(Fraction(numerator, denominator), start, counted)
     plan = Plan(tuple(step[0] for step in known["plan"]), tuple(Anchor(*step[1:]) for step in known["plan"]))
     found = Found(**known["found"])
-    return FileClip(file, info, clock, plan, wish), found._replace(ticks=tuple(found.ticks))
+    return info, clock, plan, found._replace(ticks=tuple(found.ticks))

@@ -1,12 +1,12 @@
-"""sample_in_child(): sample() in a process of its own, with limits, for videos that nobody vouches for.
+"""sample_in_child(): sample() in a process of its own, with limits, for untrusted videos.
 
-A decoder is a million lines of C. When it crashes, asks for memory without end or never returns from a call, the child
-ends and the caller gets a VideoError. A child lives for one video, so the next one never meets the remains of the last;
-it costs some 0.2 s to start.
+A decoder is a million lines of C. If it crashes, allocates memory without end or never returns from a call, the child
+ends and the caller gets a VideoError. Each video gets a new child, so one video cannot affect the next; starting a
+child takes some 0.2 s.
 
-The request is JSON on the child's standard input, the answer JSON lines on its standard output, the pixels a temporary
-file without a name. Nothing is unpickled, and the answer is checked as a stranger's: who takes over a decoder owns the
-child.
+The request is JSON on the child's standard input, the answer JSON lines on its standard output, the pixels an unnamed
+temporary file. Nothing is unpickled, and the answer is treated as untrusted: an attacker who exploits the decoder
+controls the child.
 """
 
 import json
@@ -26,6 +26,7 @@ from typing import IO, Any, get_type_hints
 
 import numpy as np
 
+from gridprobe.cores import usable_cores
 from gridprobe.errors import GridProbeError, UsageError, VideoError
 from gridprobe.progress import listening, report
 from gridprobe.video.files import shown_name
@@ -38,9 +39,9 @@ from gridprobe.video.sampling import Precision, Sampling
 __all__ = ["MEMORY", "main", "sample_in_child"]
 
 MEMORY = 4 << 30
-"""Bytes of address space of a child, unless asked otherwise; most of what decoders reserve is never touched."""
+"""Default limit on a child's address space, in bytes; decoders never touch most of what they reserve."""
 GRACE = 3.0
-"""Seconds beyond the video's own limit before the child is killed: it has to start, and may still end by itself."""
+"""Seconds beyond the video's own limit before the child is killed: it needs time to start and to end by itself."""
 MAX_LINE = 1 << 20
 Child = subprocess.Popen[bytes]
 START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from gridprobe.video.child import main; main()"
@@ -59,9 +60,9 @@ def sample_in_child(
 ) -> FramePool:
     """As `sample`, in a process with at most `memory` bytes of address space and `cpu` seconds of processor time.
 
-    Without `cpu` it is `limits.seconds` on every core. `limits.seconds` holds even inside a single call of the decoder,
-    or of a disk that does not answer, since the child is killed. Be generous with memory, as FFmpeg's H.264 decoder
-    reports want of it as damage: 8K video takes 0.9 GB on two cores, ten hours of video 0.1 GB more for each core.
+    `cpu` defaults to `limits.seconds` on every core. `limits.seconds` holds even inside a single call of the decoder,
+    or of a disk that does not respond, since the child is killed. Be generous with memory, as FFmpeg's H.264 decoder
+    reports a lack of it as damage: 8K video takes 0.9 GB on two cores, ten hours of video 0.1 GB more for each core.
     """
     limits = limits or Limits()
     if not memory > 0 or not (cpu is None or 0 < cpu < math.inf):
@@ -74,20 +75,20 @@ def sample_in_child(
         "size": asdict(size),
         "limits": asdict(limits),
         "memory": int(memory),
-        "cpu": math.ceil(limits.seconds * (os.cpu_count() or 1) if cpu is None else cpu),
+        "cpu": math.ceil(limits.seconds * usable_cores() if cpu is None else cpu),
     }
     with tempfile.TemporaryFile() as pixels:
         answer = _ask(request, pixels, limits.seconds)
         try:
             return _pool(answer, pixels, request)
         except (KeyError, TypeError, ValueError, OverflowError, UsageError):
-            raise VideoError(f"{shown_name(path)}: the decoding process gave an answer that makes no sense") from None
+            raise VideoError(f"{shown_name(path)}: the decoding process returned an invalid answer") from None
 
 
 def _ask(request: dict[str, Any], pixels: IO[bytes], seconds: float) -> dict[str, Any]:
-    """Start a child, pass on the progress it reports, and return its answer."""
+    """Start a child, forward the progress it reports, and return its answer."""
     name, answer = shown_name(request["path"]), None
-    with _started(request, pixels) as (child, errors):
+    with _running_child(request, pixels) as (child, errors):
         try:
             for line in _lines(child, time.monotonic() + seconds + GRACE):
                 message = _parsed(line)
@@ -107,9 +108,9 @@ def _ask(request: dict[str, Any], pixels: IO[bytes], seconds: float) -> dict[str
 
 
 @contextmanager
-def _started(request: dict[str, Any], pixels: IO[bytes]) -> Iterator[tuple[Child, IO[bytes]]]:
-    """The child with its request already sent, and what it says in distress; killed at the end of the block."""
-    # One thread for OpenBLAS and two arenas for malloc: each would reserve address space that the limit counts.
+def _running_child(request: dict[str, Any], pixels: IO[bytes]) -> Iterator[tuple[Child, IO[bytes]]]:
+    """A child that was sent its request, and the file with its standard error; killed at the end of the block."""
+    # One OpenBLAS thread and two malloc arenas: each more would reserve address space, which the limit counts.
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
     request = {**request, "pixels": pixels.fileno()}
     with tempfile.TemporaryFile() as errors:
@@ -129,19 +130,19 @@ def _started(request: dict[str, Any], pixels: IO[bytes]) -> Iterator[tuple[Child
                 yield child, errors
             finally:
                 child.kill()
-                _bury(child)
+                _reap(child)
 
 
-def _bury(child: Child) -> None:
-    """Wait for a killed child; one that waits for a dead disk cannot even be killed, so that is not waited for here."""
+def _reap(child: Child) -> None:
+    """Wait for a killed child, in a thread if it takes long: a process blocked on a dead disk cannot be killed."""
     try:
         child.wait(0.5)
     except subprocess.TimeoutExpired:
-        Thread(target=child.wait, name="bury", daemon=True).start()
+        Thread(target=child.wait, name="reap", daemon=True).start()
 
 
 def _lines(child: Child, end: float) -> Iterator[bytes]:
-    """What the child prints, line by line; TimeoutError if it has not ended by `end`."""
+    """The child's output, line by line; TimeoutError if it has not ended by `end`."""
     assert child.stdout is not None
     rest = b""
     with DefaultSelector() as waiting:
@@ -178,7 +179,7 @@ def _reason(code: int, request: dict[str, Any], errors: IO[bytes]) -> str:
 
 
 def _pool(answer: dict[str, Any], pixels: IO[bytes], request: dict[str, Any]) -> FramePool:
-    """The frames a child gave. It may be hostile: types and sizes are checked, the rest is only ever data."""
+    """The frames a child returned. It may be hostile, so types and sizes are checked; the rest is only data."""
     count, height, width, _ = shape = tuple(map(int, answer["shape"]))
     if not 1 <= count <= request["cells"] or min(shape) < 1 or os.fstat(pixels.fileno()).st_size != math.prod(shape):
         raise ValueError
@@ -198,27 +199,27 @@ def _pool(answer: dict[str, Any], pixels: IO[bytes], request: dict[str, Any]) ->
 
 
 def main() -> None:
-    """The child: read a request, set the limits, answer."""
+    """Run the child: read a request, set the limits, answer."""
     request = json.load(sys.stdin)
-    _limit(memory=request["memory"], cpu=request["cpu"])
+    _set_limits(memory=request["memory"], cpu=request["cpu"])
     try:
-        with listening(lambda event: _say(done=event.done, total=event.total)):
-            pool = _sampled(request)
+        with listening(lambda event: _send(done=event.done, total=event.total)):
+            pool = _sample(request)
     except MemoryError:
         amount = f"{request['memory'] / 2**30:.3g} GiB"
-        _say(error=f"{shown_name(request['path'])}: needs more memory than {amount}; raise the limit (memory=)")
+        _send(error=f"{shown_name(request['path'])}: needs more memory than {amount}; raise the limit (memory=)")
     except GridProbeError as error:
-        _say(error=str(error), usage=isinstance(error, UsageError))
+        _send(error=str(error), usage=isinstance(error, UsageError))
     else:
         with open(request["pixels"], "wb") as file:
             pool.pixels.tofile(file)
         assert pool.info is not None
         info = {each.name: getattr(pool.info, each.name) for each in fields(pool.info)}
         facts = {"times": pool.times, "warnings": pool.warnings, "substituted": pool.substituted}
-        _say(shape=pool.pixels.shape, info=info, **facts)
+        _send(shape=pool.pixels.shape, info=info, **facts)
 
 
-def _sampled(request: dict[str, Any]) -> FramePool:
+def _sample(request: dict[str, Any]) -> FramePool:
     return sample(
         request["path"],
         cells=request["cells"],
@@ -229,12 +230,12 @@ def _sampled(request: dict[str, Any]) -> FramePool:
     )
 
 
-def _say(**message: Any) -> None:
+def _send(**message: Any) -> None:
     print(json.dumps(message), flush=True)
 
 
-def _limit(*, memory: int, cpu: int) -> None:
-    """Hard limits, which nothing in this process can raise again; no core dump is written."""
+def _set_limits(*, memory: int, cpu: int) -> None:
+    """Set hard limits, which nothing in this process can raise again, and disable core dumps."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -1,7 +1,7 @@
-"""VideoFile: a path that was checked to be a plain, readable, non-empty file before FFmpeg sees it.
+"""VideoFile: a path that was checked to be a regular, readable, non-empty file before FFmpeg opens it.
 
-FFmpeg treats names as URLs and follows scripts by content, so it only ever gets `VideoFile.url`: the absolute real path
-behind "file:", which no part of FFmpeg reads as a protocol or an option.
+FFmpeg treats names as URLs and follows scripts by content, so it only ever gets `VideoFile.url`: "file:" and the
+absolute real path, which no part of FFmpeg takes for a protocol or an option.
 """
 
 import errno
@@ -18,10 +18,10 @@ from gridprobe.errors import VideoError
 __all__ = ["VideoFile", "check_file", "lacks_index", "looks_like", "shown_name", "unchanged"]
 
 EDGE = 64 * 1024
-"""Bytes at each end of the file that go into the fingerprint."""
+"""Bytes at each end of the file that are part of the fingerprint."""
 
 MAX_BOXES = 10_000
-"""Boxes of an MP4 looked at in search of its index; real files have a handful, a hostile one can have millions."""
+"""MP4 boxes read in search of the index; real files have a handful, a hostile file can have millions."""
 
 SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"#EXTM3U", "hls"),
@@ -46,7 +46,7 @@ REASONS = {
     errno.ENOENT: "no such file",
     errno.EACCES: "the file cannot be read (permission denied)",
     errno.EPERM: "the file cannot be read (permission denied)",
-    errno.ELOOP: "the symbolic links lead in a circle",
+    errno.ELOOP: "the symbolic links form a loop",
     errno.ENAMETOOLONG: "the file name is too long",
     errno.ENOTDIR: "a part of the path is not a directory",
 }
@@ -54,32 +54,32 @@ REASONS = {
 
 @dataclass(frozen=True)
 class VideoFile:
-    """A regular file, and what identifies its content."""
+    """A regular file and the identity of its content."""
 
     name: str
-    """As the caller wrote it, safe to print on one line."""
+    """The path as the caller wrote it, safe to print on one line."""
     path: str
-    """Absolute, symbolic links resolved."""
+    """The absolute path, with symbolic links resolved."""
     size: int
     head: bytes
     fingerprint: str
     identity: tuple[int, ...]
-    """Device, inode, size and time of change: another one means another content."""
+    """Device, inode, size and modification time; if any differs, so may the content."""
 
     @property
     def url(self) -> str:
-        """What FFmpeg is given to open."""
+        """The address that FFmpeg opens."""
         return "file:" + self.path
 
 
 def check_file(path: str | os.PathLike[str]) -> VideoFile:
-    """The file at `path`; VideoError for anything that is not a readable regular file with bytes in it."""
+    """The file at `path`; VideoError unless it is a regular, readable, non-empty file."""
     text, name = os.fsdecode(path), shown_name(path)
     if "\0" in text or not _is_utf8(text):
         raise VideoError(f"{name}: the file name is not valid text; rename the file")
     try:
         real = os.path.realpath(text, strict=True)
-        # stat before open: opening a device can have effects of its own, and opening a FIFO can block.
+        # stat before open: opening a device can have side effects, and opening a FIFO can block.
         _check_kind(name, os.stat(real))
         handle = os.open(real, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -94,21 +94,21 @@ def check_file(path: str | os.PathLike[str]) -> VideoFile:
 
 
 def shown_name(path: str | os.PathLike[str]) -> str:
-    """A path as it may be printed on one line."""
+    """A path that is safe to print on one line."""
     return "".join(c if c.isprintable() else "�" for c in os.fsdecode(path)) or "''"
 
 
 @contextmanager
 def unchanged(file: VideoFile) -> Iterator[None]:
-    """Refuse what is read inside if the file was deleted, replaced or written to since it was checked.
+    """Raise VideoError if the file was deleted, replaced or modified between its check and the end of the block.
 
-    A video is opened several times, so its frames could come from two files, under the fingerprint of the first.
+    A video is opened several times, so without this its frames could come from two files under one fingerprint.
     """
     _check_unchanged(file)
     try:
         yield
     except VideoError:
-        _check_unchanged(file)  # a better reason for the failure, if it is one
+        _check_unchanged(file)  # if it changed, that is the better explanation
         raise
     _check_unchanged(file)
 
@@ -123,24 +123,24 @@ def _check_unchanged(file: VideoFile) -> None:
 
 
 def looks_like(head: bytes) -> str | None:
-    """The name of a well-known format that is not a video, from its first bytes; None for anything else."""
+    """The name of a well-known format that is not video, recognised by its first bytes; None for anything else."""
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:32].lower()
     return next((name for signature, name in SIGNATURES if text.startswith(signature.lower())), None)
 
 
 def lacks_index(file: VideoFile) -> bool:
-    """Whether this is an MP4 whose index (the moov box) is missing: a download or recording cut short."""
+    """Whether this is an MP4 without an index (moov box): an incomplete download or recording."""
     if file.head[4:8] not in {b"ftyp", b"mdat", b"wide", b"free", b"skip"}:
         return False
     try:
         with open(file.path, "rb") as handle:
             return not _has_index(handle, file.size)
-    except OSError:  # deleted meanwhile
+    except OSError:  # deleted in the meantime
         return False
 
 
 def _has_index(handle: BinaryIO, size: int) -> bool:
-    """Whether a moov or moof box comes before the file ends, or makes no sense any more, or tries one's patience."""
+    """Whether there is a moov or moof box; also True if the boxes are malformed or more than MAX_BOXES."""
     offset = 0
     for _ in range(MAX_BOXES):
         if offset + 8 > size:
@@ -152,7 +152,7 @@ def _has_index(handle: BinaryIO, size: int) -> bool:
             return True
         if length == 1:
             length = int.from_bytes(header[8:16], "big")
-        if length < 8:  # 0 means "up to the end of the file"; 2 to 7 is not a box at all
+        if length < 8:  # 0 means "to the end of the file"; 2 to 7 is not a valid box
             return length != 0
         offset += length
     return True

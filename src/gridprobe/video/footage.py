@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from gridprobe.errors import VideoError
-from gridprobe.video.cache_codec import frame_key, from_json, plan_key, to_json
+from gridprobe.video.cache_codec import frame_key, plan_key
+from gridprobe.video.clip import Clip
 from gridprobe.video.decode import FileClip, open_file_clip
 from gridprobe.video.disk_cache import FrameCache
 from gridprobe.video.files import VideoFile, check_file
@@ -16,7 +17,7 @@ from gridprobe.video.frames import NATIVE, Found, FramePool, FrameSize, Pending,
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Limits
 from gridprobe.video.memory_cache import MemoryCache
-from gridprobe.video.pictures import FolderClip, open_folder_clip
+from gridprobe.video.pictures import open_folder_clip
 from gridprobe.video.sampling import Decoder, Precision, SampleSpec, Sampling
 
 __all__ = ["Footage", "Moved", "sample"]
@@ -55,7 +56,7 @@ class Footage:
         self._found: Found | None = None
         self._promises = True
         self._key: str | None = None
-        self._film: FileClip | FolderClip
+        self._film: Clip
         if os.path.isdir(path):
             self._film = open_folder_clip(Path(path), wish)
             return
@@ -120,7 +121,7 @@ class Footage:
     def _known(self) -> tuple[int, ...] | None:
         """The frames' ticks; before anything is decoded, those the packets promise, if they tell."""
         if self._found is None and self._promises:
-            promised = self._film.promised()
+            promised = self._film.expected_ticks()
             if promised is not None:
                 self._settle(Found(tuple(promised), decoded=False))
         return self._found.ticks if self._found else None
@@ -189,8 +190,8 @@ class Footage:
 
     def _settle(self, found: Found) -> None:
         self._found = found
-        if self._cache is not None and self._key is not None and isinstance(self._film, FileClip):
-            self._cache.write([(self._key, to_json(self._film, found))])
+        if self._cache is not None and self._key is not None and (content := self._film.to_json(found)) is not None:
+            self._cache.write([(self._key, content)])
 
     def _keep(self, ticks: Sequence[int], pixels: Pixels, size: tuple[int, int]) -> None:
         self._shelf.put(size, ticks, pixels)
@@ -223,7 +224,7 @@ def _noted(cache: FrameCache, key: str, file: VideoFile, wish: SampleSpec) -> tu
     if content is None:
         return None
     try:
-        return from_json(content, file, wish)
+        return FileClip.from_json(content, file, wish)
     except (ValueError, TypeError, KeyError, RecursionError):
         cache.remove(key)
         return None

@@ -1,4 +1,4 @@
-"""VideoInfo: what is known about a video, the header's claims kept apart from what was found."""
+"""VideoInfo: a video's properties, with the header's claims kept apart from what was found in the file."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,25 +8,25 @@ __all__ = ["VideoInfo"]
 
 @dataclass(frozen=True)
 class VideoInfo:
-    """A video's properties. Headers lie, so a claim (`*_header`) stands beside what reading gave (`*_found`)."""
+    """A video's properties. Headers can be wrong: `*_header` is their claim, `*_found` is what was found."""
 
     path: str
     container: str
     codec: str
     width: int
-    """Of a frame as it is displayed: upright, with square pixels."""
+    """Width of a frame as displayed: upright, with square pixels."""
     height: int
     rotation: int
-    """Degrees counter-clockwise that a stored frame is turned by to stand upright: 0, 90, 180 or 270."""
+    """Degrees counter-clockwise by which a stored frame is rotated for display: 0, 90, 180 or 270."""
     fps: float | None
-    """Mean rate; with a variable rate no frame need keep to it."""
+    """Mean frame rate; the real rate may vary."""
     duration_header: float | None
     frames_header: int | None
     duration_found: float | None
-    """Seconds from the start to the end of the last frame that is really in the file; None when not looked for."""
+    """Seconds from the start to the end of the last frame that is really in the file; None if not measured."""
     frames_found: int | None
     start_time: float
-    """Time stamp of the presentation start; all times elsewhere are counted from it."""
+    """Timestamp of the presentation start, in seconds; all other times are relative to it."""
     pixel_format: str
     hdr: bool
     decoder: str
@@ -34,16 +34,16 @@ class VideoInfo:
 
     @property
     def duration(self) -> float | None:
-        """Seconds: what was found, else what the header says."""
+        """Seconds: as found, else as the header says."""
         return self.duration_header if self.duration_found is None else self.duration_found
 
     @property
     def frames(self) -> int | None:
-        """Number of frames: what was found, else what the header says."""
+        """Number of frames: as found, else as the header says."""
         return self.frames_header if self.frames_found is None else self.frames_found
 
     def to_dict(self) -> dict[str, Any]:
-        """The part of it that belongs in a JSON answer."""
+        """The fields that go into a JSON answer."""
         return {
             "path": self.path,
             "duration": None if self.duration is None else round(self.duration, 3),

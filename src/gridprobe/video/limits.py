@@ -1,4 +1,4 @@
-"""Limits: how much of a video gridprobe is willing to take on, and the clock that enforces the last of them."""
+"""Limits: the largest video gridprobe accepts; Deadline: the clock that enforces the time limit."""
 
 import math
 import time
@@ -11,16 +11,16 @@ __all__ = ["Deadline", "Limits"]
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds checked from the header, before a frame is decoded; `seconds` is checked all the way through."""
+    """Bounds checked against the header, before decoding; `seconds` is checked throughout."""
 
     max_pixels: int = 8192 * 8192
     """Largest frame: twice 8K, a quarter of 16384×16384."""
     max_duration: float = 48 * 3600.0
     max_streams: int = 64
     seconds: float = 120.0
-    """Wall clock for opening a video and decoding its pool; a later pass over it has what opening left."""
+    """Wall-clock time to open a video and decode its pool; a later pass has what opening left of it."""
     memory: int = 512 << 20
-    """Bytes of decoded frames a `Footage`, and so a session, keeps at hand."""
+    """Bytes of decoded frames that a `Footage`, and so a session, keeps in memory."""
     cache: int = 2 << 30
     """Bytes of the frame cache on disk, which all processes share; 0 turns it off."""
 
@@ -33,7 +33,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Deadline:
-    """The wall clock of one video."""
+    """The time limit of one video."""
 
     name: str
     seconds: float
@@ -41,7 +41,7 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds left, never quite zero because FFmpeg reads zero as "no limit"."""
+        """Seconds left, never zero because FFmpeg takes zero as "no limit"."""
         return max(0.001, self.started + self.seconds - time.monotonic())
 
     def check(self) -> None:
@@ -50,7 +50,7 @@ class Deadline:
             raise self.error()
 
     def error(self) -> VideoError:
-        """What to raise when the time is up."""
+        """The error to raise when the time is up."""
         return VideoError(
             f"{self.name}: decoding took longer than {self.seconds:g} s; "
             "raise the limit (--decode-timeout, Limits.seconds)"

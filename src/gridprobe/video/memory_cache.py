@@ -1,4 +1,4 @@
-"""MemoryCache: decoded frames at hand, at every size they were wanted at, up to so many bytes."""
+"""MemoryCache: decoded frames in memory, at every size they were decoded at, up to a limit in bytes."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -8,11 +8,11 @@ from gridprobe.video.frames import Pixels
 __all__ = ["MemoryCache"]
 
 Key = tuple[tuple[int, int], int]
-"""Size and tick: what tells two frames of one video apart."""
+"""Size and tick, which identify a frame of one video."""
 
 
 class MemoryCache:
-    """Frames stay in the arrays they were decoded into, so nothing is held twice; whole arrays go, oldest use first."""
+    """Keeps frames in the arrays they were decoded into, uncopied; evicts whole arrays, least recently used first."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -22,11 +22,11 @@ class MemoryCache:
 
     @property
     def bytes(self) -> int:
-        """How much is held."""
+        """Bytes in use."""
         return sum(pixels.nbytes for _, pixels in self._batches.values())
 
     def put(self, size: tuple[int, int], ticks: Sequence[int], pixels: Pixels) -> None:
-        """Keep these frames, unless they are more than the whole shelf may hold."""
+        """Keep these frames, unless they alone exceed the limit."""
         if pixels.nbytes > self._limit:
             return
         keys = [(size, tick) for tick in ticks]
@@ -34,13 +34,13 @@ class MemoryCache:
         self._batches[self._added] = keys, pixels
         self._places.update({key: (self._added, row) for row, key in enumerate(keys)})
         while self.bytes > self._limit:
-            number, (gone, _) = self._batches.popitem(last=False)
-            for key in gone:
+            number, (evicted, _) = self._batches.popitem(last=False)
+            for key in evicted:
                 if self._places.get(key, (0, 0))[0] == number:
                     del self._places[key]
 
     def get(self, size: tuple[int, int], tick: int) -> Pixels | None:
-        """One frame, if it is here."""
+        """One frame, if it is in the cache."""
         batch, row = self._places.get((size, tick), (0, 0))
         if not batch:
             return None
@@ -49,7 +49,7 @@ class MemoryCache:
         return found
 
     def together(self, size: tuple[int, int], ticks: Sequence[int]) -> Pixels | None:
-        """The array that holds exactly these frames, if there is one: it can be used as it is."""
+        """The array that holds exactly these frames, if there is one; it needs no copy."""
         wanted = [(size, tick) for tick in ticks]
         batch, _ = self._places.get(wanted[0], (0, 0)) if wanted else (0, 0)
         keys, pixels = self._batches.get(batch, ([], None))

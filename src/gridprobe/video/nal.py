@@ -1,7 +1,7 @@
-"""Which packets of H.264 and HEVC hold a picture that no other refers to, told from the headers of their NAL units.
+"""Which H.264 and HEVC packets hold an unreferenced picture, according to the headers of their NAL units.
 
-A decoder can be told to skip such pictures, but then it also keeps silent about a damaged reference that looks like
-one. So a packet counts as droppable only if its units fit it to the byte and are all of a known kind.
+A decoder can skip such pictures itself, but then it does not report a damaged reference that looks like one. So a
+packet is droppable only if its units fill it to the byte and are all of a known kind.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ __all__ = ["Kind", "kind_rule"]
 
 START_CODE = b"\0\0\1"
 H264_SLICE, H264_HARMLESS = 1, frozenset({6, 9, 12})
-"""A slice of a picture that is not an IDR; supplemental information, delimiter and filler."""
+"""A slice of a non-IDR picture; supplemental information, delimiter and filler."""
 HEVC_NOT_REFERENCED, HEVC_HARMLESS = frozenset({0, 2, 4, 6, 8}), frozenset({35, 38, 39, 40})
 """TRAIL_N, TSA_N, STSA_N, RADL_N and RASL_N; delimiter, filler and supplemental information."""
 
@@ -20,45 +20,45 @@ class Kind(NamedTuple):
     """What a packet's headers say."""
 
     droppable: bool = False
-    """Whether no picture of the same temporal layer refers to it."""
+    """Whether no picture in the same temporal layer refers to it."""
     layer: int = 0
-    """Its temporal layer; pictures of a higher one may still refer to it."""
+    """Its temporal layer; pictures in a higher layer may still refer to it."""
 
 
 def kind_rule(codec: str, extradata: bytes | None) -> Callable[[bytes], Kind] | None:
-    """The rule for a stream, None for codecs that are not looked into.
+    """A function that classifies a stream's packets; None for other codecs.
 
-    The extradata say whether units are prefixed by their length (MP4, Matroska) or by start codes.
+    The extradata say whether units are prefixed with their length (MP4, Matroska) or with start codes.
     """
     if codec not in ("h264", "hevc"):
         return None
-    judge, at = (_h264, 4) if codec == "h264" else (_hevc, 21)
-    if extradata and extradata[0] == 1 and len(extradata) > at:
-        size = (extradata[at] & 3) + 1
-        return lambda data: judge(list(_by_length(data, size)))
-    return lambda data: judge(list(_by_start_code(data)))
+    classify, offset = (_h264, 4) if codec == "h264" else (_hevc, 21)
+    if extradata and extradata[0] == 1 and len(extradata) > offset:
+        size = (extradata[offset] & 3) + 1
+        return lambda data: classify(list(_by_length(data, size)))
+    return lambda data: classify(list(_by_start_code(data)))
 
 
 def _by_length(data: bytes, size: int) -> Iterator[bytes]:
-    """The first two bytes of every unit; nothing where the lengths do not add up."""
-    at = 0
-    while at < len(data):
-        length = int.from_bytes(data[at : at + size], "big")
-        at += size
-        if not 2 <= length <= len(data) - at:
+    """The first two bytes of every unit; b"" for a length that does not fit, then nothing more."""
+    offset = 0
+    while offset < len(data):
+        length = int.from_bytes(data[offset : offset + size], "big")
+        offset += size
+        if not 2 <= length <= len(data) - offset:
             yield b""
             return
-        yield data[at : at + 2]
-        at += length
+        yield data[offset : offset + 2]
+        offset += length
 
 
 def _by_start_code(data: bytes) -> Iterator[bytes]:
-    at = data.find(START_CODE)
-    if at < 0 or data[:at].strip(b"\0"):
+    offset = data.find(START_CODE)
+    if offset < 0 or data[:offset].strip(b"\0"):
         yield b""
-    while at >= 0:
-        yield data[at + 3 : at + 5]
-        at = data.find(START_CODE, at + 3)
+    while offset >= 0:
+        yield data[offset + 3 : offset + 5]
+        offset = data.find(START_CODE, offset + 3)
 
 
 def _h264(units: list[bytes]) -> Kind:

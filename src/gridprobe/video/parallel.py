@@ -1,10 +1,9 @@
-"""Several readers side by side, each with a part of the plan, a demuxer and a decoder of its own, into one array.
+"""Several readers in parallel, each with a part of the plan, its own demuxer and its own decoder, fill one array.
 
-Decoding lets go of Python's lock, so threads fill the cores, and better than one decoder's own threads do: these wait
+Decoding releases Python's global lock, so threads use all cores, and better than one decoder's own threads, which wait
 for each other after every seek.
 """
 
-import os
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gridprobe.cores import usable_cores
 from gridprobe.progress import report
 from gridprobe.video.frames import Found, Pixels
 from gridprobe.video.plan import Plan
@@ -25,23 +25,23 @@ from gridprobe.video.timeline import Clock
 if TYPE_CHECKING:
     from av.video.reformatter import VideoReformatter
 
-__all__ = ["MAX_WORKERS", "Opened", "read_plan"]
+__all__ = ["MAX_WORKERS", "Opener", "read_plan"]
 
 MAX_WORKERS = 8
-"""Each holds a decoder's frames: for 1080p H.264 some 20 MB."""
+"""Each worker holds a decoder's frames: some 20 MB for 1080p H.264."""
 
 BILINEAR, BICUBIC, FULL_CHROMA_INT, FULL_CHROMA_INP, ACCURATE_RND = 0x2, 0x4, 0x2000, 0x4000, 0x40000
 SWSCALE = BICUBIC | FULL_CHROMA_INT | FULL_CHROMA_INP | ACCURATE_RND
-"""swscale's flag bits; its defaults lose colour detail (mean error 3.9 against 1.5)."""
+"""swscale's flag bits; its defaults lose colour detail (mean error 3.9 instead of 1.5)."""
 SAME_SIZE = BILINEAR | FULL_CHROMA_INT | FULL_CHROMA_INP | ACCURATE_RND
-"""Where only the colours are to be converted: less than half the time (720p: 5.0 ms, not 11.3), 0.1 levels apart."""
+"""For converting colours only: less than half the time (720p: 5.0 ms, not 11.3), 0.1 levels apart."""
 
-Opened = Callable[[], AbstractContextManager[Source]]
-"""Opens the video anew; all openings share one deadline."""
+Opener = Callable[[], AbstractContextManager[Source]]
+"""Opens the video again; all calls share one deadline."""
 
 
 def read_plan(
-    opened: Opened,
+    open_source: Opener,
     clock: Clock,
     plan: Plan,
     pixels: Pixels,
@@ -50,9 +50,9 @@ def read_plan(
     reach: int,
     keep: Collection[int] | None = None,
 ) -> Found:
-    """Decode the plan's frames into the first rows of `pixels`, in order and each once; of `keep`, only those ticks.
+    """Decode the plan's frames, or only those whose ticks are in `keep`, into the first rows of `pixels`.
 
-    `reach` is how many ticks a frame that stands in for a damaged one may be away from it.
+    Frames are in order and distinct. `reach` is how many ticks a substitute may be away from the damaged frame.
     """
     parts = plan.parts(_cores(), clock)
     strips, row = [], 0
@@ -61,33 +61,33 @@ def read_plan(
         row += len(part)
     report("decode", 0, len(plan))
     if len(strips) == 1:
-        _read(opened, clock, strips[0], alone=True, step=_counted(len(plan)))
+        _read(open_source, clock, strips[0], alone=True, step=_progress_counter(len(plan)))
     else:
-        _read_together(opened, clock, strips, len(plan))
+        _read_in_threads(open_source, clock, strips, len(plan))
     return Found(
         tuple(_join(strips, pixels)),
         substituted=sum(strip.substituted for strip in strips),
         lost=sum(strip.lost for strip in strips),
-        smooth=all(strip.smooth for strip in strips),
+        smooth=all(strip.undamaged for strip in strips),
     )
 
 
 @dataclass(eq=False)
 class Strip:
-    """One reader's share of the plan and its rows of the array."""
+    """One reader's part of the plan and its rows of the array."""
 
     plan: Plan
     rows: Pixels
-    turns: int
+    quarter_turns: int
     reach: int
     keep: Collection[int] | None = None
     ticks: list[int] = field(default_factory=list)
     substituted: int = 0
     lost: int = 0
-    smooth: bool = True
+    undamaged: bool = True
 
-    def near(self, target: int, shown: Shown | None) -> Shown | None:
-        """What was found, unless it stands in from too far away; substitutes and losses are counted."""
+    def accept(self, target: int, shown: Shown | None) -> Shown | None:
+        """The frame found, unless it is a substitute from too far away; counts substitutes and lost targets."""
         if shown is None or (shown.substitute and abs(shown.tick - target) > self.reach):
             self.lost += 1
             return None
@@ -95,17 +95,16 @@ class Strip:
         return shown
 
     def wants(self, tick: int) -> bool:
-        """Whether the frame at this tick is to be painted: it is not the last one again, and is to be kept."""
+        """Whether to store the frame at this tick: it does not repeat the last one, and is in `keep`."""
         return (not self.ticks or tick > self.ticks[-1]) and (self.keep is None or tick in self.keep)
 
 
 def _cores() -> int:
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(MAX_WORKERS, usable)
+    return min(MAX_WORKERS, usable_cores())
 
 
-def _counted(total: int) -> Callable[[], bool]:
-    """Report one more step at each call."""
+def _progress_counter(total: int) -> Callable[[], bool]:
+    """A function that reports one more step of progress at each call."""
     done = 0
 
     def step() -> bool:
@@ -117,40 +116,40 @@ def _counted(total: int) -> Callable[[], bool]:
     return step
 
 
-def _read(opened: Opened, clock: Clock, strip: Strip, *, alone: bool, step: Callable[[], bool]) -> None:
-    """Fill a strip; `step` is called after each target and says whether to go on."""
+def _read(open_source: Opener, clock: Clock, strip: Strip, *, alone: bool, step: Callable[[], bool]) -> None:
+    """Fill a strip; `step` is called after each target and returns whether to continue."""
     from av.video.reformatter import VideoReformatter
 
     scaler = VideoReformatter()
-    with opened() as source:
+    with open_source() as source:
         if not alone:
             source.stream.thread_type = "NONE"
             source.stream.codec_context.thread_count = 1
         reader = Reader(source, clock)
         for target, start, last in strip.plan.steps():
-            shown = strip.near(target, reader.shown_at(target, start, last=last))
-            strip.smooth = reader.smooth and not strip.lost
+            shown = strip.accept(target, reader.shown_at(target, start, last=last))
+            strip.undamaged = reader.undamaged and not strip.lost
             if shown is not None and strip.wants(shown.tick):
-                _paint(strip, shown, scaler)
+                _store(strip, shown, scaler)
             if not step():
                 return
 
 
-def _paint(strip: Strip, shown: Shown, scaler: "VideoReformatter") -> None:
+def _store(strip: Strip, shown: Shown, scaler: "VideoReformatter") -> None:
     height, width = strip.rows.shape[1:3]
-    if strip.turns % 2:
+    if strip.quarter_turns % 2:
         width, height = height, width
     flags = SAME_SIZE if (shown.frame.width, shown.frame.height) == (width, height) else SWSCALE
     small = scaler.reformat(shown.frame, width, height, "rgb24", interpolation=flags)
-    # rot90 turns counter-clockwise, as the display matrix's angle does.
-    strip.rows[len(strip.ticks)] = np.rot90(small.to_ndarray(), strip.turns)
+    # rot90 rotates counter-clockwise, like the angle of the display matrix.
+    strip.rows[len(strip.ticks)] = np.rot90(small.to_ndarray(), strip.quarter_turns)
     strip.ticks.append(shown.tick)
 
 
-def _read_together(opened: Opened, clock: Clock, strips: list[Strip], total: int) -> None:
-    """One thread for each strip. The first error stops all; progress is reported from the caller's thread."""
+def _read_in_threads(open_source: Opener, clock: Clock, strips: list[Strip], total: int) -> None:
+    """Read each strip in a thread. The first error stops all; progress is reported from the caller's thread."""
     stop = Event()
-    messages: SimpleQueue[bool] = SimpleQueue()  # True: one more target; False: one thread less
+    messages: SimpleQueue[bool] = SimpleQueue()  # True: a target is done; False: a thread ended
 
     def step() -> bool:
         messages.put(True)
@@ -159,14 +158,14 @@ def _read_together(opened: Opened, clock: Clock, strips: list[Strip], total: int
     def work(strip: Strip) -> None:
         done = False
         try:
-            _read(opened, clock, strip, alone=False, step=step)
+            _read(open_source, clock, strip, alone=False, step=step)
             done = True
         finally:
             if not done:
                 stop.set()
             messages.put(False)
 
-    count, running = _counted(total), len(strips)
+    count, running = _progress_counter(total), len(strips)
     with ThreadPoolExecutor(len(strips), thread_name_prefix="decode") as executor:
         try:
             threads = [executor.submit(work, strip) for strip in strips]
@@ -182,7 +181,7 @@ def _read_together(opened: Opened, clock: Clock, strips: list[Strip], total: int
 
 
 def _join(strips: list[Strip], pixels: Pixels) -> list[int]:
-    """Close the gaps between the strips; a frame that two of them found stays once."""
+    """Close the gaps between the strips; a frame found by two of them is kept once."""
     ticks: list[int] = []
     for strip in strips:
         for tick, row in zip(strip.ticks, strip.rows, strict=False):

@@ -1,6 +1,6 @@
-"""A folder of pictures as a video: in the order of their names, one second each unless `times.json` says otherwise.
+"""A folder of pictures as a video: sorted by name, one second each unless `times.json` says otherwise.
 
-`times.json` is a list of seconds, one for each picture in order, or an object from file name to seconds.
+`times.json` is a list of seconds, one for each picture in order, or an object that maps file names to seconds.
 """
 
 import hashlib
@@ -38,83 +38,86 @@ BICUBIC = Image.Resampling.BICUBIC
 
 @dataclass(frozen=True, eq=False)
 class FolderClip:
-    """A folder of pictures that was looked at; the wanted ones are opened when they are read. A tick is a number."""
+    """A folder whose pictures were listed; `read` opens the sampled ones. A tick is a picture's index."""
 
     folder: Path
     info: VideoInfo
     pictures: Sequence[Path]
     times: Sequence[float]
     chosen: list[int]
-    wish: SampleSpec
+    spec: SampleSpec
 
     @property
     def source(self) -> str:
-        """What identifies the folder's content."""
+        """Identifies the folder's content."""
         return self.info.fingerprint
 
     @property
     def decoder(self) -> str:
-        """What opens the pictures, to the version."""
+        """Pillow's version."""
         return self.info.decoder
 
     def seconds(self, tick: int) -> float:
-        """When a picture is shown, from the first one on."""
+        """When a picture is shown, in seconds from the first one."""
         return self.times[tick] - self.times[0]
 
-    def promised(self) -> list[int]:
-        """The numbers of the pictures on display at the sampled moments."""
+    def expected_ticks(self) -> list[int]:
+        """The indices of the pictures on display at the sampled moments."""
         return self.chosen
 
     def read(
         self, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
     ) -> tuple[Found, Pixels]:
-        """Open all the chosen pictures, or these, scaled to (width, height)."""
+        """Open all sampled pictures, or those at these ticks, scaled to (width, height)."""
         wanted = self.chosen if ticks is None else list(ticks)
         pixels = np.empty((len(wanted), size[1], size[0], 3), dtype=np.uint8)
         for place, number in enumerate(wanted):
-            pixels[place] = np.asarray(_open(self.pictures[number], self.wish.limits).resize(size, BICUBIC))
+            pixels[place] = np.asarray(_open(self.pictures[number], self.spec.limits).resize(size, BICUBIC))
             report("decode", place + 1, len(wanted))
         if not self._is_unchanged():
             raise VideoError(f"{self.folder}: the pictures changed while they were in use; try again")
         return Found(tuple(wanted)), pixels
 
     def warnings(self, found: Found) -> tuple[str, ...]:
-        """What a reader of an answer should know."""
+        """What to warn about in an answer based on these pictures."""
         count = len(found.ticks)
-        few = f"the folder shows only {count} distinct pictures at the {self.wish.cells} sampled times"
-        return (f"{few}; the grid has {count} cells",) if count < self.wish.cells else ()
+        few = f"the folder shows only {count} distinct pictures at the {self.spec.cells} sampled times"
+        return (f"{few}; the grid has {count} cells",) if count < self.spec.cells else ()
+
+    def to_json(self, found: Found) -> None:
+        """None: opening a folder is cheap, so the cache on disk does not store it."""
 
     def _is_unchanged(self) -> bool:
-        """Whether the pictures are still those that were found."""
+        """Whether the files are the same as when the folder was opened."""
         try:
             return _fingerprint(self.pictures, self.times) == self.info.fingerprint
         except OSError:
             return False
 
 
-def open_folder_clip(folder: Path, wish: SampleSpec) -> FolderClip:
-    """Find the pictures on display at the moments wanted."""
-    info, pictures, times = _look(folder, wish.limits)
-    if wish.sampling == "linspace":
-        wanted = linspace_numbers(len(pictures), wish.cells)
+def open_folder_clip(folder: Path, spec: SampleSpec) -> FolderClip:
+    """Find the pictures on display at the sampled moments."""
+    info, pictures, times = _inspect(folder, spec.limits)
+    if spec.sampling == "linspace":
+        wanted = linspace_numbers(len(pictures), spec.cells)
     else:
-        moments = times[0] + np.array(middle_times(info.duration or 0.0, wish.cells))
+        moments = times[0] + np.array(middle_times(info.duration or 0.0, spec.cells))
         wanted = tuple(int(i) for i in np.searchsorted(times, moments, side="right") - 1)
-    return FolderClip(folder, info, pictures, times, list(dict.fromkeys(wanted)), wish)
+    return FolderClip(folder, info, pictures, times, list(dict.fromkeys(wanted)), spec)
 
 
 def describe_folder(folder: Path, limits: Limits) -> VideoInfo:
-    """The VideoInfo of a folder of pictures; its size is that of the first one."""
-    return _look(folder, limits)[0]
+    """The VideoInfo of a folder of pictures, with the size of the first picture."""
+    return _inspect(folder, limits)[0]
 
 
-def _look(folder: Path, limits: Limits) -> tuple[VideoInfo, list[Path], list[float]]:
+def _inspect(folder: Path, limits: Limits) -> tuple[VideoInfo, list[Path], list[float]]:
     pictures = _pictures(folder)
     times = _times(folder, pictures)
-    # The last picture stays on screen as long as the one before it.
-    shown = times[-1] - times[0] + (times[-1] - times[-2] if len(times) > 1 else 1.0)
-    if shown > limits.max_duration:
-        raise VideoError(f"{folder}: {shown:.0f} s is longer than {limits.max_duration:.0f} s (Limits.max_duration)")
+    # The last picture is shown for as long as the one before it.
+    duration = times[-1] - times[0] + (times[-1] - times[-2] if len(times) > 1 else 1.0)
+    if duration > limits.max_duration:
+        raise VideoError(f"{folder}: {duration:.0f} s is longer than {limits.max_duration:.0f} s (Limits.max_duration)")
     first = _open(pictures[0], limits)
     info = VideoInfo(
         path=str(folder),
@@ -123,10 +126,10 @@ def _look(folder: Path, limits: Limits) -> tuple[VideoInfo, list[Path], list[flo
         width=first.width,
         height=first.height,
         rotation=0,
-        fps=len(times) / shown,
+        fps=len(times) / duration,
         duration_header=None,
         frames_header=None,
-        duration_found=shown,
+        duration_found=duration,
         frames_found=len(pictures),
         start_time=times[0],
         pixel_format="rgb24",
@@ -138,7 +141,7 @@ def _look(folder: Path, limits: Limits) -> tuple[VideoInfo, list[Path], list[flo
 
 
 def _pictures(folder: Path) -> list[Path]:
-    """Regular picture files by name, numbers in it counted: frame2 comes before frame10."""
+    """Regular picture files in natural order: frame2 comes before frame10."""
     try:
         with os.scandir(folder) as entries:
             found = [Path(e.path) for e in entries if e.is_file() and Path(e.name).suffix.lower() in SUFFIXES]
@@ -178,7 +181,7 @@ def _is_time(value: Any) -> bool:
 
 
 def _open(path: Path, limits: Limits) -> Image.Image:
-    """One picture, upright, in RGB; a bomb is refused from its header."""
+    """One picture, upright, in RGB; a decompression bomb is refused from its header."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)

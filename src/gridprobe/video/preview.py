@@ -1,4 +1,4 @@
-"""preview(): what sampling a video would decode, at each precision, without decoding it."""
+"""preview(): what sampling a video would decode at each precision, found without decoding."""
 
 import os
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from gridprobe.video.decode import FileClip, open_file_clip
 from gridprobe.video.files import check_file
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Limits
-from gridprobe.video.packets import walk
+from gridprobe.video.packets import dry_run
 from gridprobe.video.sampling import Precision, SampleSpec, Sampling
 from gridprobe.video.source import Source
 
@@ -19,29 +19,29 @@ __all__ = ["Preview", "Way", "preview"]
 
 @dataclass(frozen=True)
 class Way:
-    """What one precision comes to."""
+    """What sampling at one precision takes."""
 
     precision: Precision
     times: tuple[float, ...]
-    """Of the frames that would be taken, in seconds."""
+    """Times of the frames that would be taken, in seconds."""
     key_frames: int
-    """How many of them are key frames."""
+    """How many of them are keyframes."""
     groups: int
-    """Groups of pictures that would be looked into, with one seek each."""
+    """Groups of pictures that would be decoded from, with one seek each."""
     decode: int
-    """Frames that must be decoded; those that nothing refers to are left out where the codec allows it."""
+    """Frames that must be decoded; unreferenced frames are skipped if the codec allows it."""
     furthest: float
-    """Seconds between the start of a frame taken and the moment it stands for, at worst."""
+    """The longest time, in seconds, between a sampled moment and the start of the frame taken for it."""
 
 
 @dataclass(frozen=True)
 class Preview:
-    """What sampling a video at `cells` moments would do. Of the video itself only the first frame was decoded."""
+    """What sampling a video at `cells` moments would take. Only the video's first frame was decoded."""
 
     info: VideoInfo
     cells: int
     key_frames: int | None
-    """In the whole video, by the container's index; None where the header has none."""
+    """Keyframes in the whole video, from the container's index; None if the header has no index."""
     ways: tuple[Way, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -73,32 +73,32 @@ def preview(
     sampling: Sampling = "middle",
     limits: Limits | None = None,
 ) -> Preview:
-    """Look at a video, measure it and plan, as `sample` does, and count from the packets what reading would take."""
+    """Inspect, measure and plan a video as `sample` does, and count from its packets what reading would take."""
     if os.path.isdir(path):
         raise UsageError("a folder of pictures needs no plan: exactly the pictures wanted are opened")
-    reel = open_file_clip(check_file(path), SampleSpec(cells, sampling, limits=limits or Limits()))
-    ways = [_way(reel.planned(precision), precision, reel.plan.targets) for precision in get_args(Precision)]
-    with reel.opener()() as source:
-        return Preview(reel.info, cells, _key_frames(source), tuple(ways))
+    clip = open_file_clip(check_file(path), SampleSpec(cells, sampling, limits=limits or Limits()))
+    ways = [_way(clip.planned(precision), precision, clip.plan.targets) for precision in get_args(Precision)]
+    with clip.opener()() as source:
+        return Preview(clip.info, cells, _key_frames(source), tuple(ways))
 
 
-def _way(reel: FileClip, precision: Precision, moments: Sequence[int]) -> Way:
-    with reel.opener()() as source:
-        steps = list(walk(source, reel.clock, reel.plan))
-    keys = {start.key for start in reel.plan.anchors}
+def _way(clip: FileClip, precision: Precision, moments: Sequence[int]) -> Way:
+    with clip.opener()() as source:
+        steps = list(dry_run(source, clip.clock, clip.plan))
+    keys = {start.key for start in clip.plan.anchors}
     taken = list(dict.fromkeys(step.target if step.due is None else step.due for step in steps))
     return Way(
         precision,
-        tuple(map(reel.seconds, taken)),
+        tuple(map(clip.seconds, taken)),
         key_frames=sum(tick in keys for tick in taken),
         groups=len(keys),
         decode=sum(step.decoded for step in steps),
-        furthest=float(max(min(abs(tick - moment) for tick in taken) for moment in moments) * reel.clock.tick),
+        furthest=float(max(min(abs(tick - moment) for tick in taken) for moment in moments) * clip.clock.tick),
     )
 
 
 def _key_frames(source: Source) -> int | None:
-    """Only an MP4 has its whole index in the header; elsewhere FFmpeg knows what it happens to have met."""
+    """Only MP4 has the whole index in its header; for other containers FFmpeg knows only the packets it has read."""
     if not {"mov", "mp4"} & set(source.container.format.name.split(",")):
         return None
     entries = getattr(source.stream, "index_entries", None)  # since PyAV 16

@@ -1,7 +1,7 @@
-"""Opening a video safely: `open_video`, the only place where FFmpeg is given a file, and `probe`.
+"""Opening a video safely: `open_video`, the only place where FFmpeg opens a file, and `probe`.
 
-The input is taken to be hostile. FFmpeg chooses a format by content, and some formats are scripts that name other
-files, so it may only use a fixed list of containers and no protocol but plain files.
+The input may be hostile. FFmpeg chooses a format by content, and some formats are scripts that name other files, so it
+may only use a fixed list of containers and no protocol but plain files.
 """
 
 import errno
@@ -15,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from gridprobe.cores import usable_cores
 from gridprobe.errors import VideoError
 from gridprobe.video.files import VideoFile, check_file, lacks_index, looks_like
 from gridprobe.video.info import VideoInfo
@@ -31,16 +32,16 @@ __all__ = ["CONTAINERS", "Source", "decoder_version", "describe", "first_frame",
 
 MP4 = ("mov", "mp4", "m4a", "3gp", "3g2", "mj2")
 CONTAINERS = frozenset({*MP4, "matroska", "webm", "avi", "mpegts", "flv", "gif", "mpeg", "ogg", "h264", "hevc"})
-"""FFmpeg's names of the formats that are opened. None of them can name another file."""
+"""FFmpeg's names of the accepted formats. None of them can name another file."""
 HDR_TRANSFERS = frozenset({16, 18})
-"""PQ (SMPTE 2084) and HLG (ARIB STD-B67), as FFmpeg numbers them."""
+"""FFmpeg's numbers for PQ (SMPTE 2084) and HLG (ARIB STD-B67)."""
 MAX_READ_ERRORS = 100
-"""Unreadable places stepped over in one pass before the rest of the file is given up."""
+"""Read errors skipped in one pass; after that, the rest of the file is not read."""
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """An open video: its container and the one stream that is looked at."""
+    """An open video: its container and the one stream that is used."""
 
     file: VideoFile
     container: "InputContainer"
@@ -49,11 +50,11 @@ class Source:
 
     @property
     def time_base(self) -> Fraction:
-        """Seconds per tick of the stream's time stamps."""
+        """Seconds per tick of the stream's timestamps."""
         return self.stream.time_base or Fraction(1, 1_000_000)
 
     def packets(self) -> "Iterator[Packet[VideoStream]]":
-        """The stream's packets from here on, stepping over what cannot be read and watching the clock."""
+        """The stream's packets from the current position; read errors are skipped and the deadline is checked."""
         import av
 
         errors = 0
@@ -65,16 +66,16 @@ class Source:
                     packet = next(demux, None)
                 except av.error.ExitError:
                     raise self.deadline.error() from None
-                except av.FFmpegError:  # want of memory, too: a damaged index asks for packets of gigabytes
+                except av.FFmpegError:  # including out of memory: a damaged index can claim packets of gigabytes
                     errors += 1
                     demux = self._demux()
                     continue
                 if packet is None:
                     return
-                if packet.size:  # an empty packet tells a decoder that the stream is over
+                if packet.size:  # an empty packet signals the end of the stream to a decoder
                     yield packet
         finally:
-            demux.close()  # PyAV loses some 160 bytes for every one that is merely dropped
+            demux.close()  # PyAV leaks some 160 bytes for each one that is not closed
 
     def _demux(self) -> "Generator[Packet[VideoStream], None, None]":
         return cast("Generator[Packet[VideoStream], None, None]", self.container.demux(self.stream))
@@ -82,7 +83,7 @@ class Source:
 
 @contextmanager
 def open_video(file: VideoFile, *, limits: Limits, deadline: Deadline) -> Iterator[Source]:
-    """Open a checked file, within the limits; FFmpeg's errors come out as VideoError, and it is always closed."""
+    """Open a checked file within the limits, and close it afterwards; FFmpeg's errors become VideoErrors."""
     import av
 
     try:
@@ -91,15 +92,15 @@ def open_video(file: VideoFile, *, limits: Limits, deadline: Deadline) -> Iterat
             _check_limits(file, container, stream, limits)
             stream.thread_type = "AUTO"
             stream.codec_context.thread_count = _threads(stream.width, stream.height)
-            # Size can grow in mid-stream, behind the header's back, so the decoder knows the limit too.
+            # Frames can become larger than the header says in mid-stream, so the decoder gets the limit too.
             stream.codec_context.options = {"max_pixels": str(int(limits.max_pixels))}
             yield Source(file, container, stream, deadline)
     except av.FFmpegError as error:
-        raise _plain(file, error, deadline) from None
+        raise _as_video_error(file, error, deadline) from None
 
 
 def probe(path: str | os.PathLike[str], *, limits: Limits | None = None) -> VideoInfo:
-    """What the header and the first frame say about a video. Reads no further, so `*_found` stay None."""
+    """What the header and the first frame say about a video. It reads no further, so `*_found` stay None."""
     limits = limits or Limits()
     if os.path.isdir(path):
         return describe_folder(Path(path), limits)
@@ -109,20 +110,20 @@ def probe(path: str | os.PathLike[str], *, limits: Limits | None = None) -> Vide
 
 
 def decoder_version() -> str:
-    """PyAV and the FFmpeg inside it."""
+    """The versions of PyAV and of the FFmpeg it contains."""
     import av
 
     return f"PyAV {av.__version__}, FFmpeg {av.ffmpeg_version_info}"
 
 
 def first_frame(source: Source) -> "VideoFrame":
-    """The first frame that decodes: only a frame knows its rotation and its true format."""
+    """The first frame that decodes: only a frame has the rotation and the true pixel format."""
     import av
 
-    for packet in chain(source.packets(), [None]):  # None makes the decoder give out what it still holds
+    for packet in chain(source.packets(), [None]):  # None flushes the decoder
         try:
             frames = source.stream.codec_context.decode(packet)
-        except MemoryError:  # no damage; PyAV's own is an FFmpegError, too
+        except MemoryError:  # not damage; PyAV's MemoryError is also an FFmpegError
             raise
         except av.FFmpegError:
             continue
@@ -174,7 +175,7 @@ def _open_container(file: VideoFile, limits: Limits, deadline: Deadline) -> "Inp
         "max_pixels": str(int(limits.max_pixels)),
     }
     container = av.open(file.url, "r", options=options, timeout=deadline.left, metadata_errors="replace")
-    # The list above has done this already; a second look costs nothing and does not rest on an option's spelling.
+    # FFmpeg has checked this already; checking again is free and does not depend on the spelling of an option.
     if not CONTAINERS.issuperset(container.format.name.split(",")):
         container.close()
         raise _not_accepted(file, container.format.name)
@@ -186,7 +187,7 @@ def _not_accepted(file: VideoFile, found: str) -> VideoError:
 
 
 def _choose_stream(file: VideoFile, container: "InputContainer") -> "VideoStream":
-    """The default video stream, else the largest; cover art and thumbnails are not video."""
+    """The default video stream, else the largest; cover art and thumbnails do not count."""
     from av.stream import Disposition
 
     pictures = Disposition.attached_pic | Disposition.timed_thumbnails
@@ -202,7 +203,7 @@ def _choose_stream(file: VideoFile, container: "InputContainer") -> "VideoStream
 def _check_limits(file: VideoFile, container: "InputContainer", stream: "VideoStream", limits: Limits) -> None:
     if len(container.streams) > limits.max_streams:
         raise VideoError(f"{file.name}: more than {limits.max_streams} streams; raise the limit (Limits.max_streams)")
-    if not stream.width * stream.height:  # what FFmpeg leaves behind when its own look hit max_pixels
+    if not stream.width * stream.height:  # FFmpeg leaves zero if its own inspection exceeded max_pixels
         raise VideoError(
             f"{file.name}: no frame size can be found, or frames have more than {limits.max_pixels} pixels; "
             "raise the limit (Limits.max_pixels) or scale the video down"
@@ -221,7 +222,7 @@ def _check_limits(file: VideoFile, container: "InputContainer", stream: "VideoSt
 
 
 def _header_duration(container: "InputContainer", stream: "VideoStream") -> float | None:
-    """The stream's own duration where the container keeps one (MP4, TS, AVI), else that of the whole file."""
+    """The stream's own duration if the container stores it (MP4, TS, AVI), else that of the whole file."""
     if stream.duration and stream.time_base:
         return max(0.0, float(stream.duration * stream.time_base)) or None
     return container.duration / 1_000_000 if container.duration and container.duration > 0 else None
@@ -233,12 +234,12 @@ def _display_size(frame: "VideoFrame", aspect: Fraction | None, rotation: int) -
 
 
 def _threads(width: int, height: int) -> int:
-    """Decoder threads: each holds frames of its own, so large frames get fewer (1080p: 8, 8K: 2)."""
-    return max(2, min(8, os.cpu_count() or 1, 32_000_000 // max(1, width * height)))
+    """Decoder threads: each holds its own frames, so large frames get fewer threads (1080p: 8, 8K: 2)."""
+    return max(2, min(8, usable_cores(), 32_000_000 // max(1, width * height)))
 
 
-def _plain(file: VideoFile, error: "FFmpegError", deadline: Deadline) -> VideoError:
-    """One sentence for an FFmpeg error."""
+def _as_video_error(file: VideoFile, error: "FFmpegError", deadline: Deadline) -> VideoError:
+    """An FFmpeg error as one plain sentence."""
     import av
 
     if isinstance(error, av.error.ExitError):

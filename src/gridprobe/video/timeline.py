@@ -1,7 +1,7 @@
-"""Where frames lie in time, found by reading packets without decoding them.
+"""When frames are shown, found by reading packets without decoding them.
 
-A tick is one unit of the stream's time stamps. Where a format has no usable stamps (raw H.264; AVI with B-frames, which
-stores decoding order only) a tick is one frame, counted from the first: then there is no seeking either.
+A tick is one unit of the stream's timestamps. In a format without usable timestamps (raw H.264; AVI with B-frames,
+which stores the decoding order only) a tick is one frame, counted from the first, and seeking is impossible.
 """
 
 import math
@@ -18,13 +18,13 @@ from gridprobe.video.source import Source
 if TYPE_CHECKING:
     from av import VideoFrame
 
-__all__ = ["START", "Anchor", "Clock", "Timeline", "anchor", "end_of_stream", "next_key", "scan", "shown_for"]
+__all__ = ["START", "Anchor", "Clock", "Timeline", "anchor", "end_of_stream", "frame_ticks", "next_key", "scan"]
 
 STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
-"""Seconds to step back by when a seek does not land on a keyframe at or before the target."""
+"""Seconds to step back if a seek does not land on a keyframe at or before the target."""
 
 FOLLOWING = 16
-"""Packets looked at behind a keyframe for another frame; no more are ever reordered."""
+"""Packets read after a keyframe in search of another frame; codecs reorder no more than this."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Clock:
 
     @classmethod
     def of(cls, source: Source, frame: "VideoFrame") -> "Clock":
-        """The clock of a video whose first frame was just decoded."""
+        """The clock of an open video, from its first frame."""
         stream = source.stream
         reordered = bool(stream.codec_context.has_b_frames)
         if frame.pts is None or (source.container.format.name == "avi" and reordered):
@@ -50,13 +50,13 @@ class Clock:
         return float((tick - self.start) * self.tick)
 
     def at(self, seconds: float) -> int:
-        """The last tick at or before a time; a millionth of a tick late still counts, as float seconds are inexact."""
+        """The last tick at or before a time, give or take a millionth of a tick, as float seconds are inexact."""
         return self.start + math.floor(seconds / self.tick + 1e-6)
 
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """Every frame in the file: its tick, in display order, and the tick at which the last one ends."""
+    """The ticks of all frames in display order, and the tick at which the last one ends."""
 
     ticks: npt.NDArray[np.int64]
     end: int
@@ -64,14 +64,14 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Anchor:
-    """Where to start decoding for a target: seek to tick `seek`, then drop packets up to the keyframe at tick `key`."""
+    """Where to start decoding for a target: seek to tick `seek`, then skip packets up to the keyframe at tick `key`."""
 
     seek: int | None = None
     key: int | None = None
 
 
 START = Anchor()
-"""The beginning of the file, for want of anything nearer."""
+"""The beginning of the file, used if no keyframe is found."""
 
 
 def scan(source: Source, clock: Clock) -> Timeline:
@@ -79,26 +79,26 @@ def scan(source: Source, clock: Clock) -> Timeline:
     ticks: list[int] = []
     end = clock.start
     for packet in source.packets():
-        if packet.is_discard:  # decoded, never shown: cut away by an edit list
+        if packet.is_discard:  # decoded but never shown: cut by an edit list
             continue
-        # A cut file ends in half a packet; what lies before it is what the file really has.
+        # A truncated file ends in a partial packet, which does not count.
         if packet.is_corrupt and packet.pos is not None and packet.pos + packet.size >= source.file.size:
             continue
         tick = len(ticks) if clock.counted else packet.pts
         if tick is not None:
             ticks.append(tick)
-            end = max(end, tick + shown_for(source, clock, packet.duration))
+            end = max(end, tick + frame_ticks(source, clock, packet.duration))
     if not ticks:
         raise VideoError(f"{source.file.name}: no frame can be read; the file is damaged or incomplete")
     return Timeline(np.unique(np.array(ticks, dtype=np.int64)), end)
 
 
 def end_of_stream(source: Source, clock: Clock, near: int) -> int | None:
-    """The tick at which the last frame ends, reading only from tick `near` on; None where that finds no packet."""
+    """The tick at which the last frame ends, reading only from tick `near` on; None if there is no packet."""
     if not _seek(source, near):
         return None
     ends = [
-        packet.pts + shown_for(source, clock, packet.duration)
+        packet.pts + frame_ticks(source, clock, packet.duration)
         for packet in source.packets()
         if packet.pts is not None and not packet.is_corrupt
     ]
@@ -108,8 +108,8 @@ def end_of_stream(source: Source, clock: Clock, near: int) -> int | None:
 def anchor(source: Source, clock: Clock, target: int) -> Anchor:
     """The keyframe to decode from for a target.
 
-    A seek can land after the target (open GOP) or between keyframes (MPEG-TS has no index), so the landing is looked at
-    and, where it will not do, tried again further back.
+    A seek can land after the target (open GOP) or between keyframes (MPEG-TS has no index), so its landing point is
+    checked and, if unsuitable, the seek is repeated further back.
     """
     if clock.counted:
         return START
@@ -124,19 +124,19 @@ def anchor(source: Source, clock: Clock, target: int) -> Anchor:
 
 
 def next_key(source: Source, target: int, *, limit: int, until: int | None = None) -> int | None:
-    """A keyframe after `target` and at or before `limit`, the first where the container has an index.
+    """A keyframe after `target` and at or before `limit`; the first such one if the container has an index.
 
-    With `until` it counts only if another frame starts after it and by then.
+    With `until`, only a keyframe that is followed by another frame at or before that tick.
     """
     if limit <= target or not _seek(source, target + 1, backward=False):
         return None
-    key, looked = None, 0
+    key, following = None, 0
     for packet in source.packets():
         if key is not None:
-            looked += 1
+            following += 1
             if packet.pts is not None and until is not None and key < packet.pts <= until:
                 return key
-            if looked == FOLLOWING:
+            if following == FOLLOWING:
                 return None
         elif packet.is_keyframe and packet.pts is not None and target < packet.pts:
             if packet.pts > limit or until is None:
@@ -160,7 +160,7 @@ def _seek(source: Source, tick: int, *, backward: bool = True) -> bool:
 
 
 def _last_key(source: Source, target: int) -> int | None:
-    """The keyframe the seek landed on, or the last one between the landing and the target."""
+    """The keyframe the seek landed on, or else the last one up to the target."""
     key = None
     for number, packet in enumerate(source.packets()):
         if packet.pts is not None and packet.is_keyframe and packet.pts <= target:
@@ -173,8 +173,8 @@ def _last_key(source: Source, target: int) -> int | None:
     return key
 
 
-def shown_for(source: Source, clock: Clock, duration: int | None = None) -> int:
-    """Ticks a frame is shown for; without a duration of its own, one frame at the mean rate."""
+def frame_ticks(source: Source, clock: Clock, duration: int | None = None) -> int:
+    """Ticks for which a frame is shown; without a duration of its own, one frame at the mean rate."""
     if clock.counted:
         return 1
     rate = source.stream.average_rate or source.stream.guessed_rate

@@ -1,15 +1,14 @@
-"""torchcodec as a second decoder behind the same plan: only where `decoder="torchcodec"` asks for it, never in silence.
+"""torchcodec as a second decoder for the same plan, used only if `decoder="torchcodec"` is given.
 
-Moments, times and sizes are the same. Pixels differ a little, as colours are converted before scaling and not with it:
-on the files of speed/decode.py by 1.2 of 255 levels on average and 24 at most (the tests allow 1.5 and 32).
-Every frame is checked to be the one that the packets promise, as torchcodec is out by a group of pictures in MPEG-TS.
-It has no eye for damage, opens a file without our list of formats (PyAV has opened it with that list before), and a
-call of it cannot be stopped half-way. It buys no speed on a CPU: for 144 frames of those files it takes 1.6 to 2.8
-times the processor time of PyAV here. With NVDEC it was never tried.
+Moments, times and sizes are the same. Pixels differ a little, because colours are converted before scaling, not with
+it: on the files of speed/decode.py by 1.2 of 255 levels on average and 24 at most (the tests allow 1.5 and 32).
+Every frame is checked against the packets' timestamps, as torchcodec is off by a group of pictures in MPEG-TS. It does
+not detect damage, opens a file without our list of formats (PyAV has opened it with that list before), and cannot be
+interrupted during a call. It is not faster on a CPU: for 144 frames of those files it takes 1.6 to 2.8 times the
+processor time of PyAV here. It was never tried with NVDEC.
 """
 
 import importlib.metadata
-import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
@@ -17,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gridprobe.cores import usable_cores
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.progress import report
 from gridprobe.video.frames import Found, Pixels
-from gridprobe.video.packets import promised
-from gridprobe.video.parallel import SWSCALE, Opened
+from gridprobe.video.packets import expected_ticks
+from gridprobe.video.parallel import SWSCALE, Opener
 from gridprobe.video.plan import Plan
 from gridprobe.video.sampling import Decoder
 from gridprobe.video.source import Source
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 __all__ = ["other_decoder", "read_plan_with_torchcodec", "torchcodec_state"]
 
 OLDEST = (0, 13)
-"""The first version tried; it turns frames upright by itself."""
+"""The first version tried; it rotates frames upright by itself."""
 BATCH = 16
 """Frames decoded in one call, at full size: 50 MB for 1080p."""
 
 
 def torchcodec_state() -> tuple[str | None, str]:
-    """The version of torchcodec and "", or None and the reason why it cannot be used."""
+    """The version of torchcodec and "", or None and the reason it cannot be used."""
     try:
         version = importlib.metadata.version("torchcodec")
     except importlib.metadata.PackageNotFoundError:
@@ -55,7 +55,7 @@ def torchcodec_state() -> tuple[str | None, str]:
 
 
 def other_decoder(decoder: Decoder) -> str | None:
-    """The decoder in PyAV's place, with its version; None for PyAV, UsageError for one that cannot be used."""
+    """The decoder used instead of PyAV, with its version; None for PyAV, UsageError if it cannot be used."""
     if decoder == "pyav":
         return None
     version, reason = torchcodec_state()
@@ -65,7 +65,7 @@ def other_decoder(decoder: Decoder) -> str | None:
 
 
 def read_plan_with_torchcodec(
-    opened: Opened,
+    open_source: Opener,
     clock: Clock,
     plan: Plan,
     pixels: Pixels,
@@ -74,12 +74,12 @@ def read_plan_with_torchcodec(
     reach: int,
     keep: Collection[int] | None = None,
 ) -> Found:
-    """As `workers.read_plan`; rotation is torchcodec's own affair, and no frame is ever a substitute."""
+    """As `parallel.read_plan`, but torchcodec does the rotation, and no frame is ever substituted."""
     from av.video.reformatter import VideoReformatter
 
     scaler = VideoReformatter()
     height, width = pixels.shape[1:3]
-    with opened() as source:
+    with open_source() as source:
         wanted = [tick for tick in _wanted(source, clock, plan) if keep is None or tick in keep]
         report("decode", 0, len(plan))
         decoder = _decoder(source)
@@ -94,24 +94,24 @@ def read_plan_with_torchcodec(
 
 
 def _wanted(source: Source, clock: Clock, plan: Plan) -> list[int]:
-    ticks = None if clock.counted else promised(source, clock, plan)
+    ticks = None if clock.counted else expected_ticks(source, clock, plan)
     if ticks is None:
-        raise VideoError(f'{source.file.name}: has no time stamps for torchcodec to go by; use decoder="pyav"')
+        raise VideoError(f'{source.file.name}: the video has no timestamps, which torchcodec needs; use decoder="pyav"')
     return ticks
 
 
 def _frames(decoder: Any, source: Source, clock: Clock, ticks: list[int]) -> Iterator["VideoFrame"]:
-    """Torchcodec's frames for these ticks, checked to be those and no others."""
+    """Torchcodec's frames for these ticks, with their timestamps checked."""
     import av
 
-    # Half a tick on, no rounding of seconds can fall to the frame before.
+    # Half a tick later, so that rounding to float seconds cannot select the frame before.
     with _plain_errors(source):
         batch = decoder.get_frames_played_at([float((tick + Fraction(1, 2)) * clock.tick) for tick in ticks])
         pixels, times = batch.data.cpu().numpy(), batch.pts_seconds.tolist()
     for tick, data, time in zip(ticks, pixels, times, strict=True):
         if round(time / clock.tick) != tick:
             raise VideoError(
-                f"{source.file.name}: torchcodec gave the frame of {time:.3f} s for that of "
+                f"{source.file.name}: torchcodec returned the frame at {time:.3f} s instead of the one at "
                 f'{float(tick * clock.tick):.3f} s; use decoder="pyav"'
             )
         yield av.VideoFrame.from_ndarray(np.ascontiguousarray(data), format="rgb24")
@@ -120,10 +120,12 @@ def _frames(decoder: Any, source: Source, clock: Clock, ticks: list[int]) -> Ite
 def _decoder(source: Source) -> Any:
     from torchcodec.decoders import VideoDecoder
 
-    threads = os.cpu_count() or 1
     with _plain_errors(source):
         return VideoDecoder(
-            source.file.path, stream_index=source.stream.index, num_ffmpeg_threads=threads, dimension_order="NHWC"
+            source.file.path,
+            stream_index=source.stream.index,
+            num_ffmpeg_threads=usable_cores(),
+            dimension_order="NHWC",
         )
 
 

@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from gridprobe.cores import usable_cores
 from gridprobe.gridworld.render import render_frames
 from gridprobe.gridworld.training.batches import IGNORED, SHORT, Batch, BatchMaker, Skills
 from gridprobe.gridworld.training.checkpoint import build_model, build_tokenizer, save_checkpoint
@@ -296,7 +297,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--spent", type=float, default=0.0, help="with --start: minutes of the budget already spent")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--tokens", type=int, default=120_000, help="tokens per step")
-    parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 1))
+    parser.add_argument("--workers", type=int, default=max(1, usable_cores() - 1))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--log-every", type=int, default=200, help="steps between two lines of the log")
     parser.add_argument("--no-compile", action="store_true")

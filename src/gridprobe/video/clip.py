@@ -1,0 +1,45 @@
+"""Clip: an opened video as `Footage` uses it, whether it is a file or a folder of pictures."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from gridprobe.video.frames import Found, Pixels
+from gridprobe.video.info import VideoInfo
+
+__all__ = ["Clip"]
+
+
+class Clip(Protocol):
+    """An opened video with a sampling plan. A tick is the clip's own unit of time; it identifies a frame."""
+
+    @property
+    def info(self) -> VideoInfo:
+        """The video's properties."""
+
+    @property
+    def source(self) -> str:
+        """Identifies the content, and the decoder if it is not the usual one: equal sources have equal pixels."""
+
+    @property
+    def decoder(self) -> str:
+        """Name and version of the library that makes the pixels."""
+
+    def seconds(self, tick: int) -> float:
+        """When the frame at a tick is shown, in seconds from the start."""
+
+    def expected_ticks(self) -> list[int] | None:
+        """The ticks of the sampled frames, found without decoding; None if only decoding can find them."""
+
+    def read(
+        self, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
+    ) -> tuple[Found, Pixels]:
+        """Decode all sampled frames, or those at these ascending ticks, to (width, height).
+
+        With `whole`, decode them exactly as in the pass over all frames.
+        """
+
+    def warnings(self, found: Found) -> tuple[str, ...]:
+        """What to warn about in an answer based on these frames."""
+
+    def to_json(self, found: Found) -> bytes | None:
+        """The clip and its frames for the cache on disk; None for a clip that is not cached."""
