@@ -34,14 +34,14 @@ test: lint
 test-slow: setup
 	$(BIN)/python -m pytest -m slow --timeout 3600 -o faulthandler_timeout=4000
 
-# The oldest transformers we promise to work with, in an environment of its own.
+# The oldest transformers and PyAV we promise to work with, in an environment of its own.
 test-oldest: $(VENV)-oldest/.installed
-	$(VENV)-oldest/bin/python -m pytest tests/backends tests/test_pipeline.py
+	$(VENV)-oldest/bin/python -m pytest tests/backends tests/test_pipeline.py tests/video
 
 $(VENV)-oldest/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)-oldest
 	$(VENV)-oldest/bin/python -m pip --quiet install "$$(grep '^torch==' constraints.txt)"
-	$(VENV)-oldest/bin/python -m pip --quiet install -e '.[dev]' transformers==5.17.0
+	$(VENV)-oldest/bin/python -m pip --quiet install -e '.[dev]' transformers==5.17.0 av==17.1.0
 	$(VENV)-oldest/bin/python -m pip --quiet install --no-deps --target $(VENV)-oldest/reference \
 	    "$$(sed -n 's/^# reference: //p' constraints.txt)"
 	@touch $@

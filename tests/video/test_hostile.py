@@ -37,6 +37,26 @@ def refusal(path: str | os.PathLike[str]) -> str:
     return str(probed.value).removeprefix(f"{path}: ")
 
 
+@pytest.mark.parametrize("version", ["9.2.0", "15.1.0", "17.0.1"])
+def test_a_pyav_that_corrupts_memory_is_refused(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = numbered_video(tmp_path / "a.mp4", 9)
+    monkeypatch.setattr(av, "__version__", version)
+
+    message = refusal(path)
+
+    needed = message.split("'")[1]
+    assert message.startswith(f"PyAV {version} ") and needed == "av>=17.1"
+    assert f'"{needed}"' in (Path(__file__).parents[2] / "pyproject.toml").read_text()
+
+
+@pytest.mark.parametrize("version", ["17.1.0", "18.0.0rc1", "100.2"])
+def test_a_newer_pyav_is_used(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = numbered_video(tmp_path / "a.mp4", 9)
+    monkeypatch.setattr(av, "__version__", version)
+
+    assert probe(path).decoder.startswith(f"PyAV {version},")
+
+
 def zip_bytes() -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:

@@ -35,6 +35,8 @@ CONTAINERS = frozenset({*MP4, "matroska", "webm", "avi", "mpegts", "flv", "gif",
 """FFmpeg's names of the accepted formats. None of them can name another file."""
 HDR_TRANSFERS = frozenset({16, 18})
 """FFmpeg's numbers for PQ (SMPTE 2084) and HLG (ARIB STD-B67)."""
+OLDEST_PYAV = (17, 1)
+"""Before 17.1 PyAV frees memory it does not own if it is given options and streams appear after the header (FLV)."""
 MAX_READ_ERRORS = 100
 """Read errors skipped in one pass; after that, the rest of the file is not read."""
 
@@ -164,6 +166,7 @@ def describe(source: Source, frame: "VideoFrame") -> VideoInfo:
 def _open_container(file: VideoFile, limits: Limits, deadline: Deadline) -> "InputContainer":
     import av
 
+    _check_version(file)
     deadline.check()
     if found := looks_like(file.head):
         raise _not_accepted(file, found)
@@ -180,6 +183,17 @@ def _open_container(file: VideoFile, limits: Limits, deadline: Deadline) -> "Inp
         container.close()
         raise _not_accepted(file, container.format.name)
     return container
+
+
+def _check_version(file: VideoFile) -> None:
+    """Refuse a PyAV that another package's requirements have put in place of the one gridprobe asked for."""
+    import av
+
+    if tuple(map(int, av.__version__.split(".")[:2])) < OLDEST_PYAV:
+        needed = "av>=" + ".".join(map(str, OLDEST_PYAV))
+        raise VideoError(
+            f"{file.name}: PyAV {av.__version__} corrupts memory when it opens some files; run: pip install '{needed}'"
+        )
 
 
 def _not_accepted(file: VideoFile, found: str) -> VideoError:
