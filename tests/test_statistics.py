@@ -1,35 +1,9 @@
 """Numbers that can be worked out by hand."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
-from gridprobe.statistics import clustered_bootstrap, expected_calibration_error, paired_difference, tables
-
-
-def record(number: int, way: str, right: bool, **changes: Any) -> dict[str, Any]:
-    usual = {
-        "id": f"gw-{number}",
-        "seed": number // 4,
-        "family": "needle",
-        "way": way,
-        "model": "m",
-        "source": "rendered",
-        "outcome": "ok",
-        "right": right,
-        "confidence": 0.8,
-        "chance": 0.25,
-        "kept": 10,
-        "tflops": 1.0,
-        "baseline_tflops": 4.0,
-        "tflops_paper": 2.0,
-        "baseline_tflops_paper": 4.0,
-        "seconds": {"probe": 0.5, "focus": 0.25},
-        "covered": 1.0,
-    }
-    return usual | changes
-
+from gridprobe.statistics import clustered_bootstrap, expected_calibration_error
 
 # Bootstrap.
 
@@ -85,31 +59,6 @@ def test_nothing_has_no_mean() -> None:
 # Pairs.
 
 
-def test_a_difference_is_over_items_both_were_asked() -> None:
-    records = [record(n, "gridprobe", n < 6) for n in range(8)] + [record(n, "all", n < 2) for n in range(4, 12)]
-
-    found = paired_difference(records, "gridprobe", "all")
-
-    # Shared are 4 to 7: gridprobe has 4 and 5 right, "all" none.
-    assert found is not None
-    assert (found.mean, found.count, found.clusters) == (0.5, 4, 1)
-
-
-def test_a_failed_item_is_a_wrong_one() -> None:
-    failed = {"id": "gw-0", "seed": 0, "way": "all", "outcome": "failed", "right": False}
-
-    found = paired_difference([record(0, "gridprobe", True), failed], "gridprobe", "all")
-
-    assert found is not None and found.mean == 1.0
-
-
-def test_ways_that_share_no_item_have_no_difference() -> None:
-    assert paired_difference([record(0, "gridprobe", True)], "gridprobe", "all") is None
-
-
-# Calibration.
-
-
 @pytest.mark.parametrize(
     ("confidence", "right", "expected"),
     [
@@ -141,67 +90,3 @@ def rows(text: str, heading: str) -> dict[str, list[str]]:
     part = text.split(f"### {heading}\n\n")[1].split("\n\n")[0]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines()]
     return {first: rest for first, *rest in cells}
-
-
-def test_tables_show_accuracy_cost_and_differences() -> None:
-    records = [record(n, "gridprobe", n % 4 != 0) for n in range(8)]
-    records += [record(n, "all", n % 2 == 0, tflops=4.0, tflops_paper=4.0, kept=144) for n in range(8)]
-    records[0] = {key: records[0][key] for key in ("id", "seed", "family", "way", "model", "source")}
-    records[0] |= {"outcome": "failed", "right": False}
-    text = tables(records)
-
-    assert text.startswith("## m, rendered frames")
-    assert rows(text, "Accuracy")["needle"] == ["8", "0.750", "0.500"]
-    assert rows(text, "Accuracy")["all families"] == ["8", "0.750", "0.500"]
-    cost = rows(text, "Cost")
-    assert cost["gridprobe"][:6] == ["8", "1", "10.0", "10", "1.0000", "0.250"]
-    assert cost["all"][:6] == ["8", "0", "144.0", "144", "4.0000", "1.000"]
-    assert rows(text, "Frames kept: mean / median / evidence hit")["needle"] == ["10.0 / 10 / 1.000"]
-    difference = rows(text, "Paired differences")
-    assert difference["gridprobe − all"][0] == "+0.250"
-    assert difference["gridprobe − all"][2:] == ["8", "2"]
-    assert "cross − all" not in difference
-
-
-def test_one_video_has_no_interval() -> None:
-    text = tables([record(0, "gridprobe", True), record(0, "all", False)])
-
-    assert rows(text, "Paired differences")["gridprobe − all"] == ["+1.000", "–", "1", "1"]
-
-
-def test_the_same_record_twice_counts_once() -> None:
-    once = [record(n, "all", n == 0) for n in range(4)]
-    subsets = [record(0, "subset", True, kind="random", kept=size) for size in (1, 2)]
-
-    assert tables(once + subsets) == tables([*once, *subsets, *subsets, *once])
-    assert rows(tables(subsets), "Calibration on subsets")["needle"][0] == "2"
-
-
-def test_models_and_sources_are_kept_apart() -> None:
-    text = tables([record(0, "all", True), record(0, "all", False, model="n"), record(0, "all", True, source="mp4")])
-
-    assert [line for line in text.splitlines() if line.startswith("## ")] == [
-        "## m, mp4 frames",
-        "## m, rendered frames",
-        "## n, rendered frames",
-    ]
-
-
-def test_models_and_sources_can_be_put_together() -> None:
-    text = tables([record(0, "all", True), record(1, "all", False, source="mp4")], together=True)
-
-    assert text.startswith("## m, mp4 frames and m, rendered frames\n")
-    assert rows(text, "Accuracy")["needle"] == ["2", "0.500"]
-
-
-def test_calibration_table_keeps_blind_subsets_apart() -> None:
-    drawn = [record(n, "subset", n < 3, kind="random", confidence=0.75) for n in range(4)]
-    blind = [record(n, "subset", False, kind="blind", confidence=0.35) for n in range(4)]
-    text = tables(drawn + blind)
-
-    assert "### Accuracy" not in text
-    assert rows(text, "Calibration on subsets")["needle"] == ["4", "0.750", "0.750", "0.000", "4", "0.000", "0.100"]
-
-
-def test_no_records_make_no_table() -> None:
-    assert tables([]) == ""

@@ -11,18 +11,22 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import numpy as np
-from gridprobe.evaluation.trial import Models
 from PIL import Image
 
-from gridprobe.backends import ScoreRequest, Scripted
+from gridprobe.backends import Backend, NamedModel, ScoreRequest, Scripted
 from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.errors import ModelError
-from gridprobe.evaluation import disk, run
+from gridprobe.evaluation import Choice, CrewPlan, Evaluation, Shard, disk
+from gridprobe.evaluation.foreman import Patience
 from gridprobe.question import Question
+from gridprobe.settings import Settings
+from gridprobe.setup import Setup, make_setup
 
 CALLS = "GRIDPROBE_TOY_CALLS"
 GATE = "GRIDPROBE_TOY_GATE"
@@ -55,7 +59,7 @@ def toy_benchmark(
     return Benchmark("toy", f"toy-{len(items)}", tuple(items))
 
 
-def _answer(request: ScoreRequest) -> Mapping[str, float]:
+def answer(request: ScoreRequest) -> Mapping[str, float]:
     prompt = request.prompt
     if "dies" in prompt:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -67,7 +71,7 @@ def _answer(request: ScoreRequest) -> Mapping[str, float]:
         raise ModelError("the model was told to fail")
     if "breaks" in prompt:
         raise ZeroDivisionError("nobody foresaw this")
-    if request.pixels.max_pixels:
+    if request.groups[0].view.pixels.max_pixels:
         _note(prompt)
         _pass_gate()
     light = 0.2 + float(request.frames.pixels.mean()) / 512
@@ -118,12 +122,38 @@ def calls() -> Counter[str]:
 
 
 def model() -> Scripted:
-    return Scripted(_answer, name="toy")
+    return Scripted(answer, name="toy")
 
 
-def load(place: int) -> Models:
-    backend = model()
-    return Models(backend, backend)
+@dataclass(frozen=True)
+class ToyModel(NamedModel):
+    """A model that a worker loads in its own process."""
+
+    name: str = "scripted:toy"
+
+    def load(self, **options: Any) -> Backend:
+        return model()
+
+
+def toy_setup(model: Backend | None = None, **options: Any) -> Setup:
+    """How the toy's questions are asked: by a model that workers load, or by the one given."""
+    named = {name: options.pop(name) for name in ("answer_model", "selector") if name in options}
+    settings = Settings.from_preset(options.pop("preset", "default"), **{"k": 2, **options})
+    return make_setup(model=model or ToyModel(), settings=settings, **named)
+
+
+CHOICE = ("limit", "ids", "seed")
+PASSED = ("subtitles", "max_failures", "retry_failed")
+
+
+def evaluation(benchmark: Benchmark, out: Path, **options: Any) -> Evaluation:
+    """An evaluation from flat options: those of the choice, the crew, the evaluation, and for the rest the setup."""
+    shard = Shard.parse(options.pop("shard", "1/1"))
+    choice = Choice(shard=shard, **{name: options.pop(name) for name in CHOICE if name in options})
+    patience = Patience(options.pop("patience", 600.0), options.pop("start_patience", 1800.0))
+    crew = CrewPlan(options.pop("workers", None), options.pop("engine", "local"), patience)
+    passed = {name: options.pop(name) for name in PASSED if name in options}
+    return Evaluation(benchmark, out, setup=toy_setup(**options), choice=choice, crew=crew, **passed)
 
 
 class _Fragile(disk.Disk):
@@ -153,15 +183,17 @@ def _die(when: str, descriptor: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def load_fragile(place: int) -> Models:
-    """The first three workers to be loaded die at their third record."""
-    loads = _beside_calls("loads")
-    with loads.open("a") as file:
-        file.write("x")
-    number = loads.stat().st_size
-    if number <= 3:
-        disk.DISK = _Fragile(number)
-    return load(place)
+class FragileModel(ToyModel):
+    """The first three workers to load it die at their third record."""
+
+    def load(self, **options: Any) -> Backend:
+        loads = _beside_calls("loads")
+        with loads.open("a") as file:
+            file.write("x")
+        number = loads.stat().st_size
+        if number <= 3:
+            disk.DISK = _Fragile(number)
+        return model()
 
 
 class _Full(disk.Disk):
@@ -171,16 +203,20 @@ class _Full(disk.Disk):
         return super().write(descriptor, content)
 
 
-def load_full(place: int) -> Models:
-    disk.DISK = _Full()
-    return load(place)
+class FullDiskModel(ToyModel):
+    """A worker that loads it can write no record."""
+
+    def load(self, **options: Any) -> Backend:
+        disk.DISK = _Full()
+        return model()
 
 
 def main() -> None:
     """Run six videos in a process that can be killed: DATA OUT WORKERS."""
     data, out, workers = sys.argv[1:]
     benchmark = toy_benchmark(Path(data), videos=6)
-    run(benchmark, out, model="scripted:toy", load=load, workers=int(workers), k=2)
+    with evaluation(benchmark, Path(out), workers=int(workers)) as running:
+        running.run()
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ from evaluation_runs import item, record, selection, write_run
 from gridprobe import benchmarks
 from gridprobe.benchmarks import Item, Metric
 from gridprobe.errors import UsageError
-from gridprobe.evaluation.metrics import ENUMERATE, bins_of, mcnemar, official, score, shared, sign_flip
+from gridprobe.evaluation.metrics import bins_of, official, score, shared
 from gridprobe.evaluation.reader import Run, read_run
-from gridprobe.statistics import clustered_bootstrap
+from gridprobe.statistics import ENUMERATE, clustered_bootstrap, mcnemar, sign_flip
 
 NAMES = ("v1-a", "v1-b", "v2-a", "v3-a")
 

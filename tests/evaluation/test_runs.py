@@ -9,22 +9,24 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gridprobe.evaluation.trial import Method
 
 import toy_runs
+from gridprobe.backends import Backend, NamedModel, ScoreRequest, Scripted
 from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.errors import RunError, UsageError
-from gridprobe.evaluation import Evaluation, disk, read_records, run, summary
+from gridprobe.evaluation import Evaluation, disk, read_records, summary
 from gridprobe.evaluation.disk import Disk
+from gridprobe.evaluation.method import Method
 from gridprobe.evaluation.processes import Processes
-from gridprobe.evaluation.worker import Job, NamedModels
-from gridprobe.settings import Settings
+from gridprobe.evaluation.worker import Job
+from gridprobe.video import SampleSpec
 from toy_runs import toy_benchmark
 from waiting import wait_until
 
@@ -48,13 +50,16 @@ def told(folder: Path) -> str:
 
 
 def here(benchmark: Benchmark, out: Path, **options: Any) -> dict[str, Any]:
-    return run(benchmark, out, **{"model": toy_runs.model(), "k": 2, **options})
+    return started(benchmark, out, **{"model": toy_runs.model(), **options})
+
+
+def started(benchmark: Benchmark, out: Path, **options: Any) -> dict[str, Any]:
+    with toy_runs.evaluation(benchmark, out, **options) as evaluation:
+        return evaluation.run()
 
 
 def crew(benchmark: Benchmark, out: Path, workers: int = 1, **options: Any) -> dict[str, Any]:
-    return run(
-        benchmark, out, **{"model": "scripted:toy", "k": 2, "workers": workers, "load": toy_runs.load, **options}
-    )
+    return started(benchmark, out, workers=workers, **options)
 
 
 def lines(folder: Path) -> Counter[str]:
@@ -103,17 +108,18 @@ class TestARun:
         toy = toy_benchmark(tmp_path / "data", videos=2, questions=1)
         started, going = threading.Event(), threading.Event()
 
-        def ready(item: Item) -> None:
+        def open_video(item: Item, spec: SampleSpec) -> Path:
             if item.group == "v1":
                 started.set()
+            return item.video
 
-        def question(item: Item) -> Any:
-            if item.group == "v0":  # the model's turn comes only after the next video was begun
-                started.wait()
+        def waits(request: ScoreRequest) -> dict[str, float]:
+            if "<v0" in request.prompt:  # the model's turn comes only after the next video was begun
+                assert started.wait(timeout=300)
                 going.set()
-            return item.question
+            return {"A": 1.0, "B": 1.0}
 
-        result = here(toy, tmp_path / "run", ready=ready, question=question)
+        result = here(replace(toy, open=open_video), tmp_path / "run", model=Scripted(waits))
 
         assert going.is_set() and result["all"]["answered"] == 2
 
@@ -159,7 +165,7 @@ class TestARun:
         assert summary(tmp_path / "run")["all"]["failed"] == 1
 
         before = toy_runs.calls()
-        with Evaluation(good, tmp_path / "run", model=toy_runs.model(), k=2, retry_failed=True) as evaluation:
+        with toy_runs.evaluation(good, tmp_path / "run", model=toy_runs.model(), retry_failed=True) as evaluation:
             assert str(evaluation.counts) == "5 done, 1 failed, 1 to do"
             result = evaluation.run()
 
@@ -174,19 +180,19 @@ class TestARun:
         here(toy, tmp_path / "one")
         assert told(tmp_path / "run") == told(tmp_path / "one")
         assert toy_runs.calls() == Counter(ids(toy) * 2)
-        assert here(toy, tmp_path / "few", ids=["v0-q0", "v2-q1"])["all"]["questions"] == 2
+        assert here(toy, tmp_path / "few", ids=("v0-q0", "v2-q1"))["all"]["questions"] == 2
         assert here(toy, tmp_path / "drawn", limit=4)["bins"]["length"]["short"]["questions"] == 2
 
     def test_ctrl_c_leaves_whole_records_and_an_open_door(
         self, toy: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def question(item: Item) -> Any:
-            if item.id == "v1-q0":
+        def interrupted(request: ScoreRequest) -> Mapping[str, float]:
+            if "<v1-q0>" in request.prompt:
                 raise KeyboardInterrupt
-            return item.question
+            return toy_runs.answer(request)
 
         with pytest.raises(KeyboardInterrupt):
-            here(toy, tmp_path / "run", question=question)
+            here(toy, tmp_path / "run", model=Scripted(interrupted, name="toy"))
         assert list(lines(tmp_path / "run")) == ["v0-q0", "v0-q1"]
         here(toy, tmp_path / "run")
 
@@ -197,7 +203,7 @@ class TestNothingMixed:
     def test_another_spec_is_refused_before_anything_is_touched(self, toy: Benchmark, tmp_path: Path) -> None:
         here(toy, tmp_path / "run")
 
-        with pytest.raises(UsageError, match=r"settings\.k was 2 and is now 3; limit was null and is now 4"):
+        with pytest.raises(UsageError, match=r"setup\.sampling\.k was 2 and is now 3; .*limit was null and is now 4"):
             here(toy, tmp_path / "run", k=3, limit=4)
 
     def test_shard_workers_and_patience_are_no_part_of_it(self, toy: Benchmark, tmp_path: Path) -> None:
@@ -207,29 +213,28 @@ class TestNothingMixed:
         assert toy_runs.calls() == Counter(ids(toy))
 
     def test_the_same_name_with_other_weights_is_refused(self, toy: Benchmark, tmp_path: Path) -> None:
-        options = {"model": "m", "k": 2, "workers": 0}
-        run(toy, tmp_path / "run", load=lambda place: toy_runs.load(place), shard="1/2", **options)
+        started(toy, tmp_path / "run", workers=0, shard="1/2")
 
-        class Other:
-            identity = "scripted:other weights"
-            score = estimate = None
+        class Other(toy_runs.ToyModel):
+            def load(self, **options: Any) -> Backend:
+                return Scripted(toy_runs.answer, name="other weights")
 
         with pytest.raises(RunError, match="begun with the models scripted:toy and scripted:toy, but these are"):
-            run(toy, tmp_path / "run", load=lambda place: toy_runs.Models(Other(), Other()), **options)
+            started(toy, tmp_path / "run", workers=0, model=Other())
 
     def test_a_checkpoint_whose_last_weights_changed_is_refused(
         self, toy: Benchmark, tiny_checkpoint: Path, tmp_path: Path
     ) -> None:
         folder = shutil.copytree(tiny_checkpoint, tmp_path / "checkpoint")
-        options = {"model": str(folder), "k": 2, "workers": 0}
-        run(toy, tmp_path / "run", shard="1/2", **options)
+        options = {"model": NamedModel(str(folder)), "workers": 0}
+        started(toy, tmp_path / "run", shard="1/2", **options)
         begun = lines(tmp_path / "run")
         weights = bytearray((folder / "model.safetensors").read_bytes())
         weights[-1] ^= 0x80  # the sign of the last one
         (folder / "model.safetensors").write_bytes(weights)
 
         with pytest.raises(RunError, match=r"begun with the models checkpoint@\w+:.*, but these are checkpoint@"):
-            run(toy, tmp_path / "run", **options)
+            started(toy, tmp_path / "run", **options)
 
         assert begun and lines(tmp_path / "run") == begun
 
@@ -241,7 +246,7 @@ class TestNothingMixed:
 
     def test_a_second_run_on_a_folder_is_refused_while_the_first_is_alive(self, toy: Benchmark, tmp_path: Path) -> None:
         def evaluation(**options: Any) -> Evaluation:
-            return Evaluation(toy, tmp_path / "run", model=toy_runs.model(), k=2, **options)
+            return toy_runs.evaluation(toy, tmp_path / "run", model=toy_runs.model(), **options)
 
         with evaluation(shard="1/2"):
             for shard in ("1/2", "1/1", "1/3"):
@@ -470,7 +475,7 @@ class TestWorkers:
         here(toy, tmp_path / "whole")
         monkeypatch.setenv(toy_runs.CALLS, str(tmp_path / "calls2"))
 
-        crew(toy, tmp_path / "run", workers, load=toy_runs.load_fragile)
+        crew(toy, tmp_path / "run", workers, model=toy_runs.FragileModel())
 
         assert told(tmp_path / "run") == told(tmp_path / "whole")
         assert lines(tmp_path / "run") == Counter(ids(toy))
@@ -481,11 +486,11 @@ class TestWorkers:
 
     def test_a_model_that_cannot_be_loaded_is_one_sentence(self, toy: Benchmark, tmp_path: Path) -> None:
         with pytest.raises(RunError, match=r"^no worker is left: worker w\d: .*there is no config\.json in it"):
-            run(toy, tmp_path / "run", model=str(tmp_path), k=2, workers=2)
+            started(toy, tmp_path / "run", model=NamedModel(str(tmp_path)), workers=2)
 
     def test_a_disk_that_fails_in_a_worker_ends_the_run(self, toy: Benchmark, tmp_path: Path) -> None:
         with pytest.raises(RunError, match="No space left on device; what was recorded before is safe"):
-            crew(toy, tmp_path / "run", 2, load=toy_runs.load_full)
+            crew(toy, tmp_path / "run", 2, model=toy_runs.FullDiskModel())
         crew(toy, tmp_path / "run", 1)
 
         assert lines(tmp_path / "run") == Counter(ids(toy))
@@ -503,7 +508,8 @@ class TestWorkers:
     ) -> None:
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(cores), raising=False)
 
-        assert Processes(Job(tmp_path, Method(Settings()), NamedModels("embedded")), workers=workers).threads == threads
+        job = Job(tmp_path, Method(toy_runs.toy_setup()))
+        assert Processes(job, workers=workers).threads == threads
 
     def test_a_loaded_model_does_not_travel(self, toy: Benchmark, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="a loaded model cannot travel"):

@@ -2,15 +2,22 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from gridprobe.errors import DataError, UsageError
-from gridprobe.evaluation.spec import Spec, changed_settings, parse_changes
-from gridprobe.settings import Settings
+from gridprobe.evaluation.spec import Spec
+from gridprobe.settings import Settings, parse_changes
+from gridprobe.setup import make_setup
 from gridprobe.video import FrameSize
 
-SPEC = Spec("toy", "toy-6", "/data", "gridprobe", "m", None, Settings().to_dict(), limit=5, ids=("a", "b"))
+
+def described(model: str = "m/m", answer_model: str | None = None, **changes: Any) -> dict[str, Any]:
+    return make_setup(model=model, answer_model=answer_model, settings=Settings(**changes)).describe()
+
+
+SPEC = Spec("toy", "toy-6", "/data", described(), limit=5, ids=("a", "b"))
 
 
 def test_a_spec_is_the_same_after_a_trip_to_disk() -> None:
@@ -18,7 +25,7 @@ def test_a_spec_is_the_same_after_a_trip_to_disk() -> None:
 
     again.require_same(SPEC, where="run")
     assert again.fingerprint == SPEC.fingerprint
-    assert json.loads(SPEC.to_json())["schema"] == "gridprobe.spec/1"
+    assert json.loads(SPEC.to_json())["schema"] == "gridprobe.spec/2"
 
 
 @pytest.mark.parametrize(
@@ -27,14 +34,14 @@ def test_a_spec_is_the_same_after_a_trip_to_disk() -> None:
         ({"limit": 6}, "limit was 5 and is now 6"),
         ({"ids": ("a",)}, r'ids was \["a", "b"\] and is now \["a"\]'),
         ({"seed": 1}, "seed was 0 and is now 1"),
-        ({"model": "n"}, 'model was "m" and is now "n"'),
-        ({"answer_model": "n"}, 'answer_model was null and is now "n"'),
-        ({"subtitles": "full"}, 'subtitles was null and is now "full"'),
+        ({"setup": described("n/n")}, r'setup\.selector\.model was "m/m" and is now "n/n"; setup\.answerer was "m/m"'),
+        ({"setup": described(answer_model="n/n")}, r'setup\.answerer was "m/m" and is now "n/n"'),
+        ({"subtitles": "concat"}, 'subtitles was "none" and is now "concat"'),
         ({"benchmark_version": "toy-7"}, 'benchmark_version was "toy-6"'),
-        ({"settings": Settings(k=3).to_dict()}, r"settings\.k was 12 and is now 3"),
+        ({"setup": described(k=3)}, r"setup\.sampling\.k was 12 and is now 3"),
         (
-            {"settings": Settings(probe_pixels=FrameSize(max_side=96)).to_dict()},
-            r"settings\.probe_pixels\.max_side was 224 and is now 96",
+            {"setup": described(probe_pixels=FrameSize(max_side=96))},
+            r"setup\.selector\.view\.pixels\.max_side was 224 and is now 96",
         ),
     ],
 )
@@ -60,20 +67,20 @@ def test_what_is_no_spec_or_was_changed_by_hand_is_refused(text: str) -> None:
 
 
 def test_settings_are_read_from_texts() -> None:
-    changes = parse_changes(["gamma0=0.5", "ties=earliest", "collage=true", 'probe_pixels={"max_side": 96}'])
+    changes = parse_changes(["budget=shape:0.5", "ties=earliest", "collage=true", 'probe_pixels={"max_side": 96}'])
 
-    assert changed_settings("default", changes) == Settings(
-        gamma0=0.5, ties="earliest", collage=True, probe_pixels=FrameSize(max_side=96)
+    assert Settings().changed(**changes) == Settings(
+        budget="shape:0.5", ties="earliest", collage=True, probe_pixels=FrameSize(max_side=96)
     )
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        *("k", "=3", "k=three", "k=3.5", "k=true", "gamma0=x", "frames=many", "order=size", "nothing=1", "collage=1"),
+        *("k", "=3", "k=three", "k=3.5", "k=true", "budget=x", "frames=many", "order=size", "nothing=1", "collage=1"),
         *('limits={"days": 1}', "limits=5", 'probe_pixels={"max_side": 96, "x": 1}', "template=3"),
     ],
 )
 def test_a_setting_that_cannot_be_is_one_sentence(text: str) -> None:
     with pytest.raises(UsageError):
-        changed_settings("default", parse_changes([text]))
+        Settings().changed(**parse_changes([text]))
