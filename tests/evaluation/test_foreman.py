@@ -4,19 +4,18 @@ import math
 from pathlib import Path
 
 import pytest
-from gridprobe.evaluation.trial import Method
 
 import toy_runs
 from crews import Clock, Watched
 from gridprobe.benchmarks import Benchmark
 from gridprobe.errors import RunError, UsageError
-from gridprobe.evaluation import Evaluation, read_records, summary
+from gridprobe.evaluation import read_records, summary
 from gridprobe.evaluation.foreman import LAST_SECONDS, Crew, Foreman, Patience
 from gridprobe.evaluation.ledger import Ledger
+from gridprobe.evaluation.method import Method
 from gridprobe.evaluation.processes import Processes
 from gridprobe.evaluation.tasks import Shard, Task, tasks_of
 from gridprobe.evaluation.worker import Job, Message
-from gridprobe.settings import Settings
 
 
 class FakeHand:
@@ -171,7 +170,7 @@ def test_a_run_ends_though_no_worker_dies(tmp_path: Path) -> None:
 def test_patience_is_a_number_of_seconds_that_can_pass(tmp_path: Path, name: str, value: float) -> None:
     option = "--" + name.replace("_", "-")
     with pytest.raises(UsageError, match=rf"^{option} must be a finite number of seconds above 0, got {value}$"):
-        Evaluation(toy_runs.toy_benchmark(tmp_path), tmp_path / "run", model="scripted:toy", **{name: value})
+        toy_runs.evaluation(toy_runs.toy_benchmark(tmp_path), tmp_path / "run", **{name: value})
     assert not (tmp_path / "run").exists()
 
 
@@ -180,9 +179,9 @@ def test_a_real_process_that_hangs_twice_costs_its_question_and_no_other(
 ) -> None:
     monkeypatch.setenv(toy_runs.CALLS, str(tmp_path / "calls"))
     toy = toy_runs.toy_benchmark(tmp_path / "data", words={"v0-q1": "hangs"})
-    job, clock = Job(tmp_path / "run", Method(Settings(k=2)), toy_runs.load), Clock()
+    job, clock = Job(tmp_path / "run", Method(toy_runs.toy_setup())), Clock()
     crew = Watched(Processes(job, workers=1), clock, hangs="v0-q1")
-    with Evaluation(toy, job.folder, model="scripted:toy", k=2, load=job.load):
+    with toy_runs.evaluation(toy, job.folder):
         foreman(job.folder, crew, clock, toy=toy).run()
 
     result = summary(job.folder)

@@ -3,21 +3,33 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gridprobe.backends.qwen3vl.memory import Memory
-from gridprobe.benchmarks import Benchmark, Item
+from gridprobe.backends import Gauge, gauge_model
+from gridprobe.backends.qwen3vl.engine import Qwen3VL
+from gridprobe.backends.qwen3vl.gauging import BYTES, CAUTION
+from gridprobe.backends.qwen3vl.pricing import QWEN3_VL, ModelDims, dims_of, parameters, token_bytes
+from gridprobe.benchmarks import Benchmark, Item, load_benchmark
 from gridprobe.errors import DataError, UsageError
 from gridprobe.evaluation import read_records, run
-from gridprobe.evaluation.planning import BYTES, CAUTION, Gauge, _parameters, gauge, plan
-from gridprobe.flops import QWEN3_VL, ModelDims
+from gridprobe.evaluation.planning import plan
 from gridprobe.question import Question
 from gridprobe.settings import Settings
+from gridprobe.setup import make_setup
 from toy_runs import toy_benchmark
 from videos import numbered_video
 
 SETTINGS = Settings(k=3)
+
+
+def planned_for(
+    benchmark: Benchmark, model: str, *, selector: str = "gridprobe", settings: Settings = SETTINGS
+) -> dict[str, Any]:
+    gauge = gauge_model(model)
+    setup = make_setup(model=model, selector=selector, settings=settings)
+    return plan(benchmark, setup, model=gauge, answerer=gauge)
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +45,10 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Benchmark:
 
 
 def test_probe_tokens_are_exactly_those_of_the_run_and_focus_within_the_range(
-    clips: Benchmark, tiny_checkpoint: Path, tiny_model: object, tmp_path: Path
+    clips: Benchmark, tiny_checkpoint: Path, tiny_model: Qwen3VL, tmp_path: Path
 ) -> None:
-    planned = plan(clips.items, SETTINGS, model=gauge(str(tiny_checkpoint)))
-    run(clips, tmp_path / "run", model=tiny_model, k=3)
+    planned = planned_for(clips, str(tiny_checkpoint))
+    run(clips, tmp_path / "run", setup=make_setup(model=tiny_model, settings=SETTINGS))
     records = read_records(tmp_path / "run").best.values()
 
     probes = sum(record["cost"]["probe_tflops"] for record in records)
@@ -54,9 +66,9 @@ def test_probe_tokens_are_exactly_those_of_the_run_and_focus_within_the_range(
 
 
 def test_a_fixed_number_of_frames_is_no_range_and_a_blind_selector_has_no_probes(clips: Benchmark) -> None:
-    model = gauge("Qwen/Qwen3-VL-2B-Instruct")
-    uniform = plan(clips.items, replace(SETTINGS, frames=4), model=model, selector="uniform")
-    everything = plan(clips.items, SETTINGS, model=model, selector="all")
+    model = "Qwen/Qwen3-VL-2B-Instruct"
+    uniform = planned_for(clips, model, selector="uniform", settings=replace(SETTINGS, frames=4))
+    everything = planned_for(clips, model, selector="all")
 
     assert uniform["probes"]["calls"] == 0 and uniform["focus"]["least"] == uniform["focus"]["most"]
     assert everything["focus"]["least"] == everything["focus"]["most"]
@@ -67,19 +79,30 @@ def test_a_fixed_number_of_frames_is_no_range_and_a_blind_selector_has_no_probes
 def test_a_video_that_cannot_be_read_is_counted_as_the_others_and_told(clips: Benchmark, tmp_path: Path) -> None:
     missing = Item("gone", clips.items[0].question, tmp_path / "gone.mp4", "gone", duration=3600.0)
 
-    planned = plan((*clips.items, missing), SETTINGS, model=gauge("embedded"))
+    planned = planned_for(replace(clips, items=(*clips.items, missing)), "embedded")
 
     assert len(planned["unreadable"]) == 1 and "gone.mp4" in planned["unreadable"][0]
     assert planned["hours"] > 1 and planned["questions"] == 5
     with pytest.raises(DataError, match="no video of the benchmark can be read"):
-        plan([missing], SETTINGS, model=gauge("embedded"))
+        planned_for(replace(clips, items=(missing,)), "embedded")
+
+
+def test_videos_that_are_not_generated_yet_are_planned_as_they_will_be(tmp_path: Path) -> None:
+    benchmark = load_benchmark("gridworld", tmp_path, count=6)
+
+    planned = planned_for(benchmark, "embedded")
+
+    assert planned["unreadable"] == [] and planned["frame_size"] == [224, 224]
+    assert planned["hours"] == pytest.approx(sum({i.group: i.duration or 0 for i in benchmark.items}.values()) / 3600)
+    assert list(tmp_path.iterdir()) == [], "nothing is generated"
 
 
 @pytest.mark.parametrize("size", QWEN3_VL)
 def test_weights_of_a_model_that_is_not_here_follow_from_its_widths(size: str) -> None:
-    found = gauge(f"Qwen/Qwen3-VL-{size}-Instruct")
+    found = gauge_model(f"Qwen/Qwen3-VL-{size}-Instruct")
 
-    assert found.weights / BYTES == pytest.approx(_count(found.dims, tied=size != "8B"), rel=0.01) and not found.exact
+    weights = _count(QWEN3_VL[size], tied=size != "8B")
+    assert found.weights / BYTES == pytest.approx(weights, rel=0.01) and not found.exact
 
 
 def _count(dims: ModelDims, *, tied: bool) -> int:
@@ -99,14 +122,15 @@ def _count(dims: ModelDims, *, tied: bool) -> int:
     return sum(weight.numel() for weight in model.parameters())
 
 
-def test_weights_and_activations_agree_with_a_real_model(tiny_checkpoint: Path, tiny_model: object) -> None:
-    found = gauge(str(tiny_checkpoint))
-    model = tiny_model._model  # type: ignore[attr-defined]
+def test_weights_and_activations_agree_with_a_real_model(tiny_checkpoint: Path, tiny_model: Qwen3VL) -> None:
+    found = gauge_model(str(tiny_checkpoint))
+    model = tiny_model._model
     count = sum(weight.numel() for weight in model.parameters())
 
-    assert found.exact and _parameters(found.dims, tied=True) == pytest.approx(count, rel=0.1)
-    per_token = Memory.of(model).token_bytes * BYTES / model.dtype.itemsize
-    d = found.dims
+    d = dims_of(model.config)
+    assert found.exact and parameters(d, tied=True) == pytest.approx(count, rel=0.1)
+    per_token = tiny_model._memory.token_bytes * BYTES / model.dtype.itemsize
+    assert per_token == token_bytes(d, BYTES)
     kept = 2 * d.kv_heads * d.head_dim * d.layers * BYTES
     assert (found.memory(1000) - found.memory(0)) * 1e9 == pytest.approx(1000 * (CAUTION * per_token + kept))
 
@@ -114,14 +138,14 @@ def test_weights_and_activations_agree_with_a_real_model(tiny_checkpoint: Path, 
 @pytest.mark.parametrize("name", ["Qwen/Qwen3-VL-72B-Instruct", "nobody/nothing", "/no/such/folder"])
 def test_a_model_nobody_knows_is_one_sentence(name: str) -> None:
     with pytest.raises(UsageError, match="cannot plan for"):
-        gauge(name)
+        gauge_model(name)
 
 
 def test_a_plan_is_plain_json_and_no_model_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gridprobe.backends.qwen3vl.load", None)
+    monkeypatch.setattr("gridprobe.backends.local.checkpoint.load", None)
     toy = toy_benchmark(tmp_path)
 
-    planned = plan(toy.items, Settings(k=2, collage=True), model=gauge("embedded"))
+    planned = planned_for(toy, "embedded", settings=Settings(k=2, collage=True))
 
     assert json.loads(json.dumps(planned, allow_nan=False))["focus"]["most"]["calls"] == 6
-    assert isinstance(gauge("embedded:nano"), Gauge)
+    assert isinstance(gauge_model("embedded:nano"), Gauge)

@@ -10,18 +10,17 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from gridprobe.evaluation.trial import Method
 
 import toy_runs
 from crews import Clock, Watched
-from gridprobe.evaluation import Evaluation, run, summary
+from gridprobe.evaluation import summary
 from gridprobe.evaluation.foreman import Foreman, Patience
 from gridprobe.evaluation.ledger import Ledger
+from gridprobe.evaluation.method import Method
 from gridprobe.evaluation.ray_runner import RayCrew
 from gridprobe.evaluation.status import status
 from gridprobe.evaluation.tasks import Shard, tasks_of
 from gridprobe.evaluation.worker import Job
-from gridprobe.settings import Settings
 from toy_runs import toy_benchmark
 from waiting import wait_until
 
@@ -74,15 +73,15 @@ def kill_one(folder: Path, killed: list[str], gate: toy_runs.Gate) -> None:
 def test_an_actor_is_killed_and_its_questions_return_to_the_list(cluster: Path, gate: toy_runs.Gate) -> None:
     toy = toy_benchmark(cluster / "data", videos=8)
     out, killed = cluster / "run", list[str]()
-    options = {"model": "scripted:toy", "k": 2, "load": toy_runs.load, "engine": "ray"}
-    with Evaluation(toy, out, **options) as evaluation:
+    with toy_runs.evaluation(toy, out, engine="ray") as evaluation:
         killer = threading.Thread(target=kill_one, args=(out, killed, gate), daemon=True)
         killer.start()
         result = evaluation.run()
         killer.join()
 
     assert len(killed) == 1 and result["all"]["answered"] == 16 and result["errors"] == {}
-    whole = run(toy, cluster / "here", model=toy_runs.model(), k=2)
+    with toy_runs.evaluation(toy, cluster / "here", model=toy_runs.model()) as here:
+        whole = here.run()
     assert json.dumps(whole) == json.dumps(summary(out))
     found = Counter(json.loads(line)["id"] for file in out.glob("records-*") for line in file.open())
     assert found == Counter(item.id for item in toy.items)
@@ -94,10 +93,10 @@ def test_an_actor_is_killed_and_its_questions_return_to_the_list(cluster: Path, 
 
 def test_an_actor_that_hangs_is_replaced_and_its_question_given_up(cluster: Path, gate: toy_runs.Gate) -> None:
     toy = toy_benchmark(cluster / "data2", videos=2, words={"v0-q0": "hangs", "v1-q1": "dies"})
-    job, clock = Job(cluster / "run2", Method(Settings(k=2)), toy_runs.load), Clock()
+    job, clock = Job(cluster / "run2", Method(toy_runs.toy_setup())), Clock()
     ledger = Ledger(tasks_of(toy.items, Shard()), workers=1)
     gate.let(100)
-    with Evaluation(toy, job.folder, model="scripted:toy", k=2, load=job.load), closing(RayCrew(job)) as actors:
+    with toy_runs.evaluation(toy, job.folder), closing(RayCrew(job)) as actors:
         crew = Watched(actors, clock, hangs="v0-q0")
         options = {"prefix": "", "patience": Patience(60.0, 1000.0), "note": lambda outcome: None, "clock": clock}
         Foreman(job.folder, ledger, crew, **options).run()

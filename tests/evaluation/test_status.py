@@ -3,32 +3,33 @@
 import json
 import math
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 import toy_runs
-from gridprobe.benchmarks import Item
+from gridprobe.backends import ScoreRequest, Scripted
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError
-from gridprobe.evaluation import run
+from gridprobe.evaluation import Choice, Shard, run
 from gridprobe.evaluation.status import status
-from gridprobe.question import Question
 from toy_runs import toy_benchmark
 
 
 def test_a_run_in_progress_shows_its_pace_and_its_worker(tmp_path: Path) -> None:
-    seen = []
+    seen: list[dict[str, Any]] = []
 
-    def question(item: Item) -> Question:
-        if item.id == "v2-q0":
+    def looks(request: ScoreRequest) -> Mapping[str, float]:
+        if "<v2-q0>" in request.prompt and not seen:
             seen.append(status(tmp_path / "run"))
             seen.append(status(tmp_path / "run", patience=60.0, clock=lambda: time.time() + 61))
-        return item.question
+        return toy_runs.answer(request)
 
     toy = toy_benchmark(tmp_path / "data", words={"v0-q0": "fails"})
-    run(toy, tmp_path / "run", model=toy_runs.model(), k=2, question=question)
+    run(toy, tmp_path / "run", setup=toy_runs.toy_setup(Scripted(looks)))
 
     during, impatient = seen
     assert (during["done"], during["failed"], during["missing"]) == (3, 1, 2)
@@ -45,7 +46,8 @@ def test_a_run_in_progress_shows_its_pace_and_its_worker(tmp_path: Path) -> None
 
 def test_a_worker_that_left_without_a_word_is_dead(tmp_path: Path) -> None:
     toy = toy_benchmark(tmp_path / "data")
-    run(toy, tmp_path / "run", model=toy_runs.model(), k=2, shard="1/3")
+    choice = Choice(shard=Shard(1, 3))
+    run(toy, tmp_path / "run", setup=toy_runs.toy_setup(toy_runs.model()), choice=choice)
     beat = {"worker": "w7", "pid": 1, "host": "elsewhere", "records": "records-w7-elsewhere-1-0.jsonl", "done": 1}
     times = {"started": "2026-01-01T00:00:00.000Z", "since": "2026-01-01T00:00:01.000Z"}
     text = json.dumps({**beat, **times, "question": "v1-q0", "failed": 0})
@@ -61,7 +63,7 @@ def test_a_worker_that_left_without_a_word_is_dead(tmp_path: Path) -> None:
 
 
 def test_damage_is_told_with_its_place(tmp_path: Path) -> None:
-    run(toy_benchmark(tmp_path / "data"), tmp_path / "run", model=toy_runs.model(), k=2)
+    run(toy_benchmark(tmp_path / "data"), tmp_path / "run", setup=toy_runs.toy_setup(toy_runs.model()))
     (tmp_path / "run" / "records-x.jsonl").write_bytes(b"\0\0\0\n")
 
     assert status(tmp_path / "run")["damage"] == ["records-x.jsonl, byte 0: not a record"]
