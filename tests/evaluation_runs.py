@@ -3,14 +3,18 @@
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gridprobe.budget import ShapeRule, top
+from gridprobe.evaluation.spec import Spec
 from gridprobe.grid import Grid
 from gridprobe.importance import ImportanceMap
+from gridprobe.settings import Settings
+from gridprobe.setup import make_setup
 
 
 def item(name: str, **changes: Any) -> dict[str, Any]:
@@ -90,20 +94,22 @@ def record(
     return usual | changes
 
 
-def write_run(folder: Path, items: Sequence[dict[str, Any]], records: Sequence[dict[str, Any]], **spec: Any) -> Path:
+def spec_of(selector: str = "gridprobe", *, model: str = "scripted/m", answerer: str | None = None, k: int = 3) -> Spec:
+    """The spec of a run; the selector's name may be any text."""
+    setup = make_setup(model=model, answer_model=answerer, settings=Settings(k=k, precision="exact")).describe()
+    return Spec("toy", "toy-9-abc", "data", setup | {"selector": setup["selector"] | {"name": selector}})
+
+
+def write_run(
+    folder: Path,
+    items: Sequence[dict[str, Any]],
+    records: Sequence[dict[str, Any]],
+    *,
+    spec: Spec | None = None,
+    **changes: Any,
+) -> Path:
     folder.mkdir(parents=True)
-    usual = {
-        "schema": "gridprobe.spec/1",
-        "benchmark": "toy",
-        "benchmark_version": "toy-9-abc",
-        "data": "data",
-        "selector": "gridprobe",
-        "model": "scripted",
-        "answer_model": None,
-        "settings": {"k": 3, "sampling": "middle", "precision": "exact"},
-        "seed": 0,
-    }
-    (folder / "spec.json").write_text(json.dumps(usual | spec))
+    (folder / "spec.json").write_text(replace(spec or spec_of(), **changes).to_json())
     (folder / "items.jsonl").write_text("".join(json.dumps(each) + "\n" for each in items))
     (folder / "records-w0.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
     return folder
@@ -134,8 +140,7 @@ def large_run(folder: Path, *, count: int = 3200, selector: str = "gridprobe", k
             answered = record(name, choice, gold=gold, tflops=tflops, selection=chosen, logprobs=logs, confidence=sure)
             answered["cost"] |= {"baseline_tflops": 100.0, "baseline_tflops_paper": 200.0}
             records.append(answered)
-    settings = {"k": k, "sampling": "middle", "precision": "exact"}
-    return write_run(folder, items, records, selector=selector, settings=settings)
+    return write_run(folder, items, records, spec=spec_of(selector, k=k))
 
 
 def _large_item(name: str, number: int, gold: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 import gridprobe
 from gridprobe.cli import cli
 from gridprobe.cli.console import printable
-from gridprobe.pipeline import open_footage
+from gridprobe.setup import Setup
 from gridprobe.video import FrameCache
 from videos import numbered_video
 
@@ -131,8 +131,8 @@ class TestAsk:
         self, clip: Path, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         opened: list[object] = []
-        module = sys.modules["gridprobe.cli.ask"]  # the package has a command of that name
-        monkeypatch.setattr(module, "open_footage", lambda *given: opened.append(given) or open_footage(*given))
+        original = Setup.open
+        monkeypatch.setattr(Setup, "open", lambda setup, video: opened.append(video) or original(setup, video))
         rows = [
             {"id": "q1", "question": "one?", "options": ["a", "b"]},
             {"question": "two?", "options": ["c", "d", "e"]},

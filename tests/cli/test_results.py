@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from evaluation_runs import item, record, selection, write_run
+from evaluation_runs import item, record, selection, spec_of, write_run
 from gridprobe.benchmarks import Metric
 from gridprobe.cli import cli
 from gridprobe.report.run_tables import FORMATS, Scores, people_tables
@@ -30,7 +30,7 @@ def runs(tmp_path: Path) -> list[Path]:
             tmp_path / name,
             items,
             [record(n, None if c == "-" else c, selection=MAPPED) for n, c in zip(NAMES, letters, strict=True)],
-            selector="all" if name == "all" else "gridprobe",
+            spec=spec_of("all" if name == "all" else "gridprobe"),
         )
         for name, letters in choices.items()
     ]

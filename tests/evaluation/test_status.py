@@ -76,5 +76,5 @@ def test_patience_is_a_number_of_seconds_that_can_pass(tmp_path: Path, patience:
 
 
 def test_what_is_no_run_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"is not a run: there is no spec\.json in it"):
+    with pytest.raises(UsageError, match=r"is not a run: it holds no spec\.json"):
         status(tmp_path)

@@ -14,6 +14,7 @@ from gridprobe.grid import Grid
 from gridprobe.importance import ImportanceMap
 from gridprobe.selectors import Selection
 from gridprobe.settings import Settings
+from gridprobe.setup import make_setup
 
 NEEDLE = (90, 91, 92, 102)
 CITIES = Question(
@@ -92,8 +93,9 @@ def handmade(
         ),
         seconds=Seconds(1.0, 2.25, 0.5),
         pool=pool,
-        models=("scripted:a", "scripted:a"),
-        settings=Settings(k=grid.k),
+        frames=pool.take(kept),
+        models=(("scripted:a",), "scripted:a"),
+        settings=make_setup(model=Scripted(lambda _: {}, name="a"), settings=Settings(k=grid.k)).describe(),
     )
     return replace(answer, **changes)
 

@@ -60,7 +60,7 @@ def test_amount_keeps_about_three_digits() -> None:
 
 def test_two_models_are_both_named() -> None:
     assert model_words(handmade()) == "scripted:a"
-    assert model_words(replace(handmade(), models=("small", "large"))) == "small selects, large answers"
+    assert model_words(replace(handmade(), models=(("small",), "large"))) == "small selects, large answers"
 
 
 def test_one_line_disarms_control_characters() -> None:

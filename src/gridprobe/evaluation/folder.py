@@ -20,7 +20,7 @@ from typing import Any
 from gridprobe.benchmarks import Item
 from gridprobe.errors import DataError, RunError, UsageError
 from gridprobe.evaluation.disk import held, lock, one_sentence, write_whole
-from gridprobe.evaluation.spec import Spec
+from gridprobe.evaluation.spec import SPEC_FILE, Spec
 from gridprobe.evaluation.tasks import Shard
 
 __all__ = ["RunFolder"]
@@ -35,30 +35,10 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    @classmethod
-    def existing(cls, path: Path) -> "RunFolder":
-        """The folder of a run that has been started."""
-        if not (path / "spec.json").is_file():
-            raise UsageError(f"{path} is not a run: there is no spec.json in it")
-        return cls(path)
-
     @property
     def spec(self) -> Spec:
-        """The spec the run was started with."""
-        file = self.path / "spec.json"
-        try:
-            return Spec.from_json(file.read_text(encoding="utf-8"), where=str(file))
-        except (OSError, UnicodeDecodeError) as error:
-            raise DataError(f"cannot read {file}: {error}") from error
-
-    def items(self) -> list[dict[str, Any]]:
-        """The questions of the run, as in items.jsonl."""
-        file = self.path / "items.jsonl"
-        try:
-            with file.open(encoding="utf-8") as lines:
-                return [json.loads(line) for line in lines]
-        except (OSError, ValueError) as error:
-            raise DataError(f"cannot read {file}: {error}") from error
+        """What the run was begun with."""
+        return Spec.read(self.path)
 
     @contextmanager
     def taken(self, spec: Spec, items: Sequence[Item], shard: Shard) -> Iterator[None]:
@@ -108,7 +88,7 @@ class RunFolder:
 
     def _begin(self, spec: Spec, items: Sequence[Item]) -> None:
         """Write the items, then the spec: if there is a spec, the items are complete."""
-        if (self.path / "spec.json").is_file():
+        if (self.path / SPEC_FILE).is_file():
             spec.require_same(self.spec, where=str(self.path))
             return
         strange = sorted(each.name for each in self.path.iterdir() if not OURS.fullmatch(each.name))
@@ -116,7 +96,7 @@ class RunFolder:
             raise UsageError(f"{self.path} is not empty ({strange[0]}) and not a run; name a new folder with --out")
         lines = (json.dumps(_line(item), ensure_ascii=False, allow_nan=False) for item in items)
         write_whole(self.path / "items.jsonl", "".join(line + "\n" for line in lines).encode())
-        write_whole(self.path / "spec.json", spec.to_json().encode())
+        write_whole(self.path / SPEC_FILE, spec.to_json().encode())
 
     def claim(self, models: Sequence[str]) -> None:
         """Record which models answer; an error if others, even of the same name, answered before."""

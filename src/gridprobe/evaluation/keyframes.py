@@ -18,7 +18,7 @@ def export_keyframes(run: Run) -> dict[str, Any]:
             "pool": result.answered.pool,
             "video": result.video,
             "selector": result.answered.selector,
-            "model": run.spec["model"],
+            "model": run.spec.models[0],
         }
         for result in run.results
         if result.answered

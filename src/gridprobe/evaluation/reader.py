@@ -15,13 +15,14 @@ from typing import Any, Literal
 
 from gridprobe.errors import DataError, UsageError
 from gridprobe.evaluation.records import read_records
+from gridprobe.evaluation.spec import Spec
 from gridprobe.files import parse_json
 
-__all__ = ["Answered", "Outcome", "Result", "Run", "read_run", "read_runs"]
+__all__ = ["Answered", "Outcome", "Result", "Run", "read_items", "read_run", "read_runs"]
 
 Outcome = Literal["answered", "failed", "skipped", "missing"]
 
-SPEC, ITEM_FILE = "spec.json", "items.jsonl"
+ITEM_FILE = "items.jsonl"
 COSTS = ("tflops", "tflops_paper", "baseline_tflops", "baseline_tflops_paper", "tokens", "visual_tokens")
 STAGES = ("decode", "probe", "focus", "total")
 
@@ -85,31 +86,36 @@ class Run:
 
     path: Path
     name: str
-    spec: Mapping[str, Any]
+    spec: Spec
     results: tuple[Result, ...]
     notes: tuple[str, ...] = ()
     """What a reader of the numbers should know about the folder."""
 
+    repeated: int = 0
+    """Questions with more than one answer; the last one counts."""
+    stray: int = 0
+    """Records of questions that are not among the run's."""
+
     @property
     def benchmark(self) -> str:
         """The benchmark's name."""
-        return str(self.spec["benchmark"])
+        return self.spec.benchmark
 
     @property
     def version(self) -> str:
         """Which release of the benchmark the questions are from."""
-        return str(self.spec["benchmark_version"])
+        return self.spec.benchmark_version
 
     @property
     def selector(self) -> str:
         """How frames were chosen."""
-        return str(self.spec["selector"])
+        return self.spec.selector
 
     @property
     def models(self) -> str:
-        """The model, or both when one selects and another answers."""
-        model, answering = self.spec["model"], self.spec.get("answer_model")
-        return str(model) if answering in (None, model) else f"{model} selects, {answering} answers"
+        """The model, or all of them when one selects and another answers."""
+        *selecting, answering = self.spec.models
+        return f"{' and '.join(selecting)} selects, {answering} answers" if selecting else answering
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
@@ -125,12 +131,11 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
 
 def read_run(path: Path, *, name: str | None = None) -> Run:
     """Read one folder."""
-    spec = _spec(path / SPEC)
-    items = _items(path / ITEM_FILE)
-    records = read_records(path)
+    spec, items, records = Spec.read(path), read_items(path), read_records(path)
     results = tuple(_result(item, records.best.get(key), path) for key, item in items.items())
-    notes = _notes(results, damaged=len(records.damage), stray=len(records.best.keys() - items.keys()))
-    return Run(path, name or path.resolve().name, spec, results, notes)
+    stray = len(records.best.keys() - items.keys())
+    notes = _notes(results, damaged=len(records.damage), stray=stray)
+    return Run(path, name or path.resolve().name, spec, results, notes, len(records.repeated), stray)
 
 
 def _notes(results: Sequence[Result], *, damaged: int, stray: int) -> tuple[str, ...]:
@@ -149,23 +154,6 @@ def _notes(results: Sequence[Result], *, damaged: int, stray: int) -> tuple[str,
 # Files.
 
 
-def _spec(file: Path) -> dict[str, Any]:
-    try:
-        spec = parse_json(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UsageError(
-            f"{file.parent} is not a run: it holds no {file.name}; name a folder that eval wrote"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise DataError(f"cannot read {file}: {error}") from error
-    if not isinstance(spec, dict) or spec.get("schema") != "gridprobe.spec/1":
-        raise DataError(f"{file} is not of schema gridprobe.spec/1; it was written by another version, or by hand")
-    for key in ("benchmark", "benchmark_version", "selector", "model"):
-        if not isinstance(spec.get(key), str):
-            raise DataError(f"{file}: {key!r} must be text, got {spec.get(key)!r}")
-    return spec
-
-
 def _lines(file: Path) -> Iterator[tuple[str, str]]:
     try:
         with file.open(encoding="utf-8", errors="replace") as lines:
@@ -176,7 +164,9 @@ def _lines(file: Path) -> Iterator[tuple[str, str]]:
         raise DataError(f"cannot read {file}: {error.strerror}") from error
 
 
-def _items(file: Path) -> dict[str, Result]:
+def read_items(folder: Path) -> dict[str, Result]:
+    """The questions of a run, before anything is known about their answers."""
+    file = folder / ITEM_FILE
     items: dict[str, Result] = {}
     for where, line in _lines(file):
         try:

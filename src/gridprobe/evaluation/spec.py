@@ -5,14 +5,17 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from gridprobe._version import __version__
 from gridprobe.errors import DataError, UsageError
+from gridprobe.files import parse_json
 
-__all__ = ["SCHEMA", "Spec"]
+__all__ = ["SCHEMA", "SPEC_FILE", "Spec"]
 
 SCHEMA = "gridprobe.spec/2"
+SPEC_FILE = "spec.json"
 PACKAGES = ("av", "numpy", "torch", "transformers")
 NOT_COMPARED = ("data", "versions")
 """Where the data are may differ between machines (`benchmark_version` covers their content); versions are noted."""
@@ -60,13 +63,26 @@ class Spec:
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
-    def from_json(cls, text: str, *, where: str) -> "Spec":
-        """Read a spec.json; its fingerprint must be that of what it says."""
+    def read(cls, folder: Path) -> "Spec":
+        """The spec of a run folder."""
+        file = folder / SPEC_FILE
         try:
-            content = json.loads(text)
+            text = file.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise UsageError(f"{folder} is not a run: it holds no {SPEC_FILE}; name a folder that eval wrote") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"cannot read {file}: {error}") from error
+        return cls.from_json(text, where=str(file))
+
+    @classmethod
+    def from_json(cls, text: str, *, where: str) -> "Spec":
+        """Read the content of a spec.json; its fingerprint must be that of what it says."""
+        try:
+            content = parse_json(text)
             spec = cls(**{each.name: content[each.name] for each in fields(cls)})
-        except (ValueError, TypeError, KeyError) as error:
-            raise DataError(f"{where} is not the spec of a run ({error}); name another folder") from error
+            _ = spec.selector, spec.models
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise DataError(f"{where} is not the spec of a run ({error!r:.80}); name another folder") from error
         if content.get("schema") != SCHEMA or content.get("fingerprint") != spec.fingerprint:
             raise DataError(f"{where} was written by another version of gridprobe or changed by hand; start a new run")
         return spec

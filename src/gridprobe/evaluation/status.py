@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from gridprobe.evaluation.disk import held
-from gridprobe.evaluation.folder import RunFolder
 from gridprobe.evaluation.foreman import PATIENCE, check_seconds
+from gridprobe.evaluation.reader import read_items
 from gridprobe.evaluation.records import read_records
+from gridprobe.evaluation.spec import Spec
 
 __all__ = ["SCHEMA", "status"]
 
@@ -25,17 +26,18 @@ def status(folder: str | Path, *, patience: float = PATIENCE, clock: Callable[[]
     were ready, `eta` the seconds that the missing questions take at that rate. `clock` gives the seconds since 1970.
     """
     check_seconds("--patience", patience)
-    run = RunFolder.existing(Path(folder))
-    ids = {item["id"] for item in run.items()}
-    records = read_records(run.path, fields=("error",))
+    path = Path(folder)
+    Spec.read(path)
+    ids = read_items(path).keys()
+    records = read_records(path, fields=("error",))
     done, failed = (len(records.ids(outcome) & ids) for outcome in ("answered", "failed"))
     missing = len(ids - records.best.keys())
-    workers = [_worker(file, patience, clock()) for file in sorted(run.path.glob("heartbeat-*.json"))]
+    workers = [_worker(file, patience, clock()) for file in sorted(path.glob("heartbeat-*.json"))]
     living = [worker for worker in workers if worker and worker["state"] != "dead"]
     rate = sum(worker["rate"] for worker in living)
     return {
         "schema": SCHEMA,
-        "run": str(run.path),
+        "run": str(path),
         "questions": len(ids),
         "done": done,
         "failed": failed,

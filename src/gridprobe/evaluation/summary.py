@@ -4,72 +4,56 @@ An interrupted and resumed run has the same summary, byte for byte, as an uninte
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gridprobe.evaluation.folder import RunFolder
-from gridprobe.evaluation.records import read_records
+from gridprobe.evaluation.reader import Result, read_run
 
 __all__ = ["SCHEMA", "summary"]
 
 SCHEMA = "gridprobe.summary/1"
-FIELDS = ("right", "error", "cost", "selection")
+COUNTED = ("answered", "failed", "skipped", "missing")
 
 
 def summary(folder: str | Path) -> dict[str, Any]:
     """Counts and accuracy of a run, over all its questions and by bin. A failed question counts as wrong."""
-    run = RunFolder.existing(Path(folder))
-    items, records = run.items(), read_records(run.path, fields=FIELDS)
-    ids = {item["id"] for item in items}
-    bins: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
-    for item in items:
-        for name, value in item["bins"].items():
-            bins.setdefault(name, {}).setdefault(value, []).append(item)
+    run = read_run(Path(folder))
+    bins: dict[str, dict[str, list[Result]]] = {}
+    for result in run.results:
+        for name, value in result.bins.items():
+            bins.setdefault(name, {}).setdefault(value, []).append(result)
     return {
         "schema": SCHEMA,
         "fingerprint": run.spec.fingerprint,
-        "all": _counts(items, records.best),
+        "all": _counts(run.results),
         "bins": {
-            name: {value: _counts(members, records.best) for value, members in sorted(values.items())}
+            name: {value: _counts(members) for value, members in sorted(values.items())}
             for name, values in bins.items()
         },
-        "errors": _errors(items, records.best),
-        "repeated": len(records.repeated),
-        "foreign": len(records.best.keys() - ids),
+        "errors": _errors(run.results),
+        "repeated": run.repeated,
+        "foreign": run.stray,
     }
 
 
-def _counts(items: Sequence[Mapping[str, Any]], best: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    found = [best[item["id"]] for item in items if item["id"] in best]
-    answered = [record for record in found if record["outcome"] == "answered"]
-    right = sum(record["right"] for record in answered)
-    failed = sum(record["outcome"] == "failed" for record in found)
-    asked = len(answered) + failed
+def _counts(results: Sequence[Result]) -> dict[str, Any]:
+    count = {outcome: sum(result.outcome == outcome for result in results) for outcome in COUNTED}
+    answers = [result.answered for result in results if result.answered]
+    right, asked = sum(result.right is True for result in results), count["answered"] + count["failed"]
     return {
-        "questions": len(items),
-        "answered": len(answered),
-        "failed": failed,
-        "skipped": len(found) - asked,
-        "missing": len(items) - len(found),
+        "questions": len(results),
+        **count,
         "right": right,
         "accuracy": right / asked if asked else None,
-        "kept": _mean([record["selection"]["kept"] for record in answered]),
-        "tokens": sum(record["cost"]["tokens"] for record in answered),
-        "tflops": math.fsum(record["cost"]["tflops"] for record in answered),
-        "tflops_paper": math.fsum(record["cost"]["tflops_paper"] for record in answered),
+        "kept": math.fsum(answer.kept for answer in answers) / len(answers) if answers else None,
+        "tokens": int(sum(answer.cost["tokens"] for answer in answers)),
+        "tflops": math.fsum(answer.cost["tflops"] for answer in answers),
+        "tflops_paper": math.fsum(answer.cost["tflops_paper"] for answer in answers),
     }
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None
-
-
-def _errors(items: Sequence[Mapping[str, Any]], best: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-    """The number of failed questions for each error class."""
-    counts: dict[str, int] = {}
-    for item in items:
-        error = best.get(item["id"], {}).get("error")
-        if error:
-            counts[error["class"]] = counts.get(error["class"], 0) + 1
-    return dict(sorted(counts.items()))
+def _errors(results: Sequence[Result]) -> dict[str, int]:
+    """How many questions failed with which class of error."""
+    kinds = [result.error.partition(":")[0] for result in results if result.error]
+    return {kind: kinds.count(kind) for kind in sorted(set(kinds))}

@@ -7,13 +7,12 @@ import pytest
 import torch
 
 from gridprobe.backends import ScoreRequest
-from gridprobe.backends.base import group_times
 from gridprobe.backends.qwen3vl.engine import Qwen3VL
 from gridprobe.backends.qwen3vl.pixels import patches
 from gridprobe.backends.qwen3vl.plain import plain_logits
 from gridprobe.gridworld import ask_about, generate
 from gridprobe.gridworld.render import render_frames
-from gridprobe.gridworld.training.batches import BatchMaker
+from gridprobe.gridworld.training.batches import BatchMaker, pair_times
 from gridprobe.gridworld.training.checkpoint import build_model, build_tokenizer
 from gridprobe.gridworld.training.forward import SPEC, FastModel, on_device
 from gridprobe.gridworld.training.layout import Tokens, lay_out
@@ -57,7 +56,7 @@ def test_training_and_serving_see_the_same_sequences_and_logits(parts, side: int
     maker, tokens = BatchMaker(tokenizer, seed=0, tokens=10_000), Tokens(tokenizer)
     asks = [maker._exchange(question.prompt, "A")[0][:-2] for question in asked]
     tails = [[maker._drill()[0], ask, maker._drill()[0]] for ask in asks]
-    groups = np.array([group_times(row, packing) for row in seconds])
+    groups = pair_times(seconds) if packing == "pairs" else seconds
     sequences = lay_out(np.rint(groups * 10).astype(np.int64), tails, side // 32, tokens)
     width = sequences.ids.shape[1] - sequences.tail.shape[1]
     for row, layout in enumerate(layouts):

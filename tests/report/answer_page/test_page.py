@@ -144,7 +144,14 @@ def test_verdict(right: str | None, verdict: str) -> None:
 def test_facts_are_on_the_page() -> None:
     text = Page(render([handmade(warnings=("the file ends early",))])).text
 
-    for fact in ("75.0%", "Not shown", "the file ends early", "scripted:a", "3 of 9 frames", "probe_pixels.max_side"):
+    for fact in (
+        "75.0%",
+        "Not shown",
+        "the file ends early",
+        "scripted:a",
+        "3 of 9 frames",
+        "selector.view.pixels.max_side",
+    ):
         assert fact in text
     assert "TFLOPs, honest" in text and "TFLOPs, published" in text and "4.0× less" in text
     assert "honest: causal attention" in text and "published: all-pairs attention" in text

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from browser import Tab, browser, needs_browser
-from evaluation_runs import item, large_run, record, selection, write_run
+from evaluation_runs import item, large_run, record, selection, spec_of, write_run
 from gridprobe.errors import UsageError
 from gridprobe.evaluation.reader import Run, read_run, read_runs
 from gridprobe.grid import Grid
@@ -47,7 +47,8 @@ def hostile(folder: Path, payload: str) -> Run:
         record(f"{payload}-a", selection=MAPPED | {"selector": payload}, warnings=[payload]),
         record(f"{payload}-b", None, error=error),
     ]
-    return read_run(write_run(folder, items, records, selector=payload, model=payload, data=payload), name=payload)
+    spec = spec_of(payload, model=payload or "m")
+    return read_run(write_run(folder, items, records, spec=spec, data=payload), name=payload)
 
 
 # The text.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from evaluation_runs import item, record, selection, write_run
+from evaluation_runs import item, record, selection, spec_of, write_run
 from gridprobe.evaluation.reader import Run, read_run
 from gridprobe.report.run_page.thumbnails import MOST, make_thumbnails
 from gridprobe.video import Footage
@@ -25,10 +25,8 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(folder: Path, video: Path, *, k: int = 3, indices: tuple[int, ...] = (1, 4), shift: float = 0.0) -> Run:
     times = Footage(video, cells=k * k).undecoded().times if video.exists() else [0.0] * k * k
     kept: dict[str, Any] = selection(indices=list(indices), timestamps=[times[i] + shift for i in indices], pool=k * k)
-    settings = {"k": k, "sampling": "middle", "precision": "exact"}
-    return read_run(
-        write_run(folder, [item("v1-a", video=str(video))], [record("v1-a", selection=kept)], settings=settings)
-    )
+    records = [record("v1-a", selection=kept)]
+    return read_run(write_run(folder, [item("v1-a", video=str(video))], records, spec=spec_of(k=k)))
 
 
 def test_the_kept_frames_are_shown_with_their_times(tmp_path: Path, clip: Path) -> None:

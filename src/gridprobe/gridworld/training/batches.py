@@ -22,7 +22,7 @@ from gridprobe.gridworld.words import BACKGROUNDS, COLOURS, DIGITS, SHAPES, TIME
 from gridprobe.gridworld.world import OBJECTS, TRAINING_SEEDS, Worlds, generate
 from gridprobe.question import Question
 
-__all__ = ["IGNORED", "Batch", "BatchMaker", "Skills"]
+__all__ = ["IGNORED", "Batch", "BatchMaker", "Skills", "pair_times"]
 
 IGNORED = -100
 FAMILY_WEIGHTS = {
@@ -222,7 +222,7 @@ class BatchMaker:
     ) -> Batch:
         duration = np.exp(self._rng.uniform(np.log(20.0), np.log(7200.0), (len(worlds), 1)))
         seconds = time * duration
-        groups = _pair_times(seconds) if packing == "pairs" else seconds
+        groups = pair_times(seconds) if packing == "pairs" else seconds
         tails = [[tokens for _, (tokens, _) in row] for row in rows]
         sequences = lay_out(np.rint(groups * 10).astype(np.int64), tails, side // 32, self._tokens)
         width = sequences.ids.shape[1] - sequences.tail.shape[1]
@@ -297,7 +297,7 @@ def _captions(worlds: Worlds, time: npt.NDArray[np.float32]) -> list[str]:
     return texts
 
 
-def _pair_times(seconds: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+def pair_times(seconds: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
     """The mean time of every two frames of a row; a last odd frame keeps its own."""
     first, second = seconds[:, 0::2], seconds[:, 1::2]
     if second.shape[1] < first.shape[1]:

@@ -7,6 +7,7 @@ either escaped or as JSON, which the script only ever puts into text nodes.
 import base64
 import hashlib
 from collections.abc import Sequence
+from dataclasses import asdict
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -210,7 +211,7 @@ def _about(runs: Sequence[Run], notes: Sequence[str]) -> str:
     told = "".join(f'<li dir="auto">{escape(note)}</li>' for note in notes)
     warnings = f'<aside class="warnings"><h3>Notes</h3><ul>{told}</ul></aside>' if told else ""
     specs = "".join(
-        f'<details><summary dir="auto">Settings of {escape(run.name)}</summary>{pairs(run.spec)}</details>'
+        f'<details><summary dir="auto">Settings of {escape(run.name)}</summary>{pairs(asdict(run.spec))}</details>'
         for run in runs
     )
     return f'<article class="about">{warnings}{specs}</article>'

@@ -40,7 +40,7 @@ def make_thumbnails(runs: Sequence[Run], *, most_bytes: int = MOST_BYTES) -> tup
             break
         for run, name, answer in answers:
             try:
-                pictures = _pictures(video, answer, run.spec.get("settings") or {})
+                pictures = _pictures(video, answer, run.spec.setup["sampling"] or {})
             except (GridProbeError, OSError) as error:
                 troubles.append(str(error))
                 break  # what is wrong with the video is wrong for its other questions, too
@@ -66,10 +66,10 @@ def _wanted(runs: Sequence[Run]) -> Mapping[str, list[tuple[Run, str, Answered]]
     return videos
 
 
-def _pictures(video: str, answer: Answered, settings: Mapping[str, Any]) -> list[tuple[float, str]]:
+def _pictures(video: str, answer: Answered, sampling: Mapping[str, Any]) -> list[tuple[float, str]]:
     places = range(answer.kept) if answer.kept <= MOST else spread(answer.kept, MOST)
-    sampling = {name: settings[name] for name in ("sampling", "precision", "decoder") if name in settings}
-    footage = Footage(Path(video), cells=int(settings.get("k", 12)) ** 2, **sampling)
+    known = {name: sampling[name] for name in ("cells", "sampling", "precision", "decoder") if name in sampling}
+    footage = Footage(Path(video), **{"cells": answer.pool, **known})
     if max(answer.indices) >= len(footage.undecoded(SIZE)):
         return []
     frames = footage.frames([answer.indices[place] for place in places], SIZE)
