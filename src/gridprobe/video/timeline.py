@@ -50,7 +50,7 @@ class Clock:
         return float((tick - self.start) * self.tick)
 
     def at(self, seconds: float) -> int:
-        """The last tick at or before a time, give or take a millionth of a tick, as float seconds are inexact."""
+        """The last tick at or before a time, or up to a millionth of a tick after it, as float seconds are inexact."""
         return self.start + math.floor(seconds / self.tick + 1e-6)
 
 
