@@ -5,13 +5,14 @@ import json
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from waiting import wait_until
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -57,18 +58,23 @@ class Tab:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
 
-    def open(self, file: Path, *, limit: float = 60.0) -> float:
-        """Open a file; seconds until its script said that it is ready."""
+    def open(self, file: Path) -> None:
+        """Open a file, and return when its script said that it is ready and it was drawn."""
         self.call("Page.navigate", url="about:blank")  # or the page before would be found ready
-        while self.run("location.href") != "about:blank":
-            time.sleep(0.01)
-        start = time.monotonic()
+        wait_until(lambda: self.run("location.href") == "about:blank")
+        before = len(self.complaints)
         self.call("Page.navigate", url=file.resolve().as_uri())
-        while self.run("document.documentElement?.dataset.ready") != "yes":
-            assert time.monotonic() - start < limit, f"not ready; {self.complaints}"
-            time.sleep(0.01)
+        wait_until(lambda: self._is_ready() or self.complaints[before:])
+        assert self._is_ready(), self.complaints[before:]
         self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        return time.monotonic() - start
+
+    def _is_ready(self) -> bool:
+        return self.run("document.documentElement?.dataset.ready") == "yes"
+
+    def counts(self) -> dict[str, float]:
+        """What Chromium counts of the page, such as how often it laid it out."""
+        self.call("Performance.enable")
+        return {each["name"]: each["value"] for each in self.call("Performance.getMetrics")["metrics"]}
 
     def run(self, expression: str) -> Any:
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
@@ -121,4 +127,4 @@ def browser(folder: Path) -> Iterator[Tab]:
         os.close(to_browser)
         os.close(from_browser)
         process.terminate()
-        process.wait(timeout=30)
+        process.wait()

@@ -1,4 +1,4 @@
-import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -125,17 +125,23 @@ def test_it_is_the_same_model_to_everybody_else() -> None:
     assert memo.score([]) == []
 
 
-def test_the_seconds_saved_are_those_the_model_took() -> None:
+def test_the_seconds_saved_are_those_the_model_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+
     def slow(asked: ScoreRequest) -> dict[str, float]:
-        time.sleep(0.02)
+        nonlocal now
+        now += 20.0
         return {"A": 1.0, "B": 1.0}
 
+    monkeypatch.setattr("gridprobe.backends.memo.time", SimpleNamespace(perf_counter=lambda: now))
     memo = Memo(Scripted(slow))
     memo.score([request(1), request(2)])
     assert memo.saved == 0.0
 
+    memo.score([request(2)])
+    assert memo.saved == 20.0
     memo.score([request(1), request(2)])
-    assert 0.04 <= memo.saved < 1.0
+    assert memo.saved == 60.0
 
 
 def test_an_error_is_not_remembered() -> None:

@@ -389,11 +389,11 @@ def hammer(folder: str, seed: int, failures: "multiprocessing.Queue[str]") -> No
 def test_processes_share_it_without_a_lock(folder: Path) -> None:
     context = multiprocessing.get_context("fork" if os.name == "posix" else "spawn")
     failures = context.Queue()
-    workers = [context.Process(target=hammer, args=(str(folder), seed, failures)) for seed in range(4)]
+    workers = [context.Process(target=hammer, args=(str(folder), seed, failures), daemon=True) for seed in range(4)]
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(60)
+        worker.join()
     assert [worker.exitcode for worker in workers] == [0] * 4
     assert failures.empty()
     assert FrameCache(folder, CAP).size()[1] <= 12 * 3000 + 4 * 4500  # each may be an eighth of the cap ahead

@@ -147,12 +147,12 @@ def choose(tab: Tab, name: str, value: str) -> str:
 
 
 @needs_browser
-def test_3200_questions_load_in_three_seconds_from_less_than_30_megabytes(tab: Tab, large: Path) -> None:
+def test_3200_questions_are_less_than_30_megabytes_and_few_elements_laid_out_few_times(tab: Tab, large: Path) -> None:
     tab.look(1100)
-    seconds = tab.open(large)
+    tab.open(large)
 
     assert large.stat().st_size < 30_000_000
-    assert seconds < 3.0
+    assert tab.counts()["LayoutCount"] < 50  # 2 on an idle machine; a layout for each question would be 3,200
     assert tab.run("document.querySelectorAll('*').length") < 5000
     assert tab.run("document.getElementById('count').textContent") == "3,200 of 3,200 questions"
     assert tab.complaints == [] and set(tab.requests) <= {large.resolve().as_uri()}
