@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import jsonschema
 import pytest
@@ -46,9 +47,11 @@ def run(*arguments: object, **environment: str) -> Result:
     return CliRunner(env={"GRIDPROBE_MODEL": "", **environment}).invoke(cli, [str(a) for a in arguments])
 
 
-def process(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+def process(
+    *arguments: object, cwd: Path | None = None, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "gridprobe", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=cwd, env=env)
 
 
 def ask(clip: Path, model: Path, *more: object) -> Result:
@@ -130,9 +133,9 @@ class TestAsk:
     def test_many_questions_give_one_line_each(
         self, clip: Path, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        opened: list[object] = []
+        opener = Mock(wraps=open_footage)
         module = sys.modules["gridprobe.cli.ask"]  # the package has a command of that name
-        monkeypatch.setattr(module, "open_footage", lambda *given: opened.append(given) or open_footage(*given))
+        monkeypatch.setattr(module, "open_footage", opener)
         rows = [
             {"id": "q1", "question": "one?", "options": ["a", "b"]},
             {"question": "two?", "options": ["c", "d", "e"]},
@@ -144,7 +147,7 @@ class TestAsk:
         assert result.exit_code == 0, result.output
         answers = [json.loads(line) for line in result.stdout.splitlines()]
         assert [(answer["id"], answer["question"]) for answer in answers] == [("q1", "one?"), (None, "two?")]
-        assert len(opened) == 1
+        opener.assert_called_once()
 
     def test_subtitles_reach_the_prompt(self, clip: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
         (tmp_path / "s.srt").write_text("1\n00:00:00,000 --> 00:00:01,000\nhello world\n")
@@ -238,7 +241,7 @@ class TestMistakes:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        assert child.stdout.readline() == b"loading\n"
+        assert child.stdout is not None and child.stdout.readline() == b"loading\n"
         child.send_signal(signal.SIGINT)
         _, stderr = child.communicate(timeout=30)
 

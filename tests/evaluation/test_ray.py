@@ -8,9 +8,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import gridprobe
 import toy_runs
 from gridprobe.evaluation import Evaluation, run, summary
 from gridprobe.evaluation.status import status
@@ -23,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     ray = pytest.importorskip("ray")
     folder = tmp_path_factory.mktemp("ray")
-    places = (Path(toy_runs.__file__).parent, Path(toy_runs.disk.__file__).parents[2])
+    places = (Path(toy_runs.__file__).parent, Path(gridprobe.__file__).parents[1])
     variables = {"PYTHONPATH": ":".join(map(str, places)), "GRIDPROBE_CACHE": "off"}
     variables |= {toy_runs.CALLS: str(folder / "calls"), toy_runs.SLOW: "0.3"}
     ray.init(
@@ -56,7 +58,13 @@ def kill_one(folder: Path, killed: list[str]) -> None:
 def test_an_actor_is_killed_and_its_questions_return_to_the_list(cluster: Path) -> None:
     toy = toy_benchmark(cluster / "data", videos=8)
     out, killed = cluster / "run", list[str]()
-    options = {"model": "scripted:toy", "k": 2, "load": toy_runs.load, "engine": "ray", "patience": 60.0}
+    options: dict[str, Any] = {
+        "model": "scripted:toy",
+        "k": 2,
+        "load": toy_runs.load,
+        "engine": "ray",
+        "patience": 60.0,
+    }
     with Evaluation(toy, out, **options) as evaluation:
         killer = threading.Thread(target=kill_one, args=(out, killed))
         killer.start()
@@ -76,7 +84,7 @@ def test_an_actor_is_killed_and_its_questions_return_to_the_list(cluster: Path) 
 
 def test_an_actor_that_hangs_is_replaced_and_its_question_given_up(cluster: Path) -> None:
     toy = toy_benchmark(cluster / "data2", videos=2, words={"v0-q0": "hangs", "v1-q1": "dies"})
-    options = {"model": "scripted:toy", "k": 2, "load": toy_runs.load, "engine": "ray", "patience": 6.0}
+    options: dict[str, Any] = {"model": "scripted:toy", "k": 2, "load": toy_runs.load, "engine": "ray", "patience": 6.0}
 
     result = run(toy, cluster / "run2", workers=2, max_failures=2, **options)
 

@@ -9,7 +9,7 @@ import stat
 import sys
 import threading
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,17 +23,25 @@ from videos import patched
 SMALL = FrameSize(max_side=256)
 
 
+@dataclass
+class Fault:
+    """Replaces PyAV, in children to come, by some code; `undo` brings it back."""
+
+    folder: Path
+    monkeypatch: pytest.MonkeyPatch
+
+    def __call__(self, code: str) -> None:
+        (self.folder / "av").mkdir()
+        (self.folder / "av" / "__init__.py").write_text(code)
+        self.monkeypatch.setattr(sys, "path", [str(self.folder), *sys.path])
+
+    def undo(self) -> None:
+        self.monkeypatch.undo()
+
+
 @pytest.fixture
-def fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Replaces PyAV, in children to come, by some code; `fault.undo()` brings it back."""
-
-    def put(code: str) -> None:
-        (tmp_path / "av").mkdir()
-        (tmp_path / "av" / "__init__.py").write_text(code)
-        monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-
-    put.undo = monkeypatch.undo  # type: ignore[attr-defined]
-    return put
+def fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fault:
+    return Fault(tmp_path, monkeypatch)
 
 
 def refused(path: Path, **options: object) -> str:
@@ -81,7 +89,7 @@ CRASH = "import os, signal\nos.kill(os.getpid(), signal.{})"
         ("open('/dev/null').close()\nraise MemoryError", "needs more memory than 1 GiB; raise the limit (memory=)"),
     ],
 )
-def test_a_crash_is_one_line_and_the_next_call_works(clip: Path, fault, code: str, reason: str) -> None:
+def test_a_crash_is_one_line_and_the_next_call_works(clip: Path, fault: Fault, code: str, reason: str) -> None:
     """V27."""
     fault(code)
     assert refused(clip, memory=1 << 30) == reason
@@ -92,7 +100,9 @@ def test_a_crash_is_one_line_and_the_next_call_works(clip: Path, fault, code: st
 @pytest.mark.parametrize(
     "code", ["import time\ntime.sleep(60)", "while True: pass", "import os\nos.read(0, 1)\nos.pause()"]
 )
-def test_a_call_that_never_returns_is_stopped(clip: Path, fault, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+def test_a_call_that_never_returns_is_stopped(
+    clip: Path, fault: Fault, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
     """V26, and the deadline inside a single call: no packet loop is there to look at the clock."""
     fault(code.replace("os.pause()", "import signal; signal.pause()"))
     monkeypatch.setattr(child, "GRACE", 0.6)
@@ -101,7 +111,7 @@ def test_a_call_that_never_returns_is_stopped(clip: Path, fault, monkeypatch: py
     assert time.monotonic() - started < 3
 
 
-def test_processor_time_is_limited(clip: Path, fault) -> None:
+def test_processor_time_is_limited(clip: Path, fault: Fault) -> None:
     fault("while True: pass")
     assert refused(clip, cpu=1) == "decoding took more than 1 s of processor time; raise the limit (cpu=)"
 
@@ -124,7 +134,7 @@ def test_memory_is_limited_for_the_real_decoder(made: Path) -> None:
         '{"surprise": 1}',
     ],
 )
-def test_an_answer_is_not_trusted(clip: Path, fault, answer: str) -> None:
+def test_an_answer_is_not_trusted(clip: Path, fault: Fault, answer: str) -> None:
     fault(f"import os\nprint('noise [[[', flush=True)\nprint({answer!r}, flush=True)\nos._exit(0)")
     assert refused(clip) == "the decoding process gave an answer that makes no sense"
 
@@ -143,7 +153,7 @@ def traces() -> tuple[int, int, list[str]]:
     return len(os.listdir("/proc/self/fd")), threading.active_count(), sorted(" ".join(children).split())
 
 
-def test_nothing_is_left_behind(clip: Path, fault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_left_behind(clip: Path, fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     sample_in_child(clip, cells=2, size=SMALL)
     before = traces()
     sample_in_child(clip, cells=2, size=SMALL)

@@ -4,6 +4,7 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from itertools import repeat
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,8 @@ from types import SimpleNamespace
 import av
 import av.bitstream
 import pytest
+from av.packet import Packet
+from av.video.stream import VideoStream
 
 from gridprobe.errors import VideoError
 from gridprobe.video import FrameSize, probe, sample
@@ -121,6 +124,7 @@ def test_a_frame_the_decoder_calls_corrupt_is_damaged_without_any_error(
 
     def take(reader: Reader, frame: av.VideoFrame) -> None:
         spoilt = SimpleNamespace(pts=frame.pts, duration=frame.duration, is_corrupt=True)
+        assert frame.pts is not None
         original(reader, spoilt if frame.pts * reader._clock.tick == 30 else frame)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Reader, "_take", take)
@@ -198,9 +202,10 @@ def test_one_giant_group_without_its_key_frame(made: Path, tmp_path: Path, name:
 
 def test_a_packet_that_asks_for_gigabytes(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A damaged index can make FFmpeg say "out of memory": that is one packet that is damaged, and no more."""
-    original, asked = Source._demux, []
+    original = Source._demux
+    asked: list[Packet[VideoStream]] = []
 
-    def greedy(source: Source) -> object:
+    def greedy(source: Source) -> "Iterator[Packet[VideoStream]]":
         for number, packet in enumerate(original(source)):
             if number == 5 and not asked:
                 asked.append(packet)
