@@ -56,7 +56,7 @@ def child(video: str, which: str) -> None:
 def made(folder: Path) -> Path:
     """The file of speed/decode.py, an hour long."""
     sys.path.insert(0, str(Path(__file__).parent))
-    from decode import make
+    from decode_files import make
 
     return make("gop250", folder, 60.0).path
 

@@ -102,7 +102,8 @@ def pictures(count: int, *, size: tuple[int, int] = (WIDTH, HEIGHT)) -> Iterator
             bottom = small[r + 1][:, c] * (1 - fc) + small[r + 1][:, c + 1] * fc
             total += (top * (1 - fr) + bottom * fr) * 2 ** (0.7 * octave)
         total -= total.min()
-        return (total * 200 / total.max()).astype(np.int16) // 20 * 20  # steps: edges that can be followed
+        steps: np.ndarray = (total * 200 / total.max()).astype(np.int16) // 20 * 20  # edges that can be followed
+        return steps
 
     textures = [texture(range(2, 8)) for _ in range(3)]
     noise = np.clip(rng.normal(0, 2.5, size=(height + 256, width + 256)), -10, 10).astype(np.int16)

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -197,7 +198,7 @@ CONTENDERS = {
     **{
         f"torchcodec-{mode}": elsewhere(
             f"torchcodec get_frames_at, {mode}, {CORES} threads",
-            lambda mode=mode: torchcodec(mode),
+            partial(torchcodec, mode),
             "torchcodec",
             "torch",
         )

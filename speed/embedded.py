@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from gridprobe.backends import Backend, ScoreRequest, load_model
+from gridprobe.backends.base import Packing
 from gridprobe.budget import spread
 from gridprobe.gridworld.dataset import Item, items, pool_of
 from gridprobe.video import FrameSize
@@ -29,7 +30,7 @@ def frames_of(item: Item, times: tuple[float, ...]) -> list[int]:
     return sorted(evidence + [others[i] for i in spread(len(others), SHOWN - len(evidence))])
 
 
-def right(model: Backend, item: Item, side: int, packing: str) -> bool:
+def right(model: Backend, item: Item, side: int, packing: Packing) -> bool:
     pool, question = pool_of(item, size=side), item.asked.question
     shown = pool.take(frames_of(item, pool.times))
     request = ScoreRequest(shown, question.prompt, question.labels, FrameSize(max_side=side), packing=packing)

@@ -34,7 +34,7 @@ from gridprobe.backends.qwen3vl import Qwen3VL
 from gridprobe.backends.qwen3vl.pixels import PatchSpec, patches
 from gridprobe.grid import Grid
 from gridprobe.gridworld.training.checkpoint import build_tokenizer
-from gridprobe.video import FramePool, FrameSize
+from gridprobe.video import FramePool, FrameSize, VideoInfo
 
 K, KEPT, SUBTITLES = 12, 52, 800
 LABELS = tuple("ABCD")
@@ -113,6 +113,28 @@ class Case:
         )
 
 
+def noise_info(width: int, height: int) -> VideoInfo:
+    """A fingerprint for noise: frames without one are known by their content, and hashing them would be measured."""
+    return VideoInfo(
+        path="noise",
+        container="none",
+        codec="none",
+        width=width,
+        height=height,
+        rotation=0,
+        fps=None,
+        duration_header=None,
+        frames_header=None,
+        duration_found=None,
+        frames_found=None,
+        start_time=0.0,
+        pixel_format="rgb24",
+        hdr=False,
+        decoder="none",
+        fingerprint="noise",
+    )
+
+
 def requests(case: Case, *, seed: int) -> tuple[list[ScoreRequest], ScoreRequest, ScoreRequest]:
     """The probes, the focused pass and the pass over all frames of one question; frames do not depend on the seed."""
     noise = np.random.default_rng(0)
@@ -120,8 +142,7 @@ def requests(case: Case, *, seed: int) -> tuple[list[ScoreRequest], ScoreRequest
     small = noise.integers(0, 256, (K * K, size[1], size[0], 3), dtype=np.uint8)
     large = noise.integers(0, 256, (K * K, case.frame[1], case.frame[0], 3), dtype=np.uint8)
     times = tuple(25.0 * i + 12.5 for i in range(K * K))
-    # Frames read from a file are known by its fingerprint; noise is not, so it is given one here.
-    pool, whole = (replace(FramePool(pixels, times, "noise"), info=object()) for pixels in (small, large))
+    pool, whole = (FramePool(pixels, times, "noise", info=noise_info(*case.frame)) for pixels in (small, large))
     word = f" {seed}"
     prompt = word
     while len(case.tokenizer.encode(prompt)) < case.prompt:

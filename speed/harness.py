@@ -12,6 +12,7 @@ import os
 import resource
 import tempfile
 import time
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
@@ -125,12 +126,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         benchmark = made(folder / "data", given.questions)
-        for title, work, workers in (
+        ways: list[tuple[str, Callable[[], float], int]] = [
             ("`Session.ask`, nothing recorded", lambda: alone(benchmark), 0),
             ("evaluation, in process", lambda: harness(benchmark, folder / "here", 0), 0),
             ("evaluation, 1 worker process", lambda: harness(benchmark, folder / "one-worker", 1), 1),
             ("evaluation, 2 worker processes", lambda: harness(benchmark, folder / "two", 2), 2),
-        ):
+        ]
+        for title, work, workers in ways:
             cpu = time.process_time()
             seconds = work()
             each = "" if workers else f"{(time.process_time() - cpu) / given.questions * 1000:.1f}"

@@ -88,7 +88,8 @@ def child(way: str, path: str) -> None:
 
 def measure(way: str, path: Path) -> dict[str, float]:
     done = subprocess.run([sys.executable, __file__, "--child", way, str(path)], capture_output=True, check=True)
-    return json.loads(done.stdout)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
 
 
 def table(rows: dict[str, dict[str, float]]) -> str:

@@ -41,7 +41,8 @@ class Tab:
             answer = self._read()
             if answer.get("id") == self._number:
                 assert "error" not in answer, answer
-                return answer["result"]
+                result: dict[str, Any] = answer["result"]
+                return result
             self.events.append(answer)
 
     def _read(self) -> dict[str, Any]:
@@ -50,7 +51,8 @@ class Tab:
             assert received, "the browser has gone"
             self._rest += received
         message, self._rest = self._rest.split(b"\0", 1)
-        return json.loads(message)
+        answer: dict[str, Any] = json.loads(message)
+        return answer
 
     def look(self, width: int, *, dark: bool = False, height: int = 900) -> None:
         small = width < 600

@@ -6,6 +6,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from gridprobe.backends import Backend
+
 # The same examples every time, and none fails for being slow: a red run must mean a bug, also on a busy machine.
 hypothesis.settings.register_profile(
     "gridprobe", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
@@ -25,7 +27,7 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny_model(tiny_checkpoint: Path):
+def tiny_model(tiny_checkpoint: Path) -> Backend:
     """The tiny checkpoint, loaded as a user would."""
     from gridprobe import load_model
 

@@ -85,5 +85,5 @@ def table(body: bytes, count_at: int, rows: np.ndarray, loops: int, step: list[i
     (count,) = struct.unpack_from(">I", body, count_at)
     rows = rows.reshape(count, -1).astype(np.int64)
     turns = np.arange(loops)[:, None, None] * np.array(step or [0])
-    repeated = (rows[None] + turns).reshape(-1).astype(">u4")
+    repeated: np.ndarray = (rows[None] + turns).reshape(-1).astype(">u4")
     return body[:count_at] + struct.pack(">I", count * loops) + repeated.tobytes()

@@ -34,7 +34,8 @@ def test_python_in_the_readme_runs(
     exec(compile(code, "README.md", "exec"), names)
 
     if "answer" in names:
-        assert Path("map.png").exists() and names["answer"].choice in "ABC"
+        answer = names["answer"]
+        assert Path("map.png").exists() and isinstance(answer, gp.Answer) and answer.choice in "ABC"
 
 
 def test_python_in_the_benchmarks_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

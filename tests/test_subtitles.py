@@ -60,7 +60,7 @@ def test_webvtt_with_cue_settings_and_hour_less_times(tmp_path: Path) -> None:
         [{"start_time": 1.5, "end_time": 3.0, "text": "Hi"}],
     ],
 )
-def test_the_three_json_shapes(tmp_path: Path, rows: list[dict]) -> None:
+def test_the_three_json_shapes(tmp_path: Path, rows: list[dict[str, object]]) -> None:
     assert read_subtitles(write(tmp_path, json.dumps(rows))).segments == (Segment(1.5, 3.0, "Hi"),)
     lines = "\n".join(map(json.dumps, rows))
     assert read_subtitles(write(tmp_path, lines)).segments == (Segment(1.5, 3.0, "Hi"),)

@@ -21,7 +21,8 @@ def bars(number: int, size: tuple[int, int]) -> Pixels:
     width, height = size
     column = np.arange(width) * 16 // width
     row = np.where((number >> column) & 1, 255, 0).astype(np.uint8)
-    return np.broadcast_to(row[None, :, None], (height, width, 3)).copy()
+    pixels: Pixels = np.broadcast_to(row[None, :, None], (height, width, 3)).copy()
+    return pixels
 
 
 def read_number(pixels: Pixels) -> int:

@@ -121,7 +121,8 @@ def test_two_writers_of_one_process_and_name_have_two_files(tmp_path: Path) -> N
     first, second = Writer(tmp_path, "w0"), Writer(tmp_path, "w0")
 
     assert first.path != second.path
-    first.close(), second.close()
+    first.close()
+    second.close()
     assert list(tmp_path.iterdir()) == [], "a file without records is not left behind"
 
 

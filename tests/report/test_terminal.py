@@ -2,6 +2,7 @@
 
 import io
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -52,7 +53,7 @@ def lines(answer: Answer, *, width: int = 60, color: bool = False, unicode: bool
     return answer_view(answer, width=width, color=color, unicode=unicode).plain.split("\n")
 
 
-def seven(**changes: object) -> Answer:
+def seven(**changes: Any) -> Answer:
     return handmade(cells=7, warnings=("the file ends early",), **changes)
 
 
@@ -186,4 +187,4 @@ def test_view_prints_on_an_ascii_stream() -> None:
     )
 
     stream.flush()
-    assert b"Z\\xfcrich?" in stream.buffer.getvalue()  # type: ignore[attr-defined]
+    assert b"Z\\xfcrich?" in stream.buffer.getvalue()

@@ -10,6 +10,7 @@ import pytest
 
 from gridprobe.errors import VideoError
 from gridprobe.video import FrameSize, decode, sample
+from gridprobe.video.plan import make_plan
 from videos import numbered_video
 
 SMALL = FrameSize(max_side=256)
@@ -22,10 +23,9 @@ def video(clip: Path, tmp_path: Path) -> Path:
 
 def refused(video: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> str:
     """The message when `change` happens between the plan and the reading."""
-    original = decode.make_plan
 
     def planned(*args: Any, **options: Any) -> object:
-        plan = original(*args, **options)
+        plan = make_plan(*args, **options)
         change()
         return plan
 

@@ -7,15 +7,17 @@ import os
 import stat
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import gridprobe as gp
 from gridprobe.errors import VideoError
-from gridprobe.video import Footage, FrameCache, FrameSize, Limits, cache_folder, decode, disk_cache, open_cache, sample
+from gridprobe.video import Footage, FrameCache, FrameSize, Limits, cache_folder, decode, open_cache, sample
 from gridprobe.video.decode import FileClip
-from videos import numbered_video, patched
+from gridprobe.video.frames import Found
+from videos import Pixels, numbered_video, patched
 
 SMALL = FrameSize(max_side=128)
 CAP = 50_000_000
@@ -132,7 +134,12 @@ def test_another_wish_or_another_decoder_is_another_entry(
         monkeypatch.setattr("gridprobe.video.cache_codec.FORMAT", 99)
     reads: list[object] = []
     original = FileClip.read
-    monkeypatch.setattr(FileClip, "read", lambda *a, **k: reads.append(a) or original(*a, **k))
+
+    def spy(*given: Any, **options: Any) -> tuple[Found, Pixels]:
+        reads.append(given)
+        return original(*given, **options)
+
+    monkeypatch.setattr(FileClip, "read", spy)
     if change == "limits":  # what was allowed once is still forbidden now
         with pytest.raises(VideoError, match="longer than 5 s"):
             Footage(clip, **wish, cache=FrameCache(folder, CAP))  # type: ignore[arg-type]
@@ -387,7 +394,7 @@ def hammer(folder: str, seed: int, failures: "multiprocessing.Queue[str]") -> No
 
 
 def test_processes_share_it_without_a_lock(folder: Path) -> None:
-    context = multiprocessing.get_context("fork" if os.name == "posix" else "spawn")
+    context = multiprocessing.get_context("fork")
     failures = context.Queue()
     workers = [context.Process(target=hammer, args=(str(folder), seed, failures), daemon=True) for seed in range(4)]
     for worker in workers:
@@ -421,14 +428,14 @@ def test_the_place(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], p
         monkeypatch.setenv(name, value)
     assert cache_folder() == (Path(place) if place else None)
     found = open_cache(CAP)
-    assert (found.folder, found.cap) == (Path(place), CAP) if place else found is None
+    assert (found and (found.folder, found.cap)) == ((Path(place), CAP) if place else None)
     assert open_cache(0) is None
 
 
 def test_without_a_home_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GRIDPROBE_CACHE")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(disk_cache.Path, "home", fails_home)
+    monkeypatch.setattr(Path, "home", fails_home)
     assert cache_folder() is None and open_cache(CAP) is None
 
 

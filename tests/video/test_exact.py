@@ -143,7 +143,7 @@ def test_a_frame_starting_exactly_at_the_target_is_shown(made: Path) -> None:
 def test_short_videos_give_each_frame_once(made: Path, frames: int) -> None:
     path = numbered_video(made / f"short{frames}.mp4", frames)
     for sampling in ("middle", "linspace"):
-        pool = sample(path, cells=144, sampling=sampling, size=SMALL)  # type: ignore[arg-type]
+        pool = sample(path, cells=144, sampling=sampling, size=SMALL)
         assert numbers(pool) == list(range(frames))
         assert pool.times == pytest.approx([n / 25 for n in range(frames)])
         assert pool.warnings == (

@@ -42,10 +42,10 @@ def decoded_in_order(path: Path) -> dict[int, Pixels]:
         stream = container.streams.video[0]
         scaler = av.video.reformatter.VideoReformatter()
         start = stream.start_time or 0
-        frames = {}
+        frames: dict[int, Pixels] = {}
         for frame in container.decode(stream):
             small = scaler.reformat(frame, 64, 64, "rgb24", interpolation=parallel.SWSCALE)
-            frames[round((frame.pts - start) * stream.time_base * 25)] = small.to_ndarray()
+            frames[round((frame.pts - start) * stream.time_base * 25)] = small.to_ndarray().astype(np.uint8, copy=False)
         return frames
 
 

@@ -1,6 +1,7 @@
 """What would be decoded, told without decoding."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -50,10 +51,10 @@ def test_facts_of_the_container(video: Path, made: Path) -> None:
 
 def test_nothing_is_decoded_but_the_first_frame(video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader.Reader, "__init__", lambda *_: pytest.fail("decoding"))
-    looks = []
-    monkeypatch.setattr(decode, "first_frame", lambda source: looks.append(1) or first_frame(source))
+    look = Mock(wraps=first_frame)
+    monkeypatch.setattr(decode, "first_frame", look)
     preview(video, cells=100)
-    assert looks == [1]
+    look.assert_called_once()
 
 
 def test_limits_hold(video: Path, tmp_path: Path) -> None:

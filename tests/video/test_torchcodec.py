@@ -43,7 +43,7 @@ class StandIn:
             shown = [
                 (float(f.pts * stream.time_base), f.rotation, f.to_ndarray(format="rgb24"))
                 for f in container.decode(stream)
-            ]  # type: ignore[union-attr]
+            ]
         self.frames = [
             (time, np.rot90(data, rotation // 90)) for time, rotation, data in sorted(shown, key=lambda s: s[0])
         ]
@@ -100,7 +100,7 @@ def test_same_times_and_nearly_the_same_pixels(made: Path, torchcodec: str, name
 
 
 def test_who_decoded_is_recorded(clip: Path, torchcodec: str) -> None:
-    ours, theirs = (sample(clip, cells=4, size=SMALL, decoder=name) for name in ("pyav", "torchcodec"))  # type: ignore[arg-type]
+    ours, theirs = (sample(clip, cells=4, size=SMALL, decoder=name) for name in ("pyav", "torchcodec"))
     assert theirs.info is not None and theirs.info.decoder.startswith("torchcodec 0.")
     assert set(theirs.keys).isdisjoint(ours.keys)  # equal keys promise equal pixels
 
@@ -117,8 +117,8 @@ def test_two_sizes_by_one_plan(clip: Path, torchcodec: str) -> None:
 
 def test_the_cache_tells_the_decoders_apart(clip: Path, tmp_path: Path, torchcodec: str) -> None:
     for name in ("pyav", "torchcodec", "pyav", "torchcodec"):
-        footage = Footage(clip, cells=9, decoder=name, cache=FrameCache(tmp_path, 10**8))  # type: ignore[arg-type]
-        fresh = sample(clip, cells=9, size=SMALL, decoder=name)  # type: ignore[arg-type]
+        footage = Footage(clip, cells=9, decoder=name, cache=FrameCache(tmp_path, 10**8))
+        fresh = sample(clip, cells=9, size=SMALL, decoder=name)
         cached = footage.pool(SMALL)
         assert cached.keys == fresh.keys and cached.info == fresh.info
         assert np.array_equal(cached.pixels, fresh.pixels)
