@@ -29,7 +29,8 @@ from gridprobe.cli import main
 def load(*_, **__):
     print("loading", flush=True)
     threading.Event().wait()
-sys.modules["gridprobe.cli.ask"].load_model = load
+import gridprobe.backends
+gridprobe.backends.load_model = load
 main()
 """
 """The command line with a model that takes for ever to load."""

@@ -116,7 +116,7 @@ class TestOtherVerbs:
     def test_list_names_them(self) -> None:
         names = [line.split()[0] for line in run("list", "models").stdout.splitlines() if line[:1].strip()]
 
-        assert names[:2] == ["embedded", "embedded:nano"]
+        assert names[:2] == ["embedded[:micro|nano]", "checkpoint:FOLDER|OWNER/NAME"]
 
     def test_list_names_the_preset_that_fits_them(self) -> None:
         assert "gridworld" in run("list", "presets").stdout
@@ -161,6 +161,10 @@ def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr(demo, "SECONDS", 36)
         demo.write(path)
     return path
+
+
+def sizes(request: ScoreRequest) -> int | None:
+    return request.groups[0].view.pixels.max_side
 
 
 class TestDemo:
@@ -210,7 +214,7 @@ class TestDemo:
         assert [row.kind for row in rows] == list(demo.KINDS)
         assert all(row.uniform.selection.kept == row.gridprobe.selection.kept for row in rows)
         assert all(row.everything.selection.kept == 144 for row in rows)
-        assert {request.pixels.max_side for request in model.requests if len(request.frames) == 12} >= {96}
+        assert {sizes(request) for request in model.requests if len(request.frames) == 12} >= {96}
         assert len(model.requests) <= 5 * (24 + 3)
 
     def test_every_way_answers_from_frames_of_full_size(self, video: Path) -> None:
@@ -218,7 +222,7 @@ class TestDemo:
 
         list(demo.compare(video, model))
 
-        answered = [request for request in model.requests if request.pixels.max_side != 96]
+        answered = [request for request in model.requests if sizes(request) != 96]
         assert len(answered) >= 5 and {request.frames.width for request in answered} == {demo.SIDE}
 
     def test_a_folder_that_cannot_be_made_is_one_sentence(self, tmp_path: Path) -> None:

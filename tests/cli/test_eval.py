@@ -59,7 +59,7 @@ def test_ids_from_a_list_or_a_file_and_settings_reach_the_spec(
     data: Path, tmp_path: Path, tiny_checkpoint: Path
 ) -> None:
     (tmp_path / "ids.txt").write_text("v1q2\nv0q0\n\n")
-    options = ("--set", "gamma0=0.5", "--set", 'limits={"seconds": 60}', "--template", "paper", "--seed", 7)
+    options = ("--set", "budget=shape:0.5", "--set", 'limits={"seconds": 60}', "--template", "paper", "--seed", 7)
 
     for ids, out in (("v1q2,v0q0", "a"), (tmp_path / "ids.txt", "b")):
         done = evaluate(data, tmp_path / out, tiny_checkpoint, "--ids", ids, *options)
@@ -68,15 +68,16 @@ def test_ids_from_a_list_or_a_file_and_settings_reach_the_spec(
 
     assert specs[0] == specs[1]
     told = specs[0]
-    assert told["ids"] == ["v0q0", "v1q2"] and told["template"] == "paper" and told["seed"] == 7
-    assert told["settings"]["gamma0"] == 0.5 and told["settings"]["limits"]["seconds"] == 60
+    setup = told["setup"]
+    assert told["ids"] == ["v0q0", "v1q2"] and setup["template"] == "paper" and told["seed"] == 7
+    assert setup["selector"]["budget"]["gamma0"] == 0.5 and setup["sampling"]["limits"]["seconds"] == 60
 
 
 @pytest.mark.parametrize(
     ("more", "told"),
     [
         (["--shard", "3/2"], "a shard is i/n"),
-        (["--set", "gamma=1"], "did you mean 'gamma0'"),
+        (["--set", "buget=1"], "did you mean 'budget'"),
         (["--ids", "nope"], "no question 'nope'"),
         (["--limit", "0"], "--limit must be at least 1"),
         (["--selector", "uniform"], "needs a number of frames"),

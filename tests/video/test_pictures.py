@@ -7,7 +7,6 @@ import av
 import numpy as np
 import pytest
 
-from gridprobe.errors import VideoError
 from gridprobe.video import NATIVE, FrameSize, probe, sample
 from videos import Pixels, numbered_video, picture_video, read_number, turn_by_matrix
 
@@ -76,7 +75,7 @@ def test_pixel_formats(tmp_path: Path, name: str, size: tuple[int, int], options
 @pytest.mark.parametrize(("name", "codec"), [("two.mkv", "ffv1"), ("two.mp4", "libx264")])
 def test_two_by_two_pixels(tmp_path: Path, name: str, codec: str) -> None:
     path = numbered_video(tmp_path / name, 4, size=(2, 2), codec=codec, pixel_format="yuv420p")
-    assert sample(path, cells=4).pixels.shape == (4, 32, 32, 3)
+    assert sample(path, cells=4).pixels.shape == (4, 2, 2, 3)
 
 
 @pytest.mark.parametrize("space", [1, 6])  # BT.709 and BT.601
@@ -109,12 +108,6 @@ def test_size_is_the_callers(clip: Path) -> None:
     pool = sample(clip, cells=4, size=FrameSize(max_side=128))
     assert (pool.width, pool.height) == (128, 32)
     assert [read_number(frame) for frame in pool.pixels] == [37, 112, 187, 262]
-
-
-def test_too_long_and_thin_names_the_file(tmp_path: Path) -> None:
-    path = numbered_video(tmp_path / "thin.mp4", 2, size=(4096, 16))
-    with pytest.raises(VideoError, match=r"thin\.mp4: frames of 4096×16"):
-        sample(path, cells=1)
 
 
 def test_size_changing_in_mid_stream(tmp_path: Path) -> None:
