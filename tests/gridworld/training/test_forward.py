@@ -72,7 +72,7 @@ def test_training_and_serving_see_the_same_sequences_and_logits(parts, side: int
     else:
         frames = frames.reshape(15, 1, 3, side, side).expand(-1, 2, -1, -1, -1)
     with torch.no_grad():
-        hidden, states = fast.hidden(on_device(sequences, "cpu"), fast.features(frames), tap=2)
+        hidden, states = fast.hidden(on_device(sequences, "cpu"), [fast.features(frames)], tap=2)
         last = [width + np.flatnonzero(sequences.tail[row] == 1)[-1] for row in range(3)]
         logits = model.lm_head(hidden[torch.arange(3), last])
         expected = torch.cat([_plain(engine, request) for request in requests])
