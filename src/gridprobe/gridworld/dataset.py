@@ -20,7 +20,7 @@ from gridprobe.gridworld.words import ORDINALS, SHAPES
 from gridprobe.gridworld.world import TEST_SEEDS, TRAINING_SEEDS, Difficulty, Worlds, generate
 from gridprobe.video import FramePool
 
-__all__ = ["CHOICES", "Item", "Split", "items", "pool_of", "world_of"]
+__all__ = ["CHOICES", "Item", "Split", "items", "pool_of", "script", "world_of"]
 
 Split = Literal["test", "train"]
 SEEDS = {"test": TEST_SEEDS, "train": TRAINING_SEEDS}
@@ -105,7 +105,7 @@ def _part_items(seeds: range, per_video: int, part: Part, difficulty: Difficulty
         return
     families = list(PART_FAMILIES[part])
     for video, seed in enumerate(seeds):
-        world = _script(seed, part)
+        world = script(seed, part)
         asked: set[tuple[str, ...]] = set()
         for place in range(per_video):
             number = video * per_video + place
@@ -164,10 +164,13 @@ def world_of(item: Item) -> Worlds:
     """The script of the item's video."""
     if item.part == "standard":
         return generate(np.random.default_rng(item.seed), 1, item.difficulty)
-    return _script(item.seed, item.part)
+    return script(item.seed, item.part)
 
 
-def _script(seed: int, part: Part) -> Worlds:
+def script(seed: int, part: Part) -> Worlds:
+    """The script made from a seed."""
+    if part == "standard":
+        return generate(np.random.default_rng(seed), 1)
     return generate_part(np.random.default_rng([seed, PARTS.index(part)]), 1, part)
 
 
