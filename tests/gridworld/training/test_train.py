@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from gridprobe.gridworld.training import train
 from gridprobe.gridworld.parts import generate_part
+from gridprobe.gridworld.training import train
 from gridprobe.gridworld.training.batches import (
     FAMILY_WEIGHTS,
     LONG,
