@@ -16,7 +16,8 @@ import torch
 import torch.nn.functional as F
 
 from gridprobe.gridworld import Worlds, generate_part
-from gridprobe.gridworld.render import contrast, positions, render_frame, render_frames
+from gridprobe.gridworld.parts import SMALL
+from gridprobe.gridworld.render import WAVES, contrast, positions, render_frame, render_frames
 from gridprobe.gridworld.video import FPS, write_script
 from gridprobe.video import FrameSize, sample
 
@@ -90,9 +91,9 @@ def test_little_is_left_of_waves_in_small_frames(size: int, left: float) -> None
     wave = torch.sin(2 * torch.pi * 80 * (torch.arange(224) + 0.5) / 224).expand(1, 1, 8, 224)
     small = F.interpolate(wave, size=(8, size), mode="bicubic", antialias=True)[0, 0, 4, 4:-4]
 
-    assert abs(contrast(size)) < left
+    assert abs(contrast(80.0, size)) < left
     assert float(small.std() * 2**0.5) < left + 0.01
-    assert contrast(224) == contrast(448) == 1.0
+    assert contrast(80.0, 224) == contrast(80.0, 448) == 1.0 and pytest.approx(80) == WAVES / SMALL
 
 
 @pytest.mark.parametrize("size", [64, 96, 160])

@@ -41,15 +41,26 @@ PARTS: tuple[Part, ...] = get_args(Part)
 CROWD = 6
 """Objects of a script in the fine, brief and crowded parts."""
 SMALL = 0.38
-"""The size of a small digit: 15 pixels high in a frame of 224, six in one of 96, four in one of 64."""
+"""The scale of fine marks. A digit is then 15 pixels high in a frame of 224, six in one of 96, four in one of 64."""
 PLATES = (*BROAD, "triangle")
 NEEDLE = Difficulty(shortest=1.2 * CELL, longest=3 * CELL)
 MARGIN = 0.75 * CELL
 
 
-def generate_part(rng: np.random.Generator, count: int, part: Part) -> Worlds:
-    """Draw `count` scripts of a part."""
-    return MAKERS[part](rng, count)
+def generate_part(rng: np.random.Generator, count: int, part: Part, *, easy: float = 0.0) -> Worlds:
+    """Draw `count` scripts of a part.
+
+    Args:
+        rng: where chance comes from.
+        count: how many.
+        part: of which part.
+        easy: the share of scripts of the fine part whose marks are larger, up to the usual size: for training.
+    """
+    worlds = MAKERS[part](rng, count)
+    if part == "fine" and easy:
+        larger = np.exp(rng.uniform(np.log(SMALL), 0.0, (count, 1)))
+        worlds.scale[:, 2:] = np.where(rng.random((count, 1)) < easy, larger, SMALL)
+    return worlds
 
 
 def _blank(rng: np.random.Generator, shape: Ints, quadrant: Ints) -> Worlds:

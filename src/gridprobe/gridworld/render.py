@@ -27,8 +27,9 @@ STROKE = 0.085
 """Digits are drawn as seven-segment figures on their object; sizes in units of the object's radius."""
 
 SEGMENTS = {1: "bc", 2: "abged", 3: "abgcd", 4: "fgbc", 5: "afgcd", 6: "afgedc", 7: "abc", 8: "abcdefg", 9: "abcdfg"}
-WAVES = 80.0
-"""Lines of a pattern across the whole frame: 2.8 pixels apart at 224, and beyond what 64 or 96 pixels can hold."""
+WAVES = 30.4
+"""Lines across the whole frame, of a pattern of scale 1. One of `parts.SMALL` has 80: 2.8 pixels apart at 224, and
+beyond what 64 or 96 pixels can hold."""
 NATIVE = 224
 """The size at which patterns and small digits are drawn in full; smaller frames look like this one scaled down."""
 PATCH, FADE = 0.6, 0.3
@@ -93,8 +94,8 @@ def digit_distance(x: Array, y: Array, lit: Callable[[str], Array], xp: ModuleTy
     return best
 
 
-def pattern_ink(x: Array, y: Array, pattern: Array, clear: tuple[float, float], xp: ModuleType) -> Array:
-    """How much ink a pattern lays down, from 0 to 1, at places in units of the frame.
+def pattern_ink(x: Array, y: Array, pattern: Array, clear: Array, xp: ModuleType) -> Array:
+    """How much ink a pattern lays down, from 0 to 1, at places in wavelengths.
 
     Every pattern lays down one half on average, so what scaling blurs says nothing about which pattern it was.
 
@@ -102,28 +103,33 @@ def pattern_ink(x: Array, y: Array, pattern: Array, clear: tuple[float, float], 
         x: place across, from the middle of the object.
         y: place down.
         pattern: 1 to 5, as in `words.PATTERNS`.
-        clear: what a frame of this size leaves of waves along one axis and along both; see `contrast`.
+        clear: what a frame of this size leaves of waves along one axis; see `contrast`.
         xp: numpy or torch.
     """
-    across, down = 2 * np.pi * WAVES * x, 2 * np.pi * WAVES * y
+    across, down = 2 * np.pi * x, 2 * np.pi * y
     # A wave along both axes is a product: sin(a + b) = sin a cos b + cos a sin b, and for a difference the sign turns.
-    one, both = clear
-    level, upright = one * xp.sin(down + 0 * across), one * xp.sin(across + 0 * down)
+    both = clear**2
+    level, upright = clear * xp.sin(down + 0 * across), clear * xp.sin(across + 0 * down)
     mixed, other = both * xp.sin(across) * xp.cos(down), both * xp.cos(across) * xp.sin(down)
     checks = both * xp.sin(across) * xp.sin(down)
     waves = (level, upright, mixed + other, mixed - other, checks)
-    wave = sum((pattern == number) * each for number, each in enumerate(waves, start=1))
-    return 0.5 + 0.5 * wave
+    return 0.5 + 0.5 * sum((pattern == number) * each for number, each in enumerate(waves, start=1))
+
+
+def contrast(waves: npt.ArrayLike, size: int) -> npt.NDArray[np.float32]:
+    """What remains of waves along one axis when a frame of 224 pixels is scaled to this size, bicubic, antialiased."""
+    if size >= NATIVE:
+        return np.ones(np.shape(waves), dtype=np.float32)
+    return np.interp(np.asarray(waves) / size, *_response()).astype(np.float32)
 
 
 @lru_cache
-def contrast(size: int) -> float:
-    """What remains of a wave along one axis when a frame of 224 pixels is scaled to this size, bicubic, antialiased."""
-    if size >= NATIVE:
-        return 1.0
-    t = (np.arange(-20_000, 20_000) + 0.5) / 10_000
+def _response() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """What the bicubic kernel leaves of waves, by their number per pixel."""
+    t = (np.arange(-2_000, 2_000) + 0.5) / 1_000
     near, far = 1.5 * abs(t) ** 3 - 2.5 * t**2 + 1, -0.5 * abs(t) ** 3 + 2.5 * t**2 - 4 * abs(t) + 2
-    return float((np.where(abs(t) < 1, near, far) * np.cos(2 * np.pi * WAVES / size * t)).mean() * 4)
+    frequency = np.linspace(0, 2, 401)
+    return frequency, np.cos(2 * np.pi * frequency[:, None] * t) @ np.where(abs(t) < 1, near, far) / 1_000
 
 
 def positions(worlds: Worlds, time: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -191,8 +197,9 @@ class Renderer:
         region += paint * (COLOUR_RGB[colour] - region)
         pattern, digit, scale = int(worlds.pattern[0, j]), int(worlds.digit[0, j]), float(worlds.scale[0, j])
         if pattern:
-            clear = contrast(size), contrast(size) ** 2
-            lines = pattern_ink(x * radius, y * radius, pattern, clear, np) * _faded(x, y, shape, np)
+            waves = WAVES / scale
+            lines = pattern_ink(x * radius * waves, y * radius * waves, pattern, contrast(waves, size), np)
+            lines = lines * _faded(x, y, shape, np)
             region += lines[..., None] * (INK[colour] - region)
         if digit:
             stroke = digit_distance(x / scale, y / scale, lambda name: 0.0 if name in SEGMENTS[digit] else 9.0, np)
@@ -247,7 +254,9 @@ def render_frames(worlds: Worlds, time: npt.NDArray[np.float32], size: int, devi
         painter.paint(where[of], at[of], radius[of], ink=COLOUR_RGB[colour[of]], distance=shape)
         of = of[pattern[of] > 0]
         ink = np.repeat(INK[colour[of], None], 3, axis=1)
-        lines = partial(_patterned, shape, tensor(pattern[of])[:, None, None], tensor(radius[of])[:, None, None], size)
+        waves = WAVES / scale[of]
+        marks = (pattern[of], waves * radius[of], contrast(waves, size))
+        lines = partial(_patterned, shape, *(tensor(mark)[:, None, None] for mark in marks))
         painter.blend(where[of], at[of], radius[of], ink=ink, cover=lines)
     # Digits last, and one object of a frame after the other: no object reaches the middle of its neighbour.
     for number in range(j.max(initial=-1) + 1):
@@ -316,11 +325,10 @@ def _covered(distance: Callable[[Any, Any], Any], soft: Any, full: Any, x: Any, 
     return (0.5 - distance(x, y) * soft).clamp(0, 1) * full
 
 
-def _patterned(shape: Callable[[Any, Any], Any], pattern: Any, radius: Any, size: int, x: Any, y: Any) -> Any:
+def _patterned(shape: Callable[[Any, Any], Any], pattern: Any, waves: Any, clear: Any, x: Any, y: Any) -> Any:
     import torch
 
-    lines = pattern_ink(x * radius, y * radius, pattern, (contrast(size), contrast(size) ** 2), torch)
-    return lines * _faded(x, y, shape(x, y), torch)
+    return pattern_ink(x * waves, y * waves, pattern, clear, torch) * _faded(x, y, shape(x, y), torch)
 
 
 def _faded(x: Array, y: Array, shape: Array, xp: ModuleType) -> Array:

@@ -70,7 +70,7 @@ class Worlds:
     background: Ints
     texture: Floats
     scale: Floats
-    """The size of the digit, 1 for the usual one."""
+    """The size of the digit or of the pattern's lines, 1 for the usual one."""
     pattern: Ints
     """1 to 5, an entry of `words.PATTERNS`, or 0 for none."""
 

@@ -64,7 +64,7 @@ LONG_SIDES = (64, 96, 96, 96, 96, 128, 160, 224)
 MIXED, LARGE = (64, 64, 96, 96, 96), (160, 224, 224, 224, 224, 224, 320, 448)
 """Sides of the small and of the large frames of a sequence with both."""
 LARGE_FRAMES = (1, 2, 4, 4, 4, 8, 8, 12, 16, 24)
-READABLE = 150
+NATIVE = 150
 """From this side on fine patterns and small digits can be made out."""
 MAX_SEQUENCES = 384
 TAIL = 70
@@ -118,7 +118,7 @@ class Batch:
             return "mixed"
         length = self.time.shape[1]
         if length == 144:
-            return "all" if self.shown[0].side >= READABLE else "small"
+            return "all" if self.shown[0].side >= NATIVE else "small"
         return "many" if length >= 24 else "few"
 
 
@@ -152,6 +152,11 @@ class Skills:
     def words(self) -> float:
         """Share of the tails that ask for the answer in words."""
         return 0.25 if self.reading < 0.85 else 0.05
+
+    @property
+    def easy(self) -> float:
+        """Share of the fine part's scripts with larger marks: what is read there is soon read where it is fine."""
+        return 0.8 if self.progress < 0.2 else 0.4 if self.progress < 0.6 else 0.15
 
     @property
     def captions(self) -> float:
@@ -210,7 +215,7 @@ class BatchMaker:
             return generate(self._rng, count), ["standard"] * count
         numbers = self._rng.multinomial(count, list(self._parts.values()))
         drawn = [(part, int(number)) for part, number in zip(self._parts, numbers, strict=True) if number]
-        worlds = Worlds.join([generate_part(self._rng, number, part) for part, number in drawn])
+        worlds = Worlds.join([generate_part(self._rng, number, part, easy=skills.easy) for part, number in drawn])
         return worlds, [part for part, number in drawn for _ in range(number)]
 
     def _chosen(self, worlds: Worlds, time: npt.NDArray[np.float32], large: int) -> npt.NDArray[np.bool_]:
@@ -352,7 +357,7 @@ class BatchMaker:
                 wanted += [(number, column + i, label) for i, label in enumerate(labels) if label != IGNORED]
                 column += len(tokens)
         shown = _shown(sizes, time.shape[1], packing)
-        readable = (sizes if packing == "single" else np.repeat(sizes, 2, axis=1)[:, : time.shape[1]]) >= READABLE
+        side = sizes if packing == "single" else np.repeat(sizes, 2, axis=1)[:, : time.shape[1]]
         return Batch(
             worlds,
             time,
@@ -360,8 +365,8 @@ class BatchMaker:
             sequences,
             wanted=np.array(wanted).T,
             first=np.array(first),
-            seen=seen_in(worlds, time, readable),
-            recalled=recalled_by(worlds, time, readable),
+            seen=seen_in(worlds, time, side),
+            recalled=recalled_by(worlds, time, side),
             packing=packing,
             family=tuple(family for row in rows for family, _ in row),
         )
