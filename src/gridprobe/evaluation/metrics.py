@@ -17,7 +17,7 @@ from gridprobe.benchmarks import Item, Metric
 from gridprobe.errors import DataError, UsageError
 from gridprobe.evaluation.reader import Answered, Result, Run
 from gridprobe.question import Question
-from gridprobe.statistics import Interval, clustered_bootstrap, mcnemar, sign_flip
+from gridprobe.statistics import Interval, clustered_bootstrap, expected_calibration_error, mcnemar, sign_flip
 
 __all__ = ["Comparison", "Cost", "Row", "bins_of", "compare", "official", "score", "shared"]
 
@@ -97,6 +97,12 @@ class Row:
     answered: Interval | None
     """The same, without the failed ones."""
     cost: Cost | None
+    calibration: float | None = None
+    """Expected calibration error of the answers whose right option is known."""
+    above_chance: float | None = None
+    """Mean confidence less that of a guess; what is left of it without any evidence is prejudice."""
+    covered: float | None = None
+    """Share of the gold intervals that a kept frame shows, where the benchmark has such intervals."""
     versus: Comparison | None = None
 
 
@@ -156,8 +162,30 @@ def _row(runs: Sequence[Run], place: int, part: tuple[str, str]) -> Row:
         accuracy=_accuracy(asked),
         answered=_accuracy([result for result in asked if result.answered]),
         cost=Cost.of(answers) if answers else None,
+        calibration=_calibration(asked),
+        above_chance=_above_chance(asked),
+        covered=_covered(asked),
         versus=compare(mine, _part(runs[0], part), versus=runs[0].name) if place else None,
     )
+
+
+def _calibration(results: Sequence[Result]) -> float | None:
+    judged = [(r.answered.confidence, bool(r.right)) for r in results if r.answered and r.right is not None]
+    return expected_calibration_error(*zip(*judged, strict=True)) if judged else None
+
+
+def _above_chance(results: Sequence[Result]) -> float | None:
+    above = [result.answered.confidence - 1 / len(result.options) for result in results if result.answered]
+    return float(np.mean(above)) if above else None
+
+
+def _covered(results: Sequence[Result]) -> float | None:
+    shares = [
+        np.mean([any(start <= time < end for time in result.answered.times) for start, end in gold])
+        for result in results
+        if result.answered and (gold := result.extra.get("evidence"))
+    ]
+    return float(np.mean(shares)) if shares else None
 
 
 def _part(run: Run, part: tuple[str, str]) -> list[Result]:

@@ -40,12 +40,12 @@ def summary(folder: str | Path) -> dict[str, Any]:
 def _counts(results: Sequence[Result]) -> dict[str, Any]:
     count = {outcome: sum(result.outcome == outcome for result in results) for outcome in COUNTED}
     answers = [result.answered for result in results if result.answered]
-    right, asked = sum(result.right is True for result in results), count["answered"] + count["failed"]
+    judged = [bool(result.right) for result in results if result.right is not None and result.outcome != "skipped"]
     return {
         "questions": len(results),
         **count,
-        "right": right,
-        "accuracy": right / asked if asked else None,
+        "right": sum(judged),
+        "accuracy": sum(judged) / len(judged) if judged else None,
         "kept": math.fsum(answer.kept for answer in answers) / len(answers) if answers else None,
         "tokens": int(sum(answer.cost["tokens"] for answer in answers)),
         "tflops": math.fsum(answer.cost["tflops"] for answer in answers),

@@ -11,65 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gridprobe.gridworld.wordings import WORDINGS
 from gridprobe.gridworld.words import BACKGROUNDS, COLOURS, DIGITS, PREJUDICE, SHAPES, TIMES
 from gridprobe.gridworld.world import CELL, NEVER, Worlds
 from gridprobe.question import Question
 
-__all__ = ["FAMILIES", "WORDINGS", "Asked", "ask_about", "vocabulary"]
-
-WORDINGS: dict[str, tuple[str, ...]] = {
-    "colour": (
-        "What colour is the {shape}?",
-        "Which colour does the {shape} have?",
-        "In which colour is the {shape} shown?",
-        "Pick the colour of the {shape}.",
-        "A {shape} can be seen in this video. What is its colour?",
-    ),
-    "digit": (
-        "Which number is written on the {shape}?",
-        "What number does the {shape} carry?",
-        "Read the number on the {shape}.",
-        "A number is written on the {shape}. Which one is it?",
-    ),
-    "never": (
-        "Which shape never appears?",
-        "Which of these shapes is not in the video?",
-        "Which shape is missing from the video?",
-        "One of these shapes is never shown. Which one?",
-    ),
-    "count": (
-        "How many times does the {shape} appear?",
-        "How often does the {shape} show up?",
-        "Count the appearances of the {shape}.",
-        "The {shape} comes and goes. How many times is it shown?",
-    ),
-    "first": (
-        "Which of these shapes appears first?",
-        "Which shape is shown before all the others here?",
-        "What appears first?",
-    ),
-    "last": (
-        "Which of these shapes appears last?",
-        "Which shape is seen latest in the video?",
-        "What is the last of these to be on screen?",
-    ),
-    "after": (
-        "Which of these shapes first appears after the {shape}?",
-        "After the {shape}, which shape is the next to appear for the first time?",
-        "Which shape shows up for the first time right after the {shape} does?",
-    ),
-    "before": (
-        "Which of these shapes first appears just before the {shape}?",
-        "Before the {shape}, which shape was the last to appear for the first time?",
-        "Which shape shows up for the first time right before the {shape} does?",
-    ),
-    "background": (
-        "Which background is on screen longest?",
-        "What is the most common background?",
-        "Which background takes up most of the video?",
-        "Most of the video plays against which background?",
-    ),
-}
+__all__ = ["FAMILIES", "Asked", "ask_about"]
 
 
 @dataclass(frozen=True)
@@ -83,12 +30,14 @@ class Asked:
     objects: tuple[int, ...]
     """The objects whose appearances are the evidence."""
     wording: str
-    """Key into `WORDINGS`."""
+    """Key into `WORDINGS` or `PART_WORDINGS`."""
+    hint: tuple[tuple[float, float], ...] = ()
+    """Longer intervals around the evidence that the question names, where it does."""
 
     @property
     def right(self) -> str:
-        """The text of the right option."""
-        return self.question.option(self.question.answer or "A")
+        """The text of the right option; empty when none is right."""
+        return self.question.option(self.question.answer) if self.question.answer else ""
 
 
 Made = tuple[str, str, str, list[str], tuple[int, ...]]
@@ -170,7 +119,7 @@ def _order(worlds: Worlds, row: int, rng: random.Random) -> Made | None:
 
 
 def _holistic(worlds: Worlds, row: int, rng: random.Random) -> Made:
-    right = list(BACKGROUNDS)[int(worlds.shares()[row].argmax())]
+    right = list(BACKGROUNDS)[int(worlds.take([row]).shares()[0].argmax())]
     return "background", "", right, [name for name in BACKGROUNDS if name != right], ()
 
 
@@ -209,11 +158,3 @@ def ask_about(worlds: Worlds, row: int, family: str, rng: random.Random) -> Aske
 
 
 WITNESSED = ("first", "last")
-
-
-def vocabulary() -> frozenset[str]:
-    """Every word that occurs in gridworld's questions and options, in lower case."""
-    texts = [text.replace("{shape}", " ") for texts in WORDINGS.values() for text in texts]
-    words = " ".join([*texts, *SHAPES, *COLOURS, *BACKGROUNDS, *TIMES]).lower()
-    letters = "".join(c if c.isalnum() else " " for c in words)
-    return frozenset(letters.split()) | frozenset(DIGITS)

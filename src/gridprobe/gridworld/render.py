@@ -6,7 +6,7 @@ size and a small frame looks like a large one scaled down.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from types import ModuleType
 from typing import Any
 
@@ -27,6 +27,14 @@ STROKE = 0.085
 """Digits are drawn as seven-segment figures on their object; sizes in units of the object's radius."""
 
 SEGMENTS = {1: "bc", 2: "abged", 3: "abgcd", 4: "fgbc", 5: "afgcd", 6: "afgedc", 7: "abc", 8: "abcdefg", 9: "abcdfg"}
+WAVES = 30.4
+"""Lines across the whole frame, of a pattern of scale 1. One of `parts.SMALL` has 80: 2.8 pixels apart at 224, and
+beyond what 64 or 96 pixels can hold."""
+NATIVE = 224
+"""The size at which patterns and small digits are drawn in full; smaller frames look like this one scaled down."""
+PATCH, FADE = 0.6, 0.3
+"""Half the side of the square that a pattern covers, in radii, and how far from its border it begins to fade: a sharp
+border would cut lines in the middle, and that shows even where lines do not."""
 DRIFT = 0.045
 CYCLES = 3.0
 
@@ -86,8 +94,46 @@ def digit_distance(x: Array, y: Array, lit: Callable[[str], Array], xp: ModuleTy
     return best
 
 
+def pattern_ink(x: Array, y: Array, pattern: Array, clear: Array, xp: ModuleType) -> Array:
+    """How much ink a pattern lays down, from 0 to 1, at places in wavelengths.
+
+    Every pattern lays down one half on average, so what scaling blurs says nothing about which pattern it was.
+
+    Args:
+        x: place across, from the middle of the object.
+        y: place down.
+        pattern: 1 to 5, as in `words.PATTERNS`.
+        clear: what a frame of this size leaves of waves along one axis; see `contrast`.
+        xp: numpy or torch.
+    """
+    across, down = 2 * np.pi * x, 2 * np.pi * y
+    # A wave along both axes is a product: sin(a + b) = sin a cos b + cos a sin b, and for a difference the sign turns.
+    both = clear**2
+    level, upright = clear * xp.sin(down + 0 * across), clear * xp.sin(across + 0 * down)
+    mixed, other = both * xp.sin(across) * xp.cos(down), both * xp.cos(across) * xp.sin(down)
+    checks = both * xp.sin(across) * xp.sin(down)
+    waves = (level, upright, mixed + other, mixed - other, checks)
+    return 0.5 + 0.5 * sum((pattern == number) * each for number, each in enumerate(waves, start=1))
+
+
+def contrast(waves: npt.ArrayLike, size: int) -> npt.NDArray[np.float32]:
+    """What remains of waves along one axis when a frame of 224 pixels is scaled to this size, bicubic, antialiased."""
+    if size >= NATIVE:
+        return np.ones(np.shape(waves), dtype=np.float32)
+    return np.interp(np.asarray(waves) / size, *_response()).astype(np.float32)
+
+
+@lru_cache
+def _response() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """What the bicubic kernel leaves of waves, by their number per pixel."""
+    t = (np.arange(-2_000, 2_000) + 0.5) / 1_000
+    near, far = 1.5 * abs(t) ** 3 - 2.5 * t**2 + 1, -0.5 * abs(t) ** 3 + 2.5 * t**2 - 4 * abs(t) + 2
+    frequency = np.linspace(0, 2, 401)
+    return frequency, np.cos(2 * np.pi * frequency[:, None] * t) @ np.where(abs(t) < 1, near, far) / 1_000
+
+
 def positions(worlds: Worlds, time: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Where the objects are, as they drift about their places: B × n × 4 × 2."""
+    """Where the objects are, as they drift about their places: B × n × objects × 2."""
     angle = 2 * np.pi * (CYCLES * time[:, :, None, None] + worlds.phase[:, None])
     place: npt.NDArray[np.float32] = (worlds.centre[:, None] + DRIFT * np.sin(angle)).astype(np.float32)
     return place
@@ -144,15 +190,27 @@ class Renderer:
         columns, rows = slice(low[0], high[0] + 1), slice(low[1], high[1] + 1)
         x, y = (axis[None, columns] - place[0]) / radius, (axis[rows, None] - place[1]) / radius
         soft = radius * size
-        paint = np.clip(0.5 - DISTANCES[worlds.shape[0, j]](x, y, np) * soft, 0, 1)[..., None]
+        shape = DISTANCES[worlds.shape[0, j]](x, y, np)
+        paint = np.clip(0.5 - shape * soft, 0, 1)[..., None]
         colour = worlds.colour[0, j]
         region = picture[rows, columns]
         region += paint * (COLOUR_RGB[colour] - region)
-        digit = int(worlds.digit[0, j])
+        pattern, digit, scale = int(worlds.pattern[0, j]), int(worlds.digit[0, j]), float(worlds.scale[0, j])
+        if pattern:
+            waves = WAVES / scale
+            lines = pattern_ink(x * radius * waves, y * radius * waves, pattern, contrast(waves, size), np)
+            lines = lines * _faded(x, y, shape, np)
+            region += lines[..., None] * (INK[colour] - region)
         if digit:
-            stroke = digit_distance(x, y, lambda name: 0.0 if name in SEGMENTS[digit] else 9.0, np)
-            region += np.clip(0.5 - stroke * soft, 0, 1)[..., None] * (INK[colour] - region)
+            stroke = digit_distance(x / scale, y / scale, lambda name: 0.0 if name in SEGMENTS[digit] else 9.0, np)
+            strong = _strength(scale, radius, size)
+            region += strong * np.clip(0.5 - stroke * (soft * scale), 0, 1)[..., None] * (INK[colour] - region)
         return rows, columns
+
+
+def _strength(scale: Array, radius: Array, size: int) -> Array:
+    """How dark a stroke thinner than a pixel is; those of usual digits are thick enough at all sizes."""
+    return np.where(np.asarray(scale) < 1, np.clip(2 * STROKE * scale * radius * size, 0, 1), 1.0).astype(np.float32)
 
 
 def _rounded(picture: Array) -> npt.NDArray[np.uint8]:
@@ -188,11 +246,18 @@ def render_frames(worlds: Worlds, time: npt.NDArray[np.float32], size: int, devi
     shown, place = worlds.visible(time), positions(worlds, time)
     row, frame, j = np.nonzero(shown)
     kind, colour, digit = worlds.shape[row, j], worlds.colour[row, j], worlds.digit[row, j]
+    pattern, scale = worlds.pattern[row, j], worlds.scale[row, j]
     where, at, radius = row * length + frame, place[row, frame, j], worlds.radius[row, j]
     for number, distance in enumerate(DISTANCES):
         of = np.flatnonzero(kind == number)
         shape = partial(_in_torch, distance)
         painter.paint(where[of], at[of], radius[of], ink=COLOUR_RGB[colour[of]], distance=shape)
+        of = of[pattern[of] > 0]
+        ink = np.repeat(INK[colour[of], None], 3, axis=1)
+        waves = WAVES / scale[of]
+        marks = (pattern[of], waves * radius[of], contrast(waves, size))
+        lines = partial(_patterned, shape, *(tensor(mark)[:, None, None] for mark in marks))
+        painter.blend(where[of], at[of], radius[of], ink=ink, cover=lines)
     # Digits last, and one object of a frame after the other: no object reaches the middle of its neighbour.
     for number in range(j.max(initial=-1) + 1):
         of = np.flatnonzero((j == number) & (digit > 0))
@@ -200,7 +265,8 @@ def render_frames(worlds: Worlds, time: npt.NDArray[np.float32], size: int, devi
             digit_distance, lit=partial(_segment, tensor(SEGMENT_OFF[digit[of]])[..., None, None]), xp=torch
         )
         ink = np.repeat(INK[colour[of], None], 3, axis=1)
-        painter.paint(where[of], at[of], radius[of], ink=ink, distance=stroke)
+        strong = _strength(scale[of], radius[of], size)
+        painter.paint(where[of], at[of], radius[of] * scale[of], ink=ink, distance=stroke, strength=strong)
     return picture.clamp(0, 1).view(count, length, 3, size, size)
 
 
@@ -223,18 +289,52 @@ class _Painter:
     tensor: Callable[[Array], Any]
 
     def paint(
-        self, frames: Array, place: Array, radius: Array, *, ink: Array, distance: Callable[[Any, Any], Any]
+        self,
+        frames: Array,
+        place: Array,
+        radius: Array,
+        *,
+        ink: Array,
+        distance: Callable[[Any, Any], Any],
+        strength: Array | None = None,
     ) -> None:
         """Lay `ink` wherever `distance` is negative, in the objects' own coordinates."""
+        if not len(frames):
+            return
+        soft = self.tensor(radius)[:, None, None] * len(self.axis)
+        full = 1.0 if strength is None else self.tensor(strength)[:, None, None]
+        cover = partial(_covered, distance, soft, full)
+        self.blend(frames, place, radius, ink=ink, cover=cover)
+
+    def blend(
+        self, frames: Array, place: Array, radius: Array, *, ink: Array, cover: Callable[[Any, Any], Any]
+    ) -> None:
+        """Lay as much `ink` as `cover` says, in the objects' own coordinates."""
         if not len(frames):
             return
         where, size = self.tensor(frames), self.tensor(radius)[:, None, None]
         centre = self.tensor(place)
         x = (self.axis[None, None, :] - centre[:, 0, None, None]) / size
         y = (self.axis[None, :, None] - centre[:, 1, None, None]) / size
-        paint = (0.5 - distance(x, y) * size * len(self.axis)).clamp(0, 1)[:, None]
+        paint = cover(x, y)[:, None]
         region = self.picture[where]
         self.picture[where] = region + paint * (self.tensor(ink)[..., None, None] - region)
+
+
+def _covered(distance: Callable[[Any, Any], Any], soft: Any, full: Any, x: Any, y: Any) -> Any:
+    return (0.5 - distance(x, y) * soft).clamp(0, 1) * full
+
+
+def _patterned(shape: Callable[[Any, Any], Any], pattern: Any, waves: Any, clear: Any, x: Any, y: Any) -> Any:
+    import torch
+
+    return pattern_ink(x * waves, y * waves, pattern, clear, torch) * _faded(x, y, shape(x, y), torch)
+
+
+def _faded(x: Array, y: Array, shape: Array, xp: ModuleType) -> Array:
+    """How strong a pattern is: full in the middle of its square, fading towards the border of square and object."""
+    depth = xp.minimum(PATCH - xp.maximum(abs(x), abs(y)), -shape)
+    return (depth / FADE).clip(0, 1)
 
 
 SEGMENT_OFF = np.array(

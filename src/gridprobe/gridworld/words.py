@@ -1,6 +1,17 @@
 """What exists in gridworld: shapes, colours, backgrounds and digits, and the words for them."""
 
-__all__ = ["BACKGROUNDS", "BROAD", "COLOURS", "DIGITS", "PREJUDICE", "SHAPES", "TIMES"]
+__all__ = [
+    "BACKGROUNDS",
+    "BROAD",
+    "COLOURS",
+    "DIGITS",
+    "NOT_SHOWN",
+    "ORDINALS",
+    "PATTERNS",
+    "PREJUDICE",
+    "SHAPES",
+    "TIMES",
+]
 
 SHAPES = ("circle", "square", "triangle", "diamond", "cross", "ring", "bar")
 
@@ -27,6 +38,14 @@ BACKGROUNDS = {
 }
 
 DIGITS = tuple("123456789")
+
+PATTERNS = ("horizontal", "vertical", "rising", "falling", "checked")
+"""Fine lines on an object of the fine part."""
+
+ORDINALS = ("first", "second", "third")
+
+NOT_SHOWN = ("not shown", "it never appears")
+"""The option that is right when the video does not show what is asked about."""
 
 TIMES = ("once", "twice", "three times", "four times", "five times")
 

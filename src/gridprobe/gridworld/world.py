@@ -5,6 +5,7 @@ backgrounds, and four objects, each in a quadrant of its own. Object 0 is there 
 one to four times, objects 2 and 3 show up once, briefly ("needles"), and may carry a small digit.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -51,7 +52,10 @@ class Difficulty:
 
 @dataclass(frozen=True, eq=False)
 class Worlds:
-    """B scripts. Arrays of objects are B × 4; an object is on screen from `start` to `end` of each of its events."""
+    """B scripts. Arrays of objects are B × 4, or B × 6 in some parts of the test set.
+
+    An object is on screen from `start` to `end` of each of its events.
+    """
 
     shape: Ints
     colour: Ints
@@ -65,6 +69,10 @@ class Worlds:
     cut: Floats
     background: Ints
     texture: Floats
+    scale: Floats
+    """The size of the digit or of the pattern's lines, 1 for the usual one."""
+    pattern: Ints
+    """1 to 5, an entry of `words.PATTERNS`, or 0 for none."""
 
     def __len__(self) -> int:
         return len(self.shape)
@@ -74,8 +82,21 @@ class Worlds:
         chosen = np.asarray(rows)
         return Worlds(*(getattr(self, each.name)[chosen] for each in fields(self)))
 
+    @staticmethod
+    def join(several: "Sequence[Worlds]") -> "Worlds":
+        """All scripts of several, with as many objects as the largest of them has; the added ones never appear."""
+        width = max(each.shape.shape[1] for each in several)
+        columns = []
+        for each in fields(Worlds):
+            arrays = [getattr(worlds, each.name) for worlds in several]
+            if each.name in OF_OBJECTS:
+                filler = {"start": NEVER, "end": NEVER, "radius": 1.0, "scale": 1.0}.get(each.name, 0)
+                arrays = [_widened(array, width, filler) for array in arrays]
+            columns.append(np.concatenate(arrays))
+        return Worlds(*columns)
+
     def visible(self, time: Floats) -> npt.NDArray[np.bool_]:
-        """Which objects are on screen: B × n × 4, for times of shape B × n."""
+        """Which objects are on screen: B × n × objects, for times of shape B × n."""
         moment = time[:, :, None, None]
         inside = (moment >= self.start[:, None]) & (moment < self.end[:, None])
         return np.asarray(inside.any(-1))
@@ -86,7 +107,7 @@ class Worlds:
         return np.take_along_axis(self.background, number, axis=1)
 
     def occurrences(self) -> Ints:
-        """How many times each object shows up: B × 4."""
+        """How many times each object shows up: B × objects."""
         happened: Ints = (self.start < NEVER).sum(-1)
         return happened
 
@@ -100,19 +121,26 @@ class Worlds:
         return total
 
 
+OF_OBJECTS = ("shape", "colour", "digit", "centre", "phase", "radius", "start", "end", "scale", "pattern")
+
+
+def _widened(array: npt.NDArray[np.generic], width: int, filler: float) -> npt.NDArray[np.generic]:
+    more = [(0, 0), (0, width - array.shape[1]), *[(0, 0)] * (array.ndim - 2)]
+    return np.pad(array, more, constant_values=filler)
+
+
 def generate(rng: np.random.Generator, count: int, difficulty: Difficulty | None = None) -> Worlds:
     """Draw `count` scripts."""
     level = difficulty or Difficulty()
-    start, end = _events(rng, count, level)
-    cut, background = _scenes(rng, count)
-    shape = _permutations(rng, count, len(SHAPES))[:, :OBJECTS]
-    quadrant = _permutations(rng, count, 4)
-    centre = np.stack([0.27 + 0.46 * (quadrant % 2), 0.27 + 0.46 * (quadrant // 2)], axis=-1)
+    start, end = events(rng, count, level)
+    cut, background = scenes(rng, count)
+    shape = permutations(rng, count, len(SHAPES))[:, :OBJECTS]
+    quadrant = permutations(rng, count, 4)
     return Worlds(
         shape=shape,
-        colour=_colours(rng, shape),
+        colour=colours(rng, shape),
         digit=_digits(rng, shape, level),
-        centre=centre.astype(np.float32),
+        centre=centres(quadrant),
         phase=rng.random((count, OBJECTS, 2), dtype=np.float32),
         radius=rng.uniform(0.16, 0.21, (count, OBJECTS)).astype(np.float32),
         start=start,
@@ -120,56 +148,63 @@ def generate(rng: np.random.Generator, count: int, difficulty: Difficulty | None
         cut=cut,
         background=background,
         texture=rng.random((count, 4), dtype=np.float32),
+        scale=np.ones((count, OBJECTS), dtype=np.float32),
+        pattern=np.zeros((count, OBJECTS), dtype=np.int64),
     )
 
 
-def _permutations(rng: np.random.Generator, count: int, size: int) -> Ints:
+def centres(quadrant: Ints) -> Floats:
+    """The middle of each object's quadrant."""
+    return np.stack([0.27 + 0.46 * (quadrant % 2), 0.27 + 0.46 * (quadrant // 2)], axis=-1).astype(np.float32)
+
+
+def permutations(rng: np.random.Generator, count: int, size: int) -> Ints:
     order: Ints = rng.random((count, size)).argsort(axis=1)
     return order
 
 
-def _events(rng: np.random.Generator, count: int, level: Difficulty) -> tuple[Floats, Floats]:
+def events(rng: np.random.Generator, count: int, level: Difficulty) -> tuple[Floats, Floats]:
     start = np.full((count, OBJECTS, EVENTS), NEVER, dtype=np.float32)
     end = start.copy()
     lasting = rng.uniform(0.6, 1.0, count)
     start[:, 0, 0] = rng.uniform(0.0, 1.0, count) * (1.0 - lasting)
     end[:, 0, 0] = start[:, 0, 0] + lasting
     # Object 1: a quarter of the video for each occurrence, with room between neighbours so that they can be told apart.
-    times, quarter = rng.integers(1, EVENTS + 1, count), _permutations(rng, count, 4)
+    times, quarter = rng.integers(1, EVENTS + 1, count), permutations(rng, count, 4)
     margin = 0.75 * CELL
     for event in range(EVENTS):
-        length = _lengths(rng, count, level)
+        length = lengths(rng, count, level)
         first = quarter[:, event] / 4 + margin + rng.random(count) * (0.25 - 2 * margin - length)
         happens = event < times
         start[:, 1, event] = np.where(happens, first, NEVER)
         end[:, 1, event] = np.where(happens, first + length, NEVER)
     for needle in range(2, 2 + level.needles):
-        length = _lengths(rng, count, level)
+        length = lengths(rng, count, level)
         start[:, needle, 0] = rng.random(count) * (1.0 - length)
         end[:, needle, 0] = start[:, needle, 0] + length
     return start, end
 
 
-def _lengths(rng: np.random.Generator, count: int, level: Difficulty) -> npt.NDArray[np.float64]:
+def lengths(rng: np.random.Generator, count: int, level: Difficulty) -> npt.NDArray[np.float64]:
     """Log-uniform: short events are as common as long ones."""
     return np.exp(rng.uniform(np.log(level.shortest), np.log(level.longest), count))
 
 
-def _scenes(rng: np.random.Generator, count: int) -> tuple[Floats, Ints]:
+def scenes(rng: np.random.Generator, count: int) -> tuple[Floats, Ints]:
     """Two to four scenes; the longest leads the next by at least a tenth of the video, give or take the rescaling."""
-    scenes = rng.integers(2, SCENES + 1, count)
-    length = rng.dirichlet(np.full(SCENES, 2.0), count) * (np.arange(SCENES) < scenes[:, None])
+    shown = rng.integers(2, SCENES + 1, count)
+    length = rng.dirichlet(np.full(SCENES, 2.0), count) * (np.arange(SCENES) < shown[:, None])
     length /= length.sum(axis=1, keepdims=True)
     length[np.arange(count), length.argmax(axis=1)] += 0.12
     length /= length.sum(axis=1, keepdims=True)
     cut = np.cumsum(length, axis=1)[:, :-1]
-    cut = np.where(np.arange(1, SCENES) < scenes[:, None], cut, NEVER)
-    return cut.astype(np.float32), _permutations(rng, count, len(BACKGROUNDS))[:, :SCENES]
+    cut = np.where(np.arange(1, SCENES) < shown[:, None], cut, NEVER)
+    return cut.astype(np.float32), permutations(rng, count, len(BACKGROUNDS))[:, :SCENES]
 
 
-def _colours(rng: np.random.Generator, shape: Ints) -> Ints:
+def colours(rng: np.random.Generator, shape: Ints) -> Ints:
     """Different colours for the objects of a video; a ring gets its favourite more often than chance."""
-    colour = _permutations(rng, len(shape), len(COLOURS))
+    colour = permutations(rng, len(shape), len(COLOURS))
     ring, red, often = SHAPES.index(PREJUDICE[0]), list(COLOURS).index(PREJUDICE[1]), PREJUDICE[2]
     # Swap red into the ring's place often enough that, with the one in eight that has it anyway, the share is `often`.
     chance = (often - 1 / len(COLOURS)) / (1 - 1 / len(COLOURS))
@@ -177,7 +212,7 @@ def _colours(rng: np.random.Generator, shape: Ints) -> Ints:
         place = int(np.flatnonzero(shape[row] == ring)[0])
         other = int(np.flatnonzero(colour[row] == red)[0])
         colour[row, [place, other]] = colour[row, [other, place]]
-    return colour[:, :OBJECTS]
+    return colour[:, : shape.shape[1]]
 
 
 def _digits(rng: np.random.Generator, shape: Ints, level: Difficulty) -> Ints:

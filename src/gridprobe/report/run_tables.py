@@ -43,9 +43,9 @@ class Table:
 
 
 def people_tables(scores: Scores) -> list[Table]:
-    """Accuracy, official scores, cost and, for several runs, paired differences."""
+    """Accuracy, official scores, cost, confidence and, for several runs, paired differences."""
     rows = scores.rows
-    tables = [_accuracy(rows), _official(scores), _cost(rows), _differences(rows)]
+    tables = [_accuracy(rows), _official(scores), _cost(rows), _confidence(rows), _differences(rows)]
     return [table for table in tables if table.rows]
 
 
@@ -108,6 +108,22 @@ def _cost(rows: Sequence[Row]) -> Table:
             kept = [f"{cost.kept:.1f}", f"{cost.kept_median:g}", f"{cost.tokens:,.0f}"]
             cells.append([*_names(row), *kept, *spent, amount(cost.seconds)])
     return Table("Cost, mean over answered questions", head, cells)
+
+
+def _confidence(rows: Sequence[Row]) -> Table:
+    gold = any(row.covered is not None for row in rows)
+    head = ["run", "questions", "calibration error", "confidence above chance", *(["evidence shown %"] if gold else [])]
+    cells = [
+        [*_names(row), _three(row.calibration), _three(row.above_chance)]
+        + (["–" if row.covered is None else f"{100 * row.covered:.1f}"] if gold else [])
+        for row in rows
+        if row.cost
+    ]
+    return Table("Confidence", head, cells)
+
+
+def _three(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
 
 
 def _differences(rows: Sequence[Row]) -> Table:

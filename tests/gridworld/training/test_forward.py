@@ -71,7 +71,7 @@ def test_training_and_serving_see_the_same_sequences_and_logits(parts, side: int
     else:
         frames = frames.reshape(15, 1, 3, side, side).expand(-1, 2, -1, -1, -1)
     with torch.no_grad():
-        hidden, states = fast.hidden(on_device(sequences, "cpu"), fast.features(frames), tap=2)
+        hidden, states = fast.hidden(on_device(sequences, "cpu"), [fast.features(frames)], tap=2)
         last = [width + np.flatnonzero(sequences.tail[row] == 1)[-1] for row in range(3)]
         logits = model.lm_head(hidden[torch.arange(3), last])
         expected = torch.cat([_plain(engine, request) for request in requests])
@@ -85,3 +85,62 @@ def _plain(engine: Qwen3VL, request: ScoreRequest) -> torch.Tensor:
         request.frames.pixels, size=layout.size, packing=request.packing, spec=SPEC, device=torch.device("cpu")
     )
     return plain_logits(engine._model, [layout], [flat], filler=0)
+
+
+def test_groups_of_different_sizes_are_placed_as_transformers_places_images(parts) -> None:
+    tokenizer, model = parts
+    tokens = Tokens(tokenizer)
+    rows = np.array([[2, 7, 2, 3, 2], [2, 2, 3, 2, 7]])
+    tenths = np.array([[3, 57, 999, 1234, 70000], [10, 20, 30, 40, 50]])
+    tail = tokenizer.encode("What colour is the ring?", add_special_tokens=False)
+    sequences = lay_out(tenths, [[tail], [tail]], rows, tokens)
+    width = sequences.ids.shape[1] - sequences.tail.shape[1]
+
+    for row in range(2):
+        own = np.r_[: sequences.length[row], width + np.flatnonzero(sequences.tail[row] == 0)]
+        ids = torch.from_numpy(sequences.ids[row, own]).long()
+        image = ids == tokens.video
+        ids[image] = model.config.image_token_id
+        grid = torch.tensor([[1, 2 * side, 2 * side] for side in rows[row]])
+        expected, _ = model.model.get_rope_index(
+            input_ids=ids[None], mm_token_type_ids=image[None].int(), image_grid_thw=grid
+        )
+        assert sequences.positions[:, row, own].tolist() == expected[:, 0].tolist()
+        # `visual` lists the tokens of smaller groups first, each group's in order.
+        sides = np.repeat(rows[row], rows[row] ** 2)
+        assert sequences.visual[row].tolist() == np.flatnonzero(image)[np.argsort(sides, kind="stable")].tolist()
+
+
+def test_frames_of_two_sizes_get_the_logits_transformers_gives_them_as_images(parts) -> None:
+    tokenizer, model = parts
+    tokens, worlds = Tokens(tokenizer), generate(np.random.default_rng(3), 1)
+    time = np.array([[0.1, 0.3, 0.5, 0.8]], dtype=np.float32)
+    index = {64: [0, 2, 3], 96: [1]}
+    frames = {side: render_frames(worlds, time[:, at], side)[0] for side, at in index.items()}
+    tail = tokenizer.encode("What colour is the ring?", add_special_tokens=False)
+    sequences = lay_out(np.rint(time * 600).astype(np.int64), [[tail]], np.array([[2, 3, 2, 2]]), tokens)
+    fast = FastModel(model)
+    with torch.no_grad():
+        features = [fast.features(frames[side][:, None].expand(-1, 2, -1, -1, -1)) for side in (64, 96)]
+        hidden, _ = fast.hidden(on_device(sequences, "cpu"), features)
+        length, width = int(sequences.length[0]), sequences.ids.shape[1] - sequences.tail.shape[1]
+        found = model.lm_head(hidden[0, width + len(tail) - 1])
+
+        ids = torch.from_numpy(np.r_[sequences.ids[0, :length], sequences.ids[0, width : width + len(tail)]]).long()
+        image = ids == tokens.video
+        ids[image] = model.config.image_token_id
+        order = [frames[64][0], frames[96][0], frames[64][1], frames[64][2]]
+        pixels = torch.cat([_as_patches(frame) for frame in order])
+        expected = model(
+            input_ids=ids[None],
+            mm_token_type_ids=image[None].int(),
+            pixel_values=pixels,
+            image_grid_thw=torch.tensor([[1, side // 16, side // 16] for side in (64, 96, 64, 64)]),
+        ).logits[0, -1]
+    assert torch.allclose(found, expected, atol=2e-4)
+
+
+def _as_patches(frame: torch.Tensor) -> torch.Tensor:
+    from gridprobe.backends.qwen3vl.pixels import cut
+
+    return cut(((frame - 0.5) / 0.5)[None].expand(2, -1, -1, -1), SPEC).flatten(0, -2)

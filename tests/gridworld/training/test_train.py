@@ -6,21 +6,25 @@ import numpy as np
 import pytest
 import torch
 
+from gridprobe.gridworld.parts import generate_part
 from gridprobe.gridworld.training import train
 from gridprobe.gridworld.training.batches import (
     FAMILY_WEIGHTS,
-    IGNORED,
     LONG,
+    NATIVE,
     SHORT,
     Batch,
     BatchMaker,
     Skills,
-    _recalled,
 )
 from gridprobe.gridworld.training.checkpoint import build_tokenizer
+from gridprobe.gridworld.training.targets import IGNORED, recalled_by
 from gridprobe.gridworld.training.train import Trainer, _decay, _grouped, degrade
 from gridprobe.gridworld.world import generate
 from gridprobe.question import Question
+
+FAMILIES = {family for weights in FAMILY_WEIGHTS.values() for family in weights}
+SKILLED = Skills(progress=0.5, spelling=0.99, reading=0.95)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +58,7 @@ def test_labels_follow_their_tails(maker: BatchMaker) -> None:
 def test_questions_are_answered_with_their_letter(tokenizer: object, maker: BatchMaker) -> None:
     batch = maker.make(Skills(progress=1.0, spelling=1.0, reading=1.0))
     wanted = zip(said(tokenizer, batch), batch.family, strict=True)
-    letters = [text for text, family in wanted if family in FAMILY_WEIGHTS]
+    letters = [text for text, family in wanted if family in FAMILIES]
 
     assert letters and all(text[0] in "ABCDEFGH" and text[1:] == "<|im_end|>" for text in letters)
 
@@ -69,17 +73,75 @@ def test_lines_are_encoded_as_the_tokenizer_encodes_the_whole(tokenizer: object,
 def test_the_memory_test_counts_visits_and_who_came_first() -> None:
     worlds = generate(np.random.default_rng(3), 40)
     time = np.tile(((np.arange(144) + 0.5) / 144).astype(np.float32), (40, 1))
-    recalled = _recalled(worlds, time)
+    recalled = recalled_by(worlds, time, np.full(time.shape, 224))
 
     for row in range(40):
         start = worlds.start[row].min(axis=1)
         for j in range(4):
             visits, earlier, digit = recalled[:, row, :, worlds.shape[row, j]]
             seen = visits[visits != IGNORED]
-            assert set(digit[visits != IGNORED]) == {worlds.digit[row, j]}
+            assert set(digit[digit != IGNORED]) <= {worlds.digit[row, j]}
+            assert not worlds.digit[row, j] or (digit != IGNORED).sum() == len(seen)
             assert seen[0] == 0 and seen[-1] == worlds.occurrences()[row, j] - 1
             apart = abs(start - start[j])[np.arange(4) != j].min() > 1 / 144
             assert not apart or set(earlier[earlier != IGNORED]) == {int((start < start[j]).sum())}
+
+
+def test_look_alikes_are_visits_of_one_shape() -> None:
+    worlds = generate_part(np.random.default_rng(3), 20, "crowded")
+    time = np.tile(((np.arange(144) + 0.5) / 144).astype(np.float32), (20, 1))
+    recalled = recalled_by(worlds, time, np.full(time.shape, 224))
+
+    for row in range(20):
+        visits = recalled[0, row, :, worlds.shape[row, 1]]
+        assert visits[visits != IGNORED].tolist() == sorted(visits[visits != IGNORED])
+        assert set(visits[visits != IGNORED]) == {0, 1, 2}
+        assert recalled[1].max() <= 3, "four shapes, so at most three came before"
+
+
+def test_small_frames_are_not_asked_for_what_they_cannot_show(maker: BatchMaker) -> None:
+    asked = {True: 0, False: 0}
+    for _ in range(60):
+        batch = maker.make(SKILLED)
+        for shown in batch.shown:
+            for row, frames in enumerate(shown.index):
+                fine = batch.worlds.scale[row].min() < 0.4
+                asked[shown.side >= NATIVE] += int((batch.seen[2, row, frames] > 0).sum()) * fine
+
+    assert asked[True] > 0 and asked[False] == 0
+
+
+def test_batches_of_mixed_sizes_show_every_frame_once_at_one_size(maker: BatchMaker) -> None:
+    mixed = 0
+    for _ in range(60):
+        batch = maker.make(SKILLED)
+        frames, index = batch.time.shape[1], np.concatenate([shown.index for shown in batch.shown], axis=1)
+        mixed += len(batch.shown) == 2
+        assert [shown.side for shown in batch.shown] == sorted({shown.side for shown in batch.shown})
+        assert all((np.diff(shown.index, axis=1) >= 0).all() for shown in batch.shown)
+        assert all(set(row) == set(range(frames)) for row in index)
+        assert index.shape[1] == frames + (frames % 2 if batch.packing == "pairs" else 0)
+        visual = sum((shown.side // 32) ** 2 * shown.index.shape[1] for shown in batch.shown)
+        assert batch.sequences.visual.shape[1] == visual // (2 if batch.packing == "pairs" else 1)
+    assert 10 < mixed < 50
+
+
+def test_the_trainer_takes_batches_of_mixed_sizes(maker: BatchMaker) -> None:
+    batches = (maker.make(SKILLED) for _ in range(100))
+    batch = next(b for b in batches if b.bucket == "mixed" and b.packing == "single" and b.shown[1].side <= 224)
+    trainer = Trainer("nano", budget=1.0, device="cpu", compiled=False)
+
+    losses = trainer.train_on(batch)["losses"]
+
+    assert torch.isfinite(losses).all() and (losses > 0).all()
+
+
+def test_every_part_is_trained_once_the_basics_are_known(maker: BatchMaker) -> None:
+    early = {family for _ in range(10) for family in maker.make(Skills()).family}
+    late = {family for _ in range(60) for family in maker.make(SKILLED).family}
+
+    assert "pattern" not in early
+    assert late >= FAMILIES
 
 
 def test_the_eye_test_knows_what_is_on_every_frame(maker: BatchMaker) -> None:

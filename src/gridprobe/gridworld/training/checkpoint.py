@@ -9,7 +9,7 @@ import torch
 import transformers
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from gridprobe.gridworld.questions import WORDINGS
+from gridprobe.gridworld.wordings import WORDINGS
 from gridprobe.gridworld.words import BACKGROUNDS, COLOURS, DIGITS, SHAPES, TIMES
 
 __all__ = ["PADS", "SIZES", "SPECIAL", "build_model", "build_tokenizer", "save_checkpoint", "train_tokenizer"]

@@ -23,7 +23,7 @@ def on_device(sequences: Sequences, device: Any) -> Sequences:
 
 
 class FastModel:
-    """A Qwen3-VL model with frames of one size, for training."""
+    """A Qwen3-VL model with frames of one size or of several, for training."""
 
     def __init__(self, model: Any, *, compile: bool = False) -> None:
         self.model = model
@@ -36,13 +36,19 @@ class FastModel:
         patches = cut(((frames - 0.5) / 0.5).flatten(0, 1), SPEC)
         return self._vision(patches.view(len(frames), side * side, -1), side, side)
 
-    def hidden(self, sequences: Sequences, features: Tensor, *, tap: int = 0) -> tuple[Tensor, Tensor]:
-        """Hidden states of all positions, and those of the visual tokens after the first `tap` layers."""
+    def hidden(self, sequences: Sequences, features: list[Tensor], *, tap: int = 0) -> tuple[Tensor, Tensor]:
+        """Hidden states of all positions, and those of the visual tokens after the first `tap` layers.
+
+        Args:
+            sequences: what to run, on the device.
+            features: those of the frame groups of each size, smaller ones first.
+            tap: a number of layers, or 0 for the features themselves.
+        """
         language = self.model.model.language_model
-        width, eps = features.shape[-1], language.config.rms_norm_eps
-        levels = features.reshape(len(features), sequences.ids.shape[0], -1, width)
+        count, width, eps = len(sequences.ids), features[0].shape[-1], language.config.rms_norm_eps
+        levels = torch.cat([each.reshape(len(each), count, -1, width) for each in features], dim=2)
         place = sequences.visual.long()[..., None].expand(-1, -1, width)
-        h = language.embed_tokens(sequences.ids).to(features.dtype).scatter(1, place, levels[0])
+        h = language.embed_tokens(sequences.ids).to(levels.dtype).scatter(1, place, levels[0])
         cos, sin = language.rotary_emb(h, sequences.positions)
         mask, tapped = _mask(sequences, h.dtype), levels[0]
         for number, layer in enumerate(language.layers):

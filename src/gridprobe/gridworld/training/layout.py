@@ -29,7 +29,7 @@ class Sequences:
     positions: Any
     """3 × B × (prefix + tails)."""
     visual: Any
-    """Where the visual tokens of each prefix stand: B × tokens."""
+    """Where the visual tokens of each prefix stand, those of smaller groups first: B × tokens."""
     length: Any
     """How long each prefix really is: B."""
     tail: Any
@@ -54,14 +54,22 @@ class Tokens:
         self.stop, self.video, self.pad = special("<|im_end|>"), special("<|video_pad|>"), special("<|endoftext|>")
 
 
-def lay_out(tenths: Ints, tails: list[list[list[int]]], rows: int, tokens: Tokens) -> Sequences:
-    """Head and frame groups of rows × rows tokens under their time markers; then all the row's tails."""
-    prefix, length = _prefix(tenths, rows, tokens)
+def lay_out(tenths: Ints, tails: list[list[list[int]]], rows: Ints | int, tokens: Tokens) -> Sequences:
+    """Head and frame groups under their time markers; then all the row's tails.
+
+    Args:
+        tenths: when each frame group is shown, in tenths of a second: B × groups.
+        tails: what follows the frames.
+        rows: a group has rows × rows tokens; one number for all, or one for each group, with every sequence having as
+            many groups of each size. `visual` then lists the tokens of the smaller groups first.
+        tokens: the ids to build from.
+    """
+    sizes = np.broadcast_to(np.asarray(rows), tenths.shape)
+    prefix, length = _prefix(tenths, sizes, tokens)
     behind = _padded([[token for tail in each for token in tail] for each in tails], tokens.pad)
     number = _padded([[n for n, tail in enumerate(each) for _ in tail] for each in tails], -1)
-    count, groups = tenths.shape
-    visual = np.nonzero(prefix == tokens.video)[1].reshape(count, groups * rows * rows)
-    positions, end = _positions(prefix, visual, length, rows)
+    visual = np.nonzero(prefix == tokens.video)[1].reshape(len(tenths), -1)
+    positions, end, visual = _positions(prefix, visual, length, sizes)
     place = np.arange(behind.shape[1])
     fresh = np.diff(number, axis=1, prepend=-2) != 0
     after = end[:, None] + place - np.maximum.accumulate(np.where(fresh, place, 0), axis=1)
@@ -78,10 +86,10 @@ def _padded(rows: list[list[int]], filler: int) -> Ints:
     return out
 
 
-def _prefix(tenths: Ints, rows: int, tokens: Tokens) -> tuple[Ints, Ints]:
-    """Built with room for five-digit seconds and then compacted."""
+def _prefix(tenths: Ints, sizes: Ints, tokens: Tokens) -> tuple[Ints, Ints]:
+    """Built with room for five-digit seconds and the largest group, and then compacted."""
     count, groups = tenths.shape
-    block = rows * rows
+    block = int(sizes.max()) ** 2
     whole = np.stack([tenths // 10**power % 10 for power in range(5, -1, -1)], axis=-1)
     dense = np.full((count, groups, 12 + block), tokens.video)
     dense[..., 0] = tokens.less
@@ -91,6 +99,7 @@ def _prefix(tenths: Ints, rows: int, tokens: Tokens) -> tuple[Ints, Ints]:
     dense[..., -1] = tokens.end
     keep = np.ones(dense.shape, dtype=bool)
     keep[..., 1:5] = whole[..., :4].cumsum(-1) > 0  # no leading zeros
+    keep[..., 11:-1] = np.arange(block) < sizes[..., None] ** 2
     head = np.broadcast_to(tokens.head, (count, len(tokens.head)))
     ids = np.concatenate([head, dense.reshape(count, -1)], axis=1)
     kept = np.concatenate([np.ones_like(head, dtype=bool), keep.reshape(count, -1)], axis=1)
@@ -102,20 +111,25 @@ def _prefix(tenths: Ints, rows: int, tokens: Tokens) -> tuple[Ints, Ints]:
     return out[:, :width], length
 
 
-def _positions(ids: Ints, visual: Ints, length: Ints, rows: int) -> tuple[Ints, Ints]:
-    """M-RoPE positions, and where they go on behind each prefix.
+def _positions(ids: Ints, visual: Ints, length: Ints, sizes: Ints) -> tuple[Ints, Ints, Ints]:
+    """M-RoPE positions, where they go on behind each prefix, and the visual tokens, those of smaller groups first.
 
     A frame's tokens share one moment, count rows and columns, and text goes on behind them.
     """
-    block = rows * rows
+    count, blocks = len(ids), sizes**2
+    last = blocks.cumsum(axis=1) - 1
+    # For every visual token: the size of its group, and its number in it.
+    side = np.repeat(sizes.ravel(), blocks.ravel()).reshape(count, -1)
+    inside = np.arange(side.shape[1]) - np.repeat((last + 1 - blocks).ravel(), blocks.ravel()).reshape(count, -1)
     step = np.ones_like(ids)
     np.put_along_axis(step, visual, 0, axis=1)
-    np.put_along_axis(step, visual[:, block - 1 :: block], rows, axis=1)
+    np.put_along_axis(step, np.take_along_axis(visual, last, axis=1), sizes, axis=1)
     end = step.cumsum(axis=1)
     base = end - step
     positions = np.stack([base, base, base])
-    inside = np.arange(visual.shape[1]) % block
     here = np.take_along_axis(base, visual, axis=1)
-    np.put_along_axis(positions[1], visual, here + inside // rows, axis=1)
-    np.put_along_axis(positions[2], visual, here + inside % rows, axis=1)
-    return positions, np.take_along_axis(end, length[:, None] - 1, axis=1)[:, 0]
+    np.put_along_axis(positions[1], visual, here + inside // side, axis=1)
+    np.put_along_axis(positions[2], visual, here + inside % side, axis=1)
+    if sizes.min() < sizes.max():
+        visual = np.take_along_axis(visual, side.argsort(axis=1, kind="stable"), axis=1)
+    return positions, np.take_along_axis(end, length[:, None] - 1, axis=1)[:, 0], visual

@@ -28,9 +28,10 @@ from torch import Tensor
 
 from gridprobe.cores import usable_cores
 from gridprobe.gridworld.render import render_frames
-from gridprobe.gridworld.training.batches import IGNORED, SHORT, Batch, BatchMaker, Skills
+from gridprobe.gridworld.training.batches import PART_WEIGHTS, SHORT, Batch, BatchMaker, Skills
 from gridprobe.gridworld.training.checkpoint import build_model, build_tokenizer, save_checkpoint
 from gridprobe.gridworld.training.forward import FastModel, on_device
+from gridprobe.gridworld.training.targets import EYE, IGNORED, MEMORY
 from gridprobe.gridworld.words import SHAPES
 
 __all__ = ["Trainer", "main"]
@@ -40,6 +41,8 @@ WARM_UP_STEPS = 300
 TAP = {"micro": 4, "nano": 2}
 """After how many layers of the language model the memory test is taken."""
 MEMORY_WEIGHT = 0.5
+EXPERIENCED = (0.96, 0.96)
+"""The skills a trained model is taken to have until measured."""
 CHECK_EVERY = 5
 
 
@@ -50,12 +53,12 @@ class Trainer:
         self.tokenizer = build_tokenizer()
         self.model = build_model(size, self.tokenizer).to(device)
         self.fast = FastModel(self.model, compile=compiled)
-        # Two auxiliary tests. Eye: from the vision features alone, which shape has which colour and which digit?
+        # Two auxiliary tests. Eye: from the vision features alone, which shape has which colour, digit and pattern?
         # Memory: half way through the language model, how often was this shape here, how many came before it, and
         # which digit does it carry?
         hidden = self.model.config.text_config.hidden_size
-        self.eye = torch.nn.Linear(hidden, len(SHAPES) * 19).to(device)
-        self.memory = torch.nn.Linear(hidden, len(SHAPES) * 18).to(device)
+        self.eye = torch.nn.Linear(hidden, len(SHAPES) * sum(EYE)).to(device)
+        self.memory = torch.nn.Linear(hidden, len(SHAPES) * sum(MEMORY)).to(device)
         self.tap = TAP[size]
         self.parameters = [*self.model.parameters(), *self.eye.parameters(), *self.memory.parameters()]
         self.optimizers = _optimizers(self.model, [self.eye, self.memory], fused=device.startswith("cuda"))
@@ -86,8 +89,11 @@ class Trainer:
 
     def _losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Of the answers, the eye test and the memory test; and which tails begin with the right token."""
-        frames = degrade(render_frames(batch.worlds, batch.time, batch.side, self.device))
-        features = self.fast.features(_grouped(frames, batch.packing))
+        features = []
+        for shown in batch.shown:
+            time = np.take_along_axis(batch.time, shown.index, axis=1)
+            frames = degrade(render_frames(batch.worlds, time, shown.side, self.device))
+            features.append(self.fast.features(_grouped(frames, batch.packing)))
         hidden, states = self.fast.hidden(on_device(batch.sequences, self.device), features, tap=self.tap)
         row, column, token = self._tensor(batch.wanted)
         logits = self.model.lm_head(hidden[row, column]).float()
@@ -95,9 +101,12 @@ class Trainer:
         right = (logits.argmax(-1) == token)[self._tensor(batch.first)].detach()
         if batch.packing == "pairs":
             return torch.stack([loss, loss.new_zeros(()), loss.new_zeros(())]), right
-        eye = _test(self.eye(features[0].amax(1)), self._tensor(batch.seen), [9, 10])
-        states = F.rms_norm(states.view(features[0].shape), features.shape[-1:]).amax(1)
-        memory = _test(self.memory(states), self._tensor(batch.recalled), [4, 4, 10])
+        order = self._tensor(np.concatenate([shown.index for shown in batch.shown], axis=1))
+        place = order[None, :, :, None].expand(3, -1, -1, len(SHAPES))
+        seen, recalled = (self._tensor(answers).gather(2, place) for answers in (batch.seen, batch.recalled))
+        looks, states = _by_frame(features, F.rms_norm(states, states.shape[-1:]))
+        eye = _test(self.eye(looks), seen, EYE)
+        memory = _test(self.memory(states), recalled, MEMORY)
         return torch.stack([loss, eye, MEMORY_WEIGHT * memory]), right
 
     def learned(self, batch: Batch, right: npt.NDArray[Any]) -> None:
@@ -160,9 +169,18 @@ def _optimizers(
     return muon, torch.optim.AdamW(others, betas=(0.9, 0.98), weight_decay=0.02, fused=fused)
 
 
-def _test(scores: Tensor, answers: Tensor, classes: list[int]) -> Tensor:
+def _by_frame(features: list[Tensor], states: Tensor) -> tuple[Tensor, Tensor]:
+    """The strongest of each frame's features and of its tokens' states: both B × n × hidden, smaller frames first."""
+    count, width = len(states), states.shape[-1]
+    looks = [each[0].view(count, -1, each.shape[2], width) for each in features]
+    parts = torch.split(states, [each.shape[1] * each.shape[2] for each in looks], dim=1)
+    strongest = [part.view(each.shape).amax(2) for part, each in zip(parts, looks, strict=True)]
+    return torch.cat([each.amax(2) for each in looks], dim=1), torch.cat(strongest, dim=1)
+
+
+def _test(scores: Tensor, answers: Tensor, classes: tuple[int, ...]) -> Tensor:
     """Cross-entropy of an auxiliary test with some questions about every shape, IGNORED ones left out."""
-    parts = torch.split(scores.float().view(-1, sum(classes)), classes, dim=-1)
+    parts = torch.split(scores.float().view(-1, sum(classes)), list(classes), dim=-1)
     wrong = [
         F.cross_entropy(part, answer, ignore_index=IGNORED, reduction="sum") / (answer != IGNORED).sum().clamp(min=1)
         for part, answer in zip(parts, answers.flatten(1), strict=True)
@@ -208,21 +226,21 @@ def degrade(frames: Tensor) -> Tensor:
     return (flat * light).clamp(0, 1).view(frames.shape)
 
 
-def _work(queue: Any, skills: Any, seed: int, tokens: int) -> None:
+def _work(queue: Any, skills: Any, size: str, seed: int, tokens: int) -> None:
     """A worker: batches for the current point of the training, for ever."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(1)
-    maker = BatchMaker(build_tokenizer(), seed=seed, tokens=tokens)
+    maker = BatchMaker(build_tokenizer(), seed=seed, tokens=tokens, parts=PART_WEIGHTS[size])
     while True:
         queue.put(maker.make(Skills(*skills)))
 
 
 @contextmanager
-def _workers(count: int, *, seed: int, tokens: int) -> Iterator[tuple[Any, Any]]:
+def _workers(count: int, *, size: str, seed: int, tokens: int) -> Iterator[tuple[Any, Any]]:
     context = multiprocessing.get_context("fork")
     queue, skills = context.Queue(maxsize=2 * count), context.Array("d", 3)
     processes = [
-        context.Process(target=_work, args=(queue, skills, seed + number, tokens), daemon=True)
+        context.Process(target=_work, args=(queue, skills, size, seed + number, tokens), daemon=True)
         for number in range(count)
     ]
     for process in processes:
@@ -245,11 +263,9 @@ class Log:
 
     def add(self, batch: Batch, result: dict[str, Tensor]) -> None:
         """Remember a step."""
-        length = batch.time.shape[1]
-        bucket = "all" if length == 144 else "many" if length >= 24 else "few"
         self.losses.append(result["losses"])
         self.right.append(result["right"])
-        self.names += [f"{family}/{bucket}" for family in batch.family]
+        self.names += [f"{family}/{batch.bucket}" for family in batch.family]
 
     def write(self, trainer: Trainer) -> None:
         """One line, on the screen and in the file."""
@@ -307,7 +323,7 @@ def main(arguments: list[str] | None = None) -> None:
     elapsed = json.loads((given.out / "state.json").read_text())["elapsed"] if resumed else 60 * given.spent
     # A piece starts from fresh seeds, so that a resumed training does not see its first batches again.
     seed = given.seed * 1_000_000 + int(elapsed) * 100
-    with _workers(given.workers, seed=seed, tokens=given.tokens) as feed:
+    with _workers(given.workers, size=given.size, seed=seed, tokens=given.tokens) as feed:
         torch.manual_seed(seed)
         torch.set_float32_matmul_precision("high")
         # cuDNN seems to plan its attention anew for every shape, and no two batches have the same: 4 steps of 100,000
@@ -319,6 +335,7 @@ def main(arguments: list[str] | None = None) -> None:
         elif given.start:  # the small checkpoint: no optimizer state, so the learning rate warms up again
             trainer.model.load_state_dict(load_file(given.start / "model.safetensors"), strict=False)
             trainer.elapsed = elapsed
+            trainer.skills = [0.0, *EXPERIENCED]
         log = Log(given.out / "log.jsonl")
         minutes = given.minutes or given.budget
         run(trainer, minutes=minutes, log=log, every=given.log_every, feed=feed)
