@@ -3,9 +3,8 @@
 from pathlib import Path
 from threading import Event
 
-from gridprobe.evaluation.trial import Method, Models
-
 from gridprobe.errors import ModelError
+from gridprobe.evaluation.method import Method, Models
 from gridprobe.evaluation.pulse import WORK_SECONDS, pulses, watch
 from gridprobe.evaluation.worker import Job, Message, serve
 from gridprobe.settings import Settings

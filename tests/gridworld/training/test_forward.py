@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from gridprobe.backends import ScoreRequest
-from gridprobe.backends.qwen3vl.engine import Qwen3VL
-from gridprobe.backends.qwen3vl.pixels import patches
+from gridprobe.backends.qwen3vl.engine import Qwen3VL, _Job
 from gridprobe.backends.qwen3vl.plain import plain_logits
 from gridprobe.gridworld import ask_about, generate
 from gridprobe.gridworld.render import render_frames
@@ -16,7 +15,8 @@ from gridprobe.gridworld.training.batches import BatchMaker, pair_times
 from gridprobe.gridworld.training.checkpoint import build_model, build_tokenizer
 from gridprobe.gridworld.training.forward import SPEC, FastModel, on_device
 from gridprobe.gridworld.training.layout import Tokens, lay_out
-from gridprobe.video import FramePool, FrameSize
+from gridprobe.video import FramePool
+from scoring import shown
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +41,10 @@ def test_training_and_serving_see_the_same_sequences_and_logits(parts, side: int
     pixels = (render_frames(worlds, time, side) * 255).round().to(torch.uint8)
     asked = [ask_about(worlds, row, "count", random.Random(row)).question for row in range(3)]
     requests = [
-        ScoreRequest(
+        shown(
             FramePool(pixels[row].permute(0, 2, 3, 1).numpy(), tuple(seconds[row]), f"w{row}"),
             question.prompt,
             question.labels,
-            FrameSize(),
             packing=packing,
         )
         for row, question in enumerate(asked)
@@ -81,10 +80,7 @@ def test_training_and_serving_see_the_same_sequences_and_logits(parts, side: int
 
 def _plain(engine: Qwen3VL, request: ScoreRequest) -> torch.Tensor:
     layout = engine._layout(request)
-    flat = patches(
-        request.frames.pixels, size=layout.size, packing=request.packing, spec=SPEC, device=torch.device("cpu")
-    )
-    return plain_logits(engine._model, [layout], [flat], filler=0)
+    return plain_logits(engine._model, [layout], [engine._patches(_Job(0, request, layout))], filler=0)
 
 
 def test_groups_of_different_sizes_are_placed_as_transformers_places_images(parts) -> None:
