@@ -99,10 +99,13 @@ PART_WORDINGS: dict[str, tuple[str, ...]] = {
 """Those of the harder parts; words the tokenizer was not made for are spelled in several tokens."""
 
 
-def vocabulary() -> frozenset[str]:
-    """Every word that occurs in gridworld's questions and options, in lower case."""
-    texts = [text for wordings in (WORDINGS, PART_WORDINGS) for texts in wordings.values() for text in texts]
-    names = [*SHAPES, *COLOURS, *BACKGROUNDS, *TIMES, *PATTERNS, *ORDINALS, *NOT_SHOWN]
+def vocabulary(*, parts: bool = True) -> frozenset[str]:
+    """Every word of gridworld's questions and options, in lower case; without `parts` only of the standard part."""
+    texts = [text for wordings in WORDINGS.values() for text in wordings]
+    names = [*SHAPES, *COLOURS, *BACKGROUNDS, *TIMES]
+    if parts:
+        texts += [text for wordings in PART_WORDINGS.values() for text in wordings]
+        names += [*PATTERNS, *ORDINALS, *NOT_SHOWN]
     words = " ".join([*(text.format(shape=" ", other=" ") for text in texts), *names]).lower()
     letters = "".join(c if c.isalnum() else " " for c in words)
     return frozenset(letters.split()) | frozenset(DIGITS)
