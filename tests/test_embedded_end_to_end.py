@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from gridprobe import Answer, Session, demo, load_model
@@ -159,7 +160,7 @@ class TestDemo:
             for subset in Grid(4).probes()
         ]
 
-        def answers(dtype: str, *, plain: bool) -> np.ndarray:
+        def answers(dtype: str, *, plain: bool) -> npt.NDArray[np.float64]:
             model = load(str(MODELS / "micro"), device="cpu", dtype=dtype)
             model.plain = plain
             return np.concatenate([np.exp(posterior.logprobs) for posterior in model.score(requests)])
