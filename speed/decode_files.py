@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 FRAMES = 144
 FPS = 25
@@ -85,12 +86,12 @@ def make(name: str, folder: Path, minutes: float) -> File:
     return File(path, turns, turn)
 
 
-def pictures(count: int, *, size: tuple[int, int] = (WIDTH, HEIGHT)) -> Iterator[np.ndarray]:
+def pictures(count: int, *, size: tuple[int, int] = (WIDTH, HEIGHT)) -> Iterator[npt.NDArray[np.uint8]]:
     """Planar 4:2:0 frames: two textures moving against each other, noise that is new in every frame, cuts, a number."""
     width, height = size
     rng = np.random.default_rng(7)
 
-    def texture(octaves: range) -> np.ndarray:
+    def texture(octaves: range) -> npt.NDArray[np.int16]:
         total = np.zeros((2 * height, 2 * width))
         for octave in octaves:
             small = rng.normal(size=(2 * height // 2**octave + 2, 2 * width // 2**octave + 2))
@@ -102,7 +103,7 @@ def pictures(count: int, *, size: tuple[int, int] = (WIDTH, HEIGHT)) -> Iterator
             bottom = small[r + 1][:, c] * (1 - fc) + small[r + 1][:, c + 1] * fc
             total += (top * (1 - fr) + bottom * fr) * 2 ** (0.7 * octave)
         total -= total.min()
-        steps: np.ndarray = (total * 200 / total.max()).astype(np.int16) // 20 * 20  # edges that can be followed
+        steps: npt.NDArray[np.int16] = (total * 200 / total.max()).astype(np.int16) // 20 * 20  # edges to be followed
         return steps
 
     textures = [texture(range(2, 8)) for _ in range(3)]
@@ -133,9 +134,11 @@ def pictures(count: int, *, size: tuple[int, int] = (WIDTH, HEIGHT)) -> Iterator
 
 def encode(path: Path, count: int, kind: Kind, *, size: tuple[int, int] = (WIDTH, HEIGHT)) -> None:
     import av
+    from av.video.stream import VideoStream
 
     with av.open(str(path), "w") as out:
         stream = out.add_stream(kind.codec, rate=FPS, options=kind.options)
+        assert isinstance(stream, VideoStream)
         stream.width, stream.height, stream.pix_fmt = *size, "yuv420p"
         stream.codec_context.gop_size = kind.gop
         for picture in pictures(count, size=size):
@@ -154,12 +157,13 @@ def repeat(source: Path, target: Path, turns: int, turn: int) -> None:
                 for packet in once.demux(once.streams.video[0]):
                     if packet.dts is None:
                         continue
+                    assert packet.pts is not None
                     shift = round(number * turn / FPS / packet.time_base)
                     packet.pts, packet.dts, packet.stream = packet.pts + shift, packet.dts + shift, stream
                     out.mux(packet)
 
 
-def read_number(pixels: np.ndarray) -> int:
+def read_number(pixels: npt.NDArray[np.uint8]) -> int:
     """The number a frame shows, at any size from about 64 pixels wide."""
     height, width = pixels.shape[:2]
     tall, wide = height * STRIP / HEIGHT, width / BITS

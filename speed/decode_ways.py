@@ -49,12 +49,13 @@ def plain() -> Work:
         with av.open(path) as container:
             stream = container.streams.video[0]
             stream.thread_type = "AUTO"
+            assert stream.duration and stream.time_base and stream.average_rate
             duration = float(stream.duration * stream.time_base)
             for i in range(FRAMES):
                 moment = (i + 0.5) * duration / FRAMES
                 container.seek(int(moment / stream.time_base), stream=stream)
                 for frame in container.decode(stream):
-                    if frame.time + 1 / float(stream.average_rate) > moment:
+                    if (frame.time or 0.0) + 1 / float(stream.average_rate) > moment:
                         kept.append(frame.to_ndarray(format="rgb24"))
                         times.append(frame.time)
                         break
@@ -136,6 +137,7 @@ class Limit:
         with self.open(path) as container:
             stream = container.streams.video[0]
             context = stream.codec_context
+            assert stream.time_base
             context.thread_type = "NONE"
             for key, targets in self.groups.items():
                 last = max(targets, key=targets.__getitem__)  # in the file, not on display

@@ -49,6 +49,7 @@ def make_hour(path: Path) -> None:
                 for packet in source.demux(source.streams.video[0]):
                     if packet.dts is None:
                         continue
+                    assert packet.pts is not None
                     shift = round(turn * seconds / packet.time_base)
                     packet.pts, packet.dts, packet.stream = packet.pts + shift, packet.dts + shift, target
                     out.mux(packet)
@@ -67,12 +68,13 @@ def plain(path: str) -> int:
     with av.open(path) as container:
         stream = container.streams.video[0]
         stream.thread_type = "AUTO"
+        assert stream.duration and stream.time_base and stream.average_rate
         duration = float(stream.duration * stream.time_base)
         for i in range(FRAMES):
             moment = (i + 0.5) * duration / FRAMES
             container.seek(int(moment / stream.time_base), stream=stream)
             for frame in container.decode(stream):
-                if frame.time + 1 / float(stream.average_rate) > moment:
+                if (frame.time or 0.0) + 1 / float(stream.average_rate) > moment:
                     kept.append(frame.to_ndarray(format="rgb24"))
                     break
     return len(kept)

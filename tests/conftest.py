@@ -15,7 +15,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("gridprobe")
 
 os.environ["GRIDPROBE_CACHE"] = "off"  # tests leave nothing in the user's cache, and no test finds another's frames
-os.environ["HF_HUB_OFFLINE"] = "1"  # before any import of huggingface_hub: no test reaches the network
+os.environ["HF_HUB_OFFLINE"] = "1"  # before any import of huggingface_hub: no test asks the hub
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
+
+Table = npt.NDArray[np.uint32]
 
 PARENTS = {b"moov", b"trak", b"edts", b"mdia", b"minf", b"stbl"}
 Change = Callable[[bytes, bytes], tuple[bytes, bytes]]
@@ -76,14 +79,14 @@ def rebuilt(data: bytes, change: Change) -> bytes:
     return b"".join(parts)
 
 
-def entries(body: bytes, count_at: int) -> np.ndarray:
+def entries(body: bytes, count_at: int) -> Table:
     return np.frombuffer(body, ">u4", offset=count_at + 4)
 
 
-def table(body: bytes, count_at: int, rows: np.ndarray, loops: int, step: list[int] | None = None) -> bytes:
+def table(body: bytes, count_at: int, rows: Table, loops: int, step: list[int] | None = None) -> bytes:
     """The table `loops` times over, each turn counted on by `step`."""
     (count,) = struct.unpack_from(">I", body, count_at)
-    rows = rows.reshape(count, -1).astype(np.int64)
+    once = rows.reshape(count, -1).astype(np.int64)
     turns = np.arange(loops)[:, None, None] * np.array(step or [0])
-    repeated: np.ndarray = (rows[None] + turns).reshape(-1).astype(">u4")
+    repeated: Table = (once[None] + turns).reshape(-1).astype(">u4")
     return body[:count_at] + struct.pack(">I", count * loops) + repeated.tobytes()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -97,11 +98,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 
 @pytest.fixture(scope="session")
-def plain(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+def plain(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     """`pip install gridprobe`: the base dependencies come from the index, or from pip's cache after `make setup`."""
     environment = Environment(tmp_path_factory.mktemp("plain"))
     environment.install("--constraint", ROOT / "constraints.txt", built.wheel)
-    return environment
+    yield environment
+    shutil.rmtree(environment.folder)  # pytest would keep three of them, 235 MB each
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from pathlib import Path
 import av
 import numpy as np
 import numpy.typing as npt
+from av.video.stream import VideoStream
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -61,6 +62,7 @@ def numbered_video(
     settings.update(options or {})
     with av.open(str(path), "w", format=container, options=container_options or {}) as output:
         stream = output.add_stream(codec, rate=fps, options=settings)
+        assert isinstance(stream, VideoStream)
         stream.width, stream.height, stream.pix_fmt = *size, pixel_format
         stream.codec_context.gop_size = gop
         stream.codec_context.time_base = Fraction(1, fps)
@@ -96,9 +98,11 @@ def remux(source: Path, target: Path, *, loops: int = 1, offset: float = 0.0, **
             with av.open(str(source)) as original:
                 template = original.streams.video[0]
                 stream = stream or output.add_stream_from_template(template)
-                length = template.duration or round(original.duration / 1_000_000 / template.time_base)
+                assert template.time_base
+                length = template.duration or round((original.duration or 0) / 1_000_000 / template.time_base)
                 for packet in original.demux(template):
                     if packet.size:
+                        assert packet.pts is not None and packet.dts is not None
                         start = shift + round(offset / template.time_base)
                         packet.pts, packet.dts = packet.pts + start, packet.dts + start
                         packet.stream = stream

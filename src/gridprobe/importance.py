@@ -79,7 +79,7 @@ class ImportanceMap:
     @property
     def matrix(self) -> npt.NDArray[np.float64]:
         """Rows × K; a cell without a frame is NaN."""
-        outer = np.outer(self.row_confidence, self.column_confidence)
+        outer = np.outer(self.row_confidence, self.column_confidence).astype(np.float64, copy=False)
         outer.reshape(-1)[self.grid.cells :] = np.nan
         return outer
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from av.video.stream import VideoStream
 
 from gridprobe.errors import VideoError
 from gridprobe.video import FrameSize, Limits, files, probe, reader, sample
@@ -273,6 +274,7 @@ def test_cover_art_is_not_a_video(tmp_path: Path) -> None:
     path = tmp_path / "cover.mp4"
     with av.open(str(path), "w") as output:
         cover = output.add_stream("mjpeg", rate=1)
+        assert isinstance(cover, VideoStream)
         cover.width, cover.height, cover.pix_fmt = 64, 64, "yuvj420p"
         cover.disposition = av.stream.Disposition.attached_pic
         packets = [*cover.encode(av.VideoFrame.from_ndarray(bars(3, (64, 64)), "rgb24")), *cover.encode()]

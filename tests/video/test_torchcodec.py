@@ -13,6 +13,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
+from av.video.stream import VideoStream
 
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.progress import listening
@@ -40,9 +41,10 @@ class StandIn:
         assert dimension_order == "NHWC" and num_ffmpeg_threads >= 1
         with av.open(path) as container:
             stream = container.streams[stream_index]
+            assert isinstance(stream, VideoStream) and stream.time_base
             shown = [
-                (float(f.pts * stream.time_base), f.rotation, f.to_ndarray(format="rgb24"))
-                for f in container.decode(stream)
+                (float((frame.pts or 0) * stream.time_base), frame.rotation, frame.to_ndarray(format="rgb24"))
+                for frame in container.decode(stream)
             ]
         self.frames = [
             (time, np.rot90(data, rotation // 90)) for time, rotation, data in sorted(shown, key=lambda s: s[0])

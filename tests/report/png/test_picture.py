@@ -115,8 +115,7 @@ def handmade_with(answer: Answer, pool: object) -> Answer:
 @pytest.mark.parametrize("k", [1, 2, 12, 32, 64])
 @pytest.mark.parametrize("shape", [(18, 32), (32, 18), (4, 800), (800, 4)])
 def test_size_is_bounded(k: int, shape: tuple[int, int]) -> None:
-    pixels = np.zeros((k * k, 1, 1, 3), np.uint8)
-    pixels = np.broadcast_to(pixels, (k * k, *shape, 3))
+    pixels = np.broadcast_to(np.uint8(0), (k * k, *shape, 3))
     width, height = Layout.of(handmade((0.5,) * k, (0.5,) * k, kept=(0,), pixels=pixels)).size
 
     assert 700 <= width <= 2400
