@@ -200,7 +200,7 @@ def test_new_content_of_the_same_size_and_time_is_noticed(checkpoint: Path, cach
     file = checkpoint / WEIGHTS
     before, status = fingerprint(checkpoint), file.stat()
     if way == "replaced":
-        other = shutil.copy(file, checkpoint / "new")
+        other = Path(shutil.copy(file, checkpoint / "new"))
         negate(other)
         os.replace(other, file)
     else:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gridprobe import load_model
+from gridprobe.backends import gauge_model
 from gridprobe.errors import ModelError
-from gridprobe.evaluation.planning import gauge
 from videos import numbered_video
 
 PROGRAM = "import pathlib\npathlib.Path({marker!r}).touch()\n"
@@ -99,5 +99,5 @@ def test_planning_runs_nothing_and_counts_without_the_tokenizer(
     change(checkpoint / "tokenizer_config.json", tokenizer_class="Attack")
     monkeypatch.setattr("builtins.input", lambda _="": "y")
 
-    assert not gauge(str(checkpoint)).exact
+    assert not gauge_model(str(checkpoint)).exact
     assert not marker.exists()
