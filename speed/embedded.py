@@ -11,8 +11,7 @@ import datetime
 import time
 from pathlib import Path
 
-from gridprobe.backends import Backend, ScoreRequest, load_model
-from gridprobe.backends.base import Packing
+from gridprobe.backends import Backend, FrameGroup, Packing, ScoreRequest, View, load_model
 from gridprobe.budget import spread
 from gridprobe.gridworld.dataset import Item, items, pool_of
 from gridprobe.video import FrameSize
@@ -33,8 +32,8 @@ def frames_of(item: Item, times: tuple[float, ...]) -> list[int]:
 def right(model: Backend, item: Item, side: int, packing: Packing) -> bool:
     pool, question = pool_of(item, size=side), item.asked.question
     shown = pool.take(frames_of(item, pool.times))
-    request = ScoreRequest(shown, question.prompt, question.labels, FrameSize(max_side=side), packing=packing)
-    return model.score([request])[0].choice == question.answer
+    group = FrameGroup(shown, View(FrameSize(max_side=side), packing))
+    return model.score([ScoreRequest.about(question, [group])])[0].choice == question.answer
 
 
 def main() -> None:

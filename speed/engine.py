@@ -28,9 +28,9 @@ import numpy as np
 import torch
 import transformers
 
-from gridprobe.backends import ScoreRequest, load_model
+from gridprobe.backends import FrameGroup, Packing, ScoreRequest, View, load_model
 from gridprobe.backends.embedded import MODELS
-from gridprobe.backends.qwen3vl import Qwen3VL
+from gridprobe.backends.qwen3vl.engine import Qwen3VL
 from gridprobe.backends.qwen3vl.pixels import PatchSpec, patches
 from gridprobe.grid import Grid
 from gridprobe.gridworld.training.checkpoint import build_tokenizer
@@ -95,7 +95,7 @@ class Case:
     spec: PatchSpec
     probe: FrameSize
     native: FrameSize
-    packing: str
+    packing: Packing
     frame: tuple[int, int]
     """Width and height of a frame as decoded."""
     prompt: int
@@ -138,7 +138,7 @@ def noise_info(width: int, height: int) -> VideoInfo:
 def requests(case: Case, *, seed: int) -> tuple[list[ScoreRequest], ScoreRequest, ScoreRequest]:
     """The probes, the focused pass and the pass over all frames of one question; frames do not depend on the seed."""
     noise = np.random.default_rng(0)
-    size = case.probe.fit(*case.frame)
+    size = case.probe.rounded_to(case.spec.multiple).fit(*case.frame)
     small = noise.integers(0, 256, (K * K, size[1], size[0], 3), dtype=np.uint8)
     large = noise.integers(0, 256, (K * K, case.frame[1], case.frame[0], 3), dtype=np.uint8)
     times = tuple(25.0 * i + 12.5 for i in range(K * K))
@@ -148,10 +148,13 @@ def requests(case: Case, *, seed: int) -> tuple[list[ScoreRequest], ScoreRequest
     while len(case.tokenizer.encode(prompt)) < case.prompt:
         prompt += word
     kept = sorted(np.random.default_rng(seed).choice(K * K, KEPT, replace=False).tolist())
-    ask: Any = {"prompt": prompt, "labels": LABELS, "packing": case.packing}
-    probes = [ScoreRequest(pool.take(subset), pixels=case.probe, **ask) for subset in Grid(K).probes()]
-    focus = ScoreRequest(whole.take(kept), pixels=case.native, **ask)
-    return probes, focus, ScoreRequest(whole, pixels=case.native, **ask)
+    probe, native = View(case.probe, case.packing), View(case.native, case.packing)
+
+    def ask(frames: FramePool, view: View) -> ScoreRequest:
+        return ScoreRequest(prompt, LABELS, (FrameGroup(frames, view),))
+
+    probes = [ask(pool.take(subset), probe) for subset in Grid(K).probes()]
+    return probes, ask(whole.take(kept), native), ask(whole, native)
 
 
 @torch.inference_mode()
@@ -160,7 +163,8 @@ def published(case: Case, engine: Qwen3VL, probes: list[ScoreRequest]) -> None:
     for probe in probes:
         layout = engine._layout(probe)
         device = case.model.device
-        flat = patches(probe.frames.pixels, size=layout.size, packing=probe.packing, spec=case.spec, device=device)
+        pixels = probe.frames.pixels
+        flat = patches(pixels, size=layout.largest, packing=case.packing, spec=case.spec, device=device)
         ids = torch.from_numpy(layout.ids)[None].to(device)
         ids[0, torch.from_numpy(layout.visual)] = case.model.config.video_token_id
         logits = case.model(
@@ -168,7 +172,7 @@ def published(case: Case, engine: Qwen3VL, probes: list[ScoreRequest]) -> None:
             mm_token_type_ids=2 * torch.from_numpy(layout.visual).long()[None].to(device),
             attention_mask=torch.ones_like(ids),
             pixel_values_videos=flat.to(case.model.dtype),
-            video_grid_thw=torch.tensor([layout.grid], device=device),
+            video_grid_thw=torch.tensor(layout.grids, device=device),
             use_cache=False,
         ).logits
         logits[0, -1].float().cpu()

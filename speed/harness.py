@@ -15,20 +15,21 @@ import time
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 os.environ["GRIDPROBE_CACHE"] = "off"
 
-from gridprobe.evaluation.trial import Models
-
-from gridprobe.backends import ScoreRequest, Scripted
+from gridprobe.backends import Backend, NamedModel, ScoreRequest, Scripted
 from gridprobe.benchmarks import Benchmark, Item
-from gridprobe.evaluation import Evaluation, run
+from gridprobe.evaluation import CrewPlan, Evaluation, run
 from gridprobe.evaluation.records import SCHEMA
 from gridprobe.pipeline import Session
 from gridprobe.question import Question
+from gridprobe.settings import Settings
+from gridprobe.setup import Setup, make_setup
 
 RESULTS = Path(__file__).parent / "results" / "harness.md"
 LATENCY = "GRIDPROBE_BENCH_LATENCY"
@@ -36,14 +37,20 @@ PER_VIDEO = 3
 
 
 def answer(request: ScoreRequest) -> dict[str, float]:
-    if request.pixels.max_pixels:  # the focused pass stands for the whole question
+    if request.groups[0].view.pixels.max_pixels:  # the focused pass stands for the whole question
         time.sleep(float(os.environ[LATENCY]))
     return {"A": 0.6, "B": 0.4}
 
 
-def load(place: int) -> Models:
-    backend = Scripted(answer)
-    return Models(backend, backend)
+class Sleeper(NamedModel):
+    """A worker process makes its own scripted model."""
+
+    def load(self, **options: Any) -> Backend:
+        return Scripted(answer)
+
+
+def asked_by(model: Backend, k: int = 3) -> Setup:
+    return make_setup(model=model, settings=Settings(k=k))
 
 
 def made(folder: Path, questions: int) -> Benchmark:
@@ -73,11 +80,11 @@ def harness(benchmark: Benchmark, out: Path, workers: int) -> float:
     """Seconds from the first record to the last, so that starting processes is not counted; they start once."""
     start = time.perf_counter()
     if workers:
-        run(benchmark, out, model="scripted:scripted", load=load, k=3, workers=workers)
+        run(benchmark, out, setup=asked_by(Sleeper("scripted:scripted")), crew=CrewPlan(workers))
         lines = [json.loads(line) for file in out.glob("records-*") for line in file.open()]
         times = sorted(time_of(line["at"]) for line in lines)
-        return (times[-1] - times[0]) * len(times) / (len(times) - workers)
-    run(benchmark, out, model=Scripted(answer), k=3)
+        return (times[-1] - times[0]) * len(times) / max(1, len(times) - workers)
+    run(benchmark, out, setup=asked_by(Scripted(answer)))
     return time.perf_counter() - start
 
 
@@ -93,19 +100,19 @@ def resume(folder: Path, count: int) -> tuple[str, float, float]:
     question = benchmark.items[0].question
     many = tuple(Item(f"q{n}", question, folder / f"v{n // 3}", f"v{n // 3}", {"kind": "x"}) for n in range(count + 1))
     big = Benchmark("bench", "bench-many", many)
-    run(benchmark, folder / "one", model=Scripted(answer), k=12)
+    run(benchmark, folder / "one", setup=asked_by(Scripted(answer), k=12))
     (file,) = (folder / "one").glob("records-*")
     line = json.loads(file.read_text().splitlines()[0])
     line["selection"] |= {"indices": list(range(40)), "timestamps": [n * 1.5 for n in range(40)]}
     line["selection"] |= {"row_confidence": [0.123456789012] * 12, "column_confidence": [0.123456789012] * 12}
-    with Evaluation(big, folder / "many", model=Scripted(answer), k=3):
+    with Evaluation(big, folder / "many", setup=asked_by(Scripted(answer))):
         pass
     with (folder / "many" / "records-w0-host-1-0.jsonl").open("w") as stream:
         for number in range(count):
             stream.write(json.dumps({**line, "schema": SCHEMA, "id": f"q{number}"}) + "\n")
     size = (folder / "many" / "records-w0-host-1-0.jsonl").stat().st_size / 1e6
     start, cpu = time.perf_counter(), time.process_time()
-    with Evaluation(big, folder / "many", model=Scripted(answer), k=3) as evaluation:
+    with Evaluation(big, folder / "many", setup=asked_by(Scripted(answer))) as evaluation:
         assert evaluation.counts.todo == 1
         assert evaluation._tasks()
     spent = f"{time.perf_counter() - start:.1f} s, {time.process_time() - cpu:.1f} s of it on the processor"
@@ -117,6 +124,7 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=120)
     parser.add_argument("--latency", type=float, default=0.2)
     parser.add_argument("--records", type=int, default=100_000)
+    parser.add_argument("--output", type=Path, default=RESULTS)
     given = parser.parse_args()
     os.environ[LATENCY] = str(given.latency)
     ideal = given.questions * given.latency
@@ -136,7 +144,8 @@ def main() -> None:
             cpu = time.process_time()
             seconds = work()
             each = "" if workers else f"{(time.process_time() - cpu) / given.questions * 1000:.1f}"
-            rows.append(f"| {title} | {seconds:.2f} | {seconds / (ideal / max(1, workers)) - 1:+.1%} | {each} |")
+            above = f"{seconds / (ideal / max(1, workers)) - 1:+.1%}" if ideal else ""
+            rows.append(f"| {title} | {seconds:.2f} | {above} | {each} |")
         spent, size, memory = resume(folder / "resume", given.records)
     text = f"""# What the harness costs
 
@@ -152,7 +161,7 @@ Worker processes are timed from their first record to their last, scaled to all 
 Start of a resume over {given.records:,} records ({size:.0f} MB): {spent} (target 5 s), peak memory of the whole
 benchmark process {memory:.0f} MB.
 """
-    RESULTS.write_text(text)
+    given.output.write_text(text)
     print(text)
 
 

@@ -71,7 +71,7 @@ class Tab:
         self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def _is_ready(self) -> bool:
-        return self.run("document.documentElement?.dataset.ready") == "yes"
+        return bool(self.run("document.documentElement?.dataset.ready") == "yes")
 
     def counts(self) -> dict[str, float]:
         """What Chromium counts of the page, such as how often it laid it out."""

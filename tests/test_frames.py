@@ -234,7 +234,7 @@ def test_take_outside_the_pool_is_an_error() -> None:
 
 
 def test_keys_name_source_time_and_size() -> None:
-    read = replace(pool((0.0, 2.5)), info=object())  # read from a file
+    read = replace(pool((0.0, 2.5)), info=object())  # type: ignore[arg-type]  # as if read from a file
 
     assert read.keys == (("0123456789abcdef", 0.0, 8, 6), ("0123456789abcdef", 2.5, 8, 6))
 

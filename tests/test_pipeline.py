@@ -5,15 +5,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, Literal
 
 import jsonschema
 import numpy as np
 import pytest
 
 import gridprobe as gp
-from gridprobe import pipeline
-from gridprobe.backends import ScoreRequest, Scripted, View
+from gridprobe.backends import Backend, ScoreRequest, Scripted, View
 from gridprobe.budget import Fixed
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.progress import Event as ProgressEvent
@@ -21,7 +20,7 @@ from gridprobe.progress import listening
 from gridprobe.selectors import GridProbe, Selection, UniformLike
 from gridprobe.settings import PRESETS, Settings
 from gridprobe.setup import make_setup
-from gridprobe.video import NATIVE, FramePool, Limits, sample
+from gridprobe.video import NATIVE, Footage, FramePool, Limits, sample
 from gridprobe.video.decode import FileClip
 from gridprobe.video.frames import Found, Pixels
 from videos import numbered_video, patched, read_number, remux
@@ -228,7 +227,7 @@ def test_memory_is_bounded(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> N
         small = replace(session.setup.view, pixels=gp.FrameSize(max_side=224))
         native, session.setup = session.setup, replace(session.setup, view=small)
         session.ask(QUESTION)
-        assert session._footage._shelf.bytes <= limits.memory
+        assert isinstance(session._footage, Footage) and session._footage._shelf.bytes <= limits.memory
         session.setup = native
         session.ask(QUESTION)
 
@@ -240,7 +239,7 @@ def test_blind_selectors_decode_only_what_they_keep(
     numbered: Path, monkeypatch: pytest.MonkeyPatch, selector: str, kept: int
 ) -> None:
     passes, model = Passes(monkeypatch), eyes(0, 0)
-    frames = "auto" if selector == "all" else kept
+    frames: int | Literal["auto"] = "auto" if selector == "all" else kept
 
     answer = gp.ask(numbered, QUESTION, model=model, selector=selector, k=5, frames=frames, precision="exact")
 
@@ -269,7 +268,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        monkeypatch.setattr(pipeline.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr("gridprobe.pipeline.time.perf_counter", lambda: self.now)
 
 
 def test_decoding_seconds_count_both_passes(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,7 +301,7 @@ def test_a_damaged_video_gives_the_same_frames_at_both_sizes(tmp_path: Path, sel
         remux(whole, tmp_path / "front.mp4", movflags="faststart"), tmp_path / "d.mp4", start=0.5, length=0.1
     )
     model = eyes(0, 750)
-    frames = 20 if selector == "uniform" else "auto"
+    frames: int | Literal["auto"] = 20 if selector == "uniform" else "auto"
 
     answer = gp.ask(path, QUESTION, model=model, selector=selector, k=6, frames=frames, precision="exact")
 
@@ -328,7 +327,7 @@ def test_a_video_shorter_than_the_grid_still_answers(tmp_path: Path, frames: int
 
 @pytest.mark.parametrize("selector", ["gridprobe", "uniform", "random", "all", "uniform-like"])
 def test_every_answer_validates_against_the_schema(numbered: Path, selector: str) -> None:
-    frames = 6 if selector in ("uniform", "random") else "auto"
+    frames: int | Literal["auto"] = 6 if selector in ("uniform", "random") else "auto"
 
     answer = gp.ask(numbered, QUESTION, model=eyes(1, 500), selector=selector, k=5, frames=frames)
 
@@ -390,7 +389,7 @@ def test_an_object_that_is_no_selector_is_refused_with_the_way_out() -> None:
         ({"packing": "triples"}, "packing must be one of single, pairs"),
     ],
 )
-def test_impossible_arguments_are_refused_in_one_sentence(arguments: dict[str, object], message: str) -> None:
+def test_impossible_arguments_are_refused_in_one_sentence(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message) as error:
         gp.ask(gray_pool(4), QUESTION, model=Scripted(lambda _: {"A": 1, "B": 1, "C": 1}), **arguments)
     assert "\n" not in str(error.value)
@@ -461,7 +460,7 @@ def eyes_anywhere() -> Scripted:
     return Scripted(lambda _: {"A": 1, "B": 2, "C": 1})
 
 
-def test_the_tiny_model_runs_the_whole_chain(numbered: Path, tiny_model: object) -> None:
+def test_the_tiny_model_runs_the_whole_chain(numbered: Path, tiny_model: Backend) -> None:
     answer = gp.ask(numbered, QUESTION, model=tiny_model, k=3)
 
     jsonschema.validate(answer.to_dict(), SCHEMA)

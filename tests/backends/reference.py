@@ -7,6 +7,8 @@ are registered that were never declared. Declaring them is enough for everything
 
 import json
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +18,8 @@ def repair_torchvision() -> None:
     try:
         import torchvision
     except RuntimeError:
-        library = torch.library.Library("torchvision", "FRAGMENT")
+        make: Any = torch.library.Library
+        library = make("torchvision", "FRAGMENT")
         for operator in ("nms", "qnms"):
             library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         globals()["keep_alive"] = library
@@ -25,7 +28,9 @@ def repair_torchvision() -> None:
         import torchvision  # noqa: F401
 
 
-def run_case(processor: object, model: object, arrays: dict, name: str, case: dict) -> dict[str, np.ndarray]:
+def run_case(
+    processor: Any, model: Any, arrays: Mapping[str, np.ndarray], name: str, case: dict[str, Any]
+) -> dict[str, np.ndarray]:
     # One video_pad without the outer vision_start/vision_end pair: 5.x then expands to the form of the release, 4.57.
     text = f"<|im_start|>user\n<|video_pad|>{case['prompt']}<|im_end|>\n<|im_start|>assistant\n"
     repeat = 2 if case["packing"] == "single" else 1
@@ -52,7 +57,9 @@ def run_case(processor: object, model: object, arrays: dict, name: str, case: di
     }
 
 
-def run_images(processor: object, model: object, arrays: dict, name: str, case: dict) -> dict[str, np.ndarray]:
+def run_images(
+    processor: Any, model: Any, arrays: Mapping[str, np.ndarray], name: str, case: dict[str, Any]
+) -> dict[str, np.ndarray]:
     """Frames of several sizes as images, in time order, each under its time."""
     shown = [
         (time, frame)
@@ -99,7 +106,7 @@ def main(checkpoint: str, cases_file: str, out_file: str) -> None:
 
     processor = AutoProcessor.from_pretrained(checkpoint)
     arrays = np.load(cases_file, allow_pickle=False)
-    results = {}
+    results: dict[str, Any] = {}
     for dtype in ("float32", "bfloat16"):
         model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=getattr(torch, dtype)).eval()
         for name, case in json.loads(str(arrays["cases"])).items():

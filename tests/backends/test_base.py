@@ -17,7 +17,7 @@ def test_posterior_reads_peak_and_choice() -> None:
     posterior = Posterior.from_probabilities({"A": 1, "B": 3, "C": 0}, Cost())
 
     assert posterior.probabilities == pytest.approx({"A": 0.25, "B": 0.75, "C": 0.0})
-    assert (posterior.choice, posterior.confidence) == ("B", pytest.approx(0.75))
+    assert posterior.choice == "B" and posterior.confidence == pytest.approx(0.75)
 
 
 def test_of_equal_labels_the_first_is_chosen() -> None:

@@ -14,7 +14,7 @@ import pytest
 from gridprobe.backends.local import fingerprint as module
 from gridprobe.backends.local.fingerprint import fingerprint
 from gridprobe.errors import ModelError
-from gridprobe.progress import listening
+from gridprobe.progress import Event, listening
 from gridprobe.video import FrameCache
 from scoring import load_qwen
 
@@ -200,7 +200,7 @@ def test_new_content_of_the_same_size_and_time_is_noticed(checkpoint: Path, cach
     file = checkpoint / WEIGHTS
     before, status = fingerprint(checkpoint), file.stat()
     if way == "replaced":
-        other = shutil.copy(file, checkpoint / "new")
+        other = Path(shutil.copy(file, checkpoint / "new"))
         negate(other)
         os.replace(other, file)
     else:
@@ -302,9 +302,9 @@ def test_a_large_file_reports_progress(checkpoint: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "CHUNK", 1 << 20)
     monkeypatch.setattr(module, "LARGE", 3 << 20)
     (checkpoint / "extra.safetensors").write_bytes(bytes(3 << 20))
-    said: list[tuple[str, int, int]] = []
+    said: list[Event] = []
 
-    with listening(lambda *report: said.append(report)):
+    with listening(said.append):
         fingerprint(checkpoint)
 
     assert said == [("hash", done, 3) for done in (1, 2, 3)]

@@ -1,8 +1,10 @@
+from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from gridprobe.backends import Backend, ScoreRequest, Scripted
+from gridprobe.backends import Backend, Posterior, ScoreRequest, Scripted
 from gridprobe.backends.memo import Memo
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.video import FrameSize
@@ -12,8 +14,8 @@ from videos_of_arrays import gray_pool, levels
 POOL = gray_pool(9)
 
 
-def request(*frames: int, **changes: object) -> ScoreRequest:
-    return shown(POOL.take(frames), **changes)  # type: ignore[arg-type]
+def request(*frames: int, **changes: Any) -> ScoreRequest:
+    return shown(POOL.take(frames), **changes)
 
 
 class Counted(Scripted):
@@ -29,7 +31,7 @@ class Counted(Scripted):
         )
         self.calls: list[int] = []
 
-    def score(self, requests):  # type: ignore[no-untyped-def]
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
         self.calls.append(len(requests))
         return super().score(requests)
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,11 @@ from safetensors.torch import load_file, save_file
 
 from checkpoints import SPECIAL, make_checkpoint
 from gridprobe import load_model
-from gridprobe.backends import ScoreRequest
+from gridprobe.backends import Posterior, ScoreRequest
 from gridprobe.backends.local import memory
 from gridprobe.backends.local.letters import letter_logprobs, letter_tokens
-from gridprobe.backends.qwen3vl.engine import Qwen3VL
+from gridprobe.backends.qwen3vl.engine import Qwen3VL, _Job
+from gridprobe.backends.qwen3vl.prompt import Layout
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.grid import Grid
 from gridprobe.question import Question
@@ -97,7 +99,7 @@ def test_special_token_text_in_a_question_cannot_change_the_turn(tiny_model: Qwe
     attacked = tiny_model._layout(request(pool(2), hostile))
     structure = set(tiny_model._tokenizer.convert_tokens_to_ids(list(SPECIAL)))
 
-    def structural(layout: object) -> list[int]:
+    def structural(layout: Layout) -> list[int]:
         return [token for token in layout.ids.tolist() if token in structure]
 
     assert structural(attacked) == structural(plain)
@@ -139,9 +141,12 @@ def test_batches_respect_the_token_limit(tiny_model: Qwen3VL, monkeypatch: pytes
     run = Qwen3VL._run
     limit = 2 * len(tiny_model._layout(requests[3]))
     monkeypatch.setattr(memory, "CPU_TOKENS", limit)
-    monkeypatch.setattr(
-        Qwen3VL, "_run", lambda self, batch: sizes.append((len(batch), len(batch[0].layout))) or run(self, batch)
-    )
+
+    def noted(engine: Qwen3VL, batch: Sequence[_Job]) -> dict[int, Posterior]:
+        sizes.append((len(batch), len(batch[0].layout)))
+        return run(engine, batch)
+
+    monkeypatch.setattr(Qwen3VL, "_run", noted)
 
     split = tiny_model.score(requests)
 

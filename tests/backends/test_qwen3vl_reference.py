@@ -5,12 +5,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from gridprobe.backends import FrameGroup, ScoreRequest, View
+from gridprobe.backends import FrameGroup, Packing, ScoreRequest, View
 from gridprobe.backends.local.letters import letter_logprobs, letter_tokens
 from gridprobe.backends.qwen3vl.engine import Qwen3VL, _Job
 from gridprobe.question import Question
@@ -26,7 +27,7 @@ def _frames(count: int, width: int, height: int, seed: int) -> np.ndarray:
 
 
 # name -> frames, packing, times. Sizes that need resizing, odd counts, one frame, times of an hour-long video.
-CASES = {
+CASES: dict[str, tuple[np.ndarray, Packing, list[float]]] = {
     "pairs even": (_frames(6, 224, 128, 1), "pairs", [0.5, 1.0, 61.25, 600.0, 1800.5, 3599.9]),
     "pairs odd": (_frames(5, 96, 96, 2), "pairs", [0.0, 2.0, 4.0, 6.0, 8.0]),
     "pairs resized": (_frames(4, 320, 180, 3), "pairs", [0.1, 0.2, 0.3, 0.4]),
@@ -61,11 +62,11 @@ def _request(name: str, *, neutral: bool = True) -> ScoreRequest:
 @pytest.fixture(scope="module")
 def reference(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
     folder = tmp_path_factory.mktemp("reference")
-    cases = {
+    cases: dict[str, dict[str, Any]] = {
         name: {"packing": packing, "times": times, "prompt": _neutral(QUESTION.prompt)}
         for name, (_, packing, times) in CASES.items()
     }
-    arrays = {name: frames for name, (frames, _, _) in CASES.items()}
+    arrays: dict[str, Any] = {name: frames for name, (frames, _, _) in CASES.items()}
     cases[MIXED] = {"images": [LARGE[1], SMALL[1]], "prompt": _neutral(QUESTION.prompt)}
     arrays |= {f"{MIXED}/{number}": frames for number, (frames, _) in enumerate((LARGE, SMALL))}
     np.savez(folder / "cases.npz", cases=json.dumps(cases), **arrays)

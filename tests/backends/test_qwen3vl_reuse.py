@@ -1,7 +1,8 @@
 """What the engine keeps changes what an answer costs and never what it says."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from gridprobe.backends import FrameGroup, ScoreRequest, View
 from gridprobe.backends.local import memory
 from gridprobe.backends.local.store import Store
 from gridprobe.backends.qwen3vl.blocks import plain_weights
-from gridprobe.backends.qwen3vl.engine import Qwen3VL
+from gridprobe.backends.qwen3vl.engine import Qwen3VL, _Job
+from gridprobe.backends.qwen3vl.language import Piece
 from gridprobe.backends.qwen3vl.pricing import head_flops, prefill_flops, vision_flops
 from gridprobe.grid import Grid
 from gridprobe.question import Question
@@ -88,15 +90,14 @@ def test_probes_equal_the_plain_way(fresh: Qwen3VL, plain: Qwen3VL, packing: str
 
 
 def test_each_frame_is_encoded_once(fresh: Qwen3VL, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
-    vision = fresh._vision
-    monkeypatch.setattr(fresh, "_vision", lambda patches, *grid: seen.append(len(patches)) or vision(patches, *grid))
+    vision = Mock(wraps=fresh._vision)
+    monkeypatch.setattr(fresh, "_vision", vision)
     frames = pool(16)
 
     fresh.score([ask(frames.take(subset)) for subset in Grid(4).probes()])
     fresh.score([ask(frames.take([3, 5, 8]), QUESTIONS[1])])
 
-    assert seen == [16]
+    assert [len(call.args[0]) for call in vision.call_args_list] == [16]
 
 
 def test_a_follow_up_pays_only_for_its_text(fresh: Qwen3VL) -> None:
@@ -186,16 +187,15 @@ def test_nothing_kept_is_ever_served_to_another_request(
 def test_a_text_that_many_probes_begin_with_is_read_once_in_however_many_batches(
     fresh: Qwen3VL, plain: Qwen3VL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    frames, read = pool(9), []
+    frames, language = pool(9), fresh._language
     monkeypatch.setattr(memory, "CPU_TOKENS", 150)
-    language, batches = fresh._language, []
-    keys_and_values, logits = language.keys_and_values, language.logits
-    monkeypatch.setattr(language, "keys_and_values", lambda pieces: read.extend(pieces) or keys_and_values(pieces))
-    monkeypatch.setattr(language, "logits", lambda pieces: batches.append(len(pieces)) or logits(pieces))
+    read, batches = Mock(wraps=language.keys_and_values), Mock(wraps=language.logits)
+    monkeypatch.setattr(language, "keys_and_values", read)
+    monkeypatch.setattr(language, "logits", batches)
 
     probes = [ask(frames.take(s), QUESTIONS[0], prompt_order="text_first") for s in Grid(3).probes()]
     assert_same(fresh, plain, probes)
-    assert len(batches) > 1 and len(read) == 1
+    assert batches.call_count > 1 and sum(len(call.args[0]) for call in read.call_args_list) == 1
 
 
 def test_forgetting_everything_in_mid_run_changes_nothing(
@@ -204,7 +204,12 @@ def test_forgetting_everything_in_mid_run_changes_nothing(
     frames = pool(9)
     monkeypatch.setattr(memory, "CPU_TOKENS", 300)
     language, logits = fresh._language, fresh._language.logits
-    monkeypatch.setattr(language, "logits", lambda pieces: fresh.kept.clear() or logits(pieces))
+
+    def forgetful(pieces: Sequence[Piece]) -> torch.Tensor:
+        fresh.kept.clear()
+        return logits(pieces)
+
+    monkeypatch.setattr(language, "logits", forgetful)
 
     for question in QUESTIONS:
         assert_same(fresh, plain, [ask(frames.take(s), question, again=True) for s in Grid(3).probes()])
@@ -217,7 +222,8 @@ def test_the_store_keeps_to_its_bytes_and_lets_the_oldest_go() -> None:
         store.put(name, torch.full((10,), ord(name), dtype=torch.float32))
 
     assert store.bytes == (80, 40) and len(store) == 3  # the oldest lies on the host
-    assert store.get("a", device)[0] == ord("a") and store.bytes == (80, 40)  # and came back, for "b"
+    first = store.get("a", device)
+    assert first is not None and first[0] == ord("a") and store.bytes == (80, 40)  # and came back, for "b"
     store.put("d", torch.zeros(10))
     assert "b" not in store and store.get("b", device) is None
     store.put("huge", torch.zeros(1000))
@@ -230,7 +236,7 @@ def test_out_of_memory_a_batch_is_halved(fresh: Qwen3VL, plain: Qwen3VL, monkeyp
     sizes: list[int] = []
     fast = fresh._fast
 
-    def greedy(batch: list) -> object:
+    def greedy(batch: Sequence[_Job]) -> object:
         sizes.append(len(batch))
         if len(batch) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory")
@@ -247,7 +253,7 @@ def test_out_of_memory_alone_frames_get_smaller_and_the_answer_says_so(
     fast = fresh._fast
     large = pool(2, width=256, height=192)
 
-    def greedy(batch: list) -> object:
+    def greedy(batch: Sequence[_Job]) -> object:
         if batch[0].layout.largest[0] > 160:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return fast(batch)
@@ -282,11 +288,8 @@ def test_compiled_blocks_equal_plain_ones(tiny_model: Qwen3VL, plain: Qwen3VL) -
 
 
 def test_small_frames_among_large_ones_are_encoded_once(fresh: Qwen3VL, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[int, ...]] = []
-    vision = fresh._vision
-    monkeypatch.setattr(
-        fresh, "_vision", lambda patches, *grid: seen.append((len(patches), *grid)) or vision(patches, *grid)
-    )
+    vision = Mock(wraps=fresh._vision)
+    monkeypatch.setattr(fresh, "_vision", vision)
     frames, small = pool(9), View(FrameSize(max_side=64))
     question = QUESTIONS[0]
 
@@ -296,6 +299,7 @@ def test_small_frames_among_large_ones_are_encoded_once(fresh: Qwen3VL, monkeypa
     groups = (FrameGroup(frames.take(kept), View(FrameSize())), FrameGroup(frames.take(others), small))
     fresh.score([ScoreRequest.about(question, groups)])
 
+    seen = [(len(call.args[0]), *call.args[1:]) for call in vision.call_args_list]
     assert seen == [(9, 2, 4), (2, 4, 6)]
 
 
@@ -306,11 +310,11 @@ def test_out_of_memory_only_the_largest_frames_get_smaller(fresh: Qwen3VL, monke
     fits = (FrameGroup(large, View(FrameSize(max_side=160))), groups[1])
     most = len(fresh._layout(ScoreRequest.about(QUESTIONS[0], fits)))
     monkeypatch.setattr(memory.Memory, "most", lambda self: most)
-    sizes: list[tuple[tuple[int, int], ...]] = []
-    fast = fresh._fast
-    monkeypatch.setattr(fresh, "_fast", lambda batch: sizes.append(batch[0].layout.sizes) or fast(batch))
+    fast = Mock(wraps=fresh._fast)
+    monkeypatch.setattr(fresh, "_fast", fast)
 
     answer = fresh.score([ScoreRequest.about(QUESTIONS[0], groups)])[0]
 
+    sizes = [call.args[0][0].layout.sizes for call in fast.call_args_list]
     assert sizes == [((160, 128),) * 2 + ((96, 64),) * 4]
     assert answer.notes == ("frames were shown at 160×128 pixels, because larger ones do not fit memory",)

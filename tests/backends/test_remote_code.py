@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gridprobe import load_model
+from gridprobe.backends import gauge_model
 from gridprobe.errors import ModelError
-from gridprobe.evaluation.planning import gauge
 from videos import numbered_video
 
 PROGRAM = "import pathlib\npathlib.Path({marker!r}).touch()\n"
@@ -92,12 +92,25 @@ def test_a_config_without_a_type_is_one_sentence(checkpoint: Path, text: str) ->
         load_model(str(checkpoint))
 
 
-def test_planning_runs_nothing_and_counts_without_the_tokenizer(
+def test_planning_runs_nothing_with_the_tokenizer_or_without(
+    checkpoint: Path, marker: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(checkpoint / "tokenizer_config.json", tokenizer_class="Attack")
+    monkeypatch.setattr("builtins.input", lambda _="": "y")
+
+    assert gauge_model(str(checkpoint)).exact  # counted by transformers' own class
+    (checkpoint / "tokenizer.json").unlink()
+    assert not gauge_model(str(checkpoint)).exact
+    assert not marker.exists()
+
+
+def test_planning_refuses_a_foreign_model_and_runs_nothing(
     checkpoint: Path, marker: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change(checkpoint / "config.json", model_type="attack")
     change(checkpoint / "tokenizer_config.json", tokenizer_class="Attack")
     monkeypatch.setattr("builtins.input", lambda _="": "y")
 
-    assert not gauge(str(checkpoint)).exact
+    with pytest.raises(ModelError, match="is a attack model; gridprobe drives qwen3_vl checkpoints$"):
+        gauge_model(str(checkpoint))
     assert not marker.exists()

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -17,7 +18,7 @@ import gridprobe
 from gridprobe.cli import cli
 from gridprobe.cli.console import printable
 from gridprobe.setup import Setup
-from gridprobe.video import FrameCache
+from gridprobe.video import Footage, FrameCache
 from videos import numbered_video
 
 SCHEMA = json.loads((Path(gridprobe.__file__).parent / "schemas" / "answer-1.json").read_text())
@@ -47,9 +48,10 @@ def run(*arguments: object, **environment: str) -> Result:
     return CliRunner(env={"GRIDPROBE_MODEL": "", **environment}).invoke(cli, [str(a) for a in arguments])
 
 
-def process(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+def process(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "gridprobe", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, **options)
+    done: subprocess.CompletedProcess[str] = subprocess.run(command, capture_output=True, text=True, **options)
+    return done
 
 
 def ask(clip: Path, model: Path, *more: object) -> Result:
@@ -133,7 +135,12 @@ class TestAsk:
     ) -> None:
         opened: list[object] = []
         original = Setup.open
-        monkeypatch.setattr(Setup, "open", lambda setup, video: opened.append(video) or original(setup, video))
+
+        def noted(setup: Setup, video: str | Path) -> Footage:
+            opened.append(video)
+            return original(setup, video)
+
+        monkeypatch.setattr(Setup, "open", noted)
         rows = [
             {"id": "q1", "question": "one?", "options": ["a", "b"]},
             {"question": "two?", "options": ["c", "d", "e"]},
@@ -240,7 +247,7 @@ class TestMistakes:
             stderr=subprocess.PIPE,
         )
         try:
-            assert child.stdout.readline() == b"loading\n"
+            assert child.stdout is not None and child.stdout.readline() == b"loading\n"
             child.send_signal(signal.SIGINT)
             _, stderr = child.communicate()
         finally:

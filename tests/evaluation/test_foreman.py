@@ -67,7 +67,9 @@ def outcomes(folder: Path) -> dict[str, tuple[str, str]]:
 
 def given(crew: FakeCrew) -> dict[str, list[str | None]]:
     """The videos' only questions that each worker got, in order; None is the end."""
-    return {name: [task and task.items[0].id for task in hand.tasks] for name, hand in crew.hands.items()}
+    return {
+        name: [None if task is None else task.items[0].id for task in hand.tasks] for name, hand in crew.hands.items()
+    }
 
 
 def test_a_worker_that_loads_for_long_and_pulses_is_not_hung(tmp_path: Path) -> None:
@@ -100,7 +102,8 @@ def test_patience_for_a_question_begins_with_the_question_and_not_before(tmp_pat
 def test_a_worker_with_nothing_to_do_may_be_silent(tmp_path: Path) -> None:
     clock = Clock()
     start: list[str | float] = ["w0 ready r0", "w1 ready r1"]
-    slow: list[str | float] = ["w0 begun v0-q0", *[50.0, "w0 pulse"] * 10, "w0 answered v0-q0"]
+    pulse: list[str | float] = [50.0, "w0 pulse"]
+    slow: list[str | float] = ["w0 begun v0-q0", *pulse * 10, "w0 answered v0-q0"]
     end = ["w0 ended", "w0 dead", "w1 ended", "w1 dead"]
     crew = FakeCrew(clock, *start, *slow, *end)
     foreman(tmp_path, crew, clock, workers=2).run()

@@ -3,6 +3,7 @@
 from itertools import product
 from math import comb
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from gridprobe.statistics import ENUMERATE, clustered_bootstrap, mcnemar, sign_f
 NAMES = ("v1-a", "v1-b", "v2-a", "v3-a")
 
 
-def run(folder: Path, choices: str, **spec: str) -> Run:
+def run(folder: Path, choices: str, **spec: Any) -> Run:
     """One letter a question; "-" failed, "." is missing. The right answer is B, the last question is long."""
     items = [item(name, bins={"duration": "long" if name == "v3-a" else "short"}) for name in NAMES]
     records = [record(n, None if c == "-" else c) for n, c in zip(NAMES, choices, strict=True) if c != "."]

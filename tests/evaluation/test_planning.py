@@ -114,8 +114,8 @@ def _count(dims: ModelDims, *, tied: bool) -> int:
     text = {"hidden_size": dims.hidden, "num_hidden_layers": dims.layers, "num_attention_heads": dims.heads}
     text |= {"num_key_value_heads": dims.kv_heads, "head_dim": dims.head_dim, "intermediate_size": dims.ffn}
     text |= {"vocab_size": dims.vocab, "tie_word_embeddings": tied}
-    vision = {"depth": v.depth, "hidden_size": v.hidden, "intermediate_size": v.ffn, "out_hidden_size": v.out}
-    vision |= {"num_heads": 16, "deepstack_visual_indexes": list(range(v.mergers - 1))}
+    vision: dict[str, Any] = {"depth": v.depth, "hidden_size": v.hidden, "intermediate_size": v.ffn}
+    vision |= {"out_hidden_size": v.out, "num_heads": 16, "deepstack_visual_indexes": list(range(v.mergers - 1))}
     config = Qwen3VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=tied)
     with torch.device("meta"):
         model = Qwen3VLForConditionalGeneration(config)

@@ -15,8 +15,9 @@ class Undead:
     """A process in uninterruptible sleep: it does not die when killed, and who joins it waits."""
 
     def __init__(self) -> None:
-        self.killed, self.joined, self.limit = False, threading.Event(), None
-        self.over = threading.Event()
+        self.killed = False
+        self.limit: float | None = None
+        self.joined, self.over = threading.Event(), threading.Event()
 
     def kill(self) -> None:
         self.killed = True

@@ -2,17 +2,20 @@
 
 from pathlib import Path
 from threading import Event
+from typing import Any
+from unittest.mock import Mock
 
+from gridprobe.backends import Backend, NamedModel
 from gridprobe.errors import ModelError
-from gridprobe.evaluation.method import Method, Models
+from gridprobe.evaluation.method import Method
 from gridprobe.evaluation.pulse import WORK_SECONDS, pulses, watch
 from gridprobe.evaluation.worker import Job, Message, serve
-from gridprobe.settings import Settings
+from toy_runs import toy_setup
 
 
 def sent(*used: float) -> int:
     """How many pulses there are, if that much processor time was used in all at each look."""
-    looks, count = iter(used), []
+    looks, count = iter(used), list[int]()
     ends = iter([False] * (len(used) - 1) + [True])
     watch(lambda: count.append(1), ended=lambda: next(ends), used=lambda: next(looks))
     return len(count)
@@ -32,25 +35,28 @@ def test_slow_work_is_counted_until_it_is_enough() -> None:
 
 
 def test_a_loader_that_computes_sends_pulses_from_another_thread_which_ends_with_it() -> None:
-    sent, count = Event(), []
-    with pulses(lambda: (count.append(1), sent.set())):
+    sent = Event()
+    pulse = Mock(side_effect=sent.set)
+    with pulses(pulse):
         while not sent.is_set():
             sum(range(1000))
-    total = len(count)
+    total = pulse.call_count
 
     assert total >= 1
     sum(range(10**6))
-    assert len(count) == total
+    assert pulse.call_count == total
 
 
 def test_a_worker_pulses_while_its_model_loads(tmp_path: Path) -> None:
     told: list[Message] = []
 
-    def load(place: int) -> Models:
-        while not told:
-            sum(range(1000))
-        raise ModelError("no such model")
+    class Slow(NamedModel):
+        def load(self, **options: Any) -> Backend:
+            while not told:
+                sum(range(1000))
+            raise ModelError("no such model")
 
-    serve(Job(tmp_path, Method(Settings()), load), name="w0", place=0, take=lambda wait: None, tell=told.append)
+    job = Job(tmp_path, Method(toy_setup(Slow("slow"))))
+    serve(job, name="w0", place=0, take=lambda wait: None, tell=told.append)
 
     assert told[0] == Message("pulse") and told[-1] == Message("unfit", "no such model")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import gridprobe
 import toy_runs
 from crews import Clock, Watched
 from gridprobe.evaluation import summary
@@ -31,7 +32,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     ray = pytest.importorskip("ray")
     folder = tmp_path_factory.mktemp("ray")
-    places = (Path(toy_runs.__file__).parent, Path(toy_runs.disk.__file__).parents[2])
+    places = (Path(toy_runs.__file__).parent, Path(gridprobe.__file__).parents[1])
     variables = {"PYTHONPATH": ":".join(map(str, places)), "GRIDPROBE_CACHE": "off"}
     variables |= {toy_runs.CALLS: str(folder / "calls"), toy_runs.GATE: str(folder / "gate")}
     ray.init(
@@ -98,8 +99,8 @@ def test_an_actor_that_hangs_is_replaced_and_its_question_given_up(cluster: Path
     gate.let(100)
     with toy_runs.evaluation(toy, job.folder), closing(RayCrew(job)) as actors:
         crew = Watched(actors, clock, hangs="v0-q0")
-        options = {"prefix": "", "patience": Patience(60.0, 1000.0), "note": lambda outcome: None, "clock": clock}
-        Foreman(job.folder, ledger, crew, **options).run()
+        patience = Patience(60.0, 1000.0)
+        Foreman(job.folder, ledger, crew, prefix="", patience=patience, note=lambda outcome: None, clock=clock).run()
 
     result = summary(job.folder)
     assert result["errors"] == {"WorkerDied": 2} and result["all"]["answered"] == 2

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -446,7 +447,7 @@ class TestWorkers:
         with closing(toy_runs.Gate(tmp_path / "gate")) as gate:
             for workers, wanted in ((3, 3), (2, 6)):
                 gate.let(3)
-                kill_when(lambda wanted=wanted: lines(tmp_path / "run").total() == wanted, tmp_path, workers)
+                kill_when(partial(has_lines, tmp_path / "run", wanted), tmp_path, workers)
         safe = lines(tmp_path / "run")
         asked = toy_runs.calls()
         assert set(safe.values()) == {1} and len(safe) == 6 < len(toy.items)
@@ -516,6 +517,10 @@ class TestWorkers:
             here(toy, tmp_path / "run", workers=2)
         with pytest.raises(UsageError, match="both models by name, or both loaded"):
             here(toy, tmp_path / "run", answer_model="embedded")
+
+
+def has_lines(folder: Path, count: int) -> bool:
+    return lines(folder).total() == count
 
 
 def kill_when(true: Callable[[], bool], folder: Path, workers: int) -> None:

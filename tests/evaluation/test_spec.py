@@ -45,7 +45,7 @@ def test_a_spec_is_the_same_after_a_trip_to_disk() -> None:
         ),
     ],
 )
-def test_another_spec_is_refused_with_the_field_and_both_values(change: dict[str, object], told: str) -> None:
+def test_another_spec_is_refused_with_the_field_and_both_values(change: dict[str, Any], told: str) -> None:
     other = replace(SPEC, **change)
 
     with pytest.raises(UsageError, match=rf"^run was begun with another spec: {told}.*; name another folder"):

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -123,7 +124,7 @@ def test_items_can_be_compared_and_changed() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"count": -1}, {"count": 1, "first": -1}, {"count": 1, "per_video": 0}])
-def test_impossible_numbers_are_refused(wrong: dict[str, int]) -> None:
+def test_impossible_numbers_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         items(**wrong)
 

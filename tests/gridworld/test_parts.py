@@ -16,6 +16,7 @@ from gridprobe.gridworld.parts import Part
 from gridprobe.gridworld.render import render_frame
 from gridprobe.gridworld.words import COLOURS, NOT_SHOWN, ORDINALS, PATTERNS, SHAPES
 from gridprobe.gridworld.world import CELL, NEVER
+from gridprobe.video import SampleSpec
 
 HARDER = tuple(part for part in PARTS if part != "standard")
 STEPS = 144 * 200
@@ -63,8 +64,8 @@ class Viewing:
         if wording in ("print", "digit") or wording.endswith("-digit"):
             return str(self.world.digit[0, j])
         if wording == "pattern":
-            return PATTERNS[self.world.pattern[0, j] - 1]
-        return list(COLOURS)[self.world.colour[0, j]]
+            return PATTERNS[int(self.world.pattern[0, j]) - 1]
+        return list(COLOURS)[int(self.world.colour[0, j])]
 
     def answer(self, item: Item) -> str:
         """What a careful viewer says; nothing when no option is right."""
@@ -168,7 +169,7 @@ def test_plates_are_shown_one_at_a_time_for_one_to_three_cells() -> None:
 def test_flashes_are_missed_half_the_time_but_their_markers_never() -> None:
     worlds = generate_part(np.random.default_rng(1), 500, "brief")
     start, end = worlds.start[:, :, 0], worlds.end[:, :, 0]
-    hit = ((start[..., None] <= POOL) & (end[..., None] > POOL)).any(-1)
+    hit = np.asarray(((start[..., None] <= POOL) & (end[..., None] > POOL)).any(-1))
 
     assert hit[:, [2, 4]].all()
     assert hit[:, [3, 5]].mean() == pytest.approx(0.5, abs=0.05)
@@ -235,7 +236,7 @@ def test_unknown_parts_and_difficult_parts_are_refused() -> None:
 
 
 def test_the_benchmark_has_a_bin_for_parts_and_a_video_for_each(tmp_path: Path) -> None:
-    from gridprobe.benchmarks.gridworld import load, make_video, metrics
+    from gridprobe.benchmarks.gridworld import load, metrics, open_video
 
     found = load(tmp_path, count=20, part="all").items
     assert [item.bins["part"] for item in found[::4]] == list(PARTS)
@@ -244,5 +245,5 @@ def test_the_benchmark_has_a_bin_for_parts_and_a_video_for_each(tmp_path: Path) 
     assert {f"part {part}" for part in PARTS} <= {each.name for each in metrics(found, {i.id: True for i in found})}
 
     shortest = min(found, key=lambda item: item.duration or 0)
-    make_video(shortest)
+    open_video(shortest, SampleSpec(cells=144))
     assert shortest.video.is_file()

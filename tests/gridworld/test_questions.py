@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gridprobe.gridworld import FAMILIES, Asked, Difficulty, Worlds, ask_about, generate, vocabulary
-from gridprobe.gridworld.questions import WORDINGS
+from gridprobe.gridworld.wordings import WORDINGS
 from gridprobe.gridworld.words import BACKGROUNDS, COLOURS, SHAPES, TIMES
 
 STEPS = 10_000
@@ -19,7 +19,7 @@ class Viewing:
 
     def __init__(self, world: Worlds) -> None:
         self.shown = {SHAPES[world.shape[0, j]]: world.visible(TIMELINE)[0, :, j] for j in range(4)}
-        self.colour = {SHAPES[world.shape[0, j]]: list(COLOURS)[world.colour[0, j]] for j in range(4)}
+        self.colour = {SHAPES[world.shape[0, j]]: list(COLOURS)[int(world.colour[0, j])] for j in range(4)}
         self.digit = {SHAPES[world.shape[0, j]]: str(world.digit[0, j]) for j in range(4)}
         self.lasting = SHAPES[world.shape[0, 0]]
         self.scene = world.scene(TIMELINE)[0]

@@ -37,7 +37,8 @@ def overlapping(worlds: Worlds, time: np.ndarray) -> np.ndarray:
     apart = np.abs(place[:, :, :, None] - place[:, :, None]).max(-1) > reach[..., :, None] + reach[..., None, :]
     shown = worlds.visible(time)
     pairs = shown[..., :, None] & shown[..., None, :] & ~apart & ~np.eye(4, dtype=bool)
-    return pairs.any(axis=(2, 3))
+    found: np.ndarray = pairs.any(axis=(2, 3))
+    return found
 
 
 def differences(worlds: Worlds, time: np.ndarray, size: int) -> np.ndarray:

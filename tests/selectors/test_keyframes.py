@@ -41,7 +41,7 @@ def test_what_a_run_kept_is_replayed_to_the_frame(tmp_path: Path) -> None:
         "pool": 9,
         "video": "videos/v1-a.mp4",
         "selector": "all",
-        "model": "scripted",
+        "model": "scripted/m",
     }
     path = tmp_path / "keyframes.json"
     path.write_text(json.dumps(exported))

@@ -74,7 +74,7 @@ def test_what_is_not_frames_is_refused(frames: object, reason: str) -> None:
 
 
 def test_wrong_times_and_rates_are_refused() -> None:
-    with pytest.raises(UsageError, match="one time for each frame, got 9 and 2"):
+    with pytest.raises(UsageError, match="one time for each frame, got 9 frames and 2 times"):
         FramePool.from_arrays(FRAMES, (0.0, 1.0))
     for fps in (0, -1.0, float("nan"), float("inf"), "2"):
         with pytest.raises(UsageError, match="fps must be a number above 0"):

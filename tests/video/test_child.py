@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from gridprobe.errors import UsageError, VideoError
-from gridprobe.progress import listening
+from gridprobe.progress import Event, listening
 from gridprobe.video import FrameSize, Limits, child, sample, sample_in_child
 from videos import patched
 from waiting import wait_until
@@ -26,17 +26,24 @@ from waiting import wait_until
 SMALL = FrameSize(max_side=256)
 
 
+class Fault:
+    """Replaces PyAV, in children to come, by some code; `undo` brings it back."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._folder, self._monkeypatch = folder, monkeypatch
+
+    def __call__(self, code: str) -> None:
+        (self._folder / "av").mkdir()
+        (self._folder / "av" / "__init__.py").write_text(code)
+        self._monkeypatch.setattr(sys, "path", [str(self._folder), *sys.path])
+
+    def undo(self) -> None:
+        self._monkeypatch.undo()
+
+
 @pytest.fixture
-def fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Replaces PyAV, in children to come, by some code; `fault.undo()` brings it back."""
-
-    def put(code: str) -> None:
-        (tmp_path / "av").mkdir()
-        (tmp_path / "av" / "__init__.py").write_text(code)
-        monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-
-    put.undo = monkeypatch.undo  # type: ignore[attr-defined]
-    return put
+def fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fault:
+    return Fault(tmp_path, monkeypatch)
 
 
 def refused(path: Path, **options: object) -> str:
@@ -62,8 +69,8 @@ def test_errors_and_progress_come_through(clip: Path, tmp_path: Path) -> None:
         sample_in_child(clip, cells=0)
     with pytest.raises(UsageError, match="memory and cpu must be above 0"):
         sample_in_child(clip, cells=4, memory=0)
-    seen: list[tuple[str, int, int]] = []
-    with listening(lambda *step: seen.append(step)):
+    seen: list[Event] = []
+    with listening(seen.append):
         sample_in_child(clip, cells=5, size=SMALL)
     assert seen == [("decode", done, 5) for done in range(6)]
 
@@ -84,7 +91,7 @@ CRASH = "import os, signal\nos.kill(os.getpid(), signal.{})"
         ("open('/dev/null').close()\nraise MemoryError", "needs more memory than 1 GiB; raise the limit (memory=)"),
     ],
 )
-def test_a_crash_is_one_line_and_the_next_call_works(clip: Path, fault, code: str, reason: str) -> None:
+def test_a_crash_is_one_line_and_the_next_call_works(clip: Path, fault: Fault, code: str, reason: str) -> None:
     """V27."""
     fault(code)
     assert refused(clip, memory=1 << 30) == reason
@@ -105,7 +112,7 @@ def time_passes_when(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], 
 
 @pytest.mark.parametrize("code", ["while True: pass", "import threading\nthreading.Event().wait()", "signal.pause()"])
 def test_a_call_that_never_returns_is_stopped(
-    clip: Path, tmp_path: Path, fault, time_passes_when: Callable[[Callable[[], bool]], None], code: str
+    clip: Path, tmp_path: Path, fault: Fault, time_passes_when: Callable[[Callable[[], bool]], None], code: str
 ) -> None:
     """V26, and the deadline inside a single call: no packet loop is there to look at the clock."""
     fault(f"import signal\nopen({str(tmp_path / 'reached')!r}, 'w').close()\n{code}")
@@ -115,7 +122,7 @@ def test_a_call_that_never_returns_is_stopped(
     assert (tmp_path / "reached").exists()
 
 
-def test_processor_time_is_limited(clip: Path, fault) -> None:
+def test_processor_time_is_limited(clip: Path, fault: Fault) -> None:
     fault("while True: pass")
     assert refused(clip, cpu=1) == "decoding took more than 1 s of processor time; raise the limit (cpu=)"
 
@@ -138,7 +145,7 @@ def test_memory_is_limited_for_the_real_decoder(made: Path) -> None:
         '{"surprise": 1}',
     ],
 )
-def test_an_answer_is_not_trusted(clip: Path, fault, answer: str) -> None:
+def test_an_answer_is_not_trusted(clip: Path, fault: Fault, answer: str) -> None:
     fault(f"import os\nprint('noise [[[', flush=True)\nprint({answer!r}, flush=True)\nos._exit(0)")
     assert refused(clip) == "the decoding process returned an invalid answer"
 
@@ -157,7 +164,7 @@ def traces() -> tuple[int, int, list[str]]:
     return len(os.listdir("/proc/self/fd")), threading.active_count(), sorted(" ".join(children).split())
 
 
-def test_nothing_is_left_behind(clip: Path, fault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_left_behind(clip: Path, fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     sample_in_child(clip, cells=2, size=SMALL)
     before = traces()
     sample_in_child(clip, cells=2, size=SMALL)

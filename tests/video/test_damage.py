@@ -3,6 +3,7 @@
 import random
 import subprocess
 import sys
+from collections.abc import Iterator
 from itertools import repeat
 from pathlib import Path
 from types import SimpleNamespace
@@ -119,6 +120,7 @@ def test_a_frame_the_decoder_calls_corrupt_is_damaged_without_any_error(
     original = Reader._take
 
     def take(reader: Reader, frame: av.VideoFrame) -> None:
+        assert frame.pts is not None
         spoilt = SimpleNamespace(pts=frame.pts, duration=frame.duration, is_corrupt=True)
         original(reader, spoilt if frame.pts * reader._clock.tick == 30 else frame)  # type: ignore[arg-type]
 
@@ -202,9 +204,10 @@ def test_one_giant_group_without_its_key_frame(
 
 def test_a_packet_that_asks_for_gigabytes(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A damaged index can make FFmpeg say "out of memory": that is one packet that is damaged, and no more."""
-    original, asked = Source._demux, []
+    original = Source._demux
+    asked: list[object] = []
 
-    def greedy(source: Source) -> object:
+    def greedy(source: Source) -> Iterator[object]:
         for number, packet in enumerate(original(source)):
             if number == 5 and not asked:
                 asked.append(packet)

@@ -10,9 +10,10 @@ import pytest
 from PIL import EpsImagePlugin, Image, features
 
 from gridprobe.errors import VideoError
-from gridprobe.video import FrameSize, Limits, VideoInfo
+from gridprobe.video import FramePool, FrameSize, Limits, VideoInfo
 from gridprobe.video import sample as sample_folder
 from gridprobe.video.pictures import SUFFIXES, describe_folder
+from gridprobe.video.sampling import Sampling
 
 
 def folder_of(tmp_path: Path, count: int, *, suffix: str = ".png", size: tuple[int, int] = (64, 32)) -> Path:
@@ -22,11 +23,11 @@ def folder_of(tmp_path: Path, count: int, *, suffix: str = ".png", size: tuple[i
     return tmp_path
 
 
-def sample(folder: Path, cells: int, sampling: str = "middle", limits: Limits | None = None):
+def sample(folder: Path, cells: int, sampling: Sampling = "middle", limits: Limits | None = None) -> FramePool:
     return sample_folder(folder, cells=cells, sampling=sampling, limits=limits)
 
 
-def levels(pool) -> list[int]:
+def levels(pool: FramePool) -> list[int]:
     return [int(frame[0, 0, 0]) // 2 for frame in pool.pixels]
 
 
@@ -35,7 +36,7 @@ def test_pictures_come_in_the_order_of_their_numbers_one_second_each(tmp_path: P
 
     assert levels(pool) == list(range(1, 13))
     assert pool.times == tuple(float(i) for i in range(12))
-    assert pool.info.duration == 12.0 and pool.info.fps == 1.0 and pool.warnings == ()
+    assert pool.info is not None and pool.info.duration == 12.0 and pool.info.fps == 1.0 and pool.warnings == ()
 
 
 def test_only_as_many_as_asked_for_are_taken(tmp_path: Path) -> None:
@@ -217,6 +218,6 @@ def test_a_folder_goes_wherever_a_video_goes(tmp_path: Path) -> None:
 def test_pictures_are_scaled_to_the_size_asked_for(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, 2, size=(640, 360), suffix=".jpg")
 
-    pool = sample_folder(folder, cells=2, sampling="middle", size=FrameSize(max_side=224), limits=Limits())
+    pool = sample_folder(folder, cells=2, sampling="middle", size=FrameSize(max_side=224, multiple=32), limits=Limits())
 
     assert (pool.width, pool.height) == (224, 128)

@@ -96,7 +96,7 @@ def test_not_a_video(tmp_path: Path, content: bytes, reason: str) -> None:
 class CountedReads(io.FileIO):
     count = 0
 
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int | None = -1, /) -> bytes:
         CountedReads.count += 1
         return super().read(size) or b""
 
@@ -414,10 +414,10 @@ def test_importing_the_package_does_not_import_pyav() -> None:
 
 
 def test_progress_is_reported(clip: Path) -> None:
-    from gridprobe.progress import listening
+    from gridprobe.progress import Event, listening
 
-    seen: list[tuple[str, int, int]] = []
-    with listening(lambda *step: seen.append(step)):
+    seen: list[Event] = []
+    with listening(seen.append):
         sample(clip, cells=5, size=SMALL)
     assert seen == [("decode", done, 5) for done in range(6)]
 

@@ -10,7 +10,7 @@ import pytest
 from av.video.stream import VideoStream
 
 from gridprobe.errors import UsageError, VideoError
-from gridprobe.progress import listening
+from gridprobe.progress import Event, listening
 from gridprobe.video import AUTO_FRACTION, FramePool, FrameSize, Limits, parallel, reader, sample
 from gridprobe.video.limits import Deadline
 from gridprobe.video.nal import Kind, kind_rule
@@ -312,11 +312,11 @@ def test_progress_comes_from_the_callers_thread(faststart: Path, monkeypatch: py
     from threading import get_ident
 
     monkeypatch.setattr(parallel, "_cores", lambda: 4)
-    seen: list[tuple[str, int, int]] = []
+    seen: list[Event] = []
     threads = set()
 
-    def listener(*step: object) -> None:
-        seen.append(step)  # type: ignore[arg-type]
+    def listener(event: Event) -> None:
+        seen.append(event)
         threads.add(get_ident())
 
     with listening(listener):
@@ -352,8 +352,8 @@ def test_the_first_error_stops_all(faststart: Path, monkeypatch: pytest.MonkeyPa
 def test_a_listener_that_raises_stops_all(faststart: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from threading import active_count
 
-    def listener(stage: str, done: int, total: int) -> None:
-        if done == 3:
+    def listener(event: Event) -> None:
+        if event.done == 3:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(parallel, "_cores", lambda: 4)

@@ -16,7 +16,7 @@ import pytest
 from av.video.stream import VideoStream
 
 from gridprobe.errors import UsageError, VideoError
-from gridprobe.progress import listening
+from gridprobe.progress import Event, listening
 from gridprobe.video import Footage, FrameCache, FrameSize, Limits, Precision, sample
 from gridprobe.video import torchcodec as second
 from gridprobe.video.torchcodec import torchcodec_state
@@ -129,8 +129,8 @@ def test_the_cache_tells_the_decoders_apart(clip: Path, tmp_path: Path, torchcod
 
 def test_progress_and_deadline(clip: Path, torchcodec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(second, "BATCH", 2)
-    seen: list[tuple[str, int, int]] = []
-    with listening(lambda *step: seen.append(step)):
+    seen: list[Event] = []
+    with listening(seen.append):
         sample(clip, cells=5, size=SMALL, decoder="torchcodec")
     assert seen == [("decode", done, 5) for done in (0, 2, 4, 5)]
     with pytest.raises(VideoError, match="took longer than"):

@@ -1,26 +1,31 @@
 """The training pass equals the product's engine and transformers: layout, features, logits."""
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from gridprobe.backends import ScoreRequest
+from gridprobe.backends import Packing, ScoreRequest
 from gridprobe.backends.qwen3vl.engine import Qwen3VL, _Job
 from gridprobe.backends.qwen3vl.plain import plain_logits
-from gridprobe.gridworld import ask_about, generate
+from gridprobe.gridworld import Worlds, ask_about, generate
 from gridprobe.gridworld.render import render_frames
 from gridprobe.gridworld.training.batches import BatchMaker, pair_times
 from gridprobe.gridworld.training.checkpoint import build_model, build_tokenizer
 from gridprobe.gridworld.training.forward import SPEC, FastModel, on_device
 from gridprobe.gridworld.training.layout import Tokens, lay_out
+from gridprobe.question import Question
 from gridprobe.video import FramePool
 from scoring import shown
 
+Parts = tuple[Any, Any]
+"""A tokenizer and a model."""
+
 
 @pytest.fixture(scope="module")
-def parts():
+def parts() -> Parts:
     torch.manual_seed(0)
     tokenizer = build_tokenizer()
     model = build_model("nano", tokenizer).eval()
@@ -32,14 +37,14 @@ def parts():
 
 
 @pytest.mark.parametrize(("side", "packing"), [(96, "single"), (224, "single"), (64, "pairs")])
-def test_training_and_serving_see_the_same_sequences_and_logits(parts, side: int, packing: str) -> None:
+def test_training_and_serving_see_the_same_sequences_and_logits(parts: Parts, side: int, packing: Packing) -> None:
     tokenizer, model = parts
     engine = Qwen3VL(model, tokenizer, spec=SPEC, identity="nano", min_letter_mass=0.0)
     worlds = generate(np.random.default_rng(3), 3)
     time = np.sort(np.random.default_rng(4).random((3, 5), dtype=np.float32), axis=1)
     seconds = np.round(time * np.array([[30.0], [700.0], [7100.0]]), 3)
     pixels = (render_frames(worlds, time, side) * 255).round().to(torch.uint8)
-    asked = [ask_about(worlds, row, "count", random.Random(row)).question for row in range(3)]
+    asked = [_count(worlds, row) for row in range(3)]
     requests = [
         shown(
             FramePool(pixels[row].permute(0, 2, 3, 1).numpy(), tuple(seconds[row]), f"w{row}"),
@@ -78,12 +83,18 @@ def test_training_and_serving_see_the_same_sequences_and_logits(parts, side: int
     assert states.shape == (3, sequences.visual.shape[1], 160)
 
 
+def _count(worlds: Worlds, row: int) -> Question:
+    asked = ask_about(worlds, row, "count", random.Random(row))
+    assert asked is not None
+    return asked.question
+
+
 def _plain(engine: Qwen3VL, request: ScoreRequest) -> torch.Tensor:
     layout = engine._layout(request)
     return plain_logits(engine._model, [layout], [engine._patches(_Job(0, request, layout))], filler=0)
 
 
-def test_groups_of_different_sizes_are_placed_as_transformers_places_images(parts) -> None:
+def test_groups_of_different_sizes_are_placed_as_transformers_places_images(parts: Parts) -> None:
     tokenizer, model = parts
     tokens = Tokens(tokenizer)
     rows = np.array([[2, 7, 2, 3, 2], [2, 2, 3, 2, 7]])
@@ -107,7 +118,7 @@ def test_groups_of_different_sizes_are_placed_as_transformers_places_images(part
         assert sequences.visual[row].tolist() == np.flatnonzero(image)[np.argsort(sides, kind="stable")].tolist()
 
 
-def test_frames_of_two_sizes_get_the_logits_transformers_gives_them_as_images(parts) -> None:
+def test_frames_of_two_sizes_get_the_logits_transformers_gives_them_as_images(parts: Parts) -> None:
     tokenizer, model = parts
     tokens, worlds = Tokens(tokenizer), generate(np.random.default_rng(3), 1)
     time = np.array([[0.1, 0.3, 0.5, 0.8]], dtype=np.float32)

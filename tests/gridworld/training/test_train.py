@@ -1,6 +1,7 @@
 """The trainer: batches hold what they promise, a training can be cut in pieces, skills steer what is practised."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,16 +29,16 @@ SKILLED = Skills(progress=0.5, spelling=0.99, reading=0.95)
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> object:
+def tokenizer() -> Any:
     return build_tokenizer()
 
 
 @pytest.fixture
-def maker(tokenizer: object) -> BatchMaker:
+def maker(tokenizer: Any) -> BatchMaker:
     return BatchMaker(tokenizer, seed=5, tokens=1500)
 
 
-def said(tokenizer: object, batch: Batch) -> list[str]:
+def said(tokenizer: Any, batch: Batch) -> list[str]:
     """What each tail wants to hear."""
     pieces = np.split(batch.wanted[2], batch.first[1:])
     return [tokenizer.decode(piece.tolist()) for piece in pieces]
@@ -55,7 +56,7 @@ def test_labels_follow_their_tails(maker: BatchMaker) -> None:
         assert (np.diff(row * 100 + tail)[batch.first[1:] - 1] > 0).all()  # a new tail begins where `first` says
 
 
-def test_questions_are_answered_with_their_letter(tokenizer: object, maker: BatchMaker) -> None:
+def test_questions_are_answered_with_their_letter(tokenizer: Any, maker: BatchMaker) -> None:
     batch = maker.make(Skills(progress=1.0, spelling=1.0, reading=1.0))
     wanted = zip(said(tokenizer, batch), batch.family, strict=True)
     letters = [text for text, family in wanted if family in FAMILIES]
@@ -63,7 +64,7 @@ def test_questions_are_answered_with_their_letter(tokenizer: object, maker: Batc
     assert letters and all(text[0] in "ABCDEFGH" and text[1:] == "<|im_end|>" for text in letters)
 
 
-def test_lines_are_encoded_as_the_tokenizer_encodes_the_whole(tokenizer: object, maker: BatchMaker) -> None:
+def test_lines_are_encoded_as_the_tokenizer_encodes_the_whole(tokenizer: Any, maker: BatchMaker) -> None:
     for template in ("default", "paper"):
         prompt = Question("What colour is the ring?", ["red", "cyan", "blue"], template=template).prompt
 
@@ -154,7 +155,7 @@ def test_the_eye_test_knows_what_is_on_every_frame(maker: BatchMaker) -> None:
         assert found == expected
 
 
-def test_drill_letters_stand_before_their_options(tokenizer: object, maker: BatchMaker) -> None:
+def test_drill_letters_stand_before_their_options(tokenizer: Any, maker: BatchMaker) -> None:
     for _ in range(50):
         tokens, labels = maker._drill()
         text = tokenizer.decode(tokens)
@@ -186,7 +187,7 @@ def test_the_rate_stays_for_half_the_training_and_then_falls() -> None:
     assert _decay(0.75) == pytest.approx(0.505) and _decay(1.0) == pytest.approx(0.01)
 
 
-def test_test_seeds_are_refused(tokenizer: object) -> None:
+def test_test_seeds_are_refused(tokenizer: Any) -> None:
     with pytest.raises(ValueError, match="not a training seed"):
         BatchMaker(tokenizer, seed=2**31, tokens=100)
 
@@ -228,12 +229,14 @@ def test_a_training_goes_on_where_it_stopped(maker: BatchMaker, tmp_path: Path) 
 
 def test_the_saved_folder_is_an_ordinary_checkpoint(maker: BatchMaker, tmp_path: Path) -> None:
     from gridprobe import load_model
+    from gridprobe.backends.qwen3vl.engine import Qwen3VL
 
     trainer = Trainer("nano", budget=1.0, device="cpu", compiled=False)
     trainer.train_on(maker.make(Skills()))
     trainer.save(tmp_path)
 
-    assert load_model(str(tmp_path / "model"), device="cpu").dims.hidden == 160
+    loaded = load_model(str(tmp_path / "model"), device="cpu")
+    assert isinstance(loaded, Qwen3VL) and loaded.dims.hidden == 160
     assert next(trainer.model.parameters()).dtype == torch.float32  # saving in bfloat16 left the training alone
 
 
