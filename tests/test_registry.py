@@ -7,9 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import gridprobe
+from gridprobe.budget import Budget
 from gridprobe.errors import ModelError, UsageError
+from gridprobe.grid import Grid
+from gridprobe.importance import ImportanceMap
 from gridprobe.registry import (
     BACKENDS,
     BENCHMARKS,
@@ -153,3 +158,27 @@ def test_a_missing_package_names_the_extra_that_installs_it() -> None:
         raise ModuleNotFoundError("No module named 'fancy'", name="fancy")
     with pytest.raises(ModuleNotFoundError), explain_missing("local"):
         raise ModuleNotFoundError("No module named 'gridprobe.typo'", name="gridprobe.typo")
+
+
+PROBABILITIES = st.lists(st.floats(0.001, 1.0), min_size=2, max_size=8).map(
+    lambda weights: {chr(65 + i): weight / sum(weights) for i, weight in enumerate(weights)}
+)
+
+
+@pytest.mark.parametrize("name", SIGNALS)
+@given(PROBABILITIES)
+def test_every_signal_is_a_number_from_0_to_1(name: str, probabilities: dict[str, float]) -> None:
+    signal, _ = SIGNALS.resolve(name)
+
+    assert 0.0 <= signal(probabilities) <= 1.0 and signal.__name__ == name
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+@given(st.lists(st.floats(0.0, 1.0), min_size=6, max_size=6), st.lists(st.floats(0.0, 1.0), min_size=6, max_size=6))
+def test_every_budget_keeps_within_its_bounds(name: str, rows: list[float], columns: list[float]) -> None:
+    make, argument = BUDGETS.resolve("fixed:4" if name == "fixed" else name)
+    budget: Budget = make(argument)
+    kept = budget.kept(ImportanceMap(Grid(6), tuple(rows), tuple(columns)))
+
+    least, most = budget.bounds(36)
+    assert 1 <= least <= kept <= most <= 36 and budget.describe()["name"] == name

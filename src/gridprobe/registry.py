@@ -31,7 +31,9 @@ class Entry:
     """Where the code is: "module:attribute", or "module" for a module that has the functions the registry asks for."""
     help: str
     argument: str = ""
-    """What may follow the name and a colon, for the help page: "FILE" is shown as "keyframes:FILE"."""
+    """What follows the name and a colon, for the help page: "FILE" is shown as "keyframes:FILE"."""
+    optional: bool = False
+    """Whether the argument may be left out."""
     extra: str = ""
     """The extra of the package that installs what the code needs."""
 
@@ -46,8 +48,7 @@ class Entry:
         """The name with the argument it takes, for the help page."""
         if not self.argument:
             return name
-        optional = self.argument.startswith("[")
-        return f"{name}[:{self.argument[1:]}" if optional else f"{name}:{self.argument}"
+        return f"{name}[:{self.argument}]" if self.optional else f"{name}:{self.argument}"
 
 
 class Registry(Mapping[str, Entry]):
@@ -82,7 +83,7 @@ class Registry(Mapping[str, Entry]):
     def resolve(self, text: str) -> tuple[Any, str]:
         """The code that a name means, imported, and the argument behind its colon."""
         entry, argument = self.find(text)
-        if entry.argument and not argument and not entry.argument.startswith("["):
+        if entry.argument and not argument and not entry.optional:
             raise UsageError(f"the {self.kind} {text!r} needs an argument: {text}:{entry.argument}")
         if argument and not entry.argument:
             raise UsageError(f"the {self.kind} {text.partition(':')[0]!r} takes no argument, got {argument!r}")
@@ -95,7 +96,7 @@ class Registry(Mapping[str, Entry]):
 
 def _from_point(point: EntryPoint) -> Entry:
     origin = point.dist.name if point.dist else point.value
-    return Entry(point.value, f"from the package {origin}", argument="[ARGUMENT]")
+    return Entry(point.value, f"from the package {origin}", argument="ARGUMENT", optional=True)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
@@ -126,7 +127,8 @@ BACKENDS = Registry(
         "embedded": Entry(
             "gridprobe.backends.embedded",
             "the models inside gridprobe, micro (10 M parameters) and nano (3 M); they know only gridworld",
-            argument="[micro|nano]",
+            argument="micro|nano",
+            optional=True,
             extra="local",
         ),
         "checkpoint": Entry(
@@ -175,7 +177,7 @@ BUDGETS = Registry(
     "budget",
     {
         "fixed": Entry("gridprobe.budget:Fixed.parse", "the same number of frames for every question", argument="N"),
-        "shape": Entry("gridprobe.budget:ShapeRule.parse", "the paper's shape rule", argument="[GAMMA0]"),
+        "shape": Entry("gridprobe.budget:ShapeRule.parse", "the paper's shape rule", argument="GAMMA0", optional=True),
     },
     group="gridprobe.budgets",
 )

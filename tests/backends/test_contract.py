@@ -1,14 +1,17 @@
 """What every backend promises, run over each of them."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gridprobe.backends import Backend, FrameGroup, Packing, ScoreRequest, Scripted, View
+from gridprobe.backends import Backend, FrameGroup, Packing, ScoreRequest, Scripted, View, load_model
 from gridprobe.backends.embedded import Embedded, Vocabulary
 from gridprobe.flops import Cost
+from gridprobe.registry import BACKENDS, FAMILIES
 from gridprobe.video import FramePool, FrameSize
 from scoring import shown
 
@@ -33,12 +36,17 @@ def several(packing: Packing = "single") -> ScoreRequest:
 NOTHING = ScoreRequest(PROMPT, ("A", "B", "C"))
 
 
-@pytest.fixture(params=["scripted", "qwen3vl", "embedded"])
-def backend(request: pytest.FixtureRequest) -> Backend:
-    if request.param == "scripted":
-        return Scripted(lambda asked: {label: 1.0 + i for i, label in enumerate(asked.labels)})
-    model = request.getfixturevalue("tiny_model")
-    return Embedded(model, Vocabulary(frozenset()), "embedded:tiny") if request.param == "embedded" else model
+@pytest.fixture(params=["scripted", *BACKENDS, *FAMILIES])
+def backend(request: pytest.FixtureRequest, tiny_checkpoint: Path, tiny_model: Backend) -> Backend:
+    """Every backend and model family there is; whoever adds one adds a way to build a small one."""
+    known: dict[str, Callable[[], Backend]] = {
+        "scripted": lambda: Scripted(lambda asked: {label: 1.0 + i for i, label in enumerate(asked.labels)}),
+        "embedded": lambda: Embedded(tiny_model, Vocabulary(frozenset()), "embedded:tiny"),
+        "checkpoint": lambda: load_model(f"checkpoint:{tiny_checkpoint}", device="cpu"),
+        "qwen3_vl": lambda: tiny_model,
+    }
+    assert request.param in known, f"there is no small model of {request.param} to test it with: add one here"
+    return known[request.param]()
 
 
 def test_one_posterior_per_request_in_order(backend: Backend) -> None:

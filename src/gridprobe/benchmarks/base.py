@@ -70,6 +70,8 @@ class Benchmark:
     """An item's video: a file, generated if need be, or the frames themselves."""
     info: Callable[[Item], VideoInfo | None] = unknown
     """What is known of an item's video before it is generated; None where it has to be opened to know."""
+    model: str = ""
+    """The model that answers it unless another is named; most benchmarks have none."""
     generated: bool = False
     """Whether its videos are generated when they are first needed."""
 

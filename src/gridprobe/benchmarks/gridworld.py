@@ -78,7 +78,8 @@ def load(
         found = [item for item in found if item.extra["evidence"]]
     version = f"gridworld-{len(found)}-{_fingerprint(found)}"
     opener = open_without_evidence if evidence == "hidden" else OPENERS[source]
-    return Benchmark("gridworld", version, tuple(found), open=opener, info=video_info, generated=True)
+    hooks: dict[str, Any] = {"open": opener, "info": video_info}
+    return Benchmark("gridworld", version, tuple(found), model="embedded", generated=True, **hooks)
 
 
 def _suffix(part: str) -> str:

@@ -47,8 +47,9 @@ class Asked:
 
 def asked(name: str, data: Path, given: dict[str, Any]) -> Asked:
     """Turn names into values: read the benchmark, and make the setup; models are not loaded."""
-    model = given["model"] or ("embedded" if name == "gridworld" else None)
-    if model is None:
+    benchmark = load_benchmark(name, data, **parse_options(given["options"]))
+    model = given["model"] or benchmark.model
+    if not model:
         raise UsageError(f"name the model that is to answer {name} with --model or GRIDPROBE_MODEL")
     changes = {**parse_changes(given["changes"]), **{key: given[key] for key in ("k", "frames", "seed")}}
     if given["template"] is not None:
@@ -62,7 +63,7 @@ def asked(name: str, data: Path, given: dict[str, Any]) -> Asked:
     )
     shard = Shard.parse(given.get("shard", "1/1"))
     choice = Choice(limit=given["limit"], ids=_ids(given["ids"]), seed=given["seed"], shard=shard)
-    return Asked(load_benchmark(name, data, **parse_options(given["options"])), setup, choice)
+    return Asked(benchmark, setup, choice)
 
 
 def _ids(text: str | None) -> tuple[str, ...] | None:
