@@ -1,4 +1,4 @@
-"""Do two versions of gridprobe answer alike? Choices, kept frames, confidences and costs of 55 answers about the demo video.
+"""Do two versions of gridprobe answer alike? Choices, kept frames, confidences and costs of 55 answers to the demo.
 
     git worktree add /tmp/old 265e523
     python speed/unchanged.py --old /tmp/old/src            # compares it with the source tree this program lies in

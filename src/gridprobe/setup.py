@@ -1,7 +1,7 @@
 """Setup: everything that decides an answer but the video and the question, as values.
 
-    setup = make_setup(model="embedded", preset="gridworld", frames=8)    # names, checked; nothing is loaded yet
-    setup = setup.loaded()                                                # with the models
+    setup = make_setup(model="embedded", settings=Settings.from_preset("gridworld", frames=8))    # names are checked
+    setup = setup.loaded()                                                                       # and now loaded
 
 `make_setup` is where names become values; what stands behind it takes a Setup. Answers and run folders store
 `setup.describe()`, so they cannot claim anything else than what was done.

@@ -74,8 +74,8 @@ def load(
                 extra=_extra(made),
             )
         )
-    if evidence == "hidden":
-        found = [item for item in found if item.extra["evidence"]]
+    if evidence == "hidden":  # other frames are hidden for each question, so none shares its video with another
+        found = [replace(item, video=data / item.id) for item in found if item.extra["evidence"]]
     version = f"gridworld-{len(found)}-{_fingerprint(found)}"
     opener = open_without_evidence if evidence == "hidden" else OPENERS[source]
     hooks: dict[str, Any] = {"open": opener, "info": video_info}
@@ -145,7 +145,7 @@ def open_rendered(item: Item, spec: SampleSpec) -> Path | FramePool:
 
     torch = sys.modules.get("torch")
     device = "cuda" if torch is not None and torch.cuda.is_available() else "cpu"
-    source = f"{item.video.stem}:rendered"
+    source = f"gridworld:{item.extra['seed']}:{item.bins['part']}:{SIDE}"
     return rendered(_script(item), item.duration or 0.0, source=source, cells=spec.cells, size=SIDE, device=device)
 
 
