@@ -111,6 +111,6 @@ def test_planning_refuses_a_foreign_model_and_runs_nothing(
     change(checkpoint / "tokenizer_config.json", tokenizer_class="Attack")
     monkeypatch.setattr("builtins.input", lambda _="": "y")
 
-    with pytest.raises(ModelError, match="is a attack model; gridprobe drives qwen3_vl checkpoints$"):
+    with pytest.raises(ModelError, match=r"is a attack model; gridprobe drives qwen3_vl checkpoints$"):
         gauge_model(str(checkpoint))
     assert not marker.exists()
