@@ -98,7 +98,23 @@ class TestAsk:
         assert result.exit_code == 0, result.output
         assert (tmp_path / "m.png").read_bytes().startswith(b"\x89PNG")
         assert "<html" in (tmp_path / "r.html").read_text()
-        assert "saved" in result.stderr and "saved" not in result.stdout
+        assert result.stderr.splitlines()[-2:] == [
+            f"map saved to {tmp_path / 'm.png'}",
+            f"report saved to {tmp_path / 'r.html'}",
+        ]
+        assert "saved" not in result.stdout
+
+    @pytest.mark.parametrize("option", ["--map", "--report"])
+    @pytest.mark.parametrize(("name", "reason"), [("missing/file", "does not exist"), (".", "not a regular file")])
+    def test_a_file_that_cannot_be_written_is_refused_before_any_work(
+        self, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, name: str, reason: str
+    ) -> None:
+        monkeypatch.setattr(Setup, "open", None)
+
+        result = ask(clip, Path("no-such-model"), option, tmp_path / name)
+
+        assert result.exit_code == 2
+        assert result.stderr.startswith(f"gridprobe: cannot write {tmp_path / name}: ") and reason in result.stderr
 
     def test_the_model_may_come_from_the_environment(self, clip: Path, tiny_checkpoint: Path) -> None:
         result = run("ask", clip, "?", "-o", "a", "-o", "b", "--k", 2, GRIDPROBE_MODEL=str(tiny_checkpoint))

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,13 @@ from gridprobe.answer import Answer
 from gridprobe.backends import NamedModel
 from gridprobe.backends.embedded import Vocabulary
 from gridprobe.budget import Fixed
-from gridprobe.cli.console import check_writable, printable, progress, speaks_unicode, stdout
+from gridprobe.cli.console import announce_saved, printable, progress, speaks_unicode, stdout
 from gridprobe.errors import DataError, UsageError
 from gridprobe.pipeline import Session
 from gridprobe.question import Question
 from gridprobe.registry import SELECTORS
+from gridprobe.report import answer_view, save_map, save_report
+from gridprobe.report.files import check_writable
 from gridprobe.settings import PRESETS, Settings
 from gridprobe.setup import Setup, make_setup
 from gridprobe.subtitles import read_subtitles
@@ -26,6 +28,8 @@ from gridprobe.video import Limits
 __all__ = ["ask", "way_options"]
 
 FILE = click.Path(path_type=Path)
+SAVERS: dict[str, Callable[[Sequence[Answer], Path], None]] = {"map": save_map, "report": save_report}
+"""The options that save the answers to a file."""
 MODEL_HELP = "Folder, Hugging Face id, or embedded, the default: it knows only gridworld."
 IMPLIED = (
     "gridprobe: no model was named, so the embedded one answers; it knows only gridworld (see gridprobe demo), "
@@ -61,7 +65,7 @@ def way_options() -> list[Callable[[Any], Any]]:
             metavar="NAME",
             default="gridprobe",
             show_default=True,
-            help="; ".join(SELECTORS.listed()) + ".",
+            help=_selectors(),
         ),
         click.option("--k", type=int, default=12, show_default=True, help="Side of the grid: K² frames are sampled."),
         click.option("--frames", type=FramesType(), default="auto", show_default=True, help="How many frames to keep."),
@@ -91,8 +95,8 @@ def _options(command: Any) -> Any:
         click.option("--decode-timeout", type=float, default=120.0, show_default=True, help="Seconds for the video."),
         click.option("--no-cache", is_flag=True, help="Keep no decoded frames on disk, and use none."),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object per question."),
-        click.option("--map", "map_file", type=FILE, help="Save the map of the answer as PNG."),
-        click.option("--report", "report_file", type=FILE, help="Save a self-contained HTML page."),
+        click.option("--map", type=FILE, help="Save the map of the answer as a PNG file."),
+        click.option("--report", type=FILE, help="Save all answers as a self-contained HTML page."),
     ]
     for decorator in reversed(decorators):
         command = decorator(command)
@@ -103,10 +107,11 @@ def _options(command: Any) -> Any:
 @_options
 def ask(video: Path, question: str | None, options: tuple[str, ...], **given: Any) -> None:
     """Ask VIDEO a multiple-choice QUESTION and see which frames the answer rests on."""
-    for path in (given["map_file"], given["report_file"]):
+    files = {name: path for name in SAVERS if (path := given[name])}
+    for path in files.values():
         check_writable(path)
     questions = _questions(question, options, given["questions"], given["subtitles"])
-    if given["map_file"] and len(questions) > 1:
+    if "map" in files and len(questions) > 1:
         raise UsageError(f"--map shows one answer, but there are {len(questions)} questions; use --report")
     setup = _setup(given)
     footage = setup.open(video)  # a broken file is found before a model of many gigabytes is loaded
@@ -119,7 +124,11 @@ def ask(video: Path, question: str | None, options: tuple[str, ...], **given: An
             answers.append(session.ask(each))
             if given["as_json"]:
                 print(json.dumps(answers[-1].to_dict(), allow_nan=False), flush=True)
-    _show(answers, given)
+    if not given["as_json"]:
+        _print(answers)
+    for name, path in files.items():
+        SAVERS[name](answers, path)
+        announce_saved(name, path)
 
 
 def _imply(questions: list[Question]) -> None:
@@ -147,24 +156,13 @@ def _setup(given: dict[str, Any]) -> Setup:
     return make_setup(model=model, answer_model=answer_model, selector=given["selector"], settings=settings)
 
 
-def _show(answers: list[Answer], given: dict[str, Any]) -> None:
-    if not given["as_json"]:
-        from gridprobe.report.terminal import answer_view
-
-        console = stdout()
-        for number, answer in enumerate(answers):
-            if number:
-                console.print()
-            color = console.is_terminal and not console.no_color
-            console.print(answer_view(answer, width=console.width, color=color, unicode=speaks_unicode(console)))
-    if given["map_file"]:
-        answers[0].save_map(given["map_file"])
-        print(f"map saved to {printable(str(given['map_file']))}", file=sys.stderr)
-    if given["report_file"]:
-        from gridprobe.report.answer_page import save_report
-
-        save_report(answers, given["report_file"])
-        print(f"report saved to {printable(str(given['report_file']))}", file=sys.stderr)
+def _print(answers: list[Answer]) -> None:
+    console = stdout()
+    color = console.is_terminal and not console.no_color
+    for number, answer in enumerate(answers):
+        if number:
+            console.print()
+        console.print(answer_view(answer, width=console.width, color=color, unicode=speaks_unicode(console)))
 
 
 def _questions(

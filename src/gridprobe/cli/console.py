@@ -10,10 +10,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from gridprobe.errors import UsageError
 from gridprobe.progress import Event, listening
 
-__all__ = ["check_writable", "printable", "progress", "speaks_unicode", "stdout"]
+__all__ = ["announce_saved", "printable", "progress", "speaks_unicode", "stdout"]
 
 STAGES = {
     "hash": "checking the weights (MiB)",
@@ -47,10 +46,9 @@ def speaks_unicode(console: Console) -> bool:
     return console.encoding.lower().replace("-", "").startswith("utf")
 
 
-def check_writable(path: Path | None) -> None:
-    """Find out before minutes of work, not after, that a result cannot be saved."""
-    if path is not None and not path.resolve().parent.is_dir():
-        raise UsageError(f"cannot write {printable(str(path))}: the folder {path.resolve().parent} does not exist")
+def announce_saved(what: str, path: Path) -> None:
+    """Print to stderr where a result was saved."""
+    print(f"{what} saved to {printable(str(path))}", file=sys.stderr)
 
 
 @contextmanager

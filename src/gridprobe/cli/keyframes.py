@@ -1,15 +1,14 @@
 """gridprobe export-keyframes: the frames a run kept, as a file."""
 
 import json
-import sys
 from pathlib import Path
 
 import click
 
-from gridprobe.cli.console import check_writable, printable
+from gridprobe.cli.console import announce_saved
 from gridprobe.evaluation.keyframes import export_keyframes
 from gridprobe.evaluation.reader import read_run
-from gridprobe.report.files import write_whole
+from gridprobe.report.files import check_writable, write_whole
 
 __all__ = ["export"]
 
@@ -22,6 +21,5 @@ def export(run: Path, output: Path) -> None:
     check_writable(output)
     found = export_keyframes(read_run(run))
     write_whole(output, json.dumps(found, allow_nan=False, separators=(",", ":")).encode())
-    left_out = f"; {found['left_out']} were not answered and have none" if found["left_out"] else ""
-    told = f"frames of {len(found['questions'])} questions saved to {printable(str(output))}{left_out}"
-    print(told, file=sys.stderr)
+    left_out = f" ({found['left_out']} were not answered and have none)" if found["left_out"] else ""
+    announce_saved(f"frames of {len(found['questions'])} questions{left_out}", output)

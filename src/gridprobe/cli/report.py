@@ -1,12 +1,12 @@
 """gridprobe report: runs as one HTML page."""
 
-import sys
 from pathlib import Path
 
 import click
 
-from gridprobe.cli.console import check_writable, printable, progress
+from gridprobe.cli.console import announce_saved, progress
 from gridprobe.evaluation.reader import read_runs
+from gridprobe.report.files import check_writable
 from gridprobe.report.run_page.page import save_run_report
 from gridprobe.report.run_page.thumbnails import make_thumbnails
 
@@ -32,4 +32,4 @@ def report(runs: tuple[Path, ...], output: Path, thumbnails: bool | None) -> Non
     with progress():
         pictures, notes = make_thumbnails(found) if wanted else ({}, [])
     save_run_report(found, output, thumbnails=pictures, notes=notes)
-    print(f"report saved to {printable(str(output))} ({output.stat().st_size / 1e6:.1f} MB)", file=sys.stderr)
+    announce_saved("report", output)

@@ -17,7 +17,9 @@ from gridprobe.report.answer_page.map import map_svg, strip_svg
 from gridprobe.report.answer_page.style import POLICY, STYLE
 from gridprobe.report.files import write_whole
 from gridprobe.report.html import document, pairs, table
+from gridprobe.report.pixels import decoded_frames
 from gridprobe.report.words import amount, clock, compute_saved, kept_words, model_words, video_name
+from gridprobe.video.frames import Pixels
 
 __all__ = ["render", "save_report"]
 
@@ -149,7 +151,8 @@ def _thumbnails(answer: Answer) -> str:
     if selection.kept > MOST_THUMBNAILS:
         shown = tuple(shown[place] for place in spread(selection.kept, MOST_THUMBNAILS))
         note = f"<p>{MOST_THUMBNAILS} of the {selection.kept} kept frames are shown, evenly chosen.</p>"
-    jpegs = _jpegs(answer, shown)
+    decoded = decoded_frames(answer)
+    jpegs = _jpegs([decoded[index] for index in shown])
     figures = "".join(_figure(answer, index, jpeg) for index, jpeg in zip(shown, jpegs, strict=True))
     return f'{note}<div class="frames">{figures}</div>'
 
@@ -162,19 +165,19 @@ def _figure(answer: Answer, index: int, jpeg: bytes) -> str:
     return f'<figure><img src="{source}" alt="frame at {time}"><figcaption>{caption}</figcaption></figure>'
 
 
-def _jpegs(answer: Answer, indices: Sequence[int]) -> list[bytes]:
+def _jpegs(frames: Sequence[Pixels]) -> list[bytes]:
     """The frames as JPEGs of the largest size at which they stay within their share of the page."""
     jpegs: list[bytes] = []
     for side, most in THUMBNAIL_SIDES.items():
-        if len(indices) <= most:
-            jpegs = [_jpeg(answer, index, side) for index in indices]
+        if len(frames) <= most:
+            jpegs = [_jpeg(pixels, side) for pixels in frames]
             if sum(map(len, jpegs)) <= THUMBNAIL_BYTES:
                 break
     return jpegs
 
 
-def _jpeg(answer: Answer, index: int, side: int) -> bytes:
-    image = Image.fromarray(answer.pool.pixels[index])
+def _jpeg(pixels: Pixels, side: int) -> bytes:
+    image = Image.fromarray(pixels)
     image.thumbnail((side, side), Image.Resampling.BILINEAR)
     content = io.BytesIO()
     image.save(content, "JPEG", quality=72, optimize=True)

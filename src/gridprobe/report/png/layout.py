@@ -38,6 +38,8 @@ class Layout:
     """Thickness of the ring around a kept frame."""
     heat: int
     """Thickness of the ring, inside it, in the colour of importance."""
+    aspect: float
+    """Width by height of the kept frames."""
     bars: bool
     """Whether there are probe confidences to show at the right and below."""
     title: int = 0
@@ -49,13 +51,14 @@ class Layout:
         pool, evidence = answer.pool, answer.selection.evidence
         columns = evidence.grid.k if evidence else next(k for k in range(1, len(pool) + 1) if k * k >= len(pool))
         rows = -(-len(pool) // columns)
-        aspect = min(FLATTEST, max(1 / FLATTEST, pool.width / pool.height))
+        true_aspect = answer.frames.width / answer.frames.height
+        aspect = min(FLATTEST, max(1 / FLATTEST, true_aspect))
         width = min(GRID_WIDTH / columns, GRID_HEIGHT / rows * aspect, LARGEST_CELL, LARGEST_CELL * aspect)
         short = min(width, width / aspect)
         mark, heat = min(5, max(1, int(short / 16))), min(3, int(short / 16))
         inside = width - 2 * (mark + heat + GAP)
         picture = max(SMALLEST, round(inside)), max(SMALLEST, round(inside / aspect))
-        return cls(columns, rows, picture, mark, heat, evidence is not None)
+        return cls(columns, rows, picture, mark, heat, true_aspect, evidence is not None)
 
     @property
     def inset(self) -> int:
