@@ -2,7 +2,6 @@
 
 import sys
 import time
-import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from gridprobe.progress import Event, listening
+from gridprobe.text import printable
 
 __all__ = ["announce_saved", "printable", "progress", "speaks_unicode", "stdout"]
 
@@ -28,12 +28,6 @@ STAGES = {
 QUIET_SECONDS = 2.0
 """Nothing is shown for work that ends before this."""
 LINE_EVERY_SECONDS = 10.0
-
-
-def printable(text: str) -> str:
-    """The text with control characters shown, not obeyed: a file name must not move the cursor or fake a log line."""
-    unsafe = ("Cc", "Cf", "Cs", "Zl", "Zp")
-    return "".join(repr(char)[1:-1] if unicodedata.category(char) in unsafe else char for char in text)
 
 
 def stdout() -> Console:

@@ -14,8 +14,9 @@ from gridprobe.benchmarks import Metric
 from gridprobe.evaluation.metrics import Row, shared
 from gridprobe.evaluation.reader import Run
 from gridprobe.flops import CONVENTIONS
-from gridprobe.report.words import amount, one_line
+from gridprobe.report.words import amount
 from gridprobe.statistics import Interval
+from gridprobe.text import one_line
 
 __all__ = ["FORMATS", "Scores", "Table", "people_tables", "render_scores", "uneven"]
 

@@ -9,7 +9,8 @@ from rich.text import Text
 from gridprobe.answer import Answer
 from gridprobe.report.colours import MARK, Scale, hex_colour
 from gridprobe.report.terminal_map import Look, map_lines, strip_lines
-from gridprobe.report.words import amount, compute_saved, kept_times, kept_words, model_words, one_line
+from gridprobe.report.words import amount, compute_saved, kept_times, kept_words, model_words
+from gridprobe.text import one_line
 
 __all__ = ["answer_view"]
 

@@ -8,7 +8,8 @@ from rich.text import Text
 from gridprobe.answer import Answer
 from gridprobe.importance import ImportanceMap
 from gridprobe.report.colours import MARK, RGB, Scale, hex_colour, ink_on, ramp
-from gridprobe.report.words import clock, one_line
+from gridprobe.report.words import clock
+from gridprobe.text import one_line
 
 __all__ = ["Look", "map_lines", "strip_lines"]
 

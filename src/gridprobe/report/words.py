@@ -1,16 +1,12 @@
 """Times, ranges of frames and amounts of compute in words, the same in the terminal, in the picture and on the page."""
 
-import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
 from gridprobe.answer import Answer
 from gridprobe.selectors import Selection
 
-__all__ = ["amount", "clock", "compute_saved", "kept_times", "kept_words", "model_words", "one_line", "video_name"]
-
-BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""Characters that reorder the text around them; in a terminal they could make one answer read as another."""
+__all__ = ["amount", "clock", "compute_saved", "kept_times", "kept_words", "model_words", "video_name"]
 
 SAME = 1.05
 """Two costs closer than this factor are called the same."""
@@ -84,13 +80,3 @@ def model_words(answer: Answer) -> str:
     selecting, answering = answer.models
     others = [name for name in selecting if name != answering]
     return f"{' and '.join(others)} selects, {answering} answers" if others else answering
-
-
-def one_line(text: str) -> str:
-    """White space folded; control characters escaped, so that no text moves the cursor or reorders its neighbours."""
-    folded = " ".join(text.encode("utf-8", "replace").decode("utf-8").split())  # file names may hold half a surrogate
-    return "".join(_escaped(char) if unicodedata.category(char) == "Cc" or char in BIDI else char for char in folded)
-
-
-def _escaped(char: str) -> str:
-    return char.encode("unicode_escape").decode("ascii")

@@ -15,7 +15,8 @@ from gridprobe.report.files import write_whole
 from gridprobe.report.pixels import decoded_frames
 from gridprobe.report.png.layout import BARS, COLUMN_BARS, GAP, LINE, MARGIN, Box, Layout
 from gridprobe.report.png.lettering import face, fitted, wrapped
-from gridprobe.report.words import amount, clock, compute_saved, kept_words, model_words, one_line, video_name
+from gridprobe.report.words import amount, clock, compute_saved, kept_words, model_words, video_name
+from gridprobe.text import one_line
 from gridprobe.video.frames import Pixels
 
 __all__ = ["draw_map", "save_map"]
