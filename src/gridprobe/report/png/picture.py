@@ -1,4 +1,4 @@
-"""An answer as a picture: the grid of frames, tinted by importance, with the kept ones framed."""
+"""Draw the map of an answer: the grid of frames, tinted by importance, with the kept frames outlined."""
 
 import io
 from collections.abc import Sequence
@@ -29,9 +29,9 @@ EMPTY: RGB = (27, 30, 38)
 BLANK: RGB = (48, 53, 64)
 """A frame that was not decoded."""
 LABELLED = 84
-"""Cells at least this wide carry their own time."""
+"""Cells at least this wide show their time."""
 HEAVY = 4_000_000
-"""Bytes past which the picture is reduced to 256 colours."""
+"""Images with more bytes than this are reduced to 256 colours."""
 
 
 def save_map(answers: Sequence[Answer], path: Path) -> None:
@@ -51,7 +51,7 @@ def _png(image: Image.Image) -> bytes:
 
 
 def draw_map(answer: Answer) -> Image.Image:
-    """The picture in memory."""
+    """The map as an image in memory."""
     layout = Layout.of(answer)
     title = _title_lines(answer, layout.size[0])
     layout = replace(layout, title=LINE * (len(title) + 1) + 22)
@@ -111,7 +111,7 @@ def _heats(evidence: ImportanceMap) -> list[RGB | None]:
 
 
 def _draw_rings(draw: ImageDraw.ImageDraw, layout: Layout, index: int, kept: bool, heat: RGB | None) -> None:
-    """Outside the mark of a kept frame, inside the colour of importance."""
+    """Draw the outline of a kept frame and, inside it, the colour of importance."""
     draw.rectangle(_inner(layout.box(index, GAP)), MARK if kept else GROUND)
     draw.rectangle(_inner(layout.box(index, GAP + layout.mark)), heat or (MARK if kept else EMPTY))
 
@@ -132,7 +132,7 @@ def _thumbnail(pixels: Pixels, layout: Layout) -> Image.Image:
 
 
 def _dimmed(thumbnail: Image.Image, heat: RGB | None) -> Image.Image:
-    """Half in the dark, and tinted by importance where it is known."""
+    """Darken the thumbnail and, if its importance is known, tint it."""
     dark = Image.blend(thumbnail, Image.new("RGB", thumbnail.size, GROUND), 0.4)
     return Image.blend(dark, Image.new("RGB", thumbnail.size, heat), 0.45) if heat else dark
 
@@ -146,7 +146,7 @@ def _draw_label(draw: ImageDraw.ImageDraw, text: str, box: Box, kept: bool) -> N
 
 
 def _draw_times(draw: ImageDraw.ImageDraw, answer: Answer, layout: Layout) -> None:
-    """The time of each row's first frame; of some rows only, when they are too close for words."""
+    """Write the time of each row's first frame; if rows are too narrow for text, skip some."""
     step = max(1, -(-18 // layout.cell[1]))
     for row in range(0, layout.rows, step):
         left, top, _, bottom = layout.box(row * layout.columns)
@@ -184,7 +184,7 @@ def _draw_bar(draw: ImageDraw.ImageDraw, track: Box, filled: Box) -> None:
 
 
 def _draw_legend(draw: ImageDraw.ImageDraw, answer: Answer, layout: Layout) -> None:
-    """What the colours mean, then what was kept, what it cost and which model it was."""
+    """Draw the meaning of the colours, then kept frames, cost and model."""
     x, y, evidence = MARGIN, layout.legend, answer.selection.evidence
     if evidence:
         x = _draw_colour_bar(draw, evidence, x, y) + 40
@@ -193,7 +193,7 @@ def _draw_legend(draw: ImageDraw.ImageDraw, answer: Answer, layout: Layout) -> N
         _draw_key(draw, x + 40, y, "not decoded", fill=BLANK)
     room = layout.size[0] - 2 * MARGIN
     for line, text in enumerate(_footer(answer)):
-        font = face(text.replace("×", "x"), 17)  # one sign must not change the font of the line
+        font = face(text.replace("×", "x"), 17)  # a single character must not change the font of the line
         draw.text((MARGIN, y + 40 + 27 * line), fitted(text, font, room), QUIET if line == 2 else INK, font)
 
 
@@ -208,7 +208,7 @@ def _draw_key(
 
 
 def _draw_colour_bar(draw: ImageDraw.ImageDraw, evidence: ImportanceMap, x: int, y: int) -> int:
-    """The ramp between the lowest and the highest importance; gives back where it ends."""
+    """Draw the ramp from the lowest to the highest importance; returns the right edge."""
     scale, font, length = Scale.over(evidence.scores), face("0", 16), 180
     low, high = f"importance  {evidence.scores.min():.2f}", f"{evidence.scores.max():.2f}"
     draw.text((x, y + 10), low, QUIET, font, anchor="lm")
