@@ -182,7 +182,7 @@ class TestMistakes:
         [
             (["ask", "CLIP", "?", "-o", "a", "--model", "TINY"], 2, "2 to 26 options, got 1"),
             (["ask", "CLIP", " ", "-o", "a", "-o", "b", "--model", "TINY"], 2, "the question is empty"),
-            (["ask", "CLIP", "--model", "TINY"], 2, "ask either one QUESTION"),
+            (["ask", "CLIP", "--model", "TINY"], 2, "give either one QUESTION"),
             (["ask", "CLIP", "?", "-o", "a", "-o", "b", "--model", "gpt4"], 2, "neither a folder that exists nor"),
             (["ask", "CLIP", "?", "-o", "a", "-o", "b", "--model", "./no"], 1, "no config.json"),
             (["ask", "CLIP", "?", "-o", "a", "-o", "b", "--model", "no/body"], 1, "cannot find the model no/body"),
@@ -221,7 +221,7 @@ class TestMistakes:
             ('{"question": "?", "options": ["a", "b"], "answer": "C"}', "not one of the labels"),
             ('{"question": "?", "options": ["a", "b"], "id": 7}', "id must be text, got 7"),
             ("[1]", '"question" and "options"'),
-            ("", "holds no question"),
+            ("", "contains no questions"),
         ],
     )
     def test_question_files_are_checked_line_by_line(self, row: str, message: str, clip: Path, tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ class TestOtherVerbs:
 
         lines = result.stdout.splitlines()
         assert result.exit_code == 0, result.output
-        assert "9 moments, one every 0.444 s; frames of 224×64, once kept 256×64" in result.stdout
+        assert "9 samples, one every 0.444 s; frames of 224×64, kept frames of 256×64" in result.stdout
         assert [line.split()[0] for line in lines[-3:]] == ["exact", "keyframe", "auto"]
         assert "auto (used)" in lines[-1]
 

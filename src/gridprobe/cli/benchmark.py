@@ -1,4 +1,4 @@
-"""What `eval` and `plan` have in common: which benchmark, which questions, which models, how they are asked."""
+"""Options that `eval` and `plan` share: the benchmark, the questions, the models and the settings."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ __all__ = ["Asked", "asked", "run_options"]
 
 
 def run_options(command: Any) -> Any:
-    """The options that decide what is asked and how."""
+    """Add the options for questions, models and settings."""
     decorators = [
         click.option("-m", "--model", envvar="GRIDPROBE_MODEL", metavar="NAME", help="Folder, hub id or embedded."),
         *way_options(),
@@ -38,7 +38,7 @@ def run_options(command: Any) -> Any:
 
 @dataclass(frozen=True)
 class Asked:
-    """A benchmark, and the options above as the library takes them."""
+    """A benchmark, and the values of these options."""
 
     benchmark: Benchmark
     setup: Setup
@@ -46,7 +46,7 @@ class Asked:
 
 
 def asked(name: str, data: Path, given: dict[str, Any]) -> Asked:
-    """Turn names into values: read the benchmark, and make the setup; models are not loaded."""
+    """Read the benchmark and make the setup; models are not loaded."""
     model = given["model"] or ("embedded" if name == "gridworld" else None)
     if model is None:
         raise UsageError(f"name the model that is to answer {name} with --model or GRIDPROBE_MODEL")
@@ -66,7 +66,7 @@ def asked(name: str, data: Path, given: dict[str, Any]) -> Asked:
 
 
 def _ids(text: str | None) -> tuple[str, ...] | None:
-    """Ids from a file, one a line, or from a list with commas."""
+    """Ids from a file with one id per line, or from a comma-separated list."""
     if text is None:
         return None
     file = Path(text)

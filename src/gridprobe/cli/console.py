@@ -1,4 +1,4 @@
-"""How the command line talks: consoles, progress, and text that is safe to print."""
+"""Output of the command line: consoles, notices and progress."""
 
 import sys
 import time
@@ -19,24 +19,24 @@ STAGES = {
     "decode": "decoding frames",
     "model": "asking the model",
     "encode": "writing the video",
-    "questions": "questions with a record",
+    "questions": "questions done",
     "headers": "reading headers",
     "plan": "counting tokens",
-    "verify videos": "looking at videos",
-    "verify subtitles": "reading subtitles",
+    "verify videos": "checking videos",
+    "verify subtitles": "checking subtitles",
 }
 QUIET_SECONDS = 2.0
-"""Nothing is shown for work that ends before this."""
+"""Work that takes less time than this shows no progress."""
 LINE_EVERY_SECONDS = 10.0
 
 
 def stdout() -> Console:
-    """Where results go."""
+    """The console for results."""
     return Console(highlight=False, soft_wrap=False)
 
 
 def speaks_unicode(console: Console) -> bool:
-    """Whether block characters can be printed (not under LANG=C)."""
+    """Whether the console can print block characters; under LANG=C it cannot."""
     return console.encoding.lower().replace("-", "").startswith("utf")
 
 
@@ -47,7 +47,7 @@ def announce_saved(what: str, path: Path) -> None:
 
 @contextmanager
 def progress() -> Iterator[None]:
-    """Show the library's progress on stderr: bars on a terminal, now and then a plain line elsewhere."""
+    """Show progress on stderr: bars on a terminal, otherwise a plain line every few seconds."""
     if sys.stderr.isatty():
         with _bars() as bars, listening(_BarListener(bars)):
             yield
@@ -79,6 +79,6 @@ class _LineListener:
 
     def __call__(self, event: Event) -> None:
         stage, done, total = event
-        if total > 1 and time.monotonic() >= self.next:  # "1 of 1" says nothing
+        if total > 1 and time.monotonic() >= self.next:  # "1 of 1" is no information
             self.next = time.monotonic() + LINE_EVERY_SECONDS
             print(f"{STAGES.get(stage, stage)}: {done} of {total}", file=sys.stderr, flush=True)

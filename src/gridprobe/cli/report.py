@@ -1,4 +1,4 @@
-"""gridprobe report: runs as one HTML page."""
+"""gridprobe report: save runs as one HTML page."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from gridprobe.report.run_page.thumbnails import make_thumbnails
 __all__ = ["report"]
 
 FEW = 50
-"""Up to so many questions thumbnails are made without being asked for."""
+"""By default, runs with at most this many questions get thumbnails."""
 
 
 @click.command()
@@ -22,10 +22,10 @@ FEW = 50
 @click.option(
     "--thumbnails/--no-thumbnails",
     default=None,
-    help=f"Show kept frames, decoded from videos on disk.  [default: up to {FEW} questions]",
+    help=f"Show kept frames, decoded from the videos on disk.  [default: up to {FEW} questions]",
 )
 def report(runs: tuple[Path, ...], output: Path, thumbnails: bool | None) -> None:
-    """Write a self-contained page about each RUN: accuracy against compute, tables, every question with its map."""
+    """Save a self-contained page: accuracy against compute, tables, and all questions of each RUN with their maps."""
     check_writable(output)
     found = read_runs(runs)
     wanted = max(len(run.results) for run in found) <= FEW if thumbnails is None else thumbnails
