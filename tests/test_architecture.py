@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "gridprobe"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 LEVELS = (
-    {"errors", "files", "cores", "progress", "registry", "_version"},
+    {"errors", "files", "cores", "progress", "registry", "text", "_version"},
     {"question", "prompts", "grid", "importance", "flops", "subtitles", "statistics"},
     {"video", "budget", "collage"},
     {"backends"},

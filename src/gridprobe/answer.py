@@ -151,7 +151,7 @@ class Answer:
         """Write the grid of frames with its importance as a PNG."""
         from gridprobe.report.png import save_map
 
-        save_map(self, Path(path))
+        save_map([self], Path(path))
 
     def save_report(self, path: str | Path) -> None:
         """Write one self-contained HTML page about the answer."""

@@ -53,7 +53,7 @@ def test_all_is_well(own: Path) -> None:
     for more in ((), ("--deep",), ("--no-subtitles",)):
         result = run("jsonl", "--data", own, *more)
         assert result.exit_code == 0, result.output
-        assert "2 rows, 2 questions, 1 videos" in result.stdout and "all is well" in result.stdout
+        assert "2 rows, 2 questions, 1 videos" in result.stdout and "no problems found" in result.stdout
 
 
 def test_json_says_what_was_looked_at(own: Path) -> None:

@@ -100,7 +100,23 @@ class TestAsk:
         assert result.exit_code == 0, result.output
         assert (tmp_path / "m.png").read_bytes().startswith(b"\x89PNG")
         assert "<html" in (tmp_path / "r.html").read_text()
-        assert "saved" in result.stderr and "saved" not in result.stdout
+        assert result.stderr.splitlines()[-2:] == [
+            f"map saved to {tmp_path / 'm.png'}",
+            f"report saved to {tmp_path / 'r.html'}",
+        ]
+        assert "saved" not in result.stdout
+
+    @pytest.mark.parametrize("option", ["--map", "--report"])
+    @pytest.mark.parametrize(("name", "reason"), [("missing/file", "does not exist"), (".", "not a regular file")])
+    def test_a_file_that_cannot_be_written_is_refused_before_any_work(
+        self, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, name: str, reason: str
+    ) -> None:
+        monkeypatch.setattr(Setup, "open", None)
+
+        result = ask(clip, Path("no-such-model"), option, tmp_path / name)
+
+        assert result.exit_code == 2
+        assert result.stderr.startswith(f"gridprobe: cannot write {tmp_path / name}: ") and reason in result.stderr
 
     def test_the_model_may_come_from_the_environment(self, clip: Path, tiny_checkpoint: Path) -> None:
         result = run("ask", clip, "?", "-o", "a", "-o", "b", "--k", 2, GRIDPROBE_MODEL=str(tiny_checkpoint))
@@ -173,7 +189,7 @@ class TestMistakes:
         [
             (["ask", "CLIP", "?", "-o", "a", "--model", "TINY"], 2, "2 to 26 options, got 1"),
             (["ask", "CLIP", " ", "-o", "a", "-o", "b", "--model", "TINY"], 2, "the question is empty"),
-            (["ask", "CLIP", "--model", "TINY"], 2, "ask either one QUESTION"),
+            (["ask", "CLIP", "--model", "TINY"], 2, "give either one QUESTION"),
             (["ask", "CLIP", "?", "-o", "a", "-o", "b", "--model", "gpt4"], 2, "neither a folder that exists nor"),
             (["ask", "CLIP", "?", "-o", "a", "-o", "b", "--model", "./no"], 1, "no config.json"),
             (["ask", "CLIP", "?", "-o", "a", "-o", "b", "--model", "no/body"], 1, "cannot find the model no/body"),
@@ -212,7 +228,7 @@ class TestMistakes:
             ('{"question": "?", "options": ["a", "b"], "answer": "C"}', "not one of the labels"),
             ('{"question": "?", "options": ["a", "b"], "id": 7}', "id must be text, got 7"),
             ("[1]", '"question" and "options"'),
-            ("", "holds no question"),
+            ("", "contains no questions"),
         ],
     )
     def test_question_files_are_checked_line_by_line(self, row: str, message: str, clip: Path, tmp_path: Path) -> None:
@@ -307,7 +323,7 @@ class TestOtherVerbs:
 
         lines = result.stdout.splitlines()
         assert result.exit_code == 0, result.output
-        assert "9 moments, one every 0.444 s; frames of 224×64, once kept 256×64" in result.stdout
+        assert "9 samples, one every 0.444 s; frames of 224×64, kept frames of 256×64" in result.stdout
         assert [line.split()[0] for line in lines[-3:]] == ["exact", "keyframe", "auto"]
         assert "auto (used)" in lines[-1]
 

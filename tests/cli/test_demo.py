@@ -179,10 +179,10 @@ class TestDemo:
         assert {file.name for file in (tmp_path / "new" / "demo").iterdir()} == {"gridworld.mp4", "report.html"}
         page = (tmp_path / "new" / "demo" / "report.html").read_text()
         assert "data:image/jpeg" in page and "<svg" in page and "http://" not in page.replace("http://www.w3.org", "")
-        assert "all 144 frames" in page and "uniform, as many frames" in page
+        assert "all 144 frames" in page and "uniform, same number of frames" in page
         assert len(re.findall(r"\b(yes|no)\b", table_of(result.stdout))) == 6  # two questions, three ways
         assert "option letters" in result.stdout
-        assert "knows such videos and nothing else" in result.stdout
+        assert "trained on such videos only" in result.stdout
         assert f"gridprobe ask {tmp_path}/new/demo/gridworld.mp4 'Pick" in result.stdout
 
     @pytest.mark.parametrize("right", [True, False])

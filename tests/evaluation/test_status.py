@@ -58,7 +58,7 @@ def test_a_worker_that_left_without_a_word_is_dead(tmp_path: Path) -> None:
 
     assert shown.exit_code == 0
     assert "2 done, 0 failed, 4 missing of 6" in " ".join(shown.output.split())
-    assert "nobody is working on it" in shown.output
+    assert "no worker is running" in shown.output
     assert "w7 DEAD at v1-q0" in shown.output and "elsewhere" in shown.output
 
 

@@ -102,4 +102,5 @@ def handmade(
 
 def without_map(answer: Answer, kept: tuple[int, ...] = (0, 4, 8)) -> Answer:
     """The same answer as if a selector without evidence had chosen the frames."""
-    return replace(answer, selection=Selection.of("uniform", answer.pool, kept))
+    selection = Selection.of("uniform", answer.pool, kept)
+    return replace(answer, selection=selection, frames=answer.pool.take(kept))

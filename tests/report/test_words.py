@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gridprobe.report.colours import MARK, MIDDLE, STOPS, Scale, ink_on, ramp
-from gridprobe.report.words import amount, clock, compute_saved, kept_times, kept_words, model_words, one_line
+from gridprobe.report.words import amount, clock, compute_saved, kept_times, kept_words, model_words
 from report.answers import handmade
 
 
@@ -61,12 +61,6 @@ def test_amount_keeps_about_three_digits() -> None:
 def test_two_models_are_both_named() -> None:
     assert model_words(handmade()) == "scripted:a"
     assert model_words(replace(handmade(), models=(("small",), "large"))) == "small selects, large answers"
-
-
-def test_one_line_disarms_control_characters() -> None:
-    assert one_line("a\n\t b\x1b[31m\u202ec\x07") == "a b\\x1b[31m\\u202ec\\x07"
-    assert one_line("half \udc80") == "half ?"
-    assert one_line("汉字 é 👩‍🚀") == "汉字 é 👩‍🚀"
 
 
 def test_ramp_runs_through_its_stops_and_grows_lighter() -> None:

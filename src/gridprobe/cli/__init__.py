@@ -1,7 +1,7 @@
-"""The command line: one file per verb; each parses, calls the library and prints.
+"""The command line: one module per command; each parses its arguments, calls the library and prints the result.
 
-Results go to stdout, progress and notices to stderr. A user's mistake is one sentence and exit code 2, a failure of
-the input or the model one sentence and exit code 1, Ctrl-C exit code 130; a traceback is a bug of ours.
+Results go to stdout, progress and notices to stderr. An error is one sentence; the exit code is 2 for wrong usage, 1 if
+the input or the model fails, and 130 after Ctrl-C. A traceback is a bug in gridprobe.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ __all__ = ["cli", "main"]
 
 
 class _OneSentence(click.ClickException):
-    """One of our own errors, as click shows it."""
+    """A GridProbeError, printed by click as one sentence."""
 
     def __init__(self, error: GridProbeError) -> None:
         super().__init__(printable(str(error)))
@@ -55,7 +55,7 @@ class _Commands(click.Group):
 )
 @click.version_option(__version__, prog_name="gridprobe")
 def cli() -> None:
-    """Ask long videos questions with a vision-language model, and pay only for the frames that matter."""
+    """Ask questions about long videos with a vision-language model that sees only the frames that matter."""
 
 
 for command in (ask, demo, doctor, evaluate, export, listing, plan, report, score_runs, status, verify_data):

@@ -1,8 +1,8 @@
-"""gridprobe ask: one video, one question or many."""
+"""gridprobe ask: ask one or more questions about a video."""
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,13 @@ from gridprobe.answer import Answer
 from gridprobe.backends import NamedModel
 from gridprobe.backends.embedded import Vocabulary
 from gridprobe.budget import Fixed
-from gridprobe.cli.console import check_writable, printable, progress, speaks_unicode, stdout
+from gridprobe.cli.console import announce_saved, printable, progress, speaks_unicode, stdout
 from gridprobe.errors import DataError, UsageError
 from gridprobe.pipeline import Session
 from gridprobe.question import Question
 from gridprobe.registry import SELECTORS
+from gridprobe.report import answer_view, save_map, save_report
+from gridprobe.report.files import check_writable
 from gridprobe.settings import PRESETS, Settings
 from gridprobe.setup import Setup, make_setup
 from gridprobe.subtitles import read_subtitles
@@ -26,20 +28,22 @@ from gridprobe.video import Limits
 __all__ = ["ask", "way_options"]
 
 FILE = click.Path(path_type=Path)
-MODEL_HELP = "Folder, Hugging Face id, or embedded, the default: it knows only gridworld."
+SAVERS: dict[str, Callable[[Sequence[Answer], Path], None]] = {"map": save_map, "report": save_report}
+"""The options that save the answers to a file."""
+MODEL_HELP = "Folder, Hugging Face id, or embedded (the default; knows only gridworld)."
 IMPLIED = (
-    "gridprobe: no model was named, so the embedded one answers; it knows only gridworld (see gridprobe demo), "
-    "name another with --model or GRIDPROBE_MODEL"
+    "gridprobe: no model was named, so the embedded model answers; it knows only gridworld (see gridprobe demo); "
+    "to use another, set --model or GRIDPROBE_MODEL"
 )
 
 
 class FramesType(click.ParamType[Any]):
-    """A number of frames, or "auto" to let the map decide."""
+    """A number of frames, or "auto" to let the importance map decide."""
 
     name = "auto|N"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Check it as the library would."""
+        """Apply the same check as the library."""
         if value == "auto":
             return value
         try:
@@ -53,29 +57,29 @@ def _selectors() -> str:
 
 
 def way_options() -> list[Callable[[Any], Any]]:
-    """Who answers, and from which frames: for one question as for a benchmark's."""
+    """Options for models and frame selection, shared by ask, eval and plan."""
     return [
-        click.option("--answer-model", metavar="NAME", help="A second model for the focused pass."),
+        click.option("--answer-model", metavar="NAME", help="Another model for the focused pass."),
         click.option(
             "--selector",
             metavar="NAME",
             default="gridprobe",
             show_default=True,
-            help="; ".join(SELECTORS.listed()) + ".",
+            help=_selectors(),
         ),
-        click.option("--k", type=int, default=12, show_default=True, help="Side of the grid: K² frames are sampled."),
+        click.option("--k", type=int, default=12, show_default=True, help="Sample K² frames."),
         click.option("--frames", type=FramesType(), default="auto", show_default=True, help="How many frames to keep."),
         click.option("--preset", type=click.Choice(list(PRESETS)), default="default", show_default=True),
     ]
 
 
 def _options(command: Any) -> Any:
-    """The options, in the order of the help page."""
+    """Add the options, in the order of the help page."""
     decorators = [
         click.argument("video", type=FILE),
         click.argument("question", required=False),
         click.option("-o", "--option", "options", multiple=True, metavar="TEXT", help="An option; give 2 to 26."),
-        click.option("--questions", type=FILE, help="JSON lines with question, options and, if known, id and answer."),
+        click.option("--questions", type=FILE, help="JSON Lines file: question, options; optional: id, answer."),
         click.option("--subtitles", type=FILE, help="An .srt, .vtt or .json subtitle file."),
         click.option("-m", "--model", envvar="GRIDPROBE_MODEL", metavar="NAME", help=MODEL_HELP),
         *way_options(),
@@ -85,14 +89,20 @@ def _options(command: Any) -> Any:
         click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N."),
         click.option("--dtype", default="auto", show_default=True, help="auto, float32, bfloat16 or float16."),
         click.option("--attn", "attn_implementation", default="sdpa", show_default=True, help="Attention kernel."),
-        click.option("--device-map", metavar="MAP", help="Spread the model over devices, e.g. auto."),
+        click.option("--device-map", metavar="MAP", help="Distribute the model over devices, e.g. auto."),
         click.option("--quantization", type=click.Choice(["4bit", "8bit"]), help="Needs bitsandbytes."),
         click.option("--decoder", type=click.Choice(["pyav", "torchcodec"]), default="pyav", show_default=True),
-        click.option("--decode-timeout", type=float, default=120.0, show_default=True, help="Seconds for the video."),
-        click.option("--no-cache", is_flag=True, help="Keep no decoded frames on disk, and use none."),
+        click.option(
+            "--decode-timeout",
+            type=float,
+            default=120.0,
+            show_default=True,
+            help="Limit in seconds.",
+        ),
+        click.option("--no-cache", is_flag=True, help="Do not use the frame cache on disk."),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object per question."),
-        click.option("--map", "map_file", type=FILE, help="Save the map of the answer as PNG."),
-        click.option("--report", "report_file", type=FILE, help="Save a self-contained HTML page."),
+        click.option("--map", type=FILE, help="Save the map of the answer as a PNG file."),
+        click.option("--report", type=FILE, help="Save all answers as a self-contained HTML page."),
     ]
     for decorator in reversed(decorators):
         command = decorator(command)
@@ -102,14 +112,15 @@ def _options(command: Any) -> Any:
 @click.command()
 @_options
 def ask(video: Path, question: str | None, options: tuple[str, ...], **given: Any) -> None:
-    """Ask VIDEO a multiple-choice QUESTION and see which frames the answer rests on."""
-    for path in (given["map_file"], given["report_file"]):
+    """Ask a multiple-choice QUESTION about VIDEO, and see which frames the answer is based on."""
+    files = {name: path for name in SAVERS if (path := given[name])}
+    for path in files.values():
         check_writable(path)
     questions = _questions(question, options, given["questions"], given["subtitles"])
-    if given["map_file"] and len(questions) > 1:
+    if "map" in files and len(questions) > 1:
         raise UsageError(f"--map shows one answer, but there are {len(questions)} questions; use --report")
     setup = _setup(given)
-    footage = setup.open(video)  # a broken file is found before a model of many gigabytes is loaded
+    footage = setup.open(video)  # find a broken file before loading a large model
     if not given["model"]:
         _imply(questions)
     answers = []
@@ -119,11 +130,15 @@ def ask(video: Path, question: str | None, options: tuple[str, ...], **given: An
             answers.append(session.ask(each))
             if given["as_json"]:
                 print(json.dumps(answers[-1].to_dict(), allow_nan=False), flush=True)
-    _show(answers, given)
+    if not given["as_json"]:
+        _print(answers)
+    for name, path in files.items():
+        SAVERS[name](answers, path)
+        announce_saved(name, path)
 
 
 def _imply(questions: list[Question]) -> None:
-    """Refuse what the embedded model cannot know before it is loaded; else say that it is the one that answers."""
+    """Raise UsageError for words that the embedded model does not know; otherwise print that it is used."""
     vocabulary = Vocabulary.embedded()
     for question in questions:
         vocabulary.require(question.prompt)
@@ -136,7 +151,7 @@ def _limits(given: dict[str, Any]) -> Limits:
 
 
 def _setup(given: dict[str, Any]) -> Setup:
-    """The options as values; the models are not loaded yet."""
+    """The setup that the options describe; models are not loaded."""
     changes = {name: given[name] for name in ("k", "frames", "order", "collage", "seed", "decoder")}
     settings = Settings.from_preset(given["preset"], **changes, limits=_limits(given))
     names = ("device", "dtype", "attn_implementation", "device_map", "quantization")
@@ -147,37 +162,26 @@ def _setup(given: dict[str, Any]) -> Setup:
     return make_setup(model=model, answer_model=answer_model, selector=given["selector"], settings=settings)
 
 
-def _show(answers: list[Answer], given: dict[str, Any]) -> None:
-    if not given["as_json"]:
-        from gridprobe.report.terminal import answer_view
-
-        console = stdout()
-        for number, answer in enumerate(answers):
-            if number:
-                console.print()
-            color = console.is_terminal and not console.no_color
-            console.print(answer_view(answer, width=console.width, color=color, unicode=speaks_unicode(console)))
-    if given["map_file"]:
-        answers[0].save_map(given["map_file"])
-        print(f"map saved to {printable(str(given['map_file']))}", file=sys.stderr)
-    if given["report_file"]:
-        from gridprobe.report.answer_page import save_report
-
-        save_report(answers, given["report_file"])
-        print(f"report saved to {printable(str(given['report_file']))}", file=sys.stderr)
+def _print(answers: list[Answer]) -> None:
+    console = stdout()
+    color = console.is_terminal and not console.no_color
+    for number, answer in enumerate(answers):
+        if number:
+            console.print()
+        console.print(answer_view(answer, width=console.width, color=color, unicode=speaks_unicode(console)))
 
 
 def _questions(
     text: str | None, options: tuple[str, ...], file: Path | None, subtitle_file: Path | None
 ) -> list[Question]:
-    """The question on the command line, or those of a file."""
+    """The question on the command line, or the questions in a file."""
     subtitles = read_subtitles(subtitle_file).text if subtitle_file else ""
     if (text is None) == (file is None):
-        raise UsageError("ask either one QUESTION with its -o options, or --questions FILE")
+        raise UsageError("give either one QUESTION with -o options, or --questions FILE")
     if file is None:
         return [Question(text or "", options, subtitles=subtitles)]
     if options:
-        raise UsageError("with --questions the options stand in the file; leave out -o")
+        raise UsageError("with --questions, options are read from the file; remove -o")
     return [_parse(file, number, line, subtitles) for number, line in _lines(file)]
 
 
@@ -188,7 +192,7 @@ def _lines(file: Path) -> list[tuple[int, str]]:
         raise DataError(f"cannot read {printable(str(file))}: {error}") from error
     found = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
     if not found:
-        raise DataError(f"{printable(str(file))} holds no question")
+        raise DataError(f"{printable(str(file))} contains no questions")
     return found
 
 
@@ -202,9 +206,9 @@ def _parse(file: Path, number: int, line: str, subtitles: str) -> Question:
     if not isinstance(row, dict) or not {"question", "options"} <= set(row):
         raise DataError(f'{where}: needs an object with "question" and "options"')
     if set(row) - known:
-        raise DataError(f"{where}: unknown key {sorted(set(row) - known)[0]!r}; known are {', '.join(sorted(known))}")
+        raise DataError(f"{where}: unknown key {sorted(set(row) - known)[0]!r}; known keys: {', '.join(sorted(known))}")
     if not isinstance(row["options"], list):
-        raise DataError(f'{where}: "options" must be a list of texts')
+        raise DataError(f'{where}: "options" must be a list of strings')
     answer, name = row.get("answer"), row.get("id")
     try:
         return Question(row["question"], row["options"], answer=answer, id=name, subtitles=subtitles)

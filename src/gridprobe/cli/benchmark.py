@@ -1,4 +1,4 @@
-"""What `eval` and `plan` have in common: which benchmark, which questions, which models, how they are asked."""
+"""Options that `eval` and `plan` share: the benchmark, the questions, the models and the settings."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ __all__ = ["Asked", "asked", "run_options"]
 
 
 def run_options(command: Any) -> Any:
-    """The options that decide what is asked and how."""
+    """Add the options for questions, models and settings."""
     decorators = [
         click.option("-m", "--model", envvar="GRIDPROBE_MODEL", metavar="NAME", help="Folder, hub id or embedded."),
         *way_options(),
@@ -38,7 +38,7 @@ def run_options(command: Any) -> Any:
 
 @dataclass(frozen=True)
 class Asked:
-    """A benchmark, and the options above as the library takes them."""
+    """A benchmark, and the values of these options."""
 
     benchmark: Benchmark
     setup: Setup
@@ -67,7 +67,7 @@ def asked(name: str, data: Path, given: dict[str, Any]) -> Asked:
 
 
 def _ids(text: str | None) -> tuple[str, ...] | None:
-    """Ids from a file, one a line, or from a list with commas."""
+    """Ids from a file with one id per line, or from a comma-separated list."""
     if text is None:
         return None
     file = Path(text)

@@ -1,8 +1,7 @@
-"""How the command line talks: consoles, progress, and text that is safe to print."""
+"""Output of the command line: consoles, notices and progress."""
 
 import sys
 import time
-import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,52 +9,45 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from gridprobe.errors import UsageError
 from gridprobe.progress import Event, listening
+from gridprobe.text import printable
 
-__all__ = ["check_writable", "printable", "progress", "speaks_unicode", "stdout"]
+__all__ = ["announce_saved", "printable", "progress", "speaks_unicode", "stdout"]
 
 STAGES = {
     "hash": "checking the weights (MiB)",
     "decode": "decoding frames",
     "model": "asking the model",
     "encode": "writing the video",
-    "questions": "questions with a record",
+    "questions": "questions done",
     "headers": "reading headers",
     "plan": "counting tokens",
-    "verify videos": "looking at videos",
-    "verify subtitles": "reading subtitles",
+    "verify videos": "checking videos",
+    "verify subtitles": "checking subtitles",
 }
 QUIET_SECONDS = 2.0
-"""Nothing is shown for work that ends before this."""
+"""Work that takes less time than this shows no progress."""
 LINE_EVERY_SECONDS = 10.0
 
 
-def printable(text: str) -> str:
-    """The text with control characters shown, not obeyed: a file name must not move the cursor or fake a log line."""
-    unsafe = ("Cc", "Cf", "Cs", "Zl", "Zp")
-    return "".join(repr(char)[1:-1] if unicodedata.category(char) in unsafe else char for char in text)
-
-
 def stdout() -> Console:
-    """Where results go."""
+    """The console for results."""
     return Console(highlight=False, soft_wrap=False)
 
 
 def speaks_unicode(console: Console) -> bool:
-    """Whether block characters can be printed (not under LANG=C)."""
+    """Whether the console can print block characters; under LANG=C it cannot."""
     return console.encoding.lower().replace("-", "").startswith("utf")
 
 
-def check_writable(path: Path | None) -> None:
-    """Find out before minutes of work, not after, that a result cannot be saved."""
-    if path is not None and not path.resolve().parent.is_dir():
-        raise UsageError(f"cannot write {printable(str(path))}: the folder {path.resolve().parent} does not exist")
+def announce_saved(what: str, path: Path) -> None:
+    """Print to stderr where a result was saved."""
+    print(f"{what} saved to {printable(str(path))}", file=sys.stderr)
 
 
 @contextmanager
 def progress() -> Iterator[None]:
-    """Show the library's progress on stderr: bars on a terminal, now and then a plain line elsewhere."""
+    """Show progress on stderr: bars on a terminal, otherwise a plain line every few seconds."""
     if sys.stderr.isatty():
         with _bars() as bars, listening(_BarListener(bars)):
             yield
@@ -87,6 +79,6 @@ class _LineListener:
 
     def __call__(self, event: Event) -> None:
         stage, done, total = event
-        if total > 1 and time.monotonic() >= self.next:  # "1 of 1" says nothing
+        if total > 1 and time.monotonic() >= self.next:  # "1 of 1" is no information
             self.next = time.monotonic() + LINE_EVERY_SECONDS
             print(f"{STAGES.get(stage, stage)}: {done} of {total}", file=sys.stderr, flush=True)

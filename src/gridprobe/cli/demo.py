@@ -1,4 +1,4 @@
-"""gridprobe demo: watch the method at work on a video made on the spot."""
+"""gridprobe demo: run the method on a generated video."""
 
 import shlex
 import time
@@ -24,17 +24,17 @@ from gridprobe.report.words import amount, compute_saved
 __all__ = ["demo"]
 
 NOTICE = """\
-A video of drawn shapes, {minutes:.0f} minutes long. The questions about it go to the
-embedded model, which is small and knows such videos and nothing else.
+A {minutes:.0f}-minute video of drawn shapes. The small embedded model answers questions
+about it; it was trained on such videos only.
 """
 MAP_WIDTH, GAP = 39, 2
-"""Two maps stand side by side on 80 columns."""
+"""Two maps fit side by side in 80 columns."""
 
 
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), default="gridprobe-demo", show_default=True)
 def demo(out: Path) -> None:
-    """Make a ten-minute video, ask it five kinds of question, and see which frames each answer needs."""
+    """Generate a ten-minute video, ask five kinds of questions about it, and show which frames each answer needs."""
     start = time.perf_counter()
     console = stdout()
     _make(out)
@@ -46,22 +46,22 @@ def demo(out: Path) -> None:
         rows = list(gridprobe_demo.compare(video, model))
     _show(console, rows)
     _save(rows, page)
-    print(f"Report with maps and kept frames: {printable(str(page))} ({time.perf_counter() - start:.0f} s in all)")
-    print(f"Ask it yourself: {_command(video, rows[0])}")
+    print(f"Report with maps and kept frames: {printable(str(page))} ({time.perf_counter() - start:.0f} s in total)")
+    print(f"Try it yourself: {_command(video, rows[0])}")
 
 
 def _save(rows: Sequence[Compared], page: Path) -> None:
     from gridprobe.report.answer_page import save_report
 
     beside = {
-        "uniform, as many frames": [row.uniform for row in rows],
+        "uniform, same number of frames": [row.uniform for row in rows],
         f"all {rows[0].everything.selection.kept} frames": [row.everything for row in rows],
     }
     save_report([row.gridprobe for row in rows], page, title="gridprobe demo", beside=beside)
 
 
 def _command(video: Path, row: Compared) -> str:
-    """A question of the demo as one would type it."""
+    """The command that asks a question of the demo."""
     asked = row.gridprobe.question
     words = ["gridprobe", "ask", str(video), asked.text, *(word for option in asked.options for word in ("-o", option))]
     return printable(shlex.join([*words, "--preset", gridprobe_demo.PRESET]))
@@ -72,7 +72,7 @@ def _make(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         name = printable(str(folder))
-        raise UsageError(f"cannot make the folder {name}: {error.strerror}; choose another with --out") from error
+        raise UsageError(f"cannot create the folder {name}: {error.strerror}; choose another with --out") from error
 
 
 def _show(console: Console, rows: Sequence[Compared]) -> None:
@@ -105,7 +105,7 @@ def _map(row: Compared, look: Look) -> Text:
 
 
 def _table(rows: Sequence[Compared], look: Look) -> Table:
-    """One line for each question, wide enough for its words at 80 columns."""
+    """One row for each question; fits 80 columns."""
     pool = rows[0].gridprobe.selection.pool
     table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, pad_edge=False)
     verdict = {"max_width": 10}  # "(triangle)"
@@ -114,8 +114,8 @@ def _table(rows: Sequence[Compared], look: Look) -> Table:
         "\nanswer": {},
         "\nright": {},
         f"kept\nof {pool}": {"justify": "right"},
-        "compute\nbeside all": {"justify": "right"},
-        "uniform,\nas many": verdict,
+        "compute\nvs. all": {"justify": "right"},
+        "uniform,\nsame count": verdict,
         f"all {pool}\nframes": verdict,
     }
     for name, layout in columns.items():
@@ -139,16 +139,16 @@ def _right_text(answer: Answer) -> str:
 
 
 def _verdict(answer: Answer) -> Text:
-    """Yes, or no with what was answered instead."""
+    """Yes, or no with the wrong answer."""
     return Text("yes", "green") if answer.right else Text(f"no ({answer.text})", "red")
 
 
 def _summary(rows: Sequence[Compared], look: Look) -> Text:
-    """What the table comes to, and what each way spent on all questions together."""
+    """Right answers and total compute of each method."""
     kept = sum(row.gridprobe.selection.kept for row in rows) / len(rows)
     ways = {
-        f"the {kept:.0f} frames (on average) that GridProbe keeps": [row.gridprobe for row in rows],
-        "as many at equal distances": [row.uniform for row in rows],
+        f"the frames that GridProbe keeps ({kept:.0f} on average)": [row.gridprobe for row in rows],
+        "the same number of frames, evenly spaced": [row.uniform for row in rows],
         f"all {rows[0].everything.selection.kept} frames": [row.everything for row in rows],
     }
     lines = []

@@ -1,4 +1,4 @@
-"""gridprobe doctor: what is here, and whether it works."""
+"""gridprobe doctor: check the installation."""
 
 import importlib
 import importlib.metadata
@@ -30,12 +30,12 @@ __all__ = ["doctor"]
 
 CODECS = ("h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mjpeg", "prores", "gif")
 FRAMES = 120
-"""Of the clip for the self-test: a minute at two a second."""
+"""Frames of the self-test video: one minute at 2 frames per second."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the doctor's report."""
+    """The result of one check."""
 
     name: str
     state: Literal["ok", "absent", "broken"]
@@ -63,7 +63,7 @@ def _print(checks: list[Check]) -> None:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for check in checks:
         mark = marks.get(check.state, check.state)
-        table.add_row(Text(mark, colours[check.state]), check.name, Text(check.note))  # notes hold brackets
+        table.add_row(Text(mark, colours[check.state]), check.name, Text(check.note))  # not markup
     console.print(table)
 
 
@@ -84,7 +84,7 @@ def _decoder() -> Check:
 
 
 def _second_decoder() -> Check:
-    """Whether torchcodec can be used; without it, or with one that does not load, nothing else changes."""
+    """Whether the optional decoder torchcodec loads."""
     from gridprobe.video.torchcodec import torchcodec_state
 
     version, reason = torchcodec_state()
@@ -112,7 +112,7 @@ def _gpu() -> Check:
     import torch
 
     if not torch.cuda.is_available():
-        return Check("GPU", "absent", "torch finds none; models run on the CPU")
+        return Check("GPU", "absent", "torch finds no GPU; models run on the CPU")
     free, total = torch.cuda.mem_get_info()
     return Check("GPU", "ok", f"{torch.cuda.get_device_name()}, {free / 2**30:.0f} of {total / 2**30:.0f} GiB free")
 
@@ -123,7 +123,7 @@ def _disk() -> Check:
 
 
 def _embedded() -> Check:
-    """Whether the models of the package are here, load, and answer; what they answer is the tests' business."""
+    """Whether the embedded models are installed, load and answer. Their answers are not checked."""
     from gridprobe.backends.embedded import MODELS, SIZES
 
     if not MODELS.is_dir():
@@ -142,19 +142,19 @@ def _embedded() -> Check:
 
 
 def _glimpse() -> ScoreRequest:
-    """One grey frame and a question in words that the embedded models know."""
+    """One grey frame and a question in the vocabulary of the embedded models."""
     question = Question("What colour is the circle?", ["red", "blue"])
     frame = FramePool(np.full((1, 64, 64, 3), 128, np.uint8), (0.0,), "grey")
     return ScoreRequest.about(question, (FrameGroup(frame, View(FrameSize())),))
 
 
 def _cache() -> Check:
-    """Where decoded frames are kept. No cache is no fault: everything works without it, only slower."""
+    """Location and size of the frame cache. It is optional; without it, asking again is slower."""
     from gridprobe.video import Limits, open_cache
 
     cache = open_cache(Limits().cache)
     if cache is None:
-        return Check("frame cache", "absent", "turned off (GRIDPROBE_CACHE=off), or there is no home directory")
+        return Check("frame cache", "absent", "disabled (GRIDPROBE_CACHE=off), or there is no home directory")
     entries, size = cache.size()
     if cache.trouble:
         return Check("frame cache", "absent", printable(cache.trouble))
@@ -163,7 +163,7 @@ def _cache() -> Check:
 
 
 def _self_test() -> Check:
-    """A real H.264 file, written, planned, sampled, probed and answered by a scripted model."""
+    """Write an H.264 file, then plan, decode, probe and answer with a scripted model."""
     from gridprobe.backends import Scripted
     from gridprobe.pipeline import ask
     from gridprobe.video import Limits, preview
@@ -187,14 +187,14 @@ def _self_test() -> Check:
 
 
 def _flash() -> Iterator[npt.NDArray[np.uint8]]:
-    """A minute of grey with a blue moment in it."""
+    """One minute of grey frames with two seconds of blue."""
     for number in range(FRAMES):
         blue = 80 <= number < 84
         yield np.full((64, 64, 3), (30, 40, 240) if blue else (128, 128, 128), np.uint8)
 
 
 def _sees(request: ScoreRequest) -> dict[str, float]:
-    """Sure of a colour when a frame has more of it than of the other, else undecided."""
+    """A scripted model: confident of red or blue if a frame clearly shows that colour."""
     means = request.frames.pixels.mean(axis=(1, 2))
     red_over_blue = means[:, 0] - means[:, 2]
     seen = {"A": red_over_blue.max() > 100, "B": red_over_blue.min() < -100}

@@ -1,4 +1,4 @@
-"""gridprobe eval: ask all questions of a benchmark; the same command again resumes the run."""
+"""gridprobe eval: ask all questions of a benchmark; repeating the command resumes the run."""
 
 import json
 import sys
@@ -37,7 +37,7 @@ __all__ = ["evaluate"]
 @click.option("--dtype", default="auto", show_default=True, help="auto, float32, bfloat16 or float16.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
 def evaluate(benchmark: str, data: Path, out: Path, as_json: bool, **given: Any) -> None:
-    """Ask all questions of BENCHMARK and keep a record of each. The same command again resumes the run."""
+    """Ask all questions of BENCHMARK and record each answer. Repeating the command resumes the run."""
     what = asked(benchmark, data, given)
     evaluation = Evaluation(
         what.benchmark,
@@ -57,7 +57,7 @@ def evaluate(benchmark: str, data: Path, out: Path, as_json: bool, **given: Any)
 
 
 def _announce(evaluation: Evaluation, what: Asked) -> None:
-    """Say what is about to be done, before it is."""
+    """Print what the run will do, before it starts."""
     benchmark, videos = what.benchmark, len({str(item.video) for item in evaluation.items})
     part = "" if evaluation.shard.count == 1 else f", shard {evaluation.shard.number}/{evaluation.shard.count}"
     total = f"{len(evaluation.items)} of {len(benchmark.items)} questions about {videos} videos{part}"

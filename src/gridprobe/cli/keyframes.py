@@ -1,15 +1,14 @@
-"""gridprobe export-keyframes: the frames a run kept, as a file."""
+"""gridprobe export-keyframes: save which frames a run kept."""
 
 import json
-import sys
 from pathlib import Path
 
 import click
 
-from gridprobe.cli.console import check_writable, printable
+from gridprobe.cli.console import announce_saved
 from gridprobe.evaluation.keyframes import export_keyframes
 from gridprobe.evaluation.reader import read_run
-from gridprobe.report.files import write_whole
+from gridprobe.report.files import check_writable, write_whole
 
 __all__ = ["export"]
 
@@ -18,10 +17,9 @@ __all__ = ["export"]
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The JSON file to write.")
 def export(run: Path, output: Path) -> None:
-    """Write which frames RUN kept for each question; replay them with --selector keyframes:FILE."""
+    """Save which frames RUN kept for each question; reuse them with --selector keyframes:FILE."""
     check_writable(output)
     found = export_keyframes(read_run(run))
     write_whole(output, json.dumps(found, allow_nan=False, separators=(",", ":")).encode())
-    left_out = f"; {found['left_out']} were not answered and have none" if found["left_out"] else ""
-    told = f"frames of {len(found['questions'])} questions saved to {printable(str(output))}{left_out}"
-    print(told, file=sys.stderr)
+    left_out = f" ({found['left_out']} were not answered)" if found["left_out"] else ""
+    announce_saved(f"frames of {len(found['questions'])} questions{left_out}", output)

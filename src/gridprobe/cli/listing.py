@@ -1,4 +1,4 @@
-"""gridprobe list: what can be named on the command line."""
+"""gridprobe list: names for the options of other commands."""
 
 import os
 from pathlib import Path
@@ -13,16 +13,16 @@ from gridprobe.registry import BACKENDS, BENCHMARKS, BUDGETS, SELECTORS, SIGNALS
 __all__ = ["listing"]
 
 PRESET_NOTES = {
-    "default": "single frames, aspect kept, true times, equal cells spread over time",
-    "paper": "the published method to the letter: fused pairs, 224×224, times of a 24 fps clip",
-    "gridworld": "as default, with probes of 96 pixels: for the embedded models and the videos they know",
+    "default": "single frames, original aspect ratio, true times, ties spread over time",
+    "paper": "the published method: fused frame pairs, 224×224, times as in a 24 fps clip",
+    "gridworld": "as default, with probes of 96 pixels; for the embedded models",
 }
 
 
 @click.command("list")
 @click.argument("what", type=click.Choice(["models", "selectors", "budgets", "signals", "presets", "benchmarks"]))
 def listing(what: str) -> None:
-    """Show the names that can be given: models, selectors, budgets, signals, presets or benchmarks."""
+    """List the known models, selectors, budgets, signals, presets or benchmarks."""
     known = {
         "models": _models,
         "selectors": SELECTORS.listed,
@@ -39,7 +39,7 @@ def listing(what: str) -> None:
 
 
 def _models() -> dict[str, str]:
-    """The kinds of names, and the Qwen3-VL checkpoints already on this machine."""
+    """The registered kinds of models, and the Qwen3-VL checkpoints in the local cache."""
     rows = BACKENDS.listed()
     home = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
     cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))

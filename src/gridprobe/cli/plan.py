@@ -1,4 +1,4 @@
-"""gridprobe plan: what an answer's pool takes to decode, or what a whole evaluation costs, before paying for it."""
+"""gridprobe plan: estimate the decoding for a video, or the cost of an evaluation, in advance."""
 
 import json
 from pathlib import Path
@@ -23,12 +23,12 @@ __all__ = ["plan"]
 @click.argument("video", metavar="VIDEO|BENCHMARK", type=click.Path(path_type=Path))
 @click.option("--data", type=click.Path(path_type=Path), help="Folder of the benchmark's files.")
 @run_options
-@click.option("--decode-timeout", type=float, default=120.0, show_default=True, help="Seconds for the video.")
+@click.option("--decode-timeout", type=float, default=120.0, show_default=True, help="Limit in seconds.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def plan(video: Path, data: Path | None, decode_timeout: float, as_json: bool, **given: Any) -> None:
-    """Show what would be decoded of VIDEO at each precision, without decoding it.
+    """Show which frames of VIDEO each precision would decode, without decoding them.
 
-    With --data, show what an evaluation of BENCHMARK would cost, without loading a model; options as for eval.
+    With --data, show the cost of an evaluation of BENCHMARK without loading a model. Takes the options of eval.
     """
     if data is not None:
         plan_benchmark(str(video), data, given, as_json=as_json)
@@ -57,9 +57,9 @@ def _print(found: Preview, sizes: dict[str, tuple[int, int]], precision: str) ->
     console.print(Text(f"{info.path}: {info.codec} {size} in {info.container}, {duration:.1f} s, {rate}, {keys}"))
     every = f"one every {duration / found.cells:.3g} s"
     pool, kept = ("{}×{}".format(*sizes[name]) for name in ("pool", "kept"))
-    console.print(Text(f"{found.cells} moments, {every}; frames of {pool}, once kept {kept}; {info.decoder}"))
+    console.print(Text(f"{found.cells} samples, {every}; frames of {pool}, kept frames of {kept}; {info.decoder}"))
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("precision", "frames", "key frames", "groups", "to decode", "at most off by"):
+    for name in ("precision", "frames", "key frames", "groups", "to decode", "max. time error"):
         table.add_column(name, justify="left" if name == "precision" else "right")
     for way in found.ways:
         name = f"{way.precision} (used)" if way.precision == precision else way.precision

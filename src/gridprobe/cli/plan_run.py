@@ -1,4 +1,4 @@
-"""gridprobe plan BENCHMARK: what an evaluation would cost, without loading a model."""
+"""gridprobe plan BENCHMARK: the cost of an evaluation, without loading a model."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ __all__ = ["plan_benchmark"]
 
 
 def plan_benchmark(name: str, data: Path, given: dict[str, Any], *, as_json: bool) -> None:
-    """Plan the run that `gridprobe eval` would do with the same options."""
+    """Estimate the cost of `gridprobe eval` with the same options."""
     what = asked(name, data, given)
     model = gauge_model(what.setup.model.identity)
     answerer = gauge_model(what.setup.answerer.identity)

@@ -1,19 +1,19 @@
-"""gridprobe report: runs as one HTML page."""
+"""gridprobe report: save runs as one HTML page."""
 
-import sys
 from pathlib import Path
 
 import click
 
-from gridprobe.cli.console import check_writable, printable, progress
+from gridprobe.cli.console import announce_saved, progress
 from gridprobe.evaluation.reader import read_runs
+from gridprobe.report.files import check_writable
 from gridprobe.report.run_page.page import save_run_report
 from gridprobe.report.run_page.thumbnails import make_thumbnails
 
 __all__ = ["report"]
 
 FEW = 50
-"""Up to so many questions thumbnails are made without being asked for."""
+"""By default, runs with at most this many questions get thumbnails."""
 
 
 @click.command()
@@ -22,14 +22,14 @@ FEW = 50
 @click.option(
     "--thumbnails/--no-thumbnails",
     default=None,
-    help=f"Show kept frames, decoded from videos on disk.  [default: up to {FEW} questions]",
+    help=f"Show kept frames, decoded from the videos on disk.  [default: up to {FEW} questions]",
 )
 def report(runs: tuple[Path, ...], output: Path, thumbnails: bool | None) -> None:
-    """Write a self-contained page about each RUN: accuracy against compute, tables, every question with its map."""
+    """Save a self-contained page: accuracy against compute, tables, and all questions of each RUN with their maps."""
     check_writable(output)
     found = read_runs(runs)
     wanted = max(len(run.results) for run in found) <= FEW if thumbnails is None else thumbnails
     with progress():
         pictures, notes = make_thumbnails(found) if wanted else ({}, [])
     save_run_report(found, output, thumbnails=pictures, notes=notes)
-    print(f"report saved to {printable(str(output))} ({output.stat().st_size / 1e6:.1f} MB)", file=sys.stderr)
+    announce_saved("report", output)

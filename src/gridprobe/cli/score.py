@@ -1,4 +1,4 @@
-"""gridprobe score: tables of one run, or of several side by side."""
+"""gridprobe score: print tables for one or more runs."""
 
 from pathlib import Path
 
@@ -13,10 +13,10 @@ __all__ = ["score_runs"]
 
 @click.command("score")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
-@click.option("--by", multiple=True, metavar="BIN", help="Break down by this bin, or all; else by the first there is.")
+@click.option("--by", multiple=True, metavar="BIN", help="Break down by this bin, or by all.  [default: the first bin]")
 @click.option("--format", "form", type=click.Choice(list(FORMATS)), default="table", show_default=True)
 def score_runs(runs: tuple[Path, ...], by: tuple[str, ...], form: str) -> None:
-    """Show accuracy, official scores and cost of each RUN; further runs are compared with the first."""
+    """Show accuracy, official scores and cost of each RUN, and compare further runs with the first."""
     found = read_runs(runs)
     known = bins_of(found)
     names = known if "all" in by and "all" not in known else list(dict.fromkeys(by)) or known[:1]

@@ -1,4 +1,4 @@
-"""gridprobe status: how far a run is, and who is stuck."""
+"""gridprobe status: show the progress of a run and the state of its workers."""
 
 import json
 from pathlib import Path
@@ -16,10 +16,16 @@ __all__ = ["status"]
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--patience", type=float, default=PATIENCE, show_default=True, help="Seconds until a worker is stuck.")
+@click.option(
+    "--patience",
+    type=float,
+    default=PATIENCE,
+    show_default=True,
+    help="Seconds on one question until a worker counts as stuck.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status(run: Path, patience: float, as_json: bool) -> None:
-    """Show how far the evaluation in the folder RUN is, and which workers are stuck or dead."""
+    """Show the progress of the evaluation in the folder RUN, and which workers are stuck or dead."""
     found = read_status(run, patience=patience)
     if as_json:
         print(json.dumps(found, allow_nan=False))
@@ -40,7 +46,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
     lines += [f"{e['class']} × {e['count']}, such as {e['example']}: {e['message']}" for e in found["errors"]]
     lines += [f"damaged: {damage}" for damage in found["damage"]]
     if found["repeated"]:
-        lines.append(f"answered more than once: {', '.join(found['repeated'][:5])} ({len(found['repeated'])} in all)")
+        lines.append(f"answered more than once: {', '.join(found['repeated'][:5])} ({len(found['repeated'])} in total)")
     return lines
 
 
@@ -48,9 +54,9 @@ def _pace(found: dict[str, Any]) -> str:
     if not found["missing"]:
         return "all questions have a record"
     if not any(worker["state"] != "dead" for worker in found["workers"]):
-        return "nobody is working on it; the command that began it goes on from here"
+        return "no worker is running; repeat the command that started the run to resume it"
     if found["rate"] is None:
-        return "the first questions are being asked"
+        return "no running worker has finished a question yet"
     return f"{found['rate']:.3g} questions/s, about {_span(found['eta'])} left"
 
 

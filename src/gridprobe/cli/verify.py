@@ -1,4 +1,4 @@
-"""gridprobe verify-data: whether a benchmark's files are all there, before a long run."""
+"""gridprobe verify-data: check the files of a benchmark before a long run."""
 
 import json
 from pathlib import Path
@@ -13,15 +13,15 @@ from gridprobe.cli.console import printable, progress, stdout
 __all__ = ["verify_data"]
 
 SHOWN = 10
-"""Findings of one kind that are listed; --json lists all."""
+"""The most findings of one kind that are printed; --json lists all."""
 
 
 @click.command("verify-data")
 @click.argument("benchmark", metavar="BENCHMARK")
 @click.option("--data", type=click.Path(path_type=Path), required=True, help="Folder of the benchmark's files.")
 @click.option("--with", "options", multiple=True, metavar="NAME=VALUE", help="An option of the benchmark.")
-@click.option("--deep", is_flag=True, help="Decode frames all through each video; finds files cut short.")
-@click.option("--no-subtitles", is_flag=True, help="Leave subtitle files out of it.")
+@click.option("--deep", is_flag=True, help="Also decode frames throughout each video, to find truncated files.")
+@click.option("--no-subtitles", is_flag=True, help="Do not check subtitle files.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def verify_data(
@@ -34,7 +34,7 @@ def verify_data(
     no_subtitles: bool,
     as_json: bool,
 ) -> None:
-    """Look for rows, videos and subtitles of BENCHMARK that are missing or broken; exit code 1 if any are."""
+    """Check rows, videos and subtitles of BENCHMARK; exit code 1 if any are missing or broken."""
     with progress():
         found = verify(benchmark, data, parse_options(options), deep=deep, subtitles=not no_subtitles)
     if as_json:
@@ -54,7 +54,7 @@ def _print(found: Verified) -> None:
     for kind, meaning in KINDS.items():
         _print_kind(meaning, [each for each in found.findings if each.kind == kind])
     if not found.findings:
-        console.print(Text("all is well"))
+        console.print(Text("no problems found"))
 
 
 def _print_kind(meaning: str, findings: list[Finding]) -> None:

@@ -1,10 +1,10 @@
-"""An answer as something to look at: lines for a terminal, a PNG, and one self-contained HTML page.
+"""Views of an answer: text for a terminal, a PNG file and a self-contained HTML page.
 
-    answer_view   the answer, the map in colours or characters, the kept times and the compute, for a terminal
-    save_map      the grid of frames, tinted by importance, the kept ones framed
-    save_report   a page with all of it, for any number of answers
+    answer_view   the answer, the map, the times of the kept frames and the compute, for a terminal
+    save_map      the grid of frames, tinted by importance, with the kept frames outlined
+    save_report   a page with all of this, for one answer or more
 
-The three share colours (colours.py) and wording (words.py), so a cell looks and reads the same everywhere.
+All three use the same colours (colours.py) and wording (words.py).
 """
 
 from gridprobe.report.answer_page import save_report

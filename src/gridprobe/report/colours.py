@@ -1,4 +1,4 @@
-"""Colours of importance, the same in the terminal, in the picture and on the page."""
+"""Colours of importance, for the terminal, the PNG and the pages."""
 
 import math
 from bisect import bisect_right
@@ -9,8 +9,8 @@ __all__ = ["FLOOR", "MARK", "MIDDLE", "RGB", "STOPS", "Scale", "hex_colour", "in
 
 RGB = tuple[int, int, int]
 
-# From night blue over magenta and orange to pale yellow: lightness grows evenly, so the order survives in grey and for
-# every kind of colour vision. The marks are cyan because the ramp holds nothing like it.
+# Dark blue, magenta, orange, pale yellow: lightness increases evenly, so the order is visible in greyscale and with any
+# colour vision deficiency. Kept frames are marked in cyan because it is far from every colour of the ramp.
 STOPS: tuple[RGB, ...] = (
     (18, 13, 49),
     (55, 15, 99),
@@ -26,28 +26,28 @@ MARK: RGB = (34, 224, 238)
 """The colour of a kept frame."""
 
 MIDDLE = 0.42
-"""The level of a flat map; not ½, which is the border between two shades, where rounding would decide."""
+"""The level of a flat map; not ½, which is the boundary between two shades, so rounding errors would be visible."""
 FLOOR = 0.02
-"""A spread below this fraction of the peak does not fill the ramp, or a flat map would look like a busy one."""
+"""A range below this fraction of the peak does not use the whole ramp; otherwise noise would look like structure."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Maps values to levels: the lowest to 0, the highest to 1; values that hardly differ all to about `MIDDLE`."""
+    """Maps values to levels: the lowest to 0, the highest to 1. Nearly equal values all map to about `MIDDLE`."""
 
     low: float
     high: float
 
     @classmethod
     def over(cls, values: Iterable[float]) -> "Scale":
-        """The scale of these values; NaN is left out."""
+        """The scale of these values; NaN is ignored."""
         known = [float(value) for value in values if not math.isnan(value)] or [0.0]
         low, high = min(known), max(known)
         missing = FLOOR * max(abs(low), abs(high)) - (high - low)
         return cls(low, high) if missing <= 0 else cls(low - missing * MIDDLE, high + missing * (1 - MIDDLE))
 
     def level(self, value: float) -> float:
-        """Where the value stands between low and high."""
+        """The position of the value between low and high, from 0 to 1."""
         if self.high <= self.low:
             return MIDDLE
         return min(1.0, max(0.0, (value - self.low) / (self.high - self.low)))
@@ -61,17 +61,17 @@ def ramp(level: float) -> RGB:
 
 
 def mix(first: RGB, second: RGB, share: float) -> RGB:
-    """`share` of the second colour in the first."""
+    """Blend two colours; `share` is the fraction of the second."""
     red, green, blue = (round(a + (b - a) * share) for a, b in zip(first, second, strict=True))
     return red, green, blue
 
 
 def ink_on(background: RGB) -> RGB:
-    """Black or white, whichever reads better."""
+    """Black or white, whichever has more contrast."""
     red, green, blue = background
     return (0, 0, 0) if 0.299 * red + 0.587 * green + 0.114 * blue > 128 else (255, 255, 255)
 
 
 def hex_colour(colour: RGB) -> str:
-    """As CSS and rich write it: #rrggbb."""
+    """The colour as #rrggbb, for CSS and rich."""
     return "#{:02x}{:02x}{:02x}".format(*colour)

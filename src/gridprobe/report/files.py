@@ -1,4 +1,4 @@
-"""Writing a result to the file that the user named."""
+"""Save a result to the file that the user named."""
 
 import os
 from pathlib import Path
@@ -6,16 +6,25 @@ from pathlib import Path
 from gridprobe import files
 from gridprobe.errors import UsageError
 
-__all__ = ["write_whole"]
+__all__ = ["check_writable", "write_whole"]
+
+
+def check_writable(path: Path) -> None:
+    """Raise UsageError if the file cannot be written; the command line calls this before any work starts."""
+    target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():
+        raise UsageError(
+            f"cannot write {path}: the folder {target.parent} does not exist; name a file in a folder that exists"
+        )
+    if target.exists() and not target.is_file():
+        raise UsageError(f"cannot write {path}: it is not a regular file; name a file instead")
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write the file completely or not at all; a link is followed, and only a regular file is replaced."""
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
-        raise UsageError(f"cannot write {path}: it is not a regular file; name a file instead")
+    """Write the file completely or not at all. A symbolic link is followed; only a regular file is replaced."""
+    check_writable(path)
     try:
-        files.write_whole(target, content)
+        files.write_whole(Path(os.path.realpath(path)), content)
     except OSError as error:
         raise UsageError(
             f"cannot write {path}: {error.strerror or error}; name a file in a folder that you may write to"

@@ -1,4 +1,4 @@
-"""What every page is made of: the frame around it, and tables."""
+"""Parts of every HTML page: the document around the content, and tables."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -10,7 +10,7 @@ __all__ = ["document", "pairs", "table"]
 
 
 def document(title: str, main: str, *, style: str, policy: str, after: str = "") -> str:
-    """A whole page around ready-made HTML; `after` stands behind everything, for scripts."""
+    """A complete page. `main` is HTML; `after` is HTML for the end of the body, such as scripts."""
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -27,21 +27,21 @@ def document(title: str, main: str, *, style: str, policy: str, after: str = "")
 <main>
 {main}
 </main>
-<footer>Written by gridprobe {escape(__version__)}. This file is complete: it loads nothing.</footer>
+<footer>Written by gridprobe {escape(__version__)}. This page is self-contained and loads no other files.</footer>
 {after}</body>
 </html>
 """
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of ready-made HTML; short rows are filled up."""
+    """A table with HTML in its cells; short rows are padded with empty cells."""
     names = "".join(f'<th scope="col">{name}</th>' if name else "<td></td>" for name in head)
     body = "".join(_row([*row, *[""] * (len(head) - len(row))]) for row in rows)
     return f'<div class="scroll"><table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def pairs(values: Mapping[str, Any]) -> str:
-    """Names and values; the values may be anything."""
+    """A table of names and values of any type."""
     rows = [[escape(name), f'<span dir="auto">{escape(str(value))}</span>'] for name, value in values.items()]
     return f'<table class="pairs"><tbody>{"".join(map(_row, rows))}</tbody></table>'
 

@@ -1,6 +1,6 @@
-"""Rows of `evaluation.metrics.score` as tables: for a terminal, Markdown, LaTeX, CSV and JSON.
+"""Scores of runs as tables for a terminal, in Markdown and in LaTeX, with rounded numbers, and as CSV and JSON in full.
 
-The first three are for people and round; CSV and JSON hold every number in full.
+The rows come from `evaluation.metrics.score`.
 """
 
 import csv
@@ -14,8 +14,9 @@ from gridprobe.benchmarks import Metric
 from gridprobe.evaluation.metrics import Row, shared
 from gridprobe.evaluation.reader import Run
 from gridprobe.flops import CONVENTIONS
-from gridprobe.report.words import amount, one_line
+from gridprobe.report.words import amount
 from gridprobe.statistics import Interval
+from gridprobe.text import one_line
 
 __all__ = ["FORMATS", "Scores", "Table", "people_tables", "render_scores", "uneven"]
 
@@ -29,12 +30,12 @@ class Scores:
     runs: Sequence[Run]
     rows: Sequence[Row]
     official: Mapping[str, Sequence[Metric]]
-    """Run -> the benchmark's own scores."""
+    """Name of a run -> the official scores of the benchmark."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A titled table of plain texts; the first `left` columns hold names, the others numbers."""
+    """A table of plain text with a title; the first `left` columns contain names, the others numbers."""
 
     title: str
     head: Sequence[str]
@@ -43,7 +44,7 @@ class Table:
 
 
 def people_tables(scores: Scores) -> list[Table]:
-    """Accuracy, official scores, cost, confidence and, for several runs, paired differences."""
+    """Accuracy, official scores, cost, confidence and, for several runs, paired differences; for reading."""
     rows = scores.rows
     tables = [_accuracy(rows), _official(scores), _cost(rows), _confidence(rows), _differences(rows)]
     return [table for table in tables if table.rows]
@@ -73,14 +74,14 @@ def _percent(found: Interval | None) -> str:
 
 
 def _span(found: Interval | None, form: str) -> str:
-    """One video alone says nothing about how much videos differ."""
+    """The interval; a dash for one video, which has no variation between videos."""
     if found is None or found.clusters < 2:
         return "–"
     return f"{form.format(100 * found.low)} … {form.format(100 * found.high)}"
 
 
 def _official(scores: Scores) -> Table:
-    """One row for each score, the runs side by side."""
+    """One row for each score, one column for each run."""
     found = {run: {metric.name: metric for metric in metrics} for run, metrics in scores.official.items()}
     names = list(dict.fromkeys(name for metrics in found.values() for name in metrics))
     noted = any(metric.note for metrics in found.values() for metric in metrics.values())
@@ -152,7 +153,7 @@ def _chance(p: float) -> str:
     return "< 0.0001" if p < 0.0001 else f"{p:.4f}"
 
 
-# Forms.
+# Formats.
 
 
 def render_scores(scores: Scores, form: str) -> str:
@@ -178,14 +179,14 @@ def _plain_table(table: Table) -> str:
 
 
 def _remarks(scores: Scores) -> list[str]:
-    """What the numbers leave out, and what the conventions mean."""
+    """Notes on the runs, and the definitions of the two conventions."""
     notes = [f"{run.name}: {note}." for run in scores.runs for note in run.notes]
-    notes += [f"{told}." for told in [uneven(scores.runs)] if told]
+    notes += [f"{warning}." for warning in [uneven(scores.runs)] if warning]
     return ["\n".join(one_line(note) for note in [*notes, CONVENTIONS["tflops"], CONVENTIONS["tflops_paper"]])]
 
 
 def uneven(runs: Sequence[Run]) -> str:
-    """A warning where the runs were not asked the same questions; else nothing."""
+    """A warning if the runs were not asked the same questions; otherwise empty."""
     common = len(shared(runs)[0].results)
     if all(sum(result.outcome != "missing" for result in run.results) == common for run in runs):
         return ""
@@ -222,7 +223,7 @@ TEX = {
 
 
 def _latex(scores: Scores) -> str:
-    """Tabulars with the rules of booktabs."""
+    """One tabular environment for each table; needs the package booktabs."""
 
     def line(row: Sequence[str]) -> str:
         return " & ".join("".join(TEX.get(char, char) for char in one_line(cell)) for cell in row) + r" \\"
@@ -237,7 +238,7 @@ def _latex(scores: Scores) -> str:
 
 
 def _flat(row: Row) -> dict[str, Any]:
-    """A row with one number to a column, in fractions of one; None where there is no such number."""
+    """A row as plain values; shares are fractions, and a number that does not exist is None."""
     cost, versus = row.cost, row.versus
     gap = versus.difference if versus else None
     flat: dict[str, Any] = {"run": row.run, "bin": row.bin, "value": row.value}
@@ -258,7 +259,7 @@ def _interval(name: str, found: Interval | None) -> dict[str, float | None]:
 
 
 def _csv(scores: Scores) -> str:
-    """One table: the differences stand at the end of the rows they belong to, official scores as official:NAME."""
+    """One table: paired differences are further columns of each row, official scores are named official:NAME."""
     metrics = {run: {f"official:{m.name}": m.value for m in found} for run, found in scores.official.items()}
     extra = list(dict.fromkeys(name for found in metrics.values() for name in found))
     text = io.StringIO()
@@ -270,7 +271,7 @@ def _csv(scores: Scores) -> str:
 
 
 def _inert(value: Any) -> Any:
-    """Text that a spreadsheet would take for a formula is quoted."""
+    """Quote text that a spreadsheet would evaluate as a formula."""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 

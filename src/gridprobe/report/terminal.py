@@ -1,4 +1,4 @@
-"""An answer for a terminal: rich text, in colour or in characters alone, down to 40 columns of plain ASCII."""
+"""Show an answer in a terminal: with or without colour, in Unicode or ASCII, at 40 columns or more."""
 
 import io
 
@@ -9,25 +9,26 @@ from rich.text import Text
 from gridprobe.answer import Answer
 from gridprobe.report.colours import MARK, Scale, hex_colour
 from gridprobe.report.terminal_map import Look, map_lines, strip_lines
-from gridprobe.report.words import amount, compute_saved, kept_times, kept_words, model_words, one_line
+from gridprobe.report.words import amount, compute_saved, kept_times, kept_words, model_words
+from gridprobe.text import one_line
 
 __all__ = ["answer_view"]
 
 QUESTION_LINES = 4
 KEPT_ITEMS = 12
-"""More times than this are counted, not listed."""
+"""At most this many times or ranges are listed."""
 KEY_WIDTH = 9
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def answer_view(answer: Answer, *, width: int, color: bool, unicode: bool) -> Text:
-    """The answer, the map, the kept times and the compute, no line wider than `width` columns.
+    """The answer, the map, the times of the kept frames and the compute, in lines of at most `width` columns.
 
     Args:
         answer: what to show.
-        width: columns of the terminal; 40 are enough.
-        color: whether styles may be used; without, importance is shown by characters.
-        unicode: whether the terminal can show more than ASCII.
+        width: columns of the terminal, at least 40.
+        color: whether to use colours; otherwise characters show importance.
+        unicode: whether the terminal can show characters outside ASCII.
     """
     look = Look(width=max(20, width), color=color, unicode=unicode)
     blocks = [_headline(answer, look), _posterior(answer, look), _map(answer, look), _facts(answer, look)]
@@ -45,7 +46,7 @@ def _headline(answer: Answer, look: Look) -> list[Text]:
 
 
 def _posterior(answer: Answer, look: Look) -> list[Text]:
-    """One bar for every option, the chosen one marked."""
+    """One bar for each option; the chosen option is marked."""
     texts = [look.clean(one_line(option)) for option in answer.question.options]
     room = min(max(map(cell_len, texts)), look.width * 2 // 5)
     bar = min(40, look.width - room - 13)
@@ -60,7 +61,7 @@ def _posterior(answer: Answer, look: Look) -> list[Text]:
 
 
 def _bar(share: float, width: int, look: Look) -> str:
-    """A bar with a resolution of an eighth of a column; in ASCII whole columns."""
+    """A bar with a resolution of an eighth of a column, or of a whole column in ASCII."""
     if not look.unicode:
         return ("#" * round(share * width)).ljust(width)
     whole, rest = divmod(round(share * width * 8), 8)
@@ -75,7 +76,7 @@ def _map(answer: Answer, look: Look) -> list[Text]:
 
 
 def _facts(answer: Answer, look: Look) -> list[Text]:
-    """Kept frames, compute by both conventions, tokens, seconds and models, each behind its name."""
+    """Kept frames, compute by both conventions, tokens, seconds and models."""
     facts = {
         "kept": _kept(answer),
         "compute": _compute(answer.cost.tflops, answer.cost.baseline.tflops, answer.selection.pool),
@@ -127,9 +128,9 @@ def _warning(warning: str, look: Look) -> list[Text]:
 
 
 def _wrapped(text: str, look: Look, style: str, limit: int | None = None) -> list[Text]:
-    """The text on lines that fit; past the limit it ends in an ellipsis."""
+    """Wrap the text; if it needs more than `limit` lines, cut it with an ellipsis."""
     if limit is not None:
-        text = _shortened(text, look.width * limit, look)  # also keeps a megabyte of text from being wrapped
+        text = _shortened(text, look.width * limit, look)  # wrapping a megabyte of text would be slow
     console = Console(file=io.StringIO(), width=look.width)
     lines = list(Text(text, look.style(style)).wrap(console, look.width))
     for line in lines:

@@ -1,4 +1,4 @@
-"""The importance map, or a strip of the timeline, as lines of a terminal."""
+"""Draw the importance map, or a timeline, as lines of text."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,7 +8,8 @@ from rich.text import Text
 from gridprobe.answer import Answer
 from gridprobe.importance import ImportanceMap
 from gridprobe.report.colours import MARK, RGB, Scale, hex_colour, ink_on, ramp
-from gridprobe.report.words import clock, one_line
+from gridprobe.report.words import clock
+from gridprobe.text import one_line
 
 __all__ = ["Look", "map_lines", "strip_lines"]
 
@@ -17,7 +18,7 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 ASCII_WORDS = str.maketrans({"×": "x", "–": "-", "…": "...", "σ": "sigma", "●": "O", "▸": ">", "·": "."})
 STRIP_WIDTH = 72
 CONFIDENCE_WIDTH = 7
-"""A space, 0.93, a space and a block."""
+"""A space, a number such as 0.93, a space and a block."""
 
 
 @dataclass(frozen=True)
@@ -29,22 +30,22 @@ class Look:
     unicode: bool
 
     def style(self, style: str) -> str:
-        """The style, or none without colour."""
+        """The style; empty without colour."""
         return style if self.color else ""
 
     def clean(self, text: str) -> str:
-        """The text, or its ASCII form: known signs by a stand-in, everything else escaped."""
+        """The text; without Unicode, in ASCII, with common symbols replaced and other characters escaped."""
         if self.unicode:
             return text
         return text.translate(ASCII_WORDS).encode("ascii", "backslashreplace").decode("ascii")
 
     def shade(self, level: float) -> str:
-        """A character as dark as the level is high."""
+        """The shading character for a level from 0 to 1."""
         shades = SHADES[1:] if self.unicode else ASCII_SHADES[1:]
         return shades[min(len(shades) - 1, int(level * len(shades)))]
 
     def block(self, confidence: float, scale: Scale) -> str:
-        """A block as high as the confidence within the scale; in ASCII its tenths as a digit."""
+        """A block whose height shows the confidence; in ASCII, the first decimal digit."""
         if not self.unicode:
             return str(min(9, int(confidence * 10)))
         return BLOCKS[min(len(BLOCKS) - 1, int(scale.level(confidence) * len(BLOCKS)))]
@@ -52,7 +53,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Frame:
-    """Columns of the map: what stands at its left and right, and how wide a cell is."""
+    """Widths of a cell, of the times at the left and of the confidences at the right, in columns."""
 
     cell: int
     times: int
@@ -60,7 +61,7 @@ class Frame:
 
     @classmethod
     def fitting(cls, k: int, times: int, width: int) -> "Frame | None":
-        """The most generous layout that fits, or none: a wide map gives up cell width, then confidences, then times."""
+        """The widest layout that fits, or None: cells get narrower first, then confidences and times are omitted."""
         both, left = (times, CONFIDENCE_WIDTH), (times, 0)
         for cell, (start, end) in ((3, both), (2, both), (1, both), (1, left), (1, (0, 0))):
             if start + k * cell + end <= width:
@@ -69,7 +70,7 @@ class Frame:
 
 
 def map_lines(answer: Answer, evidence: ImportanceMap, look: Look) -> list[Text]:
-    """The K×K map with row times, row confidences and column confidences; nothing when it is too wide to show."""
+    """The K×K map with times, row confidences and column confidences; empty if it is too wide."""
     grid, matrix = evidence.grid, evidence.matrix
     starts = [clock(answer.pool.times[r * grid.k]) for r in range(grid.rows)]
     frame = Frame.fitting(grid.k, max(map(len, starts)) + 1, look.width)
@@ -90,7 +91,7 @@ def map_lines(answer: Answer, evidence: ImportanceMap, look: Look) -> list[Text]
 
 
 def _cell(level: float | None, kept: bool, width: int, look: Look) -> Text:
-    """One cell: coloured ground or a shade, with a mark when kept; blank without a frame."""
+    """One cell: a coloured background or a shade, marked if the frame was kept; blank if there is no frame."""
     if level is None:
         return Text(" " * width)
     if look.color:
@@ -114,7 +115,7 @@ def _confidence(value: float, scale: Scale, frame: Frame, look: Look) -> Text:
 
 
 def _legend(answer: Answer, evidence: ImportanceMap, scale: Scale, look: Look) -> list[Text]:
-    """What the colours, marks and blocks mean, as many words as fit."""
+    """The meaning of the colours and marks, as far as it fits."""
     shape = evidence.shape
     low, high = f"{evidence.scores.min():.2f}", f"{evidence.scores.max():.2f}"
     key = Text().join(_cell(i / 7, False, 1, look) for i in range(8))
@@ -128,7 +129,7 @@ def _legend(answer: Answer, evidence: ImportanceMap, scale: Scale, look: Look) -
 
 
 def strip_lines(answer: Answer, look: Look, scale: Scale | None = None) -> list[Text]:
-    """The timeline from left to right, kept frames marked; with a scale, coloured by the selector's scores."""
+    """A timeline with the kept frames marked; with a scale, coloured by the selector's scores."""
     pool, scores = answer.selection.pool, answer.selection.scores
     kept, strip = set(answer.selection.indices), Text()
     for part in _parts(pool, min(pool, look.width, STRIP_WIDTH)):
@@ -145,7 +146,7 @@ def strip_lines(answer: Answer, look: Look, scale: Scale | None = None) -> list[
 
 
 def _parts(pool: int, parts: int) -> Iterator[range]:
-    """The pool cut into that many stretches of nearly equal length."""
+    """Divide the pool into ranges of nearly equal length."""
     for part in range(parts):
         yield range(part * pool // parts, (part + 1) * pool // parts)
 

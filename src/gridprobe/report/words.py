@@ -1,25 +1,21 @@
-"""Times, ranges of frames and amounts of compute in words, the same in the terminal, in the picture and on the page."""
+"""Format times, frame counts and amounts of compute; the terminal, the PNG and the pages share these functions."""
 
-import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
 from gridprobe.answer import Answer
 from gridprobe.selectors import Selection
 
-__all__ = ["amount", "clock", "compute_saved", "kept_times", "kept_words", "model_words", "one_line", "video_name"]
-
-BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""Characters that reorder the text around them; in a terminal they could make one answer read as another."""
+__all__ = ["amount", "clock", "compute_saved", "kept_times", "kept_words", "model_words", "video_name"]
 
 SAME = 1.05
-"""Two costs closer than this factor are called the same."""
+"""Two costs that differ by less than this factor count as equal."""
 
 
 def clock(seconds: float, *, tenths: bool = False) -> str:
-    """Seconds from the start as h:mm:ss or, with tenths, h:mm:ss.s.
+    """Format seconds as h:mm:ss or, with tenths, as h:mm:ss.s.
 
-    3725.64 -> "1:02:05", with tenths "1:02:05.6": whole seconds are cut as on a clock, tenths are rounded.
+    3725.64 -> "1:02:05", with tenths "1:02:05.6". Whole seconds are rounded down, tenths to the nearest.
     """
     sign = "-" if seconds < 0 else ""
     parts = round(abs(seconds) * 10) if tenths else int(abs(seconds)) * 10
@@ -30,7 +26,7 @@ def clock(seconds: float, *, tenths: bool = False) -> str:
 
 
 def kept_times(selection: Selection) -> list[str]:
-    """When the kept frames are shown; three or more neighbours become one range."""
+    """The times of the kept frames; three or more consecutive frames become one range."""
     times, items = selection.timestamps, []
     for first, last in _runs(selection.indices):
         if last - first < 2:
@@ -42,7 +38,7 @@ def kept_times(selection: Selection) -> list[str]:
 
 
 def _runs(indices: Sequence[int]) -> list[tuple[int, int]]:
-    """First and last place of every stretch of neighbours: [3, 4, 5, 9] -> [(0, 2), (3, 3)]."""
+    """First and last position of each run of consecutive indices: [3, 4, 5, 9] -> [(0, 2), (3, 3)]."""
     runs: list[tuple[int, int]] = []
     for place, index in enumerate(indices):
         if runs and indices[place - 1] == index - 1:
@@ -53,19 +49,19 @@ def _runs(indices: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def kept_words(selection: Selection) -> str:
-    """Such as "9 of 144 frames"."""
+    """For example "9 of 144 frames"."""
     return f"{selection.kept} of {selection.pool} frame{'' if selection.pool == 1 else 's'}"
 
 
 def amount(value: float) -> str:
-    """A quantity to three digits or so: 0.0123, 4.57, 45.7, 4,568."""
+    """Format a number with about three significant digits: 0.012, 4.57, 45.7, 4,568."""
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.{1 if abs(value) >= 10 else 2}f}" if abs(value) >= 1 or value == 0 else f"{value:.2g}"
 
 
 def compute_saved(spent: float, baseline: float) -> str:
-    """What was spent beside the baseline: "5.0× less", "1.3× more", "the same"; nothing when either is unknown."""
+    """Compare compute with the baseline: "5.0× less", "1.3× more" or "the same"; empty if either is unknown."""
     if spent <= 0 or baseline <= 0:
         return ""
     factor = max(baseline / spent, spent / baseline)
@@ -75,22 +71,12 @@ def compute_saved(spent: float, baseline: float) -> str:
 
 
 def video_name(answer: Answer) -> str:
-    """The file's name, or nothing for frames that came without a file."""
+    """The name of the video file; empty if the frames did not come from a file."""
     return Path(answer.pool.info.path).name if answer.pool.info else ""
 
 
 def model_words(answer: Answer) -> str:
-    """The model, or both when one selects and another answers."""
+    """The model; if one selects and another answers, both."""
     selecting, answering = answer.models
     others = [name for name in selecting if name != answering]
     return f"{' and '.join(others)} selects, {answering} answers" if others else answering
-
-
-def one_line(text: str) -> str:
-    """White space folded; control characters escaped, so that no text moves the cursor or reorders its neighbours."""
-    folded = " ".join(text.encode("utf-8", "replace").decode("utf-8").split())  # file names may hold half a surrogate
-    return "".join(_escaped(char) if unicodedata.category(char) == "Cc" or char in BIDI else char for char in folded)
-
-
-def _escaped(char: str) -> str:
-    return char.encode("unicode_escape").decode("ascii")

@@ -130,7 +130,7 @@ def test_selection_without_a_map_has_a_tick_for_each_kept_frame() -> None:
     page = Page(render([without_map(handmade(), (0, 4, 8))]))
 
     assert [rect.get("class") for rect in page.all("rect")] == ["rail", "kept", "kept", "kept"]
-    assert "this selector makes no map" in page.text
+    assert "this selector produces no importance map" in page.text
 
 
 @pytest.mark.parametrize(("right", "verdict"), [("B", "✓ right"), ("A", "✗ wrong"), (None, "chosen")])

@@ -134,7 +134,7 @@ def test_smallest_and_large_grids_are_drawn(k: int) -> None:
 def test_noise_stays_below_four_megabytes(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (144, 144, 144, 3), dtype=np.uint8)
     answer = handmade((0.5,) * 12, (0.5,) * 12, kept=tuple(range(144)), pixels=noise)
-    save_map(answer, tmp_path / "noise.png")
+    save_map([answer], tmp_path / "noise.png")
 
     assert (tmp_path / "noise.png").stat().st_size < 4_000_000
 
@@ -181,18 +181,24 @@ def test_wrapping_breaks_at_spaces_and_loses_nothing_that_fits() -> None:
     assert " ".join(wrapped(text, face(text, 20), 200, 9)) == text
 
 
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_map_of_several_answers_is_refused(tmp_path: Path, count: int) -> None:
+    with pytest.raises(UsageError, match=f"exactly one answer, got {count}; save a report"):
+        save_map([handmade()] * count, tmp_path / "map.png")
+
+
 @pytest.mark.parametrize("name", ["missing/map.png", ".", "file/map.png"])
 def test_unwritable_path_is_one_sentence(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(UsageError, match=r"^cannot write [^\n]*; name a file[^\n]*$"):
-        save_map(handmade(), tmp_path / name)
+        save_map([handmade()], tmp_path / name)
 
     assert sorted(os.listdir(tmp_path)) == ["file"]
 
 
 def test_a_device_is_never_replaced() -> None:
     with pytest.raises(UsageError, match="not a regular file"):
-        save_map(handmade(), Path("/dev/null"))
+        save_map([handmade()], Path("/dev/null"))
 
     assert Path("/dev/null").is_char_device()
 
@@ -206,7 +212,7 @@ def test_a_failed_rename_leaves_the_old_file_and_no_rest(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(UsageError, match="No space left on device"):
-        save_map(handmade(), path)
+        save_map([handmade()], path)
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["map.png"]
 
@@ -214,7 +220,7 @@ def test_a_failed_rename_leaves_the_old_file_and_no_rest(tmp_path: Path, monkeyp
 def test_a_link_keeps_pointing_at_its_file(tmp_path: Path) -> None:
     (tmp_path / "real.png").write_bytes(b"old")
     (tmp_path / "link.png").symlink_to(tmp_path / "real.png")
-    save_map(handmade(), tmp_path / "link.png")
+    save_map([handmade()], tmp_path / "link.png")
 
     assert (tmp_path / "link.png").is_symlink()
     assert (tmp_path / "real.png").read_bytes().startswith(b"\x89PNG")

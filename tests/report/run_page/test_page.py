@@ -98,9 +98,7 @@ def test_results_are_packed_by_hand(tmp_path: Path) -> None:
 def test_what_a_figure_lacks_is_said(tmp_path: Path) -> None:
     page = render_runs([small(tmp_path / "r")])
 
-    assert (
-        "needs a run of the selector &quot;all&quot; beside it" in page or 'needs a run of the selector "all"' in page
-    )
+    assert 'needs a run of the selector "all" as well' in page
     assert "1 of 4 questions have no record yet" in page
 
 

@@ -1,4 +1,4 @@
-"""The importance map, or the timeline, as inline SVG."""
+"""Draw the importance map, or a timeline, as inline SVG."""
 
 from gridprobe.answer import Answer
 from gridprobe.importance import ImportanceMap
@@ -8,15 +8,15 @@ from gridprobe.report.words import clock, kept_words
 __all__ = ["map_svg", "strip_svg"]
 
 TIMES, BARS, COLUMN_BARS = 66, 118, 62
-"""Room at the left, at the right and below, in units of the drawing."""
+"""Space at the left, at the right and below, in SVG units."""
 AREA = 660
 TRACK = 70
-"""Length of a row's bar at confidence 1."""
+"""Length of a row's confidence bar at 1."""
 STRIP = 960
 
 
 def map_svg(answer: Answer, evidence: ImportanceMap) -> str:
-    """The grid as a heat map with row and column confidences; every cell tells its time and importance on hover."""
+    """A heat map with row and column confidences; each cell shows its time and importance on hover."""
     grid, side = evidence.grid, _side(evidence)
     width, height = TIMES + grid.k * side + BARS, grid.rows * side + COLUMN_BARS
     kept, scale = set(answer.selection.indices), Scale.over(evidence.scores)
@@ -27,7 +27,7 @@ def map_svg(answer: Answer, evidence: ImportanceMap) -> str:
 
 
 def _side(evidence: ImportanceMap) -> int:
-    """Cells shrink as they grow in number, but stay large enough to point at."""
+    """The side of a cell: smaller for larger grids, but large enough to hover over."""
     return min(54, max(12, AREA // evidence.grid.k))
 
 
@@ -45,7 +45,7 @@ def _cell(answer: Answer, evidence: ImportanceMap, index: int, scale: Scale, kep
 
 
 def _dot(x: float, y: float, side: int) -> str:
-    """Bright with a dark rim, so that it is seen on every colour of the ramp."""
+    """A bright dot with a dark outline, visible on every colour of the ramp."""
     radius = max(3.0, side * 0.17)
     fill = hex_colour(MARK)
     return (
@@ -104,7 +104,7 @@ def _legend(evidence: ImportanceMap, scale: Scale) -> str:
 
 
 def strip_svg(answer: Answer) -> str:
-    """The timeline with a tick for every kept frame, for selectors that make no map."""
+    """A timeline with a tick for each kept frame, for selectors without a map."""
     times, selection = answer.pool.times, answer.selection
     length = (times[-1] - times[0]) or 1.0
     parts = [f'<rect class="rail" x="0" y="8" width="{STRIP}" height="22" rx="4"/>']
@@ -114,7 +114,7 @@ def strip_svg(answer: Answer) -> str:
         parts.append(f"<g><title>{clock(time, tenths=True)}, kept</title>{tick}</g>")
     parts += [_text(0, 52, clock(times[0]), "start"), _text(STRIP, 52, clock(times[-1]), "end")]
     words = f"timeline; {kept_words(selection)} kept"
-    return _figure(parts, STRIP, 58, words, "kept frames on the timeline; this selector makes no map")
+    return _figure(parts, STRIP, 58, words, "kept frames on the timeline; this selector produces no importance map")
 
 
 def _figure(parts: list[str], width: int, height: int, words: str, caption: str) -> str:

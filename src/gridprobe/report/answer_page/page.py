@@ -1,4 +1,4 @@
-"""Answers as one self-contained HTML page: no script, no network, every text escaped, light and dark."""
+"""Answers as one self-contained HTML page: no scripts, no network requests, all text escaped, light and dark."""
 
 import base64
 import io
@@ -17,37 +17,39 @@ from gridprobe.report.answer_page.map import map_svg, strip_svg
 from gridprobe.report.answer_page.style import POLICY, STYLE
 from gridprobe.report.files import write_whole
 from gridprobe.report.html import document, pairs, table
+from gridprobe.report.pixels import decoded_frames
 from gridprobe.report.words import amount, clock, compute_saved, kept_words, model_words, video_name
+from gridprobe.video.frames import Pixels
 
 __all__ = ["render", "save_report"]
 
 Ways = Mapping[str, Sequence[Answer]]
-"""Name of a way of choosing frames -> its answers."""
+"""Name of a method of selecting frames -> its answers."""
 
 MOST_THUMBNAILS = 144
-"""More kept frames than this are shown by an even choice of so many; the page says so."""
+"""If more frames were kept, the page shows this many of them, evenly spaced, and says so."""
 THUMBNAIL_SIDES = {320: 16, 224: 48, 144: MOST_THUMBNAILS, 96: MOST_THUMBNAILS, 64: MOST_THUMBNAILS}
-"""Longer sides of a thumbnail, and for how many frames each is good."""
+"""Longer side of a thumbnail in pixels -> the most frames it is used for."""
 THUMBNAIL_BYTES = 600_000
-"""All thumbnails of an answer together, so that in base64 it stays below a megabyte."""
+"""Limit for all thumbnails of an answer; in base64 they stay below a megabyte."""
 
 
 def save_report(
     answers: Sequence[Answer], path: Path, *, title: str = "GridProbe report", beside: Ways | None = None
 ) -> None:
-    """Write one page about these answers; no other file is needed to read it.
+    """Write these answers as one self-contained page.
 
     Args:
-        answers: what the page is about.
+        answers: what the page shows.
         path: the file to write.
-        title: stands at the top.
-        beside: name of another way of choosing frames -> its answers to the same questions, for the table of answers.
+        title: the heading of the page.
+        beside: answers of other methods to the same questions, by method name; shown in the table of answers.
     """
     write_whole(path, render(answers, title=title, beside=beside).encode("utf-8", "replace"))
 
 
 def render(answers: Sequence[Answer], *, title: str = "GridProbe report", beside: Ways | None = None) -> str:
-    """The page as text."""
+    """The page as HTML."""
     if not answers:
         raise UsageError("a report needs at least one answer, got none")
     articles = "\n".join(_article(answer, number) for number, answer in enumerate(answers, start=1))
@@ -56,7 +58,7 @@ def render(answers: Sequence[Answer], *, title: str = "GridProbe report", beside
 
 
 def _overview(answers: Sequence[Answer], beside: Ways) -> str:
-    """A table with one line for each answer, linked to its article; what other ways answered stands at its end."""
+    """A table with one row for each answer, linked to its section; other methods are the last columns."""
     scores = [text for name, each in {"": answers, **beside}.items() if (text := _score(name, each))]
     rows = [
         [
@@ -75,7 +77,7 @@ def _overview(answers: Sequence[Answer], beside: Ways) -> str:
 
 
 def _score(name: str, answers: Sequence[Answer]) -> str:
-    """Such as "4 of 5 right" or "uniform: 2 of 5 right"; nothing where no answer is known."""
+    """For example "4 of 5 right" or "uniform: 2 of 5 right"; empty if no correct answers are known."""
     judged = [answer.right for answer in answers if answer.right is not None]
     return f"{escape(name)}{': ' if name else ''}{sum(judged)} of {len(judged)} right" if judged else ""
 
@@ -113,7 +115,7 @@ def _source(answer: Answer) -> str:
 
 
 def _options(answer: Answer) -> str:
-    """The options with a bar each; the chosen one stands out."""
+    """The options with their probabilities; the chosen option is highlighted."""
     items = []
     for label, share in answer.posterior.probabilities.items():
         chosen = label == answer.choice
@@ -130,7 +132,7 @@ def _options(answer: Answer) -> str:
 
 
 def _verdict(answer: Answer) -> str:
-    """A note on the chosen option: right or wrong where the answer is known."""
+    """A note on the chosen option: right or wrong, if the correct answer is known."""
     if answer.right is None:
         return '<span class="note">chosen</span>'
     right = answer.right
@@ -143,13 +145,14 @@ def _warnings(answer: Answer) -> str:
 
 
 def _thumbnails(answer: Answer) -> str:
-    """The frames the answer was read from, in time order."""
+    """The kept frames in time order, as the answering model saw them."""
     selection, note = answer.selection, ""
     shown = selection.indices
     if selection.kept > MOST_THUMBNAILS:
         shown = tuple(shown[place] for place in spread(selection.kept, MOST_THUMBNAILS))
-        note = f"<p>{MOST_THUMBNAILS} of the {selection.kept} kept frames are shown, evenly chosen.</p>"
-    jpegs = _jpegs(answer, shown)
+        note = f"<p>{MOST_THUMBNAILS} of the {selection.kept} kept frames are shown, evenly spaced.</p>"
+    decoded = decoded_frames(answer)
+    jpegs = _jpegs([decoded[index] for index in shown])
     figures = "".join(_figure(answer, index, jpeg) for index, jpeg in zip(shown, jpegs, strict=True))
     return f'{note}<div class="frames">{figures}</div>'
 
@@ -162,19 +165,19 @@ def _figure(answer: Answer, index: int, jpeg: bytes) -> str:
     return f'<figure><img src="{source}" alt="frame at {time}"><figcaption>{caption}</figcaption></figure>'
 
 
-def _jpegs(answer: Answer, indices: Sequence[int]) -> list[bytes]:
-    """The frames as JPEGs of the largest size at which they stay within their share of the page."""
+def _jpegs(frames: Sequence[Pixels]) -> list[bytes]:
+    """The frames as JPEGs, in the largest size whose total stays within THUMBNAIL_BYTES."""
     jpegs: list[bytes] = []
     for side, most in THUMBNAIL_SIDES.items():
-        if len(indices) <= most:
-            jpegs = [_jpeg(answer, index, side) for index in indices]
+        if len(frames) <= most:
+            jpegs = [_jpeg(pixels, side) for pixels in frames]
             if sum(map(len, jpegs)) <= THUMBNAIL_BYTES:
                 break
     return jpegs
 
 
-def _jpeg(answer: Answer, index: int, side: int) -> bytes:
-    image = Image.fromarray(answer.pool.pixels[index])
+def _jpeg(pixels: Pixels, side: int) -> bytes:
+    image = Image.fromarray(pixels)
     image.thumbnail((side, side), Image.Resampling.BILINEAR)
     content = io.BytesIO()
     image.save(content, "JPEG", quality=72, optimize=True)
@@ -182,19 +185,19 @@ def _jpeg(answer: Answer, index: int, side: int) -> bytes:
 
 
 def _cost(answer: Answer) -> str:
-    """Every pass by both conventions, and what they mean."""
+    """The cost of each pass by both conventions, and their definitions."""
     cost = answer.cost
     rows = [
         _cost_row("probing", cost.probe),
         _cost_row("focused pass", cost.focus),
-        _cost_row("together", cost.total),
+        _cost_row("total", cost.total),
         _cost_row(f"all {answer.selection.pool} frames in one pass", cost.baseline),
     ]
     honest = compute_saved(cost.tflops, cost.baseline.tflops)
     published = compute_saved(cost.tflops_paper, cost.baseline.tflops_paper)
     if honest:
         rows.append(
-            ["<strong>spent beside all frames</strong>", *map("<strong>{}</strong>".format, (honest, published))]
+            ["<strong>compared with all frames</strong>", *map("<strong>{}</strong>".format, (honest, published))]
         )
     head = ["", "TFLOPs, honest", "TFLOPs, published", "tokens", "visual tokens", "passes"]
     meanings = "".join(f"<li>{escape(meaning)}</li>" for meaning in CONVENTIONS.values())
@@ -211,7 +214,7 @@ def _seconds(answer: Answer) -> dict[str, str]:
 
 
 def _settings(answer: Answer) -> dict[str, Any]:
-    """Everything that decided the answer; nested values get names such as "view.packing"."""
+    """Everything that determined the answer; nested settings get names such as "view.packing"."""
     values = {"selecting model": " + ".join(answer.models[0]), "answering model": answer.models[1]}
     return values | dict(_flat(answer.settings))
 

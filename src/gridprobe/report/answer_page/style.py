@@ -1,4 +1,4 @@
-"""The look of the page, and the policy that lets it load nothing."""
+"""The stylesheet of the page, and the content security policy that blocks all requests."""
 
 from gridprobe.report.colours import MARK, hex_colour
 
@@ -6,7 +6,7 @@ __all__ = ["POLICY", "STYLE"]
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
-# Text on ground keeps a contrast of at least 4.5 to 1 in both schemes.
+# Text has a contrast of at least 4.5:1 with its background in both colour schemes.
 STYLE = (
     """
 :root { color-scheme: light dark; --ground: #f6f6f4; --card: #fff; --ink: #1c1e24; --quiet: #5d6370; --line: #e1e2e6;

@@ -1,4 +1,4 @@
-"""An answer as a PNG."""
+"""The map of an answer as a PNG file."""
 
 from gridprobe.report.png.picture import save_map
 

@@ -1,4 +1,4 @@
-"""Where everything stands on the picture of a map. Integers only, in pixels."""
+"""Positions and sizes of the parts of a map, in pixels."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from gridprobe.answer import Answer
 __all__ = ["BARS", "COLUMN_BARS", "GAP", "LINE", "MARGIN", "Box", "Layout"]
 
 Box = tuple[int, int, int, int]
-"""Left, top, right, bottom; the last two are the first pixels outside."""
+"""Left, top, right and bottom; right and bottom are exclusive."""
 
 MARGIN = 36
 LINE = 34
@@ -19,47 +19,50 @@ LEGEND = 118
 GRID_WIDTH, GRID_HEIGHT = 1920, 1600
 LARGEST_CELL, SMALLEST = 480, 3
 GAP = 1
-"""Ground around every cell."""
+"""Background around each cell."""
 FLATTEST = 4.0
-"""Cells are at most this much longer than wide, or the reverse; a stranger frame gets bands inside its cell."""
+"""The largest aspect ratio of a cell, either way; more extreme frames get bars inside their cells."""
 NARROWEST = 760
-"""A picture narrower than this has no room for its own words."""
+"""The smallest width; a narrower image has no room for the text."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A grid of cells between a title, bars and a legend."""
+    """A grid of cells with a title above it, bars at its sides and a legend below."""
 
     columns: int
     rows: int
     picture: tuple[int, int]
     """Width and height of the frame within a cell."""
     mark: int
-    """Thickness of the ring around a kept frame."""
+    """Thickness of the outline of a kept frame."""
     heat: int
-    """Thickness of the ring, inside it, in the colour of importance."""
+    """Thickness of the ring inside it, in the colour of importance."""
+    aspect: float
+    """Width by height of the kept frames."""
     bars: bool
-    """Whether there are probe confidences to show at the right and below."""
+    """Whether probe confidences are shown at the right and below."""
     title: int = 0
     """Height of the title."""
 
     @classmethod
     def of(cls, answer: Answer) -> "Layout":
-        """Cells as large as the picture allows, their inside shaped like the frames."""
+        """The largest cells that fit, in the aspect ratio of the kept frames."""
         pool, evidence = answer.pool, answer.selection.evidence
         columns = evidence.grid.k if evidence else next(k for k in range(1, len(pool) + 1) if k * k >= len(pool))
         rows = -(-len(pool) // columns)
-        aspect = min(FLATTEST, max(1 / FLATTEST, pool.width / pool.height))
+        true_aspect = answer.frames.width / answer.frames.height
+        aspect = min(FLATTEST, max(1 / FLATTEST, true_aspect))
         width = min(GRID_WIDTH / columns, GRID_HEIGHT / rows * aspect, LARGEST_CELL, LARGEST_CELL * aspect)
         short = min(width, width / aspect)
         mark, heat = min(5, max(1, int(short / 16))), min(3, int(short / 16))
         inside = width - 2 * (mark + heat + GAP)
         picture = max(SMALLEST, round(inside)), max(SMALLEST, round(inside / aspect))
-        return cls(columns, rows, picture, mark, heat, evidence is not None)
+        return cls(columns, rows, picture, mark, heat, true_aspect, evidence is not None)
 
     @property
     def inset(self) -> int:
-        """From the edge of a cell to its frame."""
+        """Distance from the edge of a cell to its frame."""
         return GAP + self.mark + self.heat
 
     @property
@@ -80,17 +83,17 @@ class Layout:
 
     @property
     def legend(self) -> int:
-        """Top of the legend."""
+        """The y coordinate of the legend."""
         return self.grid[3] + (COLUMN_BARS if self.bars else 0) + 26
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height of the picture."""
+        """Width and height of the image."""
         width = self.grid[2] + (BARS if self.bars else 0) + MARGIN
         return max(NARROWEST, width), self.legend + LEGEND + MARGIN
 
     def box(self, index: int, inset: int = 0) -> Box:
-        """The cell of a frame, or the part of it that lies so far inside."""
+        """The cell of a frame, reduced by `inset` on each side."""
         (x, y), (width, height) = self.origin, self.cell
         left, top = x + index % self.columns * width, y + index // self.columns * height
         return left + inset, top + inset, left + width - inset, top + height - inset

@@ -1,4 +1,4 @@
-"""Text on a picture: fonts that have the letters, and lines that fit."""
+"""Text in an image: fonts that contain its characters, and lines that fit."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -18,14 +18,14 @@ OTHERS = (
     "msyh.ttc",
     "arial.ttf",
 )
-"""Looked for, in this order, when Pillow's own font lacks a letter; without any the letter is an empty box."""
+"""Fonts to try, in this order, if Pillow's default font lacks a character; without any it is drawn as a box."""
 STAND_INS = {"×": "x", "–": "-", "—": "-", "‘": "'", "’": "'", "“": '"', "”": '"'}
 LONGEST = 600
-"""No picture has room for more characters than this; measuring a megabyte of text would take minutes."""
+"""The most characters of a line that are measured; measuring a megabyte of text would take minutes."""
 
 
 def face(text: str, size: int) -> FreeTypeFont:
-    """The font of this size that knows the most letters of the text; Pillow's own wins a draw."""
+    """The font of this size that contains the most characters of the text; Pillow's default font wins ties."""
     return _face(frozenset(text[:LONGEST]), size)
 
 
@@ -51,13 +51,13 @@ def _installed(name: str, size: int) -> FreeTypeFont | None:
 
 
 def _unknown(letters: Iterable[str], font: FreeTypeFont) -> set[str]:
-    """The letters that the font draws as its sign for an unknown one."""
+    """The characters that the font lacks: it draws its placeholder for them."""
     unknown = bytes(font.getmask("\uffff"))
     return {letter for letter in letters if not letter.isspace() and bytes(font.getmask(letter)) == unknown}
 
 
 def _spelled(text: str, font: FreeTypeFont) -> str:
-    """The text with unknown letters by a known relative: ü by u, × by x; one without a relative stays, as a box."""
+    """Replace characters that the font lacks: ü by u, × by x. Others stay and are drawn as boxes."""
     unknown = _unknown(set(text), font)
     relatives: dict[str, str | int | None] = {
         letter: STAND_INS.get(letter) or normalize("NFKD", letter)[0] for letter in unknown
@@ -66,7 +66,7 @@ def _spelled(text: str, font: FreeTypeFont) -> str:
 
 
 def fitted(text: str, font: FreeTypeFont, width: float) -> str:
-    """The text, cut with an ellipsis where it is too long."""
+    """The text, cut with an ellipsis if it is too long."""
     spelled = _spelled(text[:LONGEST], font)
     if len(text) <= LONGEST and font.getlength(spelled) <= width:
         return spelled
@@ -74,7 +74,7 @@ def fitted(text: str, font: FreeTypeFont, width: float) -> str:
 
 
 def wrapped(text: str, font: FreeTypeFont, width: float, lines: int) -> list[str]:
-    """The text on at most so many lines, broken at spaces where there are any."""
+    """Wrap the text into at most `lines` lines, at spaces if possible."""
     text = _spelled(text[: LONGEST * lines], font)
     done: list[str] = []
     while text and len(done) < lines - 1:
@@ -87,7 +87,7 @@ def wrapped(text: str, font: FreeTypeFont, width: float, lines: int) -> list[str
 
 
 def _longest(text: str, font: FreeTypeFont, width: float) -> int:
-    """How many characters fit."""
+    """The number of characters that fit."""
     low, high = 0, len(text)
     while low < high:
         middle = (low + high + 1) // 2

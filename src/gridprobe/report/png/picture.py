@@ -1,18 +1,23 @@
-"""An answer as a picture: the grid of frames, tinted by importance, with the kept ones framed."""
+"""Draw the map of an answer: the grid of frames, tinted by importance, with the kept frames outlined."""
 
 import io
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from PIL import Image, ImageDraw
 
 from gridprobe.answer import Answer
+from gridprobe.errors import UsageError
 from gridprobe.importance import ImportanceMap
 from gridprobe.report.colours import MARK, RGB, Scale, mix, ramp
 from gridprobe.report.files import write_whole
+from gridprobe.report.pixels import decoded_frames
 from gridprobe.report.png.layout import BARS, COLUMN_BARS, GAP, LINE, MARGIN, Box, Layout
 from gridprobe.report.png.lettering import face, fitted, wrapped
-from gridprobe.report.words import amount, clock, compute_saved, kept_words, model_words, one_line, video_name
+from gridprobe.report.words import amount, clock, compute_saved, kept_words, model_words, video_name
+from gridprobe.text import one_line
+from gridprobe.video.frames import Pixels
 
 __all__ = ["draw_map", "save_map"]
 
@@ -21,15 +26,19 @@ INK: RGB = (236, 238, 242)
 QUIET: RGB = (150, 156, 168)
 BAR: RGB = (96, 104, 122)
 EMPTY: RGB = (27, 30, 38)
+BLANK: RGB = (48, 53, 64)
+"""A frame that was not decoded."""
 LABELLED = 84
-"""Cells at least this wide carry their own time."""
+"""Cells at least this wide show their time."""
 HEAVY = 4_000_000
-"""Bytes past which the picture is reduced to 256 colours."""
+"""Images with more bytes than this are reduced to 256 colours."""
 
 
-def save_map(answer: Answer, path: Path) -> None:
-    """Write the picture as a PNG of at most about 2200 pixels in width."""
-    write_whole(path, _png(draw_map(answer)))
+def save_map(answers: Sequence[Answer], path: Path) -> None:
+    """Write the map of one answer as a PNG, at most about 2200 pixels wide."""
+    if len(answers) != 1:
+        raise UsageError(f"a map shows exactly one answer, got {len(answers)}; save a report for any other number")
+    write_whole(path, _png(draw_map(answers[0])))
 
 
 def _png(image: Image.Image) -> bytes:
@@ -42,7 +51,7 @@ def _png(image: Image.Image) -> bytes:
 
 
 def draw_map(answer: Answer) -> Image.Image:
-    """The picture in memory."""
+    """The map as an image in memory."""
     layout = Layout.of(answer)
     title = _title_lines(answer, layout.size[0])
     layout = replace(layout, title=LINE * (len(title) + 1) + 22)
@@ -79,14 +88,18 @@ def _draw_title(draw: ImageDraw.ImageDraw, answer: Answer, layout: Layout) -> No
 def _draw_cells(image: Image.Image, draw: ImageDraw.ImageDraw, answer: Answer, layout: Layout) -> None:
     evidence, kept = answer.selection.evidence, set(answer.selection.indices)
     heats = _heats(evidence) if evidence else [None] * len(answer.pool)
+    decoded = decoded_frames(answer)
     for index in range(layout.columns * layout.rows):
         box = layout.box(index, layout.inset)
         if index >= len(answer.pool):
             draw.rectangle(_inner(box), EMPTY)
             continue
         _draw_rings(draw, layout, index, index in kept, heats[index])
-        thumbnail = _thumbnail(answer, index, layout.picture)
-        image.paste(thumbnail if index in kept else _dimmed(thumbnail, heats[index]), box[:2])
+        if index in decoded:
+            thumbnail = _thumbnail(decoded[index], layout)
+            image.paste(thumbnail if index in kept else _dimmed(thumbnail, heats[index]), box[:2])
+        else:
+            draw.rectangle(_inner(box), heats[index] or BLANK)
         if layout.cell[0] >= LABELLED:
             _draw_label(draw, clock(answer.pool.times[index]), box, index in kept)
 
@@ -98,7 +111,7 @@ def _heats(evidence: ImportanceMap) -> list[RGB | None]:
 
 
 def _draw_rings(draw: ImageDraw.ImageDraw, layout: Layout, index: int, kept: bool, heat: RGB | None) -> None:
-    """Outside the mark of a kept frame, inside the colour of importance."""
+    """Draw the outline of a kept frame and, inside it, the colour of importance."""
     draw.rectangle(_inner(layout.box(index, GAP)), MARK if kept else GROUND)
     draw.rectangle(_inner(layout.box(index, GAP + layout.mark)), heat or (MARK if kept else EMPTY))
 
@@ -108,20 +121,18 @@ def _inner(box: Box) -> Box:
     return box[0], box[1], box[2] - 1, box[3] - 1
 
 
-def _thumbnail(answer: Answer, index: int, size: tuple[int, int]) -> Image.Image:
-    """The frame, scaled with its aspect ratio kept, on ground where it does not fill the size."""
-    width, height = size
-    frame = Image.fromarray(answer.pool.pixels[index])
-    scale = min(width / frame.width, height / frame.height)
-    fitting = max(1, round(frame.width * scale)), max(1, round(frame.height * scale))
-    canvas = Image.new("RGB", size, GROUND)
-    scaled = frame.resize(fitting, Image.Resampling.BILINEAR, reducing_gap=2.0)
+def _thumbnail(pixels: Pixels, layout: Layout) -> Image.Image:
+    """The frame in the aspect ratio of the kept frames, with bars where it does not fill the cell."""
+    (width, height), aspect = layout.picture, layout.aspect
+    fitting = max(1, round(min(width, height * aspect))), max(1, round(min(height, width / aspect)))
+    canvas = Image.new("RGB", layout.picture, GROUND)
+    scaled = Image.fromarray(pixels).resize(fitting, Image.Resampling.BILINEAR, reducing_gap=2.0)
     canvas.paste(scaled, ((width - fitting[0]) // 2, (height - fitting[1]) // 2))
     return canvas
 
 
 def _dimmed(thumbnail: Image.Image, heat: RGB | None) -> Image.Image:
-    """Half in the dark, and tinted by importance where it is known."""
+    """Darken the thumbnail and, if its importance is known, tint it."""
     dark = Image.blend(thumbnail, Image.new("RGB", thumbnail.size, GROUND), 0.4)
     return Image.blend(dark, Image.new("RGB", thumbnail.size, heat), 0.45) if heat else dark
 
@@ -135,7 +146,7 @@ def _draw_label(draw: ImageDraw.ImageDraw, text: str, box: Box, kept: bool) -> N
 
 
 def _draw_times(draw: ImageDraw.ImageDraw, answer: Answer, layout: Layout) -> None:
-    """The time of each row's first frame; of some rows only, when they are too close for words."""
+    """Write the time of each row's first frame; if rows are too narrow for text, skip some."""
     step = max(1, -(-18 // layout.cell[1]))
     for row in range(0, layout.rows, step):
         left, top, _, bottom = layout.box(row * layout.columns)
@@ -173,20 +184,31 @@ def _draw_bar(draw: ImageDraw.ImageDraw, track: Box, filled: Box) -> None:
 
 
 def _draw_legend(draw: ImageDraw.ImageDraw, answer: Answer, layout: Layout) -> None:
-    """What the colours mean, then what was kept, what it cost and which model it was."""
+    """Draw the meaning of the colours, then kept frames, cost and model."""
     x, y, evidence = MARGIN, layout.legend, answer.selection.evidence
     if evidence:
         x = _draw_colour_bar(draw, evidence, x, y) + 40
-    draw.rectangle((x, y + 2, x + 26, y + 18), None, MARK, 3)
-    draw.text((x + 36, y + 10), "kept for the answer", QUIET, face("k", 16), anchor="lm")
+    x = _draw_key(draw, x, y, "kept for the answer", outline=MARK)
+    if len(decoded_frames(answer)) < len(answer.pool):
+        _draw_key(draw, x + 40, y, "not decoded", fill=BLANK)
     room = layout.size[0] - 2 * MARGIN
     for line, text in enumerate(_footer(answer)):
-        font = face(text.replace("×", "x"), 17)  # one sign must not change the font of the line
+        font = face(text.replace("×", "x"), 17)  # a single character must not change the font of the line
         draw.text((MARGIN, y + 40 + 27 * line), fitted(text, font, room), QUIET if line == 2 else INK, font)
 
 
+def _draw_key(
+    draw: ImageDraw.ImageDraw, x: int, y: int, text: str, *, fill: RGB | None = None, outline: RGB | None = None
+) -> int:
+    """A sample of a cell with its meaning; returns the right edge."""
+    font = face(text, 16)
+    draw.rectangle((x, y + 2, x + 26, y + 18), fill, outline, 3)
+    draw.text((x + 36, y + 10), text, QUIET, font, anchor="lm")
+    return x + 36 + int(font.getlength(text))
+
+
 def _draw_colour_bar(draw: ImageDraw.ImageDraw, evidence: ImportanceMap, x: int, y: int) -> int:
-    """The ramp between the lowest and the highest importance; gives back where it ends."""
+    """Draw the ramp from the lowest to the highest importance; returns the right edge."""
     scale, font, length = Scale.over(evidence.scores), face("0", 16), 180
     low, high = f"importance  {evidence.scores.min():.2f}", f"{evidence.scores.max():.2f}"
     draw.text((x, y + 10), low, QUIET, font, anchor="lm")

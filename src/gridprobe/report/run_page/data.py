@@ -1,13 +1,13 @@
-"""What the page's script reads: all questions and results, packed tight, as JSON that cannot leave its element.
+"""The data for the page's script: all questions and results in compact JSON.
 
     runs        names
     bins        [name, [values]]
     videos      paths
-    questions   [id, text, [options], place of the right option or -1, [place in each bin or -1], video, seconds]
+    questions   [id, text, [options], index of the right option or -1, [index in each bin or -1], video, seconds]
     results     for each run, for each question: 0 if missing, "error" if failed, else a list in the order of RESULT
-    thumbnails  for each run {place of the question: [[tenths of a second, JPEG in base64], …]}
+    thumbnails  for each run {index of the question: [[tenths of a second, JPEG in base64], …]}
 
-Probabilities and confidences are in thousandths, times in tenths of a second, each less the one before it.
+Probabilities and confidences are in thousandths. Times are in tenths of a second, as differences to the previous one.
 """
 
 import json
@@ -24,7 +24,7 @@ from gridprobe.report.colours import FLOOR, MIDDLE, STOPS
 __all__ = ["RESULT", "Thumbnails", "embedded_json", "pack"]
 
 Thumbnails = Mapping[str, Mapping[str, Sequence[tuple[float, str]]]]
-"""Run -> question -> time and JPEG of some kept frames."""
+"""Name of a run -> id of a question -> time and JPEG of some kept frames."""
 
 RESULT = (
     *("choice", "confidence", "pool", "kept", "times", "rows", "columns"),
@@ -33,7 +33,7 @@ RESULT = (
 
 
 def pack(runs: Sequence[Run], thumbnails: Thumbnails | None = None) -> dict[str, Any]:
-    """All runs over all questions of any of them."""
+    """Combine the runs; the questions are those of any run."""
     questions: dict[str, Result] = {}
     for run in runs:
         for result in run.results:
@@ -57,7 +57,7 @@ def pack(runs: Sequence[Run], thumbnails: Thumbnails | None = None) -> dict[str,
 
 
 def embedded_json(value: Any) -> str:
-    """JSON for inside a script element: nothing in it can end the element or begin a comment."""
+    """JSON for a script element; it cannot end the element or start a comment."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -99,7 +99,7 @@ def _result(result: Result | None, options: int) -> Any:
 
 
 def _bits(found: Answered) -> str:
-    """The kept positions as hexadecimal digits, position 0 in the lowest bit."""
+    """The kept positions as a hexadecimal bit mask; position 0 is the lowest bit."""
     return f"{sum(1 << index for index in found.indices):x}"
 
 
@@ -108,7 +108,7 @@ def _thousandths(values: Sequence[float]) -> list[int]:
 
 
 def _shares(found: Answered, labels: str) -> list[int]:
-    """Probabilities of the options; a label without one has none."""
+    """Probabilities of the options in thousandths; 0 for a label without one."""
     return [
         round(1000 * math.exp(min(0.0, found.logprobs[label]))) if label in found.logprobs else 0 for label in labels
     ]

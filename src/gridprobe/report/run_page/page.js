@@ -1,5 +1,5 @@
 "use strict";
-// The list of questions: filter, open, draw. Every text of the run goes into a text node, never into markup.
+// The list of questions: filter, expand, draw. Text from the runs is inserted only as text nodes, never as HTML.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const { runs, bins, videos, questions, fields } = data;
@@ -55,7 +55,7 @@
     return `${seconds < 0 ? "-" : ""}${hours}:${String(minutes).padStart(2, "0")}:${rest.padStart(4, "0")}`;
   }
 
-  // Colours, as report/colours.py has them.
+  // Colours; the same as in report/colours.py.
 
   function scale(values) {
     let low = Math.min(...values), high = Math.max(...values);
@@ -72,7 +72,7 @@
     return Array.from({ length: found.pool }, (_, i) => (found.rows[Math.floor(i / k)] * found.columns[i % k]) / 1e6);
   }
 
-  // Pictures.
+  // Drawings.
 
   function miniature(found) {
     const k = found.columns.length, scores = importance(found), level = scale(scores);
@@ -101,10 +101,10 @@
     });
     found.columns.forEach((value, column) => {
       const x = column * side + side / 2 - 4, letter = found.probes[rows + column] ?? "";
-      const told = `column confidence ${(value / 1000).toFixed(3)}${said(rows + column)}`;
-      svg.append(bar([x, rows * side + 6, 8, 30], [8, 30 * value / 1000], told), drawn("text", { x, y: rows * side + 49 }, letter));
+      const hover = `column confidence ${(value / 1000).toFixed(3)}${said(rows + column)}`;
+      svg.append(bar([x, rows * side + 6, 8, 30], [8, 30 * value / 1000], hover), drawn("text", { x, y: rows * side + 49 }, letter));
     });
-    const caption = `importance ${Math.min(...scores).toFixed(3)} to ${Math.max(...scores).toFixed(3)}; bars: probe confidences${found.probes ? ", letters: what they answered" : ""}`;
+    const caption = `importance ${Math.min(...scores).toFixed(3)} to ${Math.max(...scores).toFixed(3)}; bars: probe confidences${found.probes ? ", letters: their answers" : ""}`;
     return element("figure", { class: "map" }, svg, element("figcaption", {}, caption));
   }
   function cell(place, value, level, time, k, side) {
@@ -117,10 +117,10 @@
     if (kept) group.append(drawn("circle", dot));
     return group;
   }
-  function bar([x, y, width, height], [across, down], told) {
+  function bar([x, y, width, height], [across, down], hover) {
     const track = { class: "track", x, y, width, height, rx: 2 };
     const value = { class: "value", x, y, width: across, height: down, rx: 2 };
-    return drawn("g", {}, drawn("title", {}, told), drawn("rect", track), drawn("rect", value));
+    return drawn("g", {}, drawn("title", {}, hover), drawn("rect", track), drawn("rect", value));
   }
 
   function timeline(found, duration) {
@@ -132,10 +132,10 @@
       svg.append(drawn("g", {}, drawn("title", {}, `${clock(time)}, kept`), tick));
     }
     svg.append(drawn("text", { x: 0, y: 47 }, "0:00:00"), drawn("text", { x: 400, y: 47, "text-anchor": "end" }, clock(end)));
-    return element("figure", { class: "map" }, svg, element("figcaption", {}, "this selector makes no map"));
+    return element("figure", { class: "map" }, svg, element("figcaption", {}, "this selector produces no importance map"));
   }
 
-  // The kept times; three or more neighbours become one range.
+  // The times of the kept frames; three or more consecutive frames become one range.
   function keptWords(found) {
     const places = keptPlaces(found), times = keptTimes(found), words = [];
     for (let first = 0, last; first < places.length; first = last + 1) {
@@ -164,8 +164,8 @@
     const part = found.shares[option] / 10, chosen = found.choice === option;
     const filled = element("span");
     filled.style.width = `${part}%`;
-    const told = `${runs[run]}: ${part.toFixed(1)}%${chosen ? ", chosen" : ""}`;
-    return element("div", { class: `run-${run % 6}${chosen ? " picked" : ""}`, title: told },
+    const hover = `${runs[run]}: ${part.toFixed(1)}%${chosen ? ", chosen" : ""}`;
+    return element("div", { class: `run-${run % 6}${chosen ? " picked" : ""}`, title: hover },
       element("span", { class: "bar" }, filled), element("span", { class: "percent" }, `${chosen ? "● " : ""}${part.toFixed(1)}%`));
   }
   function panel(run, place) {

@@ -1,7 +1,7 @@
-"""Runs as one self-contained HTML page: figures, tables and every question, filtered and drawn by a small script.
+"""Runs as one self-contained HTML page: figures, tables, and a list of all questions that a small script filters.
 
-The page loads nothing. Its policy allows one script and one style, each by its hash; texts of the run reach the page
-either escaped or as JSON, which the script only ever puts into text nodes.
+The page makes no requests. Its content security policy allows one script and one stylesheet, each by its hash. Text
+from the runs is either escaped or passed as JSON, which the script inserts only as text nodes.
 """
 
 import base64
@@ -30,25 +30,25 @@ from gridprobe.report.words import compute_saved
 __all__ = ["render_runs", "save_run_report"]
 
 FEW = 20
-"""Fewer maps than this make no curve."""
+"""The smallest number of maps for a curve."""
 NAMES = {"tflops": "honest convention", "tflops_paper": "published convention"}
 
 
 def save_run_report(
     runs: Sequence[Run], path: Path, *, thumbnails: Thumbnails | None = None, notes: Sequence[str] = ()
 ) -> None:
-    """Write one page about these runs; no other file is needed to read it."""
+    """Write these runs as one self-contained page."""
     write_whole(path, render_runs(runs, thumbnails=thumbnails, notes=notes).encode("utf-8", "replace"))
 
 
 def render_runs(runs: Sequence[Run], *, thumbnails: Thumbnails | None = None, notes: Sequence[str] = ()) -> str:
-    """The page as text."""
+    """The page as HTML."""
     if not runs:
         raise UsageError("a report needs at least one run, got none")
     scores = Scores(runs, score(runs, by=bins_of(runs)), {run.name: official(run) for run in runs})
     whole = [row for row in scores.rows if not row.bin]
     sections = [_summary(runs, whole), _pareto(shared(runs)), _difficulty(runs), _tables(scores), _list(runs)]
-    told = [*(f"{run.name}: {note}" for run in runs for note in run.notes), *notes]
+    remarks = [*(f"{run.name}: {note}" for run in runs for note in run.notes), *notes]
     script = files("gridprobe.report.run_page").joinpath("page.js").read_text(encoding="utf-8")
     style = STYLE + RUN_STYLE
     policy = "; ".join(
@@ -64,7 +64,7 @@ def render_runs(runs: Sequence[Run], *, thumbnails: Thumbnails | None = None, no
     data = f'<script type="application/json" id="data">{embedded_json(pack(runs, thumbnails))}</script>'
     return document(
         f"{runs[0].benchmark}: {', '.join(run.name for run in runs)}",
-        "\n".join([*sections, _about(runs, told)]),
+        "\n".join([*sections, _about(runs, remarks)]),
         style=style,
         policy=policy,
         after=f"{data}\n<script>{script}</script>\n",
@@ -82,8 +82,8 @@ def _summary(runs: Sequence[Run], rows: Sequence[Row]) -> str:
     cards = "".join(_card(run, row, number) for number, (run, row) in enumerate(zip(runs, rows, strict=True)))
     asked = max(len(run.results) for run in runs)
     source = f"{escape(runs[0].benchmark)} · {escape(runs[0].version)} · {asked:,} questions"
-    told = uneven(runs)
-    warning = f'<aside class="warnings">{escape(told[0].upper() + told[1:])}.</aside>' if told else ""
+    message = uneven(runs)
+    warning = f'<aside class="warnings">{escape(message[0].upper() + message[1:])}.</aside>' if message else ""
     return f'<article><p class="source">{source}</p><div class="cards">{cards}</div>{warning}</article>'
 
 
@@ -99,22 +99,22 @@ def _card(run: Run, row: Row, number: int) -> str:
             f"{saved} compute than all frames" if saved not in ("", "the same") else "as much compute as all frames"
         )
         lines += [f"{cost.kept:.1f} frames kept, median {cost.kept_median:g}", against if saved else ""]
-    told = "".join(f"<li>{line}</li>" for line in lines if line)
+    items = "".join(f"<li>{line}</li>" for line in lines if line)
     return (
         f'<section class="card run-{number % RUN_COLOURS}"><h2 dir="auto">{escape(run.name)}</h2>'
         f'<p class="source">{escape(run.selector)} · {escape(run.models)}</p>'
-        f'<p class="big">{big}</p><ul>{told}</ul></section>'
+        f'<p class="big">{big}</p><ul>{items}</ul></section>'
     )
 
 
 def _everything(run: Run, convention: str) -> float:
-    """What one pass over all frames would cost on average."""
+    """The mean cost of one pass over all frames."""
     costs = [result.answered.cost[f"baseline_{convention}"] for result in run.results if result.answered]
     return float(np.mean(costs)) if costs else 0.0
 
 
 def _pareto(runs: Sequence[Run]) -> str:
-    """Over the questions all of these runs were asked."""
+    """Accuracy against compute, for the questions that all runs were asked."""
     rows, figures = score(runs), []
     for convention, words in NAMES.items():
         points = [
@@ -128,16 +128,16 @@ def _pareto(runs: Sequence[Run]) -> str:
     if not figures:
         return ""
     meanings = "".join(f"<li>{escape(CONVENTIONS[convention])}</li>" for convention in NAMES)
-    told = f"Over the {len(runs[0].results):,} questions that every run was asked. "
-    told += "Whiskers are 95 % intervals over videos. Shaded: dearer than a run that is as good or better."
+    caption = f"Over the {len(runs[0].results):,} questions that every run was asked. "
+    caption += "Error bars: 95 % intervals over videos. Shaded: more compute than a run with equal or higher accuracy."
     return (
         f'<article><h3>Accuracy against compute</h3><div class="figures">{"".join(figures)}</div>'
-        f'<p class="source">{told}</p><ul class="fine">{meanings}</ul></article>'
+        f'<p class="source">{caption}</p><ul class="fine">{meanings}</ul></article>'
     )
 
 
 def _difficulty(runs: Sequence[Run]) -> str:
-    """The paper's figure of skew, and how many frames were kept."""
+    """Kept frames against skew, as in the paper, and a histogram of kept frames for each run."""
     parts = [_skew(runs)]
     for number, run in enumerate(runs):
         answers = [result.answered for result in run.results if result.answered]
@@ -146,17 +146,17 @@ def _difficulty(runs: Sequence[Run]) -> str:
             svg = histogram_svg(kept, pool=max(answer.pool for answer in answers), number=number, name=run.name)
             parts.append(f'<figure>{svg}<figcaption dir="auto">{escape(run.name)}</figcaption></figure>')
     steady = [run.name for run in runs if len({r.answered.kept for r in run.results if r.answered}) == 1]
-    told = f'<p class="source">Always the same number of frames: {escape(", ".join(steady))}.</p>' if steady else ""
-    return f'<article><h3>Frames kept</h3><div class="figures">{"".join(parts)}</div>{told}</article>'
+    note = f'<p class="source">Always the same number of frames: {escape(", ".join(steady))}.</p>' if steady else ""
+    return f'<article><h3>Frames kept</h3><div class="figures">{"".join(parts)}</div>{note}</article>'
 
 
 def _skew(runs: Sequence[Run]) -> str:
-    """Needs a run with maps, and one over all frames beside it for the accuracy."""
+    """Kept frames of the first run with maps, and accuracy of the run over all frames, against skew."""
     mapped = next((run for run in runs if any(r.answered and r.answered.skew is not None for r in run.results)), None)
     whole = next((run for run in runs if run.selector == "all"), None)
     if mapped is None or whole is None:
-        lacking = "a run that makes maps (gridprobe)" if mapped is None else 'a run of the selector "all" beside it'
-        return f'<p class="lack">The figure of kept frames and difficulty against skew needs {lacking}.</p>'
+        lacking = "a run with importance maps (gridprobe)" if mapped is None else 'a run of the selector "all" as well'
+        return f'<p class="lack">The plot of kept frames and accuracy against skew needs {lacking}.</p>'
     right = {result.id: result.right for result in whole.results if result.right is not None}
     shared = [
         (result.answered, bool(right[result.id]))
@@ -164,18 +164,19 @@ def _skew(runs: Sequence[Run]) -> str:
         if result.answered and result.answered.skew is not None and result.id in right
     ]
     if len(shared) < FEW:
-        return f'<p class="lack">Kept frames against skew: {len(shared)} shared questions are too few for a curve.</p>'
+        return f'<p class="lack">Kept frames against skew: needs {FEW} shared questions, got {len(shared)}.</p>'
     skew, kept = [answer.skew or 0.0 for answer, _ in shared], [answer.kept for answer, _ in shared]
     svg = skew_svg(skew, kept, [float(hit) for _, hit in shared], pool=max(answer.pool for answer, _ in shared))
-    told = (
-        f'<span class="kept-key">frames {escape(mapped.name)} keeps</span> and <span class="accuracy-key">accuracy of '
-        f"{escape(whole.name)}</span>, smoothed over {len(shared):,} questions; grey: where they lie"
+    caption = (
+        f'<span class="kept-key">frames kept by {escape(mapped.name)}</span> and '
+        f'<span class="accuracy-key">accuracy of {escape(whole.name)}</span>, '
+        f"smoothed over {len(shared):,} questions; grey: density of questions"
     )
-    return f'<figure>{svg}<figcaption dir="auto">{told}</figcaption></figure>'
+    return f'<figure>{svg}<figcaption dir="auto">{caption}</figcaption></figure>'
 
 
 def _tables(scores: Scores) -> str:
-    """All questions first; each bin's tables are folded away."""
+    """The tables for all questions, then those of each bin, collapsed."""
     bins = list(dict.fromkeys(row.bin for row in scores.rows))
     parts = []
     for name in bins:
@@ -193,7 +194,7 @@ def _html(each: Table) -> str:
 
 
 def _list(runs: Sequence[Run]) -> str:
-    """The frame of the list; the script fills it."""
+    """The elements around the list of questions, which the script fills."""
     legend = "".join(
         f'<li class="run-{number % RUN_COLOURS}" dir="auto"><span class="pip"></span>{escape(run.name)}</li>'
         for number, run in enumerate(runs)
@@ -208,8 +209,8 @@ def _list(runs: Sequence[Run]) -> str:
 
 
 def _about(runs: Sequence[Run], notes: Sequence[str]) -> str:
-    told = "".join(f'<li dir="auto">{escape(note)}</li>' for note in notes)
-    warnings = f'<aside class="warnings"><h3>Notes</h3><ul>{told}</ul></aside>' if told else ""
+    items = "".join(f'<li dir="auto">{escape(note)}</li>' for note in notes)
+    warnings = f'<aside class="warnings"><h3>Notes</h3><ul>{items}</ul></aside>' if items else ""
     specs = "".join(
         f'<details><summary dir="auto">Settings of {escape(run.name)}</summary>{pairs(asdict(run.spec))}</details>'
         for run in runs

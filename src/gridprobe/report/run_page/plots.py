@@ -1,4 +1,4 @@
-"""The figures of a run page, as inline SVG: accuracy against compute, kept frames against skew, histograms."""
+"""The plots of a run page, as inline SVG: accuracy against compute, kept frames against skew, histograms."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,19 +16,19 @@ __all__ = ["RUN_COLOURS", "Point", "frontier", "histogram_svg", "pareto_svg", "s
 WIDTH, HEIGHT = 520, 340
 LEFT, RIGHT, TOP, BOTTOM = 52, 18, 16, 48
 RUN_COLOURS = 6
-"""Runs beyond so many share colours again; their marks and names tell them apart."""
+"""The number of distinct colours; with more runs, colours repeat."""
 BARS = 24
 STEPS = 80
 """Points of a smoothed curve."""
 BANDWIDTH = 1 / 12
-"""Width of the smoothing kernel, as a part of the axis."""
+"""Width of the smoothing kernel, as a fraction of the axis."""
 
 Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Point:
-    """A run in the plane of compute and accuracy."""
+    """Compute and accuracy of a run."""
 
     name: str
     number: int
@@ -38,7 +38,7 @@ class Point:
 
 @dataclass(frozen=True)
 class _Axis:
-    """Maps values to places; `ticks` are round values within it."""
+    """Maps values to coordinates; `ticks` are round values on the axis."""
 
     low: float
     high: float
@@ -66,7 +66,7 @@ def _y(low: float, high: float) -> _Axis:
 
 
 def frontier(points: Sequence[Point]) -> list[Point]:
-    """The points that no other beats in both, cheapest first."""
+    """The Pareto frontier: points that no other beats in both compute and accuracy, in order of compute."""
     best: list[Point] = []
     for point in sorted(points, key=lambda p: (p.compute, -p.accuracy.mean)):
         if not best or point.accuracy.mean > best[-1].accuracy.mean:
@@ -75,9 +75,9 @@ def frontier(points: Sequence[Point]) -> list[Point]:
 
 
 def pareto_svg(points: Sequence[Point], *, words: str, everything: float) -> str:
-    """Accuracy against mean compute; what is dearer and no better than some run is shaded.
+    """Accuracy against mean compute; the region that some run dominates is shaded.
 
-    `everything` is what all frames in one pass would cost, drawn as a line.
+    `everything` is the cost of all frames in one pass, drawn as a line.
     """
     highest = max(everything, *(point.compute for point in points))
     lows, highs = ([100 * getattr(p.accuracy, end) for p in points] for end in ("low", "high"))
@@ -87,26 +87,27 @@ def pareto_svg(points: Sequence[Point], *, words: str, everything: float) -> str
     if everything:
         at = x(everything)
         parts.append(f'<line class="reference" x1="{at:.1f}" x2="{at:.1f}" y1="{y.end}" y2="{y.start}"/>')
-        parts.append(_text(at - 5, y.start - 6, "all frames in one pass", "end"))  # at the top stands the best run
+        parts.append(_text(at - 5, y.start - 6, "all frames in one pass", "end"))  # the top is for the best run
     taken: list[tuple[float, float]] = []
     parts += [_mark(point, x, y, taken) for point in sorted(points, key=lambda p: -p.accuracy.mean)]
-    told = "; ".join(f"{p.name}: {100 * p.accuracy.mean:.1f} % at {amount(p.compute)} TFLOPs" for p in points)
-    return _svg(parts, f"accuracy against compute, {words}: {told}")
+    values = "; ".join(f"{p.name}: {100 * p.accuracy.mean:.1f} % at {amount(p.compute)} TFLOPs" for p in points)
+    return _svg(parts, f"accuracy against compute, {words}: {values}")
 
 
 def _shade(best: Sequence[Point], x: _Axis, y: _Axis) -> str:
-    """The staircase right of and below the frontier."""
+    """The region to the right of the frontier and below it."""
     corners = [(x(best[0].compute), y.start)]
     for here, after in zip(best, [*best[1:], None], strict=True):
         height = y(100 * here.accuracy.mean)
         corners += [(x(here.compute), height), (x(after.compute) if after else x.end, height)]
     corners.append((x.end, y.start))
     path = " ".join(f"{a:.1f},{b:.1f}" for a, b in corners)
-    return f'<polygon class="dominated" points="{path}"><title>dearer than a run that is as good</title></polygon>'
+    hover = "more compute than a run with equal or higher accuracy"
+    return f'<polygon class="dominated" points="{path}"><title>{hover}</title></polygon>'
 
 
 def _mark(point: Point, x: _Axis, y: _Axis, taken: list[tuple[float, float]]) -> str:
-    """A whisker over the interval, a mark and the name, moved down where another name is."""
+    """An error bar, a mark, and the name, which moves down if it would overlap another name."""
     at, height = x(point.compute), y(100 * point.accuracy.mean)
     low, high = y(100 * point.accuracy.low), y(100 * point.accuracy.high)
     left = at > (x.start + x.end) / 2
@@ -117,10 +118,10 @@ def _mark(point: Point, x: _Axis, y: _Axis, taken: list[tuple[float, float]]) ->
     shape = f'<circle class="mark" cx="{at:.1f}" cy="{height:.1f}" r="6"/>'
     if point.number % 2:
         shape = f'<rect class="mark" x="{at - 5.5:.1f}" y="{height - 5.5:.1f}" width="11" height="11" rx="2"/>'
-    told = f"{point.name}: {100 * point.accuracy.mean:.1f} % ({100 * point.accuracy.low:.1f} to "
-    told += f"{100 * point.accuracy.high:.1f}), {amount(point.compute)} TFLOPs"
+    hover = f"{point.name}: {100 * point.accuracy.mean:.1f} % ({100 * point.accuracy.low:.1f} to "
+    hover += f"{100 * point.accuracy.high:.1f}), {amount(point.compute)} TFLOPs"
     return (
-        f'<g class="run-{point.number % RUN_COLOURS}"><title>{escape(told)}</title>'
+        f'<g class="run-{point.number % RUN_COLOURS}"><title>{escape(hover)}</title>'
         f'<line class="whisker" x1="{at:.1f}" x2="{at:.1f}" y1="{low:.1f}" y2="{high:.1f}"/>{shape}'
         + _text(at + (-11 if left else 11), line, _short(point.name), "end" if left else "start", "name")
         + "</g>"
@@ -135,7 +136,7 @@ def smoothed(places: Array, values: Array, at: Array, width: float) -> Array:
 
 
 def skew_svg(skew: Sequence[float], kept: Sequence[float], right: Sequence[float], *, pool: int) -> str:
-    """The paper's figure: frames kept and accuracy of the run over all frames, against the signed skew of the map."""
+    """The figure of the paper: kept frames, and accuracy of the run over all frames, against the skew of the map."""
     places, frames, hits = (np.asarray(values, dtype=np.float64) for values in (skew, kept, right))
     low, high = np.quantile(places, (0.01, 0.99))
     width = max(float(high - low), 1e-6) * BANDWIDTH
@@ -161,7 +162,7 @@ def _padded(values: Array) -> tuple[float, float]:
 
 
 def smoothed_count(places: Array, at: Array, width: float) -> Array:
-    """How many questions lie near each point."""
+    """The number of questions near each point."""
     found: Array = np.exp(-0.5 * ((at[:, None] - places[None, :]) / width) ** 2).sum(axis=1)
     return found
 
@@ -172,17 +173,17 @@ def _curve(name: str, at: Array, values: Array, x: _Axis, y: Callable[[float], f
 
 
 def histogram_svg(kept: Sequence[int], *, pool: int, number: int, name: str) -> str:
-    """How many questions kept how many frames."""
+    """A histogram of the number of kept frames."""
     width = -(-pool // BARS)
     edges = np.arange(0, pool + width, width)
-    counts, _ = np.histogram(kept, edges + 0.5)  # a bar holds whole numbers: 1 to 6, 7 to 12
+    counts, _ = np.histogram(kept, edges + 0.5)  # a bar covers whole numbers: 1 to 6, 7 to 12
     x, y = _x(0, float(edges[-1])), _y(0, float(counts.max()) * 1.06 or 1.0)
     parts = [*_frame(x, y, "frames kept", "questions")]
     for low, high, count in zip(edges.tolist(), edges[1:].tolist(), counts.tolist(), strict=False):
         if count:
-            told = f"{low + 1} to {high}" if width > 1 else str(high)
+            span = f"{low + 1} to {high}" if width > 1 else str(high)
             parts.append(
-                f'<g><title>{told} frames: {count:,} questions</title><rect class="bar" x="{x(low) + 1:.1f}" '
+                f'<g><title>{span} frames: {count:,} questions</title><rect class="bar" x="{x(low) + 1:.1f}" '
                 f'y="{y(count):.1f}" width="{x(high) - x(low) - 2:.1f}" height="{y.start - y(count):.1f}" rx="2"/></g>'
             )
     middle = float(np.median(kept))
@@ -193,7 +194,7 @@ def histogram_svg(kept: Sequence[int], *, pool: int, number: int, name: str) -> 
     return _svg([inner], f"how many frames {name} kept: median {middle:g} of {pool}")
 
 
-# Pieces.
+# Parts of a plot.
 
 
 def _frame(x: _Axis, y: _Axis, below: str, beside: str, ink: str = "") -> list[str]:

@@ -1,8 +1,8 @@
-"""The look of a run's page, on top of that of an answer's page."""
+"""The stylesheet of a run page; it extends that of an answer page."""
 
 __all__ = ["RUN_STYLE"]
 
-# Colours of runs are by Okabe and Ito, darker on light ground: they can be told apart with any colour vision.
+# The run colours are those of Okabe and Ito, which are distinct with any colour vision; darker in the light scheme.
 RUN_STYLE = """
 :root { --kept: #0b63a8; --accuracy: #b3261e; --shade: #5d637018; --run-0: #0b63a8; --run-1: #b04a00; --run-2: #00735a;
   --run-3: #a03e7c; --run-4: #7a6000; --run-5: #4b4f8f; }

@@ -1,4 +1,4 @@
-"""Small pictures of the frames a run kept, from the videos that are still on disk."""
+"""Thumbnails of the frames that a run kept, decoded from the videos on disk."""
 
 import base64
 import io
@@ -19,17 +19,17 @@ __all__ = ["MOST_BYTES", "make_thumbnails"]
 
 SIZE = FrameSize(max_side=160)
 MOST = 12
-"""Thumbnails of a question and run; more kept frames are shown by an even choice."""
+"""The most thumbnails for a question and run; of more kept frames, evenly spaced ones are shown."""
 MOST_BYTES = 12_000_000
-"""All thumbnails of a page, as base64."""
+"""Limit for all thumbnails of a page, in base64."""
 NEAR = 0.05
-"""Seconds: a frame further off than this is not the one the run saw, and is not shown for it."""
+"""Seconds: if a frame is further from its recorded time, the file has changed and its frames are not shown."""
 
 Pictures = dict[str, list[tuple[float, str]]]
 
 
 def make_thumbnails(runs: Sequence[Run], *, most_bytes: int = MOST_BYTES) -> tuple[dict[str, Pictures], list[str]]:
-    """Run -> question -> pictures; and remarks on what could not be shown."""
+    """Thumbnails by run and question, and notes on those that could not be made."""
     found: dict[str, Pictures] = {run.name: {} for run in runs}
     wanted = _wanted(runs)
     troubles: list[str] = []
@@ -43,18 +43,18 @@ def make_thumbnails(runs: Sequence[Run], *, most_bytes: int = MOST_BYTES) -> tup
                 pictures = _pictures(video, answer, run.spec.setup["sampling"] or {})
             except (GridProbeError, OSError) as error:
                 troubles.append(str(error))
-                break  # what is wrong with the video is wrong for its other questions, too
+                break  # the other questions about this video would fail in the same way
             others += not pictures
             left -= sum(len(jpeg) for _, jpeg in pictures)
             if pictures and left > 0:
                 found[run.name][name] = pictures
-    stopped = [f"thumbnails stop at {most_bytes / 1e6:g} MB, the most a page holds"] if left <= 0 else []
-    return found, [*_told(troubles, others), *stopped]
+    stopped = [f"thumbnails stop at {most_bytes / 1e6:g} MB, the limit of a page"] if left <= 0 else []
+    return found, [*_notes(troubles, others), *stopped]
 
 
-def _told(troubles: Sequence[str], others: int) -> list[str]:
-    told = [f"{len(troubles)} videos have no thumbnails, the first because: {troubles[0]}"] if troubles else []
-    return told + ([f"{others} answers have no thumbnails: the file on disk has other frames now"] if others else [])
+def _notes(troubles: Sequence[str], others: int) -> list[str]:
+    notes = [f"{len(troubles)} videos have no thumbnails; the first error was: {troubles[0]}"] if troubles else []
+    return notes + ([f"{others} answers have no thumbnails: the file on disk has different frames"] if others else [])
 
 
 def _wanted(runs: Sequence[Run]) -> Mapping[str, list[tuple[Run, str, Answered]]]:
@@ -74,7 +74,7 @@ def _pictures(video: str, answer: Answered, sampling: Mapping[str, Any]) -> list
         return []
     frames = footage.frames([answer.indices[place] for place in places], SIZE)
     times = [answer.times[place] for place in places]
-    if any(abs(there - told) > NEAR for there, told in zip(frames.times, times, strict=True)):
+    if any(abs(now - recorded) > NEAR for now, recorded in zip(frames.times, times, strict=True)):
         return []
     return [(time, _jpeg(pixels)) for time, pixels in zip(times, frames.pixels, strict=True)]
 

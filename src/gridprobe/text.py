@@ -1,0 +1,24 @@
+"""Text that is safe to print: file names, questions and error messages can contain anything."""
+
+import unicodedata
+
+__all__ = ["one_line", "printable"]
+
+UNSAFE = frozenset({"Cc", "Cs", "Zl", "Zp"})
+"""Unicode categories of control characters, surrogates, and line and paragraph separators."""
+BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Characters that reorder the text around them, so that one answer could read as another."""
+
+
+def printable(text: str) -> str:
+    """Escape every character that would move the cursor, start a new line or reorder the text."""
+    return "".join(_escaped(char) if unicodedata.category(char) in UNSAFE or char in BIDI else char for char in text)
+
+
+def one_line(text: str) -> str:
+    """The same for running text: each run of white space becomes one space, and a lone surrogate becomes "?"."""
+    return printable(" ".join(text.encode("utf-8", "replace").decode("utf-8").split()))
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")
