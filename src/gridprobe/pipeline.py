@@ -96,7 +96,7 @@ class Session:
         self._opened = None
 
     def open(self) -> None:
-        """Open the video and, if the selector needs pixels, decode it. It needs no model; another thread may call it."""
+        """Open the video and, if the selector needs pixels, decode it. Needs no model; another thread may call it."""
         _ = self._footage if self.setup.selector.looks_at is None else self.pool
 
     @property

@@ -14,8 +14,8 @@ __all__ = ["PULSE_SECONDS", "pulses", "watch"]
 
 PULSE_SECONDS = 1.0
 WORK_SECONDS = 0.1
-"""Processor time that counts as work. An idle process with torch, transformers and tqdm's thread used 1 ms a minute; one
-that waited for another process's download, at the lock of huggingface_hub, used 250 ms a minute."""
+"""Processor time that counts as work. An idle process with torch, transformers and tqdm's thread used 1 ms a minute;
+one that waited for another process's download, at the lock of huggingface_hub, used 250 ms a minute."""
 
 
 @contextmanager
