@@ -30,7 +30,7 @@ __all__ = ["Inbox", "Job", "Message", "Take", "Worker", "load", "serve"]
 
 
 class Message(NamedTuple):
-    """What a worker tells."""
+    """A message from a worker."""
 
     kind: Literal["ready", "begun", "pulse", "answered", "failed", "broken", "unfit", "ended"]
     text: str = ""
