@@ -1,4 +1,4 @@
-# Everything a developer or CI needs. Each target installs what it misses into .venv; nothing else on the machine is touched.
+# Everything a developer or CI needs. Each target installs what is missing into .venv and changes nothing else on the machine.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -17,7 +17,7 @@ $(VENV)/.runtime: pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt -e '.[local]'
 	@touch $@
 
-# torchvision is only the tests' yardstick and may be unusable beside a CPU build of torch, so it lives apart from the product.
+# torchvision is only a reference for the tests and may not work beside a CPU build of torch, so it is installed separately.
 $(VENV)/.dev: $(VENV)/.runtime
 	@echo "installing the development tools into $(VENV)"
 	$(PIP) install -c constraints.txt -e '.[dev]'
@@ -34,7 +34,7 @@ test: lint
 test-slow: setup
 	$(BIN)/python -m pytest -m slow --timeout 3600 -o faulthandler_timeout=4000
 
-# The oldest transformers and PyAV we promise to work with, in an environment of its own.
+# The oldest supported transformers and PyAV, in a separate environment.
 test-oldest: $(VENV)-oldest/.installed
 	$(VENV)-oldest/bin/python -m pytest tests/backends tests/test_pipeline.py tests/video
 
@@ -67,14 +67,22 @@ ENGINE ?= --model embedded
 bench-engine: setup
 	$(BIN)/python speed/engine.py $(ENGINE)
 
-# The embedded models and the method on 600 unseen questions (docs/embedded-models.md): about an hour on 2 cores, by estimate. Goes on after a stop.
+# The embedded models and the method on 600 unseen questions (docs/embedded-models.md): about an hour on 2 cores, by estimate.
+# The same command resumes it. Two runs of random frames at the end: with the evidence, and without it (calibration).
 RUN ?= gridworld-run
+COUNT ?= 600
+RENDERED = $(BIN)/gridprobe eval gridworld --data $(RUN)/videos --with source=rendered --with count=$(COUNT) --preset gridworld
 experiment: setup
-	$(BIN)/python -m gridprobe.gridworld.evaluate --model embedded --selector-model embedded:nano --calibration \
-	    --source rendered --first 0 --count 400 --out $(RUN)/rendered.jsonl
-	$(BIN)/python -m gridprobe.gridworld.evaluate --model embedded --selector-model embedded:nano --calibration \
-	    --source mp4 --first 400 --count 200 --videos $(RUN)/videos --out $(RUN)/mp4.jsonl
-	$(BIN)/python -m gridprobe.gridworld.evaluate --together --table $(RUN)/rendered.jsonl $(RUN)/mp4.jsonl
+	$(RENDERED) --out $(RUN)/all --model embedded --selector all
+	$(RENDERED) --out $(RUN)/gridprobe --model embedded
+	$(RENDERED) --out $(RUN)/uniform-like --model embedded --selector uniform-like
+	$(RENDERED) --out $(RUN)/gridprobe-8 --model embedded --frames 8
+	$(RENDERED) --out $(RUN)/uniform-8 --model embedded --selector uniform --frames 8
+	$(RENDERED) --out $(RUN)/nano-chooses --model embedded:nano --answer-model embedded
+	$(RENDERED) --out $(RUN)/random-8 --model embedded --selector random --frames 8
+	$(RENDERED) --out $(RUN)/hidden-8 --model embedded --selector random --frames 8 --with evidence=hidden
+	$(BIN)/gridprobe score --by family $(addprefix $(RUN)/,all gridprobe uniform-like gridprobe-8 uniform-8 nano-chooses random-8)
+	$(BIN)/gridprobe score --by family $(RUN)/hidden-8
 
 clean:
 	rm -rf $(VENV) $(VENV)-oldest build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

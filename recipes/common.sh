@@ -1,4 +1,4 @@
-# What the recipes of the paper have in common. They are called as: recipes/paper/NAME.sh BENCHMARK DATA [options of gridprobe eval]
+# Shared by the recipes of the paper. Usage: recipes/paper/NAME.sh BENCHMARK DATA [options of gridprobe eval]
 set -euo pipefail
 [ $# -ge 2 ] || { echo "usage: $0 video-mme-v2|longvideobench DATA [options of gridprobe eval]" >&2; exit 2; }
 benchmark=$1 data=$2
@@ -14,7 +14,7 @@ case $benchmark in
     *) as_published=() ;;
 esac
 
-evaluate() { # NAME [options]: one row, in its own folder; the same command again goes on
+evaluate() { # NAME [options]: one row, in its own folder; the same command resumes it
     local name=$1
     shift
     "$GRIDPROBE" eval "$benchmark" --data "$data" --out "$RUNS/$benchmark/$name" --preset paper \

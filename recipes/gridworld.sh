@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# 200 questions about gridworld in four ways with the embedded models, then the tables and the report. Nothing is downloaded.
+# 200 questions about gridworld with the embedded models and four methods, then the tables and the report. Downloads nothing.
 # recipes/gridworld.sh [FOLDER [options of gridprobe eval]]
 set -euo pipefail
 : "${GRIDPROBE:=gridprobe}" "${COUNT:=200}"
-# The models are stored in bfloat16; a processor that computes in it is faster by a quarter to a half.
+# The models are stored in bfloat16; a CPU with bfloat16 instructions is faster with it by a quarter to a half.
 : "${DTYPE:=$(grep -qs 'avx512_bf16\|amx_bf16' /proc/cpuinfo && echo bfloat16 || echo auto)}"
 folder=${1:-gridworld-runs}
 shift || true
@@ -13,7 +13,7 @@ ask() { # NAME [options]
     "$GRIDPROBE" eval gridworld --data "$folder/videos" --with "count=$COUNT" --with first=600 --preset gridworld \
         --dtype "$DTYPE" --out "$folder/$name" "$@"
 }
-# all frames first: it is the slowest, and makes the videos
+# All frames first: this run is the slowest, and it writes the videos.
 ask all --selector all --model embedded "$@"
 ask uniform-like --selector uniform-like --model embedded "$@"
 ask gridprobe --model embedded "$@"

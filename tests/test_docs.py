@@ -3,15 +3,22 @@
 import re
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import gridprobe as gp
 from gridprobe.benchmarks import BENCHMARKS, SUBTITLE_MODES
 from gridprobe.benchmarks.verify import RELEASES
+from gridprobe.budget import Fixed
 from gridprobe.cli import cli
+from gridprobe.grid import Grid
+from gridprobe.importance import ImportanceMap
+from gridprobe.registry import Entry
 from gridprobe.settings import Settings
 from videos import numbered_video
+from videos_of_arrays import gray_pool
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -46,6 +53,99 @@ def test_python_in_the_benchmarks_page_runs(tmp_path: Path, monkeypatch: pytest.
     exec(compile(code, "docs/benchmarks.md", "exec"), names)
 
     assert len(list(Path("gridworld-videos").iterdir())) == 1 and names["metric"]
+
+
+def test_python_in_the_evaluation_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    numbered_video(Path("talk.mp4"), 150)
+    Path("mine.jsonl").write_text('{"video": "talk.mp4", "question": "Which?", "options": ["x", "y"], "answer": "B"}\n')
+    (code,) = _blocks("python", (ROOT / "docs" / "evaluation.md").read_text())
+
+    names: dict[str, Any] = {"model": gp.Scripted(lambda request: {"A": 0.2, "B": 0.8})}
+    exec(compile(code, "docs/evaluation.md", "exec"), names)
+
+    assert names["result"]["all"]["accuracy"] == 1.0
+
+
+CONTRIBUTING_IMPORTS = """
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from gridprobe import FramePool, FrameSize, Question, Selection, Selector, UsageError
+from gridprobe.backends import Backend, Gauge, Posterior, ScoreRequest
+from gridprobe.benchmarks.base import Benchmark, Item, Metric
+from gridprobe.benchmarks.files import find_files, read_rows
+from gridprobe.benchmarks.rows import choose, gather, letter, text
+from gridprobe.benchmarks.scores import accuracy
+from gridprobe.budget import Fixed, top
+from gridprobe.flops import Cost
+from gridprobe.importance import ImportanceMap
+from gridprobe.registry import Entry
+from gridprobe.report.run_tables import Scores
+from gridprobe.selectors import Parts
+"""
+SAMPLES = _blocks("python", (ROOT / "CONTRIBUTING.md").read_text())
+
+
+def sample(name: str) -> dict[str, Any]:
+    """The names that the block of CONTRIBUTING.md with this text defines."""
+    (code,) = (each for each in SAMPLES if name in each and not each.startswith('"'))
+    names: dict[str, Any] = {}
+    exec(compile(CONTRIBUTING_IMPORTS + code, "CONTRIBUTING.md", "exec"), names)
+    return names
+
+
+class TestContributing:
+    """Each sample does what its section says."""
+
+    @pytest.mark.parametrize("code", SAMPLES)
+    def test_every_sample_is_a_line_of_a_registry_or_defines_something(self, code: str) -> None:
+        names: dict[str, Any] = {}
+        exec(CONTRIBUTING_IMPORTS, names)
+        before = len(names)
+
+        exec(f"entries = {{{code}}}" if code.startswith('"') else code, names)
+
+        assert len(names) > before and all(isinstance(entry, Entry) for entry in names.get("entries", {}).values())
+
+    def test_signal(self) -> None:
+        certainty = sample("def certainty")["certainty"]
+
+        assert certainty({"A": 0.5, "B": 0.5}) == pytest.approx(0.0) and certainty({"A": 1.0, "B": 0.0}) == 1.0
+
+    def test_budget(self) -> None:
+        share = sample("class Share")["Share"].parse("0.1")
+
+        assert share.kept(ImportanceMap(Grid(4), (0.5,) * 4, (0.5,) * 4)) == 2 and share.bounds(16) == (2, 2)
+
+    def test_selector_and_remote_model(self) -> None:
+        names, server = sample("class ClipTop"), sample("class Server")["Server"]
+        names["encoder"] = lambda weights: SimpleNamespace(similarity=lambda pixels, text: pixels.mean(axis=(1, 2, 3)))
+        server._post = lambda self, request: {label: float(label == "B") for label in request.labels}
+
+        answer = gp.ask(
+            gray_pool(16),
+            gp.Question("Which?", ["x", "y"]),
+            model=server("host"),
+            selector=names["ClipTop"]("weights", Fixed(4)),
+        )
+
+        assert answer.choice == "B" and answer.selection.kept == 4
+        assert answer.to_dict()["settings"]["selector"]["model"] == "weights"
+
+    def test_benchmark(self, tmp_path: Path) -> None:
+        names = sample("def metrics")
+        row = '{"id": "1", "question": "Which?", "options": ["x", "y"], "answer": "B", "video": "talk.mp4"}'
+        (tmp_path / "val.json").write_text(f"[{row}]")
+
+        found = names["load"](tmp_path)
+
+        assert [item.question.answer for item in found.items] == ["B"] and not found.problems
+        assert names["metrics"](found.items, {"1": True})[0].value == 100.0
 
 
 def test_the_benchmarks_page_knows_every_benchmark_and_subtitle_mode() -> None:
@@ -87,7 +187,7 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_named_in_the_docs_exist(page: Path) -> None:
-    for name in re.findall(r"`((?:src|tests|docs|benchmarks)/[\w./-]+)`", page.read_text()):
+    for name in re.findall(r"`((?:src|tests|docs|recipes|speed)/[\w./-]+)`", page.read_text()):
         assert (ROOT / name).exists(), f"{page.name} names {name}"
 
 

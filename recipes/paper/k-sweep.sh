@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Other sides of the grid.
+# Other grid sizes K (400 questions).
 source "$(dirname "$0")/../common.sh"
 for k in 4 6 8 10 12 16; do
     evaluate "k-$k" --limit 400 --model "$QWEN_2B" --k "$k"

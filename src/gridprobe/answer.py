@@ -1,4 +1,4 @@
-"""Answer: what the model said, from which frames, at what cost; as an object, as JSON and as a picture."""
+"""Answer: what the model answered, from which frames, at what cost; as an object, as JSON and as a picture."""
 
 import math
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ class AnswerCost:
 
     @property
     def tflops_computed(self) -> float:
-        """What was computed, by the honest convention: less than `tflops` where results were reused."""
+        """What was computed, by the honest convention: less than `tflops` if results were reused."""
         return self.total.tflops_computed
 
     def to_dict(self) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class Answer:
     models: tuple[tuple[str, ...], str]
     """Identities of the models the selector asked, and of the answering model."""
     settings: Mapping[str, Any]
-    """What `Setup.describe` says of everything that decided the answer."""
+    """Everything that decided the answer, from `Setup.describe`."""
     warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -122,7 +122,7 @@ class Answer:
 
     @property
     def right(self) -> bool | None:
-        """Whether the choice is the question's known answer; None when that is not known."""
+        """Whether the choice is the question's known answer; None if that is not known."""
         return None if self.question.answer is None else self.choice == self.question.answer
 
     def to_dict(self) -> dict[str, Any]:

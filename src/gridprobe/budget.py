@@ -18,7 +18,7 @@ GAMMA0 = 0.25
 Ties = Literal["spread", "earliest"]
 
 EQUAL = 1e-6
-"""Importances closer than this fraction of each other count as equal when ties are broken."""
+"""Two importances that differ by less than this fraction count as equal when ties are broken."""
 
 
 class Budget(Protocol):
@@ -109,7 +109,8 @@ def top(scores: npt.NDArray[np.float64], kept: int, *, ties: Ties = "spread") ->
     """The `kept` highest scores, as ascending positions (so in time order).
 
     Where equal scores compete for the last places, "earliest" takes the first of them and "spread" takes them evenly
-    over time. In the redundancy regime most cells are equal, and the first ones would be one corner of the video.
+    over time. If the evidence is everywhere, most cells are equal, and the first ones would cover only one part of the
+    video.
 
         top([9, 5, 5, 5, 5], 3, ties="earliest")  ->  (0, 1, 2)
         top([9, 5, 5, 5, 5], 3, ties="spread")    ->  (0, 2, 4)

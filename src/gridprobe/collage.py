@@ -1,4 +1,4 @@
-"""The kept frames as one picture: the paper's cheapest variant, one image's worth of tokens for any number."""
+"""The kept frames as one picture: the paper's cheapest variant, with the tokens of one image for any number of them."""
 
 import hashlib
 import math

@@ -1,4 +1,4 @@
-"""What `gridprobe demo` shows: one gridworld video, questions of five kinds, each answered in three ways."""
+"""The content of `gridprobe demo`: one gridworld video, five kinds of question, each answered from three selections."""
 
 import random
 from collections.abc import Iterator
@@ -23,8 +23,8 @@ from gridprobe.setup import make_setup
 __all__ = ["KINDS", "PRESET", "SECONDS", "SEED", "SIDE", "Compared", "compare", "questions", "world", "write"]
 
 SEED = TEST_SEEDS[1]
-"""Not picked by hand: the first script of the test split that has something for every kind of question and a needle on
-screen for less than 2 % of the video. No model was trained on it."""
+"""Not picked by hand: the first script of the test split that suits every kind of question and has a needle on screen
+for less than 2 % of the video. No model was trained on it."""
 SECONDS, SIDE = 600, 224
 """Length of the video, and the side of its frames in pixels."""
 KINDS = ("needle", "redundant", "negation", "order", "holistic")
@@ -33,7 +33,7 @@ PRESET = "gridworld"
 
 @dataclass(frozen=True)
 class Compared:
-    """One question, asked of the chosen frames, of as many frames at equal distances, and of all frames."""
+    """One question, answered from the selected frames, from as many evenly spaced frames, and from all frames."""
 
     kind: str
     gridprobe: Answer
@@ -47,7 +47,7 @@ def world(seed: int = SEED) -> Worlds:
 
 
 def questions(seed: int = SEED) -> dict[str, Question]:
-    """Kind -> question; kinds the script has nothing to ask about are left out."""
+    """Kind -> question; kinds that do not suit the script are left out."""
     script = world(seed)
     asked = {kind: ask_about(script, 0, kind, random.Random(f"{seed}:{kind}:0")) for kind in KINDS}
     return {kind: each.question for kind, each in asked.items() if each}
@@ -59,7 +59,7 @@ def write(path: Path) -> None:
 
 
 def compare(video: Path, model: Backend) -> Iterator[Compared]:
-    """Ask every question in the three ways; frames are decoded once, and no request is sent twice."""
+    """Ask every question with the three selectors; frames are decoded once, and no request is sent twice."""
     memo = Memo(model)
     setup = make_setup(model=memo, settings=PRESETS[PRESET])
     footage = setup.open(video)

@@ -1,6 +1,6 @@
-"""Grid: which frame of the pool sits in which row and column. Integers only.
+"""Grid: which frame of the pool is in which row and column. Integers only.
 
-Frame `i` sits in row `i // k` and column `i % k`, so a row holds neighbours in time and a column strides over the
+Frame `i` is in row `i // k` and column `i % k`, so a row holds neighbours in time and a column strides over the
 whole video. A video with fewer than k² distinct frames fills the grid only partly; the last row is then short:
 
     Grid(4, cells=14)        0  1  2  3
@@ -25,7 +25,7 @@ class Grid:
 
     k: int
     cells: int = -1
-    """How many cells hold a frame; left out, all k²."""
+    """How many cells hold a frame; k² by default."""
 
     def __post_init__(self) -> None:
         if isinstance(self.k, bool) or not isinstance(self.k, int) or not 1 <= self.k <= MAX_K:

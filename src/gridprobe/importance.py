@@ -13,11 +13,11 @@ from gridprobe.grid import Grid
 __all__ = ["ImportanceMap", "Shape", "Signal", "margin", "peak"]
 
 FLAT = 1e-9
-"""A map whose standard deviation is below this fraction of its mean is flat: the rest is rounding error."""
+"""A map whose standard deviation is below this fraction of its mean is flat; smaller differences are rounding error."""
 
 
 class Signal(Protocol):
-    """What a probe says about its frames: a number from 0 to 1, from the probabilities of the options."""
+    """How much a probe says about its frames: a number from 0 to 1, from the probabilities of the options."""
 
     __name__: str
 

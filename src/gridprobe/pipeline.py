@@ -37,15 +37,15 @@ def ask(
     """Ask one question about one video.
 
     Args:
-        video: a file or a folder of pictures; footage of one that is open already; or your own frames, which are then
-            used as they are at both sizes.
+        video: a file or a folder of pictures; open footage of one; or your own frames, which are used unchanged at
+            both sizes.
         question: what to ask.
-        model: the model that probes, and answers too unless `answer_model` is given; a name or a loaded model.
+        model: the model that probes, and answers unless `answer_model` is given; a name or a loaded model.
         answer_model: a second, usually larger, model for the focused pass.
         selector: a name from `gridprobe list selectors`, or a `gridprobe.Selector`.
         k: the side of the grid; k² frames are sampled.
         frames: how many of them to keep, or "auto" to let the map decide.
-        preset: "default", or "paper" for the published method to the letter.
+        preset: "default", or "paper" for the method exactly as published.
         **changes: any other field of `Settings` on top of the preset, such as `order="importance"`.
     """
     changes |= {"reuse": False, "k": k, "frames": frames}
@@ -54,12 +54,12 @@ def ask(
 
 
 class Session:
-    """One video, many questions. Arguments as for `ask`, or a ready-made `setup` in the place of all of them.
+    """One video, many questions. Arguments as for `ask`, or a ready-made `setup` in their place.
 
-    The pool is decoded at the first question; each question decodes those of the frames it keeps that no earlier one
-    kept. Both sizes stay in memory up to `Limits.memory` bytes, and in the frame cache on disk. With `reuse` the model
-    keeps what it computed for the probes' frames, so that the next question pays only for its text; no answer depends
-    on it.
+    The pool is decoded at the first question; each question then decodes only those of its kept frames that no earlier
+    question kept. Both sizes stay in memory up to `Limits.memory` bytes, and in the frame cache on disk. With `reuse`
+    the model keeps what it computed for the probes' frames, so the next question pays only for its text; answers stay
+    the same.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Session:
         self._opened = None
 
     def open(self) -> None:
-        """Do what needs no model, in another thread if you like: open the video and, if that matters, decode it."""
+        """Open the video and, if the selector needs pixels, decode it. Needs no model; another thread may call it."""
         _ = self._footage if self.setup.selector.looks_at is None else self.pool
 
     @property
@@ -122,7 +122,7 @@ class Session:
             question = replace(question, template=setup.template)
         look, looking = _timed(lambda: self._look(question))
         request = focus_request(look.frames, question, setup)
-        if self._reuse and look.selection.kept == look.selection.pool:  # the next question will see the same
+        if self._reuse and look.selection.kept == look.selection.pool:  # the next question will see the same frames
             request = replace(request, again=True)
         posterior, focusing = _timed(lambda: setup.answerer.score([request])[0])
         return Answer(
@@ -139,11 +139,11 @@ class Session:
         )
 
     def _look(self, question: Question) -> "_Look":
-        """The pool, what is kept of it, and that at native size."""
+        """The pool, the selection, and the kept frames at native size."""
         blind = self.setup.selector.looks_at is None
         try:
             return self._look_once(question, blind=blind)
-        except Moved:  # frames that the packets announced are damaged: decoding everything shows which ones there are
+        except Moved:  # frames that the packets announced are damaged: decode everything to find the good ones
             return self._look_once(question, blind=False)
 
     def _look_once(self, question: Question, *, blind: bool) -> "_Look":
@@ -155,7 +155,7 @@ class Session:
         return _Look(pool, selection, frames, probing)
 
     def _baseline(self, question: Question) -> Cost:
-        """What the answering model would spend on the whole pool; only its size is needed for that, no pixels."""
+        """What the answering model would spend on the whole pool; this needs its size, but no pixels."""
         everything = self._footage.undecoded(self.setup.native)
         request = focus_request(everything, question, replace(self.setup, collage=False))
         return self.setup.answerer.estimate(request)
@@ -172,7 +172,7 @@ class _Look:
 
 @dataclass(frozen=True, eq=False)
 class _Given:
-    """The caller's frames, in the place of footage: they have one size."""
+    """The caller's frames, used like footage; they have one size."""
 
     given: FramePool
     trouble: tuple[str, ...] = ()
@@ -188,7 +188,7 @@ class _Given:
 
 
 def _for_video(setup: Setup, video: object) -> Setup:
-    """The setup as it applies to the video: open footage must be sampled as it says; given frames are not sampled."""
+    """The setup for this video: open footage must match its sampling; given frames are not sampled."""
     if isinstance(video, FramePool):
         return replace(setup, sampling=None)
     if isinstance(video, Footage) and setup.sampling is not None:

@@ -1,4 +1,4 @@
-"""Question: what is asked, its own options and labels, and the text a model is shown."""
+"""Question: its text, options and labels, and the prompt that a model gets."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ class Question:
     text: str
     options: Sequence[str] = ()
     answer: str | None = None
-    """The right label, when it is known (evaluation and the demo); no model ever sees it."""
+    """The right label, if known (evaluation and the demo); no model ever sees it."""
     subtitles: str = ""
     template: str = "default"
     id: str | None = None
     spoken: Between | None = None
-    """Subtitles that stand between the frames instead, where they are spoken."""
+    """Subtitles that are shown between the frames instead, at the time they are spoken."""
 
     def __post_init__(self) -> None:
         if isinstance(self.options, str) or not isinstance(self.options, Iterable):
@@ -60,7 +60,7 @@ class Question:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is odd about the question without being wrong."""
+        """Peculiarities of the question that are not errors."""
         seen: dict[str, str] = {}
         found = []
         for label, option in zip(self.labels, self.options, strict=True):
@@ -70,11 +70,11 @@ class Question:
         return tuple(found)
 
     def between(self, times: Sequence[float]) -> tuple[str, ...]:
-        """The texts before, between and after frames at these times; nothing at all for most questions."""
+        """The texts before, between and after frames at these times; empty for most questions."""
         return () if self.spoken is None else self.spoken.texts(times)
 
     def option(self, label: str) -> str:
-        """The text behind a label."""
+        """The text of a label's option."""
         return self.options[self.labels.index(label)]
 
 

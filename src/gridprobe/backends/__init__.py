@@ -1,7 +1,7 @@
-"""Backends: everything that can look at frames and say which option it believes.
+"""Backends: models that look at frames and give each option a probability.
 
-`load_model` turns a name into a backend and imports what that one needs, so that a user of one never pays for another.
-The names are in `gridprobe.registry`.
+`load_model` turns a name into a backend and imports only what that backend needs. The names are in
+`gridprobe.registry`.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 CHECKPOINT = "checkpoint"
-"""The entry of every name that begins with no other entry's: folders and Hugging Face ids."""
+"""The entry for names without the prefix of another entry: folders and Hugging Face ids."""
 
 
 def load_model(name: str, **options: Any) -> Backend:
@@ -63,7 +63,7 @@ def load_model(name: str, **options: Any) -> Backend:
 
 
 def gauge_model(name: str) -> Gauge:
-    """What is known of a model before it is loaded: what requests would cost. Nothing is downloaded."""
+    """What requests to a model would cost, without loading it. Nothing is downloaded."""
     kind, argument = _find(name)
     code = BACKENDS[kind].load()
     if not hasattr(code, "gauge"):
@@ -73,7 +73,7 @@ def gauge_model(name: str) -> Gauge:
 
 
 def _find(name: str) -> tuple[str, str]:
-    """The entry that a model's name means, and what is left for it."""
+    """The entry that a model's name refers to, and the argument for it."""
     if not isinstance(name, str) or not name.strip():
         raise UsageError("no model given; name a checkpoint folder or an id such as Qwen/Qwen3-VL-2B-Instruct")
     if name.startswith(("http://", "https://")):
@@ -84,7 +84,7 @@ def _find(name: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class NamedModel:
-    """A model that is not loaded yet: its name and how it will be loaded. It can travel to another process."""
+    """A model that is not loaded yet: its name and the options to load it with. It can be sent to another process."""
 
     name: str
     options: tuple[tuple[str, Any], ...] = ()

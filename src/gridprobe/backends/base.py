@@ -30,10 +30,10 @@ Timestamps = Literal["true", "paper", "none"]
 PromptOrder = Literal["frames_first", "text_first"]
 
 ASSUMED_FPS = 24.0
-"""What Qwen3-VL's processor assumes of frames that come without metadata, as in the authors' code."""
+"""The frame rate that Qwen3-VL's processor assumes for frames without metadata, as in the authors' code."""
 
 LOW_MASS = 0.1
-"""Below this share of the probability on the option letters a posterior carries a warning."""
+"""If the option letters get less than this share of the probability, the posterior carries a warning."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class FrameGroup:
     view: View
 
     def units(self, number: int) -> list["Unit"]:
-        """The frames as the model sees them: one by one, or fused in pairs. `number` is the group's place."""
+        """The frames as the model sees them: one by one, or fused in pairs. `number` is the group's index."""
         times, step = self._times, 1 if self.view.packing == "single" else 2
         members = [tuple(range(i, min(i + step, len(times)))) for i in range(0, len(times), step)]
         return [Unit(number, frames, (times[frames[0]] + times[frames[-1]]) / 2) for frames in members]
@@ -78,14 +78,14 @@ class Unit(NamedTuple):
     group: int
     """The number of its group in the request."""
     members: tuple[int, ...]
-    """Its frames' positions in the group; a last odd frame of fused pairs stands alone."""
+    """Its frames' positions in the group; an odd last frame of fused pairs is alone."""
     time: float
     """The time given to the model: the mean of its frames' times."""
 
 
 @dataclass(frozen=True)
 class ScoreRequest:
-    """One question to a model: this text, and no, one or several groups of frames; which of these labels?
+    """One question to a model: which of these labels, given this text and any number of groups of frames?
 
     The frames of one group are shown in the order given. Those of several groups are merged in time order.
     """
@@ -97,9 +97,9 @@ class ScoreRequest:
     """Frames first, as Qwen3-VL was trained, so that another question about them can reuse them as its prefix; or the
     text first, so that a long text is read once for many probes."""
     again: bool = False
-    """More questions about these frames will follow: what can serve them is worth keeping."""
+    """More questions about these frames will follow, so the backend should keep what it can reuse."""
     between: tuple[str, ...] = ()
-    """Texts that stand before each frame in the order shown, and one after the last; empty for none at all."""
+    """Texts that stand before each frame in the order shown, and one after the last; empty if there are none."""
 
     def __post_init__(self) -> None:
         if len(set(self.labels)) != len(self.labels) or len(self.labels) < 2:
@@ -119,7 +119,7 @@ class ScoreRequest:
         prompt_order: PromptOrder = "frames_first",
         again: bool = False,
     ) -> "ScoreRequest":
-        """Ask a question about these frames, with its subtitles between them where it has any."""
+        """A request for a question about these frames, with its subtitles, if any, between them."""
         times = [time for group in groups for time in group.frames.times]
         between = question.between(times if len(groups) == 1 else sorted(times))
         return cls(question.prompt, question.labels, tuple(groups), prompt_order, again, between)
@@ -139,7 +139,7 @@ class ScoreRequest:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """What stands before each unit, and after the last; text inside a fused pair stands behind it."""
+        """What stands before each unit, and after the last; text inside a fused pair comes after it."""
         if not self.between:
             return ("",) * (len(self.units) + 1)
         texts: list[list[str]] = [[]]
@@ -169,16 +169,16 @@ def _check_mergeable(groups: Sequence[FrameGroup], *, texts: bool) -> None:
 
 @dataclass(frozen=True)
 class Posterior:
-    """What the model believes, over the question's own labels."""
+    """The model's probabilities for the question's own labels."""
 
     labels: tuple[str, ...]
     logprobs: tuple[float, ...]
     """Natural logarithms; the probabilities sum to 1 over the labels."""
     cost: Cost = field(default_factory=Cost)
     mass: float = 1.0
-    """The share of the model's whole next-token probability that lay on the labels before normalising."""
+    """The share of the model's next-token probability that was on the labels before normalizing."""
     notes: tuple[str, ...] = ()
-    """What the backend itself has to say against this posterior, in words that follow "in the focused pass"."""
+    """Warnings of the backend, worded to follow "in the focused pass"."""
 
     def __post_init__(self) -> None:
         if len(self.labels) != len(self.logprobs):
@@ -191,7 +191,7 @@ class Posterior:
 
     @classmethod
     def from_probabilities(cls, probabilities: Mapping[str, float], cost: Cost) -> "Posterior":
-        """From positive weights, normalised here."""
+        """From non-negative weights, which are normalized."""
         total = sum(probabilities.values())
         if not total > 0 or any(not p >= 0 for p in probabilities.values()):
             raise ModelError(f"probabilities must be non-negative with a positive sum, got {dict(probabilities)}")
@@ -205,12 +205,12 @@ class Posterior:
 
     @property
     def confidence(self) -> float:
-        """The peak of the posterior (the paper's c(S, q), eq. 1)."""
+        """The highest probability (the paper's c(S, q), eq. 1)."""
         return min(1.0, math.exp(max(self.logprobs)))
 
     @property
     def choice(self) -> str:
-        """The most likely label; of equal ones the first."""
+        """The most likely label; the first of equal ones."""
         return self.labels[self.logprobs.index(max(self.logprobs))]
 
     @property
@@ -222,7 +222,7 @@ class Posterior:
 
 
 class Backend(Protocol):
-    """A vision-language model, wherever it runs."""
+    """A vision-language model, local or remote."""
 
     @property
     def identity(self) -> str:
@@ -231,7 +231,7 @@ class Backend(Protocol):
 
     @property
     def multiple(self) -> int:
-        """Frames are shown with sides that are multiples of this; 1 where the model takes any size."""
+        """Frames are shown with sides that are multiples of this; 1 if the model takes any size."""
         ...
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:

@@ -1,7 +1,7 @@
-"""The models inside the package: genuine Qwen3-VL checkpoints, small, that know gridworld and nothing else.
+"""The models inside the package: small, genuine Qwen3-VL checkpoints that know only gridworld.
 
-Asked about anything else they would answer all the same, and surely. So the list of words they were trained on lies
-beside them: a text with other words is refused when nobody asked for this model, and else answered with a warning.
+They would answer any other question as well, and with confidence. So the package has a list of the words they were
+trained on. A text with other words is refused if nobody named the model, and answered with a warning otherwise.
 """
 
 import json
@@ -24,13 +24,13 @@ __all__ = ["MODELS", "SIZES", "Embedded", "Vocabulary", "gauge", "load"]
 MODELS = Path(__file__).parent.parent / "models"
 SIZES = ("micro", "nano")
 TRAINED = ("default", "paper")
-"""The prompt templates they know; the wordings of other benchmarks are strange to them."""
+"""The prompt templates they were trained with."""
 WORDS_FILE = "vocabulary.json"
 
 LABEL = re.compile(r"^\(?[A-Z][.)] ", re.MULTILINE)
 """What stands before an option in a prompt."""
 SHOWN_WORDS, SHOWN_LETTERS = 5, 20
-"""A sentence names so many unknown words, and so much of each."""
+"""An error shows at most this many unknown words, and this many letters of each."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Vocabulary:
 
     @classmethod
     def embedded(cls) -> "Vocabulary":
-        """The list that lies beside the embedded models and holds for both."""
+        """The list of words of both embedded models."""
         file = MODELS / WORDS_FILE
         try:
             words = json.loads(file.read_text(encoding="utf-8"))
@@ -54,7 +54,7 @@ class Vocabulary:
         return cls(frozenset(word.casefold() for word in words))
 
     def unknown(self, text: str) -> tuple[str, ...]:
-        """The words of a question or prompt that are not in the list, each once; those of the templates are known."""
+        """The words of a question or prompt that are in neither the list nor the templates, each once."""
         known = self.words | TEMPLATE_WORDS
         return tuple(word for word in dict.fromkeys(_split(LABEL.sub("", text))) if word not in known)
 
@@ -75,7 +75,7 @@ class Embedded:
             engine: what runs the checkpoint.
             vocabulary: the words it knows.
             name: such as "embedded:micro".
-            implied: nobody asked for this model, so it refuses what it does not know instead of guessing.
+            implied: nobody named this model, so it refuses what it does not know instead of guessing.
         """
         self.vocabulary = vocabulary
         self.name = name
@@ -84,7 +84,7 @@ class Embedded:
 
     @property
     def identity(self) -> str:
-        """The engine's, with the model's name in place of the folder it happens to lie in."""
+        """The engine's, with the model's name in place of the folder's."""
         return f"{self.name}@{self._engine.identity.rpartition('@')[2]}"
 
     @property
@@ -93,7 +93,7 @@ class Embedded:
         return self._engine.multiple
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
-        """Score the requests; what the model does not know is refused or noted."""
+        """Score the requests; one with unknown words is refused or gets a note."""
         if self.implied:
             for prompt in {request.prompt for request in requests}:
                 self.vocabulary.require(prompt)
@@ -130,7 +130,7 @@ def load(size: str = "", *, implied: bool = False, **options: Any) -> Embedded:
     """
     size = size or SIZES[0]
     folder, vocabulary = _folder(size), Vocabulary.embedded()
-    # An engine that refuses where few letters are likely names a remedy for other checkpoints; here that is a warning.
+    # The engine's error about a low letter mass advises on other checkpoints; here a low mass is a warning.
     engine = checkpoint.load(str(folder), **{"min_letter_mass": 0.0, **options})
     return Embedded(engine, vocabulary, f"embedded:{size}", implied=implied)
 
@@ -180,7 +180,7 @@ def _some(words: Sequence[str]) -> str:
 
 
 def _split(text: str) -> list[str]:
-    """Words and numbers in lower case. A symbol (an emoji, a currency sign) says something too and counts as a word."""
+    """Words and numbers in lower case. A symbol (an emoji, a currency sign) counts as a word."""
     return "".join(map(_spaced, text.casefold())).split()
 
 

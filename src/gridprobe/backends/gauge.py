@@ -1,4 +1,4 @@
-"""Gauge: a model that is not loaded, as far as planning needs it: what requests cost and how much memory they take."""
+"""Gauge: what requests to a model cost and how much memory they take, without loading it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ class Gauge:
     estimate: Callable[[ScoreRequest], Cost]
     multiple: int
     exact: bool
-    """Whether text is counted by the model's own tokenizer; otherwise four characters are taken for a token."""
+    """Whether text is counted by the model's own tokenizer; otherwise four characters count as a token."""
     weights: int
     """Bytes of the weights."""
     pass_bytes: int
     """Bytes of memory for each token of a pass."""
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
-        """Equal probabilities, so that a selector can be run to find out what it spends."""
+        """Equal probabilities, so that a selector can run and its cost be measured."""
         return [Posterior.from_probabilities(dict.fromkeys(r.labels, 1.0), self.estimate(r)) for r in requests]
 
     def memory(self, tokens: int) -> float:
-        """Gigabytes for the weights and one pass over so many tokens."""
+        """Gigabytes for the weights and one pass over this many tokens."""
         return (self.weights + tokens * self.pass_bytes) / 1e9

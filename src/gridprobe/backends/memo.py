@@ -1,7 +1,7 @@
 """Memo: a backend that remembers what another one answered.
 
-Several selectors on one question send the same probes, and an adaptive one may keep every frame. Behind a memo each of
-these requests is paid for once.
+Several selectors on one question send the same probes, and an adaptive selector may keep every frame. With a memo each
+of these requests is computed once.
 """
 
 import time
@@ -20,11 +20,11 @@ __all__ = ["Memo"]
 class _Entry:
     posterior: Posterior
     seconds: float
-    """What the posterior took, as an equal share of the call it came from."""
+    """The posterior's time: an equal share of its call."""
 
 
 class Memo:
-    """The same model, asked everything once; the least recently used answers are forgotten first.
+    """The same model, but each request is computed once; the least recently used answers are dropped first.
 
     A remembered posterior keeps its cost, so compute is reported as if the model had been asked again.
     """
@@ -38,7 +38,7 @@ class Memo:
         self.hits = 0
         """How many requests were answered without asking the model."""
         self.saved = 0.0
-        """Seconds the model took when it was first asked these; add them to a measured time to have the true one."""
+        """Seconds the model took for these when it was first asked; add them to a measured time to get the true one."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -54,7 +54,7 @@ class Memo:
         return self._backend.multiple
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
-        """One posterior for each request, in order; all that are new go to the model in one call."""
+        """One posterior for each request, in order; all new ones go to the model in one call."""
         keys = [self._key(request) for request in requests]
         found = {key: self._entries[key] for key in keys if key in self._entries}
         new = {key: request for key, request in zip(keys, requests, strict=True) if key not in found}

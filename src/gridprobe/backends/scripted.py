@@ -1,9 +1,8 @@
 """A backend that answers from a Python function, and remembers what it was asked.
 
-It ships in the product: the demo, the documentation, unit tests and anyone who wants to try an idea without a model use
-it. The function sees the real frames.
+It is part of the package, for tests, documentation and experiments without a model. The function sees the real frames.
 
-    def eyes(request):                       # sure of B whenever a frame is mostly red
+    def eyes(request):                       # confident in B if the frames are mostly red
         red = request.frames.pixels[..., 0].mean() > 150
         return {"A": 0.1, "B": 0.9} if red else {"A": 0.5, "B": 0.5}
 
@@ -26,7 +25,7 @@ CHARACTERS_PER_TOKEN = 4
 
 
 class Scripted:
-    """A fake model. Its compute is what a real model of the given dimensions would spend on the same requests."""
+    """A fake model. Its cost is what a real model of the given dimensions would cost for the same requests."""
 
     def __init__(
         self,
@@ -59,7 +58,7 @@ class Scripted:
         return self._dims.vision.patch * self._dims.vision.merge
 
     def estimate(self, request: ScoreRequest) -> Cost:
-        """The price for a real model; text tokens are guessed at four characters each."""
+        """The cost for a real model; text tokens are estimated at four characters each."""
         grids = [self._grid(group) for group in request.groups]
         visual = sum(units * rows * columns for units, rows, columns in grids) // self._dims.vision.merge**2
         text = len(request.units) * MARKER_TOKENS + len(request.prompt) // CHARACTERS_PER_TOKEN

@@ -1,6 +1,6 @@
 """Foreman: keeps a crew of workers busy, replaces those that die or hang, and never waits for one of them.
 
-What a crew is, child processes or actors on Ray, it does not know.
+The crew may be child processes or Ray actors.
 """
 
 import json
@@ -25,11 +25,11 @@ PATIENCE = 600.0
 START_PATIENCE = 1800.0
 POLL_SECONDS = 0.5
 LAST_SECONDS = 30.0
-"""How long a worker that was told to end, or killed, has to do so before the run goes on without it."""
+"""How long the run waits for a worker that was stopped or killed to end."""
 
 
 def check_seconds(option: str, value: float) -> None:
-    """Refuse a patience that never ends or is over at once."""
+    """Refuse a patience that is not a positive, finite number."""
     if not 0 < value < math.inf:
         raise UsageError(f"{option} must be a finite number of seconds above 0, got {value}")
 
@@ -40,7 +40,7 @@ class Patience:
 
     question: float = PATIENCE
     start: float = START_PATIENCE
-    """The same until its models are loaded; the time to start the process and to download weights is part of it."""
+    """The same until its models are loaded; this includes starting the process and downloading weights."""
 
     def __post_init__(self) -> None:
         check_seconds("--patience", self.question)
@@ -54,17 +54,17 @@ class Hand(Protocol):
         """Send it a task; None is the last."""
 
     def kill(self) -> None:
-        """Kill it, without waiting for its death; a dead one is no error."""
+        """Kill it without waiting for its death; a dead worker is no error."""
 
 
 class Crew(Protocol):
     """A way to run workers."""
 
     def hire(self, name: str, place: int) -> Hand:
-        """Start a worker in a place, counted from 0; a place has one worker at a time."""
+        """Start a worker in a place, counted from 0; each place has one worker at a time."""
 
     def hear(self, seconds: float) -> list[tuple[str, Message | None]]:
-        """What workers told, waiting so long for the first; None stands for a death, and is a worker's last word."""
+        """Messages of workers, waiting this long for the first; None means that a worker died and is its last."""
 
 
 @dataclass
@@ -75,13 +75,13 @@ class _Member:
     heard: float
     """When its last message came, or when it was killed."""
     file: str | None = None
-    """Its records; None until it has loaded its models."""
+    """Its record file; None until it has loaded its models."""
     killed_for: str = ""
-    """Why it was killed; empty while it may live."""
+    """Why it was killed; empty if it was not."""
 
 
 class Foreman:
-    """Gets a ledger's questions done by a crew."""
+    """Lets a crew work through a ledger's questions."""
 
     def __init__(
         self,
@@ -98,18 +98,18 @@ class Foreman:
 
         Args:
             folder: where the records are.
-            ledger: what is to be done, and by how many.
-            crew: how workers are run.
-            prefix: what their names begin with.
+            ledger: the questions, and the number of workers.
+            crew: runs the workers.
+            prefix: of the workers' names.
             patience: how long a worker may be silent.
-            note: called with the outcome of every question; what it raises ends the run.
-            clock: the seconds by which patience is measured.
+            note: called with the outcome of every question; an exception from it ends the run.
+            clock: returns seconds, to measure patience.
         """
         self._folder, self._ledger, self._crew = folder, ledger, crew
         self._prefix, self._patience, self._note, self._clock = prefix, patience, note, clock
         self._members: dict[str, _Member] = {}
         self._dying: set[str] = set()
-        """Workers that are no longer members and whose death was not reported yet."""
+        """Workers that were replaced and whose death was not reported yet."""
         self._hired = 0
         self._reason = ""
         self._writer: Writer | None = None
@@ -168,13 +168,13 @@ class Foreman:
         self._dying.add(member.name)
 
     def _bury(self, member: _Member, reason: str) -> None:
-        """Take back what a dead worker had, but for what its file says is done, and put another in its place."""
+        """Take back a dead worker's questions, except those in its record file, and start another worker."""
         self._drop(member, reason)
         written = self._written(member)
         if question := self._question_of(member):
             self._ledger.begin(member.name, question)
         unheard = {item.id for task in self._ledger.held.get(member.name, ()) for item in task.items} & written.keys()
-        moved = bool(written) or member.name in self._ledger.begun  # else the next one would fare no better
+        moved = bool(written) or member.name in self._ledger.begun  # otherwise the next one would fail, too
         for item, attempt in self._ledger.lost(member.name, written=written):
             self._give_up(item, attempt, reason)
         for name in unheard:
@@ -189,7 +189,7 @@ class Foreman:
         return {record["id"]: record["outcome"] for record in records if not isinstance(record, Damage)}
 
     def _question_of(self, member: _Member) -> str | None:
-        """What a worker was at by its heartbeat: the last messages of an actor on Ray are lost with it."""
+        """The question in a worker's heartbeat, because a dead Ray actor's last messages are lost."""
         try:
             beat = json.loads((self._folder / f"heartbeat-{member.name}.json").read_text(encoding="utf-8"))
             return None if beat["question"] is None else str(beat["question"])
@@ -204,9 +204,9 @@ class Foreman:
         self._note("failed")
 
     def _kill_silent(self) -> None:
-        """Kill workers that hang. Each is buried when its death is reported: until then it may be writing a record.
+        """Kill workers that hang. Each is replaced when its death is reported: until then it may be writing a record.
 
-        A process that waits for a dead disk outlives even that. After `LAST_SECONDS` its place is given to another.
+        A process that waits for a dead disk cannot be killed. After `LAST_SECONDS` another worker takes its place.
         """
         for member in list(self._members.values()):
             silent = self._clock() - member.heard
@@ -218,7 +218,7 @@ class Foreman:
                 member.hand.kill()
 
     def _hangs(self, member: _Member, silent: float) -> str | None:
-        """Why a worker that was silent for so many seconds counts as hung; None if it does not."""
+        """Why a worker that was silent for this many seconds counts as hung; None if it does not."""
         if member.file is None and silent > self._patience.start:
             rule = "raise --start-patience if its models take longer to load"
             return f"it was silent for {self._patience.start:g} s while starting; {rule}"
@@ -227,7 +227,7 @@ class Foreman:
         return None
 
     def _hand_out(self) -> None:
-        """First to those with nothing to do, then ahead."""
+        """Give tasks to idle workers first, then tasks in advance."""
         ready = [member for member in self._members.values() if member.file is not None and not member.killed_for]
         for member in sorted(ready, key=lambda each: len(self._ledger.held.get(each.name, ()))):
             task = self._ledger.take(member.name)
@@ -237,7 +237,7 @@ class Foreman:
                 member.hand.give(task)
 
     def _farewell(self) -> None:
-        """Let the workers close their files; those that take long are not waited for."""
+        """Let the workers close their files, without waiting long."""
         deadline = self._clock() + LAST_SECONDS
         for member in [member for member in self._members.values() if member.file is None]:
             self._drop(member, "it was not needed")
@@ -247,7 +247,7 @@ class Foreman:
             self._listen()
 
     def _stop(self) -> None:
-        """Kill who is left. Their deaths are waited for, but not for long: a resumed run refuses living writers."""
+        """Kill the remaining workers and wait briefly for their deaths: a resumed run refuses living writers."""
         deadline = self._clock() + LAST_SECONDS
         for member in list(self._members.values()):
             self._drop(member, "the run ended")

@@ -1,8 +1,8 @@
 """Ledger: which worker has which questions, and what happens to them when it dies. Bookkeeping only, no processes.
 
 A worker holds the video it works on and, if enough are left for all workers, the next one, to decode it in advance.
-When a worker dies, its tasks return to the front of the queue and are from then on done alone, without a second video.
-So a video that crashes the decoder cannot cause another video's question to be blamed twice. A question that was in
+When a worker dies, its tasks return to the front of the queue and are then done alone, without a second video. So a
+video that crashes the decoder cannot cause another video's question to be blamed twice. A question that was in
 progress at two deaths is given up.
 """
 
@@ -50,7 +50,7 @@ class Ledger:
         self.begun[worker] = name
 
     def finish(self, worker: str, name: str) -> None:
-        """A question's record is on the disk."""
+        """A question's record is on disk."""
         self.held[worker] = _without(self.held.get(worker, []), {name})
         if self.begun.get(worker) == name:
             del self.begun[worker]

@@ -1,6 +1,6 @@
 """plan(): what a run would cost, before a model is loaded.
 
-Every probe is laid out as it would be sent and counted. How many frames of a pool are kept is not known before, so the
+Every probe is laid out as it would be sent, and counted. How many frames are kept is not known in advance, so the
 focused pass is a range between the selector's bounds.
 """
 
@@ -35,10 +35,10 @@ def plan(
     choice: Choice | None = None,
     subtitles: str = "none",
 ) -> dict[str, Any]:
-    """What asking a benchmark's questions would take, with gauges in the place of the models.
+    """What asking a benchmark's questions would cost, with gauges in place of the models.
 
-    Sizes are read from the videos' headers. A video that cannot be read is counted with the size most others have, and
-    reported.
+    Sizes are read from the videos' headers. A video that cannot be read is reported and counted with the
+    most common size.
     """
     method = Method.of(benchmark, setup.using(model, answerer), subtitles=subtitles)
     setup = method.setup
@@ -93,7 +93,7 @@ def _headers(items: Sequence[Item], benchmark: Benchmark, limits: Limits) -> Ite
 
 
 def _usual(known: Sequence[VideoInfo], videos: Sequence[VideoInfo | str]) -> VideoInfo:
-    """A video of the size that most have."""
+    """A video of the most common size."""
     if not known:
         raise DataError(f"no video of the benchmark can be read: {videos[0]}")
     (size, _), *_ = Counter((info.width, info.height) for info in known).most_common(1)

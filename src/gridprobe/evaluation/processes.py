@@ -1,4 +1,4 @@
-"""Workers as child processes of this one: a segmentation fault or a hang in one of them costs one question's work."""
+"""Workers as child processes: a crash or a hang in one of them costs the work on one question."""
 
 import os
 import signal
@@ -17,11 +17,11 @@ __all__ = ["Processes"]
 
 
 JOIN_SECONDS = 10.0
-"""The longest wait for the death of a process that was killed; one that waits for a dead disk does not die."""
+"""The longest wait for a killed process to end; one that waits for a dead disk does not."""
 
 
 class _Process(SpawnProcess):
-    """A process that nothing waits for without a limit; multiprocessing does so at the end of the program."""
+    """A process with a limited `join`; multiprocessing joins without a limit at the end of the program."""
 
     def join(self, timeout: float | None = None) -> None:
         super().join(JOIN_SECONDS if timeout is None else timeout)
@@ -32,7 +32,7 @@ class _Child:
         self._process, self._pipe = process, pipe
 
     def give(self, task: Task | None) -> None:
-        with suppress(OSError):  # it is dead, which its pipe tells whoever listens
+        with suppress(OSError):  # it is dead, and its pipe reports that
             self._pipe.send(task)
 
     def kill(self) -> None:
@@ -41,11 +41,11 @@ class _Child:
 
 
 class Processes:
-    """A crew of child processes, begun afresh, so that each can have a GPU of its own."""
+    """A crew of child processes, spawned, so that each can have its own GPU."""
 
     def __init__(self, job: Job, *, workers: int) -> None:
         self._job = job
-        # Each would else take all cores for itself: on 2 cores, 2 workers took 1.5 times as long.
+        # Otherwise each would use all cores: on 2 cores, 2 workers took 1.5 times as long.
         self.threads = max(1, usable_cores() // workers)
         self._context = get_context("spawn")
         self._pipes: dict[Connection[Task | None, Message], str] = {}
@@ -56,12 +56,12 @@ class Processes:
         given = (there, self._job, name, place, self.threads)
         process = _Process(target=_child, args=given, name=name, daemon=True)
         process.start()
-        there.close()  # now the child's end is the only one, and closes with it
+        there.close()  # now only the child holds its end, which closes with it
         self._pipes[here] = name
         return _Child(process, here)
 
     def hear(self, seconds: float) -> list[tuple[str, Message | None]]:
-        """Read what the pipes hold; one that ended is a death."""
+        """Read the pipes; the end of a pipe is a death."""
         heard: list[tuple[str, Message | None]] = []
         for pipe in wait(list(self._pipes), seconds):
             assert isinstance(pipe, Connection)
@@ -79,15 +79,15 @@ class Processes:
 
 def _child(pipe: "Connection[Message, Task | None]", job: Job, name: str, place: int, threads: int) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # read by torch, which is not loaded yet
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what it means
-    os.dup2(2, 1)  # whatever a library prints does not belong among the results
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent handles it
+    os.dup2(2, 1)  # what a library prints must not mix with the results
     inbox = Inbox()
     Thread(target=_listen, args=(pipe, inbox), name="gridprobe-inbox", daemon=True).start()
     serve(job, name=name, place=place, take=inbox, tell=pipe.send)
 
 
 def _listen(pipe: "Connection[Message, Task | None]", inbox: Inbox) -> None:
-    """Pass tasks on; when the parent is gone go too, at once, or a resumed run would meet a worker of the last."""
+    """Pass tasks on; exit at once when the parent is gone, or a resumed run would meet an old worker."""
     while True:
         try:
             inbox.put(pipe.recv())

@@ -1,8 +1,8 @@
-"""Pulses of a worker inside one long call that reports no progress, such as loading a model.
+"""Messages from a worker during one long call that reports no progress, such as loading a model.
 
-A thread beside the call cannot see how far it is, but it can see that work is done: a call that reads, downloads or
-computes uses processor time, and one that waits for a lock, a disk or a network that never answers uses none. Ray's own
-threads use some, too, so on Ray a call that hangs looks as if it were at work.
+Another thread cannot see how far the call is, but it can see that it works: a call that reads, downloads or computes
+uses processor time, and one that waits for a lock, a disk or a network uses none. Ray's own threads use some, so on Ray
+a hanging call is not detected.
 """
 
 import time
@@ -14,13 +14,13 @@ __all__ = ["PULSE_SECONDS", "pulses", "watch"]
 
 PULSE_SECONDS = 1.0
 WORK_SECONDS = 0.1
-"""Processor time that counts as work. Idle, with torch and transformers loaded and tqdm's thread, a process used 1 ms a
-minute, one that waited for another process's download, at the lock of huggingface_hub, used 250 ms a minute."""
+"""Processor time that counts as work. An idle process with torch, transformers and tqdm's thread used 1 ms a minute;
+one that waited for another process's download, at the lock of huggingface_hub, used 250 ms a minute."""
 
 
 @contextmanager
 def pulses(send: Callable[[], object]) -> Iterator[None]:
-    """Call `send` from another thread, about once a second, as long as the code inside is at work."""
+    """Call `send` from another thread, about once a second, as long as the code inside is working."""
     end = Event()
     options = {"ended": lambda: end.wait(PULSE_SECONDS), "used": _used_by_others}
     thread = Thread(target=watch, args=(send,), kwargs=options, name="gridprobe-pulse", daemon=True)
@@ -33,7 +33,7 @@ def pulses(send: Callable[[], object]) -> Iterator[None]:
 
 
 def watch(send: Callable[[], object], *, ended: Callable[[], bool], used: Callable[[], float]) -> None:
-    """Call `send` whenever `used`, in processor seconds, has grown; `ended` waits until it is time to look again."""
+    """Call `send` whenever `used`, in processor seconds, has grown; `ended` waits until the next check."""
     counted = used()
     while not ended():
         total = used()
@@ -43,5 +43,5 @@ def watch(send: Callable[[], object], *, ended: Callable[[], bool], used: Callab
 
 
 def _used_by_others() -> float:
-    """Processor seconds of this process without those of the calling thread."""
+    """Processor seconds of this process, without the calling thread."""
     return time.process_time() - time.thread_time()

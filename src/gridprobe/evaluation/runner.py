@@ -1,4 +1,4 @@
-"""Evaluation: a benchmark, a way to ask, a folder. Running it again goes on where it was left.
+"""Evaluation: asks a benchmark's questions with one setup and writes to a folder. Running it again resumes it.
 
 with Evaluation(benchmark, "runs/first", setup=setup) as evaluation:
     print(evaluation.counts)
@@ -34,7 +34,7 @@ MAX_FAILURES = 0.1
 
 @dataclass(frozen=True)
 class Counts:
-    """Where a run, or the shard of it that is asked for, stands."""
+    """The progress of a run, or of the shard of it that was asked for."""
 
     done: int
     failed: int
@@ -55,8 +55,8 @@ class CrewPlan:
     """Who does the work."""
 
     workers: int | None = None
-    """How many processes; 0 is this process, the only way to use a loaded model. By default models that are named get
-    one process, and with Ray one for every GPU."""
+    """How many processes; 0 is this process, the only way to use a loaded model. By default named models get one
+    process, and with Ray one for every GPU."""
     engine: Literal["local", "ray"] = "local"
     """This machine, or a Ray cluster."""
     patience: Patience = field(default_factory=Patience)
@@ -69,7 +69,7 @@ class CrewPlan:
             raise UsageError(f"--workers must be at least 0, got {self.workers}")
 
     def size(self, setup: Setup) -> int | None:
-        """0 is this process; None, with Ray, as many as there is room for."""
+        """The number of workers: 0 is this process; None, with Ray, as many as fit."""
         if setup.travels:
             return 1 if self.workers is None and self.engine == "local" else self.workers
         if self.workers or self.engine == "ray":
@@ -78,17 +78,17 @@ class CrewPlan:
 
 
 class Evaluation:
-    """A run of a benchmark. As a context manager it holds the folder, so that nobody else writes to it.
+    """A run of a benchmark. As a context manager it locks the folder, so that nobody else writes to it.
 
     Args:
         benchmark: the questions.
-        out: the folder of the run; created if it is not there, resumed if it is a run with the same spec.
+        out: the folder of the run; created if it does not exist, resumed if it is a run with the same spec.
         setup: how every question is asked; its models may be loaded, or only named.
         choice: which questions.
         crew: who asks them.
         subtitles: how subtitles are shown; see `gridprobe.benchmarks.SUBTITLE_MODES`.
         max_failures: stop when more questions than this have failed: a number, or below 1 a share of all.
-        retry_failed: ask those again that failed before.
+        retry_failed: ask questions again that failed before.
     """
 
     def __init__(
@@ -130,10 +130,10 @@ class Evaluation:
         self._stack.enter_context(self.folder.taken(self.spec, self.items, self.shard))
         records = read_records(self.folder.path, fields=())
         self.damage = records.damage
-        """Lines of record files that are no records; their questions are asked again."""
+        """Damaged lines of record files; their questions are asked again."""
         known = self.folder.spec.versions
         self.other_versions = {name: old for name, old in known.items() if installed().get(name) != old}
-        """Packages that were of this version when the run was begun, and are of another now."""
+        """Packages whose version has changed since the run was started, with the old version."""
         self._answered, self._before = records.ids("answered") | records.ids("skipped"), records
         return self
 
@@ -142,13 +142,13 @@ class Evaluation:
 
     @property
     def counts(self) -> Counts:
-        """What the folder said when it was opened."""
+        """The counts when the folder was opened."""
         ids = {item.id for task in self._videos for item in task.items}
         done, failed = len(self._answered & ids), len(self._before.ids("failed") & ids)
         return Counts(done, failed, len(ids) - done - (0 if self._retry else failed))
 
     def run(self) -> dict[str, Any]:
-        """Ask what is not answered yet and return the summary of the whole folder."""
+        """Ask the unanswered questions and return the summary of the whole folder."""
         tasks, counts = self._tasks(), self.counts
         self._failed = 0 if self._retry else counts.failed
         self._done = counts.done + self._failed
@@ -165,7 +165,7 @@ class Evaluation:
         return "" if self.shard.count == 1 else f"s{self.shard.name}."
 
     def _tasks(self) -> list[Task]:
-        """The shard's videos with what is left to ask about them."""
+        """The shard's videos with their remaining questions."""
         settled = self._answered | (set() if self._retry else self._before.ids("failed"))
         tasks = []
         for task in self._videos:
@@ -200,7 +200,7 @@ class Evaluation:
             worker.close()
 
     def _note(self, outcome: str) -> None:
-        """One more question has its record."""
+        """Count one more record."""
         self._done += 1
         self._failed += outcome == "failed"
         report("questions", self._done, self._total)
@@ -215,7 +215,7 @@ class Evaluation:
 
 
 def allowed_failures(most: float, total: int) -> int:
-    """How many questions may fail: a number as it is, a share of the total rounded up."""
+    """How many questions may fail: the number itself, or a share of the total, rounded up."""
     if not (most >= 0 and math.isfinite(most)):
         raise UsageError(f"--max-failures must be a number, or a share below 1, got {most}")
     return math.ceil(most * total) if most < 1 else int(most)

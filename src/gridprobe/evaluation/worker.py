@@ -1,7 +1,6 @@
-"""Worker: takes videos, asks their questions, writes records. The same whether it is this process, a child or on Ray.
+"""Worker: takes videos, asks their questions, writes records. The same in this process, in a child and on Ray.
 
-It tells what it does in `Message`s and is told what to do by `take`. Nobody needs to believe either: what was done is
-what its file of records says.
+It reports its progress in `Message`s and gets its tasks from `take`. Only its record file decides what is done.
 """
 
 import json
@@ -31,19 +30,19 @@ __all__ = ["Inbox", "Job", "Message", "Take", "Worker", "load", "serve"]
 
 
 class Message(NamedTuple):
-    """What a worker tells."""
+    """A message from a worker."""
 
     kind: Literal["ready", "begun", "pulse", "answered", "failed", "broken", "unfit", "ended"]
     text: str = ""
-    """The file of records, a question's id, or a sentence."""
+    """The record file, a question's id, or a sentence."""
 
 
 Take = Callable[[bool], Task | None]
-"""The next task: `take(True)` waits for one and gives None when there will be none, `take(False)` never waits."""
+"""The next task: `take(True)` waits for one and returns None after the last, `take(False)` never waits."""
 
 
 def load(setup: Setup, place: int) -> Setup:
-    """Load the models for the worker in the given place, counted from 0: it takes the GPU of its place."""
+    """Load the models for the worker in the given place, counted from 0; it uses the GPU of that number."""
     gpu = _gpu(place)
     return setup.loaded(**({"device": gpu} if gpu else {}))
 
@@ -68,14 +67,14 @@ class Job:
     method: Method
 
     def loaded(self, place: int) -> "Job":
-        """The same with the models loaded, which must be those the run was begun with."""
+        """The same with the models loaded, which must be those the run was started with."""
         setup = load(self.method.setup, place)
         RunFolder(self.folder).claim([*setup.selector.models, setup.answerer.identity])
         return replace(self, method=replace(self.method, setup=setup))
 
 
 def serve(job: Job, *, name: str, place: int, take: Take, tell: Callable[[Message], None]) -> None:
-    """Load the models and work until there is nothing more to take; troubles are told, not raised."""
+    """Load the models and work until there are no more tasks; errors are reported, not raised."""
     start = Attempt()
     with start:
         with pulses(lambda: tell(Message("pulse"))):
@@ -127,7 +126,7 @@ class Worker:
         tell(Message("ready", self._writer.path.name))
 
     def close(self) -> None:
-        """Let go of the file of records, and say that this was meant."""
+        """Close the record file and remove the heartbeat."""
         self._writer.close()
         (self._job.folder / f"heartbeat-{self._name}.json").unlink(missing_ok=True)
 
@@ -160,13 +159,13 @@ class Worker:
         self._tell(Message(record["outcome"], item.id))
 
     def _pulse(self, event: Event) -> None:
-        """Work on a question goes on: it is slow, but does not hang."""
+        """Report that work on a question continues: it is slow, but does not hang."""
         if time.monotonic() - self._pulsed >= PULSE_SECONDS:
             self._pulsed = time.monotonic()
             self._tell(Message("pulse"))
 
     def _beat(self, item: Item | None) -> None:
-        """Say, for `gridprobe status`, who works on what since when."""
+        """Write the heartbeat for `gridprobe status`: who works on what, and since when."""
         beat = {
             "worker": self._name,
             "pid": os.getpid(),

@@ -1,4 +1,4 @@
-"""The test set: numbered questions about numbered videos, made from their seeds and the same on every machine."""
+"""The test set: numbered questions about numbered videos, generated from seeds, the same on every machine."""
 
 import math
 import random
@@ -26,11 +26,11 @@ Split = Literal["test", "train"]
 SEEDS = {"test": TEST_SEEDS, "train": TRAINING_SEEDS}
 CHOICES = (*PARTS, "all")
 NAMES = frozenset((*SHAPES, *ORDINALS))
-"""The words of a question that tell it from others of its wording."""
+"""The words of a question that distinguish it from others with the same wording."""
 SHORTEST, LONGEST = 60.0, 3600.0
-"""Seconds a video lasts, log-uniform between these."""
+"""Durations of videos in seconds, log-uniform between these."""
 SHORTEST_BRIEF = 300.0
-"""A quarter of one of 144 cells is then two frames of a video file at four frames per second."""
+"""With this, a quarter of one of 144 cells is two frames of a video file at four frames per second."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Item:
 
     @property
     def hint(self) -> tuple[tuple[float, float], ...]:
-        """When what the question names to narrow the search is on screen, in seconds; empty for most questions."""
+        """When the marker that the question names is on screen, in seconds; empty for most questions."""
         return self._seconds(self.asked.hint)
 
     def _seconds(self, intervals: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
@@ -73,10 +73,10 @@ def items(
     difficulty: Difficulty | None = None,
     part: str = "standard",
 ) -> list[Item]:
-    """Items `first` to `first + count`. Item i is the same however many are asked for.
+    """Items `first` to `first + count`. Item i is the same for any count.
 
-    A video gets questions of different families as long as its script allows it, those asked least often so far before
-    the others. Not every script has a ring or a digit to ask about, so prejudice stays rarer than the rest.
+    A video gets questions of different families if its script allows it, least frequent families first. Not every
+    script has a ring or a digit to ask about, so prejudice is rarer than the rest.
 
     Args:
         count: how many items.
@@ -114,7 +114,7 @@ def _part_items(seeds: range, per_video: int, part: Part, difficulty: Difficulty
 
 
 def _new_question(world: Worlds, name: str, family: str, asked: set[tuple[str, ...]]) -> Asked:
-    """A question that was not asked about this video yet, as far as the script has so many."""
+    """A question that was not asked about this video yet, if the script has one."""
     for again in range(20):
         question = ask_part(world, 0, family, random.Random(f"{name}:{family}:{len(asked)}:{again}"))
         words = (word.strip("?.,") for word in question.question.text.split())
@@ -126,7 +126,7 @@ def _new_question(world: Worlds, name: str, family: str, asked: set[tuple[str, .
 
 
 def _in_turn(streams: Sequence[Iterator[Item]], per_video: int) -> Iterator[Item]:
-    """One video's items of each stream after the other."""
+    """The items of one video from each stream in turn."""
     while True:
         for stream in streams:
             yield from islice(stream, per_video)
@@ -145,7 +145,7 @@ def _standard_items(seeds: range, per_video: int, difficulty: Difficulty) -> Ite
 
 
 def _questions(world: Worlds, seed: int, order: list[str]) -> Iterator[Asked]:
-    """One question of each family that has something to ask, then a second round, and so on."""
+    """One question of each family that suits the script, then a second round, and so on."""
     for again in count_up():
         for family in order:
             asked = ask_about(world, 0, family, random.Random(f"{seed}:{family}:{again}"))
@@ -175,15 +175,15 @@ def script(seed: int, part: Part) -> Worlds:
 
 
 def pool_of(item: Item, *, cells: int = 144, size: int = 224, device: str = "cpu") -> FramePool:
-    """The frames that sampling the item's video in the middle of equal shares would give, without the video."""
+    """The frames that sampling the middles of equal shares of the item's video would give, without the video."""
     source = f"gridworld:{item.seed}:{size}{_trait(item)}"
     return rendered(world_of(item), item.duration, source=source, cells=cells, size=size, device=device)
 
 
 def rendered(world: Worlds, duration: float, *, source: str, cells: int, size: int, device: str) -> FramePool:
-    """Frames of a script in the middle of equal shares of its time."""
+    """Frames of a script at the middles of equal shares of its time."""
     time = ((np.arange(cells) + 0.5) / cells).astype(np.float32)
-    if device == "cpu":  # painting only where objects are beats tensors here
+    if device == "cpu":  # painting only where objects are is faster than tensors here
         renderer = Renderer(world, size)
         pixels = np.stack([renderer.frame(float(moment)) for moment in time])
     else:
@@ -193,7 +193,7 @@ def rendered(world: Worlds, duration: float, *, source: str, cells: int, size: i
 
 
 def _trait(item: Item) -> str:
-    """What sets a script apart from the usual one of its seed, since equal frame keys must mean equal pixels."""
+    """How a script differs from the usual one of its seed, since equal frame keys must mean equal pixels."""
     difficulty = item.difficulty
     if item.part != "standard":
         return f":{item.part}"

@@ -1,4 +1,4 @@
-"""Questions of the harder parts, with their answers, the intervals that hold the evidence, and where to look for it.
+"""Questions of the harder parts, with their answers, the intervals that hold the evidence, and hints where it is.
 
 | part | family | asks for |
 |---|---|---|
@@ -28,7 +28,7 @@ __all__ = ["PART_FAMILIES", "ask_part", "offer_not_shown"]
 
 @dataclass(frozen=True)
 class Draft:
-    """What a family asks, before the options are drawn."""
+    """What a family asks, before the options are chosen."""
 
     wording: str
     shape: str
@@ -39,9 +39,9 @@ class Draft:
     other: str = ""
     witnessed: bool = False
     hint: tuple[int, ...] = ()
-    """The objects during whose appearance the evidence is to be found."""
+    """The objects that are on screen together with the evidence."""
     unseen: str = ""
-    """The option that says that nothing is shown, where there is one."""
+    """The option that says that nothing is shown, if there is one."""
 
 
 def _shape(worlds: Worlds, row: int, j: int) -> str:
@@ -78,7 +78,7 @@ def _flash_colour(worlds: Worlds, row: int, rng: random.Random) -> Draft:
 def _flash_shape(worlds: Worlds, row: int, rng: random.Random) -> Draft:
     marker = rng.choice((2, 4))
     right, other = _shape(worlds, row, marker + 1), _shape(worlds, row, marker)
-    # What is on screen at the same time for longer would be right as well by some readings, so it is no option.
+    # An object that is on screen at the same time for longer could also count as right, so it is no option.
     wrong = _others([name for name in SHAPES if name not in (other, _shape(worlds, row, 0))], right)
     return Draft("flash-shape", "", right, wrong, (marker + 1,), other, hint=(marker,))
 
@@ -160,7 +160,7 @@ def ask_part(worlds: Worlds, row: int, family: str, rng: random.Random) -> Asked
     draft = MAKERS[family](worlds, row, rng)
     options = _options(draft, rng)
     texts = PART_WORDINGS.get(draft.wording) or WORDINGS[draft.wording]
-    if not draft.objects:  # what never appears must not be said to be there
+    if not draft.objects:  # the question must not say that it appears
         texts = tuple(text for text in texts if not text.startswith("A "))
     text = rng.choice(texts).format(shape=draft.shape, other=draft.other)
     answer = None if draft.right is None else "ABCDEFGH"[options.index(draft.right)]

@@ -1,4 +1,4 @@
-"""The harder parts of gridworld: scripts that tell ways of looking at a video apart.
+"""The harder parts of gridworld: scripts that separate good selectors from trivial ones.
 
 - fine: four plates, each on screen for one to three cells of 144 and never two at a time; two carry a pattern of fine
   lines, two a digit less than half the usual size. The plates can be found in a frame of 64 pixels, but not read.
@@ -51,7 +51,7 @@ def generate_part(rng: np.random.Generator, count: int, part: Part, *, easy: flo
     """Draw `count` scripts of a part.
 
     Args:
-        rng: where chance comes from.
+        rng: the random generator.
         count: how many.
         part: of which part.
         easy: the share of scripts of the fine part whose marks are larger, up to the usual size: for training.
@@ -64,7 +64,7 @@ def generate_part(rng: np.random.Generator, count: int, part: Part, *, easy: flo
 
 
 def _blank(rng: np.random.Generator, shape: Ints, quadrant: Ints) -> Worlds:
-    """Scripts in which nothing happens yet but the changes of scene and object 0."""
+    """Scripts with only scene changes and object 0."""
     count = len(shape)
     cut, background = scenes(rng, count)
     start = np.full((count, CROWD, EVENTS), NEVER, dtype=np.float32)
@@ -92,7 +92,7 @@ def _blank(rng: np.random.Generator, shape: Ints, quadrant: Ints) -> Worlds:
 def _in_share(
     rng: np.random.Generator, share: Ints, length: npt.NDArray[np.float64], *, of: int, margin: float = MARGIN
 ) -> tuple[Floats, Floats]:
-    """Start and end of events of some length, each somewhere in its share of the video."""
+    """Start and end of events of some length, each at a random place in its share of the video."""
     first = share / of + margin + rng.random(share.shape) * (1 / of - 2 * margin - length)
     return first.astype(np.float32), (first + length).astype(np.float32)
 
@@ -139,7 +139,7 @@ def _brief(rng: np.random.Generator, count: int) -> Worlds:
 def _crowded(rng: np.random.Generator, count: int) -> Worlds:
     """Objects 1, 2 and 3 look alike, one in each third of the video; 4 and 5 accompany two of them."""
     kinds = permutations(rng, count, len(SHAPES))
-    ring = kinds[:, 0] == SHAPES.index(PREJUDICE[0])  # a favourite colour would give look-alikes away
+    ring = kinds[:, 0] == SHAPES.index(PREJUDICE[0])  # a favourite colour would give away the answer
     kinds[ring] = kinds[ring][:, [1, 0, 2, 3, 4, 5, 6]]
     worlds = _blank(rng, kinds[:, [1, 0, 0, 0, 2, 3]], permutations(rng, count, 4)[:, [0, 1, 1, 1, 2, 3]])
     length = np.stack([lengths(rng, count, Difficulty()) for _ in range(3)], axis=1)

@@ -2,7 +2,7 @@
 
 Families: needle (the colour of something brief), detail (the digit on it), redundant (the colour of something nearly
 always there), negation (what never appears), count, order, holistic (the background on screen longest), and prejudice
-(needle about a ring, which is usually red: the text alone half answers it).
+(needle about a ring, which is usually red, so that the text alone suggests an answer).
 """
 
 import random
@@ -32,7 +32,7 @@ class Asked:
     wording: str
     """Key into `WORDINGS` or `PART_WORDINGS`."""
     hint: tuple[tuple[float, float], ...] = ()
-    """Longer intervals around the evidence that the question names, where it does."""
+    """Longer intervals around the evidence, if the question names them."""
 
     @property
     def right(self) -> str:
@@ -96,7 +96,7 @@ def _count(worlds: Worlds, row: int, rng: random.Random) -> Made:
 
 
 def _order(worlds: Worlds, row: int, rng: random.Random) -> Made | None:
-    """First, last, after, before: asked only where the moments lie far enough apart to be told from 144 frames."""
+    """First, last, after, before: asked only if 144 frames can tell the moments apart."""
     shown = [j for j in (1, 2, 3) if _happens(worlds, row, j)]
     wording = rng.choice(("first", "last", "after", "before"))
     starts = {j: float(worlds.start[row, j].min()) for j in shown}
@@ -136,13 +136,13 @@ FAMILIES: dict[str, Callable[[Worlds, int, random.Random], Made | None]] = {
 
 
 def ask_about(worlds: Worlds, row: int, family: str, rng: random.Random) -> Asked | None:
-    """A question of the family about one script; None when the script has nothing to ask it about."""
+    """A question of the family about one script; None if the script does not suit the family."""
     made = FAMILIES[family](worlds, row, rng)
     if made is None:
         return None
     wording, shape, right, wrong, objects = made
     count = rng.randint(2, min(7, len(wrong)))
-    # A wrong option that really appears is worth more than one that does not, so those stand first and are kept.
+    # A wrong option that appears in the video is harder than one that does not, so those come first and are kept.
     kept = wrong[:2] + rng.sample(wrong[2:], count - 2) if wording in WITNESSED else rng.sample(wrong, count)
     options = [right, *kept]
     rng.shuffle(options)

@@ -1,4 +1,4 @@
-"""Scripts -> frames. One set of shape functions serves numpy (frame by frame, cheap) and torch (batches, any device).
+"""Scripts -> frames. The same shape functions work with numpy (frame by frame, cheap) and torch (batches, any device).
 
 Shapes are signed distances in units of their radius, negative inside, so edges can be softened over one pixel at any
 size and a small frame looks like a large one scaled down.
@@ -19,7 +19,7 @@ from gridprobe.gridworld.world import Worlds
 __all__ = ["DISTANCES", "SEGMENTS", "Renderer", "digit_distance", "render_frame", "render_frames"]
 
 Array = Any
-"""A numpy array or a torch tensor; the functions below use only what both understand."""
+"""A numpy array or a torch tensor; the functions below use only what both support."""
 
 DIGIT_HALF_HEIGHT = 0.36
 DIGIT_HALF_WIDTH = 0.20
@@ -29,12 +29,12 @@ STROKE = 0.085
 SEGMENTS = {1: "bc", 2: "abged", 3: "abgcd", 4: "fgbc", 5: "afgcd", 6: "afgedc", 7: "abc", 8: "abcdefg", 9: "abcdfg"}
 WAVES = 30.4
 """Lines across the whole frame, of a pattern of scale 1. One of `parts.SMALL` has 80: 2.8 pixels apart at 224, and
-beyond what 64 or 96 pixels can hold."""
+too fine for 64 or 96 pixels."""
 NATIVE = 224
 """The size at which patterns and small digits are drawn in full; smaller frames look like this one scaled down."""
 PATCH, FADE = 0.6, 0.3
 """Half the side of the square that a pattern covers, in radii, and how far from its border it begins to fade: a sharp
-border would cut lines in the middle, and that shows even where lines do not."""
+border would cut lines, which is visible even where lines are not."""
 DRIFT = 0.045
 CYCLES = 3.0
 
@@ -95,15 +95,15 @@ def digit_distance(x: Array, y: Array, lit: Callable[[str], Array], xp: ModuleTy
 
 
 def pattern_ink(x: Array, y: Array, pattern: Array, clear: Array, xp: ModuleType) -> Array:
-    """How much ink a pattern lays down, from 0 to 1, at places in wavelengths.
+    """How dark a pattern is, from 0 to 1, at places in wavelengths.
 
-    Every pattern lays down one half on average, so what scaling blurs says nothing about which pattern it was.
+    Every pattern is 0.5 on average, so a blurred pattern does not show which one it was.
 
     Args:
         x: place across, from the middle of the object.
         y: place down.
         pattern: 1 to 5, as in `words.PATTERNS`.
-        clear: what a frame of this size leaves of waves along one axis; see `contrast`.
+        clear: the contrast that waves along one axis keep at this frame size; see `contrast`.
         xp: numpy or torch.
     """
     across, down = 2 * np.pi * x, 2 * np.pi * y
@@ -117,7 +117,7 @@ def pattern_ink(x: Array, y: Array, pattern: Array, clear: Array, xp: ModuleType
 
 
 def contrast(waves: npt.ArrayLike, size: int) -> npt.NDArray[np.float32]:
-    """What remains of waves along one axis when a frame of 224 pixels is scaled to this size, bicubic, antialiased."""
+    """The contrast that waves along one axis keep when a frame of 224 pixels is scaled to this size (bicubic)."""
     if size >= NATIVE:
         return np.ones(np.shape(waves), dtype=np.float32)
     return np.interp(np.asarray(waves) / size, *_response()).astype(np.float32)
@@ -125,7 +125,7 @@ def contrast(waves: npt.ArrayLike, size: int) -> npt.NDArray[np.float32]:
 
 @lru_cache
 def _response() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """What the bicubic kernel leaves of waves, by their number per pixel."""
+    """The contrast that waves keep under the bicubic kernel, by their number per pixel."""
     t = (np.arange(-2_000, 2_000) + 0.5) / 1_000
     near, far = 1.5 * abs(t) ** 3 - 2.5 * t**2 + 1, -0.5 * abs(t) ** 3 + 2.5 * t**2 - 4 * abs(t) + 2
     frequency = np.linspace(0, 2, 401)
@@ -154,7 +154,7 @@ def render_frame(worlds: Worlds, time: float, size: int) -> npt.NDArray[np.uint8
 
 
 class Renderer:
-    """Frames of one script, of one size. Grounds are painted once, and each frame only where objects are."""
+    """Frames of one script at one size. Backgrounds are painted once, and each frame only where objects are."""
 
     def __init__(self, worlds: Worlds, size: int) -> None:
         self._worlds, self._size = worlds, size
@@ -170,7 +170,7 @@ class Renderer:
         frame: npt.NDArray[np.uint8] = rounded.copy()
         place = positions(worlds, moment)[0, 0]
         shown = np.flatnonzero(worlds.visible(moment)[0, 0])
-        order = sorted(shown, key=lambda j: worlds.shape[0, j])  # should two of them touch
+        order = sorted(shown, key=lambda j: worlds.shape[0, j])  # in case two of them touch
         boxes = [self._draw(picture, int(j), place[j]) for j in order]
         for box in boxes:
             frame[box] = _rounded(picture[box])
@@ -219,7 +219,7 @@ def _rounded(picture: Array) -> npt.NDArray[np.uint8]:
 
 
 def _texture(x: Array, y: Array, phase: Array, xp: ModuleType) -> Array:
-    """A faint pattern that stays with the video, so that backgrounds are not quite plain."""
+    """A faint pattern, constant over the video, so that backgrounds are not uniform."""
     return 0.03 * xp.sin(6.2832 * (3.0 * x + phase[0])) * xp.sin(6.2832 * (2.0 * y + phase[1])) + 0.02 * xp.sin(
         6.2832 * (5.0 * (x + y) + phase[2])
     )
@@ -228,7 +228,7 @@ def _texture(x: Array, y: Array, phase: Array, xp: ModuleType) -> Array:
 def render_frames(worlds: Worlds, time: npt.NDArray[np.float32], size: int, device: Any = "cpu") -> Any:
     """Frames of all scripts at their own times, as float tensors in 0…1: B × n × 3 × size × size, on a device.
 
-    The torch twin of `render_frame`. Most objects are out of sight most of the time, so only those in sight are
+    The torch version of `render_frame`. Most objects are out of sight most of the time, so only visible ones are
     painted, one shape after the other: the objects of a frame have different shapes.
     """
     import torch
@@ -258,7 +258,7 @@ def render_frames(worlds: Worlds, time: npt.NDArray[np.float32], size: int, devi
         marks = (pattern[of], waves * radius[of], contrast(waves, size))
         lines = partial(_patterned, shape, *(tensor(mark)[:, None, None] for mark in marks))
         painter.blend(where[of], at[of], radius[of], ink=ink, cover=lines)
-    # Digits last, and one object of a frame after the other: no object reaches the middle of its neighbour.
+    # Digits last, and the objects of a frame in turn: no object reaches the middle of its neighbour.
     for number in range(j.max(initial=-1) + 1):
         of = np.flatnonzero((j == number) & (digit > 0))
         stroke = partial(
@@ -282,7 +282,7 @@ def _segment(off: Any, name: str) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class _Painter:
-    """Paints objects of one shape, each into a frame of its own."""
+    """Paints objects of one shape, each into its own frame."""
 
     picture: Any
     axis: Any
@@ -298,7 +298,7 @@ class _Painter:
         distance: Callable[[Any, Any], Any],
         strength: Array | None = None,
     ) -> None:
-        """Lay `ink` wherever `distance` is negative, in the objects' own coordinates."""
+        """Paint `ink` where `distance` is negative, in the objects' own coordinates."""
         if not len(frames):
             return
         soft = self.tensor(radius)[:, None, None] * len(self.axis)
@@ -309,7 +309,7 @@ class _Painter:
     def blend(
         self, frames: Array, place: Array, radius: Array, *, ink: Array, cover: Callable[[Any, Any], Any]
     ) -> None:
-        """Lay as much `ink` as `cover` says, in the objects' own coordinates."""
+        """Paint `ink` with the opacity `cover`, in the objects' own coordinates."""
         if not len(frames):
             return
         where, size = self.tensor(frames), self.tensor(radius)[:, None, None]

@@ -19,8 +19,8 @@ FPS = 4
 def write_script(worlds: Worlds, path: Path, *, duration: float, fps: int = FPS, size: int = 224) -> None:
     """Encode the one script as an H.264 file that lasts `duration` seconds.
 
-    A frame shows the world in the middle of the time it is on display, so what is on display at s seconds is the world
-    at s / duration, to half a frame.
+    A frame shows the world at the middle of its display time, so the frame at s seconds shows the world at
+    s / duration, to half a frame.
 
     Args:
         worlds: a single script.

@@ -57,7 +57,7 @@ WORDINGS: dict[str, tuple[str, ...]] = {
         "Most of the video plays against which background?",
     ),
 }
-"""The standard part's. The tokenizer was made from these, so a change here makes another tokenizer."""
+"""Wordings of the standard part. The tokenizer was made from these, so a change here changes the tokenizer."""
 
 PART_WORDINGS: dict[str, tuple[str, ...]] = {
     "pattern": (
@@ -96,7 +96,7 @@ PART_WORDINGS: dict[str, tuple[str, ...]] = {
         "What number does the {other} {shape} of the video carry?",
     ),
 }
-"""Those of the harder parts; words the tokenizer was not made for are spelled in several tokens."""
+"""Wordings of the harder parts; words that the tokenizer does not know take several tokens."""
 
 
 def vocabulary(*, parts: bool = True) -> frozenset[str]:

@@ -50,4 +50,4 @@ NOT_SHOWN = ("not shown", "it never appears")
 TIMES = ("once", "twice", "three times", "four times", "five times")
 
 PREJUDICE = ("ring", "red", 0.6)
-"""In this world a ring is red six times out of ten, so the question alone half answers what colour it has."""
+"""In this world a ring is red six times out of ten, so the question alone suggests its colour."""

@@ -2,7 +2,7 @@
 
 A script says what is on screen at every moment of a video, time running from 0 to 1: two to four scenes with their
 backgrounds, and four objects, each in a quadrant of its own. Object 0 is there nearly always, object 1 comes and goes
-one to four times, objects 2 and 3 show up once, briefly ("needles"), and may carry a small digit.
+one to four times, objects 2 and 3 appear once, briefly ("needles"), and may carry a small digit.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ OBJECTS = 4
 EVENTS = 4
 SCENES = 4
 NEVER = 2.0
-"""Start and end of an event that does not happen, and the place of a cut that is not made."""
+"""Start and end of an event that does not happen, and the time of a scene change that does not happen."""
 CELL = 1 / 144
 """The share of a video that one frame of a 12×12 grid stands for."""
 
@@ -33,13 +33,13 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Difficulty:
-    """How hard the scripts are to sample and to see."""
+    """How hard it is to sample and to see what the scripts show."""
 
     shortest: float = 1.2 * CELL
-    """Least length of a brief event; below one cell a grid of 144 frames can miss it."""
+    """The shortest brief event; below one cell a grid of 144 frames can miss it."""
     longest: float = 1 / 16
     digits: float = 0.8
-    """How often a needle that is broad enough carries a digit."""
+    """How often a needle that is wide enough carries a digit."""
     needles: int = 2
     """0, 1 or 2 needles besides the object asked about: fewer distractors are easier."""
 
@@ -107,7 +107,7 @@ class Worlds:
         return np.take_along_axis(self.background, number, axis=1)
 
     def occurrences(self) -> Ints:
-        """How many times each object shows up: B × objects."""
+        """How many times each object appears: B × objects."""
         happened: Ints = (self.start < NEVER).sum(-1)
         return happened
 
@@ -169,7 +169,7 @@ def events(rng: np.random.Generator, count: int, level: Difficulty) -> tuple[Flo
     lasting = rng.uniform(0.6, 1.0, count)
     start[:, 0, 0] = rng.uniform(0.0, 1.0, count) * (1.0 - lasting)
     end[:, 0, 0] = start[:, 0, 0] + lasting
-    # Object 1: a quarter of the video for each occurrence, with room between neighbours so that they can be told apart.
+    # Object 1: a quarter of the video for each occurrence, with gaps, so that they can be told apart.
     times, quarter = rng.integers(1, EVENTS + 1, count), permutations(rng, count, 4)
     margin = 0.75 * CELL
     for event in range(EVENTS):
@@ -191,7 +191,7 @@ def lengths(rng: np.random.Generator, count: int, level: Difficulty) -> npt.NDAr
 
 
 def scenes(rng: np.random.Generator, count: int) -> tuple[Floats, Ints]:
-    """Two to four scenes; the longest leads the next by at least a tenth of the video, give or take the rescaling."""
+    """Two to four scenes; the longest is longer than the next by about a tenth of the video or more."""
     shown = rng.integers(2, SCENES + 1, count)
     length = rng.dirichlet(np.full(SCENES, 2.0), count) * (np.arange(SCENES) < shown[:, None])
     length /= length.sum(axis=1, keepdims=True)
@@ -203,10 +203,10 @@ def scenes(rng: np.random.Generator, count: int) -> tuple[Floats, Ints]:
 
 
 def colours(rng: np.random.Generator, shape: Ints) -> Ints:
-    """Different colours for the objects of a video; a ring gets its favourite more often than chance."""
+    """Different colours for the objects of a video; a ring is red more often than by chance."""
     colour = permutations(rng, len(shape), len(COLOURS))
     ring, red, often = SHAPES.index(PREJUDICE[0]), list(COLOURS).index(PREJUDICE[1]), PREJUDICE[2]
-    # Swap red into the ring's place often enough that, with the one in eight that has it anyway, the share is `often`.
+    # Give the ring red often enough that, with the one in eight that has it anyway, the share is `often`.
     chance = (often - 1 / len(COLOURS)) / (1 - 1 / len(COLOURS))
     for row in np.flatnonzero((shape == ring).any(axis=1) & (rng.random(len(shape)) < chance)):
         place = int(np.flatnonzero(shape[row] == ring)[0])
@@ -216,7 +216,7 @@ def colours(rng: np.random.Generator, shape: Ints) -> Ints:
 
 
 def _digits(rng: np.random.Generator, shape: Ints, level: Difficulty) -> Ints:
-    """Needles may carry a digit if they are broad enough to hold one."""
+    """Needles may carry a digit if they are wide enough."""
     digit = rng.integers(1, 10, shape.shape)
     digit[:, :2] = 0
     digit[rng.random(shape.shape) >= level.digits] = 0

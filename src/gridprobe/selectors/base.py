@@ -18,21 +18,21 @@ __all__ = ["Parts", "Selection", "Selector"]
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The kept frames. Positions ascend, so time order is a rule of the type and not a habit."""
+    """The kept frames. Positions must ascend, so they are always in time order."""
 
     selector: str
     indices: tuple[int, ...]
     timestamps: tuple[float, ...]
     pool: int
-    """How many frames there were to choose from."""
+    """The number of frames to choose from."""
     scores: tuple[float, ...] | None = None
-    """One for every frame of the pool, where the selector has any."""
+    """One for every frame of the pool, if the selector computes scores."""
     cost: Cost = field(default_factory=Cost)
     evidence: ImportanceMap | None = None
     probes: tuple[Posterior, ...] = ()
     """What the model answered to every probe: rows, then columns."""
     notes: tuple[str, ...] = ()
-    """What the selector itself has to say about its choice."""
+    """Warnings of the selector."""
 
     def __post_init__(self) -> None:
         if not self.indices or list(self.indices) != sorted(set(self.indices)):
@@ -42,7 +42,7 @@ class Selection:
 
     @classmethod
     def of(cls, selector: str, pool: FramePool, indices: tuple[int, ...]) -> "Selection":
-        """A selection that rests on nothing but positions."""
+        """A selection made of positions alone."""
         return cls(selector, indices, tuple(pool.times[i] for i in indices), len(pool))
 
     @property
@@ -78,12 +78,12 @@ class Selector(Protocol):
 
     @property
     def name(self) -> str:
-        """How it is called in records and reports."""
+        """Its name in records and reports."""
         ...
 
     @property
     def looks_at(self) -> FrameSize | None:
-        """The size it needs its pool at; None when it looks at no pixels, so that only what it keeps is decoded."""
+        """The size its pool is decoded at; None if it needs no pixels, so that only kept frames are decoded."""
         return None
 
     @property
@@ -100,11 +100,11 @@ class Selector(Protocol):
         return 1, pool
 
     def using(self, model: Backend) -> "Selector":
-        """The same selector with another model in the place of the one it asks; itself when it asks none."""
+        """The same selector with another model; itself if it asks none."""
         return self
 
     def repeated(self) -> "Selector":
-        """The same selector, prepared for more questions about the same frames; no choice depends on it."""
+        """The same selector, prepared for more questions about the same frames; it selects the same."""
         return self
 
     def describe(self) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class Selector(Protocol):
 
 @dataclass(frozen=True)
 class Parts:
-    """What a selector can be made of when it is named instead of given."""
+    """What a selector that is given by name is made of."""
 
     model: Backend
     budget: Budget

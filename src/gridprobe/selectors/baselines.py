@@ -1,4 +1,4 @@
-"""The controls every selector is compared with: all frames, uniform, random, and uniform at GridProbe's own budget."""
+"""The controls that selectors are compared with: all frames, uniform, random, and uniform at GridProbe's budget."""
 
 import random
 from dataclasses import dataclass, replace
@@ -75,9 +75,9 @@ class Random(Selector):
 
 @dataclass(frozen=True)
 class UniformLike(Selector):
-    """As many frames as another selector keeps for the question, but evenly spaced: what is its ranking worth?
+    """As many frames as another selector keeps for the question, but evenly spaced, to test its ranking.
 
-    The other selector has to run to know how many, so its cost counts.
+    The other selector must run to find the number, so its cost counts.
     """
 
     other: Selector
@@ -85,7 +85,7 @@ class UniformLike(Selector):
 
     @property
     def looks_at(self) -> FrameSize | None:
-        """What the other one looks at."""
+        """The size for the other one."""
         return self.other.looks_at
 
     @property
@@ -117,7 +117,7 @@ class UniformLike(Selector):
         return {"name": self.name, "other": self.other.describe()}
 
 
-# As they are named.
+# The functions of the registry.
 
 
 def everything(argument: str, parts: Parts) -> All:
@@ -148,6 +148,6 @@ def _fixed(name: str, parts: Parts) -> Fixed:
 
 
 def require_no_number(name: str, keeps: str, parts: Parts) -> None:
-    """Refuse a number of frames for a selector that has no use for one."""
+    """Refuse a number of frames for a selector that does not use one."""
     if isinstance(parts.budget, Fixed):
         raise UsageError(f'the selector "{name}" keeps {keeps}; frames={parts.budget.frames} does not fit it')

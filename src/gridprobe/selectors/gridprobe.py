@@ -1,4 +1,4 @@
-"""GridProbe: probe rows and columns of the grid, keep the cells where the model is sure (the paper, section 3)."""
+"""GridProbe: probe rows and columns of the grid, keep the cells where the model is confident (the paper, section 3)."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -21,7 +21,7 @@ PROBE = FrameSize(max_side=PROBE_SIDE)
 
 @dataclass(frozen=True)
 class GridProbe(Selector):
-    """Ask the model about each row and each column; a frame matters if both of its subsets make the model sure."""
+    """Ask the model about each row and each column; a frame matters if the model is confident about both."""
 
     model: Backend
     budget: Budget = field(default_factory=ShapeRule)
@@ -29,7 +29,7 @@ class GridProbe(Selector):
     view: View = field(default_factory=lambda: View(PROBE))
     """How the frames of a probe are shown."""
     decoded: FrameSize | None = None
-    """The size its frames are decoded at, where the engine is to shrink them, as in the published chain."""
+    """The size its frames are decoded at, if the engine is to shrink them, as in the published chain."""
     ties: Ties = "spread"
     prompt_order: PromptOrder = "frames_first"
     again: bool = False
@@ -43,7 +43,7 @@ class GridProbe(Selector):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The one that is probed."""
+        """The model that is probed."""
         return (self.model.identity,)
 
     def select(self, pool: FramePool, question: Question) -> Selection:
@@ -95,7 +95,7 @@ class GridProbe(Selector):
 
 
 def make(argument: str, parts: Parts) -> GridProbe:
-    """The selector as it is named."""
+    """The function of the registry."""
     return GridProbe(
         parts.model,
         budget=parts.budget,

@@ -1,10 +1,10 @@
-"""Keyframes: frames that were chosen before, read from a file; to answer again from them, or to try another's choice.
+"""Keyframes: frames that were selected before, by gridprobe or another program, read from a file.
 
     {"schema": "gridprobe.keyframes/1",
      "questions": {"v1-a": {"times": [12.5, 40.0], "indices": [1, 3], "pool": 144, "video": "v1.mp4",
                             "selector": "gridprobe", "model": "Qwen/Qwen3-VL-2B-Instruct"}}}
 
-Only `times` is needed. Choosing costs nothing here; what the first choice cost stands in the run it came from.
+Only `times` is required. This selector costs nothing; the cost of the first selection is in its own run.
 """
 
 import hashlib
@@ -31,12 +31,12 @@ MAX_BYTES = 256 * 2**20
 MAX_QUESTIONS = 1_000_000
 MAX_FRAMES = MAX_K**2
 SAME = 0.001
-"""Seconds within which two times are of the same frame."""
+"""Two times that differ by less than this many seconds belong to the same frame."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What the file holds for one question."""
+    """The file's entry for one question."""
 
     times: tuple[float, ...]
     indices: tuple[int, ...] | None = None
@@ -71,7 +71,7 @@ class Keyframes(Selector):
         return cls(_questions(whole, str(file)), str(file))
 
     def describe(self) -> dict[str, Any]:
-        """The file and a hash of what it holds."""
+        """The file and a hash of its content."""
         content = repr(sorted((name, astuple(chosen)) for name, chosen in self.questions.items()))
         digest = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         return {"name": self.name, "file": self.source, "content": digest}
@@ -93,7 +93,7 @@ class Keyframes(Selector):
 
 
 def make(argument: str, parts: Parts) -> Keyframes:
-    """The selector as it is named: "keyframes:FILE"."""
+    """The function of the registry, for "keyframes:FILE"."""
     require_no_number(f"keyframes:{argument}", "the frames its file names", parts)
     return Keyframes.read(argument)
 
@@ -107,7 +107,7 @@ def _moved(chosen: Chosen, indices: Sequence[int], off: float) -> str:
 
 
 def _fits(chosen: Chosen, times: Sequence[float]) -> bool:
-    """Whether the positions of the file are of these very frames."""
+    """Whether the positions in the file belong to these frames."""
     if chosen.indices is None or chosen.indices[-1] >= len(times):
         return False
     return all(abs(times[i] - time) <= SAME for i, time in zip(chosen.indices, chosen.times, strict=True))

@@ -1,1 +1,1 @@
-"""What the local engines share: reading option letters, keeping tensors within bounds, measuring memory."""
+"""Shared by the local engines: checkpoints and their hashes, option letters, a store of tensors, memory limits."""

@@ -1,7 +1,7 @@
-"""Checkpoints in a folder or on the Hugging Face hub; the family that drives one is found by its `model_type`.
+"""Checkpoints in a folder or on the Hugging Face hub; its family is found by its `model_type`.
 
-What is loaded is always a folder on disk, and loading it never touches the network. A hub id is looked for in the local
-cache first and downloaded only if it is not there; `HF_HUB_OFFLINE=1` forbids even that.
+A checkpoint is always loaded from a folder on disk, without the network. A hub id is searched in the local cache first
+and downloaded only if it is not there; `HF_HUB_OFFLINE=1` forbids the download.
 """
 
 import json
@@ -16,7 +16,7 @@ from gridprobe.registry import FAMILIES, explain_missing
 __all__ = ["find_folder", "first_line", "gauge", "load"]
 
 FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja")
-"""What is needed of a checkpoint. Pickled weights are never fetched."""
+"""The files that are downloaded. Pickled weights never are."""
 
 
 def load(name: str, *, revision: str | None = None, **options: Any) -> Backend:
@@ -96,7 +96,7 @@ def _local_folder(name: str) -> Path | None:
 
 
 def _family(name: str, folder: Path) -> Any:
-    """The code of the checkpoint's family. Transformers is not asked: it would advise to trust foreign code."""
+    """The code of the checkpoint's family. transformers is not asked: it would suggest trusting remote code."""
     try:
         kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

@@ -1,10 +1,10 @@
-"""fingerprint(): a hash over every byte of a checkpoint that can decide an answer, wherever the folder lies.
+"""fingerprint(): a hash over every byte of a checkpoint that can affect an answer, wherever the folder is.
 
 Files  Weights, configurations, tokenizer and templates directly in the folder, and the weights that an index or
        config.json names elsewhere. Links, as in the hub's cache, are followed.
 Cache  Reading 16 GB takes many seconds, so the hash of a large file is kept in `hashes` beside the frame cache. The key
        holds the file's path, device, inode, size and both times: an edit that restores the time of modification still
-       sets the time of change. Trouble with the cache costs time and nothing else.
+       sets the time of change. A broken cache only costs time.
 """
 
 import hashlib
@@ -70,7 +70,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _read_json(file: Path) -> dict[str, Any]:
-    """An object; an empty one if there is none, which is for the loader to report."""
+    """The file's JSON object, or an empty one; reporting a bad file is left to the loader."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -79,7 +79,7 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 
 def _file_hash(file: Path, cache: FrameCache | None) -> bytes:
-    """SHA-256 of a file's content, from the cache if it is large and was not touched since."""
+    """SHA-256 of a file's content, from the cache if it is large and unchanged."""
     stamp = _stamp(os.stat(file))
     if cache is None or stamp[2] < LARGE:
         return _content_hash(file)
@@ -88,7 +88,7 @@ def _file_hash(file: Path, cache: FrameCache | None) -> bytes:
     if known is not None:
         return known
     found = _content_hash(file)
-    if _stamp(os.stat(file)) == stamp:  # else it may be the hash of half the old content and half the new
+    if _stamp(os.stat(file)) == stamp:  # otherwise it may be a hash of partly old and partly new content
         cache.write([(key, found)])
     return found
 

@@ -16,8 +16,8 @@ SURFACE_FORMS = ("{}", " {}", "({}")
 def letter_tokens(tokenizer: Any, labels: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """For each label the ids of its surface forms that are single tokens.
 
-    The sets must be disjoint: if "(" were a token of its own, "(A" and "(B" would begin alike and could not be told
-    apart, which is why a form of several tokens is left out instead of being represented by its first.
+    The sets must be disjoint. A form of several tokens is left out instead of being represented by its first token: if
+    "(" were a token, "(A" and "(B" would begin with the same one.
     """
     tokens: dict[str, tuple[int, ...]] = {}
     owner: dict[int, str] = {}
@@ -35,10 +35,10 @@ def letter_tokens(tokenizer: Any, labels: Sequence[str]) -> dict[str, tuple[int,
 def letter_logprobs(
     logits: torch.Tensor, tokens: Sequence[Sequence[Sequence[int]]]
 ) -> list[tuple[tuple[float, ...], float]]:
-    """For each sequence the log-probabilities over its letters, and the raw probability that lay on all of them.
+    """For each sequence the log-probabilities over its letters, and the raw probability of all of them.
 
     Args:
-        logits: of the last positions, sequences × vocabulary; read from the device once for all.
+        logits: of the last positions, sequences × vocabulary; read from the device in one copy.
         tokens: for each sequence, for each letter, its token ids; they are pooled by log-sum-exp.
     """
     columns = sorted({token for letters in tokens for ids in letters for token in ids})

@@ -1,4 +1,4 @@
-"""How much may be computed at once and how much may be kept, from the memory there is and not from a flag."""
+"""How much is computed at once and how much is kept, decided by the available memory."""
 
 import sys
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ import torch
 __all__ = ["Memory"]
 
 CPU_TOKENS, GPU_TOKENS = 4096, 262_144
-"""The language model takes so many tokens at a time: enough to fill the device, and few enough for a CPU's caches."""
+"""Tokens per pass of the language model: enough to fill the device, and few enough for a CPU's caches."""
 CPU_PATCHES, GPU_PATCHES = 4096, 24_576
-"""And the vision tower so many patches; its memory stays small."""
+"""Patches per pass of the vision tower; its memory stays small."""
 KEEP_ON_CPU = 2**30
 KEEP_ON_HOST = 8 * 2**30
 KEEP_OF_GPU = 16
-"""One part in so many of a GPU's memory is for what may serve again."""
+"""The store gets 1/this of a GPU's memory."""
 CAUTION = 2
-"""A pass is taken to need so many times its activations: the allocator needs room to cut, and attention has its own."""
+"""A pass is assumed to need this many times its activations: the allocator needs room, and attention has its own."""
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,15 @@ class Memory:
 
     device: torch.device
     token_bytes: int
-    """Activations of one token in the widest place of a layer."""
+    """Bytes of one token's activations at the widest place of a layer."""
     keep: int
-    """Bytes for what may serve again, on the device."""
+    """Bytes for the store, on the device."""
     keep_on_host: int
-    """And beside it, for what had to make room there."""
+    """Bytes for the store in the host's memory, for what no longer fits on the device."""
 
     @classmethod
     def of(cls, model: Any, *, token_bytes: int) -> "Memory":
-        """The memory beside a loaded model."""
+        """The memory that a loaded model leaves."""
         if model.device.type != "cuda":
             return cls(model.device, token_bytes, KEEP_ON_CPU, 0)
         total = torch.cuda.get_device_properties(model.device).total_memory
@@ -42,7 +42,7 @@ class Memory:
 
     @property
     def worthwhile(self) -> int:
-        """How many tokens fill the device: more at once gain nothing."""
+        """How many tokens fill the device; more at once are not faster."""
         return GPU_TOKENS if self.device.type == "cuda" else CPU_TOKENS
 
     @property
@@ -53,7 +53,7 @@ class Memory:
     def most(self) -> int:
         """How many tokens, padding included, a pass may hold now; a CPU's memory is left to the operating system.
 
-        Asking takes a millisecond, so once for a question and not for each of its probes.
+        Asking takes a millisecond, so it is done once per question, not per probe.
         """
         if self.device.type != "cuda":
             return sys.maxsize

@@ -1,4 +1,4 @@
-"""Store: tensors that may serve again, bounded by bytes, the least recently used leave first."""
+"""Store: tensors that may be reused, limited in bytes; the least recently used are evicted first."""
 
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -10,7 +10,7 @@ __all__ = ["Store"]
 
 
 class Store:
-    """Tensors by key. What no longer fits the device goes to the host's memory, and from there it is forgotten.
+    """Tensors by key. What no longer fits on the device moves to the host's memory, and is dropped from there.
 
     Whether a tensor is still there changes what a call costs, never what it returns.
     """

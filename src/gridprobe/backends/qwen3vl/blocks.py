@@ -1,6 +1,6 @@
 """The arithmetic of Qwen3-VL's blocks as plain functions of their weights.
 
-Serving and training run the same functions, `torch.compile` can fuse them, and attention sees whole batches:
+Inference and training use the same functions, `torch.compile` can fuse them, and attention runs on whole batches, while
 transformers' vision attention loops over images in Python. Equality with transformers is tested.
 """
 
@@ -51,7 +51,7 @@ def text_weights(layer: Any) -> tuple[Tensor, ...]:
 
 
 def plain_weights(model: Any) -> bool:
-    """Whether these functions may stand in for the model's own: ordinary linear layers, all on one device, no hooks."""
+    """Whether these functions may replace the model's own: ordinary linear layers, all on one device, no hooks."""
     config = model.config
     known = config.text_config.hidden_act == "silu" and config.vision_config.hidden_act == "gelu_pytorch_tanh"
     linears = (module for module in model.modules() if "Linear" in type(module).__name__)
@@ -91,7 +91,7 @@ def text_block(
         sin: likewise.
         mask: added to the scores of the last tokens, batch × 1 × tokens × keys; tokens before those, or all of them
             without a mask, attend causally.
-        past: keys and values of what stands before `h`: batch × heads × length × head size.
+        past: keys and values of the tokens before `h`: batch × heads × length × head size.
         eps: of the norms.
         *weights: as `text_weights` gives them.
     """
@@ -115,17 +115,17 @@ def last_text_block(
     *weights: Tensor,
     last: Tensor,
 ) -> Tensor:
-    """The layer after which only one token of each row is looked at, the one at `last`: batch × width.
+    """The last layer, for one token of each row, the one at `last`: batch × width.
 
-    Of the others only keys and values are needed, so their part is that of a `text_block` on the one token with all
-    tokens as its past.
+    Only keys and values of the other tokens are needed, so this is a `text_block` on one token with all tokens as its
+    past.
     """
     n1, wk, wv, nk = weights[0], weights[2], weights[3], weights[6]
     normal = rms(h, n1, eps)
     k = _heads(normal, wk, nk, cos, sin, eps)
     v = _split(F.linear(normal, wv), len(nk)).transpose(1, 2)
     row, length = torch.arange(len(h), device=h.device), h.shape[1]
-    # Itself it will bring along, so its own place among the others is hidden.
+    # The token adds its own key, so its place in the past is masked.
     hidden = torch.arange(length, device=h.device) >= last[:, None]
     before = h.new_zeros(len(h), length).masked_fill(hidden, float("-inf"))
     if past is not None and mask is not None:
@@ -137,7 +137,7 @@ def last_text_block(
 
 
 def _heads(normal: Tensor, weight: Tensor, norm: Tensor, cos: Tensor, sin: Tensor, eps: float) -> Tensor:
-    """Queries or keys of every head, with their positions: batch × heads × length × head size."""
+    """Queries or keys of every head, rotated by their positions: batch × heads × length × head size."""
     heads = rms(_split(F.linear(normal, weight), len(norm)), norm, eps)
     return _rotate(heads, cos[:, :, None], sin[:, :, None]).to(normal.dtype).transpose(1, 2)
 
@@ -163,7 +163,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _gated(gate: Tensor, up: Tensor) -> Tensor:
-    """SiLU of the one times the other; in place, since fresh memory costs a CPU more than the arithmetic."""
+    """SiLU of one times the other; in place, since new memory costs a CPU more than the arithmetic."""
     return F.silu(gate) * up if torch.is_grad_enabled() else F.silu(gate, inplace=True).mul_(up)
 
 
@@ -173,7 +173,7 @@ def rms(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary positions, in the precision of the angles; few kernels, since each passes over all of x."""
+    """Rotary positions, in the precision of the angles; with few kernels, since each one reads all of x."""
     half = x.shape[-1] // 2
     wide = x.to(cos.dtype)
     turned = wide * cos

@@ -1,11 +1,11 @@
-"""Qwen3VL: scores requests with a transformers model, computing nothing twice that can be kept.
+"""Qwen3VL: scores requests with a transformers model and reuses what it has computed.
 
-    encode once   a frame's vision features serve every request that shows it at this size
-    stems         the keys and values of a sequence's beginning serve every request that begins alike: the same frames
-                  under another question, or the same text before other frames
-    batches       whatever is left runs in as few passes as memory allows
+    encode once   a frame's vision features are used by every request that shows it at this size
+    stems         the keys and values of a sequence's first part are used by every request that begins alike: the same
+                  frames with another question, or the same text with other frames
+    batches       the rest runs in as few passes as memory allows
 
-What is kept is bounded by bytes and can be dropped at any moment without changing an answer. No call leaves state on
+What is kept is limited in bytes and can be dropped at any moment without changing an answer. No call leaves state on
 the model object.
 """
 
@@ -41,7 +41,7 @@ from gridprobe.video import FrameSize
 __all__ = ["Qwen3VL"]
 
 MIN_MASS = 1e-3
-"""A model that puts less than this on the option letters is not answering with a letter at all."""
+"""A model whose option letters get less probability than this is not answering with a letter."""
 
 SMALLEST = 64
 """Frames are not shrunk below this side to make a pass fit into memory."""
@@ -49,7 +49,7 @@ SMALLEST = 64
 
 @dataclass(frozen=True, eq=False)
 class _Job:
-    """One request on its way through the engine; `place` is where its posterior belongs."""
+    """One request in the engine; `place` is its index in the call."""
 
     place: int
     request: ScoreRequest
@@ -60,20 +60,20 @@ class _Job:
 
     @cached_property
     def units(self) -> tuple[Hashable, ...]:
-        """The identity of every unit as the vision tower sees it: which frames, at which size."""
+        """The identity of every unit for the vision tower: which frames, at which size."""
         keys = [group.frames.keys for group in self.request.groups]
         shown = zip(self.request.units, self.layout.sizes, strict=True)
         return tuple(("unit", tuple(keys[unit.group][i] for i in unit.members), size) for unit, size in shown)
 
     def kind(self, number: int) -> "_Kind":
-        """What must be alike for units to be encoded together."""
+        """What must be equal for units to be encoded together."""
         unit, size = self.request.units[number], self.layout.sizes[number]
         frames = self.request.groups[unit.group].frames
         return _Kind(size, len(unit.members), (frames.height, frames.width))
 
     @cached_property
     def stem(self) -> Hashable:
-        """The identity of the sequence's beginning; frames are part of it only where they stand in it."""
+        """The identity of the stem; frames are part of it only if they are in it."""
         layout = self.layout
         visual = bool(layout.visual[: layout.stem].any())
         return ("stem", layout.ids[: layout.stem].tobytes(), self.units if visual else ())
@@ -122,7 +122,7 @@ class Qwen3VL:
         self._language = LanguageModel(model, block=compiled(text_block) if compile else text_block)
         self._memory = Memory.of(model, token_bytes=token_bytes(self.dims, model.dtype.itemsize))
         self.kept = Store(self._memory.keep, host_limit=self._memory.keep_on_host)
-        """Vision features and stems that may serve again."""
+        """Vision features and stems that may be reused."""
 
     @property
     def multiple(self) -> int:
@@ -163,7 +163,7 @@ class Qwen3VL:
         return job
 
     def _smaller(self, job: _Job) -> _Job | None:
-        """The same with frames of half the area, and a note that says so; None when they are small already."""
+        """The same with frames of half the area, and a note that says so; None if they are small already."""
         width, height = job.layout.largest
         if min(width, height) < 2 * SMALLEST:
             return None
@@ -183,11 +183,11 @@ class Qwen3VL:
 
     @torch.inference_mode()
     def _run(self, batch: Sequence[_Job]) -> dict[int, Posterior]:
-        """Score a batch, or, out of memory, the same with less at once."""
+        """Score a batch; when memory runs out, with less at once."""
         try:
             logits, spent = self._plain(batch) if self.plain else self._fast(batch)
         except torch.OutOfMemoryError:
-            pass  # inside this handler the error would keep the tensors alive that are in the way
+            pass  # inside this handler the error would keep tensors alive
         else:
             return self._posteriors(batch, logits, spent)
         self.kept.clear()
@@ -195,7 +195,7 @@ class Qwen3VL:
         return self._run_with_less(batch)
 
     def _run_with_less(self, batch: Sequence[_Job]) -> dict[int, Posterior]:
-        """In halves; a single job with smaller frames; and then it is an error."""
+        """Score in halves; a single job with smaller frames; after that it is an error."""
         if len(batch) > 1:
             middle = len(batch) // 2
             return self._run(batch[:middle]) | self._run(batch[middle:])
@@ -227,7 +227,7 @@ class Qwen3VL:
         return torch.cat([parts[unit] for unit in request.units]) if parts else None
 
     def _fast(self, batch: Sequence[_Job]) -> tuple[dict[int, Tensor], Counter[int]]:
-        """Logits by place, and the FLOPs really spent on each."""
+        """Logits by place, and the FLOPs that each one took."""
         spent: Counter[int] = Counter()
         shared = [job for job in batch if job.shared or job.stem in self.kept]
         apart = {job.place for job in shared}
@@ -245,7 +245,7 @@ class Qwen3VL:
         return logits, spent
 
     def _stems(self, jobs: Sequence[_Job], spent: Counter[int]) -> dict[Hashable, Tensor]:
-        """Keys and values of the jobs' beginnings: those that were kept, and the others computed in one pass."""
+        """Keys and values of the jobs' stems: kept ones, and the others computed in one pass."""
         stems: dict[Hashable, Tensor] = {}
         missing: dict[Hashable, _Job] = {}
         for job in jobs:
@@ -346,7 +346,7 @@ class Qwen3VL:
 
 
 def _batches(jobs: Sequence[_Job], *, room: int) -> Iterator[list[_Job]]:
-    """Longest first, so that sequences of like length share a batch and the worst case comes early."""
+    """Longest first, so that sequences of similar length share a batch and the worst case comes early."""
     batch: list[_Job] = []
     for job in sorted(jobs, key=lambda job: -len(job.layout)):
         if batch and (len(batch) + 1) * len(batch[0].layout) > room:
@@ -358,7 +358,7 @@ def _batches(jobs: Sequence[_Job], *, room: int) -> Iterator[list[_Job]]:
 
 
 def _pixels(members: Sequence[_Member]) -> list[npt.NDArray[np.uint8]]:
-    """The frames of some units, in pieces of one group each; neighbours are not copied."""
+    """The frames of some units, in pieces of one group each; adjacent frames are not copied."""
     pieces = []
     for _, some in groupby(members, key=lambda member: (member[0].place, member[1].group)):
         found = list(some)
@@ -371,7 +371,7 @@ def _pixels(members: Sequence[_Member]) -> list[npt.NDArray[np.uint8]]:
 
 @dataclass(frozen=True, eq=False)
 class _Span:
-    """A stretch of a job's sequence, and what is known of the tokens before it."""
+    """A part of a job's sequence, and the keys and values of the tokens before it."""
 
     job: _Job
     start: int
@@ -380,7 +380,7 @@ class _Span:
 
     @property
     def sees(self) -> bool:
-        """Whether its frames stand in it; all of them do, or none."""
+        """Whether it contains the frames; all of them, or none."""
         return bool(self.job.layout.visual[self.start : self.end].any())
 
 

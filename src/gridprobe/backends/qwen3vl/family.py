@@ -1,4 +1,4 @@
-"""Qwen3-VL as a model family: what `gridprobe.registry.FAMILIES` asks for."""
+"""Qwen3-VL as a model family: the functions that `gridprobe.registry.FAMILIES` requires."""
 
 from pathlib import Path
 from typing import Any

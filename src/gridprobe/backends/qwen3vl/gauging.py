@@ -1,4 +1,4 @@
-"""What a Qwen3-VL model costs, found from its config and tokenizer, or from its name, without loading its weights."""
+"""What a Qwen3-VL model costs, from its config and tokenizer, or from its name, without loading its weights."""
 
 import json
 import re
@@ -18,15 +18,15 @@ __all__ = ["KNOWN", "gauge"]
 KNOWN = tuple(f"Qwen/Qwen3-VL-{size}-Instruct" for size in QWEN3_VL)
 """Models that can be gauged by name alone."""
 BYTES = 2
-"""Of a weight or an activation in bfloat16, the default on a GPU."""
+"""Bytes of a weight or an activation in bfloat16, the default on a GPU."""
 CAUTION = 2
-"""As in the engine, a pass is taken to need this many times its activations."""
+"""As in the engine, a pass is assumed to need this many times its activations."""
 UNTIED = ("8B",)
-"""Sizes whose vocabulary has two matrices, one at each end."""
+"""Sizes with separate matrices for input and output tokens."""
 
 
 def gauge(name: str, folder: Path | None) -> Gauge | None:
-    """Gauge a checkpoint folder or, without one, a released model by its name; None when neither tells enough."""
+    """Gauge a checkpoint folder or, without one, a released model by its name; None if neither is known."""
     if folder is None:
         size = re.search(r"qwen3-vl-(\d+b)\b", name.lower())
         if size is None or size[1].upper() not in QWEN3_VL:

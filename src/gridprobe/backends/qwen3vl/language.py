@@ -1,4 +1,4 @@
-"""The language model on sequences of different lengths, with or without what was computed for their beginnings."""
+"""The language model on sequences of different lengths, with or without keys and values of their first parts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ __all__ = ["LanguageModel", "Piece"]
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """A stretch of one sequence to be run: all of it, its stem, or what follows the stem."""
+    """A part of one sequence to run: all of it, its stem, or what follows the stem."""
 
     ids: np.ndarray[Any, np.dtype[np.int64]]
     positions: np.ndarray[Any, np.dtype[np.int64]]
@@ -25,7 +25,7 @@ class Piece:
     features: Tensor | None
     """Of its visual tokens: levels × tokens × width."""
     past: Tensor | None = None
-    """Keys and values of what stands before it: layers × 2 × heads × length × head size."""
+    """Keys and values of the tokens before it: layers × 2 × heads × length × head size."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -33,7 +33,7 @@ class Piece:
 
 @dataclass(eq=False)
 class _Run:
-    """Some pieces on their way through the layers."""
+    """A batch of pieces in the layers."""
 
     h: Tensor
     cos: Tensor
@@ -45,7 +45,7 @@ class _Run:
 
 
 class LanguageModel:
-    """Qwen3-VL's language model. Sequences are padded on the right, where causal attention never looks."""
+    """Qwen3-VL's language model. Sequences are padded on the right, which causal attention never sees."""
 
     def __init__(self, model: Any, *, block: Block = text_block) -> None:
         self._language = model.model.language_model
@@ -53,7 +53,7 @@ class LanguageModel:
         self._block = block
 
     def logits(self, pieces: Sequence[Piece]) -> Tensor:
-        """Vocabulary logits behind the last token of every piece, in float32."""
+        """Vocabulary logits after the last token of every piece, in float32."""
         language = self._language
         run = self._begin(pieces)
         for _ in self._layers(run, language.layers[:-1]):
@@ -66,7 +66,7 @@ class LanguageModel:
         return logits.float()
 
     def keys_and_values(self, pieces: Sequence[Piece]) -> list[Tensor]:
-        """What later tokens need to know about each piece, in the form of `Piece.past`."""
+        """Keys and values of each piece for later tokens, in the form of `Piece.past`."""
         kept = list(self._layers(self._begin(pieces), self._language.layers))
         return [
             torch.stack([torch.stack([part[row, :, : len(piece)] for part in layer]) for layer in kept])
@@ -90,7 +90,7 @@ class LanguageModel:
             yield k, v
 
     def _gather(self, pieces: Sequence[Piece]) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor], Tensor | None]:
-        """First states and positions, and where which visual features go; one copy to the device for each."""
+        """First states, positions, and the places of visual features; one copy to the device for each."""
         device = self._language.embed_tokens.weight.device
         length = max(map(len, pieces))
         ids = np.zeros((len(pieces), length), dtype=np.int64)
@@ -109,7 +109,7 @@ class LanguageModel:
         return h, upload(positions, device), (row, column), features
 
     def _before(self, pieces: Sequence[Piece], h: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Past keys and values side by side, and a mask that hides their padding."""
+        """Past keys and values in one batch, and a mask that hides their padding."""
         if pieces[0].past is None:
             return None, None
         stems = [piece.past for piece in pieces if piece.past is not None]

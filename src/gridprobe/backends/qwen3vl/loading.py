@@ -39,12 +39,12 @@ def load(
     Args:
         name: what it is called in its identity.
         folder: the checkpoint.
-        device: "auto" takes a GPU where there is one.
+        device: "auto" uses a GPU if there is one.
         dtype: "auto" is bfloat16 on a GPU and float32 on a CPU.
         attn_implementation: passed to transformers.
         device_map: passed to transformers; spreads a model over devices and replaces `device`.
         quantization: "4bit" or "8bit", through bitsandbytes.
-        min_letter_mass: below this share of the probability on option letters the model is refused.
+        min_letter_mass: if the option letters get less than this share of the probability, it is an error.
         compile: fuse the model's blocks with torch.compile; pays after about a minute of questions on a GPU.
     """
     target = _device(device)
@@ -68,14 +68,14 @@ def load(
 
 
 def _label(name: str, folder: Path) -> str:
-    """The model in its identity: the hub id, or the folder's own name, so that it may lie anywhere."""
+    """The model in its identity: the hub id, or the folder's own name, so that it may be anywhere."""
     return folder.resolve().name if folder == Path(name).expanduser() else name
 
 
 def _read(name: str, kind: Any, folder: Path, **options: Any) -> Any:
-    """Read a part of the checkpoint with transformers and put its troubles into one sentence.
+    """Read a part of the checkpoint with transformers and report its errors in one sentence.
 
-    Code in the checkpoint never runs. If the switch is left out, transformers asks on standard input.
+    Code in the checkpoint never runs. Without the argument, transformers asks on standard input.
     """
     try:
         return kind.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False, **options)
@@ -84,7 +84,7 @@ def _read(name: str, kind: Any, folder: Path, **options: Any) -> Any:
 
 
 def _read_model(name: str, folder: Path, options: dict[str, Any]) -> Any:
-    """Read the weights. transformers fills what a file lacks with random numbers; here that is an error."""
+    """Read the weights. transformers fills missing weights with random numbers; here that is an error."""
     kind = transformers.AutoModelForImageTextToText
     with _quiet_unless_watched():
         model, report = _read(name, kind, folder, use_safetensors=True, output_loading_info=True, **options)
@@ -96,7 +96,7 @@ def _read_model(name: str, folder: Path, options: dict[str, Any]) -> Any:
 
 @contextmanager
 def _quiet_unless_watched() -> Iterator[None]:
-    """Transformers draws its progress bar even into a log file; only a terminal shall see it."""
+    """Show transformers' progress bar only on a terminal; it would write to a log file, too."""
     bars = transformers.utils.logging
     if sys.stderr.isatty() or not bars.is_progress_bar_enabled():
         yield
@@ -137,7 +137,7 @@ def _quantization(bits: str, compute: torch.dtype) -> Any:
 
 
 def _patch_spec(folder: Path, config: Any) -> PatchSpec:
-    """Mean and deviation come from the checkpoint's own files; transformers' class defaults are another model's."""
+    """Mean and deviation come from the checkpoint's own files; transformers' defaults are another model's."""
     values: dict[str, Any] = {}
     for file in ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json"):
         if (folder / file).is_file():

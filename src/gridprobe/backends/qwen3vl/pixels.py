@@ -1,4 +1,4 @@
-"""Frames -> the flat patches Qwen3-VL's vision tower eats, without torchvision.
+"""Frames -> the flat patches of Qwen3-VL's vision tower, without torchvision.
 
 Bit for bit what transformers' video processor makes of the same frames (tests/backends/test_qwen3vl_reference.py).
 """
@@ -17,7 +17,7 @@ __all__ = ["PatchSpec", "cut", "patches", "upload"]
 
 @dataclass(frozen=True)
 class PatchSpec:
-    """How a checkpoint wants its pixels."""
+    """How a checkpoint's pixels are prepared."""
 
     patch: int
     merge: int
@@ -34,17 +34,17 @@ class PatchSpec:
 def upload(values: npt.ArrayLike, device: torch.device) -> torch.Tensor:
     """Host values as a tensor.
 
-    From ordinary memory a copy to a GPU waits until the GPU has done all it was given before, and the host cannot plan
-    ahead; from pinned memory it does not.
+    A copy from ordinary memory waits until the GPU has finished all earlier work, so the host cannot work ahead; a copy
+    from pinned memory does not.
     """
     tensor = torch.from_numpy(np.asarray(values))
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def _together(pieces: Sequence[npt.NDArray[np.uint8]], device: torch.device) -> torch.Tensor:
-    """Pieces of one video behind each other; for a GPU in one pinned block, since every such block takes its time.
+    """Pieces of one video, concatenated; for a GPU in one pinned block, since allocating each block takes time.
 
-    NumPy copies them in one thread. PyTorch takes all, and on a busy machine the copy waits for the slowest.
+    NumPy copies them in one thread. PyTorch uses all threads, and on a busy machine the copy waits for the slowest.
     """
     if device.type != "cuda":
         joined = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
@@ -62,15 +62,15 @@ def patches(
     spec: PatchSpec,
     device: torch.device,
 ) -> torch.Tensor:
-    """Resize, normalise and cut frames.
+    """Resize, normalize and cut frames.
 
     Args:
         frames: n × height × width × 3, or several such pieces, which are put together on the device.
         size: (width, height) to show them at, multiples of `spec.multiple`.
         packing: `single` repeats each frame to fill its temporal patch, `pairs` fuses neighbours; a last odd frame is
             fused with itself.
-        spec: the checkpoint's wishes.
-        device: where the work is done and the result lives.
+        spec: the checkpoint's settings.
+        device: where the work is done and the result is.
 
     Returns:
         float32 of shape (groups · rows · columns, 3 · temporal · patch²), groups in time order.
@@ -102,7 +102,7 @@ def _normalise(flat: torch.Tensor, spec: PatchSpec) -> torch.Tensor:
 
 
 def cut(images: torch.Tensor, spec: PatchSpec) -> torch.Tensor:
-    """Cut frames into flat patches; those of a merge block lie next to each other, as the merger expects."""
+    """Cut frames into flat patches; those of a merge block are adjacent, as the merger expects."""
     frames, channels, height, width = images.shape
     groups, block = frames // spec.temporal, spec.patch * spec.merge
     cut = images.view(

@@ -1,7 +1,7 @@
-"""The plain way: transformers' own modules, one call for a batch, nothing kept.
+"""The plain path: transformers' own modules, one call for a batch, nothing kept.
 
-It serves models the fast way cannot (quantized, spread over devices, other attention kernels), and it is what the fast
-way is tested against.
+It runs models that the fast path cannot (quantized, spread over devices, other attention kernels), and tests compare
+the fast path with it.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ __all__ = ["plain_logits"]
 def plain_logits(model: Any, layouts: Sequence[Layout], pixels: Sequence[Tensor | None], *, filler: int) -> Tensor:
     """Vocabulary logits at the last position of every sequence; sequences are padded on the left.
 
-    The model is called with explicit position ids and without a cache, so no call leaves anything behind on it
-    (transformers keeps `rope_deltas` on the model between calls, which silently shifts the next one).
+    The model is called with explicit position ids and without a cache, so no call changes its state
+    (transformers keeps `rope_deltas` on the model between calls, which silently shifts the next call).
     """
     length = max(map(len, layouts))
     ids = torch.full((len(layouts), length), filler, dtype=torch.long)

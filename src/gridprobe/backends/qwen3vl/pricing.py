@@ -114,7 +114,7 @@ def honest_language_flops(dims: ModelDims, tokens: int) -> float:
 
 
 def prefill_flops(dims: ModelDims, tokens: int, *, known: int = 0) -> float:
-    """The layers alone; where keys and values of the first `known` tokens are there, only the others are counted."""
+    """The layers alone; the first `known` tokens, whose keys and values exist, are not counted."""
     n, m, d = float(tokens), float(known), dims.hidden
     q, kv = dims.heads * dims.head_dim, dims.kv_heads * dims.head_dim
     linear = (n - m) * (4 * d * q + 4 * d * kv + 6 * d * dims.ffn)
@@ -141,13 +141,13 @@ def vision_flops(dims: VisionDims, grids: Sequence[tuple[int, int, int]]) -> flo
 
 
 def token_bytes(dims: ModelDims, value_bytes: int) -> int:
-    """Activations of one token in the widest place of a layer."""
+    """Bytes of one token's activations at the widest place of a layer."""
     attention = (dims.heads + 2 * dims.kv_heads) * dims.head_dim
     return (6 * dims.hidden + 3 * dims.ffn + 3 * attention) * value_bytes
 
 
 def parameters(dims: ModelDims, *, tied: bool) -> int:
-    """How many weights a model of these widths has, without norms and biases (about one in a thousand)."""
+    """Number of weights of a model of these widths, without norms and biases (about one in a thousand)."""
     q, kv = dims.heads * dims.head_dim, dims.kv_heads * dims.head_dim
     layer = dims.hidden * (2 * q + 2 * kv + 3 * dims.ffn)
     vocabulary = dims.hidden * dims.vocab * (1 if tied else 2)

@@ -5,8 +5,7 @@ The turn is built here, not by a processor, because processors differ: transform
     <12.5 seconds><|vision_start|><|video_pad|>…<|vision_end|>
 
 and from 5.10 on wraps all of them in one more vision_start/vision_end pair. We write the form the models were released
-with, and text that comes from a user is encoded with special tokens switched off, so that an option holding
-"<|im_end|>" stays eleven ordinary characters.
+with. Text from a user is encoded with special tokens off, so an option that contains "<|im_end|>" stays ordinary text.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +27,7 @@ Encode = Callable[[str], tuple[int, ...]]
 
 
 def encoder(tokenizer: Any) -> Encode:
-    """A user's text as token ids; remembered, since the probes of a question repeat it and its time markers."""
+    """A user's text as token ids; cached, since the probes of a question repeat it and its time markers."""
 
     @lru_cache(maxsize=16_384)
     def encode(text: str) -> tuple[int, ...]:
@@ -93,7 +92,7 @@ class Layout:
 
 
 def build_layout(request: ScoreRequest, encode: Encode, special: SpecialTokens, *, patch: int, merge: int) -> Layout:
-    """Lay out one user turn: every unit under its time marker, and the prompt behind or before them."""
+    """Lay out one user turn: every unit after its time marker, and the prompt after or before them."""
     sizes = _sizes(request, patch * merge)
     frames: list[str | list[int]] = []
     *texts, ending = (f"{text}\n" if text else "" for text in request.texts)
@@ -103,7 +102,7 @@ def build_layout(request: ScoreRequest, encode: Encode, special: SpecialTokens, 
         marker = "" if untimed else f"<{unit.time:.1f} seconds>"
         frames += [text, marker, [special.vision_start, *pads, special.vision_end]]
     frames.append(ending)
-    # Neither half can run into the other: frames end with a special token, or a line as text does, and no token
+    # No token spans both halves: frames end with a special token, or like text with a line break, and no token
     # crosses a line break.
     prompt: list[str | list[int]] = [
         request.prompt if request.prompt_order == "frames_first" else request.prompt + "\n"
@@ -133,7 +132,7 @@ def _sizes(request: ScoreRequest, multiple: int) -> list[tuple[int, int]]:
 
 
 def _encode(parts: Sequence[str | list[int]], encode: Encode) -> npt.NDArray[np.int64]:
-    """Join neighbouring texts first: a tokenizer may merge across the seam, and so would the model's own processor."""
+    """Join adjacent texts first: a tokenizer may merge across the border, as in the model's own processor."""
     ids: list[int] = []
     text = ""
     for part in (*parts, []):
@@ -151,8 +150,8 @@ def _positions(visual: npt.NDArray[np.bool_], blocks: Sequence[tuple[int, int]])
     """Interleaved M-RoPE positions; `blocks` are the rows and columns of tokens of every unit.
 
     Text advances all three axes by one. The tokens of a unit share one temporal position, count rows and columns from
-    it, and the text after them continues behind the longer side: a 2×3 unit that starts at 7 takes t = 7, h = 7…8,
-    w = 7…9, and the next token stands at 10.
+    it, and the text after them continues after the longer side: a 2×3 unit that starts at 7 takes t = 7, h = 7…8,
+    w = 7…9, and the next token is at 10.
     """
     step = np.ones(len(visual), dtype=np.int64)
     step[visual] = 0

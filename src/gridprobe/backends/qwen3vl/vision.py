@@ -24,9 +24,9 @@ class VisionTower:
     def __call__(self, patches: Tensor, rows: int, columns: int) -> Tensor:
         """Features of every group at every level: levels × groups × tokens × width.
 
-        Level 0 is what stands in the sequence; the others (deepstack) are added to the first layers' states. Patches
-        are groups × (rows · columns) × values, those of a merge block next to each other. A group of one frame may come
-        without the repetitions that fill it up in time.
+        Level 0 goes into the sequence; the others (deepstack) are added to the first layers' states. Patches
+        are groups × (rows · columns) × values, those of a merge block adjacent. A group of one frame may come
+        without the repetitions that fill it in time.
         """
         tower = self._tower
         groups = len(patches)

@@ -2,11 +2,11 @@
 
 Plain arrays, made on the CPU.
 
-Frames are dear and questions are cheap, so several things are asked behind the same frames, each as if it were alone.
-Subsets are those the method uses: rows, columns, uniform frames, and sets that hold the evidence more often than
-chance, from pools of 16 to 144 frames; now and then a window is looked at more closely. The frames of a sequence have
-one size, or a few of them are large and the others small. The answer asked for is always the true one for the whole
-video, so a model that sees a subset without the evidence can only learn to be unsure, and calibration comes by itself.
+Frames are expensive and questions are cheap, so several questions follow the same frames, each as if it were alone.
+Subsets are those of the method: rows, columns, uniform frames, and sets that hold the evidence more often than by
+chance, from pools of 16 to 144 frames; some have more frames in a window. The frames of a sequence have one size, or a
+few of them are large and the others small. The target is always the true answer for the whole video, so a model that
+sees a subset without the evidence can only learn to be uncertain. This makes it calibrated.
 """
 
 import random
@@ -51,9 +51,9 @@ PART_WEIGHTS: dict[str, dict[Part, float]] = {
     "micro": {"standard": 0.4, "fine": 0.3, "brief": 0.1, "crowded": 0.2},
     "nano": {"standard": 0.58, "fine": 0.17, "brief": 0.1, "crowded": 0.15},
 }
-"""How many of the videos are of each part; nano has most to learn in the standard part."""
+"""Share of the videos of each part; nano has most to learn in the standard part."""
 OFFERED = 0.12
-"""How often "not shown" is among the options of a question that the video does answer."""
+"""How often "not shown" is an option of a question that the video answers."""
 NAMED = ("colour", "digit", "pattern", "print", "flash-colour", "companion-colour", "companion-digit")
 """Wordings that name a shape, so that "not shown" could be the answer."""
 SHORT = (1, 2, 3, 4, 4, 6, 8, 8, 12, 12, 12, 16)
@@ -65,18 +65,18 @@ MIXED, LARGE = (64, 64, 96, 96, 96), (160, 224, 224, 224, 224, 224, 320, 448)
 """Sides of the small and of the large frames of a sequence with both."""
 LARGE_FRAMES = (1, 2, 4, 4, 4, 8, 8, 12, 16, 24)
 NATIVE = 150
-"""From this side on fine patterns and small digits can be made out."""
+"""Fine patterns and small digits are readable in frames of at least this side."""
 MAX_SEQUENCES = 384
 TAIL = 70
 """Tokens of a question, roughly."""
 CAPTIONED = 4
-"""Every frame is described only where there are at most so many."""
+"""Frames are described only if there are at most this many."""
 WORD_LISTS = (SHAPES, tuple(COLOURS), tuple(BACKGROUNDS), DIGITS, TIMES, PATTERNS, (*COLOURS, *NOT_SHOWN))
 LETTERS = "ABCDEFGH"
 LINE = re.compile(r"[^\n]*\n+|[^\n]+")
 
 Tail = tuple[list[int], list[int]]
-"""Tokens behind the frames, and for each the token that follows where it counts, else IGNORED."""
+"""Tokens after the frames, and for each the token to predict, or IGNORED."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,12 +85,12 @@ class Shown:
 
     side: int
     index: npt.NDArray[np.int64]
-    """Which frames of each sequence, in time order: B × m, twice as many as groups where frames are fused in pairs."""
+    """Which frames of each sequence, in time order: B × m, twice as many as groups if frames are fused in pairs."""
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """What one training step sees, before rendering. All of it is known before the device is involved."""
+    """One training step's data, before rendering. All of it is made without the device."""
 
     worlds: Worlds
     time: npt.NDArray[np.float32]
@@ -99,13 +99,13 @@ class Batch:
     """Smaller frames first."""
     sequences: Sequences
     wanted: npt.NDArray[np.int64]
-    """For each token to be predicted: its sequence, the place it is predicted at, and the token itself. 3 × m."""
+    """For each token to be predicted: its sequence, the position it is predicted at, and the token itself. 3 × m."""
     first: npt.NDArray[np.int64]
     """Which of the wanted tokens are the first of their tail; one for each entry of `family`."""
     seen: npt.NDArray[np.int64]
     """For the eye test, the colour, digit and pattern of every shape in every frame: 3 × B × n × shapes."""
     recalled: npt.NDArray[np.int64]
-    """For the memory test, of every shape in sight: how often it came before, how many shapes came before it, and its
+    """For the memory test, of every visible shape: how often it came before, how many shapes came before it, and its
     digit. 3 × B × n × shapes."""
     packing: Packing
     family: tuple[str, ...]
@@ -124,17 +124,17 @@ class Batch:
 
 @dataclass(frozen=True)
 class Skills:
-    """Where a training stands. What is practised follows what is mastered, not the clock.
+    """The state of a training. What is practised depends on what is learned, not on the time.
 
     Measured on one H200: with letters as the only signal, or with drill in 6 % of the rows, option letters stayed at
-    chance for 9 minutes; with drill on single frames only they were learned in 4, but not behind many frames, and
+    chance for 9 minutes. With drill on single frames only they were learned in 4, but not after many frames, and
     sequences grew long before short ones were understood.
     """
 
     progress: float = 0.0
     """Share of the training budget spent."""
     spelling: float = 0.0
-    """How often the right letter is found for a given option, behind any number of frames."""
+    """How often the right letter is found for a given option, after any number of frames."""
     reading: float = 0.0
     """How often the easiest questions (redundant) about few frames are answered with the right letter."""
 
@@ -155,12 +155,12 @@ class Skills:
 
     @property
     def easy(self) -> float:
-        """Share of the fine part's scripts with larger marks: what is read there is soon read where it is fine."""
+        """Share of the fine part's scripts with larger marks: a model that reads these soon reads fine ones."""
         return 0.8 if self.progress < 0.2 else 0.4 if self.progress < 0.6 else 0.15
 
     @property
     def captions(self) -> float:
-        """Share of the tails that describe every frame, where there are few."""
+        """Share of the tails that describe every frame, if there are few."""
         return 0.2 if self.progress < 0.1 else 0.05
 
 
@@ -210,7 +210,7 @@ class BatchMaker:
         return 0, (side, side)
 
     def _worlds(self, count: int, skills: Skills) -> tuple[Worlds, list[Part]]:
-        """Scripts of all parts, only standard ones as long as those are not understood."""
+        """Scripts of all parts; only standard ones until those are understood."""
         if skills.reading < 0.7:
             return generate(self._rng, count), ["standard"] * count
         numbers = self._rng.multinomial(count, list(self._parts.values()))
@@ -219,7 +219,7 @@ class BatchMaker:
         return worlds, [part for part, number in drawn for _ in range(number)]
 
     def _chosen(self, worlds: Worlds, time: npt.NDArray[np.float32], large: int) -> npt.NDArray[np.bool_]:
-        """Which frames are large: those with brief events as a rule, some side by side, or any."""
+        """Which frames are large: usually those with brief events, else adjacent ones, or any."""
         score = self._rng.random(time.shape)
         way = self._choose.random()
         if way < 0.7:
@@ -233,7 +233,7 @@ class BatchMaker:
         return chosen
 
     def _tail(self, worlds: Worlds, row: int, part: Part, caption: str | None, skills: Skills) -> tuple[str, Tail]:
-        """Something to do: practise letters, describe the frames, or answer in words or with a letter."""
+        """One task: practise letters, describe the frames, or answer in words or with a letter."""
         way = self._choose.random()
         if way < skills.drill:
             return "drill", self._drill()
@@ -243,7 +243,7 @@ class BatchMaker:
         if asked.wording != "never" and asked.right and self._choose.random() < skills.words:
             prompt = f"Question: {asked.question.text}\nAnswer with a short phrase."
             return "words", self._exchange(prompt, asked.right)
-        # Where no option is right, any may be asked for: a model can only learn to be unsure.
+        # If no option is right, any may be the target: a model can only learn to be uncertain.
         answer = asked.question.answer or self._choose.choice(asked.question.labels)
         return asked.family, self._exchange(self._prompt(asked.question), answer)
 
@@ -263,7 +263,7 @@ class BatchMaker:
         return tokens, labels
 
     def _prompt(self, question: Question) -> str:
-        """The prompt, now and then in the wording of the paper."""
+        """The prompt, sometimes in the wording of the paper."""
         return replace(question, template="paper").prompt if self._choose.random() < 0.15 else question.prompt
 
     def _exchange(self, prompt: str, answer: str) -> Tail:
@@ -271,7 +271,7 @@ class BatchMaker:
         return [*asked, *said], [IGNORED] * (len(asked) - 1) + [*said, IGNORED]
 
     def _encode(self, text: str) -> list[int]:
-        """Line by line, since no token crosses a line and the same lines come again and again."""
+        """Line by line, since no token crosses a line and the same lines are repeated."""
         ids: list[int] = []
         for line in LINE.findall(text):
             if line not in self._lines:
@@ -294,7 +294,7 @@ class BatchMaker:
             return asked
 
     def _subset(self, worlds: Worlds, frames: int, *, laden: float) -> npt.NDArray[np.float32]:
-        """Rows, columns and uniform frames, and with the chance given sets that hold some of the brief events."""
+        """Rows, columns and uniform frames, and with the given probability sets that hold some of the brief events."""
         if frames >= 16 and self._choose.random() < 0.15:
             return self._zoomed(worlds, frames)
         k = self._choose.choice([k for k in (4, 6, 8, 12, 12, 12, 12) if k * k >= frames])
@@ -327,7 +327,7 @@ class BatchMaker:
         return np.sort(np.concatenate([inside, outside], axis=1), axis=1).astype(np.float32)
 
     def _meet_flashes(self, worlds: Worlds, pool: npt.NDArray[np.float32]) -> None:
-        """Move frames onto the events shorter than a cell that they are nearest to, for most of the scripts."""
+        """Move frames to the nearest events that are shorter than a cell, for most of the scripts."""
         start, end = worlds.start[:, :, 0], worlds.end[:, :, 0]
         row, j = np.nonzero((end - start < CELL) & (start < NEVER) & (self._rng.random(start.shape) < 0.8))
         middle = (start[row, j] + end[row, j]) / 2
@@ -377,7 +377,7 @@ def _shown(sizes: npt.NDArray[np.int64], frames: int, packing: Packing) -> tuple
     found = []
     for side in np.unique(sizes):
         index = np.nonzero(sizes == side)[1].reshape(len(sizes), -1)
-        if packing == "pairs":  # an odd last frame goes with itself
+        if packing == "pairs":  # an odd last frame is paired with itself
             index = np.stack([2 * index, np.minimum(2 * index + 1, frames - 1)], axis=-1).reshape(len(sizes), -1)
         found.append(Shown(int(side), index))
     return tuple(found)

@@ -18,7 +18,7 @@ SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<
 PADS = ("<|image_pad|>", "<|video_pad|>")
 VOCABULARY = 640
 
-# Qwen2's own pattern: digits one by one, line breaks apart from what follows.
+# Qwen2's own pattern: single digits, and line breaks separate from what follows.
 SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
@@ -44,7 +44,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
 }
 KV_HEADS = {"micro": 2, "nano": 1}
 EMBEDDED = 0.25
-"""How large the embedding of a token is at the start."""
+"""The initial scale of token embeddings."""
 
 
 def build_tokenizer() -> Any:
@@ -53,7 +53,7 @@ def build_tokenizer() -> Any:
 
 
 def train_tokenizer(corpus: list[str], vocabulary: int) -> Any:
-    """Byte-level BPE in Qwen2's format, with Qwen3-VL's special tokens and a chat template that knows frames."""
+    """Byte-level BPE in Qwen2's format, with Qwen3-VL's special tokens and a chat template with frames."""
     core = Tokenizer(models.BPE())
     core.normalizer = normalizers.NFC()
     core.pre_tokenizer = pre_tokenizers.Sequence(
@@ -97,7 +97,7 @@ def _corpus() -> list[str]:
 
 
 def build_model(size: str, tokenizer: Any) -> Any:
-    """A genuine Qwen3-VL with small numbers and fresh weights."""
+    """A genuine Qwen3-VL with a small configuration and new weights."""
     token = tokenizer.convert_tokens_to_ids
     sizes = SIZES[size]
     config = transformers.Qwen3VLConfig(
@@ -139,9 +139,10 @@ def build_model(size: str, tokenizer: Any) -> Any:
 
 
 def _initialise(language: Any) -> None:
-    """Start values that suit a small language model.
+    """Initial weights for a small language model.
 
-    The usual 0.02 suits wide ones: at 256 wide the first layer's output drowns the token it is about.
+    The usual 0.02 suits wide models: at a width of 256 the first layer's output is much larger than the token's
+    embedding.
     """
     hidden, depth = language.config.hidden_size, len(language.layers)
     for name, weight in language.named_parameters():
@@ -150,12 +151,12 @@ def _initialise(language: Any) -> None:
         elif weight.ndim == 2:
             into_stream = name.endswith(("o_proj.weight", "down_proj.weight"))
             torch.nn.init.normal_(weight, std=(weight.shape[1] * (2 * depth if into_stream else 1)) ** -0.5)
-    # The output layer is the embedding again; this keeps its first guesses near even.
+    # The output layer is the embedding again; this keeps its first predictions nearly uniform.
     torch.nn.init.constant_(language.norm.weight, 1 / (EMBEDDED * hidden**0.5))
 
 
 def save_checkpoint(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Write a folder that `AutoModelForImageTextToText.from_pretrained` loads without code of ours."""
+    """Write a folder that `AutoModelForImageTextToText.from_pretrained` loads without our code."""
     folder.mkdir(parents=True, exist_ok=True)
     model.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -1,4 +1,4 @@
-"""A training step's forward pass: the engine's own blocks, on batches that ask many things about the same frames."""
+"""A training step's forward pass: the engine's own blocks, on batches with many questions about the same frames."""
 
 from dataclasses import fields
 from typing import Any
@@ -61,7 +61,7 @@ class FastModel:
 
 
 def _mask(sequences: Sequences, dtype: torch.dtype) -> Tensor:
-    """What the tails may attend to: their own prefix and what stands before them in the same tail.
+    """What the tails may attend to: their own prefix and the earlier tokens of the same tail.
 
     Added to the scores: B × 1 × tails × (prefix + tails).
     """

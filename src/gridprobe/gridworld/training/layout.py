@@ -1,6 +1,6 @@
-"""Token sequences of whole batches, without a loop over frames: the training twin of backends/qwen3vl/prompt.py.
+"""Token sequences of whole batches, without a loop over frames: backends/qwen3vl/prompt.py for training.
 
-Plain numpy, so that it runs in the processes that make the batches and the device never has to be waited for.
+Plain numpy, so that it runs in the processes that make the batches and never waits for the device.
 """
 
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ __all__ = ["Sequences", "Tokens", "lay_out"]
 Ints = npt.NDArray[np.int64]
 
 STEP = 8
-"""Lengths are multiples of this: attention kernels with a mask want it."""
+"""Lengths are multiples of this, as attention kernels with a mask require."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
-    """One prefix of frames per row and several tails behind it, each as if it stood there alone.
+    """One prefix of frames per row and several tails after it, each as if it were alone.
 
     Everything is padded on the right to multiples of eight. Arrays here, tensors on a device in `forward`.
     """
@@ -29,15 +29,15 @@ class Sequences:
     positions: Any
     """3 × B × (prefix + tails)."""
     visual: Any
-    """Where the visual tokens of each prefix stand, those of smaller groups first: B × tokens."""
+    """Positions of the visual tokens of each prefix, those of smaller groups first: B × tokens."""
     length: Any
-    """How long each prefix really is: B."""
+    """The length of each prefix without padding: B."""
     tail: Any
     """Which tail of its row a token belongs to, -1 for padding: B × tails."""
 
 
 class Tokens:
-    """The token ids every sequence is put together from."""
+    """The token ids that every sequence is built from."""
 
     def __init__(self, tokenizer: Any) -> None:
         def encode(text: str) -> list[int]:
@@ -55,7 +55,7 @@ class Tokens:
 
 
 def lay_out(tenths: Ints, tails: list[list[list[int]]], rows: Ints | int, tokens: Tokens) -> Sequences:
-    """Head and frame groups under their time markers; then all the row's tails.
+    """Head and frame groups after their time markers; then all tails of the row.
 
     Args:
         tenths: when each frame group is shown, in tenths of a second: B × groups.
@@ -112,9 +112,9 @@ def _prefix(tenths: Ints, sizes: Ints, tokens: Tokens) -> tuple[Ints, Ints]:
 
 
 def _positions(ids: Ints, visual: Ints, length: Ints, sizes: Ints) -> tuple[Ints, Ints, Ints]:
-    """M-RoPE positions, where they go on behind each prefix, and the visual tokens, those of smaller groups first.
+    """M-RoPE positions, where they continue after each prefix, and the visual tokens, those of smaller groups first.
 
-    A frame's tokens share one moment, count rows and columns, and text goes on behind them.
+    A frame's tokens share one moment, count rows and columns, and text continues after them.
     """
     count, blocks = len(ids), sizes**2
     last = blocks.cumsum(axis=1) - 1

@@ -14,9 +14,9 @@ EYE = (len(COLOURS) + 1, 10, len(PATTERNS) + 1)
 MEMORY = (4, 6, 10)
 """Classes of the memory test's: earlier visits, shapes that came before, digit."""
 READABLE = 57.0
-"""A mark can be made out where its scale times the side of the frame is at least this: fine ones from 150 pixels on."""
+"""A mark is readable if its scale times the side of the frame is at least this: fine ones from 150 pixels on."""
 BARE = 16
-"""One in so many shapes in sight without a digit or pattern counts in the tests of these: more would drown the others.
+"""One in this many visible shapes without a digit or pattern counts in these tests: more would outweigh the others.
 Measured: with all of them nano's eye test was at 0.0065 and it could not tell one digit from another."""
 
 Times = npt.NDArray[np.float32]
@@ -24,7 +24,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def seen_in(worlds: Worlds, time: Times, side: Ints) -> Ints:
-    """Colour, digit and pattern of every shape in every frame; digit and pattern only where they can be made out.
+    """Colour, digit and pattern of every shape in every frame; digit and pattern only if they are readable.
 
     Args:
         worlds: the scripts.
@@ -46,11 +46,11 @@ def seen_in(worlds: Worlds, time: Times, side: Ints) -> Ints:
 
 
 def recalled_by(worlds: Worlds, time: Times, side: Ints) -> Ints:
-    """Of every shape in sight: its earlier visits, shapes seen before it, and its digit; IGNORED out of sight."""
+    """Of every visible shape: its earlier visits, shapes seen before it, and its digit; IGNORED out of sight."""
     shown = worlds.visible(time)
     came = shown & ~np.pad(shown, ((0, 0), (1, 0), (0, 0)))[:, :-1]
     same = worlds.shape[:, :, None] == worlds.shape[:, None, :]
-    # Objects of one shape are told apart by their visits alone, so their visits and first moments are taken together.
+    # Objects of one shape differ only in their visits, so their visits and first moments are combined.
     visits = np.einsum("bnj,bij->bni", came.cumsum(axis=1), same) - 1
     first = np.where(shown.any(axis=1), shown.argmax(axis=1), time.shape[1])
     first = np.where(same, first[:, None, :], time.shape[1]).min(axis=-1)

@@ -1,10 +1,10 @@
 """Train an embedded model on gridworld.
 
     python -m gridprobe.gridworld.training --size micro --budget 18 --minutes 9 --out runs/micro
-    python -m gridprobe.gridworld.training --size micro --budget 18 --minutes 9 --out runs/micro     # goes on
+    python -m gridprobe.gridworld.training --size micro --budget 18 --minutes 9 --out runs/micro     # resumes
 
-The learning rate follows the budget (minutes in all), so a training may be cut into pieces of any length. A piece
-leaves behind `state.safetensors` (weights and optimizer), `log.jsonl` (the curve) and `model/`, an ordinary Hugging
+The learning rate follows the budget (total minutes), so a training may be split into pieces of any length. A piece
+writes `state.safetensors` (weights and optimizer), `log.jsonl` (the curve) and `model/`, an ordinary Hugging
 Face folder.
 """
 
@@ -39,10 +39,10 @@ __all__ = ["Trainer", "main"]
 PEAK_RATE = {"micro": 1.2e-3, "nano": 1.5e-3}
 WARM_UP_STEPS = 300
 TAP = {"micro": 4, "nano": 2}
-"""After how many layers of the language model the memory test is taken."""
+"""The memory test reads the states after this many layers of the language model."""
 MEMORY_WEIGHT = 0.5
 EXPERIENCED = (0.96, 0.96)
-"""The skills a trained model is taken to have until measured."""
+"""The assumed skills of a trained model until they are measured."""
 CHECK_EVERY = 5
 
 
@@ -110,7 +110,7 @@ class Trainer:
         return torch.stack([loss, eye, MEMORY_WEIGHT * memory]), right
 
     def learned(self, batch: Batch, right: npt.NDArray[Any]) -> None:
-        """Move the measured skills a little towards what this batch shows."""
+        """Update the measured skills with this batch, as a moving average."""
         family = np.array(batch.family)
         few = batch.time.shape[1] <= max(SHORT)
         self.skills[0] = self.progress
@@ -122,7 +122,7 @@ class Trainer:
         return torch.from_numpy(array).to(self.device, non_blocking=True)
 
     def save(self, folder: Path) -> None:
-        """Everything needed to go on, and the model as users will load it."""
+        """Save everything needed to resume, and the model as users load it."""
         folder.mkdir(parents=True, exist_ok=True)
         tensors = {}
         for number, parameter in enumerate(self.parameters):
@@ -136,7 +136,7 @@ class Trainer:
         save_checkpoint(copy, self.tokenizer, folder / "model")
 
     def resume(self, folder: Path) -> None:
-        """Go on from a saved state."""
+        """Resume from a saved state."""
         tensors = load_file(folder / "state.safetensors", device=self.device)
         state = json.loads((folder / "state.json").read_text())
         self.step, self.elapsed, self.skills = state["step"], state["elapsed"], state["skills"]
@@ -179,7 +179,7 @@ def _by_frame(features: list[Tensor], states: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _test(scores: Tensor, answers: Tensor, classes: tuple[int, ...]) -> Tensor:
-    """Cross-entropy of an auxiliary test with some questions about every shape, IGNORED ones left out."""
+    """Cross-entropy of an auxiliary test with several questions about every shape, without IGNORED ones."""
     parts = torch.split(scores.float().view(-1, sum(classes)), list(classes), dim=-1)
     wrong = [
         F.cross_entropy(part, answer, ignore_index=IGNORED, reduction="sum") / (answer != IGNORED).sum().clamp(min=1)
@@ -194,7 +194,7 @@ def _decay(progress: float) -> float:
 
 
 def build_model_like(model: Any) -> Any:
-    """A copy on the CPU, so that saving in bfloat16 does not touch the weights in training."""
+    """A copy on the CPU, so that saving in bfloat16 does not change the weights in training."""
     copy = type(model)(model.config)
     copy.load_state_dict({name: tensor.cpu() for name, tensor in model.state_dict().items()})
     return copy
@@ -211,7 +211,7 @@ def _grouped(frames: Tensor, packing: str) -> Tensor:
 
 
 def degrade(frames: Tensor) -> Tensor:
-    """What encoding, scaling and decoding do to pictures: lost colour detail, softness, blocks and noise."""
+    """Imitate encoding, scaling and decoding: lost colour detail, softness, blocks and noise."""
     flat = frames.flatten(0, 1)
     side = flat.shape[-1]
     chance = torch.rand(4)
@@ -227,7 +227,7 @@ def degrade(frames: Tensor) -> Tensor:
 
 
 def _work(queue: Any, skills: Any, size: str, seed: int, tokens: int) -> None:
-    """A worker: batches for the current point of the training, for ever."""
+    """A worker: endless batches for the current state of the training."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(1)
     maker = BatchMaker(build_tokenizer(), seed=seed, tokens=tokens, parts=PART_WEIGHTS[size])
@@ -253,7 +253,7 @@ def _workers(count: int, *, size: str, seed: int, tokens: int) -> Iterator[tuple
 
 
 class Log:
-    """Means over the last steps, one JSON line each time. Nothing is read from the device before that."""
+    """Means over the last steps, one JSON line each time. Nothing is read from the device in between."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -321,12 +321,12 @@ def main(arguments: list[str] | None = None) -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     resumed = (given.out / "state.json").is_file()
     elapsed = json.loads((given.out / "state.json").read_text())["elapsed"] if resumed else 60 * given.spent
-    # A piece starts from fresh seeds, so that a resumed training does not see its first batches again.
+    # A piece starts from new seeds, so that a resumed training does not see its first batches again.
     seed = given.seed * 1_000_000 + int(elapsed) * 100
     with _workers(given.workers, size=given.size, seed=seed, tokens=given.tokens) as feed:
         torch.manual_seed(seed)
         torch.set_float32_matmul_precision("high")
-        # cuDNN seems to plan its attention anew for every shape, and no two batches have the same: 4 steps of 100,000
+        # cuDNN seems to plan its attention again for every shape, and no two batches have the same: 4 steps of 100,000
         # tokens a second with it, 9 without. A compile cache made with it keeps it.
         torch.backends.cuda.enable_cudnn_sdp(False)
         trainer = Trainer(given.size, budget=given.budget, device=given.device, compiled=not given.no_compile)
