@@ -53,11 +53,11 @@ def demo(out: Path) -> None:
 def _save(rows: Sequence[Compared], page: Path) -> None:
     from gridprobe.report.answer_page import save_report
 
-    beside = {
+    others = {
         "uniform, same number of frames": [row.uniform for row in rows],
         f"all {rows[0].everything.selection.kept} frames": [row.everything for row in rows],
     }
-    save_report([row.gridprobe for row in rows], page, title="gridprobe demo", beside=beside)
+    save_report([row.gridprobe for row in rows], page, title="gridprobe demo", others=others)
 
 
 def _command(video: Path, row: Compared) -> str:

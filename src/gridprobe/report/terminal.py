@@ -98,8 +98,8 @@ def _compute(spent: float, baseline: float, frames: int = 0) -> str:
     saved = compute_saved(spent, baseline)
     if not saved:
         return f"{amount(spent)} TFLOPs"
-    beside = f"{amount(baseline)} for all {frames} frames" if frames else amount(baseline)
-    return f"{amount(spent)} TFLOPs instead of {beside}, {saved}"
+    reference = f"{amount(baseline)} for all {frames} frames" if frames else amount(baseline)
+    return f"{amount(spent)} TFLOPs instead of {reference}, {saved}"
 
 
 def _tokens(answer: Answer) -> str:

@@ -170,7 +170,7 @@ def test_many_answers_have_an_overview_whose_links_lead_somewhere() -> None:
 def test_the_overview_shows_what_other_ways_answered() -> None:
     right, wrong = (handmade(question=replace(CITIES, answer=label)) for label in "BA")
 
-    page = render([right, right], beside={"every <frame>": [right, wrong]})
+    page = render([right, right], others={"every <frame>": [right, wrong]})
 
     overview = page[page.index('class="overview"') : page.index("<article")]
     assert "2 of 2 right; every &lt;frame&gt;: 1 of 2 right" in overview

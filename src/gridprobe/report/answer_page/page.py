@@ -35,7 +35,7 @@ THUMBNAIL_BYTES = 600_000
 
 
 def save_report(
-    answers: Sequence[Answer], path: Path, *, title: str = "GridProbe report", beside: Ways | None = None
+    answers: Sequence[Answer], path: Path, *, title: str = "GridProbe report", others: Ways | None = None
 ) -> None:
     """Write these answers as one self-contained page.
 
@@ -43,23 +43,23 @@ def save_report(
         answers: what the page shows.
         path: the file to write.
         title: the heading of the page.
-        beside: answers of other methods to the same questions, by method name; shown in the table of answers.
+        others: answers of other methods to the same questions, by method name; shown in the table of answers.
     """
-    write_whole(path, render(answers, title=title, beside=beside).encode("utf-8", "replace"))
+    write_whole(path, render(answers, title=title, others=others).encode("utf-8", "replace"))
 
 
-def render(answers: Sequence[Answer], *, title: str = "GridProbe report", beside: Ways | None = None) -> str:
+def render(answers: Sequence[Answer], *, title: str = "GridProbe report", others: Ways | None = None) -> str:
     """The page as HTML."""
     if not answers:
         raise UsageError("a report needs at least one answer, got none")
     articles = "\n".join(_article(answer, number) for number, answer in enumerate(answers, start=1))
-    overview = _overview(answers, beside or {}) if len(answers) > 1 else ""
+    overview = _overview(answers, others or {}) if len(answers) > 1 else ""
     return document(title, f"{overview}\n{articles}", style=STYLE, policy=POLICY)
 
 
-def _overview(answers: Sequence[Answer], beside: Ways) -> str:
+def _overview(answers: Sequence[Answer], others: Ways) -> str:
     """A table with one row for each answer, linked to its section; other methods are the last columns."""
-    scores = [text for name, each in {"": answers, **beside}.items() if (text := _score(name, each))]
+    scores = [text for name, each in {"": answers, **others}.items() if (text := _score(name, each))]
     rows = [
         [
             f'<a href="#answer-{number}" dir="auto">{escape(_shortened(answer.question.text))}</a>',
@@ -67,11 +67,11 @@ def _overview(answers: Sequence[Answer], beside: Ways) -> str:
             f"{answer.confidence:.1%}",
             f"{answer.selection.kept} / {answer.selection.pool}",
             compute_saved(answer.cost.tflops, answer.cost.baseline.tflops),
-            *(_said(each[number - 1]) for each in beside.values()),
+            *(_said(each[number - 1]) for each in others.values()),
         ]
         for number, answer in enumerate(answers, start=1)
     ]
-    head = ["question", "answer", "confidence", "kept", "compute", *map(escape, beside)]
+    head = ["question", "answer", "confidence", "kept", "compute", *map(escape, others)]
     score = f"<p>{'; '.join(scores)}.</p>" if scores else ""
     return f'<section class="overview"><h2>Answers</h2>{score}{table(head, rows)}</section>'
 

@@ -224,10 +224,10 @@ def _footer(answer: Answer) -> list[str]:
     selection, cost = answer.selection, answer.cost
     sigma = f"   |   sigma {selection.shape.sigma:.2f}" if selection.shape else ""
     saved = compute_saved(cost.tflops, cost.baseline.tflops)
-    beside = f" instead of {amount(cost.baseline.tflops)} for all frames, {saved}" if saved else ""
+    comparison = f" instead of {amount(cost.baseline.tflops)} for all frames, {saved}" if saved else ""
     source = [one_line(part) for part in (video_name(answer), model_words(answer)) if part]
     return [
         f"{one_line(selection.selector)} kept {kept_words(selection)}{sigma}",
-        f"{amount(cost.tflops)} TFLOPs{beside}",
+        f"{amount(cost.tflops)} TFLOPs{comparison}",
         "   |   ".join(source),
     ]

@@ -197,7 +197,7 @@ def histogram_svg(kept: Sequence[int], *, pool: int, number: int, name: str) -> 
 # Parts of a plot.
 
 
-def _frame(x: _Axis, y: _Axis, below: str, beside: str, ink: str = "") -> list[str]:
+def _frame(x: _Axis, y: _Axis, below: str, side: str, ink: str = "") -> list[str]:
     parts = []
     for tick in y.ticks:
         height = y(tick)
@@ -206,7 +206,7 @@ def _frame(x: _Axis, y: _Axis, below: str, beside: str, ink: str = "") -> list[s
     parts += [_text(x(tick), y.start + 18, f"{tick:,g}", "middle") for tick in x.ticks]
     parts.append(f'<line class="axis" x1="{x.start}" x2="{x.end}" y1="{y.start}" y2="{y.start}"/>')
     parts.append(_text((x.start + x.end) / 2, HEIGHT - 8, below, "middle"))
-    parts.append(_upright(13, beside, ink))
+    parts.append(_upright(13, side, ink))
     return parts
 
 
