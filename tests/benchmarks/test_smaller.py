@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -340,7 +341,7 @@ class TestOwnFile:
         assert (first.video, first.subtitles) == (tmp_path / "clips/a.mp4", tmp_path / "a.srt")
         assert first.bins == {"topic": "news", "year": "2024"}
         assert (second.id, second.question.answer, second.subtitles) == ("2", None, None)
-        assert load_benchmark("jsonl", str(tmp_path)) == benchmark
+        assert load_benchmark("jsonl", str(tmp_path)) == replace(benchmark, data=str(tmp_path))
         assert values("jsonl", benchmark, set()) == {"accuracy": 100.0, "topic news": 100.0, "year 2024": 100.0}
 
     @pytest.mark.parametrize(
