@@ -147,7 +147,7 @@ def _summary(rows: Sequence[Compared], look: Look) -> Text:
     """Right answers and total compute of each method."""
     kept = sum(row.gridprobe.selection.kept for row in rows) / len(rows)
     ways = {
-        f"the frames that GridProbe keeps ({kept:.0f} on average)": [row.gridprobe for row in rows],
+        f"the {kept:.0f} frames that GridProbe keeps on average": [row.gridprobe for row in rows],
         "the same number of frames, evenly spaced": [row.uniform for row in rows],
         f"all {rows[0].everything.selection.kept} frames": [row.everything for row in rows],
     }
