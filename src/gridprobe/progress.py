@@ -20,7 +20,7 @@ class Event(NamedTuple):
     """`done` of `total` steps of a stage are finished."""
 
     stage: str
-    """"headers", "decode", "model", "questions", "load" or "plan"."""
+    """What is being done, such as "decode", "model" or "questions"."""
     done: int
     total: int
 

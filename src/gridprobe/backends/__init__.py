@@ -78,8 +78,12 @@ def _find(name: str) -> tuple[str, str]:
         raise UsageError("no model given; name a checkpoint folder or an id such as Qwen/Qwen3-VL-2B-Instruct")
     if name.startswith(("http://", "https://")):
         raise UsageError(f"{name}: served models are not supported yet; give a checkpoint folder or a Hugging Face id")
-    kind, _, argument = name.partition(":")
-    return (kind, argument) if kind in BACKENDS else (CHECKPOINT, name)
+    kind, colon, argument = name.partition(":")
+    if kind not in BACKENDS:
+        return CHECKPOINT, name
+    if colon and not argument:
+        raise UsageError(f"{name!r} names no model; see `gridprobe list models`")
+    return kind, argument
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,7 @@ class Foreman:
                 self._kill_silent()
                 self._hand_out()
                 if not self._members and self._ledger.left:
-                    raise RunError(f"no worker is left: {self._reason}; the same command goes on from here")
+                    raise RunError(f"no worker is left: {self._reason}; the same command resumes the run")
             self._farewell()
         finally:
             self._stop()

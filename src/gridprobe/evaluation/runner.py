@@ -210,7 +210,7 @@ class Evaluation:
         if self._failed > self._allowed:
             raise RunError(
                 f"{self._failed} of {len(self.items)} questions failed, more than the {self._allowed} that "
-                f"--max-failures allows ({self._done} have a record); gridprobe status {self.folder.path} tells why"
+                f"--max-failures allows ({self._done} have a record); see gridprobe status {self.folder.path}"
             )
 
 

@@ -22,4 +22,4 @@ def decoded_frames(answer: Answer) -> dict[int, Pixels]:
 
 
 def _is_decoded(pool: FramePool) -> bool:
-    return not isinstance(pool.data, Pending) or "pixels" in vars(pool.data)  # where cached_property stores it
+    return not isinstance(pool.data, Pending) or pool.data.decoded

@@ -98,6 +98,11 @@ class Pending:
         """The decoded frames."""
         return self.decode()
 
+    @property
+    def decoded(self) -> bool:
+        """Whether the pixels were read already."""
+        return "pixels" in vars(self)
+
     def take(self, rows: Sequence[int]) -> "Pending":
         """Some of the frames, still to be decoded."""
         return Pending(lambda: self.pixels[list(rows)], (len(rows), *self.shape[1:]))
