@@ -82,7 +82,8 @@ def _find(name: str) -> tuple[str, str]:
     if kind not in BACKENDS:
         return CHECKPOINT, name
     if colon and not argument:
-        raise UsageError(f"{name!r} names no model; see `gridprobe list models`")
+        expected = BACKENDS[kind].argument.split("|")
+        raise UsageError(f"{name!r} names no model; choose {' or '.join(f'{kind}:{each}' for each in expected)}")
     return kind, argument
 
 
