@@ -410,6 +410,64 @@ def test_settings_round_trip_into_the_record() -> None:
     assert json.loads(json.dumps(recorded)) == recorded
 
 
+# The cheap baseline, and frames of two sizes in one pass.
+
+
+def test_all_small_shows_every_frame_once_at_the_size_of_the_probes(
+    numbered: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes, model = Passes(monkeypatch), eyes(430, 440)
+
+    answer = gp.ask(numbered, QUESTION, model=model, selector="all-small", k=5)
+
+    (request,) = model.requests
+    assert passes.read == [(SMALL, 25)] and (request.frames.width, request.frames.height) == SMALL
+    assert answer.settings["view"]["pixels"]["max_side"] == 224 and answer.selection.kept == 25
+    native = Scripted(lambda _: {"A": 1, "B": 1, "C": 1})
+    assert answer.cost.baseline == gp.ask(numbered, QUESTION, model=native, selector="all", k=5).cost.focus
+    assert answer.cost.focus.flops < answer.cost.baseline.flops
+
+
+def test_the_next_question_to_all_small_reuses_the_pass(numbered: Path, tiny_model: Backend) -> None:
+    with gp.Session(numbered, model=tiny_model, selector="all-small", k=3) as session:
+        first, second = session.ask(QUESTION), session.ask(gp.Question("And then?", ["x", "y"]))
+
+    assert first.cost.tflops_computed == first.cost.tflops
+    assert second.cost.tflops_computed < 0.7 * second.cost.tflops
+
+
+def test_context_shows_all_frames_in_time_order_the_kept_ones_large(
+    numbered: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes = Passes(monkeypatch)
+    model = Scripted(lambda r: {"A": 9.0 if any(4 in g.frames.times for g in r.groups) else 1.0, "B": 1.0, "C": 1.0})
+
+    answer = gp.ask(numbered, QUESTION, model=model, k=4, frames=3, context="small")
+
+    kept, others = model.requests[-1].groups
+    assert passes.read == [(SMALL, None), (LARGE, 3)], "the small frames are those of the probes"
+    assert kept.frames.times == answer.selection.timestamps and len(others.frames) == 13
+    assert (kept.frames.width, others.frames.width) == (LARGE[0], SMALL[0])
+    times = [unit.time for unit in model.requests[-1].units]
+    assert times == sorted((*kept.frames.times, *others.frames.times)) and len(set(times)) == 16
+    assert answer.settings["context"]["pixels"]["max_side"] == 224 and answer.frames.times == kept.frames.times
+
+
+def test_a_selection_of_everything_has_no_context() -> None:
+    model = Scripted(lambda _: {"A": 1, "B": 1, "C": 1})
+    gp.ask(gray_pool(9), QUESTION, model=model, k=3, context="small", selector="all")
+
+    assert len(model.requests[-1].groups) == 1
+
+
+@pytest.mark.parametrize(
+    "options", [{"collage": True}, {"order": "importance"}, {"preset": "paper"}, {"timestamps": "paper"}]
+)
+def test_context_refuses_what_would_break_the_order_of_time(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="context=small"):
+        gp.ask(gray_pool(9), QUESTION, model=eyes_anywhere(), context="small", **options)
+
+
 # A record cannot say anything else than what was done.
 
 

@@ -113,7 +113,7 @@ class Session:
 
     @property
     def _pool_size(self) -> FrameSize:
-        return self.setup.selector.looks_at or self.setup.native
+        return self.setup.selector.looks_at or self.setup.size_of(self.setup.shown)
 
     def ask(self, question: Question) -> Answer:
         """Select frames for the question and answer it from them."""
@@ -121,7 +121,7 @@ class Session:
         if setup.template is not None:
             question = replace(question, template=setup.template)
         look, looking = _timed(lambda: self._look(question))
-        request = focus_request(look.frames, question, setup)
+        request = focus_request(look.frames, question, setup, others=look.others)
         if self._reuse and look.selection.kept == look.selection.pool:  # the next question will see the same frames
             request = replace(request, again=True)
         posterior, focusing = _timed(lambda: setup.answerer.score([request])[0])
@@ -151,13 +151,21 @@ class Session:
         pool = footage.undecoded(self._pool_size) if blind else footage.pool(self._pool_size)
         selector = self.setup.selector.repeated() if self._reuse else self.setup.selector
         selection, probing = _timed(lambda: selector.select(pool, question))
-        frames = footage.frames(_order(selection, self.setup), self.setup.native)
-        return _Look(pool, selection, frames, probing)
+        frames = footage.frames(_order(selection, self.setup), self.setup.size_of(self.setup.shown))
+        return _Look(pool, selection, frames, self._others(selection), probing)
+
+    def _others(self, selection: Selection) -> FramePool | None:
+        """The frames that were not kept, at the size of the context; none without a context."""
+        rest = sorted(set(range(selection.pool)) - set(selection.indices))
+        if self.setup.context is None or not rest:
+            return None
+        return self._footage.frames(rest, self.setup.size_of(self.setup.context))
 
     def _baseline(self, question: Question) -> Cost:
         """What the answering model would spend on the whole pool; this needs its size, but no pixels."""
         everything = self._footage.undecoded(self.setup.native)
-        request = focus_request(everything, question, replace(self.setup, collage=False))
+        groups = (FrameGroup(everything, self.setup.view),)
+        request = ScoreRequest.about(question, groups, prompt_order=self.setup.prompt_order)
         return self.setup.answerer.estimate(request)
 
 
@@ -166,7 +174,9 @@ class _Look:
     pool: FramePool
     selection: Selection
     frames: FramePool
-    """The kept ones, at native size and in the order the answer is read from."""
+    """The kept ones, in the order the answer is read from."""
+    others: FramePool | None
+    """The others, where they are shown as context."""
     probing: float
 
 
@@ -211,12 +221,17 @@ def _order(selection: Selection, setup: Setup) -> list[int]:
     return order
 
 
-def focus_request(frames: FramePool, question: Question, setup: Setup) -> ScoreRequest:
-    """The one request the answer is read from: the kept frames at native size."""
+def focus_request(
+    frames: FramePool, question: Question, setup: Setup, *, others: FramePool | None = None
+) -> ScoreRequest:
+    """The one request the answer is read from: the kept frames, and the others around them where there is a context."""
     if setup.collage:
         whole = View(FrameSize(max_pixels=CANVAS * CANVAS), timestamps="none")
         return ScoreRequest(question.prompt, question.labels, (FrameGroup(collage(frames), whole),))
-    return ScoreRequest.about(question, (FrameGroup(frames, setup.view),), prompt_order=setup.prompt_order)
+    groups = [FrameGroup(frames, setup.shown)]
+    if others is not None and setup.context is not None:
+        groups.append(FrameGroup(others, setup.context))
+    return ScoreRequest.about(question, groups, prompt_order=setup.prompt_order)
 
 
 def _warnings(look: _Look, question: Question, posterior: Posterior, trouble: tuple[str, ...]) -> tuple[str, ...]:

@@ -159,6 +159,10 @@ SELECTORS = Registry(
         "uniform": Entry("gridprobe.selectors.baselines:uniform", "evenly spaced frames; needs --frames N"),
         "random": Entry("gridprobe.selectors.baselines:drawn", "random frames, seeded; needs --frames N"),
         "all": Entry("gridprobe.selectors.baselines:everything", "every frame of the pool: the baseline"),
+        "all-small": Entry(
+            "gridprobe.selectors.baselines:everything_small",
+            "every frame of the pool at the size of the probes, in one pass: the cheap baseline",
+        ),
         "uniform-like": Entry(
             "gridprobe.selectors.baselines:uniform_like",
             "as many frames as gridprobe would keep, evenly spaced: the matched-budget control",

@@ -48,6 +48,8 @@ class Settings:
     """The size the K² frames are decoded at. "probe" takes them straight to `probe_pixels`, and the kept ones once more
     at `native_pixels`. "native" decodes all of them at `native_pixels` and leaves shrinking to the engine, as the
     published chain does; 144 frames then take 300 MB."""
+    context: Literal["none", "small"] = "none"
+    """What is shown beside the kept frames: nothing, as published, or all other frames at the size of the probes."""
     ties: Ties = "spread"
     order: Literal["time", "importance"] = "time"
     collage: bool = False

@@ -33,6 +33,8 @@ class Setup:
     selector: Selector
     view: View
     """How the kept frames are shown."""
+    context: View | None = None
+    """How the frames that were not kept are shown, among the kept ones in time order; None leaves them out."""
     sampling: SampleSpec | None = None
     """How the video is sampled; None when the caller brings the frames."""
     preset: str = ""
@@ -42,6 +44,14 @@ class Setup:
     template: str | None = None
     """Name of a prompt template; None leaves the question's own."""
     prompt_order: PromptOrder = "frames_first"
+
+    def __post_init__(self) -> None:
+        if self.context is None:
+            return
+        if self.collage or self.order != "time":
+            raise UsageError("context=small shows all frames in time order; leave out collage and order=importance")
+        if "paper" in (self.context.timestamps, self.view.timestamps):
+            raise UsageError('context=small merges frames by their true times; timestamps="paper" hides them')
 
     def loaded(self, **options: Any) -> "Setup":
         """The same with its models loaded; what is loaded already stays. `options` are passed on to the loaders."""
@@ -86,8 +96,17 @@ class Setup:
 
     @property
     def native(self) -> FrameSize:
-        """The size the kept frames are decoded at."""
-        return self.view.pixels.rounded_to(self.answerer.multiple)
+        """The size all frames would be decoded at for the answering model."""
+        return self.size_of(self.view)
+
+    @property
+    def shown(self) -> View:
+        """How the kept frames are shown."""
+        return self.selector.shows or self.view
+
+    def size_of(self, view: View) -> FrameSize:
+        """The size frames are decoded at, to be shown to the answering model under a view."""
+        return view.pixels.rounded_to(self.answerer.multiple)
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for records. Models are described by their identities, or by their names before loading."""
@@ -96,7 +115,8 @@ class Setup:
             "sampling": _sampling(self.sampling),
             "selector": self.selector.describe(),
             "answerer": self.answerer.identity,
-            "view": self.view.describe(),
+            "view": self.shown.describe(),
+            "context": None if self.context is None else self.context.describe(),
             "order": self.order,
             "collage": self.collage,
             "template": self.template,
@@ -123,6 +143,7 @@ def make_setup(
         answerer=answerer,
         selector=_selector(selector, asked, settings),
         view=settings.native_view,
+        context=settings.probe_view if settings.context == "small" else None,
         sampling=settings.sample,
         preset=settings.preset,
         order=settings.order,

@@ -33,7 +33,7 @@ def needle(*where: int) -> Scripted:
 
 
 PARTS = Parts(needle(17), Fixed(8), peak, View(PROBE))
-NEEDS_NO_NUMBER = ("all", "keyframes")
+NEEDS_NO_NUMBER = ("all", "all-small", "keyframes")
 
 
 def made(name: str, folder: Path, budget: Budget | None = None) -> Selector:

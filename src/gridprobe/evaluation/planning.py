@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gridprobe.backends import Gauge
+from gridprobe.backends import Gauge, ScoreRequest
 from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.errors import DataError, VideoError
 from gridprobe.evaluation.method import Method
@@ -18,6 +18,7 @@ from gridprobe.evaluation.tasks import Choice, Shard, tasks_of
 from gridprobe.flops import Cost
 from gridprobe.pipeline import focus_request
 from gridprobe.progress import report
+from gridprobe.question import Question
 from gridprobe.setup import Setup
 from gridprobe.video import FramePool, FrameSize, Limits, Pending, VideoInfo, probe
 
@@ -51,14 +52,15 @@ def plan(
     probes, least, most = Cost(), Cost(), Cost()
     longest, done = 0, 0
     for task, info in zip(tasks, videos, strict=True):
-        pool, native = _pools(task.items[0], info if isinstance(info, VideoInfo) else usual, setup)
+        pool, native, small = _pools(task.items[0], info if isinstance(info, VideoInfo) else usual, setup)
         fewest, largest = setup.selector.bounds(len(pool))
         for item in task.items:
             asked = method.question(item)
             if setup.selector.models:
                 probes += setup.selector.select(pool, asked).cost
-            least += answerer.estimate(focus_request(native.take(range(fewest)), asked, setup))
-            full = answerer.estimate(focus_request(native.take(range(largest)), asked, setup))
+            few, many = (_focus(count, native, small, asked, setup) for count in (fewest, largest))
+            least += answerer.estimate(few)
+            full = answerer.estimate(many)
             most, longest = most + full, max(longest, full.tokens)
             done += 1
             report("plan", done, len(items))
@@ -104,14 +106,23 @@ def _seconds(item: Item, info: VideoInfo | str) -> float | None:
     return item.duration if item.duration is not None or isinstance(info, str) else info.duration
 
 
-def _pools(item: Item, info: VideoInfo, setup: Setup) -> tuple[FramePool, FramePool]:
-    """The pool at the selector's size and at native size; a short video has fewer frames than the grid has cells."""
+def _focus(count: int, kept: FramePool, others: FramePool, question: Question, setup: Setup) -> ScoreRequest:
+    """The focused pass over so many kept frames, with the others around them where there is a context."""
+    rest = others.take(range(count, len(others))) if setup.context and count < len(others) else None
+    return focus_request(kept.take(range(count)), question, setup, others=rest)
+
+
+def _pools(item: Item, info: VideoInfo, setup: Setup) -> tuple[FramePool, FramePool, FramePool]:
+    """The pool at the sizes of the selector, the kept frames and the context; a short video has fewer frames."""
     assert setup.sampling is not None
     cells = setup.sampling.cells
     seconds = _seconds(item, info) or 0.0
     count = max(1, min(cells, info.frames or cells))
     times = tuple((i + 0.5) / count * seconds for i in range(count))
-    return _pool(times, info, setup.selector.looks_at or setup.native), _pool(times, info, setup.native)
+    shown = setup.size_of(setup.shown)
+    sizes = (setup.selector.looks_at or shown, shown, setup.size_of(setup.context or setup.shown))
+    pool, kept, others = (_pool(times, info, size) for size in sizes)
+    return pool, kept, others
 
 
 def _pool(times: tuple[float, ...], info: VideoInfo, size: FrameSize) -> FramePool:

@@ -1,12 +1,13 @@
 """Selectors: one published method, or one control, each. Their names are in `gridprobe.registry.SELECTORS`."""
 
 from gridprobe.selectors.base import Parts, Selection, Selector
-from gridprobe.selectors.baselines import All, Random, Uniform, UniformLike
+from gridprobe.selectors.baselines import All, AllSmall, Random, Uniform, UniformLike
 from gridprobe.selectors.gridprobe import GridProbe
 from gridprobe.selectors.keyframes import Keyframes
 
 __all__ = [
     "All",
+    "AllSmall",
     "GridProbe",
     "Keyframes",
     "Parts",

@@ -91,6 +91,11 @@ class Selector(Protocol):
         """Identities of the models it asks."""
         return ()
 
+    @property
+    def shows(self) -> View | None:
+        """How the kept frames are shown to the answering model; None shows them as the settings say."""
+        return None
+
     def select(self, pool: FramePool, question: Question) -> Selection:
         """Choose at least one frame of the pool."""
         ...

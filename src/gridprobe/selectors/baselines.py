@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from gridprobe.backends.base import Backend
+from gridprobe.backends.base import Backend, View
 from gridprobe.budget import Fixed, spread
 from gridprobe.errors import UsageError
 from gridprobe.question import Question
@@ -12,7 +12,7 @@ from gridprobe.selectors.base import Parts, Selection, Selector
 from gridprobe.selectors.gridprobe import make as make_gridprobe
 from gridprobe.video import FramePool, FrameSize
 
-__all__ = ["All", "Random", "Uniform", "UniformLike"]
+__all__ = ["All", "AllSmall", "Random", "Uniform", "UniformLike"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,23 @@ class All(Selector):
     def bounds(self, pool: int) -> tuple[int, int]:
         """All of them."""
         return pool, pool
+
+
+@dataclass(frozen=True)
+class AllSmall(All):
+    """Every frame of the pool at the size of the probes, in one pass: what any selector has to beat."""
+
+    view: View
+    name: ClassVar[str] = "all-small"
+
+    @property
+    def shows(self) -> View:
+        """At the size of the probes."""
+        return self.view
+
+    def describe(self) -> dict[str, Any]:
+        """Its view."""
+        return {"name": self.name, "view": self.view.describe()}
 
 
 @dataclass(frozen=True)
@@ -124,6 +141,12 @@ def everything(argument: str, parts: Parts) -> All:
     """All frames."""
     require_no_number("all", "every frame", parts)
     return All()
+
+
+def everything_small(argument: str, parts: Parts) -> AllSmall:
+    """All frames at the size of the probes."""
+    require_no_number("all-small", "every frame", parts)
+    return AllSmall(parts.view)
 
 
 def uniform(argument: str, parts: Parts) -> Uniform:
