@@ -145,6 +145,14 @@ class TestAsk:
         assert result.exit_code == 0, result.output
         jsonschema.validate(json.loads(result.stdout), SCHEMA)
 
+    def test_context_and_the_cheap_baseline_reach_the_setup(self, clip: Path, tiny_checkpoint: Path) -> None:
+        context = json.loads(ask(clip, tiny_checkpoint, "--frames", 2, "--context", "small", "--json").stdout)
+        small = json.loads(ask(clip, tiny_checkpoint, "--selector", "all-small", "--json").stdout)
+
+        assert context["settings"]["context"]["pixels"]["max_side"] == 224 and context["selection"]["kept"] == 2
+        assert small["selection"]["selector"] == "all-small" and small["settings"]["context"] is None
+        assert small["models"]["selector"] is None and small["selection"]["kept"] == small["selection"]["pool"]
+
     def test_many_questions_give_one_line_each(
         self, clip: Path, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

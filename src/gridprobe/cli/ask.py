@@ -69,6 +69,13 @@ def way_options() -> list[Callable[[Any], Any]]:
         ),
         click.option("--k", type=int, default=12, show_default=True, help="Sample K² frames."),
         click.option("--frames", type=FramesType(), default="auto", show_default=True, help="How many frames to keep."),
+        click.option(
+            "--context",
+            type=click.Choice(["none", "small"]),
+            default="none",
+            show_default=True,
+            help="What is shown beside the kept frames: nothing, or all others at the size of the probes.",
+        ),
         click.option("--preset", type=click.Choice(list(PRESETS)), default="default", show_default=True),
     ]
 
@@ -152,7 +159,7 @@ def _limits(given: dict[str, Any]) -> Limits:
 
 def _setup(given: dict[str, Any]) -> Setup:
     """The setup that the options describe; models are not loaded."""
-    changes = {name: given[name] for name in ("k", "frames", "order", "collage", "seed", "decoder")}
+    changes = {name: given[name] for name in ("k", "frames", "context", "order", "collage", "seed", "decoder")}
     settings = Settings.from_preset(given["preset"], **changes, limits=_limits(given))
     names = ("device", "dtype", "attn_implementation", "device_map", "quantization")
     options = tuple((name, given[name]) for name in names)

@@ -51,7 +51,7 @@ def asked(name: str, data: Path, given: dict[str, Any]) -> Asked:
     model = given["model"] or benchmark.model
     if not model:
         raise UsageError(f"name the model that is to answer {name} with --model or GRIDPROBE_MODEL")
-    changes = {**parse_changes(given["changes"]), **{key: given[key] for key in ("k", "frames", "seed")}}
+    changes = {**parse_changes(given["changes"]), **{key: given[key] for key in ("k", "frames", "context", "seed")}}
     if given["template"] is not None:
         changes["template"] = given["template"]
     loading = tuple((key, given[key]) for key in ("device", "dtype") if given.get(key, "auto") != "auto")
