@@ -24,7 +24,7 @@ os.environ["GRIDPROBE_CACHE"] = "off"
 
 from gridprobe.backends import Backend, NamedModel, ScoreRequest, Scripted
 from gridprobe.benchmarks import Benchmark, Item
-from gridprobe.evaluation import CrewPlan, Evaluation, run
+from gridprobe.evaluation import CrewOptions, Evaluation, run
 from gridprobe.evaluation.records import SCHEMA
 from gridprobe.pipeline import Session
 from gridprobe.question import Question
@@ -80,7 +80,7 @@ def harness(benchmark: Benchmark, out: Path, workers: int) -> float:
     """Seconds from the first record to the last, so that starting processes is not counted; they start once."""
     start = time.perf_counter()
     if workers:
-        run(benchmark, out, setup=asked_by(Sleeper("scripted:scripted")), crew=CrewPlan(workers))
+        run(benchmark, out, setup=asked_by(Sleeper("scripted:scripted")), crew=CrewOptions(workers))
         lines = [json.loads(line) for file in out.glob("records-*") for line in file.open()]
         times = sorted(time_of(line["at"]) for line in lines)
         return (times[-1] - times[0]) * len(times) / max(1, len(times) - workers)

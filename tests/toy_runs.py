@@ -22,7 +22,7 @@ from PIL import Image
 from gridprobe.backends import Backend, NamedModel, ScoreRequest, Scripted
 from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.errors import ModelError
-from gridprobe.evaluation import Choice, CrewPlan, Evaluation, Shard, disk
+from gridprobe.evaluation import Choice, CrewOptions, Evaluation, Shard, disk
 from gridprobe.evaluation.foreman import Patience
 from gridprobe.question import Question
 from gridprobe.settings import Settings
@@ -151,7 +151,7 @@ def evaluation(benchmark: Benchmark, out: Path, **options: Any) -> Evaluation:
     shard = Shard.parse(options.pop("shard", "1/1"))
     choice = Choice(shard=shard, **{name: options.pop(name) for name in CHOICE if name in options})
     patience = Patience(options.pop("patience", 600.0), options.pop("start_patience", 1800.0))
-    crew = CrewPlan(options.pop("workers", None), options.pop("engine", "local"), patience)
+    crew = CrewOptions(options.pop("workers", None), options.pop("engine", "local"), patience)
     passed = {name: options.pop(name) for name in PASSED if name in options}
     return Evaluation(benchmark, out, setup=toy_setup(**options), choice=choice, crew=crew, **passed)
 

@@ -44,7 +44,7 @@ class Settings:
     """What the model reads first; see `ScoreRequest.prompt_order`."""
     probe_pixels: FrameSize = PROBE
     native_pixels: FrameSize = NATIVE
-    pool: Literal["probe", "native"] = "probe"
+    decoded: Literal["probe", "native"] = "probe"
     """The size the K² frames are decoded at. "probe" takes them straight to `probe_pixels`, and the kept ones once more
     at `native_pixels`. "native" decodes all of them at `native_pixels` and leaves shrinking to the engine, as the
     published chain does; 144 frames then take 300 MB."""
@@ -96,7 +96,7 @@ class Settings:
     @property
     def probe_decoded(self) -> FrameSize | None:
         """The size the K² frames are decoded at, where that is not the size of the probes."""
-        return self.native_pixels if self.pool == "native" else None
+        return self.native_pixels if self.decoded == "native" else None
 
     def changed(self, **changes: Any) -> "Settings":
         """The same settings with some fields replaced; an unknown name is an error that suggests the right one."""
@@ -164,7 +164,7 @@ PRESETS = {
         timestamps="paper",
         probe_pixels=FrameSize(square=PROBE_SIDE),
         native_pixels=replace(NATIVE, twice=True),
-        pool="native",
+        decoded="native",
         ties="earliest",
         template="paper",
     ),

@@ -12,9 +12,9 @@ from av.video.stream import VideoStream
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.progress import Event, listening
 from gridprobe.video import AUTO_FRACTION, FramePool, FrameSize, Limits, parallel, reader, sample
+from gridprobe.video.decode_plan import DecodePlan
 from gridprobe.video.limits import Deadline
 from gridprobe.video.nal import Kind, kind_rule
-from gridprobe.video.plan import Plan
 from gridprobe.video.timeline import START, Anchor, Clock
 from videos import Pixels, numbered_video, patched, read_number, remux
 
@@ -268,9 +268,9 @@ def test_an_unknown_precision_is_refused() -> None:
 # Workers.
 
 
-def plan(*keys: int | None) -> Plan:
+def plan(*keys: int | None) -> DecodePlan:
     anchors = tuple(START if key is None else Anchor(key, key) for key in keys)
-    return Plan(tuple(range(100, 100 + len(keys))), anchors)
+    return DecodePlan(tuple(range(100, 100 + len(keys))), anchors)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8])

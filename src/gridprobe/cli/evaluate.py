@@ -10,7 +10,7 @@ from rich.text import Text
 
 from gridprobe.cli.benchmark import Asked, asked, run_options
 from gridprobe.cli.console import printable, progress, stdout
-from gridprobe.evaluation import CrewPlan, Evaluation
+from gridprobe.evaluation import CrewOptions, Evaluation
 from gridprobe.evaluation.foreman import PATIENCE, START_PATIENCE, Patience
 from gridprobe.evaluation.runner import MAX_FAILURES
 
@@ -44,7 +44,7 @@ def evaluate(benchmark: str, data: Path, out: Path, as_json: bool, **given: Any)
         out,
         setup=what.setup,
         choice=what.choice,
-        crew=CrewPlan(given["workers"], given["engine"], Patience(given["patience"], given["start_patience"])),
+        crew=CrewOptions(given["workers"], given["engine"], Patience(given["patience"], given["start_patience"])),
         **{name: given[name] for name in ("subtitles", "max_failures", "retry_failed")},
     )
     with evaluation, progress():

@@ -10,9 +10,9 @@ Nothing mixed     A folder has one spec and, by their weights, one pair of model
 """
 
 from gridprobe.evaluation.records import read_records
-from gridprobe.evaluation.runner import Counts, CrewPlan, Evaluation, run
+from gridprobe.evaluation.runner import Counts, CrewOptions, Evaluation, run
 from gridprobe.evaluation.spec import Spec
 from gridprobe.evaluation.summary import summary
 from gridprobe.evaluation.tasks import Choice, Shard
 
-__all__ = ["Choice", "Counts", "CrewPlan", "Evaluation", "Shard", "Spec", "read_records", "run", "summary"]
+__all__ = ["Choice", "Counts", "CrewOptions", "Evaluation", "Shard", "Spec", "read_records", "run", "summary"]

@@ -27,7 +27,7 @@ from gridprobe.evaluation.worker import Job, Message, Worker
 from gridprobe.progress import report
 from gridprobe.setup import Setup
 
-__all__ = ["Counts", "CrewPlan", "Evaluation", "run"]
+__all__ = ["Counts", "CrewOptions", "Evaluation", "run"]
 
 MAX_FAILURES = 0.1
 
@@ -51,28 +51,28 @@ def run(benchmark: Benchmark, out: str | Path, **options: Any) -> dict[str, Any]
 
 
 @dataclass(frozen=True)
-class CrewPlan:
+class CrewOptions:
     """Who does the work."""
 
     workers: int | None = None
     """How many processes; 0 is this process, the only way to use a loaded model. By default named models get one
     process, and with Ray one for every GPU."""
-    engine: Literal["local", "ray"] = "local"
+    runs_on: Literal["local", "ray"] = "local"
     """This machine, or a Ray cluster."""
     patience: Patience = field(default_factory=Patience)
     """How long a worker may be silent."""
 
     def __post_init__(self) -> None:
-        if self.engine not in ("local", "ray"):
-            raise UsageError(f"the engine is local or ray, got {self.engine!r}")
+        if self.runs_on not in ("local", "ray"):
+            raise UsageError(f"--engine is local or ray, got {self.runs_on!r}")
         if self.workers is not None and self.workers < 0:
             raise UsageError(f"--workers must be at least 0, got {self.workers}")
 
     def size(self, setup: Setup) -> int | None:
         """The number of workers: 0 is this process; None, with Ray, as many as fit."""
         if setup.travels:
-            return 1 if self.workers is None and self.engine == "local" else self.workers
-        if self.workers or self.engine == "ray":
+            return 1 if self.workers is None and self.runs_on == "local" else self.workers
+        if self.workers or self.runs_on == "ray":
             raise UsageError("a loaded model cannot travel to other processes; name it, or use workers=0")
         return 0
 
@@ -98,7 +98,7 @@ class Evaluation:
         *,
         setup: Setup,
         choice: Choice | None = None,
-        crew: CrewPlan | None = None,
+        crew: CrewOptions | None = None,
         subtitles: str = "none",
         max_failures: float = MAX_FAILURES,
         retry_failed: bool = False,
@@ -107,7 +107,7 @@ class Evaluation:
         self.items = choice.items(benchmark)
         self.benchmark, self.folder, self.shard = benchmark, RunFolder(Path(out)), choice.shard
         self._videos = tasks_of(self.items, self.shard)
-        self._crew = crew or CrewPlan()
+        self._crew = crew or CrewOptions()
         self._workers = self._crew.size(setup)
         self._method = Method.of(benchmark, setup, subtitles=subtitles)
         self._retry = retry_failed
@@ -181,7 +181,7 @@ class Evaluation:
             return
         with ExitStack() as stack:
             crew: Crew = Processes(job, workers=self._workers or 1)
-            if self._crew.engine == "ray":
+            if self._crew.runs_on == "ray":
                 crew = stack.enter_context(closing(RayCrew(job)))
                 ledger.workers = min(self._workers or crew.places, crew.places)
             Foreman(job.folder, ledger, crew, prefix=self._prefix, patience=self._crew.patience, note=self._note).run()

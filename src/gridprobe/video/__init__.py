@@ -42,12 +42,12 @@ Importing this package does not import PyAV; calling into it does.
 """
 
 from gridprobe.video.child import sample_in_child
+from gridprobe.video.decode_plan import AUTO_FRACTION
 from gridprobe.video.disk_cache import FrameCache, cache_folder, open_cache
 from gridprobe.video.footage import Footage, Moved, sample
 from gridprobe.video.frames import NATIVE, FramePool, FrameSize, Pending
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Limits
-from gridprobe.video.plan import AUTO_FRACTION
 from gridprobe.video.preview import Preview, preview
 from gridprobe.video.sampling import Decoder, Precision, SampleSpec, Sampling
 from gridprobe.video.source import probe

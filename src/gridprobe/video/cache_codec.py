@@ -7,10 +7,10 @@ import json
 from dataclasses import asdict
 from fractions import Fraction
 
+from gridprobe.video.decode_plan import AUTO_FRACTION, DecodePlan
 from gridprobe.video.files import VideoFile
 from gridprobe.video.frames import Found
 from gridprobe.video.info import VideoInfo
-from gridprobe.video.plan import AUTO_FRACTION, Plan
 from gridprobe.video.sampling import SampleSpec
 from gridprobe.video.source import decoder_version
 from gridprobe.video.timeline import Anchor, Clock
@@ -35,7 +35,7 @@ def plan_key(file: VideoFile, spec: SampleSpec) -> str:
     return f"plan {FORMAT}\n{decoder_version()}\n{file.fingerprint}\n{wanted}\n{bounds}"
 
 
-def to_json(info: VideoInfo, clock: Clock, plan: Plan, found: Found) -> bytes:
+def to_json(info: VideoInfo, clock: Clock, plan: DecodePlan, found: Found) -> bytes:
     """The parts of a clip and its frames, without the file name: a copy under another name is the same video."""
     return json.dumps(
         {
@@ -47,12 +47,12 @@ def to_json(info: VideoInfo, clock: Clock, plan: Plan, found: Found) -> bytes:
     ).encode()
 
 
-def from_json(content: bytes) -> tuple[VideoInfo, Clock, Plan, Found]:
+def from_json(content: bytes) -> tuple[VideoInfo, Clock, DecodePlan, Found]:
     """Undo `to_json`; ValueError, TypeError or KeyError for malformed content."""
     known = json.loads(content)
     info = VideoInfo(**known["info"])
     numerator, denominator, start, counted = known["clock"]
     clock = Clock(Fraction(numerator, denominator), start, counted)
-    plan = Plan(tuple(step[0] for step in known["plan"]), tuple(Anchor(*step[1:]) for step in known["plan"]))
+    plan = DecodePlan(tuple(step[0] for step in known["plan"]), tuple(Anchor(*step[1:]) for step in known["plan"]))
     found = Found(**known["found"])
     return info, clock, plan, found._replace(ticks=tuple(found.ticks))

@@ -17,13 +17,13 @@ import numpy as np
 
 from gridprobe.errors import VideoError
 from gridprobe.video.cache_codec import from_json, to_json
+from gridprobe.video.decode_plan import DecodePlan, make_plan
 from gridprobe.video.files import VideoFile, unchanged
 from gridprobe.video.frames import Found, Pixels
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Deadline
 from gridprobe.video.packets import expected_ticks
 from gridprobe.video.parallel import Opener, read_plan
-from gridprobe.video.plan import Plan, make_plan
 from gridprobe.video.sampling import Precision, SampleSpec, linspace_numbers, middle_times
 from gridprobe.video.source import decoder_version, describe, first_frame, open_video
 from gridprobe.video.timeline import START, Clock, Timeline, end_of_stream, scan
@@ -46,7 +46,7 @@ class FileClip:
     file: VideoFile
     info: VideoInfo
     clock: Clock
-    plan: Plan
+    plan: DecodePlan
     spec: SampleSpec
     used: float = 0.0
     """Seconds of `Limits.seconds` spent on opening; each later pass has the rest."""
@@ -155,7 +155,7 @@ def _measure(open_source: Opener, clock: Clock, info: VideoInfo, *, whole: bool)
     return found, timeline
 
 
-def _plan(open_source: Opener, clock: Clock, targets: Sequence[int], precision: Precision, cell: float) -> Plan:
+def _plan(open_source: Opener, clock: Clock, targets: Sequence[int], precision: Precision, cell: float) -> DecodePlan:
     with open_source() as source:
         return make_plan(source, clock, targets, precision=precision, cell=cell)
 
@@ -210,9 +210,9 @@ def _frames_were(count: int) -> str:
     return "1 frame was" if count == 1 else f"{count} frames were"
 
 
-def _narrowed(plan: Plan, ticks: Sequence[int]) -> Plan:
+def _narrowed(plan: DecodePlan, ticks: Sequence[int]) -> DecodePlan:
     """A plan for these frames only, with the original anchors: any keyframe at or before a frame can be the start."""
     starts = sorted((start for start in plan.anchors if start.key is not None), key=lambda start: start.key or 0)
     keys = [start.key or 0 for start in starts]
     places = [bisect_right(keys, tick) for tick in ticks]
-    return Plan(tuple(ticks), tuple(starts[place - 1] if place else START for place in places))
+    return DecodePlan(tuple(ticks), tuple(starts[place - 1] if place else START for place in places))

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from gridprobe.video.decode_plan import DecodePlan
 from gridprobe.video.nal import Kind, kind_rule
-from gridprobe.video.plan import Plan
 from gridprobe.video.source import Source
 from gridprobe.video.timeline import FOLLOWING, START, Anchor, Clock
 
@@ -21,7 +21,7 @@ class Step(NamedTuple):
     """Packets decoded for it, beyond those decoded for earlier targets."""
 
 
-def dry_run(source: Source, clock: Clock, plan: Plan) -> Iterator[Step]:
+def dry_run(source: Source, clock: Clock, plan: DecodePlan) -> Iterator[Step]:
     """A step for every target, in order, as `Reader` takes it if nothing is damaged."""
     if clock.counted:  # a tick is a frame, and none can be skipped
         before = -1
@@ -36,7 +36,7 @@ def dry_run(source: Source, clock: Clock, plan: Plan) -> Iterator[Step]:
         yield packets.step_to(target)
 
 
-def expected_ticks(source: Source, clock: Clock, plan: Plan) -> list[int] | None:
+def expected_ticks(source: Source, clock: Clock, plan: DecodePlan) -> list[int] | None:
     """The ticks of the frames on display at a plan's targets, ascending and distinct; None without timestamps."""
     ticks = [step.due for step in dry_run(source, clock, plan)]
     return None if None in ticks else sorted({tick for tick in ticks if tick is not None})

@@ -16,8 +16,8 @@ import numpy as np
 
 from gridprobe.cores import usable_cores
 from gridprobe.progress import report
+from gridprobe.video.decode_plan import DecodePlan
 from gridprobe.video.frames import Found, Pixels
-from gridprobe.video.plan import Plan
 from gridprobe.video.reader import Reader, Shown
 from gridprobe.video.source import Source
 from gridprobe.video.timeline import Clock
@@ -43,7 +43,7 @@ Opener = Callable[[], AbstractContextManager[Source]]
 def read_plan(
     open_source: Opener,
     clock: Clock,
-    plan: Plan,
+    plan: DecodePlan,
     pixels: Pixels,
     *,
     rotation: int,
@@ -76,7 +76,7 @@ def read_plan(
 class Strip:
     """One reader's part of the plan and its rows of the array."""
 
-    plan: Plan
+    plan: DecodePlan
     rows: Pixels
     quarter_turns: int
     reach: int

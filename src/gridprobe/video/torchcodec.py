@@ -19,10 +19,10 @@ import numpy as np
 from gridprobe.cores import usable_cores
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.progress import report
+from gridprobe.video.decode_plan import DecodePlan
 from gridprobe.video.frames import Found, Pixels
 from gridprobe.video.packets import expected_ticks
 from gridprobe.video.parallel import SWSCALE, Opener
-from gridprobe.video.plan import Plan
 from gridprobe.video.sampling import Decoder
 from gridprobe.video.source import Source
 from gridprobe.video.timeline import Clock
@@ -67,7 +67,7 @@ def other_decoder(decoder: Decoder) -> str | None:
 def read_plan_with_torchcodec(
     open_source: Opener,
     clock: Clock,
-    plan: Plan,
+    plan: DecodePlan,
     pixels: Pixels,
     *,
     rotation: int,
@@ -93,7 +93,7 @@ def read_plan_with_torchcodec(
     return Found(tuple(wanted))
 
 
-def _wanted(source: Source, clock: Clock, plan: Plan) -> list[int]:
+def _wanted(source: Source, clock: Clock, plan: DecodePlan) -> list[int]:
     ticks = None if clock.counted else expected_ticks(source, clock, plan)
     if ticks is None:
         raise VideoError(f'{source.file.name}: the video has no timestamps, which torchcodec needs; use decoder="pyav"')

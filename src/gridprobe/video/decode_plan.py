@@ -1,4 +1,4 @@
-"""Plan: which ticks of a video to decode, where to start decoding for each, and how to divide the work."""
+"""DecodePlan: which ticks of a video to decode, where to start decoding for each, and how to divide the work."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from gridprobe.video.sampling import Precision
 from gridprobe.video.source import Source
 from gridprobe.video.timeline import START, Anchor, Clock, anchor, frame_ticks, next_key
 
-__all__ = ["AUTO_FRACTION", "Plan", "make_plan"]
+__all__ = ["AUTO_FRACTION", "DecodePlan", "make_plan"]
 
 AUTO_FRACTION = 0.2
 """With "auto", a keyframe is taken for a moment if it is at most this fraction of a cell's width away.
@@ -23,7 +23,7 @@ KEY_SECONDS = 0.3
 
 
 @dataclass(frozen=True)
-class Plan:
+class DecodePlan:
     """The wanted ticks, ascending, and where to start decoding for each."""
 
     targets: tuple[int, ...]
@@ -38,7 +38,7 @@ class Plan:
         for target, start, then in zip(self.targets, self.anchors, following, strict=True):
             yield target, start, then is None or (then.key is not None and then.key != start.key)
 
-    def parts(self, count: int, clock: Clock) -> list["Plan"]:
+    def parts(self, count: int, clock: Clock) -> list["DecodePlan"]:
         """At most `count` plans of about equal cost, in order; no group of pictures is split between two."""
         groups = self._groups()
         costs = [self._cost(end, clock) for _, end in groups]
@@ -47,7 +47,7 @@ class Plan:
         for (_, end), cost in zip(groups, costs, strict=True):
             ends[min(count - 1, int((before + cost / 2) / total * count))] = end
             before += cost
-        return [Plan(self.targets[a:b], self.anchors[a:b]) for a, b in pairwise((0, *ends.values()))]
+        return [DecodePlan(self.targets[a:b], self.anchors[a:b]) for a, b in pairwise((0, *ends.values()))]
 
     def _groups(self) -> list[tuple[int, int]]:
         """Ranges of targets with a common keyframe; all targets up to the last with START form one range."""
@@ -61,7 +61,7 @@ class Plan:
         return KEY_SECONDS + (0.0 if key is None else float((self.targets[end - 1] - key) * clock.tick))
 
 
-def make_plan(source: Source, clock: Clock, targets: Iterable[int], *, precision: Precision, cell: float) -> Plan:
+def make_plan(source: Source, clock: Clock, targets: Iterable[int], *, precision: Precision, cell: float) -> DecodePlan:
     """Find the anchor of every target; if the precision allows it, a nearby keyframe becomes the target.
 
     `cell` is the width of a cell in seconds.
@@ -77,7 +77,7 @@ def make_plan(source: Source, clock: Clock, targets: Iterable[int], *, precision
             target, start = near.key, near
         if taken is None or target > taken:
             chosen[target] = start
-    return Plan(tuple(chosen), tuple(chosen.values()))
+    return DecodePlan(tuple(chosen), tuple(chosen.values()))
 
 
 def _near_key(
