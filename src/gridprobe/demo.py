@@ -16,7 +16,7 @@ from gridprobe.gridworld.video import write_script
 from gridprobe.pipeline import Session
 from gridprobe.progress import report
 from gridprobe.question import Question
-from gridprobe.selectors import All, Uniform
+from gridprobe.selectors import All, AllSmall, Uniform
 from gridprobe.settings import PRESETS
 from gridprobe.setup import make_setup
 
@@ -33,12 +33,14 @@ PRESET = "gridworld"
 
 @dataclass(frozen=True)
 class Compared:
-    """One question, answered from the selected frames, from as many evenly spaced frames, and from all frames."""
+    """One question, answered from the selected frames, from as many evenly spaced ones, and twice from all."""
 
     kind: str
     gridprobe: Answer
     uniform: Answer
     everything: Answer
+    small: Answer
+    """All frames at the size of the probes, in one pass."""
 
 
 def world(seed: int = SEED) -> Worlds:
@@ -59,7 +61,7 @@ def write(path: Path) -> None:
 
 
 def compare(video: Path, model: Backend) -> Iterator[Compared]:
-    """Ask every question with the three selectors; frames are decoded once, and no request is sent twice."""
+    """Ask every question with the four selectors; frames are decoded once, and no request is sent twice."""
     memo = Memo(model)
     setup = make_setup(model=memo, settings=PRESETS[PRESET])
     footage = setup.open(video)
@@ -69,6 +71,7 @@ def compare(video: Path, model: Backend) -> Iterator[Compared]:
         report("questions", done, len(asked))
         answer = session.ask(question)
         even = Uniform(Fixed(answer.selection.kept))
-        others = (Session(footage, setup=replace(setup, selector=way)).ask(question) for way in (even, All()))
+        ways = (even, All(), AllSmall(PRESETS[PRESET].probe_view))
+        others = (Session(footage, setup=replace(setup, selector=way)).ask(question) for way in ways)
         yield Compared(kind, answer, *others)
     report("questions", len(asked), len(asked))

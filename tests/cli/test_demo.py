@@ -193,7 +193,7 @@ class TestDemo:
         assert len(re.findall(r"\byes\b", table)) == (15 if right else 0)
         assert len(re.findall(r"\bno\b", table)) == (0 if right else 15)
         assert ("(wrong, it is cyan)" in shown) is not right
-        assert shown.count(f"{5 if right else 0} of 5 right from") == 3
+        assert shown.count(f"{5 if right else 0} of 5 right from") == 4
 
     @pytest.mark.parametrize("width", [40, 80, 132])
     @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
@@ -213,9 +213,9 @@ class TestDemo:
 
         assert [row.kind for row in rows] == list(demo.KINDS)
         assert all(row.uniform.selection.kept == row.gridprobe.selection.kept for row in rows)
-        assert all(row.everything.selection.kept == 144 for row in rows)
+        assert all(row.everything.selection.kept == row.small.selection.kept == 144 for row in rows)
         assert {sizes(request) for request in model.requests if len(request.frames) == 12} >= {96}
-        assert len(model.requests) <= 5 * (24 + 3)
+        assert len(model.requests) <= 5 * (24 + 4)
 
     def test_every_way_answers_from_frames_of_full_size(self, video: Path) -> None:
         model = knowing(True)

@@ -56,6 +56,7 @@ def _save(rows: Sequence[Compared], page: Path) -> None:
     others = {
         "uniform, same number of frames": [row.uniform for row in rows],
         f"all {rows[0].everything.selection.kept} frames": [row.everything for row in rows],
+        f"all {rows[0].small.selection.kept} frames, small": [row.small for row in rows],
     }
     save_report([row.gridprobe for row in rows], page, title="gridprobe demo", others=others)
 
@@ -150,6 +151,7 @@ def _summary(rows: Sequence[Compared], look: Look) -> Text:
         f"the {kept:.0f} frames that GridProbe keeps on average": [row.gridprobe for row in rows],
         "the same number of frames, evenly spaced": [row.uniform for row in rows],
         f"all {rows[0].everything.selection.kept} frames": [row.everything for row in rows],
+        f"all {rows[0].small.selection.kept} frames at probe size, in one pass": [row.small for row in rows],
     }
     lines = []
     for name, answers in ways.items():
