@@ -22,11 +22,13 @@ import toy_runs
 from gridprobe.backends import Backend, NamedModel, ScoreRequest, Scripted
 from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.errors import RunError, UsageError
-from gridprobe.evaluation import Evaluation, disk, read_records, summary
+from gridprobe.evaluation import Evaluation, disk, read_records, summary, worker
 from gridprobe.evaluation.disk import Disk
 from gridprobe.evaluation.method import Method
 from gridprobe.evaluation.processes import Processes
 from gridprobe.evaluation.worker import Job
+from gridprobe.settings import Settings
+from gridprobe.setup import make_setup
 from gridprobe.video import SampleSpec
 from toy_runs import toy_benchmark
 from waiting import wait_until
@@ -511,6 +513,22 @@ class TestWorkers:
 
         job = Job(tmp_path, Method(toy_runs.toy_setup()))
         assert Processes(job, workers=workers).threads == threads
+
+    def test_a_worker_takes_the_gpu_of_its_place_unless_a_device_was_named(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        loaded: list[dict[str, Any]] = []
+
+        def load(name: str, **options: Any) -> Backend:
+            loaded.append(options)
+            return toy_runs.model()
+
+        monkeypatch.setattr("gridprobe.evaluation.worker._gpu", lambda place: f"cuda:{place}")
+        monkeypatch.setattr("gridprobe.backends.load_model", load)
+        for model in (NamedModel("m/m"), NamedModel("m/m", (("device", "cpu"),))):
+            worker.load(make_setup(model=model, settings=Settings()), 3)
+
+        assert loaded == [{"device": "cuda:3"}, {"device": "cpu"}]
 
     def test_a_loaded_model_does_not_travel(self, toy: Benchmark, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="a loaded model cannot travel"):

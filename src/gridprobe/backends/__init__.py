@@ -108,8 +108,8 @@ class NamedModel:
         return 1
 
     def load(self, **options: Any) -> Backend:
-        """Load it."""
-        return load_model(self.name, **{**dict(self.options), **options})
+        """Load it; its own options win over these."""
+        return load_model(self.name, **{**options, **dict(self.options)})
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
         """Refuse: there is nothing to ask yet."""
