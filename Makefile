@@ -28,8 +28,9 @@ $(VENV)/.dev: $(VENV)/.runtime
 demo: $(VENV)/.runtime
 	$(BIN)/gridprobe demo
 
+# Two processes, a test file each: 3 min 56 s on 2 idle cores instead of 6 min 1 s in one.
 test: lint
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow --timeout 3600 -o faulthandler_timeout=4000
