@@ -27,9 +27,11 @@ from gridprobe.evaluation.disk import Disk
 from gridprobe.evaluation.method import Method
 from gridprobe.evaluation.processes import Processes
 from gridprobe.evaluation.worker import Job
+from gridprobe.question import Question
+from gridprobe.selectors import Selection, Selector
 from gridprobe.settings import Settings
 from gridprobe.setup import make_setup
-from gridprobe.video import SampleSpec
+from gridprobe.video import FramePool, SampleSpec
 from toy_runs import toy_benchmark
 from waiting import wait_until
 
@@ -125,6 +127,18 @@ class TestARun:
         result = here(replace(toy, open=open_video), tmp_path / "run", model=Scripted(waits))
 
         assert going.is_set() and result["all"]["answered"] == 2
+
+    def test_your_own_selector_is_evaluated(self, toy: Benchmark, tmp_path: Path) -> None:
+        class First(Selector):
+            name = "first"
+
+            def select(self, pool: FramePool, question: Question) -> Selection:
+                return Selection.of(self.name, pool, (0,))
+
+        result = here(toy, tmp_path / "run", selector=First())
+
+        assert result["all"]["kept"] == 1.0 and result["all"]["answered"] == 6
+        assert json.loads((tmp_path / "run" / "spec.json").read_text())["setup"]["selector"] == {"name": "first"}
 
     def test_a_broken_video_fails_its_own_questions_and_no_others(self, toy: Benchmark, tmp_path: Path) -> None:
         for picture in (tmp_path / "data" / "v1").iterdir():
