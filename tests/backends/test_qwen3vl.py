@@ -15,7 +15,8 @@ from gridprobe import load_model
 from gridprobe.backends import Posterior, ScoreRequest
 from gridprobe.backends.local import memory
 from gridprobe.backends.local.letters import letter_logprobs, letter_tokens
-from gridprobe.backends.qwen3vl.engine import Qwen3VL, _Job
+from gridprobe.backends.qwen3vl.engine import Qwen3VL
+from gridprobe.backends.qwen3vl.jobs import Job
 from gridprobe.backends.qwen3vl.prompt import Layout
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.grid import Grid
@@ -142,7 +143,7 @@ def test_batches_respect_the_token_limit(tiny_model: Qwen3VL, monkeypatch: pytes
     limit = 2 * len(tiny_model._layout(requests[3]))
     monkeypatch.setattr(memory, "CPU_TOKENS", limit)
 
-    def noted(engine: Qwen3VL, batch: Sequence[_Job]) -> dict[int, Posterior]:
+    def noted(engine: Qwen3VL, batch: Sequence[Job]) -> dict[int, Posterior]:
         sizes.append((len(batch), len(batch[0].layout)))
         return run(engine, batch)
 

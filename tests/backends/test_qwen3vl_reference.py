@@ -13,7 +13,8 @@ import torch
 
 from gridprobe.backends import FrameGroup, Packing, ScoreRequest, View
 from gridprobe.backends.local.letters import letter_logprobs, letter_tokens
-from gridprobe.backends.qwen3vl.engine import Qwen3VL, _Job
+from gridprobe.backends.qwen3vl.engine import Qwen3VL
+from gridprobe.backends.qwen3vl.jobs import Job
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
 from scoring import load_qwen, shown
@@ -100,7 +101,7 @@ def test_pixel_values_equal_transformers_to_the_bit(
     name: str, tiny_model: Qwen3VL, reference: dict[str, np.ndarray]
 ) -> None:
     request = _request(name)
-    ours = tiny_model._patches(_Job(0, request, tiny_model._layout(request)))
+    ours = tiny_model._features.patches(Job(0, request, tiny_model._layout(request)))
 
     assert ours is not None and np.array_equal(ours.numpy(), reference[f"float32/{name}/pixels"])
 

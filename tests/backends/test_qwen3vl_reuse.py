@@ -1,6 +1,7 @@
 """What the engine keeps changes what an answer costs and never what it says."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
 
@@ -14,7 +15,8 @@ from gridprobe.backends import FrameGroup, ScoreRequest, View
 from gridprobe.backends.local import memory
 from gridprobe.backends.local.store import Store
 from gridprobe.backends.qwen3vl.blocks import plain_weights
-from gridprobe.backends.qwen3vl.engine import Qwen3VL, _Job
+from gridprobe.backends.qwen3vl.engine import Qwen3VL
+from gridprobe.backends.qwen3vl.jobs import Job
 from gridprobe.backends.qwen3vl.language import Piece
 from gridprobe.backends.qwen3vl.pricing import head_flops, prefill_flops, vision_flops
 from gridprobe.grid import Grid
@@ -90,8 +92,8 @@ def test_probes_equal_the_plain_way(fresh: Qwen3VL, plain: Qwen3VL, packing: str
 
 
 def test_each_frame_is_encoded_once(fresh: Qwen3VL, monkeypatch: pytest.MonkeyPatch) -> None:
-    vision = Mock(wraps=fresh._vision)
-    monkeypatch.setattr(fresh, "_vision", vision)
+    vision = Mock(wraps=fresh._features.tower)
+    monkeypatch.setattr(fresh, "_features", replace(fresh._features, tower=vision))
     frames = pool(16)
 
     fresh.score([ask(frames.take(subset)) for subset in Grid(4).probes()])
@@ -236,7 +238,7 @@ def test_out_of_memory_a_batch_is_halved(fresh: Qwen3VL, plain: Qwen3VL, monkeyp
     sizes: list[int] = []
     fast = fresh._fast
 
-    def greedy(batch: Sequence[_Job]) -> object:
+    def greedy(batch: Sequence[Job]) -> object:
         sizes.append(len(batch))
         if len(batch) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory")
@@ -253,7 +255,7 @@ def test_out_of_memory_alone_frames_get_smaller_and_the_answer_says_so(
     fast = fresh._fast
     large = pool(2, width=256, height=192)
 
-    def greedy(batch: Sequence[_Job]) -> object:
+    def greedy(batch: Sequence[Job]) -> object:
         if batch[0].layout.largest[0] > 160:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return fast(batch)
@@ -288,8 +290,8 @@ def test_compiled_blocks_equal_plain_ones(tiny_model: Qwen3VL, plain: Qwen3VL) -
 
 
 def test_small_frames_among_large_ones_are_encoded_once(fresh: Qwen3VL, monkeypatch: pytest.MonkeyPatch) -> None:
-    vision = Mock(wraps=fresh._vision)
-    monkeypatch.setattr(fresh, "_vision", vision)
+    vision = Mock(wraps=fresh._features.tower)
+    monkeypatch.setattr(fresh, "_features", replace(fresh._features, tower=vision))
     frames, small = pool(9), View(FrameSize(max_side=64))
     question = QUESTIONS[0]
 

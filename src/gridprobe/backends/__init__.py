@@ -18,6 +18,7 @@ from gridprobe.backends.base import (
     Timestamps,
     Unit,
     View,
+    recalls,
 )
 from gridprobe.backends.gauge import Gauge
 from gridprobe.backends.scripted import Scripted
@@ -40,6 +41,7 @@ __all__ = [
     "View",
     "gauge_model",
     "load_model",
+    "recalls",
 ]
 
 CHECKPOINT = "checkpoint"

@@ -1,7 +1,7 @@
 """The one model boundary: a backend turns ScoreRequests into Posteriors."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -23,6 +23,7 @@ __all__ = [
     "Timestamps",
     "Unit",
     "View",
+    "recalls",
 ]
 
 Packing = Literal["single", "pairs"]
@@ -100,6 +101,11 @@ class ScoreRequest:
     """More questions about these frames will follow, so the backend should keep what it can reuse."""
     between: tuple[str, ...] = ()
     """Texts that stand before each frame in the order shown, and one after the last; empty if there are none."""
+    sees: tuple[int, ...] | None = None
+    """Which frames, by their places in the order shown, the text after them may look at; None is all. The frames are
+    read together all the same, so this is a question to the memory of some of them. See `recalls`."""
+    attention: bool = False
+    """Whether the posterior is to say how much the text looks at each frame. See `recalls`."""
 
     def __post_init__(self) -> None:
         if len(set(self.labels)) != len(self.labels) or len(self.labels) < 2:
@@ -109,6 +115,10 @@ class ScoreRequest:
             raise UsageError(f"{count} frames need {count + 1} texts, got {len(self.between)}")
         if len(self.groups) > 1:
             _check_mergeable(self.groups, texts=bool(self.between))
+        if (self.sees is not None or self.attention) and self.prompt_order != "frames_first":
+            raise UsageError('the memory of frames can be questioned only with prompt_order="frames_first"')
+        if self.sees is not None and not set(self.sees) <= set(range(count)):
+            raise UsageError(f"a question cannot see the frames {self.sees} of {count}")
 
     @classmethod
     def about(
@@ -152,6 +162,26 @@ class ScoreRequest:
         texts[-1].append(self.between[-1])
         return tuple("\n".join(filter(None, each)) for each in texts)
 
+    @property
+    def seen_units(self) -> tuple[int, ...]:
+        """The numbers of the units that hold a frame the text may look at."""
+        seen = None if self.sees is None else set(self.sees)
+        return tuple(n for n, places in enumerate(self._places) if seen is None or seen.intersection(places))
+
+    def by_frame(self, units: Sequence[float] | None) -> tuple[float, ...] | None:
+        """A number for every frame, in the order shown, from one for every unit; fused frames share theirs."""
+        if units is None:
+            return None
+        return tuple(value for value, places in zip(units, self._places, strict=True) for _ in places)
+
+    @property
+    def _places(self) -> Iterator[range]:
+        """The places of every unit's frames in the order shown."""
+        start = 0
+        for unit in self.units:
+            yield range(start, start + len(unit.members))
+            start += len(unit.members)
+
     def frames_of(self, unit: Unit) -> FramePool:
         """The frames a unit shows."""
         return self.groups[unit.group].frames.take(unit.members)
@@ -179,6 +209,8 @@ class Posterior:
     """The share of the model's next-token probability that was on the labels before normalizing."""
     notes: tuple[str, ...] = ()
     """Warnings of the backend, worded to follow "in the focused pass"."""
+    attention: tuple[float, ...] | None = None
+    """How much the question looks at each frame, in the order shown, if the request asked for it: from 0 to 1."""
 
     def __post_init__(self) -> None:
         if len(self.labels) != len(self.logprobs):
@@ -222,7 +254,11 @@ class Posterior:
 
 
 class Backend(Protocol):
-    """A vision-language model, local or remote."""
+    """A vision-language model, local or remote.
+
+    One that has `recalls = True` besides answers requests that limit what the question `sees`, or ask for its
+    `attention`.
+    """
 
     @property
     def identity(self) -> str:
@@ -241,3 +277,8 @@ class Backend(Protocol):
     def estimate(self, request: ScoreRequest) -> Cost:
         """What scoring the request would cost, without running it."""
         ...
+
+
+def recalls(backend: Backend) -> bool:
+    """Whether a backend `recalls`; one that does not say so does not."""
+    return bool(getattr(backend, "recalls", False))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gridprobe.backends.base import LOW_MASS, Backend, Posterior, ScoreRequest
+from gridprobe.backends.base import LOW_MASS, Backend, Posterior, ScoreRequest, recalls
 from gridprobe.backends.gauge import Gauge
 from gridprobe.backends.local import checkpoint
 from gridprobe.errors import ModelError, UsageError
@@ -91,6 +91,11 @@ class Embedded:
     def multiple(self) -> int:
         """The engine's."""
         return self._engine.multiple
+
+    @property
+    def recalls(self) -> bool:
+        """The engine's."""
+        return recalls(self._engine)
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
         """Score the requests; one with unknown words is refused or gets a note."""

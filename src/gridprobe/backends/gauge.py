@@ -1,7 +1,7 @@
 """Gauge: what requests to a model cost and how much memory they take, without loading it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gridprobe.backends.base import Posterior, ScoreRequest
 from gridprobe.flops import Cost
@@ -23,10 +23,17 @@ class Gauge:
     """Bytes of the weights."""
     pass_bytes: int
     """Bytes of memory for each token of a pass."""
+    recalls: bool = True
+    """Whether the memory of frames can be questioned; see `gridprobe.backends.base.recalls`."""
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
         """Equal probabilities, so that a selector can run and its cost be measured."""
-        return [Posterior.from_probabilities(dict.fromkeys(r.labels, 1.0), self.estimate(r)) for r in requests]
+        return [self._posterior(request) for request in requests]
+
+    def _posterior(self, request: ScoreRequest) -> Posterior:
+        posterior = Posterior.from_probabilities(dict.fromkeys(request.labels, 1.0), self.estimate(request))
+        count = sum(len(group.frames) for group in request.groups)
+        return replace(posterior, attention=(0.0,) * count) if request.attention else posterior
 
     def memory(self, tokens: int) -> float:
         """Gigabytes for the weights and one pass over this many tokens."""

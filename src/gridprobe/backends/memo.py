@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from gridprobe.backends.base import Backend, Posterior, ScoreRequest
+from gridprobe.backends.base import Backend, Posterior, ScoreRequest, recalls
 from gridprobe.errors import UsageError
 from gridprobe.flops import Cost
 
@@ -53,6 +53,11 @@ class Memo:
         """That of the model behind it."""
         return self._backend.multiple
 
+    @property
+    def recalls(self) -> bool:
+        """That of the model behind it."""
+        return recalls(self._backend)
+
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
         """One posterior for each request, in order; all new ones go to the model in one call."""
         keys = [self._key(request) for request in requests]
@@ -73,7 +78,7 @@ class Memo:
 
     def _key(self, request: ScoreRequest) -> Hashable:
         """Everything an answer depends on. Equal frame keys mean equal pixels."""
-        asked = (request.prompt, request.prompt_order, request.labels, request.between)
+        asked = (request.prompt, request.prompt_order, request.labels, request.between, request.sees, request.attention)
         return self.identity, asked, tuple((group.frames.keys, group.view) for group in request.groups)
 
     def _ask(self, new: dict[Hashable, ScoreRequest]) -> dict[Hashable, _Entry]:

@@ -10,9 +10,11 @@ It is part of the package, for tests, documentation and experiments without a mo
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar
 
 from gridprobe.backends.base import FrameGroup, Posterior, ScoreRequest
-from gridprobe.backends.qwen3vl.pricing import QWEN3_VL, ModelDims, price
+from gridprobe.backends.qwen3vl.pricing import QWEN3_VL, ModelDims, price, price_recall
 from gridprobe.errors import ModelError
 from gridprobe.flops import Cost
 from gridprobe.progress import report
@@ -25,7 +27,12 @@ CHARACTERS_PER_TOKEN = 4
 
 
 class Scripted:
-    """A fake model. Its cost is what a real model of the given dimensions would cost for the same requests."""
+    """A fake model. Its cost is what a real model of the given dimensions would cost for the same requests.
+
+    Its attention to a frame is how confident the function is about that frame alone.
+    """
+
+    recalls: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -44,13 +51,25 @@ class Scripted:
         posteriors = []
         for done, request in enumerate(requests, start=1):
             self.requests.append(request)
-            weights = self._answer(request)
-            if set(weights) != set(request.labels):
-                raise ModelError(f"the script answered for {sorted(weights)}, but the labels are {request.labels}")
-            ordered = {label: weights[label] for label in request.labels}
-            posteriors.append(Posterior.from_probabilities(ordered, self.estimate(request)))
+            posterior = self._posterior(request, request.sees)
+            if request.attention:
+                looks = (self._posterior(request, (i,)).confidence for i in range(len(request.frames)))
+                posterior = replace(posterior, attention=tuple(looks))
+            posteriors.append(posterior)
             report("model", done, len(requests))
         return posteriors
+
+    def _posterior(self, request: ScoreRequest, sees: tuple[int, ...] | None) -> Posterior:
+        """What the function answers; its memory of some frames is what it would say if it were shown only these."""
+        cost = self.estimate(request)
+        if sees is not None:
+            (group,) = request.groups
+            groups = (FrameGroup(group.frames.take(sees), group.view),) if sees else ()
+            request = replace(request, groups=groups, sees=None, attention=False, between=())
+        weights = self._answer(request)
+        if set(weights) != set(request.labels):
+            raise ModelError(f"the script answered for {sorted(weights)}, but the labels are {request.labels}")
+        return Posterior.from_probabilities({label: weights[label] for label in request.labels}, cost)
 
     @property
     def multiple(self) -> int:
@@ -62,6 +81,10 @@ class Scripted:
         grids = [self._grid(group) for group in request.groups]
         visual = sum(units * rows * columns for units, rows, columns in grids) // self._dims.vision.merge**2
         text = len(request.units) * MARKER_TOKENS + len(request.prompt) // CHARACTERS_PER_TOKEN
+        if request.sees is not None:
+            prompt = len(request.prompt) // CHARACTERS_PER_TOKEN
+            share = len(request.seen_units) / max(1, len(request.units))
+            return price_recall(self._dims, prompt, known=round((visual + text - prompt) * share))
         return price(self._dims, visual + text, grids)
 
     def _grid(self, group: FrameGroup) -> tuple[int, int, int]:

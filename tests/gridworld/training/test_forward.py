@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from gridprobe.backends import Packing, ScoreRequest
-from gridprobe.backends.qwen3vl.engine import Qwen3VL, _Job
+from gridprobe.backends.qwen3vl.engine import Qwen3VL
+from gridprobe.backends.qwen3vl.jobs import Job
 from gridprobe.backends.qwen3vl.plain import plain_logits
 from gridprobe.gridworld import Worlds, ask_about, generate
 from gridprobe.gridworld.render import render_frames
@@ -91,7 +92,7 @@ def _count(worlds: Worlds, row: int) -> Question:
 
 def _plain(engine: Qwen3VL, request: ScoreRequest) -> torch.Tensor:
     layout = engine._layout(request)
-    return plain_logits(engine._model, [layout], [engine._patches(_Job(0, request, layout))], filler=0)
+    return plain_logits(engine._model, [layout], [engine._features.patches(Job(0, request, layout))], filler=0)
 
 
 def test_groups_of_different_sizes_are_placed_as_transformers_places_images(parts: Parts) -> None:

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 __all__ = [
+    "attention_weights",
     "compiled",
     "last_text_block",
     "plain_weights",
@@ -134,6 +135,18 @@ def last_text_block(
     seen = torch.cat([before, before.new_zeros(len(h), 1)], dim=1)[:, None, None]
     h, cos, sin = h[row, last][:, None], cos[row, last][:, None], sin[row, last][:, None]
     return text_block(h, cos, sin, seen, (k, v), eps, *weights)[0][:, 0]
+
+
+def attention_weights(h: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, past: Tensor, layer: Any) -> Tensor:
+    """What a layer's attention of one sequence looks at: heads × tokens × keys, in float32; `past` are earlier keys."""
+    n1, wq, wk, _, _, nq, nk, *_ = text_weights(layer)
+    eps = layer.input_layernorm.variance_epsilon
+    normal = rms(h, n1, eps)
+    q, k = _heads(normal, wq, nq, cos, sin, eps), _heads(normal, wk, nk, cos, sin, eps)
+    keys = torch.cat([past, k], dim=2).repeat_interleave(q.shape[1] // k.shape[1], 1)
+    scores = (q @ keys.transpose(-1, -2)).float() / q.shape[-1] ** 0.5
+    weights: Tensor = (scores + mask.float()).softmax(-1)[0]
+    return weights
 
 
 def _heads(normal: Tensor, weight: Tensor, norm: Tensor, cos: Tensor, sin: Tensor, eps: float) -> Tensor:

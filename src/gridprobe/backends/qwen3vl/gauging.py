@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 from gridprobe.backends.base import ScoreRequest
 from gridprobe.backends.gauge import Gauge
-from gridprobe.backends.qwen3vl.pricing import QWEN3_VL, ModelDims, dims_of, parameters, price, token_bytes
+from gridprobe.backends.qwen3vl.pricing import QWEN3_VL, ModelDims, dims_of, parameters, token_bytes
 from gridprobe.backends.scripted import Scripted
 from gridprobe.errors import ModelError
 from gridprobe.flops import Cost
@@ -62,6 +62,7 @@ def _count(folder: Path, dims: ModelDims) -> Callable[[ScoreRequest], Cost] | No
     try:
         from transformers import AutoTokenizer
 
+        from gridprobe.backends.qwen3vl.jobs import Job, price_job
         from gridprobe.backends.qwen3vl.prompt import SpecialTokens, build_layout, encoder
 
         tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
@@ -71,6 +72,6 @@ def _count(folder: Path, dims: ModelDims) -> Callable[[ScoreRequest], Cost] | No
 
     def measure(request: ScoreRequest) -> Cost:
         layout = build_layout(request, encode, special, patch=vision.patch, merge=vision.merge)
-        return price(dims, len(layout), layout.grids)
+        return price_job(dims, Job(0, request, layout))
 
     return measure

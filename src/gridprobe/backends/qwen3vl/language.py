@@ -8,7 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gridprobe.backends.qwen3vl.blocks import Block, last_text_block, rms, text_block, text_weights
+from gridprobe.backends.qwen3vl.blocks import (
+    Block,
+    attention_weights,
+    last_text_block,
+    rms,
+    text_block,
+    text_weights,
+)
 from gridprobe.backends.qwen3vl.pixels import upload
 
 __all__ = ["LanguageModel", "Piece"]
@@ -54,10 +61,38 @@ class LanguageModel:
 
     def logits(self, pieces: Sequence[Piece]) -> Tensor:
         """Vocabulary logits after the last token of every piece, in float32."""
-        language = self._language
         run = self._begin(pieces)
-        for _ in self._layers(run, language.layers[:-1]):
+        for _ in self._layers(run, self._language.layers[:-1]):
             pass
+        return self._finish(run, pieces)
+
+    def watched(self, piece: Piece, owners: Tensor, units: int) -> tuple[Tensor, Tensor]:
+        """As `logits` for one piece, and how much its tokens attend to each unit of its past.
+
+        A unit's number is its share of the attention of the token that attends to it most, averaged over all heads of
+        all layers but the last, where only one token is computed. `owners` has the unit of every token of the past, or
+        -1.
+        """
+        run, layers = self._begin([piece]), self._language.layers[:-1]
+        steps = self._layers(run, layers)
+        seen = torch.zeros(units, device=run.h.device)
+        for number, layer in enumerate(layers):
+            seen += self._attention(run, number, layer, owners, units)
+            next(steps)
+        return self._finish(run, [piece]), seen / max(1, len(layers))
+
+    def _attention(self, run: "_Run", number: int, layer: Any, owners: Tensor, units: int) -> Tensor:
+        """How much the tokens attend to each unit in one layer."""
+        assert run.past is not None and run.mask is not None
+        weights, past = attention_weights(run.h, run.cos, run.sin, run.mask, run.past[number, 0], layer), len(owners)
+        mine = owners >= 0
+        shares = weights.new_zeros(*weights.shape[:2], units)
+        shares.index_add_(2, owners[mine], weights[:, :, :past][:, :, mine])
+        return shares.amax(1).mean(0)
+
+    def _finish(self, run: "_Run", pieces: Sequence[Piece]) -> Tensor:
+        """The last layer and the logits."""
+        language = self._language
         last = upload([len(piece) - 1 for piece in pieces], run.h.device)
         before = None if run.past is None else (run.past[-1, 0], run.past[-1, 1])
         eps, final = language.config.rms_norm_eps, language.layers[-1]

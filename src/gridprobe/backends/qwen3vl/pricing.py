@@ -10,11 +10,13 @@ __all__ = [
     "QWEN3_VL",
     "ModelDims",
     "VisionDims",
+    "attention_flops",
     "dims_of",
     "head_flops",
     "parameters",
     "prefill_flops",
     "price",
+    "price_recall",
     "token_bytes",
     "vision_flops",
 ]
@@ -100,6 +102,13 @@ def price(dims: ModelDims, tokens: int, grids: Sequence[tuple[int, int, int]]) -
     )
 
 
+def price_recall(dims: ModelDims, tokens: int, *, known: int) -> Cost:
+    """Price a question of so many tokens to keys and values that exist; making those is not counted."""
+    flops = prefill_flops(dims, known + tokens, known=known) + head_flops(dims)
+    paper = published_flops(dims, known + tokens) - published_flops(dims, known)
+    return Cost(calls=1, tokens=tokens, visual_tokens=0, flops=flops, flops_paper=paper, flops_computed=flops)
+
+
 def published_flops(dims: ModelDims, tokens: int) -> float:
     """N·L·(2(d² + 2·d·d_kv) + 4·N·d + 2d² + 6·d·f) + 2·N·d·V with d_kv = d·kv_heads/heads."""
     n, d = float(tokens), dims.hidden
@@ -119,6 +128,13 @@ def prefill_flops(dims: ModelDims, tokens: int, *, known: int = 0) -> float:
     q, kv = dims.heads * dims.head_dim, dims.kv_heads * dims.head_dim
     linear = (n - m) * (4 * d * q + 4 * d * kv + 6 * d * dims.ffn)
     return dims.layers * (linear + 2 * q * (n * (n + 1) - m * (m + 1)))
+
+
+def attention_flops(dims: ModelDims, tokens: int, *, known: int) -> float:
+    """Reading the attention of so many tokens off all layers but the last: queries, keys and their products again."""
+    q, kv = dims.heads * dims.head_dim, dims.kv_heads * dims.head_dim
+    projections = 2.0 * tokens * dims.hidden * (q + kv)
+    return (dims.layers - 1) * (projections + 2.0 * q * tokens * (known + tokens))
 
 
 def head_flops(dims: ModelDims) -> float:

@@ -75,6 +75,8 @@ class Layout:
     patch: int
     stem: int
     """How many tokens at its beginning other requests may share: all frames, or all text, whichever comes first."""
+    owners: npt.NDArray[np.int64]
+    """For every token of the stem the number of its unit, with the time and text before it; -1 if it has none."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -115,7 +117,19 @@ def build_layout(request: ScoreRequest, encode: Encode, special: SpecialTokens, 
     blocks = [(height // (patch * merge), width // (patch * merge)) for width, height in sizes]
     if int(visual.sum()) != sum(rows * columns for rows, columns in blocks):
         raise ModelError("text in the prompt was read as a visual placeholder; this tokenizer cannot be used safely")
-    return Layout(ids, visual, _positions(visual, blocks), tuple(sizes), patch, len(stem))
+    opening = 1 + len(encode("user\n"))
+    owners = _owners(stem, opening=opening, end=special.vision_end)
+    return Layout(ids, visual, _positions(visual, blocks), tuple(sizes), patch, len(stem), owners)
+
+
+def _owners(stem: npt.NDArray[np.int64], *, opening: int, end: int) -> npt.NDArray[np.int64]:
+    """The unit of every token: all tokens after the unit before, up to the one that ends it."""
+    owners = np.full(len(stem), -1, dtype=np.int64)
+    start = opening
+    for unit, place in enumerate(np.flatnonzero(stem == end).tolist()):
+        owners[start : place + 1] = unit
+        start = place + 1
+    return owners
 
 
 def _sizes(request: ScoreRequest, multiple: int) -> list[tuple[int, int]]:

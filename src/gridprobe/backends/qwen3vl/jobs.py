@@ -1,0 +1,116 @@
+"""One request in the engine: its tokens, what identifies its frames and its stem, and the parts of it that are run."""
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gridprobe.backends.base import ScoreRequest
+from gridprobe.backends.qwen3vl.pricing import ModelDims, attention_flops, price, price_recall
+from gridprobe.backends.qwen3vl.prompt import Layout
+from gridprobe.flops import Cost
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Job", "Kind", "Span", "batches", "price_job"]
+
+
+class Kind(NamedTuple):
+    """What must be equal for units to be encoded together."""
+
+    size: tuple[int, int]
+    """Width and height the unit is shown at."""
+    members: int
+    stored: tuple[int, int]
+    """Height and width of its frames before they are resized."""
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One request in the engine; `place` is its index in the call."""
+
+    place: int
+    request: ScoreRequest
+    layout: Layout
+    notes: tuple[str, ...] = ()
+    shared: bool = False
+    """Whether other requests begin alike, now or later."""
+
+    @cached_property
+    def units(self) -> tuple[Hashable, ...]:
+        """The identity of every unit for the vision tower: which frames, at which size."""
+        keys = [group.frames.keys for group in self.request.groups]
+        shown = zip(self.request.units, self.layout.sizes, strict=True)
+        return tuple(("unit", tuple(keys[unit.group][i] for i in unit.members), size) for unit, size in shown)
+
+    def kind(self, number: int) -> Kind:
+        """The kind of one of its units."""
+        unit, size = self.request.units[number], self.layout.sizes[number]
+        frames = self.request.groups[unit.group].frames
+        return Kind(size, len(unit.members), (frames.height, frames.width))
+
+    @cached_property
+    def stem(self) -> Hashable:
+        """The identity of the stem; frames are part of it only if they are in it."""
+        layout = self.layout
+        visual = bool(layout.visual[: layout.stem].any())
+        return ("stem", layout.ids[: layout.stem].tobytes(), self.units if visual else ())
+
+    @property
+    def recalls(self) -> bool:
+        """Whether it needs the keys and values of its stem by themselves."""
+        return self.request.sees is not None or self.request.attention
+
+    @cached_property
+    def columns(self) -> npt.NDArray[np.int64]:
+        """The tokens of the stem that what follows may attend to."""
+        owners = self.layout.owners
+        if self.request.sees is None:
+            return np.arange(len(owners))
+        return np.flatnonzero((owners < 0) | np.isin(owners, self.request.seen_units))
+
+
+def price_job(dims: ModelDims, job: Job) -> Cost:
+    """What a request costs by itself; one that `sees` some frames finds the memory of all of them there."""
+    stem, rest = job.layout.stem, len(job.layout) - job.layout.stem
+    if job.request.sees is not None:
+        return price_recall(dims, rest, known=len(job.columns))
+    cost = price(dims, len(job.layout), job.layout.grids)
+    watching = attention_flops(dims, rest, known=stem) if job.request.attention else 0.0
+    return replace(cost, flops=cost.flops + watching, flops_computed=cost.flops_computed + watching)
+
+
+def batches(jobs: Sequence[Job], *, room: int) -> Iterator[list[Job]]:
+    """Longest first, so that sequences of similar length share a batch and the worst case comes early."""
+    batch: list[Job] = []
+    for job in sorted(jobs, key=lambda job: -len(job.layout)):
+        if batch and (len(batch) + 1) * len(batch[0].layout) > room:
+            yield batch
+            batch = []
+        batch.append(job)
+    if batch:
+        yield batch
+
+
+@dataclass(frozen=True, eq=False)
+class Span:
+    """A part of a job's sequence, and the keys and values of the tokens before it."""
+
+    job: Job
+    start: int
+    end: int
+    past: "Tensor | None" = None
+
+    @property
+    def sees(self) -> bool:
+        """Whether it contains the frames; all of them, or none."""
+        return bool(self.job.layout.visual[self.start : self.end].any())
+
+    @property
+    def known(self) -> int:
+        """The number of tokens whose keys and values exist."""
+        return 0 if self.past is None else self.past.shape[3]
