@@ -2,35 +2,37 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gridprobe.backends import Posterior
+from gridprobe.calibration import Exit
 from gridprobe.flops import CONVENTIONS, Cost
 from gridprobe.grid import Grid
 from gridprobe.question import Question
 from gridprobe.selectors import Selection
 from gridprobe.video import FramePool
 
-__all__ = ["SCHEMA", "Answer", "AnswerCost", "Seconds"]
+__all__ = ["SCHEMA", "Answer", "AnswerCost", "Reached", "Seconds"]
 
 SCHEMA = "gridprobe.answer/1"
 
 
 @dataclass(frozen=True)
 class AnswerCost:
-    """What probing and the focused pass cost, and what all frames would have cost."""
+    """What overview, probing and focused pass cost, and what all frames would have cost."""
 
     probe: Cost
     focus: Cost
     baseline: Cost
     """One pass of the answering model over the whole pool at native size."""
+    overview: Cost = field(default_factory=Cost)
 
     @property
     def total(self) -> Cost:
-        """Probing and focused pass together."""
-        return self.probe + self.focus
+        """All stages together."""
+        return self.overview + self.probe + self.focus
 
     @property
     def tflops(self) -> float:
@@ -53,6 +55,7 @@ class AnswerCost:
             "tflops": self.tflops,
             "tflops_paper": self.tflops_paper,
             "tflops_computed": self.tflops_computed,
+            "overview_tflops": self.overview.tflops,
             "probe_tflops": self.probe.tflops,
             "focus_tflops": self.focus.tflops,
             "baseline_tflops": self.baseline.tflops,
@@ -71,15 +74,59 @@ class Seconds:
     decode: float
     probe: float
     focus: float
+    overview: float = 0.0
 
     @property
     def total(self) -> float:
         """All stages."""
-        return self.decode + self.probe + self.focus
+        return self.decode + self.overview + self.probe + self.focus
 
     def to_dict(self) -> dict[str, float]:
         """Plain values, for JSON."""
-        return {"decode": self.decode, "probe": self.probe, "focus": self.focus, "total": self.total}
+        stages = {"decode": self.decode, "overview": self.overview, "probe": self.probe, "focus": self.focus}
+        return {**stages, "total": self.total}
+
+
+@dataclass(frozen=True)
+class Reached:
+    """How an answer was reached."""
+
+    by: Literal["overview", "focus", "refined"] = "focus"
+    """The pass it was read from: of all frames, small; the focused one; or one over stretches sampled again."""
+    overview: Posterior | None = None
+    """What the overview believed, if there was one."""
+    focus: Posterior | None = None
+    """What the focused pass believed, if there was one."""
+    exit: Exit | None = None
+    """When the overview would have been sure, if that was asked."""
+    stretches: tuple[tuple[float, float], ...] = ()
+    """What was sampled again, in seconds."""
+
+    @property
+    def sure(self) -> bool:
+        """Whether the overview was sure."""
+        return self.overview is not None and self.exit is not None and self.overview.confidence >= self.exit.threshold
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether the focused pass answered otherwise than a sure overview."""
+        return (
+            self.sure
+            and self.overview is not None
+            and self.focus is not None
+            and self.overview.choice != self.focus.choice
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        stages = {"overview": self.overview, "focus": self.focus}
+        return {
+            "by": self.by,
+            "stages": {name: each.probabilities for name, each in stages.items() if each is not None},
+            "exit": self.exit and self.exit.describe(),
+            "contradicted": self.contradicted,
+            "stretches": [list(stretch) for stretch in self.stretches],
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +147,7 @@ class Answer:
     settings: Mapping[str, Any]
     """Everything that decided the answer, from `Setup.describe`."""
     warnings: tuple[str, ...] = ()
+    reached: Reached = field(default_factory=Reached)
 
     def __repr__(self) -> str:
         kept = f"{self.selection.kept} of {self.selection.pool} frames"
@@ -121,6 +169,11 @@ class Answer:
         return self.posterior.confidence
 
     @property
+    def shown_native(self) -> int:
+        """How many frames the answer was read from at native size; 0 for an answer from the overview."""
+        return 0 if self.reached.by == "overview" else self.selection.kept
+
+    @property
     def right(self) -> bool | None:
         """Whether the choice is the question's known answer; None if that is not known."""
         return None if self.question.answer is None else self.choice == self.question.answer
@@ -138,6 +191,7 @@ class Answer:
             "confidence": self.confidence,
             "posterior": self.posterior.probabilities,
             "letter_mass": self.posterior.mass,
+            "reached": self.reached.to_dict(),
             "selection": _selection_dict(self.selection),
             "cost": self.cost.to_dict(),
             "seconds": self.seconds.to_dict(),
@@ -170,8 +224,9 @@ def _selection_dict(selection: Selection) -> dict[str, Any]:
         "k": Grid.holding(selection.pool).k,
         "indices": list(selection.indices),
         "timestamps": list(selection.timestamps),
-        "row_confidence": None if evidence is None else list(evidence.row_confidence),
-        "column_confidence": None if evidence is None else list(evidence.column_confidence),
+        "row_confidence": evidence and (list(evidence.row_confidence) or None),
+        "column_confidence": evidence and (list(evidence.column_confidence) or None),
+        "map": evidence and evidence.kind,
         "importance": matrix and [[None if math.isnan(value) else value for value in row] for row in matrix],
         "shape": shape and {"skew": shape.skew, "excess_kurtosis": shape.excess_kurtosis, "sigma": shape.sigma},
     }

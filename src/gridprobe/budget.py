@@ -1,4 +1,4 @@
-"""How many frames to keep (Fixed, ShapeRule) and which (top)."""
+"""How many frames to keep (Fixed, ShapeRule, NoiseAware) and which (top)."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gridprobe.errors import UsageError
 from gridprobe.importance import ImportanceMap
 
-__all__ = ["GAMMA0", "Budget", "Fixed", "ShapeRule", "Ties", "spread", "top"]
+__all__ = ["GAMMA0", "Budget", "Fixed", "NoiseAware", "ShapeRule", "Ties", "null_maximum", "spread", "top"]
 
 GAMMA0 = 0.25
 """The paper's γ₀."""
@@ -22,11 +22,19 @@ EQUAL = 1e-6
 
 
 class Budget(Protocol):
-    """Decides how many frames a map deserves."""
+    """Decides how many frames a map deserves, and which. One that derives from it needs only what is abstract here."""
 
     def kept(self, importance: ImportanceMap) -> int:
         """A number from 1 to the number of cells."""
         ...
+
+    def choose(self, importance: ImportanceMap, *, ties: Ties) -> tuple[int, ...]:
+        """The frames to keep, ascending: the highest scores."""
+        return top(importance.scores, self.kept(importance), ties=ties)
+
+    def flat(self, importance: ImportanceMap) -> bool:
+        """Whether no frame stands out, so that the choice says nothing."""
+        return False
 
     def bounds(self, pool: int) -> tuple[int, int]:
         """The fewest and the most frames it may keep of a pool."""
@@ -38,7 +46,7 @@ class Budget(Protocol):
 
 
 @dataclass(frozen=True)
-class Fixed:
+class Fixed(Budget):
     """The same number of frames for every question; all of them when the pool is smaller."""
 
     frames: int
@@ -66,7 +74,7 @@ class Fixed:
 
 
 @dataclass(frozen=True)
-class ShapeRule:
+class ShapeRule(Budget):
     """Shape-Adaptive Selection (eq. 4): M_eff = ceil(K² / (1 + γ₀·K·σ)), with K from the pool at hand.
 
     A flat map (σ = 0) keeps every frame; a one-hot map keeps few. For a partly filled grid K² is its number of cells.
@@ -98,6 +106,70 @@ class ShapeRule:
             return cls(float(text)) if text else cls()
         except ValueError:
             raise UsageError(f"gamma0 must be a number of at least 0, got {text!r}") from None
+
+
+LEAST, MOST = 1 / 3, 1.0
+"""The fewest and the most frames that NoiseAware keeps, in units of K."""
+NULL_MAXIMUM = {4: 10.8, 9: 7.1, 16: 4.95, 36: 4.3, 64: 4.2, 144: 4.3, 256: 4.4, 576: 4.55, 1024: 4.75, 4096: 5.0}
+"""Cells -> what the largest of so many noise scores exceeds in one map of 100, in robust standard deviations.
+
+Simulated for independent normal scores and for products of normal rows and columns; the larger of the two counts."""
+
+
+@dataclass(frozen=True)
+class NoiseAware(Budget):
+    """Keep the frames that stand out from noise, at least K/3 and at most K of them.
+
+    A score stands out if it is further above the median than the largest of as many noise scores would be, with the
+    spread estimated from the median absolute deviation. For pure noise nothing does, in 99 maps of 100: the map is flat
+    and K/3 frames are kept. Where more than K stand out the evidence is redundant: half of the K are then the highest,
+    and the others an even sample of the rest.
+    """
+
+    def kept(self, importance: ImportanceMap) -> int:
+        """As many as stand out, within the bounds."""
+        least, most = self.bounds(importance.grid.cells)
+        return min(most, max(least, len(self._standing_out(importance))))
+
+    def choose(self, importance: ImportanceMap, *, ties: Ties) -> tuple[int, ...]:
+        """The highest scores; of redundant evidence half of them and an even sample of the others that stand out."""
+        kept, hot = self.kept(importance), self._standing_out(importance)
+        if len(hot) <= kept:
+            return top(importance.scores, kept, ties=ties)
+        best = top(importance.scores, max(1, kept // 2), ties=ties)
+        others = [i for i in hot if i not in best]
+        return tuple(sorted((*best, *(others[i] for i in spread(len(others), kept - len(best))))))
+
+    def flat(self, importance: ImportanceMap) -> bool:
+        """Whether nothing stands out."""
+        return not self._standing_out(importance)
+
+    def bounds(self, pool: int) -> tuple[int, int]:
+        """From K/3 to K."""
+        k = math.isqrt(pool - 1) + 1
+        return min(pool, math.ceil(LEAST * k)), min(pool, math.ceil(MOST * k))
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"name": "noise", "least": LEAST, "most": MOST}
+
+    def _standing_out(self, importance: ImportanceMap) -> list[int]:
+        scores = importance.scores
+        above = scores - np.median(scores)
+        width = 1.4826 * float(np.median(np.abs(above)))
+        floor = max(width * null_maximum(len(scores)), EQUAL * float(np.abs(scores).max()))
+        return [int(i) for i in np.flatnonzero(above > floor)]
+
+    @classmethod
+    def parse(cls, text: str) -> "NoiseAware":
+        """From a name without an argument."""
+        return cls()
+
+
+def null_maximum(cells: int) -> float:
+    """What the largest of so many noise scores exceeds in one map of 100, in robust standard deviations."""
+    counts = sorted(NULL_MAXIMUM)
+    return float(np.interp(math.log(cells), np.log(counts), [NULL_MAXIMUM[count] for count in counts]))
 
 
 def spread(count: int, wanted: int) -> tuple[int, ...]:

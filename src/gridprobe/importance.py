@@ -1,8 +1,9 @@
 """Probe posteriors -> a signal for each -> the importance of every cell -> the shape of their distribution."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,17 @@ import numpy.typing as npt
 from gridprobe.errors import ModelError
 from gridprobe.grid import Grid
 
-__all__ = ["ImportanceMap", "Shape", "Signal", "margin", "peak"]
+__all__ = ["Contrast", "ImportanceMap", "MapKind", "Shape", "Signal", "gain", "leave_out", "margin", "peak"]
+
+MapKind = Literal["probes", "memory", "frames", "leave-out", "attention"]
+"""What a map's numbers are.
+
+- probes: how sure the model is from a row and from a column of frames, shown by themselves (the paper);
+- memory: the same, asked of the memory of all frames read together;
+- frames: the same for every frame by itself;
+- leave-out: how much the answer changes without a row and without a column, or without the frame;
+- attention: how much the question looks at the frame.
+"""
 
 FLAT = 1e-9
 """A map whose standard deviation is below this fraction of its mean is flat; smaller differences are rounding error."""
@@ -35,6 +46,32 @@ def margin(probabilities: Mapping[str, float]) -> float:
     """By how much the most likely option leads the second."""
     first, second, *_ = sorted(probabilities.values(), reverse=True)
     return min(1.0, first - second)
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A signal that compares a probe with another answer: 1 - exp(-KL), so 0 when they agree and below 1."""
+
+    name: str
+    reference: Literal["text", "overview"]
+    """The other answer: to the text without frames, or to all frames."""
+    leaves_out: bool = False
+    """Whether the probe shows all frames but its own, so that its own are what the difference is about."""
+
+    def __call__(self, probabilities: Mapping[str, float], reference: Mapping[str, float]) -> float:
+        """From the probe's probabilities and those of the reference."""
+        told, other = (reference, probabilities) if self.leaves_out else (probabilities, reference)
+        divergence = sum(p * math.log(p / max(other[label], TINY)) for label, p in told.items() if p > 0)
+        return -math.expm1(-max(0.0, divergence))
+
+
+TINY = 1e-9
+"""Probabilities below this count as this, so that a divergence stays finite."""
+
+gain = Contrast("gain", "text")
+"""What the frames of a probe add to the text alone."""
+leave_out = Contrast("leave-out", "overview", leaves_out=True)
+"""How much the answer to all frames depends on those of the probe."""
 
 
 @dataclass(frozen=True)
@@ -63,22 +100,34 @@ class Shape:
 
 @dataclass(frozen=True)
 class ImportanceMap:
-    """Importance of each cell, importance[r, c] = row_confidence[r] · column_confidence[c] (the paper's M, eq. 3)."""
+    """Importance of each cell: one number for every frame, or else importance[r, c] = row[r] · column[c] (eq. 3)."""
 
     grid: Grid
-    row_confidence: tuple[float, ...]
-    column_confidence: tuple[float, ...]
+    row_confidence: tuple[float, ...] = ()
+    column_confidence: tuple[float, ...] = ()
+    by_frame: tuple[float, ...] | None = None
+    """One number for every frame, in time order; None for a product of rows and columns."""
+    kind: MapKind = "probes"
 
     def __post_init__(self) -> None:
-        if (len(self.row_confidence), len(self.column_confidence)) != (self.grid.rows, self.grid.k):
-            raise ValueError(f"{len(self.row_confidence)}+{len(self.column_confidence)} probes for {self.grid}")
-        for value in (*self.row_confidence, *self.column_confidence):
+        if self.kind not in get_args(MapKind):
+            raise ValueError(f"a map is of one of the kinds {', '.join(get_args(MapKind))}, got {self.kind!r}")
+        lines = (len(self.row_confidence), len(self.column_confidence))
+        if self.by_frame is not None and (len(self.by_frame) != self.grid.cells or lines != (0, 0)):
+            raise ValueError(f"{len(self.by_frame)} numbers and {lines} lines for {self.grid}")
+        if self.by_frame is None and lines != (self.grid.rows, self.grid.k):
+            raise ValueError(f"{lines[0]}+{lines[1]} probes for {self.grid}")
+        for value in (*self.row_confidence, *self.column_confidence, *(self.by_frame or ())):
             if not 0.0 <= value <= 1.0:  # also catches NaN
                 raise ModelError(f"the model gave a probe confidence of {value}, which is not a probability")
 
     @property
     def matrix(self) -> npt.NDArray[np.float64]:
         """Rows × K; a cell without a frame is NaN."""
+        if self.by_frame is not None:
+            flat = np.full(self.grid.rows * self.grid.k, np.nan)
+            flat[: self.grid.cells] = self.by_frame
+            return flat.reshape(self.grid.rows, self.grid.k)
         outer = np.outer(self.row_confidence, self.column_confidence).astype(np.float64, copy=False)
         outer.reshape(-1)[self.grid.cells :] = np.nan
         return outer

@@ -6,15 +6,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from gridprobe.answer import Answer, AnswerCost, Seconds
+from gridprobe.answer import Answer, AnswerCost, Reached, Seconds
 from gridprobe.backends import Backend, FrameGroup, Posterior, ScoreRequest, View
+from gridprobe.calibration import Exit
 from gridprobe.collage import CANVAS, collage
 from gridprobe.errors import UsageError
 from gridprobe.flops import Cost
 from gridprobe.question import Question
+from gridprobe.rotations import score_rotated
 from gridprobe.selectors import Selection, Selector
+from gridprobe.selectors.gridprobe import overview_request
 from gridprobe.settings import Settings
 from gridprobe.setup import Setup, make_setup
+from gridprobe.stretches import hot_stretches
 from gridprobe.video import Footage, FramePool, FrameSize, Moved
 
 __all__ = ["Session", "ask", "focus_request"]
@@ -32,6 +36,7 @@ def ask(
     k: int = 12,
     frames: int | Literal["auto"] = "auto",
     preset: str = "default",
+    show_map: bool = False,
     **changes: Any,
 ) -> Answer:
     """Ask one question about one video.
@@ -46,11 +51,12 @@ def ask(
         k: the side of the grid; k² frames are sampled.
         frames: how many of them to keep, or "auto" to let the map decide.
         preset: "default", or "paper" for the method exactly as published.
+        show_map: make the map also for an answer that the overview settles.
         **changes: any other field of `Settings` on top of the preset, such as `order="importance"`.
     """
     changes |= {"reuse": False, "k": k, "frames": frames}
     with Session(video, model=model, answer_model=answer_model, selector=selector, preset=preset, **changes) as session:
-        return session.ask(question)
+        return session.ask(question, show_map=show_map)
 
 
 class Session:
@@ -97,7 +103,8 @@ class Session:
 
     def open(self) -> None:
         """Open the video and, if the selector needs pixels, decode it. Needs no model; another thread may call it."""
-        _ = self._footage if self.setup.selector.looks_at is None else self.pool
+        blind = self.setup.selector.looks_at is None and self.setup.overview is None
+        _ = self._footage if blind else self.pool
 
     @property
     def pool(self) -> FramePool:
@@ -113,46 +120,146 @@ class Session:
 
     @property
     def _pool_size(self) -> FrameSize:
-        return self.setup.selector.looks_at or self.setup.size_of(self.setup.shown)
+        setup = self.setup
+        if setup.selector.looks_at is not None:
+            return setup.selector.looks_at
+        return setup.overview.pixels.rounded_to(setup.model.multiple) if setup.overview else setup.size_of(setup.shown)
 
-    def ask(self, question: Question) -> Answer:
-        """Select frames for the question and answer it from them."""
+    def ask(self, question: Question, *, show_map: bool = False) -> Answer:
+        """Answer a question: from the overview if it is sure, else from the frames that the selector keeps.
+
+        Args:
+            question: what to ask.
+            show_map: make the map of an answer from the overview too, which then needs none.
+        """
         setup = self.setup
         if setup.template is not None:
             question = replace(question, template=setup.template)
-        look, looking = _timed(lambda: self._look(question))
+        first = self._look_over(question) if setup.overview is not None else None
+        if first is not None and self._settles(first.posterior):
+            return self._from_overview(question, first, show_map=show_map)
+        look = self._look(question, first)
+        again = self._look_again(question, look) if setup.refine else None
+        if again is not None and _sure(again.posterior, setup.exit):
+            return self._merged(again, look)
         request = focus_request(look.frames, question, setup, others=look.others)
         if self._reuse and look.selection.kept == look.selection.pool:  # the next question will see the same frames
             request = replace(request, again=True)
-        posterior, focusing = _timed(lambda: setup.answerer.score([request])[0])
+        posterior, focusing = _timed(
+            lambda: score_rotated(setup.answerer, request, question, rotations=setup.rotations)
+        )
+        answer = self._answer(question, look, posterior, focusing)
+        if again is not None and again.confidence > posterior.confidence:
+            return self._merged(again, look, spent=answer)
+        return answer
+
+    def _settles(self, overview: Posterior) -> bool:
+        effort = self.setup.effort
+        return effort == "quick" or (effort == "auto" and _sure(overview, self.setup.exit))
+
+    def _from_overview(self, question: Question, first: "_Overview", *, show_map: bool) -> Answer:
+        """The answer of the overview, with a map if that is wanted."""
+        if show_map:
+            look = self._look(question, first)
+        else:
+            everything = Selection.of("overview", first.pool, tuple(range(len(first.pool))))
+            look = _Look(first.pool, everything, first.pool, None, first.decoding, 0.0, first)
+        return self._answer(question, look, first.posterior, None)
+
+    def _answer(self, question: Question, look: "_Look", posterior: Posterior, focusing: float | None) -> Answer:
+        """The answer with its bill; `focusing` is None if there was no focused pass."""
+        setup, first, focused = self.setup, look.first, focusing is not None
+        reached = Reached(
+            "focus" if focused else "overview",
+            overview=first.posterior if first else None,
+            focus=posterior if focused else None,
+            exit=setup.exit,
+        )
         return Answer(
             question=question,
             posterior=posterior,
             selection=look.selection,
-            cost=AnswerCost(look.selection.cost, posterior.cost, self._baseline(question)),
-            seconds=Seconds(looking - look.probing, look.probing, focusing),
+            cost=AnswerCost(
+                look.selection.cost,
+                posterior.cost if focused else Cost(),
+                self._baseline(question),
+                first.posterior.cost if first else Cost(),
+            ),
+            seconds=Seconds(look.decoding, look.probing, focusing or 0.0, first.seconds if first else 0.0),
             pool=look.pool,
             frames=look.frames,
-            models=(setup.selector.models, setup.answerer.identity),
+            models=(setup.models, setup.answerer.identity),
             settings=setup.describe(),
-            warnings=_warnings(look, question, posterior, self._footage.trouble),
+            warnings=_warnings(look, question, reached, self._footage.trouble),
+            reached=reached,
         )
 
-    def _look(self, question: Question) -> "_Look":
+    def _look_over(self, question: Question) -> "_Overview":
+        """All frames, small, in one pass."""
+        setup = self.setup
+        assert setup.overview is not None
+        pool, decoding = _timed(lambda: self.pool)
+        request = overview_request(setup.model, pool, question, setup.overview, again=self._reuse)
+        posterior, seconds = _timed(lambda: score_rotated(setup.model, request, question, rotations=setup.rotations))
+        return _Overview(pool, posterior, decoding, seconds)
+
+    def _look(self, question: Question, first: "_Overview | None") -> "_Look":
         """The pool, the selection, and the kept frames at native size."""
         blind = self.setup.selector.looks_at is None
         try:
-            return self._look_once(question, blind=blind)
+            return self._look_once(question, first, blind=blind)
         except Moved:  # frames that the packets announced are damaged: decode everything to find the good ones
-            return self._look_once(question, blind=False)
+            return self._look_once(question, first, blind=False)
 
-    def _look_once(self, question: Question, *, blind: bool) -> "_Look":
+    def _look_once(self, question: Question, first: "_Overview | None", *, blind: bool) -> "_Look":
+        start = time.perf_counter()
         footage = self._footage
+        blind = blind and first is None
         pool = footage.undecoded(self._pool_size) if blind else footage.pool(self._pool_size)
         selector = self.setup.selector.repeated() if self._reuse else self.setup.selector
+        selector = selector.knowing(first.posterior) if first else selector
         selection, probing = _timed(lambda: selector.select(pool, question))
         frames = footage.frames(_order(selection, self.setup), self.setup.size_of(self.setup.shown))
-        return _Look(pool, selection, frames, self._others(selection), probing)
+        others = self._others(selection)
+        decoding = time.perf_counter() - start - probing + (first.decoding if first else 0.0)
+        return _Look(pool, selection, frames, others, decoding, probing, first)
+
+    def _look_again(self, question: Question, look: "_Look") -> Answer | None:
+        """The same question about the stretches that the map points at, sampled more densely."""
+        footage, setup = self._footage, self.setup
+        if not isinstance(footage, Footage) or setup.sampling is None:
+            raise UsageError("refine samples the video again, so it needs a video and not frames")
+        if look.selection.scores is None:
+            return None
+        stretches = hot_stretches(look.selection.scores, footage.info.duration or look.pool.times[-1])
+        closer, opening = _timed(lambda: footage.within(stretches))
+        sampling = replace(setup.sampling, stretches=stretches)
+        session = Session(closer, setup=replace(setup, sampling=sampling, refine=False), reuse=self._reuse)
+        answer = session.ask(question)
+        seconds = replace(answer.seconds, decode=answer.seconds.decode + opening)
+        return replace(answer, seconds=seconds, reached=replace(answer.reached, by="refined", stretches=stretches))
+
+    def _merged(self, again: Answer, look: "_Look", *, spent: Answer | None = None) -> Answer:
+        """The answer of the second look, with the bill of the first, and of the focused pass if there was one."""
+        assert look.first is not None
+        cost, seconds, first = again.cost, again.seconds, look.first
+        focus, focusing = (spent.cost.focus, spent.seconds.focus) if spent else (Cost(), 0.0)
+        return replace(
+            again,
+            cost=AnswerCost(
+                cost.probe + look.selection.cost,
+                cost.focus + focus,
+                cost.baseline,
+                cost.overview + first.posterior.cost,
+            ),
+            seconds=Seconds(
+                seconds.decode + look.decoding,
+                seconds.probe + look.probing,
+                seconds.focus + focusing,
+                seconds.overview + first.seconds,
+            ),
+            settings=self.setup.describe(),
+        )
 
     def _others(self, selection: Selection) -> FramePool | None:
         """The frames that were not kept, at the size of the context; none without a context."""
@@ -170,6 +277,14 @@ class Session:
 
 
 @dataclass(frozen=True, eq=False)
+class _Overview:
+    pool: FramePool
+    posterior: Posterior
+    decoding: float
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
 class _Look:
     pool: FramePool
     selection: Selection
@@ -177,7 +292,9 @@ class _Look:
     """The kept ones, in the order the answer is read from."""
     others: FramePool | None
     """The others, where they are shown as context."""
+    decoding: float
     probing: float
+    first: _Overview | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,9 +351,21 @@ def focus_request(
     return ScoreRequest.about(question, groups, prompt_order=setup.prompt_order)
 
 
-def _warnings(look: _Look, question: Question, posterior: Posterior, trouble: tuple[str, ...]) -> tuple[str, ...]:
-    focus = tuple(f"in the focused pass {warning}" for warning in posterior.warnings)
-    return (*look.pool.warnings, *question.warnings, *look.selection.warnings, *focus, *trouble)
+def _sure(posterior: Posterior, exit: Exit | None) -> bool:
+    return exit is not None and posterior.confidence >= exit.threshold
+
+
+def _warnings(look: _Look, question: Question, reached: Reached, trouble: tuple[str, ...]) -> tuple[str, ...]:
+    stages = (("overview", reached.overview), ("focused pass", reached.focus))
+    doubts = [f"in the {name} {warning}" for name, each in stages if each for warning in each.warnings]
+    if reached.contradicted and reached.overview is not None:
+        said = reached.overview
+        option = question.option(said.choice)
+        doubts.append(
+            f"the focused pass contradicts the overview, which was sure of {said.choice} ({option}, "
+            f"{said.confidence:.1%})"
+        )
+    return (*look.pool.warnings, *question.warnings, *look.selection.warnings, *doubts, *trouble)
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:

@@ -182,6 +182,7 @@ BUDGETS = Registry(
     {
         "fixed": Entry("gridprobe.budget:Fixed.parse", "the same number of frames for every question", argument="N"),
         "shape": Entry("gridprobe.budget:ShapeRule.parse", "the paper's shape rule", argument="GAMMA0", optional=True),
+        "noise": Entry("gridprobe.budget:NoiseAware.parse", "frames that stand out from noise, from K/3 to K of them"),
     },
     group="gridprobe.budgets",
 )
@@ -192,6 +193,8 @@ SIGNALS = Registry(
     {
         "peak": Entry("gridprobe.importance:peak", "the probability of the most likely option (the paper)"),
         "margin": Entry("gridprobe.importance:margin", "by how much the most likely option leads the second"),
+        "gain": Entry("gridprobe.importance:gain", "what the probe's frames add to the text alone"),
+        "leave-out": Entry("gridprobe.importance:leave_out", "how much the overview's answer depends on its frames"),
     },
     group="gridprobe.signals",
 )

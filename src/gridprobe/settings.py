@@ -1,10 +1,11 @@
 """Settings: the options of a question as names and plain values, and three presets. `gridprobe.setup` makes them real.
 
 `paper` reproduces the published method, its flaws included: frames fused in pairs, shrunk by the engine from native
-size to a squashed 224×224, with the times of the first seconds of a 24 fps clip. `default` is ours: single frames,
-decoded straight to the probes' size, aspect kept, true times, ties spread over time. `gridworld` is `default` with
-probes as small as the embedded models can read, since frames of gridworld are small themselves and probes of 224
-pixels would save nothing. Every field can be changed on top of any of them.
+size to a squashed 224×224, with the times of the first seconds of a 24 fps clip. `default` is ours: an overview of all
+frames, small; where that is not sure, the frames that the question looks at, large among all others; single frames,
+decoded straight to the probes' size, aspect kept, true times. `gridworld` is `default` with small frames of 64 pixels,
+since frames of gridworld are small themselves and 224 pixels would save nothing. Every field can be changed on top of
+any of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,9 +15,11 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from gridprobe.backends.base import Packing, PromptOrder, Timestamps, View
 from gridprobe.budget import Budget, Fixed, Ties
+from gridprobe.calibration import check_threshold
 from gridprobe.errors import UsageError
 from gridprobe.grid import Grid
 from gridprobe.registry import BUDGETS, SIGNALS, suggestion
+from gridprobe.rotations import check_rotations
 from gridprobe.selectors.gridprobe import PROBE, PROBE_SIDE
 from gridprobe.video import NATIVE, FrameSize, Limits, SampleSpec
 
@@ -30,10 +33,25 @@ class Settings:
     preset: str = "default"
     k: int = 12
     frames: int | Literal["auto"] = "auto"
-    budget: str = "shape"
+    budget: str = "noise"
     """The rule behind frames="auto": a name of `gridprobe.registry.BUDGETS`, such as "shape:0.25"."""
+    effort: Literal["quick", "auto", "full", "focus"] | None = None
+    """How far a question is taken. "quick" answers from the overview: all frames at the size of the probes, in one
+    pass. "auto" does so if the overview is sure, and otherwise makes the map and answers from the focused pass. "full"
+    always goes on to the focused pass. "focus" takes no overview, as published. None is "auto" for the selector
+    gridprobe and "focus" for all others."""
+    sure: float | Literal["calibrated"] = "calibrated"
+    """With effort=auto: the confidence at which the overview's answer is taken. "calibrated" is what `gridprobe
+    calibrate` found for these models and settings, or a cautious default."""
+    refine: bool = False
+    """Where the overview is not sure: sample the stretches that the question looks at again, more densely."""
+    probes: Literal["fresh", "memory", "frames", "attention"] = "attention"
+    """How the map is made: from rows and columns of frames by themselves, as published; from the overview's memory of
+    them; from its memory of every frame; or from the attention of the question in the overview."""
     signal: str = "peak"
-    """What a probe's posterior counts for: a name of `gridprobe.registry.SIGNALS`."""
+    """What a probe's posterior counts for: a name of `gridprobe.registry.SIGNALS`. Attention has no use for it."""
+    rotations: int = 1
+    """In how many orders the options are shown, in the overview and in the focused pass; 1 is off."""
     sampling: Literal["middle", "linspace"] = "middle"
     precision: Literal["exact", "keyframe", "auto"] = "auto"
     """Whether a keyframe near a sampled moment may stand for it; see `gridprobe.video.sample`."""
@@ -48,8 +66,9 @@ class Settings:
     """The size the K² frames are decoded at. "probe" takes them straight to `probe_pixels`, and the kept ones once more
     at `native_pixels`. "native" decodes all of them at `native_pixels` and leaves shrinking to the engine, as the
     published chain does; 144 frames then take 300 MB."""
-    context: Literal["none", "small"] = "none"
-    """What is shown beside the kept frames: nothing, as published, or all other frames at the size of the probes."""
+    context: Literal["none", "small"] | None = None
+    """What is shown beside the kept frames: nothing, as published, or all other frames at the size of the probes. None
+    is "small" after an overview, and "none" without one, in a collage or in order of importance."""
     ties: Ties = "spread"
     order: Literal["time", "importance"] = "time"
     collage: bool = False
@@ -62,12 +81,17 @@ class Settings:
     def __post_init__(self) -> None:
         Grid(self.k)
         SIGNALS.find(self.signal)
+        check_rotations(self.rotations)
+        if self.sure != "calibrated":
+            check_threshold(self.sure)
         _ = self.rule
         hints = get_type_hints(type(self))
         for each in fields(self):
             allowed, value = get_args(hints[each.name]), getattr(self, each.name)
             if get_origin(hints[each.name]) is Literal and value not in allowed:
                 raise UsageError(f"{each.name} must be one of {', '.join(allowed)}, got {value!r}")
+            if each.name in BY_SELECTOR and value is not None and value not in (names := get_args(allowed[0])):
+                raise UsageError(f"{each.name} must be one of {', '.join(names)}, got {value!r}")
 
     @property
     def rule(self) -> Budget:
@@ -114,7 +138,9 @@ class Settings:
         return PRESETS[preset].changed(**changes)
 
 
-CHECKED_THERE = ("k", "frames")
+BY_SELECTOR = ("effort", "context")
+"""Settings that may be None: what suits the selector."""
+CHECKED_THERE = ("k", "frames", "sure", *BY_SELECTOR)
 """Settings whose own types refuse wrong values, in better words."""
 
 
@@ -165,8 +191,12 @@ PRESETS = {
         probe_pixels=FrameSize(square=PROBE_SIDE),
         native_pixels=replace(NATIVE, twice=True),
         decoded="native",
+        effort="focus",
+        probes="fresh",
+        budget="shape",
+        context="none",
         ties="earliest",
         template="paper",
     ),
-    "gridworld": Settings(preset="gridworld", probe_pixels=FrameSize(max_side=96)),
+    "gridworld": Settings(preset="gridworld", probe_pixels=FrameSize(max_side=64)),
 }

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gridprobe.backends import Backend, NamedModel, PromptOrder, View
+from gridprobe.calibration import Exit, find
 from gridprobe.errors import UsageError
 from gridprobe.registry import SELECTORS, SIGNALS
-from gridprobe.selectors import Parts, Selector
+from gridprobe.selectors import GridProbe, Parts, Selector
 from gridprobe.settings import Settings
 from gridprobe.video import Footage, FrameSize, SampleSpec, open_cache
 
@@ -35,6 +36,16 @@ class Setup:
     """How the kept frames are shown."""
     context: View | None = None
     """How the frames that were not kept are shown, among the kept ones in time order; None leaves them out."""
+    overview: View | None = None
+    """How all frames are shown to `model` in the overview; None takes none."""
+    effort: Literal["quick", "auto", "full", "focus"] = "focus"
+    """How far a question is taken after the overview; see `Settings.effort`."""
+    exit: Exit | None = None
+    """With effort="auto": when the overview is sure; None looks a calibration up once the models are loaded."""
+    refine: bool = False
+    """Whether to sample hot stretches again where the overview is not sure."""
+    rotations: int = 1
+    """In how many orders the options are shown."""
     sampling: SampleSpec | None = None
     """How the video is sampled; None when the caller brings the frames."""
     preset: str = ""
@@ -46,6 +57,12 @@ class Setup:
     prompt_order: PromptOrder = "frames_first"
 
     def __post_init__(self) -> None:
+        if (self.overview is None) != (self.effort == "focus"):
+            raise UsageError(f"effort={self.effort} and overview={self.overview} do not fit each other")
+        if self.refine and self.overview is None:
+            raise UsageError("refine looks again where an overview is not sure; effort=focus takes none")
+        if self.overview is not None and "paper" in (self.overview.timestamps, self.view.timestamps):
+            raise UsageError('an overview shows true times; use effort=focus with timestamps="paper"')
         if self.context is None:
             return
         if self.collage or self.order != "time":
@@ -60,7 +77,8 @@ class Setup:
             model = model.load(**options)
         if isinstance(answerer, NamedModel):
             answerer = model if answerer == self.model else answerer.load(**options)
-        return self.using(model, answerer)
+        loaded = self.using(model, answerer)
+        return replace(loaded, exit=find(loaded.calibrated_for)) if self.effort == "auto" and not self.exit else loaded
 
     @property
     def travels(self) -> bool:
@@ -72,11 +90,11 @@ class Setup:
 
     @property
     def _asks_model(self) -> bool:
-        return self.model.identity in self.selector.models
+        return self.overview is not None or self.model.identity in self.selector.models
 
     def using(self, model: Backend, answerer: Backend) -> "Setup":
         """The same with other models; a selector that was made with a model of its own keeps it."""
-        selector = self.selector.using(model) if self._asks_model else self.selector
+        selector = self.selector.using(model) if self.model.identity in self.selector.models else self.selector
         return replace(self, model=model, answerer=answerer, selector=selector)
 
     def open(self, video: str | Path) -> Footage:
@@ -92,6 +110,7 @@ class Setup:
             limits=spec.limits,
             decoder=spec.decoder,
             cache=open_cache(int(spec.limits.cache)),
+            stretches=spec.stretches,
         )
 
     @property
@@ -108,6 +127,19 @@ class Setup:
         """The size frames are decoded at, to be shown to the answering model under a view."""
         return view.pixels.rounded_to(self.answerer.multiple)
 
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Identities of the models that are asked before the focused pass."""
+        mine = (self.model.identity,) if self.overview is not None else ()
+        return tuple(dict.fromkeys((*mine, *self.selector.models)))
+
+    @property
+    def calibrated_for(self) -> dict[str, Any]:
+        """What a calibrated exit depends on: everything that decides the answers but the exit itself."""
+        described = {name: value for name, value in self.describe().items() if name not in ("preset", "effort", "exit")}
+        sampling = described["sampling"] or {}
+        return {**described, "sampling": {name: sampling.get(name) for name in ("k", "sampling", "precision")}}
+
     def describe(self) -> dict[str, Any]:
         """Plain values, for records. Models are described by their identities, or by their names before loading."""
         return {
@@ -117,6 +149,11 @@ class Setup:
             "answerer": self.answerer.identity,
             "view": self.shown.describe(),
             "context": None if self.context is None else self.context.describe(),
+            "overview": None if self.overview is None else {"model": self.model.identity, **self.overview.describe()},
+            "effort": self.effort,
+            "exit": self.exit and self.exit.describe(),
+            "refine": self.refine,
+            "rotations": self.rotations,
             "order": self.order,
             "collage": self.collage,
             "template": self.template,
@@ -138,12 +175,21 @@ def make_setup(
     """Check names and turn them into values. Models are not loaded: `Setup.loaded` does that."""
     asked = NamedModel(model) if isinstance(model, str) else model
     answerer = NamedModel(answer_model) if isinstance(answer_model, str) else answer_model or asked
+    chosen = _selector(selector, asked, settings)
+    effort = settings.effort or ("auto" if isinstance(chosen, GridProbe) else "focus")
+    alone = effort == "focus" or settings.collage or settings.order != "time"
+    context = settings.context or ("none" if alone else "small")
     return Setup(
         model=asked,
         answerer=answerer,
-        selector=_selector(selector, asked, settings),
+        selector=chosen,
         view=settings.native_view,
-        context=settings.probe_view if settings.context == "small" else None,
+        context=settings.probe_view if context == "small" else None,
+        overview=None if effort == "focus" else settings.probe_view,
+        effort=effort,
+        exit=None if settings.sure == "calibrated" else Exit(settings.sure, "given"),
+        refine=settings.refine,
+        rotations=settings.rotations,
         sampling=settings.sample,
         preset=settings.preset,
         order=settings.order,
@@ -172,6 +218,7 @@ def _selector(selector: str | Selector, model: Backend, settings: Settings) -> S
         budget=settings.rule,
         signal=signal,
         view=settings.probe_view,
+        probes=settings.probes,
         decoded=settings.probe_decoded,
         ties=settings.ties,
         prompt_order=settings.prompt_order,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Interval", "clustered_bootstrap", "expected_calibration_error", "mcnemar", "sign_flip"]
+__all__ = ["Interval", "binomial_upper", "clustered_bootstrap", "expected_calibration_error", "mcnemar", "sign_flip"]
 
 ENUMERATE = 12
 """Up to this many groups all sign flips are tried; beyond, SAMPLES of them are drawn."""
@@ -42,6 +42,29 @@ def clustered_bootstrap(
         means.append(total[drawn].sum(axis=1) / size[drawn].sum(axis=1))
     low, high = np.quantile(np.concatenate(means), (0.025, 0.975))
     return Interval(float(numbers.mean()), float(low), float(high), len(numbers), len(size))
+
+
+def binomial_upper(hits: int, draws: int, delta: float) -> float:
+    """Clopper and Pearson's upper bound: the true share is above it with probability at most `delta`."""
+    if not 0 <= hits <= draws or not 0 < delta < 1:
+        raise ValueError(f"no bound for {hits} of {draws} at {delta}")
+    low, high = hits / draws if draws else 0.0, 1.0
+    if hits == draws:
+        return 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _binomial_cdf(hits, draws, middle) > delta else (low, middle)
+    return high
+
+
+def _binomial_cdf(hits: int, draws: int, share: float) -> float:
+    """The chance of at most so many hits; summed in logarithms."""
+    yes, no = math.log(share), math.log1p(-share)
+    whole = math.lgamma(draws + 1)
+    logs = (
+        whole - math.lgamma(i + 1) - math.lgamma(draws - i + 1) + i * yes + (draws - i) * no for i in range(hits + 1)
+    )
+    return math.fsum(map(math.exp, logs))
 
 
 def mcnemar(gained: int, lost: int) -> float:

@@ -69,7 +69,7 @@ class Job:
     def loaded(self, place: int) -> "Job":
         """The same with the models loaded, which must be those the run was started with."""
         setup = load(self.method.setup, place)
-        RunFolder(self.folder).claim([*setup.selector.models, setup.answerer.identity])
+        RunFolder(self.folder).claim([*setup.models, setup.answerer.identity])
         return replace(self, method=replace(self.method, setup=setup))
 
 

@@ -1,7 +1,7 @@
 """Selection: which frames of the pool a selector keeps, and why."""
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -9,7 +9,7 @@ import numpy.typing as npt
 from gridprobe.backends.base import Backend, Posterior, PromptOrder, View
 from gridprobe.budget import Budget, Ties
 from gridprobe.flops import Cost
-from gridprobe.importance import ImportanceMap, Shape, Signal
+from gridprobe.importance import Contrast, ImportanceMap, Shape, Signal
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
 
@@ -112,6 +112,10 @@ class Selector(Protocol):
         """The same selector, prepared for more questions about the same frames; it selects the same."""
         return self
 
+    def knowing(self, overview: Posterior) -> "Selector":
+        """The same selector, given what its model answered to all frames; itself if it has no use for it."""
+        return self
+
     def describe(self) -> dict[str, Any]:
         """Everything that decides its choice, as plain values, for records."""
         return {"name": self.name}
@@ -123,9 +127,11 @@ class Parts:
 
     model: Backend
     budget: Budget
-    signal: Signal
+    signal: Signal | Contrast
     view: View
     """How probes are shown."""
+    probes: Literal["fresh", "memory", "frames", "attention"] = "fresh"
+    """How the map is made; see `gridprobe.selectors.gridprobe`."""
     decoded: FrameSize | None = None
     """The size frames are decoded at for probes; None decodes them straight to the size of the view."""
     ties: Ties = "spread"

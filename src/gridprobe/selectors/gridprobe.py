@@ -1,40 +1,59 @@
-"""GridProbe: probe rows and columns of the grid, keep the cells where the model is confident (the paper, section 3)."""
+"""GridProbe: find the frames that a question needs, and keep them.
 
+`probes="fresh"` is the paper (section 3): ask about each row and each column of the grid by itself; a frame matters if
+the model is confident about both. The other ways use the overview: all frames, small, read once. They ask its memory
+about rows and columns (`memory`) or about single frames (`frames`), or read off how much the question looks at each
+frame (`attention`), which costs next to nothing.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
-from gridprobe.backends.base import Backend, FrameGroup, PromptOrder, ScoreRequest, View
-from gridprobe.budget import Budget, ShapeRule, Ties, top
+from gridprobe.backends.base import Backend, FrameGroup, Posterior, PromptOrder, ScoreRequest, View, recalls
+from gridprobe.budget import Budget, ShapeRule, Ties
+from gridprobe.errors import UsageError
 from gridprobe.flops import Cost
 from gridprobe.grid import Grid
-from gridprobe.importance import ImportanceMap, Signal, peak
+from gridprobe.importance import Contrast, ImportanceMap, MapKind, Signal, peak
 from gridprobe.question import Question
 from gridprobe.selectors.base import Parts, Selection, Selector
 from gridprobe.video import FramePool, FrameSize
 
-__all__ = ["PROBE", "PROBE_SIDE", "GridProbe"]
+__all__ = ["PROBE", "PROBE_SIDE", "GridProbe", "Probes", "overview_request"]
 
 PROBE_SIDE = 224
 """Probes see small frames: the paper's 224."""
 PROBE = FrameSize(max_side=PROBE_SIDE)
 
+Probes = Literal["fresh", "memory", "frames", "attention"]
+NO_MEMORY = "the model cannot question its memory of frames, so rows and columns were probed one by one"
+FLAT = "no frame stands out from the others, so the map does not say where the answer is"
+
 
 @dataclass(frozen=True)
 class GridProbe(Selector):
-    """Ask the model about each row and each column; a frame matters if the model is confident about both."""
+    """Ask the model where the answer is, and keep those frames."""
 
     model: Backend
     budget: Budget = field(default_factory=ShapeRule)
-    signal: Signal = peak
+    signal: Signal | Contrast = peak
     view: View = field(default_factory=lambda: View(PROBE))
-    """How the frames of a probe are shown."""
+    """How the frames of a probe, and of the overview, are shown."""
+    probes: Probes = "fresh"
     decoded: FrameSize | None = None
     """The size its frames are decoded at, if the engine is to shrink them, as in the published chain."""
     ties: Ties = "spread"
     prompt_order: PromptOrder = "frames_first"
     again: bool = False
     """Whether more questions about the same frames will follow."""
+    overview: Posterior | None = None
+    """What the model answered to all frames, if it was asked already."""
     name: ClassVar[str] = "gridprobe"
+
+    def __post_init__(self) -> None:
+        if self.probes != "fresh" and self.prompt_order != "frames_first":
+            raise UsageError(f"probes={self.probes} needs prompt_order=frames_first; the text comes after the memory")
 
     @property
     def looks_at(self) -> FrameSize:
@@ -47,22 +66,67 @@ class GridProbe(Selector):
         return (self.model.identity,)
 
     def select(self, pool: FramePool, question: Question) -> Selection:
-        """2K probes in one call, the outer product of their signals, the budget, the top cells."""
-        grid = Grid.holding(len(pool))
-        probes = self.model.score([self._request(pool.take(subset), question) for subset in grid.probes()])
-        signals = tuple(self.signal(probe.probabilities) for probe in probes)
-        evidence = ImportanceMap(grid, signals[: grid.rows], signals[grid.rows :])
-        indices = top(evidence.scores, self.budget.kept(evidence), ties=self.ties)
+        """Make the map, and keep as many of its top frames as the budget says."""
+        way: Probes = self.probes if recalls(self.model) else "fresh"
+        evidence, asked = self._attention(pool, question) if way == "attention" else self._ask(pool, question, way)
+        indices = self.budget.choose(evidence, ties=self.ties)
+        notes = [NO_MEMORY] if way != self.probes else []
+        notes += [FLAT] if self.budget.flat(evidence) else []
         return Selection(
             selector=self.name,
             indices=indices,
             timestamps=tuple(pool.times[i] for i in indices),
             pool=len(pool),
             scores=tuple(evidence.scores.tolist()),
-            cost=sum((probe.cost for probe in probes), Cost()),
+            cost=sum((posterior.cost for posterior in asked), Cost()),
             evidence=evidence,
-            probes=tuple(probes),
+            probes=() if way == "attention" else tuple(asked),
+            notes=tuple(notes),
         )
+
+    def _attention(self, pool: FramePool, question: Question) -> tuple[ImportanceMap, list[Posterior]]:
+        """The map of what the question looks at, and what was asked for it: nothing after an overview."""
+        known = self.overview
+        fresh = [] if known and known.attention else self.model.score([self.look_over(pool, question)])
+        seen = (fresh[0] if fresh else known).attention  # type: ignore[union-attr]
+        if seen is None:
+            raise UsageError(f"the model {self.model.identity} does not say where its attention is; use probes=fresh")
+        return ImportanceMap(Grid.holding(len(pool)), by_frame=seen, kind="attention"), fresh
+
+    def _ask(self, pool: FramePool, question: Question, way: Probes) -> tuple[ImportanceMap, list[Posterior]]:
+        """The map from the answers to probes, and those answers."""
+        grid = Grid.holding(len(pool))
+        subsets = tuple((i,) for i in range(grid.cells)) if way == "frames" else grid.probes()
+        if isinstance(self.signal, Contrast) and self.signal.leaves_out:
+            everything = range(grid.cells)
+            subsets = tuple(tuple(i for i in everything if i not in set(each)) or each for each in subsets)
+        requests = [self._request(pool, subset, question, way) for subset in subsets]
+        reference = self._reference(pool, question)
+        answers = self.model.score([*requests, *reference])
+        probes, others = answers[: len(requests)], answers[len(requests) :]
+        told = others[0] if others else self.overview
+        signals = [self._signal(probe.probabilities, told) for probe in probes]
+        return _map(grid, signals, self._kind(way)), [*probes, *others]
+
+    def _signal(self, probabilities: Mapping[str, float], reference: Posterior | None) -> float:
+        if isinstance(self.signal, Contrast):
+            assert reference is not None
+            return self.signal(probabilities, reference.probabilities)
+        return self.signal(probabilities)
+
+    def _reference(self, pool: FramePool, question: Question) -> list[ScoreRequest]:
+        """The request whose answer the probes are compared with, unless it is known or not needed."""
+        if not isinstance(self.signal, Contrast):
+            return []
+        if self.signal.reference == "text":
+            return [ScoreRequest.about(question)]
+        return [] if self.overview else [replace(self.look_over(pool, question), attention=False)]
+
+    def _kind(self, way: Probes) -> MapKind:
+        if isinstance(self.signal, Contrast) and self.signal.leaves_out:
+            return "leave-out"
+        kinds: dict[Probes, MapKind] = {"fresh": "probes", "memory": "memory", "frames": "frames"}
+        return kinds[way]
 
     def bounds(self, pool: int) -> tuple[int, int]:
         """Those of its budget."""
@@ -76,22 +140,47 @@ class GridProbe(Selector):
         """The same, and the model keeps what it computes for the frames."""
         return replace(self, again=True)
 
+    def knowing(self, overview: Posterior) -> "GridProbe":
+        """The same, and it need not ask for the overview."""
+        return replace(self, overview=overview)
+
     def describe(self) -> dict[str, Any]:
         """Everything that decides its choice."""
         return {
             "name": self.name,
             "model": self.model.identity,
             "budget": self.budget.describe(),
-            "signal": self.signal.__name__,
+            "signal": self.signal.name if isinstance(self.signal, Contrast) else self.signal.__name__,
+            "probes": self.probes,
             "view": self.view.describe(),
             "decoded": None if self.decoded is None else self.decoded.describe(),
             "ties": self.ties,
             "prompt_order": self.prompt_order,
         }
 
-    def _request(self, frames: FramePool, question: Question) -> ScoreRequest:
-        groups = (FrameGroup(frames, self.view),)
-        return ScoreRequest.about(question, groups, prompt_order=self.prompt_order, again=self.again)
+    def look_over(self, pool: FramePool, question: Question) -> ScoreRequest:
+        """The overview's request."""
+        return overview_request(self.model, pool, question, self.view, again=self.again)
+
+    def _request(self, pool: FramePool, subset: Sequence[int], question: Question, way: Probes) -> ScoreRequest:
+        if way == "fresh":
+            groups = (FrameGroup(pool.take(subset), self.view),)
+            return ScoreRequest.about(question, groups, prompt_order=self.prompt_order, again=self.again)
+        return replace(self.look_over(pool, question), sees=tuple(subset), attention=False)
+
+
+def overview_request(
+    model: Backend, pool: FramePool, question: Question, view: View, *, again: bool = False
+) -> ScoreRequest:
+    """All frames, small, in one pass; with the attention of the question if the model can tell."""
+    request = ScoreRequest.about(question, (FrameGroup(pool, view),), again=again)
+    return replace(request, attention=recalls(model))
+
+
+def _map(grid: Grid, signals: Sequence[float], kind: MapKind) -> ImportanceMap:
+    if len(signals) == grid.rows + grid.k:
+        return ImportanceMap(grid, tuple(signals[: grid.rows]), tuple(signals[grid.rows :]), kind=kind)
+    return ImportanceMap(grid, by_frame=tuple(signals), kind=kind)
 
 
 def make(argument: str, parts: Parts) -> GridProbe:
@@ -101,6 +190,7 @@ def make(argument: str, parts: Parts) -> GridProbe:
         budget=parts.budget,
         signal=parts.signal,
         view=parts.view,
+        probes=parts.probes,
         decoded=parts.decoded,
         ties=parts.ties,
         prompt_order=parts.prompt_order,

@@ -31,6 +31,7 @@ def plan_key(file: VideoFile, spec: SampleSpec) -> str:
     """Everything a plan depends on, including the limits: a cached plan must not get around them."""
     limits = spec.limits
     wanted = f"{spec.cells} {spec.sampling} {spec.precision} {AUTO_FRACTION} {other_decoder(spec.decoder)}"
+    wanted += f" {spec.stretches}" if spec.stretches else ""
     bounds = f"{limits.max_pixels} {limits.max_duration} {limits.max_streams}"
     return f"plan {FORMAT}\n{decoder_version()}\n{file.fingerprint}\n{wanted}\n{bounds}"
 

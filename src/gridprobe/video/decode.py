@@ -24,7 +24,7 @@ from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Deadline
 from gridprobe.video.packets import expected_ticks
 from gridprobe.video.parallel import Opener, read_plan
-from gridprobe.video.sampling import Precision, SampleSpec, linspace_numbers, middle_times
+from gridprobe.video.sampling import Precision, SampleSpec, linspace_numbers
 from gridprobe.video.source import decoder_version, describe, first_frame, open_video
 from gridprobe.video.timeline import START, Clock, Timeline, end_of_stream, scan
 from gridprobe.video.torchcodec import other_decoder, read_plan_with_torchcodec
@@ -131,7 +131,7 @@ def open_file_clip(file: VideoFile, spec: SampleSpec) -> FileClip:
         info, clock = _inspect(open_source)
         info, timeline = _measure(open_source, clock, info, whole=spec.sampling == "linspace")
         targets = _targets(clock, info, timeline, spec)
-        plan = _plan(open_source, clock, targets, spec.precision, (info.duration or 0.0) / spec.cells)
+        plan = _plan(open_source, clock, targets, spec.precision, spec.cell(info.duration or 0.0))
     info = replace(info, decoder=other) if other else info
     return FileClip(file, info, clock, plan, spec, used=time.monotonic() - deadline.started)
 
@@ -163,7 +163,7 @@ def _plan(open_source: Opener, clock: Clock, targets: Sequence[int], precision: 
 def _targets(clock: Clock, info: VideoInfo, timeline: Timeline | None, spec: SampleSpec) -> list[int]:
     if spec.sampling == "linspace" and timeline is not None:
         return [int(timeline.ticks[number]) for number in linspace_numbers(len(timeline.ticks), spec.cells)]
-    return [clock.at(time) for time in middle_times(info.duration or 0.0, spec.cells)]
+    return [clock.at(time) for time in spec.moments(info.duration or 0.0)]
 
 
 def _shortfall(info: VideoInfo) -> list[str]:

@@ -48,9 +48,11 @@ class Footage:
         limits: Limits | None = None,
         decoder: Decoder = "pyav",
         cache: FrameCache | None = None,
+        stretches: tuple[tuple[float, float], ...] = (),
     ) -> None:
-        self.spec = wish = SampleSpec(cells, sampling, precision, decoder, limits or Limits())
+        self.spec = wish = SampleSpec(cells, sampling, precision, decoder, limits or Limits(), stretches)
         """How the video is sampled."""
+        self._path = path
         self._cache = cache
         self._shelf = MemoryCache(int(wish.limits.memory))
         self._found: Found | None = None
@@ -72,6 +74,19 @@ class Footage:
     def __repr__(self) -> str:
         known = "not decoded yet" if self._found is None else f"{len(self._found.ticks)} frames"
         return f"Footage({self.info.path!r}, {known})"
+
+    def within(self, stretches: tuple[tuple[float, float], ...]) -> "Footage":
+        """As many frames of the same video, but all from these intervals of seconds."""
+        spec = self.spec
+        return Footage(
+            self._path,
+            cells=spec.cells,
+            precision=spec.precision,
+            limits=spec.limits,
+            decoder=spec.decoder,
+            cache=self._cache,
+            stretches=stretches,
+        )
 
     @property
     def info(self) -> VideoInfo:

@@ -24,7 +24,7 @@ from gridprobe.progress import report
 from gridprobe.video.frames import Found, Pixels
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Limits
-from gridprobe.video.sampling import SampleSpec, linspace_numbers, middle_times
+from gridprobe.video.sampling import SampleSpec, linspace_numbers
 
 __all__ = ["SUFFIXES", "FolderClip", "describe_folder", "open_folder_clip"]
 
@@ -101,7 +101,7 @@ def open_folder_clip(folder: Path, spec: SampleSpec) -> FolderClip:
     if spec.sampling == "linspace":
         wanted = linspace_numbers(len(pictures), spec.cells)
     else:
-        moments = times[0] + np.array(middle_times(info.duration or 0.0, spec.cells))
+        moments = times[0] + np.array(spec.moments(info.duration or 0.0))
         wanted = tuple(int(i) for i in np.searchsorted(times, moments, side="right") - 1)
     return FolderClip(folder, info, pictures, times, list(dict.fromkeys(wanted)), spec)
 

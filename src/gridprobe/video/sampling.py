@@ -1,6 +1,7 @@
 """SampleSpec: what is wanted of a video; and which moments of it that means. Nothing here opens a file."""
 
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Literal
 
 import numpy as np
@@ -25,6 +26,8 @@ class SampleSpec:
     precision: Precision = "exact"
     decoder: Decoder = "pyav"
     limits: Limits = field(default_factory=Limits)
+    stretches: tuple[tuple[float, float], ...] = ()
+    """Seconds to sample from, as rising intervals that do not overlap; empty is the whole video."""
 
     def __post_init__(self) -> None:
         cells = self.cells
@@ -36,6 +39,28 @@ class SampleSpec:
             raise UsageError(f'precision must be "exact", "keyframe" or "auto", got {self.precision!r}')
         if self.decoder not in ("pyav", "torchcodec"):
             raise UsageError(f'decoder must be "pyav" or "torchcodec", got {self.decoder!r}')
+        ends = [moment for stretch in self.stretches for moment in stretch]
+        if any(not isfinite(moment) or moment < 0 for moment in ends) or ends != sorted(ends):
+            raise UsageError(f"stretches must be rising intervals of seconds, got {self.stretches}")
+        if self.stretches and self.sampling == "linspace":
+            raise UsageError('stretches are sampled in time; use sampling="middle"')
+
+    def moments(self, duration: float) -> tuple[float, ...]:
+        """The middles of equal shares of the video, or of its stretches laid end to end."""
+        stretches = [(start, min(end, duration)) for start, end in self.stretches if start < duration]
+        if not stretches:
+            return middle_times(duration, self.cells)
+        lengths = np.array([end - start for start, end in stretches])
+        before = np.concatenate([[0.0], np.cumsum(lengths)])
+        places = np.array(middle_times(float(before[-1]), self.cells))
+        which = np.clip(np.searchsorted(before, places, side="right") - 1, 0, len(stretches) - 1)
+        starts = np.array([start for start, _ in stretches])
+        return tuple((starts[which] + places - before[which]).tolist())
+
+    def cell(self, duration: float) -> float:
+        """The width of a share in seconds."""
+        within = sum(max(0.0, min(end, duration) - start) for start, end in self.stretches) or duration
+        return within / self.cells
 
 
 def middle_times(duration: float, count: int) -> tuple[float, ...]:
