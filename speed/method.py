@@ -1,0 +1,277 @@
+"""What each way of answering gets right on gridworld, and at what compute: the tables of docs/beyond-the-paper.md.
+
+    python speed/method.py run --part fine --first 12000 --count 300 --out fine.jsonl     # one line per question and way
+    python speed/method.py table fine.jsonl standard.jsonl                                # Markdown
+
+Compute is the honest convention as a share of one pass over all frames at native size, for a question asked by itself:
+nothing is reused from earlier questions. Seconds are those of the question with everything decoded and nothing known
+from other ways; they mean something only if the machine does nothing else. Intervals hold 95 % and come from a bootstrap
+over videos; a row's difference from "all native" is paired by question.
+"""
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gridprobe.answer import Answer
+from gridprobe.backends import Backend, FrameGroup, ScoreRequest, load_model
+from gridprobe.benchmarks import Benchmark, Item, load_benchmark
+from gridprobe.budget import Fixed
+from gridprobe.pipeline import Session
+from gridprobe.selectors import Uniform
+from gridprobe.settings import Settings
+from gridprobe.setup import Setup, make_setup
+from gridprobe.statistics import clustered_bootstrap
+from gridprobe.video import FrameSize
+
+PUBLISHED: dict[str, Any] = {"effort": "focus", "probes": "fresh", "budget": "shape", "context": "none"}
+SMALL = {"probe_pixels": FrameSize(max_side=96)}
+
+
+@dataclass(frozen=True)
+class Way:
+    """One row of the table."""
+
+    changes: dict[str, Any] = field(default_factory=dict)
+    """Settings on top of the preset gridworld."""
+    selector: str = "gridprobe"
+    prober: str = ""
+    """Another model for the overview and the map."""
+
+
+WAYS = {
+    "all native": Way(selector="all"),
+    "all small": Way(selector="all-small"),
+    "all small, 96 px": Way(SMALL, selector="all-small"),
+    "published": Way({**PUBLISHED, **SMALL}),
+    "published, 64 px": Way(PUBLISHED),
+    "ours quick": Way({"effort": "quick"}),
+    "ours auto": Way({"effort": "auto"}),
+    "ours full": Way({"effort": "full"}),
+    "ours auto, refine": Way({"effort": "auto", "refine": True}),
+    "nano probes for micro": Way({"effort": "auto", "sure": 0.99}, prober="embedded:nano"),
+    # How to make the map and how many frames to keep: always the whole way, with all other frames as context.
+    "map attention": Way({"effort": "full"}),
+    "map attention, 4": Way({"effort": "full", "frames": 4}),
+    "map attention, 8": Way({"effort": "full", "frames": 8}),
+    "map attention, 16": Way({"effort": "full", "frames": 16}),
+    "map fresh": Way({"effort": "full", "probes": "fresh"}),
+    "map fresh, 8": Way({"effort": "full", "probes": "fresh", "frames": 8}),
+    "map fresh gain, 8": Way({"effort": "full", "probes": "fresh", "signal": "gain", "frames": 8}),
+    "map memory, 8": Way({"effort": "full", "probes": "memory", "frames": 8}),
+    "map frames, 8": Way({"effort": "full", "probes": "frames", "frames": 8}),
+    "map frames gain, 8": Way({"effort": "full", "probes": "frames", "signal": "gain", "frames": 8}),
+    "map leave-out, 8": Way({"effort": "full", "probes": "memory", "signal": "leave-out", "frames": 8}),
+    "uniform 8 + context": Way({"effort": "full", "context": "small", "frames": 8}, selector="uniform"),
+    "shape rule + context": Way({"effort": "full", "probes": "fresh", "budget": "shape"}),
+}
+MAIN = ("all native", "all small", "published", "ours quick", "ours auto", "ours full")
+EQUAL = "uniform, equal compute"
+"""As many evenly spaced native frames as cost no more than "ours auto" did for the question."""
+
+
+def main() -> None:
+    """Run, or make a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(required=True)
+    one = verbs.add_parser("run")
+    one.add_argument("--part", default="standard")
+    one.add_argument("--split", default="test")
+    one.add_argument("--first", type=int, default=0)
+    one.add_argument("--count", type=int, default=40)
+    one.add_argument("--source", default="rendered")
+    one.add_argument("--data", type=Path, default=Path("gridworld-videos"))
+    one.add_argument("--k", type=int, default=12)
+    one.add_argument("--model", default="embedded:micro")
+    one.add_argument("--device", default="auto")
+    one.add_argument("--dtype", default="auto")
+    one.add_argument("--sure", type=float, help="The exit's confidence; by default the calibrated one.")
+    one.add_argument("--ways", nargs="+", default=list(MAIN), help=f"Of: {', '.join((*WAYS, EQUAL))}.")
+    one.add_argument("--out", type=Path, required=True)
+    one.set_defaults(do=_run)
+    two = verbs.add_parser("table")
+    two.add_argument("files", nargs="+", type=Path)
+    two.add_argument("--by", choices=["part", "family", "k", "model"], default="part")
+    two.set_defaults(do=_table)
+    given = parser.parse_args()
+    given.do(given)
+
+
+# Running
+
+
+def _run(given: argparse.Namespace) -> None:
+    options = {"device": given.device, "dtype": given.dtype}
+    models = {
+        name: load_model(name, **options)
+        for name in {given.model, *(WAYS[w].prober for w in given.ways if w in WAYS)} - {""}
+    }
+    benchmark = load_benchmark(
+        "gridworld",
+        data=given.data,
+        split=given.split,
+        part=given.part,
+        first=given.first,
+        count=given.count,
+        source=given.source,
+    )
+    setups = {name: _setup(WAYS[name], given, models) for name in given.ways if name != EQUAL}
+    with given.out.open("w", encoding="utf-8") as stream:
+        for done, line in enumerate(_lines(benchmark, setups, given, models), start=1):
+            stream.write(json.dumps(line) + "\n")
+            stream.flush()
+            if done % (10 * len(given.ways)) == 0:
+                print(f"{given.part}: {done // len(given.ways)} of {given.count}", file=sys.stderr, flush=True)
+
+
+def _setup(way: Way, given: argparse.Namespace, models: dict[str, Backend]) -> Setup:
+    changes = ({} if given.sure is None else {"sure": given.sure}) | way.changes
+    settings = Settings.from_preset("gridworld", k=given.k, **changes)
+    answerer = models[given.model]
+    prober = models[way.prober] if way.prober else answerer
+    return make_setup(model=prober, answer_model=answerer, selector=way.selector, settings=settings).loaded()
+
+
+def _lines(
+    benchmark: Benchmark, setups: dict[str, Setup], given: argparse.Namespace, models: dict[str, Backend]
+) -> Iterator[dict[str, Any]]:
+    """One line per question and way. What a model keeps is dropped before each, so that seconds and compute are true."""
+    sampling = next(iter(setups.values())).sampling
+    assert sampling is not None
+    for item in benchmark.items:
+        video = benchmark.open(item, sampling)
+        ours: Answer | None = None
+        for name in given.ways:
+            setup = setups.get(name) or _equal(setups, ours, models[given.model], given.k)
+            for model in models.values():
+                _forget(model)
+            with Session(video, setup=setup, reuse=False) as session:
+                session.open()
+                answer = session.ask(item.question)
+            ours = answer if name == "ours auto" else ours
+            yield _line(name, item, answer, given)
+
+
+def _forget(model: Backend) -> None:
+    engine = getattr(model, "_engine", model)
+    engine.kept.clear()
+
+
+def _equal(setups: dict[str, Setup], ours: Answer | None, model: Backend, k: int) -> Setup:
+    """Uniform with the most native frames that cost no more than ours did."""
+    if ours is None:
+        raise SystemExit(f'put "ours auto" before "{EQUAL}" in --ways')
+    base = setups["all native"] if "all native" in setups else next(iter(setups.values()))
+    pool, question = ours.pool, ours.question
+    native = replace(base, selector=Uniform(Fixed(1)), overview=None, effort="focus", context=None, refine=False)
+    side = base.native.fit(224, 224)
+
+    def price(frames: int) -> float:
+        shape = (frames, side[1], side[0], 3)
+        blank = replace(pool, data=np.zeros(shape, np.uint8), times=pool.times[:frames])
+        return model.estimate(ScoreRequest.about(question, (FrameGroup(blank, base.view),))).flops
+
+    fits = _most(price, len(pool), ours.cost.total.flops)
+    return replace(native, selector=Uniform(Fixed(fits)))
+
+
+def _most(price: Callable[[int], float], top: int, limit: float) -> int:
+    low, high = 1, top
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if price(middle) <= limit else (low, middle - 1)
+    return low
+
+
+def _line(name: str, item: Item, answer: Answer, given: argparse.Namespace) -> dict[str, Any]:
+    reached, baseline = answer.reached, answer.cost.baseline.flops
+    return {
+        "way": name,
+        "id": item.id,
+        "video": item.group,
+        "part": item.bins["part"],
+        "family": item.bins["family"],
+        "k": given.k,
+        "model": given.model,
+        "source": given.source,
+        "right": answer.right,
+        "choice": answer.choice,
+        "confidence": round(answer.confidence, 6),
+        "by": reached.by,
+        "overview": reached.overview and [reached.overview.choice, round(reached.overview.confidence, 6)],
+        "native": answer.shown_native if name != "all small" else 0,
+        "compute": answer.cost.total.flops / baseline,
+        "computed": answer.cost.total.flops_computed / baseline,
+        "tflops": answer.cost.tflops,
+        "seconds": answer.seconds.total - answer.seconds.decode,
+        "covered": _covered(item, answer),
+        "threshold": reached.exit and reached.exit.threshold,
+    }
+
+
+def _covered(item: Item, answer: Answer) -> float | None:
+    """The share of the evidence's intervals of which a kept frame shows something."""
+    evidence = item.extra["evidence"]
+    if not evidence or answer.selection.evidence is None:
+        return None
+    times = answer.selection.timestamps
+    return float(np.mean([any(start <= time < end for time in times) for start, end in evidence]))
+
+
+# Tables
+
+
+def _table(given: argparse.Namespace) -> None:
+    lines = [json.loads(text) for file in given.files for text in file.read_text(encoding="utf-8").splitlines()]
+    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for line in lines:
+        groups[str(line[given.by])].append(line)
+    if len(groups) > 1:
+        groups["all together"] = lines
+    for name, members in groups.items():
+        print(f"\n### {given.by} {name}\n" if name != "all together" else f"\n### {name}\n")
+        print(*_rows(members), sep="\n")
+
+
+def _rows(lines: Sequence[dict[str, Any]]) -> Iterator[str]:
+    ways: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+    for line in lines:
+        ways[line["way"]][f"{line['model']} {line['k']} {line['source']} {line['id']}"] = line
+    base = ways.get("all native", {})
+    yield "| way | questions | right % | against all native | compute | native frames | from overview % | evidence shown % | seconds |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|"
+    for way, found in ways.items():
+        asked = [line for line in found.values() if line["right"] is not None]
+        right = clustered_bootstrap([line["right"] for line in asked], [line["video"] for line in asked])
+        pairs = [(line, base[key]) for key, line in found.items() if key in base and line["right"] is not None]
+        delta = _difference(pairs) if way != "all native" and pairs else ""
+        exits = np.mean([line["by"] == "overview" for line in found.values()])
+        covered = [line["covered"] for line in found.values() if line["covered"] is not None]
+        mean = {
+            name: float(np.mean([line[name] for line in found.values()])) for name in ("compute", "native", "seconds")
+        }
+        yield (
+            f"| {way} | {len(asked)} | {100 * right.mean:.1f} ({100 * right.low:.1f} … {100 * right.high:.1f}) | {delta} | "
+            f"{mean['compute']:.3f} | {mean['native']:.1f} | {100 * exits:.0f} | "
+            f"{100 * np.mean(covered):.0f} | {mean['seconds']:.2f} |"
+            if covered
+            else f"| {way} | {len(asked)} | {100 * right.mean:.1f} ({100 * right.low:.1f} … {100 * right.high:.1f}) | {delta} | "
+            f"{mean['compute']:.3f} | {mean['native']:.1f} | {100 * exits:.0f} |  | {mean['seconds']:.2f} |"
+        )
+
+
+def _difference(pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> str:
+    gaps = [float(line["right"]) - float(other["right"]) for line, other in pairs]
+    found = clustered_bootstrap(gaps, [line["video"] for line, _ in pairs])
+    return f"{100 * found.mean:+.1f} ({100 * found.low:+.1f} … {100 * found.high:+.1f})"
+
+
+if __name__ == "__main__":
+    main()
