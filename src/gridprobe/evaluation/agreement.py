@@ -90,7 +90,6 @@ def _observe(tasks: Sequence[Task], method: Method) -> tuple[list[tuple[float, b
     for task in tasks:
         opened = Prefetch(task, method)
         for item in task.items:
-            report("questions", len(observed) + len(failures), total)
             trial = Attempt()
             with trial, listening(lambda event: None):  # the progress within a question is not shown
                 answer = opened.session.ask(method.question(item))
@@ -100,7 +99,7 @@ def _observe(tasks: Sequence[Task], method: Method) -> tuple[list[tuple[float, b
             if trial.error is not None:
                 failures.append((item.id, f"{type(trial.error).__name__}: {trial.error}"))
                 _check_failures(failures, total)
-    report("questions", total, total)
+            report("questions", len(observed) + len(failures), total)
     return observed, failures
 
 
