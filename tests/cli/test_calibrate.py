@@ -227,7 +227,20 @@ def test_differing_too_often_is_an_error_and_nothing_is_stored(
 
     assert done.exit_code == 1 and why in done.stderr and not folder.exists()
     assert json.loads(done.stdout)["threshold"] is None and json.loads(done.stdout)["file"] is None
-    assert len(done.stderr.strip().splitlines()) == 1
+    assert len([line for line in done.stderr.splitlines() if not line.startswith("note: ")]) == 1
+
+
+def test_note_says_if_questions_share_a_video(data: Path) -> None:
+    def noted() -> bool:
+        return "note: the bound counts questions about one video as independent" in command(data).stderr
+
+    assert noted()
+    for video in range(10, 40):
+        make_video(data.parent / f"v{video}")
+    rows = [json.loads(line) | {"video": f"v{i}"} for i, line in enumerate(data.read_text().splitlines())]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    assert not noted()
 
 
 def test_too_few_exits_say_how_many_are_needed(data: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,6 +94,8 @@ def _plain(found: Agreement, file: Path | None) -> dict[str, Any]:
 
 
 def _warn(found: Agreement) -> None:
+    if found.calibration.questions > found.videos:
+        print("note: the bound counts questions about one video as independent; more videos are safer", file=sys.stderr)
     if found.failures:
         name, why = found.failures[0]
         text = f"{len(found.failures)} questions failed and are left out, such as {name}: {why}"
