@@ -237,6 +237,24 @@ def test_check_notices_the_empirical_share_in_place_of_the_bound(name: str, monk
     assert mistaken(WORLDS[name], choose_threshold)[0] > ALLOWED
 
 
+@pytest.mark.parametrize(("questions", "risk"), [(1, 0.05), (2, 0.2), (4, 0.45)])
+def test_promise_needs_independent_questions(questions: int, risk: float, quick: None) -> None:
+    """The known limit: questions about one video that always share their fate."""
+    rng = np.random.default_rng(1)
+    videos = QUESTIONS // questions
+    found = [
+        choose_threshold(
+            np.repeat(0.3 + 0.7 * rng.random(videos) ** 0.2, questions).tolist(),
+            np.repeat(rng.random(videos) < JUST_ABOVE, questions).tolist(),
+            epsilon=EPSILON,
+            delta=DELTA,
+        ).threshold
+        for _ in range(TRIALS)
+    ]
+
+    assert np.mean([each is not None for each in found]) == pytest.approx(risk, abs=0.03)
+
+
 def test_check_notices_a_rule_that_does_not_stop_at_the_first_failure(quick: None) -> None:
     def best_of_all(confidences: Any, differs: Any, *, epsilon: float, delta: float) -> Calibration:
         for threshold in reversed(THRESHOLDS):

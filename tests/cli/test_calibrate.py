@@ -147,6 +147,15 @@ def test_drawing_is_seeded_even_and_in_order(tmp_path: Path) -> None:
     assert min(counts) > 75 - 4.5 * math.sqrt(75 * 0.75) and max(counts) < 75 + 4.5 * math.sqrt(75 * 0.75)
 
 
+def test_no_video_has_a_second_question_before_every_video_has_one(tmp_path: Path) -> None:
+    items = questions(tmp_path).items
+
+    for seed in range(50):
+        one, more = draw(items, 10, seed=seed), draw(items, 15, seed=seed)
+        assert len({item.group for item in one}) == 10 and all(item in more for item in one)
+        assert max(sum(item.group == each.group for item in more) for each in more) == 2
+
+
 # The command.
 
 

@@ -32,7 +32,13 @@ def _options(command: Any) -> Any:
         click.option("--template", type=click.Choice(list(TEMPLATES)), help="Prompt, in place of the benchmark's."),
         click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Any other setting."),
         click.option("--with", "options", multiple=True, metavar="NAME=VALUE", help="An option of the benchmark."),
-        click.option("-n", "count", type=int, metavar="N", help="Ask N questions, drawn at random; by default all."),
+        click.option(
+            "-n",
+            "count",
+            type=int,
+            metavar="N",
+            help="Ask N questions, drawn at random from as many videos as possible.",
+        ),
         click.option("--ids", metavar="FILE|A,B,…", help="Ask only these questions."),
         click.option("--seed", type=int, default=0, show_default=True, help="For -n and the random selector."),
         click.option("--epsilon", type=float, default=0.02, show_default=True, help="Allowed share of mistaken exits."),
@@ -95,7 +101,10 @@ def _plain(found: Agreement, file: Path | None) -> dict[str, Any]:
 
 def _warn(found: Agreement) -> None:
     if found.calibration.questions > found.videos:
-        print("note: the bound counts questions about one video as independent; more videos are safer", file=sys.stderr)
+        print(
+            "note: the bound counts questions about one video as independent; one for each video is safe",
+            file=sys.stderr,
+        )
     if found.failures:
         name, why = found.failures[0]
         text = f"{len(found.failures)} questions failed and are left out, such as {name}: {why}"

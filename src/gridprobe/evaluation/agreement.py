@@ -1,6 +1,7 @@
 """calibrate(): ask questions with effort=full and find the confidence at which the overview's answer may be taken."""
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -32,13 +33,22 @@ class Agreement:
 
 
 def draw(items: Sequence[Item], count: int | None, *, seed: int = 0) -> tuple[Item, ...]:
-    """So many of the questions at random, all equally likely, in their order; None is all of them."""
+    """So many of the questions at random, in their order; None is all of them.
+
+    They are about as many videos as possible: no video has a second question before every video has one.
+    """
     if count is None:
         return tuple(items)
     if not 1 <= count <= len(items):
         raise UsageError(f"-n must be from 1 to the number of questions, {len(items)}, got {count}")
-    chosen = random.Random(seed).sample(range(len(items)), count)
-    return tuple(items[i] for i in sorted(chosen))
+    turns: Counter[tuple[str, str]] = Counter()
+    ranked = []
+    for place in random.Random(seed).sample(range(len(items)), len(items)):
+        video = items[place].group, str(items[place].video)
+        ranked.append((turns[video], place))
+        turns[video] += 1
+    ranked.sort(key=lambda each: each[0])  # stable, so that each turn keeps its random order
+    return tuple(items[place] for place in sorted(place for _, place in ranked[:count]))
 
 
 def calibrate(
