@@ -1,35 +1,51 @@
 """When is the overview sure enough? A threshold for its confidence, with a bound on how often an exit is mistaken.
 
-An exit is mistaken if the full path would have answered differently; this needs no labels. On n questions, both are
-asked, and thresholds are tried from the highest down. At each one the questions that exit are so many draws of "the
-full path differs", so Clopper and Pearson's interval bounds the true share from above with confidence 1 - δ. The lowest
-threshold before the first bound above ε is taken. Because the order of the tests is fixed and they stop at the first
-failure, the chance that the share at the chosen threshold is above ε is at most δ (fixed-sequence testing), as long as
-the share does not fall when the threshold does.
+An exit is mistaken if the full path would have answered differently; this needs no labels. Both are asked on n
+questions. R(t) is the true share of mistaken exits among the questions whose overview has a confidence of at least t.
+
+Test     Given how many of the n questions exit at t, each of their answers differs with probability R(t),
+         independently, so Clopper and Pearson's upper bound is below R(t) with probability at most δ. A threshold
+         passes if the bound is at most ε.
+Order    Thresholds are tested from the highest down to the first that does not pass, and the last that passed is taken
+         (fixed-sequence testing). R(t) > ε at the chosen t only if the first tested t with R(t) > ε passed, which has
+         probability at most δ, however many thresholds are tested.
+Skipped  At the highest thresholds too few questions exit to pass even without a difference; they are not tested.
+         Because their number depends on the draws, this needs one assumption: R(t) does not fall when t does. A start
+         at t because too few questions exit at the threshold above then means more draws than usual from between the
+         two, where answers differ at least as often as above, so that the test passes less often and not more.
+
+The questions must be independent draws from those that will be asked. Questions about one video are not: if they always
+share their fate, two of them for each video raise the risk from 5 % to about 20 %. One question for each video is safe.
 """
 
-import hashlib
-import json
-import os
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from gridprobe.errors import DataError, UsageError
-from gridprobe.files import parse_json, write_whole
+import numpy as np
+
+from gridprobe.calibration_store import SHIPPED, calibration_folder, damaged, entry_file, read_entry, write_entry
+from gridprobe.errors import UsageError
 from gridprobe.statistics import binomial_upper
 
-__all__ = ["CAUTIOUS", "THRESHOLDS", "Calibration", "Exit", "check_threshold", "choose_threshold", "find", "store"]
+__all__ = [
+    "CAUTIOUS",
+    "THRESHOLDS",
+    "Calibration",
+    "Exit",
+    "check_threshold",
+    "choose_threshold",
+    "find",
+    "needed",
+    "store",
+]
 
 CAUTIOUS = 0.99
 """The threshold without a calibration."""
 THRESHOLDS = tuple(round(i / 1000, 3) for i in (*range(999, 989, -1), *range(985, 895, -5), *range(890, 390, -10)))
 """Tried in this order."""
-SHIPPED = Path(__file__).parent / "models" / "calibration.json"
-"""Calibrations of the embedded models."""
-FOLDER = "GRIDPROBE_CALIBRATION"
-"""Environment variable: where calibrations are stored; by default in the user's data folder."""
 
 
 @dataclass(frozen=True)
@@ -57,16 +73,21 @@ class Calibration:
     """What was found on n questions."""
 
     threshold: float | None
-    """None if no threshold keeps the bound: there are too few questions, or the overview differs too often."""
+    """None if no threshold keeps the bound: too few questions exit, or the full path differs too often."""
     epsilon: float
     delta: float
     questions: int
     exits: int
-    """How many of the questions exit at the threshold."""
+    """How many of the questions exit at the threshold; without one, at the last threshold that was tried."""
     differing: int
     """How many of these the full path answers differently."""
     bound: float
     """The upper bound on their share."""
+
+    @property
+    def too_few(self) -> bool:
+        """Whether no threshold could be tested, because too few questions exit at every one."""
+        return self.exits < needed(self.epsilon, self.delta)
 
 
 def check_threshold(value: Any) -> None:
@@ -75,69 +96,64 @@ def check_threshold(value: Any) -> None:
         raise UsageError(f'sure must be "calibrated" or a number from 0 to 1, got {value!r}')
 
 
+def needed(epsilon: float, delta: float) -> int:
+    """The fewest exits that keep the bound, if none of them differs: (1 - ε)^n ≤ δ."""
+    for name, value in (("epsilon", epsilon), ("delta", delta)):
+        if not 0 < value < 1:
+            raise UsageError(f"{name} must be between 0 and 1, got {value!r}")
+    count = max(1, math.ceil(math.log(delta) / math.log1p(-epsilon)))
+    return count if binomial_upper(0, count, delta) <= epsilon else count + 1  # where rounding decides
+
+
 def choose_threshold(
     confidences: Sequence[float], differs: Sequence[bool], *, epsilon: float, delta: float
 ) -> Calibration:
     """The lowest threshold for which the share of mistaken exits is at most ε with confidence 1 - δ."""
-    for name, value in (("epsilon", epsilon), ("delta", delta)):
-        if not 0 < value < 1:
-            raise UsageError(f"{name} must be between 0 and 1, got {value!r}")
-    if len(confidences) != len(differs):
-        raise ValueError(f"{len(confidences)} confidences for {len(differs)} answers")
-    best = Calibration(None, epsilon, delta, len(confidences), 0, 0, 1.0)
-    for threshold in THRESHOLDS:
-        exits = [bad for confidence, bad in zip(confidences, differs, strict=True) if confidence >= threshold]
-        if binomial_upper(0, len(exits), delta) > epsilon:
-            continue  # too few questions exit for any test; how many do says nothing about the answers
-        bound = binomial_upper(sum(exits), len(exits), delta)
-        if bound > epsilon:
+    fewest, count = needed(epsilon, delta), len(confidences)
+    if count != len(differs) or np.isnan(confidences).any():
+        raise ValueError(f"{count} confidences for {len(differs)} answers, or a confidence that is NaN")
+    order = np.argsort(confidences)
+    rising = np.asarray(confidences, dtype=np.float64)[order]
+    before = np.concatenate([[0], np.cumsum(np.asarray(differs, dtype=np.int64)[order])])
+    found = Calibration(None, epsilon, delta, count, 0, 0, 1.0)
+    for threshold, first in zip(THRESHOLDS, np.searchsorted(rising, THRESHOLDS).tolist(), strict=True):
+        exits, differing = count - first, int(before[-1] - before[first])
+        bound = binomial_upper(differing, exits, delta)
+        keeps = exits >= fewest and bound <= epsilon
+        if keeps or found.threshold is None:
+            found = Calibration(threshold if keeps else None, epsilon, delta, count, exits, differing, bound)
+        if exits >= fewest and not keeps:
             break
-        best = Calibration(threshold, epsilon, delta, len(confidences), len(exits), sum(exits), bound)
-    return best
+    return found
 
 
 def find(described: Mapping[str, Any]) -> Exit:
     """The calibration for a setup, from its description; the cautious default without one."""
-    key = _key(described)
-    for file in (_file(), SHIPPED):
-        entry = _read(file).get(key)
-        if entry is not None:
-            found = Calibration(**entry["calibration"])
-            if found.threshold is not None:
-                return Exit(found.threshold, "calibrated", found.epsilon, found.delta, found.questions)
+    for folder in (calibration_folder(), SHIPPED):
+        file = None if folder is None else entry_file(described, folder)
+        entry = None if file is None else read_entry(file)
+        if file is not None and entry is not None:
+            found = _parse(entry, file)
+            assert found.threshold is not None
+            return Exit(found.threshold, "calibrated", found.epsilon, found.delta, found.questions)
     return Exit()
 
 
-def store(described: Mapping[str, Any], calibration: Calibration, *, file: Path | None = None) -> Path:
-    """Keep a calibration for setups with this description; returns the file."""
-    file = file or _file()
-    entries = _read(file)
-    entries[_key(described)] = {"calibration": asdict(calibration), "setup": dict(described)}
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, json.dumps(entries, indent=1).encode())
-    except OSError as error:
-        raise DataError(f"cannot write the calibration to {file}: {error.strerror}; set {FOLDER}") from error
-    return file
+def store(described: Mapping[str, Any], calibration: Calibration, *, folder: Path | None = None) -> Path:
+    """Keep a calibration for setups with this description, in the user's folder or another; returns the file."""
+    if calibration.threshold is None:
+        raise ValueError("a calibration without a threshold is not stored")
+    return write_entry(described, asdict(calibration), folder)
 
 
-def _key(described: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _file() -> Path:
-    folder = os.environ.get(FOLDER)
-    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(folder or Path(data) / "gridprobe") / "calibration.json"
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        entries = parse_json(file.read_bytes())
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise DataError(f"cannot read the calibrations in {file}: {error}; delete the file") from error
-    if not isinstance(entries, dict):
-        raise DataError(f"{file} holds no calibrations; delete the file")
-    return entries
+def _parse(entry: Mapping[str, Any], file: Path) -> Calibration:
+    """A stored calibration; whatever `store` would not have written is refused."""
+    names = [each.name for each in fields(Calibration)]
+    if sorted(entry) != sorted(names):
+        raise damaged(file, f"its fields are not {', '.join(names)}")
+    for name, value in entry.items():
+        count = name in ("questions", "exits", "differing")
+        fits = isinstance(value, int if count else int | float) and not isinstance(value, bool) and value >= 0
+        if not fits or (not count and value > 1):
+            raise damaged(file, f"{name} is {value!r}, not a {'count' if count else 'number from 0 to 1'}")
+    return Calibration(**entry)

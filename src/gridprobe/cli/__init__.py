@@ -10,6 +10,7 @@ import click
 
 from gridprobe._version import __version__
 from gridprobe.cli.ask import ask
+from gridprobe.cli.calibrate import calibrate
 from gridprobe.cli.console import printable
 from gridprobe.cli.demo import demo
 from gridprobe.cli.doctor import doctor
@@ -58,7 +59,9 @@ def cli() -> None:
     """Ask questions about long videos with a vision-language model that sees only the frames that matter."""
 
 
-for command in (ask, demo, doctor, evaluate, export, listing, plan, report, score_runs, status, verify_data):
+COMMANDS = (ask, calibrate, demo, doctor, evaluate, export, listing, plan, report, score_runs, status, verify_data)
+
+for command in COMMANDS:
     cli.add_command(command)
 
 

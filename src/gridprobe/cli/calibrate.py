@@ -1,0 +1,136 @@
+"""gridprobe calibrate: find the confidence at which the overview's answer may be taken."""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gridprobe.benchmarks import SUBTITLE_MODES
+from gridprobe.calibration import Calibration, needed, store
+from gridprobe.cli.ask import way_options
+from gridprobe.cli.benchmark import asked
+from gridprobe.cli.console import announce_saved, printable, progress
+from gridprobe.errors import RunError
+from gridprobe.evaluation.agreement import Agreement, draw
+from gridprobe.evaluation.agreement import calibrate as compare
+from gridprobe.question import TEMPLATES
+
+__all__ = ["calibrate"]
+
+METHOD = "Clopper-Pearson, fixed-sequence testing"
+
+
+def _options(command: Any) -> Any:
+    """Add the options of `eval` that decide an answer, and those of a calibration."""
+    decorators = [
+        click.option("-m", "--model", envvar="GRIDPROBE_MODEL", metavar="NAME", help="Folder, hub id or embedded."),
+        *way_options(),
+        click.option("--subtitles", type=click.Choice(SUBTITLE_MODES), default="none", show_default=True),
+        click.option("--template", type=click.Choice(list(TEMPLATES)), help="Prompt, in place of the benchmark's."),
+        click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Any other setting."),
+        click.option("--with", "options", multiple=True, metavar="NAME=VALUE", help="An option of the benchmark."),
+        click.option(
+            "-n",
+            "count",
+            type=int,
+            metavar="N",
+            help="Ask N questions, drawn at random from as many videos as possible.",
+        ),
+        click.option("--ids", metavar="FILE|A,B,…", help="Ask only these questions."),
+        click.option("--seed", type=int, default=0, show_default=True, help="For -n and the random selector."),
+        click.option("--epsilon", type=float, default=0.02, show_default=True, help="Allowed share of mistaken exits."),
+        click.option("--delta", type=float, default=0.05, show_default=True, help="Allowed risk of a larger share."),
+        click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N."),
+        click.option("--dtype", default="auto", show_default=True, help="auto, float32, bfloat16 or float16."),
+        click.option("--dry-run", is_flag=True, help="Store nothing."),
+        click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object."),
+    ]
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command
+
+
+@click.command()
+@click.argument("benchmark")
+@click.option("--data", type=click.Path(path_type=Path), required=True, help="Folder or file of the questions.")
+@_options
+def calibrate(benchmark: str, data: Path, dry_run: bool, as_json: bool, **given: Any) -> None:
+    """Find the confidence at which the overview answers as the full path would, and store it.
+
+    Every question of BENCHMARK is taken to the end; known answers are not used. BENCHMARK jsonl reads questions of
+    your own.
+    """
+    what = asked(benchmark, data, {**given, "limit": None})
+    items = draw(what.choice.items(what.benchmark), given["count"], seed=given["seed"])
+    with progress():
+        found = compare(
+            what.benchmark,
+            what.setup,
+            items=items,
+            epsilon=given["epsilon"],
+            delta=given["delta"],
+            subtitles=given["subtitles"],
+        )
+    calibration = found.calibration
+    kept = calibration.threshold is not None
+    file = store(found.setup.calibrated_for, calibration) if kept and not dry_run else None
+    if as_json:
+        print(json.dumps(_plain(found, file), allow_nan=False))
+    _warn(found)
+    if not kept:
+        raise RunError(_why_not(calibration))
+    if not as_json:
+        _print(found)
+    if file is not None:
+        announce_saved("calibration", file)
+
+
+def _plain(found: Agreement, file: Path | None) -> dict[str, Any]:
+    """Plain values, for JSON."""
+    return {
+        **asdict(found.calibration),
+        "method": METHOD,
+        "videos": found.videos,
+        "failed": [{"id": name, "error": why} for name, why in found.failures],
+        "file": None if file is None else str(file),
+    }
+
+
+def _warn(found: Agreement) -> None:
+    if found.calibration.questions > found.videos:
+        print(
+            "note: the bound counts questions about one video as independent; one for each video is safe",
+            file=sys.stderr,
+        )
+    if found.failures:
+        name, why = found.failures[0]
+        text = f"{len(found.failures)} questions failed and are left out, such as {name}: {why}"
+        print(printable(text), file=sys.stderr)
+
+
+def _print(found: Agreement) -> None:
+    result = found.calibration
+    asked_about = f"{result.questions} questions about {found.videos} videos"
+    print(f"threshold  {result.threshold:g}")
+    print(f"exits      {result.exits} of {asked_about} ({result.exits / result.questions:.1%})")
+    print(f"differing  {result.differing} of the {result.exits} exits")
+    print(f"bound      {result.bound:.2%} differ at most (epsilon {result.epsilon:g}), confidence {1 - result.delta:g}")
+    print(f"           {METHOD}")
+
+
+def _why_not(result: Calibration) -> str:
+    """One sentence about why no threshold was found."""
+    if result.too_few:
+        return (
+            f"no threshold was found: {result.exits} of {result.questions} questions exit at the lowest one, and "
+            f"epsilon={result.epsilon:g} with delta={result.delta:g} needs at least "
+            f"{needed(result.epsilon, result.delta)}; calibrate on more questions, or allow a larger epsilon"
+        )
+    return (
+        f"no threshold was found: the full path differs in {result.differing} of the {result.exits} questions with the "
+        f"surest overviews, so up to {result.bound:.2%} may differ and not {result.epsilon:.2%}; "
+        "calibrate on more questions, or allow a larger epsilon"
+    )
