@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from gridprobe.backends.base import FrameGroup, Posterior, ScoreRequest
-from gridprobe.backends.qwen3vl.pricing import QWEN3_VL, ModelDims, price, price_recall
+from gridprobe.backends.qwen3vl.pricing import QWEN3_VL, ModelDims, price, price_recall, with_attention
 from gridprobe.errors import ModelError
 from gridprobe.flops import Cost
 from gridprobe.progress import report
@@ -80,12 +80,14 @@ class Scripted:
         """The cost for a real model; text tokens are estimated at four characters each."""
         grids = [self._grid(group) for group in request.groups]
         visual = sum(units * rows * columns for units, rows, columns in grids) // self._dims.vision.merge**2
-        text = len(request.units) * MARKER_TOKENS + len(request.prompt) // CHARACTERS_PER_TOKEN
+        frames = visual + len(request.units) * MARKER_TOKENS
+        prompt = len(request.prompt) // CHARACTERS_PER_TOKEN
+        known = round(frames * len(request.seen_units) / max(1, len(request.units)))
         if request.sees is not None:
-            prompt = len(request.prompt) // CHARACTERS_PER_TOKEN
-            share = len(request.seen_units) / max(1, len(request.units))
-            return price_recall(self._dims, prompt, known=round((visual + text - prompt) * share))
-        return price(self._dims, visual + text, grids)
+            cost = price_recall(self._dims, prompt, known=known)
+        else:
+            cost = price(self._dims, frames + prompt, grids)
+        return with_attention(cost, self._dims, prompt, known=known) if request.attention else cost
 
     def _grid(self, group: FrameGroup) -> tuple[int, int, int]:
         """Units of the group, and their rows and columns of patches."""
