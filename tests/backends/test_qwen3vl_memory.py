@@ -375,6 +375,28 @@ def test_a_scripted_model_answers_from_the_frames_it_may_see() -> None:
     assert answers[3].attention == pytest.approx((1.0, 2 / 3, 0.5 / 0.7))
 
 
+def test_a_scripted_model_counts_the_frames_of_several_groups_in_the_order_shown() -> None:
+    frames = grays(0, 255, 51, 255)
+    groups = tuple(FrameGroup(frames.take(some), View(FrameSize())) for some in ([1, 3], [0, 2]))
+    request = ScoreRequest("Question: ?", ("A", "B"), groups)
+
+    looked, *single = Scripted(brightness).score(
+        [replace(request, attention=True), *(replace(request, sees=(i,)) for i in range(4))]
+    )
+
+    assert [round(answer.probabilities["A"], 3) for answer in single] == [0.0, 0.667, 0.286, 0.667]
+    assert looked.attention == tuple(answer.confidence for answer in single)
+
+
+def test_a_question_without_frames_attends_to_none(fresh: Qwen3VL) -> None:
+    request = ScoreRequest(FIRST.prompt, FIRST.labels)
+    for model in (fresh, Scripted(lambda asked: dict.fromkeys(asked.labels, 1.0))):
+        ordinary, *others = model.score([request, replace(request, attention=True), replace(request, sees=())])
+        assert others[0].attention == () and others[1].attention is None
+        for answer in others:
+            assert answer.logprobs == pytest.approx(ordinary.logprobs, abs=1e-5)
+
+
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_scripted_model_and_one_known_by_name_are_priced_alike(name: str) -> None:
     scripted: Backend = Scripted(brightness)

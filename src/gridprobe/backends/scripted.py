@@ -53,7 +53,8 @@ class Scripted:
             self.requests.append(request)
             posterior = self._posterior(request, request.sees)
             if request.attention:
-                looks = (self._posterior(request, (i,)).confidence for i in range(len(request.frames)))
+                count = sum(len(group.frames) for group in request.groups)
+                looks = (self._posterior(request, (i,)).confidence for i in range(count))
                 posterior = replace(posterior, attention=tuple(looks))
             posteriors.append(posterior)
             report("model", done, len(requests))
@@ -63,9 +64,7 @@ class Scripted:
         """What the function answers; its memory of some frames is what it would say if it were shown only these."""
         cost = self.estimate(request)
         if sees is not None:
-            (group,) = request.groups
-            groups = (FrameGroup(group.frames.take(sees), group.view),) if sees else ()
-            request = replace(request, groups=groups, sees=None, attention=False, between=())
+            request = replace(request, groups=_only(request, sees), sees=None, attention=False, between=())
         weights = self._answer(request)
         if set(weights) != set(request.labels):
             raise ModelError(f"the script answered for {sorted(weights)}, but the labels are {request.labels}")
@@ -95,3 +94,14 @@ class Scripted:
         width, height = size.fit(group.frames.width, group.frames.height)
         patch = self._dims.vision.patch
         return len(group.units(0)), height // patch, width // patch
+
+
+def _only(request: ScoreRequest, sees: Sequence[int]) -> tuple[FrameGroup, ...]:
+    """The groups of a request with none but these frames, by their places in the order shown."""
+    places = [(unit.group, member) for unit in request.units for member in unit.members]
+    seen = sorted(places[i] for i in set(sees))
+    return tuple(
+        FrameGroup(group.frames.take([member for owner, member in seen if owner == number]), group.view)
+        for number, group in enumerate(request.groups)
+        if number in {owner for owner, _ in seen}
+    )
