@@ -135,14 +135,20 @@ def noise_info(width: int, height: int) -> VideoInfo:
     )
 
 
-def requests(case: Case, *, seed: int) -> tuple[list[ScoreRequest], ScoreRequest, ScoreRequest]:
-    """The probes, the focused pass and the pass over all frames of one question; frames do not depend on the seed."""
+def pools(case: Case, *, k: int = K) -> tuple[FramePool, FramePool]:
+    """Frames of noise at the probes' size and as decoded."""
     noise = np.random.default_rng(0)
     size = case.probe.rounded_to(case.spec.multiple).fit(*case.frame)
-    small = noise.integers(0, 256, (K * K, size[1], size[0], 3), dtype=np.uint8)
-    large = noise.integers(0, 256, (K * K, case.frame[1], case.frame[0], 3), dtype=np.uint8)
-    times = tuple(25.0 * i + 12.5 for i in range(K * K))
+    small = noise.integers(0, 256, (k * k, size[1], size[0], 3), dtype=np.uint8)
+    large = noise.integers(0, 256, (k * k, case.frame[1], case.frame[0], 3), dtype=np.uint8)
+    times = tuple(25.0 * i + 12.5 for i in range(k * k))
     pool, whole = (FramePool(pixels, times, "noise", info=noise_info(*case.frame)) for pixels in (small, large))
+    return pool, whole
+
+
+def requests(case: Case, *, seed: int) -> tuple[list[ScoreRequest], ScoreRequest, ScoreRequest]:
+    """The probes, the focused pass and the pass over all frames of one question; frames do not depend on the seed."""
+    pool, whole = pools(case)
     word = f" {seed}"
     prompt = word
     while len(case.tokenizer.encode(prompt)) < case.prompt:
@@ -178,15 +184,17 @@ def published(case: Case, engine: Qwen3VL, probes: list[ScoreRequest]) -> None:
         logits[0, -1].float().cpu()
 
 
-def measured(work: Callable[[], Any], rounds: int, before: Callable[[], Any] = lambda: None) -> tuple[float, float]:
-    """Median seconds, and peak memory above what was there before, in GiB."""
+def measured(
+    work: Callable[[], Any], rounds: int, before: Callable[[], Any] = lambda: None, *, above: int | None = None
+) -> tuple[float, float]:
+    """Median seconds, and peak memory in GiB above so many bytes, or above what was there before."""
     seconds, peaks = [], []
     for number in range(rounds + 1):
         before()
         if torch.cuda.is_available():
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
-            base = torch.cuda.memory_allocated()
+            base = torch.cuda.memory_allocated() if above is None else above
         start = time.perf_counter()
         work()
         if number:

@@ -1,7 +1,9 @@
-"""Score requests for tests: one group of frames, every part of its view as a keyword."""
+"""Score requests for tests: one group of frames, every part of its view as a keyword; and engines to score them."""
 
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from gridprobe.backends import FrameGroup, Packing, ScoreRequest, Timestamps, View
 from gridprobe.backends.local.checkpoint import find_folder
@@ -9,7 +11,12 @@ from gridprobe.backends.qwen3vl.engine import Qwen3VL
 from gridprobe.backends.qwen3vl.loading import load
 from gridprobe.video import FramePool, FrameSize
 
-__all__ = ["load_qwen", "shown"]
+__all__ = ["like", "load_qwen", "noise_pool", "shown"]
+
+
+def noise_pool(count: int, *, seed: int = 1, width: int = 96, height: int = 64) -> FramePool:
+    pixels = np.random.default_rng(seed).integers(0, 256, (count, height, width, 3), dtype=np.uint8)
+    return FramePool(pixels, tuple(7.0 * i + 3.5 for i in range(count)), source="noise")
 
 
 def shown(
@@ -27,3 +34,8 @@ def shown(
 
 def load_qwen(name: str, **options: Any) -> Qwen3VL:
     return load(name, find_folder(name), **options)
+
+
+def like(engine: Qwen3VL, *, plain: bool) -> Qwen3VL:
+    """Another engine around the same weights, with nothing kept."""
+    return Qwen3VL(engine._model, engine._tokenizer, spec=engine._spec, identity="again", plain=plain)

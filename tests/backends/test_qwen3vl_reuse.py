@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -22,7 +21,8 @@ from gridprobe.backends.qwen3vl.pricing import head_flops, prefill_flops, vision
 from gridprobe.grid import Grid
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
-from scoring import shown
+from scoring import like, shown
+from scoring import noise_pool as pool
 
 QUESTIONS = (
     Question("What happens?", ["a cat sleeps", "a dog runs", "nothing"]),
@@ -30,18 +30,8 @@ QUESTIONS = (
 )
 
 
-def pool(count: int, *, seed: int = 1, width: int = 96, height: int = 64) -> FramePool:
-    pixels = np.random.default_rng(seed).integers(0, 256, (count, height, width, 3), dtype=np.uint8)
-    return FramePool(pixels, tuple(7.0 * i + 3.5 for i in range(count)), source="noise")
-
-
 def ask(frames: FramePool, question: Question = QUESTIONS[0], **changes: Any) -> ScoreRequest:
     return shown(frames, question.prompt, question.labels, **changes)
-
-
-def like(engine: Qwen3VL, *, plain: bool) -> Qwen3VL:
-    """Another engine around the same weights, with nothing kept."""
-    return Qwen3VL(engine._model, engine._tokenizer, spec=engine._spec, identity="again", plain=plain)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from gridprobe.backends.base import FrameGroup, Posterior, ScoreRequest
-from gridprobe.backends.qwen3vl.pricing import QWEN3_VL, ModelDims, price, price_recall
+from gridprobe.backends.qwen3vl.pricing import QWEN3_VL, ModelDims, price, price_recall, with_attention
 from gridprobe.errors import ModelError
 from gridprobe.flops import Cost
 from gridprobe.progress import report
@@ -53,7 +53,8 @@ class Scripted:
             self.requests.append(request)
             posterior = self._posterior(request, request.sees)
             if request.attention:
-                looks = (self._posterior(request, (i,)).confidence for i in range(len(request.frames)))
+                count = sum(len(group.frames) for group in request.groups)
+                looks = (self._posterior(request, (i,)).confidence for i in range(count))
                 posterior = replace(posterior, attention=tuple(looks))
             posteriors.append(posterior)
             report("model", done, len(requests))
@@ -63,9 +64,7 @@ class Scripted:
         """What the function answers; its memory of some frames is what it would say if it were shown only these."""
         cost = self.estimate(request)
         if sees is not None:
-            (group,) = request.groups
-            groups = (FrameGroup(group.frames.take(sees), group.view),) if sees else ()
-            request = replace(request, groups=groups, sees=None, attention=False, between=())
+            request = replace(request, groups=_only(request, sees), sees=None, attention=False, between=())
         weights = self._answer(request)
         if set(weights) != set(request.labels):
             raise ModelError(f"the script answered for {sorted(weights)}, but the labels are {request.labels}")
@@ -80,12 +79,14 @@ class Scripted:
         """The cost for a real model; text tokens are estimated at four characters each."""
         grids = [self._grid(group) for group in request.groups]
         visual = sum(units * rows * columns for units, rows, columns in grids) // self._dims.vision.merge**2
-        text = len(request.units) * MARKER_TOKENS + len(request.prompt) // CHARACTERS_PER_TOKEN
+        frames = visual + len(request.units) * MARKER_TOKENS
+        prompt = len(request.prompt) // CHARACTERS_PER_TOKEN
+        known = round(frames * len(request.seen_units) / max(1, len(request.units)))
         if request.sees is not None:
-            prompt = len(request.prompt) // CHARACTERS_PER_TOKEN
-            share = len(request.seen_units) / max(1, len(request.units))
-            return price_recall(self._dims, prompt, known=round((visual + text - prompt) * share))
-        return price(self._dims, visual + text, grids)
+            cost = price_recall(self._dims, prompt, known=known)
+        else:
+            cost = price(self._dims, frames + prompt, grids)
+        return with_attention(cost, self._dims, prompt, known=known) if request.attention else cost
 
     def _grid(self, group: FrameGroup) -> tuple[int, int, int]:
         """Units of the group, and their rows and columns of patches."""
@@ -93,3 +94,14 @@ class Scripted:
         width, height = size.fit(group.frames.width, group.frames.height)
         patch = self._dims.vision.patch
         return len(group.units(0)), height // patch, width // patch
+
+
+def _only(request: ScoreRequest, sees: Sequence[int]) -> tuple[FrameGroup, ...]:
+    """The groups of a request with none but these frames, by their places in the order shown."""
+    places = [(unit.group, member) for unit in request.units for member in unit.members]
+    seen = sorted(places[i] for i in set(sees))
+    return tuple(
+        FrameGroup(group.frames.take([member for owner, member in seen if owner == number]), group.view)
+        for number, group in enumerate(request.groups)
+        if number in {owner for owner, _ in seen}
+    )

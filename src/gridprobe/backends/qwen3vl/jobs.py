@@ -1,7 +1,7 @@
 """One request in the engine: its tokens, what identifies its frames and its stem, and the parts of it that are run."""
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gridprobe.backends.base import ScoreRequest
-from gridprobe.backends.qwen3vl.pricing import ModelDims, attention_flops, price, price_recall
+from gridprobe.backends.qwen3vl.pricing import ModelDims, price, price_recall, with_attention
 from gridprobe.backends.qwen3vl.prompt import Layout
 from gridprobe.flops import Cost
 
@@ -76,12 +76,12 @@ class Job:
 
 def price_job(dims: ModelDims, job: Job) -> Cost:
     """What a request costs by itself; one that `sees` some frames finds the memory of all of them there."""
-    stem, rest = job.layout.stem, len(job.layout) - job.layout.stem
+    rest, known = len(job.layout) - job.layout.stem, len(job.columns)
     if job.request.sees is not None:
-        return price_recall(dims, rest, known=len(job.columns))
-    cost = price(dims, len(job.layout), job.layout.grids)
-    watching = attention_flops(dims, rest, known=stem) if job.request.attention else 0.0
-    return replace(cost, flops=cost.flops + watching, flops_computed=cost.flops_computed + watching)
+        cost = price_recall(dims, rest, known=known)
+    else:
+        cost = price(dims, len(job.layout), job.layout.grids)
+    return with_attention(cost, dims, rest, known=known) if job.request.attention else cost
 
 
 def batches(jobs: Sequence[Job], *, room: int) -> Iterator[list[Job]]:

@@ -1,7 +1,7 @@
 """Dimensions of Qwen3-VL models and what their forward passes cost; see `gridprobe.flops` for the conventions."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gridprobe.flops import Cost
@@ -19,6 +19,7 @@ __all__ = [
     "price_recall",
     "token_bytes",
     "vision_flops",
+    "with_attention",
 ]
 
 
@@ -107,6 +108,12 @@ def price_recall(dims: ModelDims, tokens: int, *, known: int) -> Cost:
     flops = prefill_flops(dims, known + tokens, known=known) + head_flops(dims)
     paper = published_flops(dims, known + tokens) - published_flops(dims, known)
     return Cost(calls=1, tokens=tokens, visual_tokens=0, flops=flops, flops_paper=paper, flops_computed=flops)
+
+
+def with_attention(cost: Cost, dims: ModelDims, tokens: int, *, known: int) -> Cost:
+    """The cost of a pass that also reads off how much its last tokens attend to the known ones."""
+    flops = attention_flops(dims, tokens, known=known)
+    return replace(cost, flops=cost.flops + flops, flops_computed=cost.flops_computed + flops)
 
 
 def published_flops(dims: ModelDims, tokens: int) -> float:

@@ -1,0 +1,433 @@
+"""Questions to the memory of some frames, and the attention of a question, against transformers' own model."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+import torch
+from transformers import Qwen3VLForConditionalGeneration
+
+from gridprobe import Session
+from gridprobe.backends import Backend, FrameGroup, Packing, ScoreRequest, Scripted, View, gauge_model, recalls
+from gridprobe.backends.embedded import Embedded, Vocabulary
+from gridprobe.backends.local.letters import letter_logprobs, letter_tokens
+from gridprobe.backends.local.store import Store
+from gridprobe.backends.memo import Memo
+from gridprobe.backends.qwen3vl.engine import Qwen3VL
+from gridprobe.backends.qwen3vl.jobs import Job
+from gridprobe.backends.qwen3vl.pricing import attention_flops, head_flops, prefill_flops, price_recall
+from gridprobe.errors import ModelError, UsageError
+from gridprobe.question import Question
+from gridprobe.selectors import GridProbe
+from gridprobe.selectors.gridprobe import NO_MEMORY
+from gridprobe.video import FramePool, FrameSize
+from scoring import like, noise_pool, shown
+
+FIRST = Question("What happens?", ["a cat sleeps", "a dog runs", "nothing"])
+SECOND = Question("And who is it that comes in through the door at the very end?", ["nobody", "the cat"])
+COUNT = 5
+SMALL = FrameSize(max_side=64)
+
+
+def one_size(packing: Packing, **changes: Any) -> ScoreRequest:
+    return shown(noise_pool(COUNT), FIRST.prompt, FIRST.labels, packing=packing, **changes)
+
+
+def two_sizes(packing: Packing) -> ScoreRequest:
+    """The frames 1 and 4 as they are, among small ones; shown in time order."""
+    frames = noise_pool(COUNT)
+    large = FrameGroup(frames.take([1, 4]), View(FrameSize(), packing))
+    small = FrameGroup(frames.take([0, 2, 3]), View(SMALL, packing))
+    return ScoreRequest(FIRST.prompt, FIRST.labels, (large, small))
+
+
+TEXTS = ("at the start", "", "in the middle", "a word", "", "at the end")
+REQUESTS = {
+    "single": one_size("single"),
+    "pairs": one_size("pairs"),
+    "two sizes": two_sizes("single"),
+    "two sizes in pairs": two_sizes("pairs"),
+    "texts": one_size("single", between=TEXTS),
+    "texts in pairs": one_size("pairs", between=TEXTS),
+    "no times": one_size("single", timestamps="none"),
+}
+SEEN = [(), (0,), (3,), (1, 4), (4, 2, 0), (0, 1, 2, 3)]
+OTHERS = [
+    Question("How many?", ["one", "two", "three"]),
+    Question("Where is the cat, and what is it doing there all day?", ["at home", "outside", "nowhere"]),
+]
+
+
+@pytest.fixture(scope="module")
+def eager(tiny_checkpoint: Path) -> Any:
+    """Transformers' own model, with the attention that returns its weights."""
+    return Qwen3VLForConditionalGeneration.from_pretrained(
+        tiny_checkpoint, attn_implementation="eager", dtype=torch.float32
+    ).eval()
+
+
+@pytest.fixture
+def fresh(tiny_model: Qwen3VL) -> Qwen3VL:
+    return like(tiny_model, plain=False)
+
+
+@pytest.fixture
+def plain(tiny_model: Qwen3VL) -> Qwen3VL:
+    return like(tiny_model, plain=True)
+
+
+def owned(ids: Sequence[int], stem: int, *, engine: Qwen3VL) -> list[list[int]]:
+    """The tokens of each unit: from the end of the one before it, or of the turn's opening, to its own end."""
+    ends = [place for place in range(stem) if ids[place] == engine._special.vision_end]
+    opening = engine._tokenizer.encode("<|im_start|>user\n")
+    assert list(ids[: len(opening)]) == opening
+    starts = [len(opening), *(end + 1 for end in ends[:-1])]
+    return [list(range(start, end + 1)) for start, end in zip(starts, ends, strict=True)]
+
+
+def units_of(request: ScoreRequest) -> list[set[int]]:
+    """The places of each unit's frames in the order shown, one after another."""
+    counts = [len(unit.members) for unit in request.units]
+    return [set(range(sum(counts[:n]), sum(counts[: n + 1]))) for n in range(len(counts))]
+
+
+@torch.inference_mode()
+def by_transformers(eager: Any, engine: Qwen3VL, request: ScoreRequest) -> tuple[list[float], list[float]]:
+    """Letters, and attention to each frame: the whole sequence once, then the text again with what it may not see."""
+    layout = engine._layout(request)
+    ids, positions = torch.from_numpy(layout.ids)[None], torch.from_numpy(layout.positions)[:, None]
+    cache = eager(
+        input_ids=ids,
+        position_ids=positions,
+        attention_mask=torch.ones_like(ids),
+        pixel_values_videos=engine._features.patches(Job(0, request, layout)),
+        video_grid_thw=torch.tensor(layout.grids),
+        use_cache=True,
+    ).past_key_values
+    stem, rest = layout.stem, len(layout) - layout.stem
+    cache.crop(-rest)
+    tokens, members = owned(layout.ids.tolist(), stem, engine=engine), units_of(request)
+    mask = torch.zeros(1, 1, rest, len(layout))
+    mask[..., stem:] = torch.full((rest, rest), -torch.inf).triu(1)
+    for places, frames in zip(tokens, members, strict=True):
+        if request.sees is not None and not frames & set(request.sees):
+            mask[..., places] = -torch.inf
+    out = eager(
+        input_ids=ids[:, stem:],
+        position_ids=positions[:, :, stem:],
+        attention_mask=mask,
+        past_key_values=cache,
+        output_attentions=True,
+    )
+    letters = list(letter_tokens(engine._tokenizer, request.labels).values())
+    weights = torch.stack(out.attentions[:-1])[:, 0]  # layers × heads × tokens × keys
+    looks = [weights[..., places].sum(-1).amax(-1).mean().item() for places in tokens]
+    return list(letter_logprobs(out.logits[:, -1], [letters])[0][0]), [
+        look for look, frames in zip(looks, members, strict=True) for _ in frames
+    ]
+
+
+@pytest.mark.parametrize("sees", SEEN)
+@pytest.mark.parametrize("name", REQUESTS)
+def test_an_answer_from_some_frames_is_that_of_transformers_with_the_others_masked(
+    name: str, sees: tuple[int, ...], fresh: Qwen3VL, eager: Any
+) -> None:
+    request = replace(REQUESTS[name], sees=sees)
+    expected, looks = by_transformers(eager, fresh, request)
+    ordinary = fresh.score([REQUESTS[name]])[0].logprobs
+
+    answer, watched = fresh.score([request, replace(request, attention=True)])
+
+    assert answer.logprobs == pytest.approx(expected, abs=1e-4)
+    assert watched.logprobs == pytest.approx(expected, abs=1e-4)
+    assert watched.attention == pytest.approx(looks, abs=1e-5)
+    assert len(request.seen_units) == len(request.units) or answer.logprobs != pytest.approx(ordinary, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_question_that_sees_all_frames_is_an_ordinary_one(name: str, fresh: Qwen3VL) -> None:
+    request = REQUESTS[name]
+    ordinary = fresh.score([request])[0]
+
+    everything = fresh.score([replace(request, sees=tuple(range(COUNT)))])[0]
+
+    assert everything.logprobs == pytest.approx(ordinary.logprobs, abs=1e-5)
+    assert everything.mass == pytest.approx(ordinary.mass, rel=1e-4)
+    assert ordinary.attention is None and everything.attention is None
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_attention_is_that_of_transformers(name: str, fresh: Qwen3VL, eager: Any) -> None:
+    request = replace(REQUESTS[name], attention=True)
+    expected, looks = by_transformers(eager, fresh, request)
+
+    answer = fresh.score([request])[0]
+
+    assert answer.logprobs == pytest.approx(expected, abs=1e-4)
+    assert answer.attention == pytest.approx(looks, abs=1e-5)
+    assert len(looks) == COUNT and max(looks) - min(looks) > 1e-3
+
+
+def test_a_batch_of_all_kinds_of_requests_equals_single_ones(tiny_model: Qwen3VL) -> None:
+    asked = [
+        replace(request, prompt=question.prompt, attention=attention, sees=sees)
+        for request, question in zip(REQUESTS.values(), OTHERS * len(REQUESTS), strict=False)
+        for attention in (False, True)
+        for sees in (None, (0, 3))
+    ]
+    together = like(tiny_model, plain=False).score(asked)
+
+    for request, one in zip(asked, together, strict=True):
+        alone = like(tiny_model, plain=False).score([request])[0]
+        assert one.logprobs == pytest.approx(alone.logprobs, abs=1e-4)
+        assert one.attention == (None if alone.attention is None else pytest.approx(alone.attention, abs=1e-5))
+        assert (one.attention is None) == (not request.attention)
+
+
+def kinds() -> list[ScoreRequest]:
+    """Every request with and without memory, attention, and both."""
+    return [
+        replace(request, attention=attention, sees=sees)
+        for request in REQUESTS.values()
+        for attention in (False, True)
+        for sees in (None, (), (0, 3))
+    ]
+
+
+def test_the_estimate_is_the_price_of_every_kind_of_request(fresh: Qwen3VL, tiny_checkpoint: Path) -> None:
+    gauge, memo = gauge_model(str(tiny_checkpoint)), Memo(fresh)
+    embedded = Embedded(fresh, Vocabulary(frozenset()), "embedded:tiny")
+    for request in kinds():
+        estimate = fresh.estimate(request)
+        spent = fresh.score([request])[0].cost
+
+        assert replace(spent, flops_computed=spent.flops) == estimate
+        assert gauge.estimate(request) == memo.estimate(request) == embedded.estimate(request) == estimate
+        assert gauge.score([request])[0].cost == estimate
+
+
+@pytest.mark.parametrize("attention", [False, True])
+@pytest.mark.parametrize("name", REQUESTS)
+def test_after_an_overview_the_memory_of_its_frames_costs_only_the_text(
+    name: str, attention: bool, fresh: Qwen3VL
+) -> None:
+    overview = replace(REQUESTS[name], attention=True, again=True)
+    first = fresh.score([overview])[0].cost
+    probes = [replace(overview, sees=sees, attention=attention) for sees in SEEN]
+
+    costs = [posterior.cost for posterior in fresh.score(probes)]
+
+    assert first.flops_computed == first.flops
+    for probe, cost in zip(probes, costs, strict=True):
+        layout = fresh._layout(probe)
+        tokens, known = len(layout) - layout.stem, len(Job(0, probe, layout).columns)
+        watching = attention_flops(fresh.dims, tokens, known=known) if attention else 0.0
+        assert cost.flops_computed == cost.flops == price_recall(fresh.dims, tokens, known=known).flops + watching
+
+
+def text_flops(engine: Qwen3VL, request: ScoreRequest) -> float:
+    """What a question with attention costs after frames that are known."""
+    dims, layout = engine.dims, engine._layout(request)
+    watching = attention_flops(dims, len(layout) - layout.stem, known=layout.stem)
+    return prefill_flops(dims, len(layout), known=layout.stem) + head_flops(dims) + watching
+
+
+def test_the_next_question_with_attention_pays_for_its_text(fresh: Qwen3VL) -> None:
+    frames = noise_pool(COUNT)
+    fresh.score([shown(frames, FIRST.prompt, FIRST.labels, attention=True, again=True)])
+    later = shown(frames, SECOND.prompt, SECOND.labels, attention=True, again=True)
+
+    cost = fresh.score([later])[0].cost
+
+    assert cost.flops_computed == text_flops(fresh, later) < 0.7 * cost.flops
+    assert cost.flops == fresh.estimate(later).flops
+
+
+def test_a_full_store_changes_only_the_cost(tiny_model: Qwen3VL) -> None:
+    roomy, full = (like(tiny_model, plain=False) for _ in range(2))
+    full.kept = Store(1)
+    for request in kinds():
+        a, b = roomy.score([request])[0], full.score([request])[0]
+        assert a.logprobs == pytest.approx(b.logprobs, abs=1e-5)
+        assert a.attention == (None if b.attention is None else pytest.approx(b.attention, abs=1e-6))
+        assert a.cost.flops == b.cost.flops and a.cost.flops_computed <= b.cost.flops_computed
+    assert len(full.kept) == 0 and len(roomy.kept) > 0
+
+
+def watch_tower(engine: Qwen3VL, monkeypatch: pytest.MonkeyPatch) -> Mock:
+    tower = Mock(wraps=engine._features.tower)
+    monkeypatch.setattr(engine, "_features", replace(engine._features, tower=tower))
+    return tower
+
+
+def encoded(tower: Mock) -> list[tuple[int, int, int]]:
+    """How many units of which rows and columns of patches, call by call."""
+    return [(len(call.args[0]), *call.args[1:]) for call in tower.call_args_list]
+
+
+def test_a_session_encodes_each_frame_once_at_each_size(fresh: Qwen3VL, monkeypatch: pytest.MonkeyPatch) -> None:
+    tower = watch_tower(fresh, monkeypatch)
+    frames = noise_pool(9)
+    with Session(frames, model=fresh, k=3, effort="full", frames=2, probe_pixels=SMALL) as session:
+        first = session.ask(FIRST)
+        assert encoded(tower) == [(9, 2, 4), (2, 4, 6)], "all frames small, and the kept ones as they are"
+        tower.reset_mock()
+        second = session.ask(SECOND)
+
+    new = set(second.selection.indices) - set(first.selection.indices)
+    assert encoded(tower) == ([(len(new), 4, 6)] if new else [])
+    assert first.shown_native == second.shown_native == 2
+    assert first.cost.overview.flops_computed == first.cost.overview.flops
+    assert first.cost.focus.flops_computed < first.cost.focus.flops
+    later = shown(frames, SECOND.prompt, SECOND.labels, pixels=SMALL, attention=True)
+    assert second.cost.overview.flops_computed == text_flops(fresh, later)
+    assert first.cost.probe.flops == second.cost.probe.flops == 0, "attention comes with the overview"
+
+
+def test_probes_of_a_session_question_the_memory_of_its_overview(
+    fresh: Qwen3VL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tower = watch_tower(fresh, monkeypatch)
+    changes: dict[str, Any] = {"effort": "full", "frames": 2, "probe_pixels": SMALL, "probes": "memory"}
+    with Session(noise_pool(9), model=fresh, k=3, **changes) as session:
+        cost = session.ask(FIRST).cost.probe
+
+    assert encoded(tower) == [(9, 2, 4), (2, 4, 6)]
+    assert cost.calls == 6 and cost.visual_tokens == 0
+    assert cost.flops_computed == cost.flops > 0
+
+
+@pytest.mark.parametrize("changes", [{"sees": (0,)}, {"attention": True}])
+def test_the_plain_path_refuses_the_memory_of_frames(plain: Qwen3VL, changes: dict[str, Any]) -> None:
+    assert not plain.recalls and not recalls(Memo(plain))
+    with pytest.raises(ModelError, match=r"cannot question the memory of frames; use probes=fresh$"):
+        plain.score([one_size("single", **changes)])
+
+
+@pytest.mark.parametrize("probes", ["attention", "memory", "frames"])
+def test_without_a_memory_rows_and_columns_are_probed_and_a_note_says_so(plain: Qwen3VL, probes: Any) -> None:
+    frames = noise_pool(9)
+
+    found = GridProbe(plain, probes=probes).select(frames, FIRST)
+
+    assert NO_MEMORY in found.notes
+    fresh = GridProbe(plain, probes="fresh").select(frames, FIRST)
+    assert found.scores == pytest.approx(fresh.scores) and NO_MEMORY not in fresh.notes
+    assert found.evidence is not None and found.evidence.kind == "probes" and len(found.probes) == 6
+
+
+def test_a_session_on_a_model_without_memory_answers(plain: Qwen3VL) -> None:
+    with Session(noise_pool(9), model=plain, k=3) as session:
+        answer = session.ask(FIRST)
+
+    assert answer.reached.overview is not None and answer.reached.overview.attention is None
+    assert answer.reached.by == "focus" and NO_MEMORY in answer.selection.notes
+    assert any(NO_MEMORY in warning for warning in answer.warnings)
+
+
+def test_a_memo_passes_memory_and_attention_on_and_keeps_them_apart(fresh: Qwen3VL) -> None:
+    score = Mock(wraps=fresh.score)
+    model = Mock(wraps=fresh, score=score, identity="tiny", multiple=32, recalls=True)
+    memo = Memo(model)
+    asked = [one_size("single", sees=sees, attention=looks) for sees in (None, (), (0,)) for looks in (False, True)]
+
+    first = memo.score(asked)
+    again = memo.score(asked[::-1])
+
+    assert recalls(memo) and again == first[::-1] and memo.hits == len(asked)
+    assert score.call_count == 1 and score.call_args.args[0] == asked
+    assert [posterior.attention is not None for posterior in first] == [False, True] * 3
+    assert len({posterior.logprobs for posterior in first[::2]}) == 3
+
+
+def test_an_embedded_model_passes_memory_and_attention_on(fresh: Qwen3VL) -> None:
+    embedded = Embedded(fresh, Vocabulary(frozenset()), "embedded:tiny")
+    asked = [one_size("single", sees=(0,), attention=looks) for looks in (False, True)]
+
+    assert recalls(embedded)
+    for ours, theirs in zip(embedded.score(asked), fresh.score(asked), strict=True):
+        assert ours.logprobs == pytest.approx(theirs.logprobs, abs=1e-5)
+        assert (ours.attention is None) == (theirs.attention is None)
+
+
+def brightness(request: ScoreRequest) -> dict[str, float]:
+    """As sure of A as the frames are bright; of B without frames."""
+    light = [float(group.frames.pixels.mean()) for group in request.groups]
+    return {"A": sum(light) / len(light) / 255 if light else 0.0, "B": 0.5}
+
+
+def grays(*levels: int) -> FramePool:
+    pixels = np.stack([np.full((32, 32, 3), level, dtype=np.uint8) for level in levels])
+    return FramePool(pixels, tuple(float(i) for i in range(len(levels))), source="gray")
+
+
+def test_a_scripted_model_answers_from_the_frames_it_may_see() -> None:
+    model, frames = Scripted(brightness), grays(0, 255, 51)
+    dark, bright, nothing = (shown(frames, sees=sees) for sees in ((0,), (1,), ()))
+
+    answers = model.score([dark, bright, nothing, shown(frames, attention=True)])
+
+    assert [round(answer.probabilities["A"], 3) for answer in answers[:3]] == [0.0, 0.667, 0.0]
+    assert answers[3].attention == pytest.approx((1.0, 2 / 3, 0.5 / 0.7))
+
+
+def test_a_scripted_model_counts_the_frames_of_several_groups_in_the_order_shown() -> None:
+    frames = grays(0, 255, 51, 255)
+    groups = tuple(FrameGroup(frames.take(some), View(FrameSize())) for some in ([1, 3], [0, 2]))
+    request = ScoreRequest("Question: ?", ("A", "B"), groups)
+
+    looked, *single = Scripted(brightness).score(
+        [replace(request, attention=True), *(replace(request, sees=(i,)) for i in range(4))]
+    )
+
+    assert [round(answer.probabilities["A"], 3) for answer in single] == [0.0, 0.667, 0.286, 0.667]
+    assert looked.attention == tuple(answer.confidence for answer in single)
+
+
+def test_a_question_without_frames_attends_to_none(fresh: Qwen3VL) -> None:
+    request = ScoreRequest(FIRST.prompt, FIRST.labels)
+    for model in (fresh, Scripted(lambda asked: dict.fromkeys(asked.labels, 1.0))):
+        ordinary, *others = model.score([request, replace(request, attention=True), replace(request, sees=())])
+        assert others[0].attention == () and others[1].attention is None
+        for answer in others:
+            assert answer.logprobs == pytest.approx(ordinary.logprobs, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_scripted_model_and_one_known_by_name_are_priced_alike(name: str) -> None:
+    scripted: Backend = Scripted(brightness)
+    gauge = gauge_model("Qwen/Qwen3-VL-2B-Instruct")
+    request = REQUESTS[name]
+    assert recalls(scripted) and recalls(gauge)
+    costs = {
+        kind: scripted.estimate(each)
+        for kind, each in {
+            "ordinary": request,
+            "attention": replace(request, attention=True),
+            "some": replace(request, sees=(0,)),
+            "all": replace(request, sees=tuple(range(COUNT))),
+            "some with attention": replace(request, sees=(0,), attention=True),
+        }.items()
+    }
+
+    assert gauge.estimate(replace(request, sees=(0,), attention=True)) == costs["some with attention"]
+    assert costs["some"].flops < costs["all"].flops < costs["ordinary"].flops < costs["attention"].flops
+    assert costs["some"].flops < costs["some with attention"].flops
+    looked = gauge.score([replace(request, attention=True)])[0]
+    assert looked.attention == (0.0,) * COUNT and looked.cost == costs["attention"]
+
+
+@pytest.mark.parametrize("sees", [(5,), (-1,), (0, 99)])
+def test_frames_that_are_not_there_cannot_be_seen(sees: tuple[int, ...]) -> None:
+    with pytest.raises(UsageError, match="cannot see the frames"):
+        one_size("single", sees=sees)
+
+
+@pytest.mark.parametrize("changes", [{"sees": (0,)}, {"attention": True}])
+def test_the_memory_of_frames_needs_them_before_the_text(changes: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="frames_first"):
+        one_size("single", prompt_order="text_first", **changes)

@@ -1,0 +1,69 @@
+"""The programs under speed/ run: a small model, few frames, one round. What they measure here means nothing."""
+
+import json
+import runpy
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from embedded_models import make_models
+
+SPEED = Path(__file__).parent.parent / "speed"
+
+
+def run(program: str, *arguments: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SPEED))
+    monkeypatch.setattr(sys, "argv", [program, *map(str, arguments)])
+    runpy.run_path(str(SPEED / program), run_name="__main__")
+
+
+def test_overview_compares_every_way_with_plain_transformers(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "results"
+    tiny = ("--model", tiny_checkpoint, "--device", "cpu", "--k", 3, "--kept", 2, "--rounds", 1)
+
+    run("overview.py", *tiny, "--out", out, monkeypatch=monkeypatch)
+
+    rival, *ours = (json.loads(line) for line in (out / "overview.jsonl").read_text().splitlines())
+    assert rival["ratio"] == 1.0 and rival["packing"] == "pairs"
+    assert [each["packing"] for each in ours] == ["single"] * 5 + ["pairs"] * 5
+    assert [each["target"] for each in ours[:5]] == [0.06, 0.02, 0.22, None, None]
+    for each in ours:
+        assert each["ratio"] == pytest.approx(each["seconds"] / rival["seconds"])
+        line = f"| {each['way']} | {each['packing']} | {each['seconds']:.4f} | {each['ratio']:.4f} |"
+        assert line in (out / "overview.md").read_text()
+
+
+def test_followup_asks_every_question_in_every_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("gridprobe.backends.embedded.MODELS", make_models(tmp_path / "models"))
+    monkeypatch.setattr("torch.set_num_threads", lambda count: None)  # it would stay for the tests after this one
+
+    run("followup.py", "--count", 3, "--k", 3, "--output", tmp_path / "table.md", monkeypatch=monkeypatch)
+
+    table = (tmp_path / "table.md").read_text()
+    assert "| mean question | 3 |" in table and "≤ 0.25" in table
+    assert capsys.readouterr().out.count(" all ") >= 3
+
+
+def test_followup_divides_the_means_of_the_same_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SPEED))
+    table = runpy.run_path(str(SPEED / "followup.py"))["table"]
+
+    def asked(seconds: float, by: str) -> Any:
+        return SimpleNamespace(seconds=seconds, by=by, right=True)
+
+    lines = table(
+        [
+            {"all": asked(4.0, "focus"), "alone": asked(1.0, "focus"), "later": asked(0.5, "focus")},
+            {"all": asked(6.0, "focus"), "alone": asked(2.0, "overview"), "later": asked(0.3, "overview")},
+        ]
+    ).splitlines()
+
+    assert "| mean question | 2 | 1.500 | 5.000 | 0.300 | ≤ 0.25 | 1.000 | 1.000 |" in lines
+    assert "| follow-up, settled by the overview | 1 | 0.300 | 6.000 | 0.050 | ≤ 0.05 | 1.000 | 1.000 |" in lines
