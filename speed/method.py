@@ -1,12 +1,12 @@
 """What each way of answering gets right on gridworld, and at what compute: the tables of docs/beyond-the-paper.md.
 
-    python speed/method.py run --part fine --first 12000 --count 300 --out fine.jsonl     # one line per question and way
-    python speed/method.py table fine.jsonl standard.jsonl                                # Markdown
+    python speed/method.py run --part fine --first 13000 --count 400 --out fine.jsonl    # a line per question and way
+    python speed/method.py table fine.jsonl standard.jsonl                               # Markdown
 
 Compute is the honest convention as a share of one pass over all frames at native size, for a question asked by itself:
 nothing is reused from earlier questions. Seconds are those of the question with everything decoded and nothing known
-from other ways; they mean something only if the machine does nothing else. Intervals hold 95 % and come from a bootstrap
-over videos; a row's difference from "all native" is paired by question.
+from other ways; they mean something only if the machine does nothing else. Intervals hold 95 % and come from a
+bootstrap over videos; a row's difference from "all native" is paired by question.
 """
 
 import argparse
@@ -142,7 +142,7 @@ def _setup(way: Way, given: argparse.Namespace, models: dict[str, Backend]) -> S
 def _lines(
     benchmark: Benchmark, setups: dict[str, Setup], given: argparse.Namespace, models: dict[str, Backend]
 ) -> Iterator[dict[str, Any]]:
-    """One line per question and way. What a model keeps is dropped before each, so that seconds and compute are true."""
+    """One line per question and way. What a model keeps is dropped before each, so that each is the first question."""
     sampling = next(iter(setups.values())).sampling
     assert sampling is not None
     for item in benchmark.items:
@@ -160,7 +160,7 @@ def _lines(
 
 
 def _forget(model: Backend) -> None:
-    engine = getattr(model, "_engine", model)
+    engine: Any = getattr(model, "_engine", model)
     engine.kept.clear()
 
 
@@ -240,31 +240,45 @@ def _table(given: argparse.Namespace) -> None:
         print(*_rows(members), sep="\n")
 
 
+HEADS = (
+    "way",
+    "questions",
+    "right %",
+    "against all native",
+    "compute",
+    "native frames",
+    "from overview %",
+    "evidence shown %",
+    "seconds",
+)
+
+
 def _rows(lines: Sequence[dict[str, Any]]) -> Iterator[str]:
     ways: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
     for line in lines:
         ways[line["way"]][f"{line['model']} {line['k']} {line['source']} {line['id']}"] = line
     base = ways.get("all native", {})
-    yield "| way | questions | right % | against all native | compute | native frames | from overview % | evidence shown % | seconds |"
-    yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|"
+    yield f"| {' | '.join(HEADS)} |"
+    yield f"|---{'|---:' * (len(HEADS) - 1)}|"
     for way, found in ways.items():
-        asked = [line for line in found.values() if line["right"] is not None]
-        right = clustered_bootstrap([line["right"] for line in asked], [line["video"] for line in asked])
-        pairs = [(line, base[key]) for key, line in found.items() if key in base and line["right"] is not None]
-        delta = _difference(pairs) if way != "all native" and pairs else ""
-        exits = np.mean([line["by"] == "overview" for line in found.values()])
-        covered = [line["covered"] for line in found.values() if line["covered"] is not None]
-        mean = {
-            name: float(np.mean([line[name] for line in found.values()])) for name in ("compute", "native", "seconds")
-        }
-        yield (
-            f"| {way} | {len(asked)} | {100 * right.mean:.1f} ({100 * right.low:.1f} … {100 * right.high:.1f}) | {delta} | "
-            f"{mean['compute']:.3f} | {mean['native']:.1f} | {100 * exits:.0f} | "
-            f"{100 * np.mean(covered):.0f} | {mean['seconds']:.2f} |"
-            if covered
-            else f"| {way} | {len(asked)} | {100 * right.mean:.1f} ({100 * right.low:.1f} … {100 * right.high:.1f}) | {delta} | "
-            f"{mean['compute']:.3f} | {mean['native']:.1f} | {100 * exits:.0f} |  | {mean['seconds']:.2f} |"
-        )
+        yield f"| {' | '.join(_cells(way, found, base))} |"
+
+
+def _cells(way: str, found: dict[str, dict[str, Any]], base: dict[str, dict[str, Any]]) -> Iterator[str]:
+    lines = list(found.values())
+    asked = [line for line in lines if line["right"] is not None]
+    right = clustered_bootstrap([line["right"] for line in asked], [line["video"] for line in asked])
+    pairs = [(line, base[key]) for key, line in found.items() if key in base and line["right"] is not None]
+    covered = [line["covered"] for line in lines if line["covered"] is not None]
+    yield way
+    yield str(len(asked))
+    yield f"{100 * right.mean:.1f} ({100 * right.low:.1f} … {100 * right.high:.1f})"
+    yield _difference(pairs) if way != "all native" and pairs else ""
+    yield f"{np.mean([line['compute'] for line in lines]):.3f}"
+    yield f"{np.mean([line['native'] for line in lines]):.1f}"
+    yield f"{100 * np.mean([line['by'] == 'overview' for line in lines]):.0f}"
+    yield f"{100 * np.mean(covered):.0f}" if covered else ""
+    yield f"{np.mean([line['seconds'] for line in lines]):.2f}"
 
 
 def _difference(pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> str:

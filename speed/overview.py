@@ -6,7 +6,7 @@
 Models, frames and questions are those of speed/engine.py: Qwen3-VL's shapes with random weights, 144 frames of noise,
 1152×640 as decoded and 224×128 where small, questions of 200 tokens; nothing is decoded. The rival is one pass of plain
 transformers over all frames at native size, fused in pairs. "Settled" is a first question that the overview answers:
-vision, prefill and question, with its attention. "Next" is another one about the same frames. "Full" is an overview, a
+vision, prefill and question. "Next" is another one about the same frames. "Full" is an overview, a
 map, and a focused pass over 12 frames at native size among all others small, as a first question; its map is made from
 the attention of the overview, from probes of its memory, or from fresh probes. Times are medians of `--rounds` after
 one warm-up and end when the posterior is on the host. Memory is the peak above the weights, with everything that is
@@ -88,7 +88,7 @@ class Asker:
     kept: int
 
     def overview(self, question: Question) -> Posterior:
-        request = overview_request(self.engine, self.small, question, self.probe, again=True)
+        request = overview_request(self.small, question, self.probe, again=True)
         return self.engine.score([request])[0]
 
     def full(self, question: Question, probes: Probes) -> Posterior:

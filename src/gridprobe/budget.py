@@ -108,6 +108,8 @@ class ShapeRule(Budget):
             raise UsageError(f"gamma0 must be a number of at least 0, got {text!r}") from None
 
 
+TINY = 1e-9
+"""Scores below this count as this in logarithms."""
 LEAST, MOST = 1 / 3, 1.0
 """The fewest and the most frames that NoiseAware keeps, in units of K."""
 NULL_MAXIMUM = {4: 10.8, 9: 7.1, 16: 4.95, 36: 4.3, 64: 4.2, 144: 4.3, 256: 4.4, 576: 4.55, 1024: 4.75, 4096: 5.0}
@@ -121,9 +123,10 @@ class NoiseAware(Budget):
     """Keep the frames that stand out from noise, at least K/3 and at most K of them.
 
     A score stands out if it is further above the median than the largest of as many noise scores would be, with the
-    spread estimated from the median absolute deviation. For pure noise nothing does, in 99 maps of 100: the map is flat
-    and K/3 frames are kept. Where more than K stand out the evidence is redundant: half of the K are then the highest,
-    and the others an even sample of the rest.
+    spread estimated from the median absolute deviation. If none does but K or more fall as far below, what is not below
+    stands out. For pure noise nothing does, in 99 maps of 100: the map is flat and K/3 frames are kept. Where more than
+    K stand out the evidence is redundant: half of the K are then the highest, and the others an even sample of the
+    rest.
     """
 
     def kept(self, importance: ImportanceMap) -> int:
@@ -155,10 +158,15 @@ class NoiseAware(Budget):
 
     def _standing_out(self, importance: ImportanceMap) -> list[int]:
         scores = importance.scores
+        if importance.by_frame is None:  # the noise of a product is even only in logarithms
+            scores = np.log(np.maximum(scores, TINY))
         above = scores - np.median(scores)
         width = 1.4826 * float(np.median(np.abs(above)))
         floor = max(width * null_maximum(len(scores)), EQUAL * float(np.abs(scores).max()))
-        return [int(i) for i in np.flatnonzero(above > floor)]
+        hot, cold = above > floor, above < -floor
+        if not hot.any() and np.count_nonzero(cold) >= importance.grid.k:  # evidence in most of the video
+            hot = ~cold
+        return [int(i) for i in np.flatnonzero(hot)]
 
     @classmethod
     def parse(cls, text: str) -> "NoiseAware":

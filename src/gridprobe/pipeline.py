@@ -199,7 +199,8 @@ class Session:
         setup = self.setup
         assert setup.overview is not None
         pool, decoding = _timed(lambda: self.pool)
-        request = overview_request(setup.model, pool, question, setup.overview, again=self._reuse)
+        more = self._reuse or setup.effort != "quick"
+        request = overview_request(pool, question, setup.overview, again=more)
         posterior, seconds = _timed(lambda: score_rotated(setup.model, request, question, rotations=setup.rotations))
         return _Overview(pool, posterior, decoding, seconds)
 
@@ -246,6 +247,7 @@ class Session:
         focus, focusing = (spent.cost.focus, spent.seconds.focus) if spent else (Cost(), 0.0)
         return replace(
             again,
+            reached=replace(again.reached, overview=first.posterior),
             cost=AnswerCost(
                 cost.probe + look.selection.cost,
                 cost.focus + focus,

@@ -15,7 +15,7 @@ def hot_stretches(scores: Sequence[float], duration: float) -> tuple[tuple[float
 
     A cell's score is averaged with those of its neighbours, since what matters is rarely over within one cell.
 
-        hot_stretches([0, 0, 9, 0, 0, 0, 0, 0], 80.0)  ->  ((20.0, 40.0),)
+        hot_stretches([0, 0, 9, 1, 0, 0, 0, 0], 80.0)  ->  ((20.0, 40.0),)
     """
     values = np.asarray(scores, dtype=np.float64)
     cells = len(values)

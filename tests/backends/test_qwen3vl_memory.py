@@ -283,9 +283,11 @@ def test_a_session_encodes_each_frame_once_at_each_size(fresh: Qwen3VL, monkeypa
     assert first.shown_native == second.shown_native == 2
     assert first.cost.overview.flops_computed == first.cost.overview.flops
     assert first.cost.focus.flops_computed < first.cost.focus.flops
-    later = shown(frames, SECOND.prompt, SECOND.labels, pixels=SMALL, attention=True)
-    assert second.cost.overview.flops_computed == text_flops(fresh, later)
-    assert first.cost.probe.flops == second.cost.probe.flops == 0, "attention comes with the overview"
+    later = shown(frames, SECOND.prompt, SECOND.labels, pixels=SMALL)
+    layout = fresh._layout(later)
+    asked = prefill_flops(fresh.dims, len(layout), known=layout.stem) + head_flops(fresh.dims)
+    assert second.cost.overview.flops_computed == asked
+    assert second.cost.probe.flops_computed == second.cost.probe.flops == text_flops(fresh, later), "the map's"
 
 
 def test_probes_of_a_session_question_the_memory_of_its_overview(

@@ -128,9 +128,7 @@ def test_a_missing_video_fails_its_own_questions(tmp_path: Path) -> None:
     assert all("VideoError" in why for _, why in found.failures)
 
 
-@pytest.mark.parametrize(
-    ("changes", "why"), [({"effort": "focus"}, "takes no overview"), ({"refine": True}, "calibrate without refine")]
-)
+@pytest.mark.parametrize(("changes", "why"), [({"effort": "focus"}, "takes no overview")])
 def test_a_way_without_its_first_overview_is_refused(tmp_path: Path, changes: dict[str, Any], why: str) -> None:
     with pytest.raises(UsageError, match=why):
         compared(questions(tmp_path), **changes)

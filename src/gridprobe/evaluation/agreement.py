@@ -87,8 +87,6 @@ def _full(setup: Setup) -> Setup:
     """The same with effort=full, which takes both the overview and the focused pass."""
     if setup.overview is None:
         raise UsageError("a calibration compares an overview with the full path, and effort=focus takes no overview")
-    if setup.refine:
-        raise UsageError("a refined answer does not keep the first overview; calibrate without refine")
     return replace(setup, effort="full", exit=None)
 
 

@@ -85,13 +85,14 @@ class GridProbe(Selector):
         )
 
     def _attention(self, pool: FramePool, question: Question) -> tuple[ImportanceMap, list[Posterior]]:
-        """The map of what the question looks at, and what was asked for it: nothing after an overview."""
-        known = self.overview
-        fresh = [] if known and known.attention else self.model.score([self.look_over(pool, question)])
-        seen = (fresh[0] if fresh else known).attention  # type: ignore[union-attr]
-        if seen is None:
+        """The map of what the question looks at in the memory of all frames, and the answer to it."""
+        request = replace(self.look_over(pool, question), attention=True)
+        if self.overview is not None:  # the memory is there already
+            request = replace(request, sees=tuple(range(len(pool))))
+        (posterior,) = self.model.score([request])
+        if posterior.attention is None:
             raise UsageError(f"the model {self.model.identity} does not say where its attention is; use probes=fresh")
-        return ImportanceMap(Grid.holding(len(pool)), by_frame=seen, kind="attention"), fresh
+        return ImportanceMap(Grid.holding(len(pool)), by_frame=posterior.attention, kind="attention"), [posterior]
 
     def _ask(self, pool: FramePool, question: Question, way: Probes) -> tuple[ImportanceMap, list[Posterior]]:
         """The map from the answers to probes, and those answers."""
@@ -120,7 +121,7 @@ class GridProbe(Selector):
             return []
         if self.signal.reference == "text":
             return [ScoreRequest.about(question)]
-        return [] if self.overview else [replace(self.look_over(pool, question), attention=False)]
+        return [] if self.overview else [self.look_over(pool, question)]
 
     def _kind(self, way: Probes) -> MapKind:
         if isinstance(self.signal, Contrast) and self.signal.leaves_out:
@@ -160,21 +161,18 @@ class GridProbe(Selector):
 
     def look_over(self, pool: FramePool, question: Question) -> ScoreRequest:
         """The overview's request."""
-        return overview_request(self.model, pool, question, self.view, again=self.again)
+        return overview_request(pool, question, self.view, again=self.again or self.probes != "fresh")
 
     def _request(self, pool: FramePool, subset: Sequence[int], question: Question, way: Probes) -> ScoreRequest:
         if way == "fresh":
             groups = (FrameGroup(pool.take(subset), self.view),)
             return ScoreRequest.about(question, groups, prompt_order=self.prompt_order, again=self.again)
-        return replace(self.look_over(pool, question), sees=tuple(subset), attention=False)
+        return replace(self.look_over(pool, question), sees=tuple(subset))
 
 
-def overview_request(
-    model: Backend, pool: FramePool, question: Question, view: View, *, again: bool = False
-) -> ScoreRequest:
-    """All frames, small, in one pass; with the attention of the question if the model can tell."""
-    request = ScoreRequest.about(question, (FrameGroup(pool, view),), again=again)
-    return replace(request, attention=recalls(model))
+def overview_request(pool: FramePool, question: Question, view: View, *, again: bool = False) -> ScoreRequest:
+    """All frames, small, in one pass; `again` if its memory will be asked something else."""
+    return ScoreRequest.about(question, (FrameGroup(pool, view),), again=again)
 
 
 def _map(grid: Grid, signals: Sequence[float], kind: MapKind) -> ImportanceMap:
