@@ -15,6 +15,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("gridprobe")
 
 os.environ["GRIDPROBE_CACHE"] = "off"  # tests leave nothing in the user's cache, and no test finds another's frames
+os.environ["GRIDPROBE_CALIBRATION"] = "off"  # a user's calibrations decide no test
 os.environ["HF_HUB_OFFLINE"] = "1"  # before any import of huggingface_hub: no test asks the hub
 
 

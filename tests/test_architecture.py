@@ -14,10 +14,10 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 LEVELS = (
     {"errors", "files", "cores", "progress", "registry", "text", "_version"},
-    {"question", "prompts", "grid", "importance", "flops", "subtitles", "statistics"},
-    {"video", "budget", "collage"},
+    {"question", "prompts", "grid", "importance", "flops", "subtitles", "statistics", "stretches"},
+    {"video", "budget", "collage", "calibration", "calibration_store"},
     {"backends"},
-    {"selectors"},
+    {"selectors", "rotations"},
     {"settings", "setup", "answer", "pipeline", "demo", "gridworld", "benchmarks"},
     {"evaluation"},
     {"report"},

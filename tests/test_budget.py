@@ -227,14 +227,9 @@ def test_nothing_stands_out_in_99_of_100_maps_of_independent_noise(k: int) -> No
 
 
 @pytest.mark.parametrize("k", SIDES)
-def test_nothing_stands_out_in_99_of_100_products_of_noise_that_is_small_against_its_mean(k: int) -> None:
-    assert standing_out(products(k, 0.01)) <= PROMISED
-
-
-@pytest.mark.parametrize("k", [8, 12, 16, 24])
-def test_products_of_noise_of_a_fifth_of_the_mean_stand_out_more_often(k: int) -> None:
-    # The known limit: products of widely spread lines are skewed. 0.030, 0.042, 0.053, 0.076 of 20,000 maps.
-    assert PROMISED < standing_out(products(k, 0.1)) < 0.1
+@pytest.mark.parametrize("spread", [0.01, 0.1])
+def test_nothing_stands_out_in_99_of_100_products_of_noise(k: int, spread: float) -> None:
+    assert standing_out(products(k, spread)) <= PROMISED
 
 
 def test_check_of_the_null_distribution_notices_a_lower_limit(monkeypatch: pytest.MonkeyPatch) -> None:

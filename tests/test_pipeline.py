@@ -25,6 +25,7 @@ from gridprobe.video.decode import FileClip
 from gridprobe.video.frames import Found, Pixels
 from videos import numbered_video, patched, read_number, remux
 from videos_of_arrays import gray_pool, levels
+from ways import PUBLISHED
 
 QUESTION = gp.Question("When does it happen?", ["early", "late", "never"])
 FPS = 25
@@ -37,6 +38,11 @@ def numbered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("pipeline") / "numbered.mp4"
     numbered_video(path, 1000, fps=FPS)
     return path
+
+
+def ask(video: Any, question: gp.Question, **options: Any) -> gp.Answer:
+    """The published method, unless the options say otherwise; tests/test_method.py is about ours."""
+    return gp.ask(video, question, **{**PUBLISHED, **options})
 
 
 def numbers(pool: FramePool) -> list[int]:
@@ -56,7 +62,7 @@ def eyes(first: int, last: int) -> Scripted:
 def test_the_whole_chain_finds_the_event_from_pixels_alone(numbered: Path) -> None:
     model = eyes(430, 440)
 
-    answer = gp.ask(numbered, QUESTION, model=model, k=12)
+    answer = ask(numbered, QUESTION, model=model, k=12)
 
     focus = model.requests[-1]
     assert (answer.choice, answer.text) == ("B", "late")
@@ -70,7 +76,7 @@ def test_the_whole_chain_finds_the_event_from_pixels_alone(numbered: Path) -> No
 def test_the_backend_gets_the_frames_displayed_at_the_sampled_times(numbered: Path) -> None:
     model = eyes(430, 440)
 
-    gp.ask(numbered, QUESTION, model=model, k=12, precision="exact")
+    ask(numbered, QUESTION, model=model, k=12, precision="exact")
 
     middles = [(i + 0.5) * 40.0 / 144 for i in range(144)]
     expected = [int(time * FPS + 1e-9) for time in middles]
@@ -84,7 +90,7 @@ def test_the_backend_gets_the_frames_displayed_at_the_sampled_times(numbered: Pa
 def test_the_paper_preset_is_the_published_method(numbered: Path) -> None:
     model = eyes(430, 440)
 
-    answer = gp.ask(numbered, QUESTION, model=model, preset="paper")
+    answer = ask(numbered, QUESTION, model=model, preset="paper")
 
     expected = np.round(np.linspace(0, 999, 144)).astype(int).tolist()
     assert [n for row in model.requests[:12] for n in numbers(row.frames)] == expected
@@ -100,8 +106,8 @@ def test_order_is_time_unless_importance_is_asked_for() -> None:
         return {"A": 1.0 + max(levels(request.frames)), "B": 1.0, "C": 1.0}
 
     by_time, by_importance = Scripted(graded), Scripted(graded)
-    gp.ask(gray_pool(16), QUESTION, model=by_time, k=4, frames=5)
-    gp.ask(gray_pool(16), QUESTION, model=by_importance, k=4, frames=5, order="importance")
+    ask(gray_pool(16), QUESTION, model=by_time, k=4, frames=5)
+    ask(gray_pool(16), QUESTION, model=by_importance, k=4, frames=5, order="importance")
 
     assert levels(by_time.requests[-1].frames) == sorted(levels(by_importance.requests[-1].frames))
     assert levels(by_importance.requests[-1].frames)[0] == 15
@@ -112,7 +118,7 @@ def test_a_second_model_answers_and_is_priced_apart() -> None:
     small = Scripted(lambda r: {"A": 9.0 if 5 in levels(r.frames) else 1.0, "B": 1.0, "C": 1.0}, name="small")
     large = Scripted(lambda _: {"A": 0.0, "B": 0.1, "C": 0.9}, name="large")
 
-    answer = gp.ask(gray_pool(16), QUESTION, model=small, answer_model=large, k=4)
+    answer = ask(gray_pool(16), QUESTION, model=small, answer_model=large, k=4)
 
     assert answer.choice == "C"
     assert (len(small.requests), len(large.requests)) == (8, 1)
@@ -124,7 +130,7 @@ def test_a_second_model_answers_and_is_priced_apart() -> None:
 def test_the_baseline_is_one_pass_over_the_whole_pool_at_native_size() -> None:
     model = Scripted(lambda _: {"A": 1.0, "B": 2.0, "C": 1.0})
 
-    everything = gp.ask(gray_pool(16), QUESTION, model=model, k=4, selector="all")
+    everything = ask(gray_pool(16), QUESTION, model=model, k=4, selector="all")
 
     assert everything.selection.kept == 16
     assert everything.cost.baseline == everything.cost.focus == everything.cost.total
@@ -133,7 +139,7 @@ def test_the_baseline_is_one_pass_over_the_whole_pool_at_native_size() -> None:
 def test_the_collage_is_one_picture_without_times() -> None:
     model = Scripted(lambda _: {"A": 1.0, "B": 2.0, "C": 1.0})
 
-    gp.ask(gray_pool(16), QUESTION, model=model, k=4, frames=5, collage=True)
+    ask(gray_pool(16), QUESTION, model=model, k=4, frames=5, collage=True)
 
     focus = model.requests[-1]
     assert focus.frames.pixels.shape == (1, 2048, 2048, 3)
@@ -166,7 +172,7 @@ SMALL, LARGE = (224, 64), (256, 64)
 def test_the_pool_is_decoded_small_and_what_is_kept_once_more(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passes, model = Passes(monkeypatch), eyes(430, 440)
 
-    answer = gp.ask(numbered, QUESTION, model=model, k=12)
+    answer = ask(numbered, QUESTION, model=model, k=12)
 
     focus = model.requests[-1].frames
     assert passes.read == [(SMALL, None), (LARGE, answer.selection.kept)]
@@ -181,7 +187,7 @@ def test_the_pool_is_decoded_small_and_what_is_kept_once_more(numbered: Path, mo
 def test_the_paper_preset_decodes_one_pool_at_native_size(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passes, model = Passes(monkeypatch), eyes(430, 440)
 
-    gp.ask(numbered, QUESTION, model=model, preset="paper")
+    ask(numbered, QUESTION, model=model, preset="paper")
 
     assert passes.read == [(LARGE, None)]
     native = sample(numbered, cells=144, sampling="linspace", size=PRESETS["paper"].native_pixels.rounded_to(32))
@@ -192,7 +198,7 @@ def test_the_paper_preset_decodes_one_pool_at_native_size(numbered: Path, monkey
 
 def test_a_session_decodes_nothing_twice(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passes = Passes(monkeypatch)
-    with gp.Session(numbered, model=eyes(100, 120), k=4, frames=3) as session:
+    with gp.Session(numbered, model=eyes(100, 120), k=4, frames=3, **PUBLISHED) as session:
         first = session.ask(QUESTION)
         again = session.ask(QUESTION)
 
@@ -211,7 +217,7 @@ def test_a_second_question_decodes_only_frames_it_has_not_got(numbered: Path, mo
             return Selection.of("fixed", pool, next(chosen))
 
     model = eyes(0, 0)
-    with gp.Session(numbered, model=model, selector=Fixed(), k=4) as session:
+    with gp.Session(numbered, model=model, selector=Fixed(), k=4, **PUBLISHED) as session:
         session.ask(QUESTION)
         second = session.ask(QUESTION)
 
@@ -222,7 +228,9 @@ def test_a_second_question_decodes_only_frames_it_has_not_got(numbered: Path, mo
 
 def test_memory_is_bounded(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passes, limits = Passes(monkeypatch), Limits(memory=20 * 256 * 64 * 3)
-    with gp.Session(numbered, model=eyes(0, 0), selector="uniform", frames=12, k=4, limits=limits) as session:
+    with gp.Session(
+        numbered, model=eyes(0, 0), selector="uniform", frames=12, k=4, limits=limits, **PUBLISHED
+    ) as session:
         session.ask(QUESTION)
         small = replace(session.setup.view, pixels=gp.FrameSize(max_side=224))
         native, session.setup = session.setup, replace(session.setup, view=small)
@@ -241,7 +249,7 @@ def test_blind_selectors_decode_only_what_they_keep(
     passes, model = Passes(monkeypatch), eyes(0, 0)
     frames: int | Literal["auto"] = "auto" if selector == "all" else kept
 
-    answer = gp.ask(numbered, QUESTION, model=model, selector=selector, k=5, frames=frames, precision="exact")
+    answer = ask(numbered, QUESTION, model=model, selector=selector, k=5, frames=frames, precision="exact")
 
     assert passes.read == [(LARGE, kept)]
     exact = sample(numbered, cells=25, size=NATIVE.rounded_to(32))
@@ -254,10 +262,10 @@ def test_blind_selectors_decode_only_what_they_keep(
 
 def test_the_baseline_decodes_nothing(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = eyes(0, 0)
-    everything = gp.ask(numbered, QUESTION, model=model, selector="all", k=5)
+    everything = ask(numbered, QUESTION, model=model, selector="all", k=5)
     passes = Passes(monkeypatch)
 
-    some = gp.ask(numbered, QUESTION, model=model, selector="uniform", k=5, frames=2)
+    some = ask(numbered, QUESTION, model=model, selector="uniform", k=5, frames=2)
 
     assert some.cost.baseline == everything.cost.focus
     assert passes.read == [(LARGE, 2)]
@@ -279,7 +287,7 @@ def test_decoding_seconds_count_both_passes(numbered: Path, monkeypatch: pytest.
         return original(reel, *arguments, **options)
 
     monkeypatch.setattr(FileClip, "read", slow)
-    answer = gp.ask(numbered, QUESTION, model=eyes(0, 0), k=4)
+    answer = ask(numbered, QUESTION, model=eyes(0, 0), k=4)
 
     assert (answer.seconds.decode, answer.seconds.probe, answer.seconds.focus) == (0.5, 0.0, 0.0)
 
@@ -287,9 +295,9 @@ def test_decoding_seconds_count_both_passes(numbered: Path, monkeypatch: pytest.
 def test_a_selector_may_say_what_size_it_wants(numbered: Path) -> None:
     model = eyes(430, 440)
 
-    gp.ask(numbered, QUESTION, model=model, selector=GridProbe(model, view=View(gp.FrameSize(max_side=128))), k=3)
+    ask(numbered, QUESTION, model=model, selector=GridProbe(model, view=View(gp.FrameSize(max_side=128))), k=3)
     square = GridProbe(model, view=View(gp.FrameSize(square=64)))
-    gp.ask(numbered, QUESTION, model=model, selector=UniformLike(square), k=3)
+    ask(numbered, QUESTION, model=model, selector=UniformLike(square), k=3)
 
     assert {(r.frames.width, r.frames.height) for r in model.requests} == {(128, 32), (64, 64), LARGE}
 
@@ -303,7 +311,7 @@ def test_a_damaged_video_gives_the_same_frames_at_both_sizes(tmp_path: Path, sel
     model = eyes(0, 750)
     frames: int | Literal["auto"] = 20 if selector == "uniform" else "auto"
 
-    answer = gp.ask(path, QUESTION, model=model, selector=selector, k=6, frames=frames, precision="exact")
+    answer = ask(path, QUESTION, model=model, selector=selector, k=6, frames=frames, precision="exact")
 
     shown = model.requests[-1].frames
     assert "damaged and replaced" in answer.warnings[0]
@@ -318,7 +326,7 @@ def test_a_video_shorter_than_the_grid_still_answers(tmp_path: Path, frames: int
     numbered_video(path, frames, fps=FPS)
     model = eyes(0, 0)
 
-    answer = gp.ask(path, QUESTION, model=model)
+    answer = ask(path, QUESTION, model=model)
 
     assert answer.selection.pool == frames and answer.choice == "B"
     assert any(f"{frames} distinct" in warning for warning in answer.warnings)
@@ -329,7 +337,7 @@ def test_a_video_shorter_than_the_grid_still_answers(tmp_path: Path, frames: int
 def test_every_answer_validates_against_the_schema(numbered: Path, selector: str) -> None:
     frames: int | Literal["auto"] = 6 if selector in ("uniform", "random") else "auto"
 
-    answer = gp.ask(numbered, QUESTION, model=eyes(1, 500), selector=selector, k=5, frames=frames)
+    answer = ask(numbered, QUESTION, model=eyes(1, 500), selector=selector, k=5, frames=frames)
 
     plain = json.loads(json.dumps(answer.to_dict(), allow_nan=False))
     jsonschema.validate(plain, SCHEMA)
@@ -341,7 +349,7 @@ def test_warnings_of_question_and_video_reach_the_answer(tmp_path: Path) -> None
     path = tmp_path / "short.mp4"
     numbered_video(path, 5, fps=FPS)
 
-    answer = gp.ask(path, gp.Question("?", ["same", "Same"]), model=Scripted(lambda _: {"A": 1.0, "B": 1.0}))
+    answer = ask(path, gp.Question("?", ["same", "Same"]), model=Scripted(lambda _: {"A": 1.0, "B": 1.0}))
 
     assert "5 distinct" in answer.warnings[0]
     assert answer.warnings[1] == "options A and B are the same text; their probabilities are not merged"
@@ -355,7 +363,7 @@ def test_anybody_can_write_a_selector() -> None:
             return Selection.of("last", pool, (len(pool) - 1,))
 
     model = Scripted(lambda _: {"A": 1.0, "B": 2.0, "C": 1.0})
-    answer = gp.ask(gray_pool(9), QUESTION, model=model, selector=Last(), k=3)
+    answer = ask(gray_pool(9), QUESTION, model=model, selector=Last(), k=3)
 
     assert answer.selection.selector == "last" and levels(model.requests[0].frames) == [8]
     assert answer.settings["selector"] == {"name": "last"} and answer.models == ((), "scripted:scripted")
@@ -363,7 +371,7 @@ def test_anybody_can_write_a_selector() -> None:
 
 def test_an_object_that_is_no_selector_is_refused_with_the_way_out() -> None:
     with pytest.raises(UsageError, match=r"the selector object has no 'name'; derive it from gridprobe\.Selector"):
-        gp.ask(gray_pool(9), QUESTION, model=eyes(0, 0), selector=object())  # type: ignore[arg-type]
+        ask(gray_pool(9), QUESTION, model=eyes(0, 0), selector=object())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -391,13 +399,13 @@ def test_an_object_that_is_no_selector_is_refused_with_the_way_out() -> None:
 )
 def test_impossible_arguments_are_refused_in_one_sentence(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message) as error:
-        gp.ask(gray_pool(4), QUESTION, model=Scripted(lambda _: {"A": 1, "B": 1, "C": 1}), **arguments)
+        ask(gray_pool(4), QUESTION, model=Scripted(lambda _: {"A": 1, "B": 1, "C": 1}), **arguments)
     assert "\n" not in str(error.value)
 
 
 def test_a_missing_video_is_a_video_error(tmp_path: Path) -> None:
     with pytest.raises(VideoError, match=r"nothing\.mp4"):
-        gp.ask(tmp_path / "nothing.mp4", QUESTION, model=eyes(1, 2))
+        ask(tmp_path / "nothing.mp4", QUESTION, model=eyes(1, 2))
 
 
 def test_settings_round_trip_into_the_record() -> None:
@@ -418,18 +426,18 @@ def test_all_small_shows_every_frame_once_at_the_size_of_the_probes(
 ) -> None:
     passes, model = Passes(monkeypatch), eyes(430, 440)
 
-    answer = gp.ask(numbered, QUESTION, model=model, selector="all-small", k=5)
+    answer = ask(numbered, QUESTION, model=model, selector="all-small", k=5)
 
     (request,) = model.requests
     assert passes.read == [(SMALL, 25)] and (request.frames.width, request.frames.height) == SMALL
     assert answer.settings["view"]["pixels"]["max_side"] == 224 and answer.selection.kept == 25
     native = Scripted(lambda _: {"A": 1, "B": 1, "C": 1})
-    assert answer.cost.baseline == gp.ask(numbered, QUESTION, model=native, selector="all", k=5).cost.focus
+    assert answer.cost.baseline == ask(numbered, QUESTION, model=native, selector="all", k=5).cost.focus
     assert answer.cost.focus.flops < answer.cost.baseline.flops
 
 
 def test_the_next_question_to_all_small_reuses_the_pass(numbered: Path, tiny_model: Backend) -> None:
-    with gp.Session(numbered, model=tiny_model, selector="all-small", k=3) as session:
+    with gp.Session(numbered, model=tiny_model, selector="all-small", k=3, **PUBLISHED) as session:
         first, second = session.ask(QUESTION), session.ask(gp.Question("And then?", ["x", "y"]))
 
     assert first.cost.tflops_computed == first.cost.tflops
@@ -442,7 +450,7 @@ def test_context_shows_all_frames_in_time_order_the_kept_ones_large(
     passes = Passes(monkeypatch)
     model = Scripted(lambda r: {"A": 9.0 if any(4 in g.frames.times for g in r.groups) else 1.0, "B": 1.0, "C": 1.0})
 
-    answer = gp.ask(numbered, QUESTION, model=model, k=4, frames=3, context="small")
+    answer = ask(numbered, QUESTION, model=model, k=4, frames=3, context="small")
 
     kept, others = model.requests[-1].groups
     assert passes.read == [(SMALL, None), (LARGE, 3)], "the small frames are those of the probes"
@@ -455,7 +463,7 @@ def test_context_shows_all_frames_in_time_order_the_kept_ones_large(
 
 def test_a_selection_of_everything_has_no_context() -> None:
     model = Scripted(lambda _: {"A": 1, "B": 1, "C": 1})
-    gp.ask(gray_pool(9), QUESTION, model=model, k=3, context="small", selector="all")
+    ask(gray_pool(9), QUESTION, model=model, k=3, context="small", selector="all")
 
     assert len(model.requests[-1].groups) == 1
 
@@ -465,7 +473,7 @@ def test_a_selection_of_everything_has_no_context() -> None:
 )
 def test_context_refuses_what_would_break_the_order_of_time(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="context=small"):
-        gp.ask(gray_pool(9), QUESTION, model=eyes_anywhere(), context="small", **options)
+        ask(gray_pool(9), QUESTION, model=eyes_anywhere(), context="small", **options)
 
 
 # A record cannot say anything else than what was done.
@@ -476,27 +484,27 @@ def test_open_footage_that_was_sampled_otherwise_is_refused(numbered: Path) -> N
     footage = make_setup(model=model, settings=Settings(k=12)).open(numbered)
 
     with pytest.raises(UsageError, match="the open video was sampled with cells=144, but the settings say 16"):
-        gp.Session(footage, model=model, k=4)
+        gp.Session(footage, model=model, k=4, **PUBLISHED)
     with pytest.raises(UsageError, match="sampled with sampling='middle', but the settings say 'linspace'"):
-        gp.Session(footage, model=model, sampling="linspace")
+        gp.Session(footage, model=model, sampling="linspace", **PUBLISHED)
 
 
 def test_the_callers_frames_are_recorded_as_not_sampled() -> None:
-    answer = gp.ask(gray_pool(9), QUESTION, model=eyes_anywhere(), k=12)
+    answer = ask(gray_pool(9), QUESTION, model=eyes_anywhere(), k=12)
 
     assert answer.settings["sampling"] is None and answer.to_dict()["selection"]["k"] == 3
 
 
 def test_the_record_has_the_budget_of_the_selector_that_chose() -> None:
     model = eyes_anywhere()
-    answer = gp.ask(gray_pool(9), QUESTION, model=model, selector=GridProbe(model, budget=Fixed(3)))
+    answer = ask(gray_pool(9), QUESTION, model=model, selector=GridProbe(model, budget=Fixed(3)))
 
     assert answer.settings["selector"]["budget"] == {"name": "fixed", "frames": 3}
 
 
 def test_a_selector_with_a_model_of_its_own_keeps_it() -> None:
     own, answerer = Scripted(lambda _: {"A": 1, "B": 1, "C": 1}, name="own"), eyes_anywhere()
-    answer = gp.ask(gray_pool(9), QUESTION, model=answerer, selector=GridProbe(own))
+    answer = ask(gray_pool(9), QUESTION, model=answerer, selector=GridProbe(own))
 
     assert answer.models == (("scripted:own",), "scripted:scripted") and len(answerer.requests) == 1
 
@@ -510,7 +518,7 @@ def test_work_can_be_cancelled_from_another_thread(numbered: Path) -> None:
             stop.set()
 
     with listening(listener, cancel=stop), pytest.raises(gp.Cancelled, match="cancelled while working on model"):
-        gp.ask(numbered, QUESTION, model=eyes(0, 0), k=4)
+        ask(numbered, QUESTION, model=eyes(0, 0), k=4)
     assert [event.stage for event in seen].count("model") == 1
 
 
@@ -519,7 +527,7 @@ def eyes_anywhere() -> Scripted:
 
 
 def test_the_tiny_model_runs_the_whole_chain(numbered: Path, tiny_model: Backend) -> None:
-    answer = gp.ask(numbered, QUESTION, model=tiny_model, k=3)
+    answer = ask(numbered, QUESTION, model=tiny_model, k=3)
 
     jsonschema.validate(answer.to_dict(), SCHEMA)
     assert 1 <= answer.selection.kept <= 9

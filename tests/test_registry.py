@@ -14,7 +14,7 @@ import gridprobe
 from gridprobe.budget import Budget
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.grid import Grid
-from gridprobe.importance import ImportanceMap
+from gridprobe.importance import Contrast, ImportanceMap
 from gridprobe.registry import (
     BACKENDS,
     BENCHMARKS,
@@ -170,7 +170,10 @@ PROBABILITIES = st.lists(st.floats(0.001, 1.0), min_size=2, max_size=8).map(
 def test_every_signal_is_a_number_from_0_to_1(name: str, probabilities: dict[str, float]) -> None:
     signal, _ = SIGNALS.resolve(name)
 
-    assert 0.0 <= signal(probabilities) <= 1.0 and signal.__name__ == name
+    if isinstance(signal, Contrast):
+        assert 0.0 <= signal(probabilities, probabilities) < 1e-9 and signal.name == name
+    else:
+        assert 0.0 <= signal(probabilities) <= 1.0 and signal.__name__ == name
 
 
 @pytest.mark.parametrize("name", BUDGETS)

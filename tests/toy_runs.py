@@ -27,6 +27,7 @@ from gridprobe.evaluation.foreman import Patience
 from gridprobe.question import Question
 from gridprobe.settings import Settings
 from gridprobe.setup import Setup, make_setup
+from ways import PUBLISHED
 
 CALLS = "GRIDPROBE_TOY_CALLS"
 GATE = "GRIDPROBE_TOY_GATE"
@@ -138,7 +139,7 @@ class ToyModel(NamedModel):
 def toy_setup(model: Backend | None = None, **options: Any) -> Setup:
     """How the toy's questions are asked: by a model that workers load, or by the one given."""
     named = {name: options.pop(name) for name in ("answer_model", "selector") if name in options}
-    settings = Settings.from_preset(options.pop("preset", "default"), **{"k": 2, **options})
+    settings = Settings.from_preset(options.pop("preset", "default"), **{"k": 2, **PUBLISHED, **options})
     return make_setup(model=model or ToyModel(), settings=settings, **named)
 
 

@@ -1,0 +1,6 @@
+"""Settings that several tests share."""
+
+from typing import Any
+
+PUBLISHED: dict[str, Any] = {"effort": "focus", "probes": "fresh", "budget": "shape", "context": "none"}
+"""Row and column probes, the shape rule, and the kept frames alone; everything else as it is by default."""
