@@ -39,6 +39,9 @@ footer, .source, .fine, figcaption { color: var(--quiet); font-size: .85rem; }
 .options .chosen .bar span { background: var(--accent); }
 .note { font-size: .8rem; font-weight: 600; color: var(--accent); margin-left: 6px; white-space: nowrap; }
 .note.right { color: var(--right); } .note.wrong { color: var(--wrong); }
+.reached { margin-top: 18px; } .reached p { margin: 0 0 6px; } .reached .bar { display: block; height: 4px;
+  border-radius: 2px; background: var(--track); margin-top: 4px; min-width: 60px; }
+.reached .bar span { display: block; height: 100%; min-width: 1px; border-radius: 2px; background: var(--quiet); }
 .warnings { background: var(--warn-ground); color: var(--warn); border-radius: 10px; padding: 10px 16px;
   margin-top: 20px; }
 .warnings h3 { margin: 0; color: inherit; } 
