@@ -13,6 +13,7 @@ from gridprobe.selectors import Selection
 
 __all__ = [
     "MAP_WORDS",
+    "SOURCES",
     "Stage",
     "amount",
     "beliefs",
@@ -42,6 +43,12 @@ MAP_WORDS: dict[MapKind, str] = {
     "leave-out": "what the answer depends on",
 }
 """What the numbers of a map are."""
+SOURCES = {
+    "overview": "answered from the overview",
+    "focus": "answered from the focused pass",
+    "refined": "answered from stretches sampled again",
+}
+"""What is known of an answer in a record."""
 STRETCHES = 4
 """At most this many stretches are listed."""
 
