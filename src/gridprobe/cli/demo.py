@@ -92,8 +92,7 @@ def _show(console: Console, rows: Sequence[Compared]) -> None:
         band.add_row(*maps)
         console.print(band, "")
     console.print(_table(rows), "")
-    pool = rows[0].ours.selection.pool
-    console.print(Text(f"yes, no: right or wrong; %: compute, 100 is all {pool} frames at native size."), "")
+    console.print(Text("yes, no: right or wrong; %: compute, 100 is all frames at native size."), "")
     for row in rows:
         for warning in row.ours.warnings:
             console.print(Text(look.clean(f"warning: {row.kind}: {warning}"), "yellow"))
