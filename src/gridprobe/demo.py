@@ -41,6 +41,7 @@ __all__ = [
     "questions",
     "world",
     "write",
+    "write_both",
 ]
 
 SEED = TEST_SEEDS[1]
@@ -98,9 +99,14 @@ def fine_question() -> Question:
     return ask_part(script(FINE_SEED, "fine"), 0, FINE, random.Random(f"{FINE_SEED}:{FINE}:0")).question
 
 
-def write(folder: Path) -> None:
-    """Make both videos."""
-    write_script(world(), folder / VIDEO, duration=SECONDS, size=SIDE)
+def write(path: Path) -> None:
+    """Make the first video."""
+    write_script(world(), path, duration=SECONDS, size=SIDE)
+
+
+def write_both(folder: Path) -> None:
+    """Make both videos in a folder."""
+    write(folder / VIDEO)
     write_script(script(FINE_SEED, "fine"), folder / FINE_VIDEO, duration=FINE_SECONDS, size=SIDE)
 
 

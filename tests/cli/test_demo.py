@@ -184,7 +184,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo, "SECONDS", 36)
         patch.setattr(demo, "FINE_SECONDS", 36)
-        demo.write(path)
+        demo.write_both(path)
     return path
 
 

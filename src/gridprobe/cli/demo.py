@@ -45,7 +45,7 @@ def demo(out: Path) -> None:
     console.print(NOTICE.format(**lengths), markup=False)
     with progress():
         model = load_model("embedded")
-        gridprobe_demo.write(out)
+        gridprobe_demo.write_both(out)
         rows = list(gridprobe_demo.compare(out, model))
     _show(console, rows)
     _save(rows, page)
