@@ -67,10 +67,9 @@ th { font-weight: 500; } thead th { color: var(--quiet); }
 th:first-child, td:first-child, .overview td:nth-child(2), .overview th:nth-child(2) {
   text-align: left; padding-left: 0; }
 .pairs td { overflow-wrap: anywhere; }
-.pair { display: grid; grid-template-columns: 1fr 2fr; gap: 40px; align-items: start; }
 summary { font-size: .8rem; letter-spacing: .06em; text-transform: uppercase; color: var(--quiet); margin: 30px 0 10px;
   cursor: pointer; font-weight: 700; }
-@media (max-width: 640px) { article, .overview { padding: 18px 16px; } .pair { grid-template-columns: 1fr; gap: 0; }
+@media (max-width: 640px) { article, .overview { padding: 18px 16px; }
   h2 { font-size: 1.2rem; } }
 @media print { article { break-inside: avoid-page; border: 0; } }
 """
