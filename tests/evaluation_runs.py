@@ -94,6 +94,21 @@ def record(
     return usual | changes
 
 
+def staged(
+    name: str, choice: str, by: str, *, overview: str, focus: str | None = None, **changes: Any
+) -> dict[str, Any]:
+    """A record of a run with an overview: the frames of an answer from it are all small."""
+    stages = {"overview": {"choice": overview, "confidence": 0.6}, "focus": None, "threshold": 0.99}
+    if focus:
+        stages["focus"] = {"choice": focus, "confidence": 0.8}
+    chosen = selection()
+    if by != "overview":
+        chosen |= {"indices": [1, 4], "timestamps": [10.0, 40.0], "kept": 2, "map": "attention"}
+        chosen["by_frame"] = [0.01 * i for i in range(9)]
+    usual = {"selection": chosen, "reached": {"by": by, **stages}, "shown_native": 0 if by == "overview" else 2}
+    return record(name, choice, **(usual | changes))
+
+
 def spec_of(selector: str = "gridprobe", *, model: str = "scripted/m", answerer: str | None = None, k: int = 3) -> Spec:
     """The spec of a run; the selector's name may be any text."""
     setup = make_setup(model=model, answer_model=answerer, settings=Settings(k=k, precision="exact")).describe()

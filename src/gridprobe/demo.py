@@ -1,8 +1,8 @@
-"""The content of `gridprobe demo`: one gridworld video, five kinds of question, each answered from three selections."""
+"""The content of `gridprobe demo`: two gridworld videos, six kinds of question, each answered in four ways."""
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,68 +10,127 @@ import numpy as np
 from gridprobe.answer import Answer
 from gridprobe.backends import Backend
 from gridprobe.backends.memo import Memo
-from gridprobe.budget import Fixed
 from gridprobe.gridworld import TEST_SEEDS, Worlds, ask_about, generate
+from gridprobe.gridworld.dataset import script
+from gridprobe.gridworld.part_questions import ask_part
 from gridprobe.gridworld.video import write_script
 from gridprobe.pipeline import Session
 from gridprobe.progress import report
 from gridprobe.question import Question
-from gridprobe.selectors import All, AllSmall, Uniform
+from gridprobe.selectors import All, AllSmall
 from gridprobe.settings import PRESETS
-from gridprobe.setup import make_setup
+from gridprobe.setup import Setup, make_setup
+from gridprobe.video import FrameSize
 
-__all__ = ["KINDS", "PRESET", "SECONDS", "SEED", "SIDE", "Compared", "compare", "questions", "world", "write"]
+__all__ = [
+    "FINE",
+    "FINE_K",
+    "FINE_SECONDS",
+    "FINE_SEED",
+    "FINE_VIDEO",
+    "KINDS",
+    "PRESET",
+    "SECONDS",
+    "SEED",
+    "SIDE",
+    "VIDEO",
+    "WAYS",
+    "Compared",
+    "compare",
+    "fine_question",
+    "questions",
+    "world",
+    "write",
+    "write_both",
+]
 
 SEED = TEST_SEEDS[1]
 """Not picked by hand: the first script of the test split that suits every kind of question and has a needle on screen
 for less than 2 % of the video. No model was trained on it."""
-SECONDS, SIDE = 600, 224
-"""Length of the video, and the side of its frames in pixels."""
+FINE_SEED, FINE = TEST_SEEDS[0], "pattern"
+"""Not picked by hand either: the first script of the fine part, and its first family of questions."""
+SECONDS, FINE_SECONDS, SIDE = 600, 120, 224
+"""Lengths of the videos, and the side of their frames in pixels."""
+FINE_K = 8
+"""The side of the grid for the shorter video: a frame every two seconds is enough, and saves half of the time."""
+VIDEO, FINE_VIDEO = "gridworld.mp4", "fine.mp4"
 KINDS = ("needle", "redundant", "negation", "order", "holistic")
 PRESET = "gridworld"
+PUBLISHED = PRESETS[PRESET].changed(
+    effort="focus", probes="fresh", budget="shape", context="none", probe_pixels=FrameSize(max_side=96)
+)
+"""The published method, with probes in which the embedded model can read."""
+WAYS = {
+    "ours": "GridProbe",
+    "published": "the published method",
+    "small": "all frames, small",
+    "native": "all frames at native size",
+}
+"""The fields of `Compared` that hold an answer, and what they are."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One question, answered from the selected frames, from as many evenly spaced ones, and twice from all."""
+    """One question, answered in four ways."""
 
     kind: str
-    gridprobe: Answer
-    uniform: Answer
-    everything: Answer
+    ours: Answer
+    published: Answer
     small: Answer
-    """All frames at the size of the probes, in one pass."""
+    """From all frames at the size of our overview, in one pass."""
+    native: Answer
+    """From all frames at native size, in one pass."""
 
 
 def world(seed: int = SEED) -> Worlds:
-    """The script of the video."""
+    """The script of the first video."""
     return generate(np.random.default_rng(seed), 1)
 
 
 def questions(seed: int = SEED) -> dict[str, Question]:
-    """Kind -> question; kinds that do not suit the script are left out."""
-    script = world(seed)
-    asked = {kind: ask_about(script, 0, kind, random.Random(f"{seed}:{kind}:0")) for kind in KINDS}
+    """Kind -> question about the first video; kinds that do not suit the script are left out."""
+    made = world(seed)
+    asked = {kind: ask_about(made, 0, kind, random.Random(f"{seed}:{kind}:0")) for kind in KINDS}
     return {kind: each.question for kind, each in asked.items() if each}
 
 
+def fine_question() -> Question:
+    """The question about the second video: marks that can be found in a small frame, but not read."""
+    return ask_part(script(FINE_SEED, "fine"), 0, FINE, random.Random(f"{FINE_SEED}:{FINE}:0")).question
+
+
 def write(path: Path) -> None:
-    """Make the video."""
+    """Make the first video."""
     write_script(world(), path, duration=SECONDS, size=SIDE)
 
 
-def compare(video: Path, model: Backend) -> Iterator[Compared]:
-    """Ask every question with the four selectors; frames are decoded once, and no request is sent twice."""
+def write_both(folder: Path) -> None:
+    """Make both videos in a folder."""
+    write(folder / VIDEO)
+    write_script(script(FINE_SEED, "fine"), folder / FINE_VIDEO, duration=FINE_SECONDS, size=SIDE)
+
+
+def compare(folder: Path, model: Backend) -> Iterator[Compared]:
+    """Ask every question in the four ways; frames are decoded once, and no request is sent twice."""
     memo = Memo(model)
-    setup = make_setup(model=memo, settings=PRESETS[PRESET])
-    footage = setup.open(video)
-    session = Session(footage, setup=setup)
-    asked = questions()
-    for done, (kind, question) in enumerate(asked.items()):
-        report("questions", done, len(asked))
-        answer = session.ask(question)
-        even = Uniform(Fixed(answer.selection.kept))
-        ways = (even, All(), AllSmall(PRESETS[PRESET].probe_view))
-        others = (Session(footage, setup=replace(setup, selector=way)).ask(question) for way in ways)
-        yield Compared(kind, answer, *others)
-    report("questions", len(asked), len(asked))
+    asked = {(VIDEO, PRESETS[PRESET].k): questions(), (FINE_VIDEO, FINE_K): {"fine": fine_question()}}
+    total, done = sum(map(len, asked.values())), 0
+    for (video, k), kinds in asked.items():
+        ways = _ways(memo, k)
+        footage = ways["ours"].open(folder / video)
+        sessions = {name: Session(footage, setup=setup) for name, setup in ways.items()}
+        for kind, question in kinds.items():
+            report("questions", done, total)
+            yield Compared(kind, **{name: each.ask(question, show_map=True) for name, each in sessions.items()})
+            done += 1
+    report("questions", total, total)
+
+
+def _ways(model: Backend, k: int) -> dict[str, Setup]:
+    settings = PRESETS[PRESET].changed(k=k)
+    return {
+        "ours": make_setup(model=model, settings=settings),
+        "published": make_setup(model=model, settings=PUBLISHED.changed(k=k)),
+        "small": make_setup(model=model, selector=AllSmall(settings.probe_view), settings=settings),
+        "native": make_setup(model=model, selector=All(), settings=settings),
+    }

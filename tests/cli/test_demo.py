@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,14 @@ from rich.console import Console
 
 from embedded_models import make_models
 from gridprobe import demo
+from gridprobe.answer import AnswerCost
 from gridprobe.backends import ScoreRequest, Scripted
 from gridprobe.cli import cli
+from gridprobe.flops import Cost
 from gridprobe.gridworld import TEST_SEEDS, ask_about, generate
+from gridprobe.gridworld.dataset import script
+from gridprobe.gridworld.part_questions import PART_FAMILIES, ask_part
+from gridprobe.setup import make_setup
 from videos import numbered_video
 
 KNOWN = ("What colour is the circle?", "-o", "red", "-o", "blue")
@@ -143,87 +149,120 @@ def test_the_script_is_the_first_of_the_test_split_that_fits() -> None:
     assert next(seed for seed in TEST_SEEDS if fits(seed)) == demo.SEED
 
 
-def knowing(right: bool) -> Scripted:
+def test_the_fine_question_is_about_the_first_script_of_its_part() -> None:
+    assert TEST_SEEDS[0] == demo.FINE_SEED and next(iter(PART_FAMILIES["fine"])) == demo.FINE
+    asked = ask_part(script(demo.FINE_SEED, "fine"), 0, demo.FINE, random.Random(f"{demo.FINE_SEED}:{demo.FINE}:0"))
+    times = [(i + 0.5) / demo.FINE_K**2 for i in range(demo.FINE_K**2)]
+
+    assert demo.fine_question() == asked.question
+    assert any(start <= time < end for start, end in asked.evidence for time in times)
+
+
+def test_the_published_way_is_the_published_method() -> None:
+    setup = make_setup(model="embedded", settings=demo.PUBLISHED).describe()
+
+    assert (setup["overview"], setup["context"], setup["selector"]["probes"]) == (None, None, "fresh")
+    assert setup["selector"]["budget"]["name"] == "shape" and setup["selector"]["view"]["pixels"]["max_side"] == 96
+
+
+def knowing(right: bool, *, sure: float = 0.999) -> Scripted:
     """A model that knows every answer, or none."""
-    answers = {question.prompt: question.answer for question in demo.questions().values()}
+    asked = [*demo.questions().values(), demo.fine_question()]
+    answers = {question.prompt: question.answer for question in asked}
 
     def answer(request: ScoreRequest) -> Mapping[str, float]:
         chosen = next(label for label in request.labels if (label == answers[request.prompt]) == right)
-        return {label: 9.0 if label == chosen else 1.0 for label in request.labels}
+        rest = (1 - sure) / (len(request.labels) - 1)
+        return {label: sure if label == chosen else rest for label in request.labels}
 
     return Scripted(answer)
 
 
 @pytest.fixture(scope="module")
-def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("demo") / "gridworld.mp4"
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo, "SECONDS", 36)
-        demo.write(path)
+        patch.setattr(demo, "FINE_SECONDS", 36)
+        demo.write_both(path)
     return path
 
 
-def sizes(request: ScoreRequest) -> int | None:
-    return request.groups[0].view.pixels.max_side
+def sides(request: ScoreRequest) -> set[int | None]:
+    return {group.view.pixels.max_side for group in request.groups}
 
 
 class TestDemo:
     def test_random_weights_from_end_to_end(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(demo, "SECONDS", 36)
-        monkeypatch.setattr(demo, "SIDE", 96)
-        monkeypatch.setattr(demo, "KINDS", ("needle", "holistic"))
+        for name, value in {"SECONDS": 36, "FINE_SECONDS": 36, "SIDE": 96, "KINDS": ("needle", "holistic")}.items():
+            monkeypatch.setattr(demo, name, value)
 
         result = run("demo", "--out", tmp_path / "new" / "demo")
 
         assert result.exit_code == 0, result.output
-        assert {file.name for file in (tmp_path / "new" / "demo").iterdir()} == {"gridworld.mp4", "report.html"}
+        names = {file.name for file in (tmp_path / "new" / "demo").iterdir()}
+        assert names == {"gridworld.mp4", "fine.mp4", "report.html"}
         page = (tmp_path / "new" / "demo" / "report.html").read_text()
         assert "data:image/jpeg" in page and "<svg" in page and "http://" not in page.replace("http://www.w3.org", "")
-        assert "all 144 frames" in page and "uniform, same number of frames" in page
-        assert len(re.findall(r"\b(yes|no)\b", table_of(result.stdout))) == 6  # two questions, three ways
+        assert all(words in page for name, words in demo.WAYS.items() if name != "ours")
+        assert len(re.findall(r"\b(yes|no)\b", table_of(result.stdout))) == 12  # three questions, four ways
         assert "option letters" in result.stdout
         assert "trained on such videos only" in result.stdout
         assert f"gridprobe ask {tmp_path}/new/demo/gridworld.mp4 'Pick" in result.stdout
 
     @pytest.mark.parametrize("right", [True, False])
-    def test_right_and_wrong_are_told_apart(self, right: bool, video: Path) -> None:
-        shown = show(list(demo.compare(video, knowing(right))))
+    def test_right_and_wrong_are_told_apart(self, right: bool, folder: Path) -> None:
+        shown = show(list(demo.compare(folder, knowing(right))))
 
         table = table_of(shown)
-        assert len(re.findall(r"\byes\b", table)) == (15 if right else 0)
-        assert len(re.findall(r"\bno\b", table)) == (0 if right else 15)
+        assert len(re.findall(r"\byes\b", table)) == (24 if right else 0)
+        assert len(re.findall(r"\bno\b", table)) == (0 if right else 24)
         assert ("(wrong, it is cyan)" in shown) is not right
-        assert shown.count(f"{5 if right else 0} of 5 right from") == 4
+        assert table.count("6/6" if right else "0/6") == 4
+
+    def test_compute_is_a_share_of_all_frames_at_native_size(self, folder: Path) -> None:
+        row = next(demo.compare(folder, knowing(True)))
+        spent = {"ours": 11.0, "published": 33.0, "small": 10.0, "native": 100.0}
+        costs = {name: AnswerCost(Cost(), Cost(flops=each), Cost(flops=100.0)) for name, each in spent.items()}
+        priced = replace(row, **{name: replace(getattr(row, name), cost=cost) for name, cost in costs.items()})
+
+        (line,) = [line for line in table_of(show([priced])).splitlines() if line.startswith("Pick")]
+        assert re.findall(r"(\d+) %", line) == ["11", "33", "10", "100"]
 
     @pytest.mark.parametrize("width", [40, 80, 132])
     @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-    def test_it_fits_the_terminal(self, width: int, encoding: str, video: Path) -> None:
-        shown = show(list(demo.compare(video, knowing(False))), width, encoding)
+    @pytest.mark.parametrize("sure", [0.999, 0.6])
+    def test_it_fits_the_terminal(self, width: int, encoding: str, sure: float, folder: Path) -> None:
+        shown = show(list(demo.compare(folder, knowing(False, sure=sure))), width, encoding)
 
         assert max(len(line.rstrip()) for line in shown.splitlines()) <= width
         assert encoding == "utf-8" or shown.isascii()
         if width >= 80:
-            for word in ("(wrong, it is cyan)", "cross", "square", "diamond", "sky", "all 144", "(purple)"):
+            words = ("(wrong, it is cyan)", "ours", "published", "all small", "all native", "question", "0/6")
+            for word in words:
                 assert word in shown
 
-    def test_nothing_is_asked_twice(self, video: Path) -> None:
+    def test_nothing_is_asked_twice(self, folder: Path) -> None:
         model = knowing(True)
 
-        rows = list(demo.compare(video, model))
+        rows = list(demo.compare(folder, model))
 
-        assert [row.kind for row in rows] == list(demo.KINDS)
-        assert all(row.uniform.selection.kept == row.gridprobe.selection.kept for row in rows)
-        assert all(row.everything.selection.kept == row.small.selection.kept == 144 for row in rows)
-        assert {sizes(request) for request in model.requests if len(request.frames) == 12} >= {96}
-        assert len(model.requests) <= 5 * (24 + 4)
+        assert [row.kind for row in rows] == [*demo.KINDS, "fine"]
+        pools = [144] * len(demo.KINDS) + [demo.FINE_K**2]
+        assert [row.native.selection.kept for row in rows] == [row.small.selection.kept for row in rows] == pools
+        assert all(row.ours.reached.by == "overview" and row.published.reached.overview is None for row in rows)
+        assert all(row.published.settings["selector"]["probes"] == "fresh" for row in rows)
+        # Published probes, overview, all small and all native; a flat map keeps all frames, so that asks nothing new.
+        assert len(model.requests) == 5 * (24 + 3) + (16 + 3)
 
-    def test_every_way_answers_from_frames_of_full_size(self, video: Path) -> None:
-        model = knowing(True)
+    def test_every_way_shows_frames_of_its_size(self, folder: Path) -> None:
+        model = knowing(True, sure=0.6)
 
-        list(demo.compare(video, model))
+        list(demo.compare(folder, model))
 
-        answered = [request for request in model.requests if sizes(request) != 96]
-        assert len(answered) >= 5 and {request.frames.width for request in answered} == {demo.SIDE}
+        shown = [sides(request) for request in model.requests]
+        assert {64} in shown and {96} in shown and {None} in shown  # overview, published probes, native frames
+        assert {None, 64} in shown  # our focused pass: kept frames among all others small
 
     def test_a_folder_that_cannot_be_made_is_one_sentence(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
@@ -234,7 +273,7 @@ class TestDemo:
 
 
 def table_of(shown: str) -> str:
-    return shown[shown.index("\nquestion") : shown.index(" right from")]
+    return shown[shown.index("\nquestion") : shown.index("yes, no: right or wrong")]
 
 
 def show(rows: list[demo.Compared], width: int = 80, encoding: str = "utf-8") -> str:

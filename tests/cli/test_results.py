@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from evaluation_runs import item, record, selection, spec_of, write_run
+from evaluation_runs import item, record, selection, spec_of, staged, write_run
 from gridprobe.benchmarks import Metric
 from gridprobe.cli import cli
 from gridprobe.report.run_tables import FORMATS, Scores, people_tables
@@ -60,6 +60,22 @@ def test_official_scores_stand_side_by_side() -> None:
     ]
     (plain,) = people_tables(Scores((), (), {"all": one}))
     assert list(plain.head) == ["score", "all", "of"]
+
+
+def test_score_says_how_answers_were_reached(tmp_path: Path) -> None:
+    exit, focus = staged("v1-a", "B", "overview", overview="B"), staged("v1-b", "B", "focus", overview="C", focus="B")
+    folder = write_run(tmp_path / "ours", [item("v1-a"), item("v1-b")], [exit, focus])
+    shown = gridprobe("score", folder).stdout
+    table = shown[shown.index("How answers were reached") :].splitlines()
+
+    assert table[1].split("  ")[-1] == "they agree %"
+    assert table[3].split() == ["ours", "all", "questions", "50.0", "0.0", "1.0", "1", "0.0"]
+    (row, *_) = json.loads(gridprobe("score", folder, "--format", "json").stdout)["rows"]
+    assert (row["reached_overview"], row["reached_both"], row["reached_agree"], row["kept"]) == (0.5, 1, 0.0, 1.0)
+
+
+def test_runs_without_an_overview_have_no_such_table(runs: list[Path]) -> None:
+    assert "How answers were reached" not in gridprobe("score", *runs).stdout
 
 
 def test_csv_holds_every_number_in_full(runs: list[Path]) -> None:

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation_runs import item, record, selection, write_run
+from evaluation_runs import item, record, selection, staged, write_run
 from gridprobe import benchmarks
 from gridprobe.benchmarks import Item, Metric
 from gridprobe.errors import UsageError
-from gridprobe.evaluation.metrics import bins_of, official, score, shared
+from gridprobe.evaluation.metrics import Reached, bins_of, official, score, shared
 from gridprobe.evaluation.reader import Run, read_run
 from gridprobe.statistics import ENUMERATE, clustered_bootstrap, mcnemar, sign_flip
 
@@ -122,6 +122,32 @@ def test_cost_by_hand(tmp_path: Path) -> None:
     assert (cost.kept, cost.kept_median) == pytest.approx((20 / 3, 9))
     assert (cost.tflops, cost.tflops_paper, cost.tokens, cost.seconds) == (4.0, 8.0, 1000.0, 2.0)
     assert cost.variation == cost.variation_paper == pytest.approx((8 / 3) ** 0.5 / 4)
+
+
+def test_how_answers_were_reached_by_hand(tmp_path: Path) -> None:
+    records = [
+        staged("v1-a", "B", "overview", overview="B"),
+        staged("v1-b", "B", "focus", overview="C", focus="B"),
+        staged("v2-a", "B", "focus", overview="B", focus="B"),
+        staged("v3-a", "B", "refined", overview="B", focus="B"),
+    ]
+    (row,) = score([read_run(write_run(tmp_path / "a", [item(name) for name in NAMES], records))])
+
+    assert row.reached == Reached(overview=0.25, refined=0.25, both=3, agree=2 / 3)
+    assert row.cost is not None and (row.cost.kept, row.cost.kept_median) == (1.5, 2)
+
+
+def test_a_run_that_only_exits_has_no_agreement(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a", [item("v1-a")], [staged("v1-a", "B", "overview", overview="B")])
+    (row,) = score([read_run(folder)])
+
+    assert row.reached == Reached(overview=1.0, refined=0.0, both=0, agree=None)
+
+
+def test_a_run_without_an_overview_has_no_such_numbers(tmp_path: Path) -> None:
+    (row,) = score([run(tmp_path / "a", "BBCB")])
+
+    assert row.reached is None
 
 
 def test_a_row_for_every_run_and_value_of_a_bin(tmp_path: Path) -> None:

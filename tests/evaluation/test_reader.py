@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from evaluation_runs import item, record, selection, write_run
+from evaluation_runs import item, record, selection, staged, write_run
 from gridprobe.errors import DataError, UsageError
-from gridprobe.evaluation.reader import read_run, read_runs
+from gridprobe.evaluation.reader import Answered, Stages, read_run, read_runs
 
 
 def outcomes(folder: Path) -> dict[str, str]:
@@ -70,6 +70,29 @@ def test_without_a_known_answer_nothing_is_right_or_wrong(tmp_path: Path) -> Non
     assert run.notes == ("1 questions have no known answer; they are in no accuracy",)
 
 
+def answered(folder: Path, found: dict[str, Any]) -> Answered:
+    (result,) = read_run(write_run(folder, [item("v1-a")], [found])).results
+    assert result.answered is not None
+    return result.answered
+
+
+def test_how_an_answer_was_reached_is_read(tmp_path: Path) -> None:
+    exit = answered(tmp_path / "a", staged("v1-a", "B", "overview", overview="B"))
+    other = answered(tmp_path / "b", staged("v1-a", "B", "focus", overview="C", focus="B"))
+
+    assert (exit.native, exit.kept, exit.map, exit.by_frame) == (0, 9, "", ())
+    assert exit.stages == Stages("overview", ("B", 0.6), None, 0.99)
+    assert (other.native, other.map, len(other.by_frame)) == (2, "attention", 9)
+    assert other.stages == Stages("focus", ("C", 0.6), ("B", 0.8), 0.99)
+
+
+def test_a_record_from_before_the_overview_is_read(tmp_path: Path) -> None:
+    old = answered(tmp_path / "a", record("v1-a", selection=selection((0.5, 0.9, 0.5), (0.4, 0.5, 0.8))))
+
+    assert old.stages == Stages() and old.map == "probes" and old.by_frame == ()
+    assert old.native == old.kept > 0
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -86,6 +109,13 @@ def test_without_a_known_answer_nothing_is_right_or_wrong(tmp_path: Path) -> Non
         ({"selection": selection((0.5, 0.5), (0.5, 0.5), pool=9)}, "bad map"),
         ({"selection": selection(probe_choices=["A"])}, "one answer for each probe"),
         ({"selection": selection(probe_choices=[1])}, "probes must be letters"),
+        ({"selection": selection(by_frame=[0.5])}, "by_frame must have 9 numbers"),
+        ({"selection": selection(by_frame=[0.5] * 9, probe_choices=["A"])}, "one answer for each probe"),
+        ({"shown_native": "all"}, "'shown_native' must be a number"),
+        ({"reached": {"by": "luck"}}, "by must be one of"),
+        ({"reached": {"by": "focus", "overview": {}}}, "a stage must have a choice"),
+        ({"reached": {"by": "focus", "overview": {"choice": "A"}}}, "'confidence' must be a number"),
+        ({"reached": {"by": "focus", "threshold": "high"}}, "'threshold' must be a number"),
     ],
 )
 def test_a_record_that_is_not_as_it_should_be_is_named(tmp_path: Path, changes: dict[str, Any], words: str) -> None:

@@ -7,15 +7,19 @@ import numpy as np
 import numpy.typing as npt
 
 from gridprobe import Answer, FramePool, Question, Scripted, Session, VideoInfo
-from gridprobe.answer import AnswerCost, Seconds
+from gridprobe.answer import AnswerCost, Reached, Seconds
 from gridprobe.backends import Posterior, ScoreRequest
+from gridprobe.calibration import Exit
 from gridprobe.flops import Cost
 from gridprobe.grid import Grid
-from gridprobe.importance import ImportanceMap
+from gridprobe.importance import ImportanceMap, MapKind
 from gridprobe.selectors import Selection
 from gridprobe.settings import Settings
 from gridprobe.setup import make_setup
+from gridprobe.video import FrameSize
 
+PUBLISHED: dict[str, Any] = {"effort": "focus", "probes": "fresh", "budget": "shape", "context": "none"}
+"""The published method: rows and columns are probed by themselves, and there is no overview."""
 NEEDLE = (90, 91, 92, 102)
 CITIES = Question(
     "In which city does the balloon land after it has crossed the mountains?",
@@ -51,7 +55,7 @@ def info(path: str = "/videos/balloon.mp4") -> VideoInfo:
 
 
 def balloon(k: int = 12, frames: int | None = None, *, wide: int = 256, high: int = 144, **settings: Any) -> Answer:
-    """A whole run: probes that hold more of the balloon are surer of B."""
+    """A whole run of the published method: probes that hold more of the balloon are surer of B."""
     count = k * k if frames is None else frames
     times = tuple(3600 * (i + 0.5) / count for i in range(count))
     pool = FramePool(landscape(count, wide, high), times, "f00d", info=info())
@@ -64,7 +68,7 @@ def balloon(k: int = 12, frames: int | None = None, *, wide: int = 256, high: in
         return {"A": (1 - sure) / 2, "B": sure, "C": (1 - sure) / 3, "D": (1 - sure) / 6}
 
     scripted = Scripted(eyes, name="balloon-eyes")
-    return Session(pool, model=scripted, **{"k": k, **settings}).ask(CITIES)
+    return Session(pool, model=scripted, **{"k": k, **PUBLISHED, **settings}).ask(CITIES)
 
 
 def handmade(
@@ -95,9 +99,35 @@ def handmade(
         pool=pool,
         frames=pool.take(kept),
         models=(("scripted:a",), "scripted:a"),
-        settings=make_setup(model=Scripted(lambda _: {}, name="a"), settings=Settings(k=grid.k)).describe(),
+        settings=make_setup(
+            model=Scripted(lambda _: {}, name="a"), settings=Settings(k=grid.k, **PUBLISHED)
+        ).describe(),
     )
     return replace(answer, **changes)
+
+
+def by_frame(scores: tuple[float, ...], *, kind: MapKind = "attention", kept: tuple[int, ...] = (4,)) -> Answer:
+    """An answer whose map has one number for each frame."""
+    k = next(k for k in range(1, len(scores) + 1) if k * k >= len(scores))
+    grid = Grid(k, len(scores))
+    answer = handmade((0.5,) * k, (0.5,) * k, cells=len(scores), kept=kept)
+    evidence = ImportanceMap(grid, by_frame=scores, kind=kind)
+    return replace(answer, selection=replace(answer.selection, evidence=evidence, scores=scores))
+
+
+def posterior(**shares: float) -> Posterior:
+    """For example posterior(A=0.1, B=0.9); options that are not named share the rest."""
+    rest = (1 - sum(shares.values())) / (len(CITIES.labels) - len(shares))
+    return Posterior.from_probabilities({label: shares.get(label, rest) for label in CITIES.labels}, Cost())
+
+
+def reached(answer: Answer, by: Any, *, overview: Posterior, exit: Exit | None = None, **changes: Any) -> Answer:
+    """The same answer after an overview of frames of 48 pixels."""
+    settings = {k: v for k, v in PUBLISHED.items() if k not in ("effort", "context")}
+    settings |= {"effort": "auto" if exit else "full", "probe_pixels": FrameSize(max_side=48)}
+    described = make_setup(model=Scripted(lambda _: {}, name="a"), settings=Settings(**settings)).describe()
+    told = Reached(by, overview=overview, focus=None if by == "overview" else answer.posterior, exit=exit)
+    return replace(answer, settings=described, reached=replace(told, **changes))
 
 
 def without_map(answer: Answer, kept: tuple[int, ...] = (0, 4, 8)) -> Answer:

@@ -18,7 +18,7 @@ from gridprobe.report.pixels import decoded_frames
 from gridprobe.report.png.layout import Layout
 from gridprobe.report.png.picture import BLANK, draw_map
 from gridprobe.video.decode import FileClip
-from report.answers import handmade
+from report.answers import PUBLISHED, handmade
 from videos import numbered_video, read_number
 from videos_of_arrays import gray_pool, levels
 
@@ -43,7 +43,9 @@ def test_saving_decodes_nothing(
     numbered: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, selector: str, changes: dict[str, Any]
 ) -> None:
     frames: Any = "auto" if selector == "all" else 4
-    answer = gp.ask(numbered, QUESTION, model=surer_of_late(), selector=selector, k=3, frames=frames, **changes)
+    answer = gp.ask(
+        numbered, QUESTION, model=surer_of_late(), selector=selector, k=3, frames=frames, **(PUBLISHED | changes)
+    )
     reads: list[Sequence[object]] = []
     monkeypatch.setattr(FileClip, "read", lambda *arguments, **_: reads.append(arguments))
 

@@ -24,19 +24,25 @@ B. Rome, beside the river 75.0%
   C Lima, in a football gro… █▌                        6.2%
   D Not shown                █▌                        6.2%
 
+Answered from 3 of 7 frames at native size.
+
 0:00:00  ░ [▒] ░  0.40 ▂
 0:30:00  ▒ [█][▓] 0.90 █
 1:00:00  ░        0.50 ▃
          ▁  ▇  ▄
+map: how sure the model is from each row and column
 importance 0.12 ░░▒▒▓▓██ 0.72   [█] kept   σ 0.81
 
 kept     3 of 7 frames: 0:10:00.0, 0:40:00.0, 0:50:00.0
-compute  5.00 TFLOPs instead of 20.0 for all 7 frames, 4.0×
-         less
+compute  5.00 TFLOPs instead of 20.0 for all 7 frames at
+         native size, 4.0× less
          7.00 TFLOPs instead of 28.0, 4.0× less by the
          published convention
+bill     decode                1.0 s
+         probes     10.0 %     2.2 s
+         focus      15.0 %     0.5 s
+         total      25.0 %     3.8 s
 tokens   9,000, 7,500 of them visual, in 7 passes
-seconds  3.8 = decode 1.0 + probe 2.2 + focus 0.5
 model    scripted:a
 
 warning: the file ends early"""
@@ -46,6 +52,7 @@ ASCII_MAP = """\
 0:30:00  - [@][#] 0.90
 1:00:00  .        0.50
          3  8  6
+map: how sure the model is from each row and column
 importance 0.12 .:-=*#%@ 0.72   [@] kept   sigma 0.81"""
 
 

@@ -13,11 +13,12 @@ from gridprobe.answer import Answer
 from gridprobe.backends import NamedModel
 from gridprobe.backends.embedded import Vocabulary
 from gridprobe.budget import Fixed
+from gridprobe.calibration import check_threshold
 from gridprobe.cli.console import announce_saved, printable, progress, speaks_unicode, stdout
 from gridprobe.errors import DataError, UsageError
 from gridprobe.pipeline import Session
 from gridprobe.question import Question
-from gridprobe.registry import SELECTORS
+from gridprobe.registry import SELECTORS, SIGNALS
 from gridprobe.report import answer_view, save_map, save_report
 from gridprobe.report.files import check_writable
 from gridprobe.settings import PRESETS, Settings
@@ -25,7 +26,7 @@ from gridprobe.setup import Setup, make_setup
 from gridprobe.subtitles import read_subtitles
 from gridprobe.video import Limits
 
-__all__ = ["ask", "way_options"]
+__all__ = ["WAY", "ask", "given_settings", "way_options"]
 
 FILE = click.Path(path_type=Path)
 SAVERS: dict[str, Callable[[Sequence[Answer], Path], None]] = {"map": save_map, "report": save_report}
@@ -35,6 +36,10 @@ IMPLIED = (
     "gridprobe: no model was named, so the embedded model answers; it knows only gridworld (see gridprobe demo); "
     "to use another, set --model or GRIDPROBE_MODEL"
 )
+
+
+WAY = ("k", "frames", "effort", "refine", "probes", "sure", "signal", "rotations", "context")
+"""The settings among `way_options`. An option that is not given is None and leaves the preset's value."""
 
 
 class FramesType(click.ParamType[Any]):
@@ -52,6 +57,23 @@ class FramesType(click.ParamType[Any]):
             self.fail(f'{value!r} is neither "auto" nor a whole number of at least 1', param, ctx)
 
 
+class SureType(click.ParamType[Any]):
+    """A confidence, or "calibrated" to look one up."""
+
+    name = "calibrated|P"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Apply the same check as the library."""
+        if value == "calibrated":
+            return value
+        try:
+            number = float(value)
+            check_threshold(number)
+        except (ValueError, UsageError):
+            self.fail(f'{value!r} is neither "calibrated" nor a number from 0 to 1', param, ctx)
+        return number
+
+
 def _selectors() -> str:
     return "; ".join(SELECTORS.listed()) + "."
 
@@ -67,17 +89,36 @@ def way_options() -> list[Callable[[Any], Any]]:
             show_default=True,
             help=_selectors(),
         ),
-        click.option("--k", type=int, default=12, show_default=True, help="Sample K² frames."),
-        click.option("--frames", type=FramesType(), default="auto", show_default=True, help="How many frames to keep."),
+        click.option("--k", type=int, show_default="the preset's, 12", help="Sample K² frames."),
+        click.option("--frames", type=FramesType(), show_default="auto", help="How many frames to keep."),
+        click.option(
+            "--effort",
+            type=click.Choice(["quick", "auto", "full", "focus"]),
+            help="quick: the overview answers; auto: if it is sure; full: kept frames answer; focus: no overview.",
+        ),
+        click.option("--sure", type=SureType(), help="Confidence at which the overview's answer is taken."),
+        click.option(
+            "--refine", is_flag=True, default=None, help="Where the overview is not sure, sample hot stretches again."
+        ),
+        click.option(
+            "--probes",
+            type=click.Choice(["attention", "memory", "frames", "fresh"]),
+            help="What the map is made from; fresh asks about rows and columns, as published.",
+        ),
+        click.option("--signal", metavar="NAME", help=f"What a probe's answer counts for: {', '.join(SIGNALS)}."),
+        click.option("--rotations", type=int, metavar="N", help="Average over N orders of the options."),
         click.option(
             "--context",
             type=click.Choice(["none", "small"]),
-            default="none",
-            show_default=True,
             help="What is shown beside the kept frames: nothing, or all others at the size of the probes.",
         ),
         click.option("--preset", type=click.Choice(list(PRESETS)), default="default", show_default=True),
     ]
+
+
+def given_settings(given: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The settings among the options that were given."""
+    return {name: given[name] for name in names if given[name] is not None}
 
 
 def _options(command: Any) -> Any:
@@ -90,15 +131,15 @@ def _options(command: Any) -> Any:
         click.option("--subtitles", type=FILE, help="An .srt, .vtt or .json subtitle file."),
         click.option("-m", "--model", envvar="GRIDPROBE_MODEL", metavar="NAME", help=MODEL_HELP),
         *way_options(),
-        click.option("--order", type=click.Choice(["time", "importance"]), default="time", show_default=True),
-        click.option("--collage", is_flag=True, help="Show the kept frames as one 2048×2048 picture."),
+        click.option("--order", type=click.Choice(["time", "importance"]), show_default="time"),
+        click.option("--collage", is_flag=True, default=None, help="Show the kept frames as one 2048×2048 picture."),
         click.option("--seed", type=int, default=0, show_default=True, help="For the random selector."),
         click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N."),
         click.option("--dtype", default="auto", show_default=True, help="auto, float32, bfloat16 or float16."),
         click.option("--attn", "attn_implementation", default="sdpa", show_default=True, help="Attention kernel."),
         click.option("--device-map", metavar="MAP", help="Distribute the model over devices, e.g. auto."),
         click.option("--quantization", type=click.Choice(["4bit", "8bit"]), help="Needs bitsandbytes."),
-        click.option("--decoder", type=click.Choice(["pyav", "torchcodec"]), default="pyav", show_default=True),
+        click.option("--decoder", type=click.Choice(["pyav", "torchcodec"]), show_default="pyav"),
         click.option(
             "--decode-timeout",
             type=float,
@@ -134,7 +175,7 @@ def ask(video: Path, question: str | None, options: tuple[str, ...], **given: An
     with progress():
         session = Session(footage, setup=setup, reuse=len(questions) > 1)
         for each in questions:
-            answers.append(session.ask(each))
+            answers.append(session.ask(each, show_map=bool(files) or not given["as_json"]))
             if given["as_json"]:
                 print(json.dumps(answers[-1].to_dict(), allow_nan=False), flush=True)
     if not given["as_json"]:
@@ -159,7 +200,7 @@ def _limits(given: dict[str, Any]) -> Limits:
 
 def _setup(given: dict[str, Any]) -> Setup:
     """The setup that the options describe; models are not loaded."""
-    changes = {name: given[name] for name in ("k", "frames", "context", "order", "collage", "seed", "decoder")}
+    changes = given_settings(given, (*WAY, "order", "collage", "seed", "decoder"))
     settings = Settings.from_preset(given["preset"], **changes, limits=_limits(given))
     names = ("device", "dtype", "attn_implementation", "device_map", "quantization")
     options = tuple((name, given[name]) for name in names)
@@ -172,10 +213,12 @@ def _setup(given: dict[str, Any]) -> Setup:
 def _print(answers: list[Answer]) -> None:
     console = stdout()
     color = console.is_terminal and not console.no_color
+    unicode = speaks_unicode(console)
     for number, answer in enumerate(answers):
         if number:
             console.print()
-        console.print(answer_view(answer, width=console.width, color=color, unicode=speaks_unicode(console)))
+        hint = number == len(answers) - 1
+        console.print(answer_view(answer, width=console.width, color=color, unicode=unicode, hint=hint))
 
 
 def _questions(

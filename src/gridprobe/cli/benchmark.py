@@ -8,7 +8,7 @@ import click
 
 from gridprobe.backends import NamedModel
 from gridprobe.benchmarks import SUBTITLE_MODES, Benchmark, load_benchmark, parse_options
-from gridprobe.cli.ask import way_options
+from gridprobe.cli.ask import WAY, given_settings, way_options
 from gridprobe.errors import UsageError
 from gridprobe.evaluation.tasks import Choice, Shard
 from gridprobe.question import TEMPLATES
@@ -51,9 +51,7 @@ def asked(name: str, data: Path, given: dict[str, Any]) -> Asked:
     model = given["model"] or benchmark.model
     if not model:
         raise UsageError(f"name the model that is to answer {name} with --model or GRIDPROBE_MODEL")
-    changes = {**parse_changes(given["changes"]), **{key: given[key] for key in ("k", "frames", "context", "seed")}}
-    if given["template"] is not None:
-        changes["template"] = given["template"]
+    changes = parse_changes(given["changes"]) | given_settings(given, (*WAY, "seed", "template"))
     loading = tuple((key, given[key]) for key in ("device", "dtype") if given.get(key, "auto") != "auto")
     setup = make_setup(
         model=NamedModel(model, loading),

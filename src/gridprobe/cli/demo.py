@@ -1,10 +1,9 @@
-"""gridprobe demo: run the method on a generated video."""
+"""gridprobe demo: run the method on generated videos."""
 
 import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 from rich import box
@@ -16,54 +15,58 @@ from gridprobe import demo as gridprobe_demo
 from gridprobe.answer import Answer
 from gridprobe.backends import load_model
 from gridprobe.cli.console import printable, progress, speaks_unicode, stdout
-from gridprobe.demo import Compared
+from gridprobe.demo import WAYS, Compared
 from gridprobe.errors import UsageError
 from gridprobe.report.terminal_map import Look, map_lines, strip_lines
-from gridprobe.report.words import amount, compute_saved
+from gridprobe.report.words import reached_words
 
 __all__ = ["demo"]
 
 NOTICE = """\
-A {minutes:.0f}-minute video of drawn shapes. The small embedded model answers questions
-about it; it was trained on such videos only.
+Two videos of drawn shapes, {minutes:.0f} and {others:.0f} minutes long. The small embedded model
+answers questions about them; it was trained on such videos only.
 """
 MAP_WIDTH, GAP = 39, 2
 """Two maps fit side by side in 80 columns."""
+MAPPED = ("needle", "fine")
+"""The kinds of question whose maps are shown; the report has all of them."""
+HEADS = {"ours": "ours", "published": "published", "small": "all small", "native": "all native"}
 
 
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), default="gridprobe-demo", show_default=True)
 def demo(out: Path) -> None:
-    """Generate a ten-minute video, ask five kinds of questions about it, and show which frames each answer needs."""
+    """Generate two videos, ask six kinds of questions about them, and compare four ways of answering."""
     start = time.perf_counter()
     console = stdout()
     _make(out)
-    video, page = out / "gridworld.mp4", out / "report.html"
-    console.print(NOTICE.format(minutes=gridprobe_demo.SECONDS / 60), markup=False)
+    page = out / "report.html"
+    lengths = {"minutes": gridprobe_demo.SECONDS / 60, "others": gridprobe_demo.FINE_SECONDS / 60}
+    console.print(NOTICE.format(**lengths), markup=False)
     with progress():
         model = load_model("embedded")
-        gridprobe_demo.write(video)
-        rows = list(gridprobe_demo.compare(video, model))
+        gridprobe_demo.write_both(out)
+        rows = list(gridprobe_demo.compare(out, model))
     _show(console, rows)
     _save(rows, page)
-    print(f"Report with maps and kept frames: {printable(str(page))} ({time.perf_counter() - start:.0f} s in total)")
-    print(f"Try it yourself: {_command(video, rows[0])}")
+    print(f"Report with all maps and frames: {printable(str(page))} ({time.perf_counter() - start:.0f} s in total)")
+    print(f"Try it yourself: {_command(out / gridprobe_demo.VIDEO, rows[0])}")
 
 
 def _save(rows: Sequence[Compared], page: Path) -> None:
     from gridprobe.report.answer_page import save_report
 
-    others = {
-        "uniform, same number of frames": [row.uniform for row in rows],
-        f"all {rows[0].everything.selection.kept} frames": [row.everything for row in rows],
-        f"all {rows[0].small.selection.kept} frames, small": [row.small for row in rows],
-    }
-    save_report([row.gridprobe for row in rows], page, title="gridprobe demo", others=others)
+    others = {words: _answers(rows, name) for name, words in WAYS.items() if name != "ours"}
+    save_report(_answers(rows, "ours"), page, title="gridprobe demo", others=others)
+
+
+def _answers(rows: Sequence[Compared], way: str) -> list[Answer]:
+    return [getattr(row, way) for row in rows]
 
 
 def _command(video: Path, row: Compared) -> str:
     """The command that asks a question of the demo."""
-    asked = row.gridprobe.question
+    asked = row.ours.question
     words = ["gridprobe", "ask", str(video), asked.text, *(word for option in asked.options for word in ("-o", option))]
     return printable(shlex.join([*words, "--preset", gridprobe_demo.PRESET]))
 
@@ -80,82 +83,65 @@ def _show(console: Console, rows: Sequence[Compared]) -> None:
     color = console.is_terminal and not console.no_color
     look = Look(width=min(MAP_WIDTH, console.width), color=color, unicode=speaks_unicode(console))
     across = max(1, (console.width + GAP) // (look.width + GAP))
-    for first in range(0, len(rows), across):
+    shown = [row for row in rows if row.kind in MAPPED]
+    for first in range(0, len(shown), across):
         band = Table.grid(padding=(0, GAP, 0, 0))
-        maps = [_map(row, look) for row in rows[first : first + across]]
+        maps = [_map(row, look) for row in shown[first : first + across]]
         for _ in maps:
             band.add_column(width=look.width)
         band.add_row(*maps)
         console.print(band, "")
-    console.print(_table(rows, look), "")
-    console.print(_summary(rows, look))
+    console.print(_table(rows), "")
+    console.print(Text("yes, no: right or wrong; %: compute, 100 is all frames at native size."), "")
     for row in rows:
-        for warning in row.gridprobe.warnings:
+        for warning in row.ours.warnings:
             console.print(Text(look.clean(f"warning: {row.kind}: {warning}"), "yellow"))
 
 
 def _map(row: Compared, look: Look) -> Text:
-    """A question, its answer and its map."""
-    answer, evidence = row.gridprobe, row.gridprobe.selection.evidence
-    title = Text(answer.question.text)
+    """A question, its answer, how that was reached, and its map."""
+    answer, evidence = row.ours, row.ours.selection.evidence
     said = Text(f"{answer.text} {answer.confidence:.1%}", look.style("bold"))
     if not answer.right:
         said.append(f" (wrong, it is {_right_text(answer)})", look.style("red"))
     lines = map_lines(answer, evidence, look) if evidence else []
-    return Text("\n").join([Text(row.kind, look.style("dim")), title, said, *(lines or strip_lines(answer, look))])
-
-
-def _table(rows: Sequence[Compared], look: Look) -> Table:
-    """One row for each question; fits 80 columns."""
-    pool = rows[0].gridprobe.selection.pool
-    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, pad_edge=False)
-    verdict = {"max_width": 10}  # "(triangle)"
-    columns: dict[str, Any] = {
-        "\nquestion": {"max_width": 44},
-        "\nanswer": {},
-        "\nright": {},
-        f"kept\nof {pool}": {"justify": "right"},
-        "compute\nvs. all": {"justify": "right"},
-        "uniform,\nsame count": verdict,
-        f"all {pool}\nframes": verdict,
-    }
-    for name, layout in columns.items():
-        table.add_column(name, overflow="fold", **layout)
-    for row in rows:
-        answer = row.gridprobe
-        table.add_row(
-            Text(answer.question.text),
-            Text(answer.text),
-            Text("yes", "green") if answer.right else Text("no", "red"),
-            str(answer.selection.kept),
-            look.clean(compute_saved(answer.cost.tflops, answer.cost.baseline.tflops)),
-            _verdict(row.uniform),
-            _verdict(row.everything),
-        )
-    return table
+    head = [
+        Text(row.kind, look.style("dim")),
+        Text(answer.question.text),
+        said,
+        Text(look.clean(reached_words(answer))),
+    ]
+    return Text("\n").join([*head, *(lines or strip_lines(answer, look))])
 
 
 def _right_text(answer: Answer) -> str:
     return answer.question.option(answer.question.answer or answer.choice)
 
 
+def _table(rows: Sequence[Compared]) -> Table:
+    """Who is right, and at what share of the compute for all frames; fits 80 columns."""
+    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, pad_edge=False, show_footer=True)
+    table.add_column("question", "right answers, compute", max_width=37, overflow="fold")
+    for name, head in HEADS.items():
+        answers = _answers(rows, name)
+        total = f"{_right(answers)}/{len(answers)} {100 * _share(answers):4.0f} %"
+        table.add_column(head, total, justify="right", overflow="fold", style="bold" if name == "ours" else "")
+    for row in rows:
+        table.add_row(Text(row.ours.question.text), *(_verdict(getattr(row, name)) for name in HEADS))
+    return table
+
+
 def _verdict(answer: Answer) -> Text:
-    """Yes, or no with the wrong answer."""
-    return Text("yes", "green") if answer.right else Text(f"no ({answer.text})", "red")
+    """Whether it is right, and its compute in percent of that for all frames at native size."""
+    right = Text("yes", "green") if answer.right else Text("no", "red")
+    return right.append(f" {100 * _share([answer]):4.0f} %")
 
 
-def _summary(rows: Sequence[Compared], look: Look) -> Text:
-    """Right answers and total compute of each method."""
-    kept = sum(row.gridprobe.selection.kept for row in rows) / len(rows)
-    ways = {
-        f"the {kept:.0f} frames that GridProbe keeps on average": [row.gridprobe for row in rows],
-        "the same number of frames, evenly spaced": [row.uniform for row in rows],
-        f"all {rows[0].everything.selection.kept} frames": [row.everything for row in rows],
-        f"all {rows[0].small.selection.kept} frames at probe size, in one pass": [row.small for row in rows],
-    }
-    lines = []
-    for name, answers in ways.items():
-        right = sum(bool(answer.right) for answer in answers)
-        spent = amount(sum(answer.cost.tflops for answer in answers))
-        lines.append(f"{right} of {len(rows)} right from {name}: {spent} TFLOPs\n")
-    return Text(look.clean("".join(lines)))
+def _right(answers: Sequence[Answer]) -> int:
+    return sum(bool(answer.right) for answer in answers)
+
+
+def _share(answers: Sequence[Answer]) -> float:
+    """Compute as a share of that for all frames at native size, by the honest convention; 1 without prices."""
+    whole = sum(answer.cost.baseline.tflops for answer in answers)
+    return sum(answer.cost.tflops for answer in answers) / whole if whole else 1.0

@@ -78,5 +78,6 @@ def _print(result: dict[str, Any], out: Path) -> None:
     score = "no answers" if found["accuracy"] is None else f"accuracy {found['accuracy']:.1%}"
     right = f"{found['right']} right of {found['answered']} answered"
     counts = f"{right}, {found['failed']} failed, {found['missing']} missing"
-    kept = "" if found["kept"] is None else f"; {found['kept']:.1f} frames kept on average"
+    overview = f"; {found['overview']} from the overview" if found["overview"] else ""
+    kept = "" if found["kept"] is None else f"{overview}; {found['kept']:.1f} frames kept on average"
     stdout().print(Text(f"{score}: {counts}{kept}; see gridprobe score {printable(str(out))}"))

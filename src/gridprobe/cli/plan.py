@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gridprobe.backends import gauge_model
+from gridprobe.cli.ask import WAY, given_settings
 from gridprobe.cli.benchmark import run_options
 from gridprobe.cli.console import stdout
 from gridprobe.cli.plan_run import plan_benchmark
@@ -33,7 +34,8 @@ def plan(video: Path, data: Path | None, decode_timeout: float, as_json: bool, *
     if data is not None:
         plan_benchmark(str(video), data, given, as_json=as_json)
     else:
-        settings = Settings.from_preset(given["preset"], k=given["k"], limits=Limits(seconds=decode_timeout))
+        changes = given_settings(given, WAY)
+        settings = Settings.from_preset(given["preset"], **changes, limits=Limits(seconds=decode_timeout))
         _plan_video(video, settings, given["model"] or "embedded", as_json=as_json)
 
 

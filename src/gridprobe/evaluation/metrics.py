@@ -19,7 +19,7 @@ from gridprobe.evaluation.reader import Answered, Result, Run
 from gridprobe.question import Question
 from gridprobe.statistics import Interval, clustered_bootstrap, expected_calibration_error, mcnemar, sign_flip
 
-__all__ = ["Comparison", "Cost", "Row", "bins_of", "compare", "official", "score", "shared"]
+__all__ = ["Comparison", "Cost", "Reached", "Row", "bins_of", "compare", "official", "score", "shared"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Cost:
     """Means over the answered questions."""
 
     kept: float
+    """Frames at native size; an answer from the overview has none."""
     kept_median: float
     tokens: float
     tflops: float
@@ -41,7 +42,7 @@ class Cost:
     @classmethod
     def of(cls, answers: Sequence[Answered]) -> "Cost":
         """The mean cost of at least one answer."""
-        kept = np.array([answer.kept for answer in answers], dtype=np.float64)
+        kept = np.array([answer.native for answer in answers], dtype=np.float64)
         honest, paper, tokens = (
             np.array([answer.cost[name] for answer in answers]) for name in ("tflops", "tflops_paper", "tokens")
         )
@@ -60,6 +61,34 @@ class Cost:
 def _variation(values: npt.NDArray[np.float64]) -> float:
     mean = float(values.mean())
     return float(values.std()) / mean if mean else 0.0
+
+
+@dataclass(frozen=True)
+class Reached:
+    """How answers were reached, in runs with an overview."""
+
+    overview: float
+    """Share of the answers that are from the overview."""
+    refined: float
+    """Share of the answers that are from stretches sampled again."""
+    both: int
+    """Answers for which both the overview and the focused pass were asked."""
+    agree: float | None
+    """Share of these for which they prefer the same option."""
+
+    @classmethod
+    def of(cls, answers: Sequence[Answered]) -> "Reached | None":
+        """None if no answer had an overview."""
+        stages = [answer.stages for answer in answers]
+        if not any(each.overview for each in stages):
+            return None
+        both = [each.overview[0] == each.focus[0] for each in stages if each.overview and each.focus]
+        return cls(
+            overview=float(np.mean([each.by == "overview" for each in stages])),
+            refined=float(np.mean([each.by == "refined" for each in stages])),
+            both=len(both),
+            agree=float(np.mean(both)) if both else None,
+        )
 
 
 @dataclass(frozen=True)
@@ -97,6 +126,7 @@ class Row:
     answered: Interval | None
     """The same, without the failed ones."""
     cost: Cost | None
+    reached: Reached | None = None
     calibration: float | None = None
     """Expected calibration error of the answers whose right option is known."""
     above_chance: float | None = None
@@ -162,6 +192,7 @@ def _row(runs: Sequence[Run], place: int, part: tuple[str, str]) -> Row:
         accuracy=_accuracy(asked),
         answered=_accuracy([result for result in asked if result.answered]),
         cost=Cost.of(answers) if answers else None,
+        reached=Reached.of(answers),
         calibration=_calibration(asked),
         above_chance=_above_chance(asked),
         covered=_covered(asked),

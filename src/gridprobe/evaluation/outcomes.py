@@ -7,6 +7,7 @@ from typing import Any
 from gridprobe.answer import Answer
 from gridprobe.benchmarks import Item
 from gridprobe.evaluation.records import SCHEMA
+from gridprobe.selectors import Selection
 
 __all__ = ["answered", "failed", "now"]
 
@@ -38,7 +39,7 @@ def failed(item: Item, error: tuple[str, str], *, attempt: int, worker: str) -> 
 
 
 def answered(item: Item, answer: Answer, *, attempt: int, worker: str, opening: float) -> dict[str, Any]:
-    """The record of an answer. The map is not in it: it follows from row and column confidences.
+    """The record of an answer. A map is in it as row and column confidences, or else as one number for each frame.
 
     `opening` is what it took to open the video, for the first question about it, though it went on beside other work.
     """
@@ -54,6 +55,29 @@ def answered(item: Item, answer: Answer, *, attempt: int, worker: str, opening: 
     }
     record |= {name: values[name] for name in ("letter_mass", "selection", "cost", "seconds", "video", "warnings")}
     record["selection"].pop("importance")
-    record["selection"]["probe_choices"] = [probe.choice for probe in answer.selection.probes] or None
+    record["selection"] |= _map(answer.selection)
     record["cost"].pop("conventions")
-    return record
+    return record | {"reached": _reached(answer), "shown_native": answer.shown_native}
+
+
+def _map(selection: Selection) -> dict[str, Any]:
+    """The numbers of a map by frame, and what each probe answered: rows and columns, or frames."""
+    evidence = selection.evidence
+    if evidence is None:
+        return {"by_frame": None, "probe_choices": None}
+    numbers = [float(f"{value:.4g}") for value in evidence.by_frame or ()]
+    count = len(numbers) or evidence.grid.rows + evidence.grid.k
+    return {
+        "by_frame": numbers or None,
+        "probe_choices": [probe.choice for probe in selection.probes[:count]] or None,
+    }
+
+
+def _reached(answer: Answer) -> dict[str, Any]:
+    """The pass that the answer is from, what each pass preferred, and when the overview counts as sure."""
+    reached = answer.reached
+    stages = {
+        name: {"choice": stage.choice, "confidence": stage.confidence} if stage else None
+        for name, stage in (("overview", reached.overview), ("focus", reached.focus))
+    }
+    return {"by": reached.by, **stages, "threshold": reached.exit.threshold if reached.exit else None}

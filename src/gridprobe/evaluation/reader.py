@@ -18,13 +18,29 @@ from gridprobe.evaluation.records import read_records
 from gridprobe.evaluation.spec import Spec
 from gridprobe.files import parse_json
 
-__all__ = ["Answered", "Outcome", "Result", "Run", "read_items", "read_run", "read_runs"]
+__all__ = ["Answered", "Outcome", "Result", "Run", "Stage", "Stages", "read_items", "read_run", "read_runs"]
 
 Outcome = Literal["answered", "failed", "skipped", "missing"]
 
 ITEM_FILE = "items.jsonl"
 COSTS = ("tflops", "tflops_paper", "baseline_tflops", "baseline_tflops_paper", "tokens", "visual_tokens")
 STAGES = ("decode", "probe", "focus", "total")
+SOURCES = ("overview", "focus", "refined")
+
+Stage = tuple[str, float]
+"""The option that a pass prefers, and its probability."""
+
+
+@dataclass(frozen=True)
+class Stages:
+    """How an answer was reached. Records from before there was an overview have only the defaults."""
+
+    by: str = "focus"
+    """The pass it is from: overview, focus or refined."""
+    overview: Stage | None = None
+    focus: Stage | None = None
+    threshold: float | None = None
+    """The confidence at which the overview is sure, if that was asked."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +59,13 @@ class Answered:
     columns: tuple[float, ...]
     probes: tuple[str, ...]
     """What each of these probes answered, rows first; empty in runs that did not record it."""
+    map: str
+    """The kind of map; empty without one."""
+    by_frame: tuple[float, ...]
+    """The importance of every frame; empty for a map of rows and columns."""
+    native: int
+    """How many frames the answer was read from at native size; 0 for an answer from the overview."""
+    stages: Stages
     skew: float | None
     cost: Mapping[str, float]
     seconds: Mapping[str, float]
@@ -50,7 +73,7 @@ class Answered:
 
     @property
     def kept(self) -> int:
-        """How many frames the answer was read from."""
+        """How many frames were selected."""
         return len(self.indices)
 
 
@@ -239,9 +262,12 @@ def _answered(record: Mapping[str, Any], where: str) -> Answered:
     _need(len(indices) == len(times) > 0, where, "selection must name kept frames", indices)
     _need(all(type(i) is int and 0 <= i < pool for i in indices), where, f"indices must be below {pool}", indices)
     _need(not rows or len(rows) * len(columns) >= pool > (len(rows) - 1) * len(columns), where, "bad map", (rows, pool))
+    by_frame = _numbers(chosen.get("by_frame") or [], where, "by_frame")
+    _need(len(by_frame) in (0, pool), where, f"by_frame must have {pool} numbers", by_frame)
     probes = chosen.get("probe_choices") or []
     _need(isinstance(probes, list) and all(isinstance(p, str) for p in probes), where, "probes must be letters", probes)
-    _need(len(probes) in (0, len(rows) + len(columns)), where, "one answer for each probe is needed", probes)
+    asked = len(by_frame) or len(rows) + len(columns)
+    _need(len(probes) in (0, asked), where, "one answer for each probe is needed", probes)
     logprobs = {name: value for name, value in (record.get("logprobs") or {}).items() if _is_number(value)}
     return Answered(
         choice=str(choice),
@@ -254,11 +280,32 @@ def _answered(record: Mapping[str, Any], where: str) -> Answered:
         rows=rows,
         columns=columns,
         probes=tuple(probes),
+        map=str(chosen.get("map") or ("probes" if rows else "")),
+        by_frame=by_frame,
+        native=int(_number(record, "shown_native", where)) if "shown_native" in record else len(indices),
+        stages=_stages(record.get("reached"), where),
         skew=_number(shape, "skew", where) if shape else None,
         cost={name: _number(record.get("cost"), name, where) for name in COSTS},
         seconds={name: _number(record.get("seconds"), name, where) for name in STAGES},
         warnings=tuple(map(str, record.get("warnings") or ())),
     )
+
+
+def _stages(reached: Any, where: str) -> Stages:
+    if reached is None:
+        return Stages()
+    _need(isinstance(reached, dict) and reached.get("by") in SOURCES, where, f"by must be one of {SOURCES}", reached)
+    threshold = None if reached.get("threshold") is None else _number(reached, "threshold", where)
+    overview, focus = (_stage(reached.get(name), where) for name in ("overview", "focus"))
+    return Stages(reached["by"], overview, focus, threshold)
+
+
+def _stage(stage: Any, where: str) -> Stage | None:
+    if stage is None:
+        return None
+    good = isinstance(stage, dict) and isinstance(stage.get("choice"), str)
+    _need(good, where, "a stage must have a choice", stage)
+    return stage["choice"], _number(stage, "confidence", where)
 
 
 def _is_number(value: Any) -> bool:

@@ -44,9 +44,9 @@ class Table:
 
 
 def people_tables(scores: Scores) -> list[Table]:
-    """Accuracy, official scores, cost, confidence and, for several runs, paired differences; for reading."""
+    """Accuracy, official scores, how answers were reached, cost, confidence and paired differences; for reading."""
     rows = scores.rows
-    tables = [_accuracy(rows), _official(scores), _cost(rows), _confidence(rows), _differences(rows)]
+    tables = [_accuracy(rows), _official(scores), _reached(rows), _cost(rows), _confidence(rows), _differences(rows)]
     return [table for table in tables if table.rows]
 
 
@@ -95,6 +95,21 @@ def _official(scores: Scores) -> Table:
     return Table("Official scores", ["score", *found, "of", *(["note"] if noted else [])], cells, left=1)
 
 
+def _reached(rows: Sequence[Row]) -> Table:
+    """For runs with an overview."""
+    head = ["run", "questions", "from the overview %", "refined %", "native frames", "both stages", "they agree %"]
+    cells = []
+    for row in rows:
+        if (found := row.reached) and row.cost:
+            frames = [f"{row.cost.kept:.1f}", str(found.both)]
+            cells.append([*_names(row), *_shares(found.overview, found.refined), *frames, *_shares(found.agree)])
+    return Table("How answers were reached", head, cells)
+
+
+def _shares(*shares: float | None) -> list[str]:
+    return ["–" if share is None else f"{100 * share:.1f}" for share in shares]
+
+
 def _cost(rows: Sequence[Row]) -> Table:
     head = ["run", "questions", "kept mean", "median", "tokens", "TFLOPs, honest", "CV", "TFLOPs, published", "CV", "s"]
     cells = []
@@ -115,8 +130,7 @@ def _confidence(rows: Sequence[Row]) -> Table:
     gold = any(row.covered is not None for row in rows)
     head = ["run", "questions", "calibration error", "confidence above chance", *(["evidence shown %"] if gold else [])]
     cells = [
-        [*_names(row), _three(row.calibration), _three(row.above_chance)]
-        + (["–" if row.covered is None else f"{100 * row.covered:.1f}"] if gold else [])
+        [*_names(row), _three(row.calibration), _three(row.above_chance)] + (_shares(row.covered) if gold else [])
         for row in rows
         if row.cost
     ]
@@ -246,6 +260,7 @@ def _flat(row: Row) -> dict[str, Any]:
     flat |= _interval("accuracy", row.accuracy) | _interval("accuracy_of_answered", row.answered)
     names = ("kept", "kept_median", "tokens", "tflops", "tflops_paper", "variation", "variation_paper", "seconds")
     flat |= {name: getattr(cost, name, None) for name in names}
+    flat |= {f"reached_{name}": getattr(row.reached, name, None) for name in ("overview", "refined", "both", "agree")}
     flat |= {"versus": versus and versus.versus, "pairs": gap and gap.count} | _interval("difference", gap)
     return flat | {
         name: getattr(versus, name, None) for name in ("gained", "lost", "mcnemar", "permutation", "unpaired")

@@ -9,7 +9,20 @@ from rich.text import Text
 from gridprobe.answer import Answer
 from gridprobe.report.colours import MARK, Scale, hex_colour
 from gridprobe.report.terminal_map import Look, map_lines, strip_lines
-from gridprobe.report.words import amount, compute_saved, kept_times, kept_words, model_words
+from gridprobe.report.words import (
+    amount,
+    beliefs,
+    bill,
+    compute_saved,
+    kept_times,
+    kept_words,
+    limit_hint,
+    mark_words,
+    model_words,
+    percent,
+    reached_words,
+    share_words,
+)
 from gridprobe.text import one_line
 
 __all__ = ["answer_view"]
@@ -21,17 +34,19 @@ KEY_WIDTH = 9
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-def answer_view(answer: Answer, *, width: int, color: bool, unicode: bool) -> Text:
-    """The answer, the map, the times of the kept frames and the compute, in lines of at most `width` columns.
+def answer_view(answer: Answer, *, width: int, color: bool, unicode: bool, hint: bool = True) -> Text:
+    """The answer, how it was reached, the map, the kept frames and the bill, in lines of at most `width` columns.
 
     Args:
         answer: what to show.
         width: columns of the terminal, at least 40.
         color: whether to use colours; otherwise characters show importance.
         unicode: whether the terminal can show characters outside ASCII.
+        hint: whether to say that a limit is the default and how to find a better one.
     """
     look = Look(width=max(20, width), color=color, unicode=unicode)
-    blocks = [_headline(answer, look), _posterior(answer, look), _map(answer, look), _facts(answer, look)]
+    blocks = [_headline(answer, look), _posterior(answer, look), _reached(answer, look, hint=hint)]
+    blocks += [_map(answer, look), _facts(answer, look)]
     blocks += [[line for warning in answer.warnings for line in _warning(warning, look)]]
     lines = [line for block in blocks if block for line in (*block, Text())]
     return Text("\n").join(lines[:-1])
@@ -68,6 +83,17 @@ def _bar(share: float, width: int, look: Look) -> str:
     return ("█" * whole + (EIGHTHS[rest] if rest else "")).ljust(width)
 
 
+def _reached(answer: Answer, look: Look, *, hint: bool) -> list[Text]:
+    """The sentence about how the answer was reached, and what each stage believed."""
+    lines = _wrapped(look.clean(reached_words(answer)), look, "none")
+    if stages := beliefs(answer):
+        told = ", ".join(f"{name} {choice} {percent(share)}" for name, (choice, share) in stages.items())
+        lines += _wrapped(f"Stages: {told}.", look, "dim")
+    if hint and (advice := limit_hint(answer)):
+        lines += _wrapped(advice, look, "dim")
+    return lines
+
+
 def _map(answer: Answer, look: Look) -> list[Text]:
     evidence = answer.selection.evidence
     if evidence is None:
@@ -76,16 +102,20 @@ def _map(answer: Answer, look: Look) -> list[Text]:
 
 
 def _facts(answer: Answer, look: Look) -> list[Text]:
-    """Kept frames, compute by both conventions, tokens, seconds and models."""
+    """Kept frames, the bill by stages, compute by both conventions, tokens and models."""
+    cost = answer.cost
     facts = {
-        "kept": _kept(answer),
-        "compute": _compute(answer.cost.tflops, answer.cost.baseline.tflops, answer.selection.pool),
-        "": f"{_compute(answer.cost.tflops_paper, answer.cost.baseline.tflops_paper)} by the published convention",
+        mark_words(answer): _kept(answer),
+        "compute": _compute(
+            cost.tflops, cost.baseline.tflops, f" for all {answer.selection.pool} frames at native size"
+        ),
+        "": f"{_compute(cost.tflops_paper, cost.baseline.tflops_paper)} by the published convention",
         "tokens": _tokens(answer),
-        "seconds": _seconds(answer),
         "model": model_words(answer),
     }
-    return [line for key, value in facts.items() for line in _fact(key, look.clean(one_line(value)), look)]
+    lines = {key: _fact(key, look.clean(one_line(value)), look) for key, value in facts.items()}
+    lines[""] += _bill(answer, look)
+    return [line for fact in lines.values() for line in fact]
 
 
 def _kept(answer: Answer) -> str:
@@ -94,24 +124,28 @@ def _kept(answer: Answer) -> str:
     return f"{kept_words(answer.selection)}: {', '.join(items[:KEPT_ITEMS])}{rest}"
 
 
-def _compute(spent: float, baseline: float, frames: int = 0) -> str:
+def _compute(spent: float, baseline: float, reference: str = "") -> str:
     saved = compute_saved(spent, baseline)
     if not saved:
         return f"{amount(spent)} TFLOPs"
-    reference = f"{amount(baseline)} for all {frames} frames" if frames else amount(baseline)
-    return f"{amount(spent)} TFLOPs instead of {reference}, {saved}"
+    return f"{amount(spent)} TFLOPs instead of {amount(baseline)}{reference}, {saved}"
+
+
+def _bill(answer: Answer, look: Look) -> list[Text]:
+    """One line for each stage: its share of the compute for all frames at native size, and its seconds."""
+    rows = [("decode", "", answer.seconds.decode)]
+    rows += [(stage.name, share_words(stage.share), stage.seconds) for stage in bill(answer)]
+    keys = ["bill", *[""] * (len(rows) - 1)]
+    return [
+        Text().append(key.ljust(KEY_WIDTH), look.style("dim")).append(look.clean(f"{name:<9}{share:>8}{taken:>8.1f} s"))
+        for key, (name, share, taken) in zip(keys, rows, strict=True)
+    ]
 
 
 def _tokens(answer: Answer) -> str:
     total = answer.cost.total
     passes = "1 pass" if total.calls == 1 else f"{total.calls} passes"
     return f"{total.tokens:,}, {total.visual_tokens:,} of them visual, in {passes}"
-
-
-def _seconds(answer: Answer) -> str:
-    seconds = answer.seconds
-    stages = f"decode {seconds.decode:.1f} + probe {seconds.probe:.1f} + focus {seconds.focus:.1f}"
-    return f"{seconds.total:.1f} = {stages}"
 
 
 def _fact(key: str, value: str, look: Look) -> list[Text]:

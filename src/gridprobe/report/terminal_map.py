@@ -8,7 +8,7 @@ from rich.text import Text
 from gridprobe.answer import Answer
 from gridprobe.importance import ImportanceMap
 from gridprobe.report.colours import MARK, RGB, Scale, hex_colour, ink_on, ramp
-from gridprobe.report.words import clock
+from gridprobe.report.words import MAP_WORDS, clock, mark_words, score_words
 from gridprobe.text import one_line
 
 __all__ = ["Look", "map_lines", "strip_lines"]
@@ -60,9 +60,10 @@ class Frame:
     confidence: int
 
     @classmethod
-    def fitting(cls, k: int, times: int, width: int) -> "Frame | None":
+    def fitting(cls, evidence: ImportanceMap, times: int, width: int) -> "Frame | None":
         """The widest layout that fits, or None: cells get narrower first, then confidences and times are omitted."""
-        both, left = (times, CONFIDENCE_WIDTH), (times, 0)
+        k = evidence.grid.k
+        both, left = (times, CONFIDENCE_WIDTH if evidence.row_confidence else 0), (times, 0)
         for cell, (start, end) in ((3, both), (2, both), (1, both), (1, left), (1, (0, 0))):
             if start + k * cell + end <= width:
                 return cls(cell, start, end)
@@ -70,10 +71,10 @@ class Frame:
 
 
 def map_lines(answer: Answer, evidence: ImportanceMap, look: Look) -> list[Text]:
-    """The K×K map with times, row confidences and column confidences; empty if it is too wide."""
+    """The K×K map with times and, if it is made of them, row and column confidences; empty if it is too wide."""
     grid, matrix = evidence.grid, evidence.matrix
     starts = [clock(answer.pool.times[r * grid.k]) for r in range(grid.rows)]
-    frame = Frame.fitting(grid.k, max(map(len, starts)) + 1, look.width)
+    frame = Frame.fitting(evidence, max(map(len, starts)) + 1, look.width)
     if frame is None:
         return []
     kept, scale = set(answer.selection.indices), Scale.over(evidence.scores)
@@ -85,9 +86,12 @@ def map_lines(answer: Answer, evidence: ImportanceMap, look: Look) -> list[Text]
             index = r * grid.k + c
             level = scale.level(matrix[r, c]) if index < grid.cells else None
             line.append_text(_cell(level, index in kept, frame.cell, look))
-        lines.append(line.append_text(_confidence(evidence.row_confidence[r], probes, frame, look)))
+        if evidence.row_confidence:
+            line.append_text(_confidence(evidence.row_confidence[r], probes, frame, look))
+        lines.append(line)
     columns = "".join(look.block(value, probes).center(frame.cell) for value in evidence.column_confidence)
-    return [*lines, Text(" " * frame.times + columns.rstrip()), *_legend(answer, evidence, scale, look)]
+    below = [Text(" " * frame.times + columns.rstrip())] if columns else []
+    return [*lines, *below, *_legend(answer, evidence, scale, look)]
 
 
 def _cell(level: float | None, kept: bool, width: int, look: Look) -> Text:
@@ -115,17 +119,19 @@ def _confidence(value: float, scale: Scale, frame: Frame, look: Look) -> Text:
 
 
 def _legend(answer: Answer, evidence: ImportanceMap, scale: Scale, look: Look) -> list[Text]:
-    """The meaning of the colours and marks, as far as it fits."""
+    """What the map shows, and the meaning of the colours and marks, as far as they fit."""
     shape = evidence.shape
-    low, high = f"{evidence.scores.min():.2f}", f"{evidence.scores.max():.2f}"
+    low, high = score_words(evidence.scores.min()), score_words(evidence.scores.max())
+    kind = Text(f"map: {MAP_WORDS[evidence.kind]}", look.style("dim"))
+    kind.truncate(look.width)
     key = Text().join(_cell(i / 7, False, 1, look) for i in range(8))
     line = Text().append("importance ", look.style("dim")).append(low + " ").append_text(key).append(f" {high}")
-    mark = Text("   ").append_text(_cell(1.0, True, 3, look)).append(" kept")
+    mark = Text("   ").append_text(_cell(1.0, True, 3, look)).append(f" {mark_words(answer)}")
     sigma = Text(look.clean(f"   σ {shape.sigma:.2f}"))
     for part in (mark, sigma):
         if line.cell_len + part.cell_len <= look.width:
             line.append_text(part)
-    return [line]
+    return [kind, line]
 
 
 def strip_lines(answer: Answer, look: Look, scale: Scale | None = None) -> list[Text]:
@@ -140,9 +146,14 @@ def strip_lines(answer: Answer, look: Look, scale: Scale | None = None) -> list[
     gap = max(1, len(strip) - len(first) - len(last))
     ends = [Text(first + " " * gap + last, look.style("dim"))]
     selector = look.clean(one_line(answer.selection.selector))
-    words = Text(f"{selector}: {_mark(look)} kept, {look.clean('·')} left out", look.style("dim"))
+    words = Text(f"{selector}: {_mark(look)} {_strip_word(answer)}, {look.clean('·')} left out", look.style("dim"))
     words.truncate(look.width)
     return [strip, *ends, words]
+
+
+def _strip_word(answer: Answer) -> str:
+    """An overview without a map shows all frames; only a selection keeps some."""
+    return mark_words(answer) if answer.selection.evidence or answer.reached.by != "overview" else "shown small"
 
 
 def _parts(pool: int, parts: int) -> Iterator[range]:

@@ -1,15 +1,56 @@
-"""Format times, frame counts and amounts of compute; the terminal, the PNG and the pages share these functions."""
+"""What reports say about an answer, and how they write numbers; the terminal, the PNG and the pages share this."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gridprobe.answer import Answer
+from gridprobe.calibration import Exit
+from gridprobe.flops import Cost
+from gridprobe.importance import MapKind
 from gridprobe.selectors import Selection
 
-__all__ = ["amount", "clock", "compute_saved", "kept_times", "kept_words", "model_words", "video_name"]
+__all__ = [
+    "MAP_WORDS",
+    "SOURCES",
+    "Stage",
+    "amount",
+    "beliefs",
+    "bill",
+    "clock",
+    "compute_saved",
+    "frames_title",
+    "kept_times",
+    "kept_words",
+    "limit_hint",
+    "mark_words",
+    "model_words",
+    "percent",
+    "reached_words",
+    "score_words",
+    "share_words",
+    "video_name",
+]
 
 SAME = 1.05
 """Two costs that differ by less than this factor count as equal."""
+MAP_WORDS: dict[MapKind, str] = {
+    "attention": "what the question looks at",
+    "probes": "how sure the model is from each row and column",
+    "memory": "how sure the overview's memory of each row and column is",
+    "frames": "how sure the overview's memory of each frame is",
+    "leave-out": "what the answer depends on",
+}
+"""What the numbers of a map are."""
+SOURCES = {
+    "overview": "answered from the overview",
+    "focus": "answered from the focused pass",
+    "refined": "answered from stretches sampled again",
+}
+"""What is known of an answer in a record."""
+STRETCHES = 4
+"""At most this many stretches are listed."""
 
 
 def clock(seconds: float, *, tenths: bool = False) -> str:
@@ -60,6 +101,11 @@ def amount(value: float) -> str:
     return f"{value:.{1 if abs(value) >= 10 else 2}f}" if abs(value) >= 1 or value == 0 else f"{value:.2g}"
 
 
+def score_words(score: float, digits: int = 2) -> str:
+    """The importance of a frame with so many decimals, as 0.72, or so many significant digits if small, as 0.0069."""
+    return f"{score:.{digits}f}" if score == 0 or score >= 0.1 else f"{score:.{digits}g}"
+
+
 def compute_saved(spent: float, baseline: float) -> str:
     """Compare compute with the baseline: "5.0× less", "1.3× more" or "the same"; empty if either is unknown."""
     if spent <= 0 or baseline <= 0:
@@ -80,3 +126,143 @@ def model_words(answer: Answer) -> str:
     selecting, answering = answer.models
     others = [name for name in selecting if name != answering]
     return f"{' and '.join(others)} selects, {answering} answers" if others else answering
+
+
+# How an answer was reached.
+
+
+def reached_words(answer: Answer) -> str:
+    """One sentence: which frames the answer was read from, and how sure the overview was."""
+    reached = answer.reached
+    if reached.by == "overview":
+        return f"Answered from the overview of {_everything(answer)}; it was {_sureness(answer)}."
+    if reached.by == "refined":
+        source = "their overview" if reached.focus is None else _focused(answer)
+        where = f"stretches sampled again, since the overview was not sure: {_stretches(answer)}"
+        return f"Answered from {where}; read from {source}."
+    overview = f"; the overview was {_sureness(answer)}" if reached.overview else ""
+    return f"Answered from {_focused(answer)}{overview}."
+
+
+def _everything(answer: Answer) -> str:
+    return f"all {answer.selection.pool} frames at {_side(answer)} px"
+
+
+def _side(answer: Answer) -> int:
+    """The longer side of a frame as the overview shows it."""
+    pixels = (answer.settings.get("overview") or {}).get("pixels", {})
+    sides = [max(answer.pool.width, answer.pool.height), *filter(None, map(pixels.get, ("max_side", "square")))]
+    return int(min(sides))
+
+
+def _focused(answer: Answer) -> str:
+    """The frames that the focused pass showed."""
+    selection, settings = answer.selection, answer.settings
+    kept = f"all {selection.pool} frames" if selection.kept == selection.pool else kept_words(selection)
+    if settings.get("collage"):
+        return f"{kept} in one picture"
+    if settings.get("context") and selection.kept < selection.pool:
+        frames = "frame" if selection.kept == 1 else "frames"
+        return f"{selection.kept} {frames} at native size among all others small"
+    small = _small_side(settings)
+    return f"{kept} at {small} px" if small else f"{kept} at native size"
+
+
+def _small_side(settings: Mapping[str, Any]) -> int | None:
+    """The longer side of the frames of a selector that shows them small; None at native size."""
+    own = settings.get("selector", {}).get("view")
+    if own is None or settings.get("view") != own:
+        return None
+    side: int | None = own["pixels"].get("max_side") or own["pixels"].get("square")
+    return side
+
+
+def _stretches(answer: Answer) -> str:
+    found = [f"{clock(start)}–{clock(end)}" for start, end in answer.reached.stretches]
+    rest = f" and {len(found) - STRETCHES} more" if len(found) > STRETCHES else ""
+    return ", ".join(found[:STRETCHES]) + rest
+
+
+def _sureness(answer: Answer) -> str:
+    """How sure the overview was, and of what if the answer is not its own."""
+    reached = answer.reached
+    assert reached.overview is not None
+    confidence, exit = reached.overview.confidence, reached.exit
+    choice = "" if reached.by == "overview" else f"{reached.overview.choice}, "
+    if exit is None:
+        return f"{percent(confidence)} sure" + (f" of {choice[:-2]}" if choice else "")
+    limit = f"the limit is {100 * exit.threshold:g} %"
+    return f"{'sure' if reached.sure else 'not sure'} ({choice}{_beside(confidence, exit)}, {limit})"
+
+
+def _beside(confidence: float, exit: Exit) -> str:
+    """The confidence with so many digits that it is visibly on its side of the limit."""
+    sure = confidence >= exit.threshold
+    texts = (percent(confidence, digits) for digits in range(1, 7))
+    return next((text for text in texts if (float(text[:-2]) / 100 >= exit.threshold) == sure), percent(confidence, 7))
+
+
+def limit_hint(answer: Answer) -> str:
+    """What to do about a limit that nobody chose; empty if there is none."""
+    exit = answer.reached.exit
+    if answer.settings.get("effort") != "auto" or exit is None or exit.source != "default":
+        return ""
+    return f"The limit of {100 * exit.threshold:g} % is the cautious default; gridprobe calibrate finds a better one."
+
+
+def beliefs(answer: Answer) -> dict[str, tuple[str, float]]:
+    """Stage -> the option it prefers and its probability; empty for an answer with one stage."""
+    stages = {"overview": answer.reached.overview, "focus": answer.reached.focus}
+    known = {name: (each.choice, each.confidence) for name, each in stages.items() if each is not None}
+    return known if len(known) > 1 else {}
+
+
+def frames_title(answer: Answer) -> str:
+    """A heading for the frames of the selection, which an answer from the overview did not need."""
+    return f"{'Hottest' if answer.reached.by == 'overview' else 'Kept'}: {kept_words(answer.selection)}"
+
+
+def mark_words(answer: Answer) -> str:
+    """What a mark on a frame says: it was kept, or it is among the hottest of an answer from the overview."""
+    return "hottest" if answer.reached.by == "overview" else "kept"
+
+
+# Bills.
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One line of an answer's bill."""
+
+    name: str
+    cost: Cost
+    share: float | None
+    """Of the compute for all frames at native size, by the honest convention; None if that is not known."""
+    seconds: float
+
+
+def bill(answer: Answer) -> list[Stage]:
+    """The stages that were taken, then their total; decoding needs no compute and is not among them."""
+    cost, seconds, reached = answer.cost, answer.seconds, answer.reached
+    lines = {
+        "overview": (cost.overview, seconds.overview, reached.overview is not None or bool(cost.overview.calls)),
+        "probes": (cost.probe, seconds.probe, answer.selection.evidence is not None or bool(cost.probe.calls)),
+        "focus": (cost.focus, seconds.focus, reached.by == "focus" or bool(cost.focus.calls)),
+        "total": (cost.total, seconds.total, True),
+    }
+    whole = cost.baseline.tflops
+    return [
+        Stage(name, spent, spent.tflops / whole if whole > 0 else None, taken)
+        for name, (spent, taken, shown) in lines.items()
+        if shown
+    ]
+
+
+def share_words(share: float | None) -> str:
+    """A share of compute; a dash if it is not known."""
+    return "–" if share is None else percent(share)
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """For example "99.8 %"."""
+    return f"{100 * share:.{digits}f} %"

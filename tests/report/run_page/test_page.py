@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from browser import Tab, browser, needs_browser
-from evaluation_runs import item, large_run, record, selection, spec_of, write_run
+from evaluation_runs import item, large_run, record, selection, spec_of, staged, write_run
 from gridprobe.errors import UsageError
 from gridprobe.evaluation.reader import Run, read_run, read_runs
 from gridprobe.grid import Grid
@@ -93,6 +93,33 @@ def test_results_are_packed_by_hand(tmp_path: Path) -> None:
     assert answered["probes"] == "ABCABC"
     assert sum(answered["times"]) == round(10 * MAPPED["timestamps"][-1])
     assert answered["shares"] == [135, 698, 150]
+
+
+def staged_run(folder: Path) -> Run:
+    """One answer from the overview, without a map, and one from the focused pass, with a map by frame."""
+    exit = staged("v1-a", "B", "overview", overview="B")
+    return read_run(
+        write_run(folder, [item("v1-a"), item("v1-b")], [exit, staged("v1-b", "B", "focus", overview="C", focus="B")])
+    )
+
+
+def test_how_answers_were_reached_is_packed(tmp_path: Path) -> None:
+    packed = pack([staged_run(tmp_path / "r")])
+    exit, focus = (dict(zip(packed["fields"], each, strict=True)) for each in packed["results"][0])
+
+    assert exit["reached"] == "answered from the overview (overview B 60.0 %, the limit is 99 %)"
+    assert focus["reached"] == "answered from the focused pass (overview C 60.0 %, focus B 80.0 %, the limit is 99 %)"
+    assert (exit["native"], exit["map"], exit["scores"]) == (0, "", [])
+    assert (focus["native"], focus["map"], focus["scores"][8]) == (2, "attention", 0.08)
+    assert packed["maps"]["attention"] == "what the question looks at"
+
+
+def test_the_card_counts_answers_from_the_overview(tmp_path: Path) -> None:
+    page = render_runs([staged_run(tmp_path / "r")])
+
+    assert "50.0 % answered from the overview" in page and "1.0 frames kept" in page
+    assert "How answers were reached" in page and "from the overview %" in page
+    assert "answered from the overview</li>" not in render_runs([small(tmp_path / "old")])
 
 
 def test_what_a_figure_lacks_is_said(tmp_path: Path) -> None:
@@ -241,6 +268,24 @@ def test_the_map_has_the_colours_and_marks_of_every_other_map(tab: Tab, large: P
         red, green, blue = map(int, re.findall(r"\d+", fill))
         assert (red, green, blue) == pytest.approx(ramp(scale.level(value)), abs=1)
     assert tuple(kept) == answered.indices
+
+
+@needs_browser
+def test_a_map_by_frame_is_drawn_without_bars_and_an_exit_without_a_map(tab: Tab, tmp_path: Path) -> None:
+    run = staged_run(tmp_path / "r")
+    save_run_report([run], tmp_path / "r.html")
+    tab.open(tmp_path / "r.html")
+    tab.run("document.querySelectorAll('.row').forEach(each => each.click())")
+
+    fills = tab.run("[...document.querySelectorAll('#question-1 .cell')].map(each => each.getAttribute('fill'))")
+    scores = [0.01 * i for i in range(9)]
+    for value, fill in zip(scores, fills, strict=True):
+        assert tuple(map(int, re.findall(r"\d+", fill))) == pytest.approx(ramp(Scale.over(scores).level(value)), abs=1)
+    assert tab.run("document.querySelectorAll('#question-1 .track').length") == 0
+    assert "what the question looks at" in tab.run("document.querySelector('#question-1 figcaption').textContent")
+    assert tab.run("document.querySelectorAll('#question-0 svg').length") == 0
+    assert "overview of all 9 frames" in tab.run("document.querySelector('#question-0 .panel').textContent")
+    assert tab.complaints == []
 
 
 @needs_browser

@@ -1,9 +1,11 @@
 """Draw the importance map, or a timeline, as inline SVG."""
 
+from html import escape
+
 from gridprobe.answer import Answer
 from gridprobe.importance import ImportanceMap
 from gridprobe.report.colours import MARK, Scale, hex_colour, ramp
-from gridprobe.report.words import clock, kept_words
+from gridprobe.report.words import MAP_WORDS, clock, kept_words, mark_words, score_words
 
 __all__ = ["map_svg", "strip_svg"]
 
@@ -16,14 +18,16 @@ STRIP = 960
 
 
 def map_svg(answer: Answer, evidence: ImportanceMap) -> str:
-    """A heat map with row and column confidences; each cell shows its time and importance on hover."""
+    """A heat map, with row and column confidences if it is made of them; cells show time and importance on hover."""
     grid, side = evidence.grid, _side(evidence)
-    width, height = TIMES + grid.k * side + BARS, grid.rows * side + COLUMN_BARS
+    right, below = (BARS, COLUMN_BARS) if evidence.row_confidence else (0, 0)
+    width, height = TIMES + grid.k * side + right, grid.rows * side + below
     kept, scale = set(answer.selection.indices), Scale.over(evidence.scores)
     cells = [_cell(answer, evidence, index, scale, index in kept) for index in range(grid.rows * grid.k)]
-    parts = [*cells, *_rows(answer, evidence), *_columns(evidence)]
-    words = f"importance of {grid.rows} rows and {grid.k} columns of frames; {kept_words(answer.selection)} kept"
-    return _figure(parts, width, height, words, _legend(evidence, scale))
+    parts = [*cells, *_times(answer, evidence), *_rows(evidence), *_columns(evidence)]
+    marked = f"{kept_words(answer.selection)} {mark_words(answer)}"
+    words = f"{MAP_WORDS[evidence.kind]}: {grid.rows} rows and {grid.k} columns of frames; {marked}"
+    return _figure(parts, width, height, words, _legend(answer, evidence, scale))
 
 
 def _side(evidence: ImportanceMap) -> int:
@@ -37,11 +41,12 @@ def _cell(answer: Answer, evidence: ImportanceMap, index: int, scale: Scale, kep
     if index >= evidence.grid.cells:
         return f'<rect class="blank" x="{x + 1}" y="{y + 1}" width="{side - 2}" height="{side - 2}"/>'
     value = float(evidence.scores[index])
-    words = f"{clock(answer.pool.times[index], tenths=True)}, importance {value:.3f}{', kept' if kept else ''}"
+    mark = f", {mark_words(answer)}" if kept else ""
+    words = f"{clock(answer.pool.times[index], tenths=True)}, importance {score_words(value, 3)}{mark}"
     fill = hex_colour(ramp(scale.level(value)))
     rect = f'<rect class="cell" x="{x}" y="{y}" width="{side - 1}" height="{side - 1}" rx="2" fill="{fill}"/>'
-    mark = _dot(x + (side - 1) / 2, y + (side - 1) / 2, side) if kept else ""
-    return f"<g><title>{words}</title>{rect}{mark}</g>"
+    dot = _dot(x + (side - 1) / 2, y + (side - 1) / 2, side) if kept else ""
+    return f"<g><title>{words}</title>{rect}{dot}</g>"
 
 
 def _dot(x: float, y: float, side: int) -> str:
@@ -53,14 +58,22 @@ def _dot(x: float, y: float, side: int) -> str:
     )
 
 
-def _rows(answer: Answer, evidence: ImportanceMap) -> list[str]:
+def _times(answer: Answer, evidence: ImportanceMap) -> list[str]:
+    """The time of each row's first frame."""
+    side, k = _side(evidence), evidence.grid.k
+    return [
+        _text(TIMES - 10, row * side + side / 2 + 4, clock(answer.pool.times[row * k]), "end")
+        for row in range(evidence.grid.rows)
+    ]
+
+
+def _rows(evidence: ImportanceMap) -> list[str]:
     side, right = _side(evidence), TIMES + evidence.grid.k * _side(evidence) + 12
     thick = min(12, side - 4)
     parts = []
     for row, value in enumerate(evidence.row_confidence):
         middle = row * side + side / 2
         parts += [
-            _text(TIMES - 10, middle + 4, clock(answer.pool.times[row * evidence.grid.k]), "end"),
             _bar((right, middle - thick / 2, TRACK, thick), (TRACK * value, thick), f"row confidence {value:.3f}"),
             _text(right + TRACK + 6, middle + 4, f"{value:.2f}", "start"),
         ]
@@ -93,30 +106,36 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
     return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}">{text}</text>'
 
 
-def _legend(evidence: ImportanceMap, scale: Scale) -> str:
+def _legend(answer: Answer, evidence: ImportanceMap, scale: Scale) -> str:
     low, high = float(evidence.scores.min()), float(evidence.scores.max())
     start, end = scale.level(low), scale.level(high)
     stops = ", ".join(hex_colour(ramp(start + (end - start) * step / 8)) for step in range(9))
     bar = f'<span class="legend" style="background:linear-gradient(90deg, {stops})"></span>'
     shape = evidence.shape
     words = f"σ {shape.sigma:.2f} (skew {shape.skew:.2f}, excess kurtosis {shape.excess_kurtosis:.2f})"
-    return f'importance {low:.3f}{bar}{high:.3f} <span class="dot"></span>kept &emsp; {words}'
+    ends = (score_words(value, 3) for value in (low, high))
+    key = f'importance {bar.join(ends)} <span class="dot"></span>{mark_words(answer)} &emsp; {words}'
+    return f"The map shows {escape(MAP_WORDS[evidence.kind])}.<br>{key}"
 
 
 def strip_svg(answer: Answer) -> str:
     """A timeline with a tick for each kept frame, for selectors without a map."""
     times, selection = answer.pool.times, answer.selection
     length = (times[-1] - times[0]) or 1.0
+    overview = answer.reached.by == "overview"
+    mark = "shown" if overview else "kept"
+    reason = "no map was asked for" if overview else "this selector produces no importance map"
     parts = [f'<rect class="rail" x="0" y="8" width="{STRIP}" height="22" rx="4"/>']
     for time in selection.timestamps:
         x = (time - times[0]) / length * (STRIP - 4)
         tick = f'<rect class="kept" x="{x:.1f}" y="4" width="4" height="30" rx="1"/>'
-        parts.append(f"<g><title>{clock(time, tenths=True)}, kept</title>{tick}</g>")
+        parts.append(f"<g><title>{clock(time, tenths=True)}, {mark}</title>{tick}</g>")
     parts += [_text(0, 52, clock(times[0]), "start"), _text(STRIP, 52, clock(times[-1]), "end")]
-    words = f"timeline; {kept_words(selection)} kept"
-    return _figure(parts, STRIP, 58, words, "kept frames on the timeline; this selector produces no importance map")
+    words = f"timeline; {kept_words(selection)} {mark}"
+    return _figure(parts, STRIP, 58, words, f"{mark} frames on the timeline; {reason}")
 
 
 def _figure(parts: list[str], width: int, height: int, words: str, caption: str) -> str:
-    svg = f'<svg role="img" aria-label="{words}" width="{width}" height="{height}" viewBox="0 0 {width} {height}">'
+    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+    svg = f'<svg role="img" aria-label="{escape(words)}" {size}>'
     return f'<figure class="map">{svg}{"".join(parts)}</svg><figcaption>{caption}</figcaption></figure>'

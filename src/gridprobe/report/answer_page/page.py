@@ -12,13 +12,27 @@ from PIL import Image
 from gridprobe.answer import Answer
 from gridprobe.budget import spread
 from gridprobe.errors import UsageError
-from gridprobe.flops import CONVENTIONS, Cost
+from gridprobe.flops import CONVENTIONS
 from gridprobe.report.answer_page.map import map_svg, strip_svg
 from gridprobe.report.answer_page.style import POLICY, STYLE
 from gridprobe.report.files import write_whole
 from gridprobe.report.html import document, pairs, table
 from gridprobe.report.pixels import decoded_frames
-from gridprobe.report.words import amount, clock, compute_saved, kept_words, model_words, video_name
+from gridprobe.report.words import (
+    Stage,
+    amount,
+    bill,
+    clock,
+    compute_saved,
+    frames_title,
+    limit_hint,
+    model_words,
+    percent,
+    reached_words,
+    score_words,
+    share_words,
+    video_name,
+)
 from gridprobe.video.frames import Pixels
 
 __all__ = ["render", "save_report"]
@@ -52,7 +66,8 @@ def render(answers: Sequence[Answer], *, title: str = "GridProbe report", others
     """The page as HTML."""
     if not answers:
         raise UsageError("a report needs at least one answer, got none")
-    articles = "\n".join(_article(answer, number) for number, answer in enumerate(answers, start=1))
+    hinted = next((number for number, answer in enumerate(answers, start=1) if limit_hint(answer)), 0)
+    articles = "\n".join(_article(answer, n, hint=n == hinted) for n, answer in enumerate(answers, start=1))
     overview = _overview(answers, others or {}) if len(answers) > 1 else ""
     return document(title, f"{overview}\n{articles}", style=STYLE, policy=POLICY)
 
@@ -65,15 +80,20 @@ def _overview(answers: Sequence[Answer], others: Ways) -> str:
             f'<a href="#answer-{number}" dir="auto">{escape(_shortened(answer.question.text))}</a>',
             _said(answer),
             f"{answer.confidence:.1%}",
-            f"{answer.selection.kept} / {answer.selection.pool}",
+            _source_of(answer),
             compute_saved(answer.cost.tflops, answer.cost.baseline.tflops),
             *(_said(each[number - 1]) for each in others.values()),
         ]
         for number, answer in enumerate(answers, start=1)
     ]
-    head = ["question", "answer", "confidence", "kept", "compute", *map(escape, others)]
+    head = ["question", "answer", "confidence", "read from", "compute", *map(escape, others)]
     score = f"<p>{'; '.join(scores)}.</p>" if scores else ""
     return f'<section class="overview"><h2>Answers</h2>{score}{table(head, rows)}</section>'
+
+
+def _source_of(answer: Answer) -> str:
+    """The stage and the number of frames at native size."""
+    return "overview" if answer.reached.by == "overview" else f"{answer.selection.kept} / {answer.selection.pool}"
 
 
 def _score(name: str, answers: Sequence[Answer]) -> str:
@@ -90,22 +110,44 @@ def _shortened(text: str, length: int = 90) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
-def _article(answer: Answer, number: int) -> str:
-    selection = answer.selection
-    evidence = selection.evidence
+def _article(answer: Answer, number: int, *, hint: bool = False) -> str:
+    evidence = answer.selection.evidence
     picture = map_svg(answer, evidence) if evidence else strip_svg(answer)
     heading = "Importance map" if evidence else "Timeline"
     return f"""<article id="answer-{number}">
 <p class="source">{escape(_source(answer))}</p>
 <h2 dir="auto">{escape(answer.question.text)}</h2>
 {_options(answer)}
+{_reached(answer, hint=hint)}
 {_warnings(answer)}
 <section><h3>{heading}</h3>{picture}</section>
-<section><h3>Kept: {kept_words(selection)}</h3>{_thumbnails(answer)}</section>
-<section><h3>Compute</h3>{_cost(answer)}</section>
-<section class="pair"><div><h3>Seconds</h3>{pairs(_seconds(answer))}</div>
-<details><summary>Settings</summary>{pairs(_settings(answer))}</details></section>
+<section><h3>{frames_title(answer)}</h3>{_thumbnails(answer)}</section>
+<section><h3>Compute and time</h3>{_cost(answer)}</section>
+<details><summary>Settings</summary>{pairs(_settings(answer))}</details>
 </article>"""
+
+
+def _reached(answer: Answer, *, hint: bool) -> str:
+    """How the answer was reached, and what each stage believed of every option."""
+    advice = f'<p class="source">{escape(limit_hint(answer))}</p>' if hint else ""
+    stages = {"overview": answer.reached.overview, "focus": answer.reached.focus}
+    known = {name: each for name, each in stages.items() if each is not None}
+    if len(known) < 2:
+        return f'<section class="reached"><p>{escape(reached_words(answer))}</p>{advice}</section>'
+    rows = [
+        [
+            f"<strong>{name}</strong>" if each is answer.posterior else name,
+            *(_believed(share, label == each.choice) for label, share in each.probabilities.items()),
+        ]
+        for name, each in known.items()
+    ]
+    believed = table(["stage", *answer.posterior.probabilities], rows)
+    return f'<section class="reached"><p>{escape(reached_words(answer))}</p>{advice}{believed}</section>'
+
+
+def _believed(share: float, best: bool) -> str:
+    bar = f'<span class="bar"><span style="width:{share:.2%}"></span></span>'
+    return f"{f'<strong>{percent(share)}</strong>' if best else percent(share)}{bar}"
 
 
 def _source(answer: Answer) -> str:
@@ -160,7 +202,7 @@ def _thumbnails(answer: Answer) -> str:
 def _figure(answer: Answer, index: int, jpeg: bytes) -> str:
     time = clock(answer.pool.times[index], tenths=True)
     scores = answer.selection.scores
-    caption = time if scores is None else f"{time} <span>{scores[index]:.3f}</span>"
+    caption = time if scores is None else f"{time} <span>{score_words(scores[index], 3)}</span>"
     source = f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode('ascii')}"
     return f'<figure><img src="{source}" alt="frame at {time}"><figcaption>{caption}</figcaption></figure>'
 
@@ -185,32 +227,27 @@ def _jpeg(pixels: Pixels, side: int) -> bytes:
 
 
 def _cost(answer: Answer) -> str:
-    """The cost of each pass by both conventions, and their definitions."""
+    """The bill by stages: share of the compute for all frames, seconds, and compute by both conventions."""
     cost = answer.cost
-    rows = [
-        _cost_row("probing", cost.probe),
-        _cost_row("focused pass", cost.focus),
-        _cost_row("total", cost.total),
-        _cost_row(f"all {answer.selection.pool} frames in one pass", cost.baseline),
-    ]
+    rows = [["decode", "", f"{answer.seconds.decode:.2f}"], *map(_cost_row, bill(answer))]
+    everything = f"all {answer.selection.pool} frames at native size"
+    rows.append(_cost_row(Stage(everything, cost.baseline, 1.0 if cost.baseline.tflops else None, 0.0), seconds=""))
     honest = compute_saved(cost.tflops, cost.baseline.tflops)
     published = compute_saved(cost.tflops_paper, cost.baseline.tflops_paper)
     if honest:
-        rows.append(
-            ["<strong>compared with all frames</strong>", *map("<strong>{}</strong>".format, (honest, published))]
-        )
-    head = ["", "TFLOPs, honest", "TFLOPs, published", "tokens", "visual tokens", "passes"]
+        strong = map("<strong>{}</strong>".format, ("", "", honest, published))
+        rows.append(["<strong>compared with all frames</strong>", *strong])
+    head = ["", "share of all frames", "seconds", "TFLOPs, honest", "TFLOPs, published"]
+    head += ["tokens", "visual tokens", "passes"]
     meanings = "".join(f"<li>{escape(meaning)}</li>" for meaning in CONVENTIONS.values())
     return f'{table(head, rows)}<ul class="fine">{meanings}</ul>'
 
 
-def _cost_row(name: str, cost: Cost) -> list[str]:
+def _cost_row(stage: Stage, seconds: str | None = None) -> list[str]:
+    cost = stage.cost
     counts = [f"{count:,}" for count in (cost.tokens, cost.visual_tokens, cost.calls)]
-    return [name, amount(cost.tflops), amount(cost.tflops_paper), *counts]
-
-
-def _seconds(answer: Answer) -> dict[str, str]:
-    return {stage: f"{value:.2f}" for stage, value in answer.seconds.to_dict().items()}
+    taken = f"{stage.seconds:.2f}" if seconds is None else seconds
+    return [stage.name, share_words(stage.share), taken, amount(cost.tflops), amount(cost.tflops_paper), *counts]
 
 
 def _settings(answer: Answer) -> dict[str, Any]:

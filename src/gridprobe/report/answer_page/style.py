@@ -39,6 +39,9 @@ footer, .source, .fine, figcaption { color: var(--quiet); font-size: .85rem; }
 .options .chosen .bar span { background: var(--accent); }
 .note { font-size: .8rem; font-weight: 600; color: var(--accent); margin-left: 6px; white-space: nowrap; }
 .note.right { color: var(--right); } .note.wrong { color: var(--wrong); }
+.reached { margin-top: 18px; } .reached p { margin: 0 0 6px; } .reached .bar { display: block; height: 4px;
+  border-radius: 2px; background: var(--track); margin-top: 4px; min-width: 60px; }
+.reached .bar span { display: block; height: 100%; min-width: 1px; border-radius: 2px; background: var(--quiet); }
 .warnings { background: var(--warn-ground); color: var(--warn); border-radius: 10px; padding: 10px 16px;
   margin-top: 20px; }
 .warnings h3 { margin: 0; color: inherit; } 
@@ -64,10 +67,9 @@ th { font-weight: 500; } thead th { color: var(--quiet); }
 th:first-child, td:first-child, .overview td:nth-child(2), .overview th:nth-child(2) {
   text-align: left; padding-left: 0; }
 .pairs td { overflow-wrap: anywhere; }
-.pair { display: grid; grid-template-columns: 1fr 2fr; gap: 40px; align-items: start; }
 summary { font-size: .8rem; letter-spacing: .06em; text-transform: uppercase; color: var(--quiet); margin: 30px 0 10px;
   cursor: pointer; font-weight: 700; }
-@media (max-width: 640px) { article, .overview { padding: 18px 16px; } .pair { grid-template-columns: 1fr; gap: 0; }
+@media (max-width: 640px) { article, .overview { padding: 18px 16px; }
   h2 { font-size: 1.2rem; } }
 @media print { article { break-inside: avoid-page; border: 0; } }
 """

@@ -15,7 +15,7 @@ LINE = 34
 TIMES = 92
 BARS = 128
 COLUMN_BARS = 96
-LEGEND = 118
+LEGEND = 172
 GRID_WIDTH, GRID_HEIGHT = 1920, 1600
 LARGEST_CELL, SMALLEST = 480, 3
 GAP = 1
@@ -41,7 +41,7 @@ class Layout:
     aspect: float
     """Width by height of the kept frames."""
     bars: bool
-    """Whether probe confidences are shown at the right and below."""
+    """Whether row and column confidences are shown at the right and below."""
     title: int = 0
     """Height of the title."""
 
@@ -58,7 +58,7 @@ class Layout:
         mark, heat = min(5, max(1, int(short / 16))), min(3, int(short / 16))
         inside = width - 2 * (mark + heat + GAP)
         picture = max(SMALLEST, round(inside)), max(SMALLEST, round(inside / aspect))
-        return cls(columns, rows, picture, mark, heat, true_aspect, evidence is not None)
+        return cls(columns, rows, picture, mark, heat, true_aspect, evidence is not None and evidence.by_frame is None)
 
     @property
     def inset(self) -> int:

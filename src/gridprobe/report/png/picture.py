@@ -15,7 +15,19 @@ from gridprobe.report.files import write_whole
 from gridprobe.report.pixels import decoded_frames
 from gridprobe.report.png.layout import BARS, COLUMN_BARS, GAP, LINE, MARGIN, Box, Layout
 from gridprobe.report.png.lettering import face, fitted, wrapped
-from gridprobe.report.words import amount, clock, compute_saved, kept_words, model_words, video_name
+from gridprobe.report.words import (
+    MAP_WORDS,
+    amount,
+    clock,
+    compute_saved,
+    frames_title,
+    mark_words,
+    model_words,
+    percent,
+    reached_words,
+    score_words,
+    video_name,
+)
 from gridprobe.text import one_line
 from gridprobe.video.frames import Pixels
 
@@ -60,7 +72,8 @@ def draw_map(answer: Answer) -> Image.Image:
     _draw_title(draw, answer, layout)
     _draw_cells(image, draw, answer, layout)
     _draw_times(draw, answer, layout)
-    if evidence := answer.selection.evidence:
+    evidence = answer.selection.evidence
+    if evidence and layout.bars:
         _draw_row_bars(draw, evidence, layout)
         _draw_column_bars(draw, evidence, layout)
     _draw_legend(draw, answer, layout)
@@ -188,13 +201,13 @@ def _draw_legend(draw: ImageDraw.ImageDraw, answer: Answer, layout: Layout) -> N
     x, y, evidence = MARGIN, layout.legend, answer.selection.evidence
     if evidence:
         x = _draw_colour_bar(draw, evidence, x, y) + 40
-    x = _draw_key(draw, x, y, "kept for the answer", outline=MARK)
+    x = _draw_key(draw, x, y, "kept for the answer" if mark_words(answer) == "kept" else "hottest", outline=MARK)
     if len(decoded_frames(answer)) < len(answer.pool):
         _draw_key(draw, x + 40, y, "not decoded", fill=BLANK)
     room = layout.size[0] - 2 * MARGIN
     for line, text in enumerate(_footer(answer)):
         font = face(text.replace("×", "x"), 17)  # a single character must not change the font of the line
-        draw.text((MARGIN, y + 40 + 27 * line), fitted(text, font, room), QUIET if line == 2 else INK, font)
+        draw.text((MARGIN, y + 40 + 27 * line), fitted(text, font, room), QUIET if line > 2 else INK, font)
 
 
 def _draw_key(
@@ -210,7 +223,7 @@ def _draw_key(
 def _draw_colour_bar(draw: ImageDraw.ImageDraw, evidence: ImportanceMap, x: int, y: int) -> int:
     """Draw the ramp from the lowest to the highest importance; returns the right edge."""
     scale, font, length = Scale.over(evidence.scores), face("0", 16), 180
-    low, high = f"importance  {evidence.scores.min():.2f}", f"{evidence.scores.max():.2f}"
+    low, high = f"importance  {score_words(evidence.scores.min())}", score_words(evidence.scores.max())
     draw.text((x, y + 10), low, QUIET, font, anchor="lm")
     x += int(font.getlength(low)) + 12
     start, end = scale.level(evidence.scores.min()), scale.level(evidence.scores.max())
@@ -221,13 +234,23 @@ def _draw_colour_bar(draw: ImageDraw.ImageDraw, evidence: ImportanceMap, x: int,
 
 
 def _footer(answer: Answer) -> list[str]:
-    selection, cost = answer.selection, answer.cost
-    sigma = f"   |   sigma {selection.shape.sigma:.2f}" if selection.shape else ""
+    """How the answer was reached, the kept frames, the compute, what the map shows, and video and model."""
+    cost = answer.cost
     saved = compute_saved(cost.tflops, cost.baseline.tflops)
-    comparison = f" instead of {amount(cost.baseline.tflops)} for all frames, {saved}" if saved else ""
+    share = percent(cost.tflops / cost.baseline.tflops) if saved else ""
+    comparison = f", {share} of {amount(cost.baseline.tflops)} for all frames at native size ({saved})" if saved else ""
     source = [one_line(part) for part in (video_name(answer), model_words(answer)) if part]
     return [
-        f"{one_line(selection.selector)} kept {kept_words(selection)}{sigma}",
+        reached_words(answer),
+        f"{frames_title(answer)} ({one_line(answer.selection.selector)})",
         f"{amount(cost.tflops)} TFLOPs{comparison}",
+        _map_line(answer),
         "   |   ".join(source),
     ]
+
+
+def _map_line(answer: Answer) -> str:
+    evidence = answer.selection.evidence
+    if evidence is None:
+        return "no importance map"
+    return f"The map shows {MAP_WORDS[evidence.kind]}; sigma {evidence.shape.sigma:.2f}"

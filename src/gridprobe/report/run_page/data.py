@@ -7,7 +7,8 @@
     results     for each run, for each question: 0 if missing, "error" if failed, else a list in the order of RESULT
     thumbnails  for each run {index of the question: [[tenths of a second, JPEG in base64], …]}
 
-Probabilities and confidences are in thousandths. Times are in tenths of a second, as differences to the previous one.
+Probabilities and confidences are in thousandths; `scores`, the numbers of a map by frame, are as they are. Times are in
+tenths of a second, as differences to the previous one.
 """
 
 import json
@@ -18,8 +19,9 @@ from string import ascii_uppercase
 from typing import Any
 
 from gridprobe.evaluation.metrics import bins_of
-from gridprobe.evaluation.reader import Answered, Result, Run
+from gridprobe.evaluation.reader import Answered, Result, Run, Stages
 from gridprobe.report.colours import FLOOR, MIDDLE, STOPS
+from gridprobe.report.words import MAP_WORDS, SOURCES, percent
 
 __all__ = ["RESULT", "Thumbnails", "embedded_json", "pack"]
 
@@ -29,6 +31,7 @@ Thumbnails = Mapping[str, Mapping[str, Sequence[tuple[float, str]]]]
 RESULT = (
     *("choice", "confidence", "pool", "kept", "times", "rows", "columns"),
     *("shares", "tflops", "seconds", "warnings", "probes"),
+    *("map", "scores", "native", "reached"),
 )
 
 
@@ -53,6 +56,7 @@ def pack(runs: Sequence[Run], thumbnails: Thumbnails | None = None) -> dict[str,
         "ramp": STOPS,
         "floor": FLOOR,
         "middle": MIDDLE,
+        "maps": MAP_WORDS,
     }
 
 
@@ -95,7 +99,21 @@ def _result(result: Result | None, options: int) -> Any:
         _digits(found.seconds["total"]),
         found.warnings,
         "".join(found.probes),
+        found.map,
+        [float(f"{score:.3g}") for score in found.by_frame],
+        found.native,
+        _reached(found.stages),
     ]
+
+
+def _reached(stages: Stages) -> str:
+    """The pass that the answer is from and what each pass preferred; empty without an overview."""
+    if stages.overview is None:
+        return ""
+    passes = (("overview", stages.overview), ("focus", stages.focus))
+    told = [f"{name} {stage[0]} {percent(stage[1])}" for name, stage in passes if stage]
+    limit = [] if stages.threshold is None else [f"the limit is {100 * stages.threshold:g} %"]
+    return f"{SOURCES[stages.by]} ({', '.join([*told, *limit])})"
 
 
 def _bits(found: Answered) -> str:

@@ -47,7 +47,9 @@
     let time = 0;
     return found.times.map((step) => (time += step) / 10);
   }
-  const keptCount = (found) => found.times.length;
+  const keptCount = (found) => found.native;
+  const isMapped = (found) => found.columns.length + found.scores.length > 0;
+  const mapSide = (found) => found.columns.length || Math.ceil(Math.sqrt(found.pool));
 
   function clock(seconds) {
     const tenths = Math.round(Math.abs(seconds) * 10), hours = Math.floor(tenths / 36000);
@@ -68,6 +70,7 @@
     return data.ramp[below].map((from, i) => Math.round(from + (data.ramp[below + 1][i] - from) * (place - below)));
   }
   function importance(found) {
+    if (found.scores.length) return found.scores;
     const k = found.columns.length;
     return Array.from({ length: found.pool }, (_, i) => (found.rows[Math.floor(i / k)] * found.columns[i % k]) / 1e6);
   }
@@ -75,20 +78,22 @@
   // Drawings.
 
   function miniature(found) {
-    const k = found.columns.length, scores = importance(found), level = scale(scores);
-    const canvas = element("canvas", { width: k, height: found.rows.length, "aria-hidden": "true" });
-    const context = canvas.getContext("2d"), image = context.createImageData(k, found.rows.length);
+    const k = mapSide(found), rows = Math.ceil(found.pool / k), scores = importance(found), level = scale(scores);
+    const canvas = element("canvas", { width: k, height: rows, "aria-hidden": "true" });
+    const context = canvas.getContext("2d"), image = context.createImageData(k, rows);
     scores.forEach((value, i) => image.data.set([...ramp(level(value)), 255], 4 * i));
     context.putImageData(image, 0, 0);
     return canvas;
   }
 
   function heatMap(found) {
-    const k = found.columns.length, rows = found.rows.length, side = 26, bars = 102, below = 54;
+    const k = mapSide(found), rows = Math.ceil(found.pool / k), side = 26;
+    const [bars, below] = found.rows.length ? [102, 54] : [0, 0];
     const scores = importance(found), level = scale(scores);
     const times = keptTimes(found), kept = new Map(keptPlaces(found).map((place, i) => [place, times[i]]));
     const width = k * side + bars, height = rows * side + below;
-    const words = `importance of ${rows} rows and ${k} columns of frames; ${kept.size} of ${found.pool} kept`;
+    const kind = data.maps[found.map] || "importance";
+    const words = `${kind}: ${rows} rows and ${k} columns of frames; ${kept.size} of ${found.pool} marked`;
     const svg = drawn("svg", { role: "img", "aria-label": words, viewBox: `0 0 ${width} ${height}` });
     scores.forEach((value, i) => svg.append(cell(i, value, level(value), kept.get(i), k, side)));
     const said = (probe) => (found.probes[probe] ? `, answered ${found.probes[probe]}` : "");
@@ -104,14 +109,17 @@
       const hover = `column confidence ${(value / 1000).toFixed(3)}${said(rows + column)}`;
       svg.append(bar([x, rows * side + 6, 8, 30], [8, 30 * value / 1000], hover), drawn("text", { x, y: rows * side + 49 }, letter));
     });
-    const caption = `importance ${Math.min(...scores).toFixed(3)} to ${Math.max(...scores).toFixed(3)}; bars: probe confidences${found.probes ? ", letters: their answers" : ""}`;
+    const bounds = [Math.min(...scores), Math.max(...scores)].map((value) => value.toPrecision(3)).join(" to ");
+    const letters = found.probes ? ", letters: their answers" : "";
+    const legend = found.rows.length ? `; bars: probe confidences${letters}` : "";
+    const caption = `map: ${kind}; importance ${bounds}${legend}`;
     return element("figure", { class: "map" }, svg, element("figcaption", {}, caption));
   }
   function cell(place, value, level, time, k, side) {
     const x = (place % k) * side, y = Math.floor(place / k) * side, kept = time !== undefined;
     const when = kept ? `, kept, ${clock(time)}` : "";
     const box = { class: "cell", x, y, width: side - 1, height: side - 1, rx: 2, fill: `rgb(${ramp(level).join(" ")})` };
-    const group = drawn("g", {}, drawn("title", {}, `frame ${place + 1}${when}, importance ${value.toFixed(3)}`));
+    const group = drawn("g", {}, drawn("title", {}, `frame ${place + 1}${when}, importance ${value < 0.1 ? value.toPrecision(3) : value.toFixed(3)}`));
     group.append(drawn("rect", box));
     const dot = { cx: x + (side - 1) / 2, cy: y + (side - 1) / 2, r: 4.5, fill: MARK, stroke: RIM, "stroke-width": 2 };
     if (kept) group.append(drawn("circle", dot));
@@ -174,11 +182,14 @@
     const made = element("section", { class: `panel run-${run % 6}` }, title);
     if (fate === "failed") made.append(element("p", { class: "fault", dir: "auto" }, data.results[run][place]));
     if (!found) return made;
+    const kept = found.native ? `${found.native} of ${found.pool} frames kept` : `overview of all ${found.pool} frames`;
     const facts = [`${LETTERS[found.choice] || "?"} at ${(found.confidence / 10).toFixed(1)}%`,
-      `${keptCount(found)} of ${found.pool} frames kept`, `${found.tflops} TFLOPs`, `${found.seconds} s`];
+      kept, `${found.tflops} TFLOPs`, `${found.seconds} s`];
     made.append(element("p", {}, facts.join(" · ")));
-    made.append(found.columns.length ? heatMap(found) : timeline(found, questions[place][6]));
-    made.append(element("p", { class: "times" }, `kept at ${keptWords(found)}`));
+    if (found.reached) made.append(element("p", {}, found.reached));
+    if (isMapped(found)) made.append(heatMap(found));
+    else if (found.native) made.append(timeline(found, questions[place][6]));
+    if (found.native) made.append(element("p", { class: "times" }, `kept at ${keptWords(found)}`));
     made.append(thumbnails(run, place));
     for (const warning of found.warnings) made.append(element("p", { dir: "auto" }, `warning: ${warning}`));
     return made;
@@ -204,7 +215,7 @@
     const fates = runs.map((_, run) => outcome(run, place));
     const marks = element("span", { class: "marks" }, ...fates.map((fate, run) =>
       element("span", { class: `badge ${fate} run-${run % 6}`, role: "img", "aria-label": `${runs[run]}: ${WORDS[fate]}` }, SIGNS[fate])));
-    const mapped = runs.map((_, run) => result(run, place)).find((found) => found && found.columns.length);
+    const mapped = runs.map((_, run) => result(run, place)).find((found) => found && isMapped(found));
     const picture = mapped ? miniature(mapped) : element("span", { class: "none" });
     const words = element("span", {}, element("span", { class: "text", dir: "auto" }, text), element("span", { class: "id" }, id));
     const button = element("button", { type: "button", class: "row", "aria-expanded": "false" }, marks, picture, words);

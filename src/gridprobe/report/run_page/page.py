@@ -25,7 +25,7 @@ from gridprobe.report.run_page.data import Thumbnails, embedded_json, pack
 from gridprobe.report.run_page.plots import RUN_COLOURS, Point, histogram_svg, pareto_svg, skew_svg
 from gridprobe.report.run_page.style import RUN_STYLE
 from gridprobe.report.run_tables import Scores, Table, people_tables, uneven
-from gridprobe.report.words import compute_saved
+from gridprobe.report.words import compute_saved, percent
 
 __all__ = ["render_runs", "save_run_report"]
 
@@ -98,7 +98,8 @@ def _card(run: Run, row: Row, number: int) -> str:
         against = (
             f"{saved} compute than all frames" if saved not in ("", "the same") else "as much compute as all frames"
         )
-        lines += [f"{cost.kept:.1f} frames kept, median {cost.kept_median:g}", against if saved else ""]
+        overview = f"{percent(row.reached.overview)} answered from the overview" if row.reached else ""
+        lines += [overview, f"{cost.kept:.1f} frames kept, median {cost.kept_median:g}", against if saved else ""]
     items = "".join(f"<li>{line}</li>" for line in lines if line)
     return (
         f'<section class="card run-{number % RUN_COLOURS}"><h2 dir="auto">{escape(run.name)}</h2>'
@@ -141,11 +142,11 @@ def _difficulty(runs: Sequence[Run]) -> str:
     parts = [_skew(runs)]
     for number, run in enumerate(runs):
         answers = [result.answered for result in run.results if result.answered]
-        kept = [answer.kept for answer in answers]
+        kept = [answer.native for answer in answers if answer.native]  # an overview keeps none
         if len(set(kept)) > 1:
             svg = histogram_svg(kept, pool=max(answer.pool for answer in answers), number=number, name=run.name)
             parts.append(f'<figure>{svg}<figcaption dir="auto">{escape(run.name)}</figcaption></figure>')
-    steady = [run.name for run in runs if len({r.answered.kept for r in run.results if r.answered}) == 1]
+    steady = [run.name for run in runs if len({r.answered.native for r in run.results if r.answered}) == 1]
     note = f'<p class="source">Always the same number of frames: {escape(", ".join(steady))}.</p>' if steady else ""
     return f'<article><h3>Frames kept</h3><div class="figures">{"".join(parts)}</div>{note}</article>'
 
@@ -165,7 +166,7 @@ def _skew(runs: Sequence[Run]) -> str:
     ]
     if len(shared) < FEW:
         return f'<p class="lack">Kept frames against skew: needs {FEW} shared questions, got {len(shared)}.</p>'
-    skew, kept = [answer.skew or 0.0 for answer, _ in shared], [answer.kept for answer, _ in shared]
+    skew, kept = [answer.skew or 0.0 for answer, _ in shared], [answer.native for answer, _ in shared]
     svg = skew_svg(skew, kept, [float(hit) for _, hit in shared], pool=max(answer.pool for answer, _ in shared))
     caption = (
         f'<span class="kept-key">frames kept by {escape(mapped.name)}</span> and '

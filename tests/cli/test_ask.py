@@ -1,0 +1,171 @@
+"""The options of `ask`, `eval` and `plan` that say how far a question is taken."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gridprobe.cli import cli
+from gridprobe.errors import UsageError
+from gridprobe.settings import PRESETS, Settings
+from gridprobe.setup import Setup, make_setup
+from videos import numbered_video
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("ask") / "clip.mp4"
+    numbered_video(path, 100)
+    return path
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory, clip: Path) -> Path:
+    file = tmp_path_factory.mktemp("mine") / "mine.jsonl"
+    row = {"id": "q1", "video": str(clip), "question": "What?", "options": ["a", "b"], "answer": "A"}
+    file.write_text(json.dumps(row) + "\n")
+    return file
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner(env={"GRIDPROBE_MODEL": "", "COLUMNS": "80"}).invoke(cli, [*map(str, arguments)])
+
+
+def setup_of(monkeypatch: pytest.MonkeyPatch, *more: object) -> dict[str, Any]:
+    """What `gridprobe ask` with these options would do; nothing is opened or loaded."""
+    made: list[Setup] = []
+
+    def noted(setup: Setup, _: object) -> None:
+        made.append(setup)
+        raise UsageError("stop here")
+
+    monkeypatch.setattr(Setup, "open", noted)
+    result = run("ask", "clip.mp4", "What?", "-o", "a", "-o", "b", "--model", "x/y", *more)
+    assert made, result.output
+    return made[0].describe()
+
+
+@pytest.mark.parametrize("preset", list(PRESETS))
+def test_what_is_not_given_is_left_to_the_preset(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = make_setup(model="x/y", settings=Settings.from_preset(preset)).describe()
+
+    assert setup_of(monkeypatch, "--preset", preset) == plain
+
+
+def test_the_published_method_stays_as_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = setup_of(monkeypatch, "--preset", "paper")
+
+    assert (found["effort"], found["overview"], found["context"]) == ("focus", None, None)
+    assert found["selector"]["probes"] == "fresh" and found["selector"]["budget"]["name"] == "shape"
+
+
+@pytest.mark.parametrize(
+    ("options", "path", "value"),
+    [
+        (("--effort", "quick"), ("effort",), "quick"),
+        (("--effort", "focus"), ("overview",), None),
+        (("--refine",), ("refine",), True),
+        (("--probes", "memory"), ("selector", "probes"), "memory"),
+        (("--sure", "0.9"), ("exit", "threshold"), 0.9),
+        (("--sure", "calibrated"), ("exit",), None),
+        (("--signal", "margin"), ("selector", "signal"), "margin"),
+        (("--rotations", "2"), ("rotations",), 2),
+        (("--context", "none"), ("context",), None),
+        (("--frames", "5"), ("selector", "budget", "frames"), 5),
+        (("--k", "3"), ("sampling", "k"), 3),
+        (("--collage",), ("collage",), True),
+    ],
+)
+def test_each_option_reaches_the_setup(
+    options: tuple[str, ...], path: tuple[str, ...], value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: Any = setup_of(monkeypatch, *options)
+    for name in path:
+        found = found[name]
+
+    assert found == value
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--sure", "2"), "neither"),
+        (("--sure", "often"), "neither"),
+        (("--effort", "much"), "'much' is not one of"),
+        (("--signal", "pek"), "did you mean 'peak'?"),
+        (("--rotations", "0"), "rotations"),
+        (("--refine", "--preset", "paper"), "effort=focus takes none"),
+    ],
+)
+def test_mistakes_are_one_sentence(options: tuple[str, ...], message: str) -> None:
+    result = run("ask", "clip.mp4", "What?", "-o", "a", "-o", "b", "--model", "x/y", *options)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr and "Traceback" not in result.stderr
+
+
+def test_json_alone_makes_no_map_after_an_exit(clip: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    asked = ("ask", clip, "What?", "-o", "a", "-o", "b", "--k", 3, "--model", tiny_checkpoint, "--sure", 0, "--json")
+    bare, drawn = (json.loads(run(*asked, *more).stdout) for more in ((), ("--map", tmp_path / "map.png")))
+
+    assert bare["reached"]["by"] == drawn["reached"]["by"] == "overview"
+    assert bare["selection"]["map"] is None and drawn["selection"]["map"] is not None
+    assert bare["choice"] == drawn["choice"]
+
+
+def test_people_see_how_the_answer_was_reached(clip: Path, tiny_checkpoint: Path) -> None:
+    asked = ("ask", clip, "What?", "-o", "a", "-o", "b", "--k", 3, "--model", tiny_checkpoint)
+    exit, other = run(*asked, "--sure", 0), run(*asked, "--sure", 1)
+
+    for result in (exit, other):
+        assert result.exit_code == 0, result.output
+        assert "map: " in result.stdout and max(map(len, result.stdout.splitlines())) <= 80
+    assert "Answered from the overview of all 9 frames" in exit.stdout
+    assert "at native size among all others small" in other.stdout and "Stages: overview" in other.stdout
+
+
+def test_the_default_limit_is_mentioned_once(clip: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    rows = [{"question": text, "options": ["a", "b"]} for text in ("One?", "Two?")]
+    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    asked = ("ask", clip, "--questions", tmp_path / "q.jsonl", "--k", 3, "--model", tiny_checkpoint)
+
+    assert run(*asked).stdout.count("gridprobe calibrate") == 1
+    assert run(*asked, "--sure", 0.5).stdout.count("gridprobe calibrate") == 0
+
+
+def test_eval_takes_the_same_options(data: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    asked = ("eval", "jsonl", "--data", data, "--model", tiny_checkpoint, "--k", 3)
+    options = {
+        "plain": (),
+        "given": ("--effort", "full", "--probes", "memory", "--rotations", 2),
+        "set": ("--set", "effort=quick"),
+        "paper": ("--preset", "paper"),
+    }
+    setups = {}
+    for name, more in options.items():
+        result = run(*asked, *more, "--out", tmp_path / name)
+        assert result.exit_code == 0, result.output
+        setups[name] = json.loads((tmp_path / name / "spec.json").read_text())["setup"]
+
+    assert {name: setup["effort"] for name, setup in setups.items()} == {
+        "plain": "auto",
+        "given": "full",
+        "set": "quick",
+        "paper": "focus",
+    }
+    assert setups["given"]["selector"]["probes"] == "memory" and setups["given"]["rotations"] == 2
+    assert setups["paper"]["context"] is None and setups["paper"]["selector"]["budget"]["name"] == "shape"
+
+
+def test_plan_takes_the_same_options(data: Path, clip: Path, tiny_checkpoint: Path) -> None:
+    asked = ("plan", "jsonl", "--data", data, "--model", tiny_checkpoint, "--k", 3, "--json")
+    calls = {
+        way: json.loads(run(*asked, "--probes", way, "--effort", "focus").stdout)["probes"]["calls"]
+        for way in ("fresh", "attention")
+    }
+    sizes = json.loads(run("plan", clip, "--k", 3, "--preset", "gridworld", "--json").stdout)
+
+    assert calls == {"fresh": 6, "attention": 1}
+    assert sizes["cells"] == 9

@@ -1,0 +1,234 @@
+"""How an answer was reached: one sentence, the stages, the bill and the kind of map, in every view."""
+
+import re
+from dataclasses import replace
+from typing import Any, get_args
+
+import pytest
+
+from gridprobe import Answer
+from gridprobe.answer import AnswerCost, Seconds
+from gridprobe.calibration import Exit
+from gridprobe.flops import Cost
+from gridprobe.importance import MapKind
+from gridprobe.report import answer_view
+from gridprobe.report.answer_page.page import render
+from gridprobe.report.colours import MARK, ramp
+from gridprobe.report.png.layout import BARS, COLUMN_BARS, GAP, Layout
+from gridprobe.report.png.picture import _footer, draw_map
+from gridprobe.report.words import MAP_WORDS, beliefs, bill, limit_hint, reached_words, score_words, share_words
+from gridprobe.selectors import AllSmall
+from gridprobe.settings import Settings
+from gridprobe.setup import make_setup
+from report.answers import by_frame, handmade, posterior, reached, without_map
+
+DEFAULT = Exit()
+CALIBRATED = Exit(0.93, "calibrated", 0.05, 0.1, 400)
+SURE, UNSURE = posterior(B=0.998), posterior(C=0.43, B=0.3)
+TOTAL = ("total", "30.0 %", 2.5)
+KINDS: tuple[MapKind, ...] = get_args(MapKind)
+
+
+def view(answer: Answer, *, width: int = 100, unicode: bool = True, hint: bool = True) -> str:
+    return answer_view(answer, width=width, color=False, unicode=unicode, hint=hint).plain
+
+
+def wide(answer: Answer) -> Answer:
+    """The same with the map of one number per frame, as after an overview."""
+    evidence = by_frame((0.01,) * 8 + (0.3,)).selection.evidence
+    return replace(answer, selection=replace(answer.selection, evidence=evidence))
+
+
+# The sentence.
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"by": "overview", "overview": SURE, "exit": DEFAULT},
+            "Answered from the overview of all 9 frames at 48 px; it was sure (99.8 %, the limit is 99 %).",
+        ),
+        (
+            {"by": "overview", "overview": UNSURE},
+            "Answered from the overview of all 9 frames at 48 px; it was 43.0 % sure.",
+        ),
+        (
+            {"by": "focus", "overview": UNSURE, "exit": DEFAULT},
+            "Answered from 3 frames at native size among all others small; the overview was not sure (C, 43.0 %, "
+            "the limit is 99 %).",
+        ),
+        (
+            {"by": "focus", "overview": SURE},
+            "Answered from 3 frames at native size among all others small; the overview was 99.8 % sure of B.",
+        ),
+        (
+            {"by": "focus", "overview": posterior(B=0.92996), "exit": CALIBRATED},
+            "Answered from 3 frames at native size among all others small; the overview was not sure (B, 92.996 %, "
+            "the limit is 93 %).",
+        ),
+        (
+            {"by": "refined", "overview": UNSURE, "exit": DEFAULT, "stretches": ((130.0, 160.0), (300.0, 310.0))},
+            "Answered from stretches sampled again, since the overview was not sure: 0:02:10–0:02:40, "
+            "0:05:00–0:05:10; read from 3 frames at native size among all others small.",
+        ),
+        (
+            {
+                "by": "refined",
+                "overview": SURE,
+                "exit": DEFAULT,
+                "focus": None,
+                "stretches": tuple((60.0 * i, 60.0 * i + 30) for i in range(6)),
+            },
+            "Answered from stretches sampled again, since the overview was not sure: 0:00:00–0:00:30, "
+            "0:01:00–0:01:30, 0:02:00–0:02:30, 0:03:00–0:03:30 and 2 more; read from their overview.",
+        ),
+    ],
+)
+def test_one_sentence_for_each_way(changes: dict[str, Any], sentence: str) -> None:
+    answer = reached(handmade(), changes.pop("by"), **changes)
+
+    assert reached_words(answer) == sentence
+
+
+def test_without_an_overview_the_frames_are_counted() -> None:
+    assert reached_words(handmade()) == "Answered from 3 of 9 frames at native size."
+    assert reached_words(without_map(handmade(), tuple(range(9)))) == "Answered from all 9 frames at native size."
+    collage = replace(handmade(), settings={**handmade().settings, "collage": True})
+    assert reached_words(collage) == "Answered from 3 of 9 frames in one picture."
+
+
+def test_all_frames_small_are_not_called_native() -> None:
+    settings = Settings.from_preset("gridworld")
+    setup = make_setup(model="embedded", selector=AllSmall(settings.probe_view), settings=settings)
+    answer = replace(without_map(handmade(), tuple(range(9))), settings=setup.describe())
+
+    assert reached_words(answer) == "Answered from all 9 frames at 64 px."
+
+
+EXIT = reached(handmade(), "overview", overview=SURE, exit=DEFAULT)
+FOCUS = reached(handmade(), "focus", overview=UNSURE, exit=DEFAULT)
+
+
+@pytest.mark.parametrize("answer", [EXIT, FOCUS, handmade()], ids=["exit", "focus", "published"])
+def test_every_view_has_the_sentence(answer: Answer) -> None:
+    sentence = reached_words(answer)
+
+    assert sentence in re.sub(r"\s+", " ", view(answer))
+    assert sentence in render([answer])
+    assert _footer(answer)[0] == sentence
+
+
+def test_the_default_limit_is_mentioned_once_and_only_where_it_decides() -> None:
+    hint = "The limit of 99 % is the cautious default; gridprobe calibrate finds a better one."
+
+    assert limit_hint(EXIT) == limit_hint(FOCUS) == hint
+    for exit in (CALIBRATED, Exit(0.9, "given"), None):
+        assert limit_hint(reached(handmade(), "focus", overview=UNSURE, exit=exit)) == ""
+    assert limit_hint(handmade()) == ""
+    assert hint in view(EXIT) and hint not in view(EXIT, hint=False)
+    assert render([handmade(), EXIT, FOCUS]).count(hint) == 1
+
+
+def test_both_stages_are_shown_where_there_are_two() -> None:
+    assert [(name, choice) for name, (choice, _) in beliefs(FOCUS).items()] == [("overview", "C"), ("focus", "B")]
+    assert "Stages: overview C 43.0 %, focus B 75.0 %." in view(FOCUS)
+    page = render([FOCUS])
+    assert '<th scope="row">overview</th>' in page and "<strong>focus</strong>" in page
+    assert "<strong>43.0 %</strong>" in page and "<strong>75.0 %</strong>" in page
+    assert beliefs(EXIT) == {} and "Stages" not in view(EXIT)
+
+
+def test_an_answer_from_the_overview_keeps_nothing() -> None:
+    page, text = render([EXIT]), view(EXIT)
+
+    assert "Hottest: 3 of 9 frames" in page and "Kept" not in page and ", hottest</title>" in page
+    assert "hottest  3 of 9 frames" in text and "kept" not in text
+    bare = without_map(EXIT, tuple(range(9)))
+    assert "shown small" in view(bare) and "no map was asked for" in render([bare])
+
+
+# The bill.
+
+
+def test_stages_are_shares_of_all_frames_with_their_seconds() -> None:
+    cost = AnswerCost(Cost(2, 5, 4, 1e12), Cost(1, 3, 2, 3e12), Cost(1, 9, 8, 20e12), Cost(1, 7, 6, 2e12))
+    answer = replace(FOCUS, cost=cost, seconds=Seconds(1.0, 0.25, 0.5, 0.75))
+
+    stages = [(stage.name, share_words(stage.share), stage.seconds) for stage in bill(answer)]
+    assert stages == [("overview", "10.0 %", 0.75), ("probes", "5.0 %", 0.25), ("focus", "15.0 %", 0.5), TOTAL]
+    assert "overview   10.0 %     0.8 s" in view(answer)
+    row = r"overview</th><td>10.0 %</td><td>0.75</td><td>2.00</td>"
+    assert row in render([answer])
+
+
+def test_a_stage_that_was_not_taken_is_not_on_the_bill() -> None:
+    cost = AnswerCost(Cost(), Cost(), Cost(1, 9, 8, 20e12), Cost(1, 7, 6, 2e12))
+
+    assert [stage.name for stage in bill(replace(without_map(EXIT), cost=cost))] == ["overview", "total"]
+    assert [stage.name for stage in bill(handmade())] == ["probes", "focus", "total"]
+
+
+def test_without_prices_there_is_no_share() -> None:
+    answer = replace(EXIT, cost=AnswerCost(Cost(), Cost(), Cost()))
+
+    assert {stage.share for stage in bill(answer)} == {None}
+    assert "nan" not in view(answer) and " - " in view(answer, unicode=False)
+
+
+# Maps.
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_view_says_what_the_map_shows(kind: MapKind) -> None:
+    answer = by_frame((0.1, 0.2, 0.3, 0.4, 0.9, 0.1, 0.1), kind=kind)
+
+    assert len(set(MAP_WORDS.values())) == len(KINDS)
+    assert f"map: {MAP_WORDS[kind]}" in view(answer)
+    assert f"The map shows {MAP_WORDS[kind].replace(chr(39), '&#x27;')}." in render([answer])
+    assert any(MAP_WORDS[kind] in line for line in _footer(answer))
+
+
+def test_a_map_by_frame_has_no_bars_in_the_terminal() -> None:
+    answer = by_frame((0.1, 0.2, 0.3, 0.4, 0.9, 0.1, 0.1))
+    lines = [line.rstrip() for line in view(answer).split("\n")]
+    start = lines.index("0:00:00  ░  ░  ░")
+
+    assert lines[start + 1 : start + 4] == ["0:30:00  ▒ [█] ░", "1:00:00  ░", "map: what the question looks at"]
+
+
+def test_a_map_by_frame_has_no_bars_on_the_page() -> None:
+    page = render([by_frame((0.1, 0.2, 0.3, 0.4, 0.9, 0.1, 0.1))])
+
+    assert page.count('class="cell"') == 7 and page.count('class="blank"') == 2
+    assert 'class="track"' not in page and "row confidence" not in page
+    assert ">0:30:00</text>" in page
+
+
+def test_a_map_by_frame_has_no_room_for_bars_in_the_picture() -> None:
+    scores = (0.1, 0.2, 0.3, 0.4, 0.9, 0.1, 0.1, 0.1, 0.1)
+    answer, product = by_frame(scores), handmade(kept=(4,))
+    plain, barred = Layout.of(answer), Layout.of(product)
+    image = draw_map(answer)
+    layout = replace(plain, title=image.height - plain.size[1])
+
+    assert (plain.bars, barred.bars) == (False, True)
+    assert barred.size[1] - plain.size[1] == COLUMN_BARS and barred.size[0] - plain.size[0] in (BARS, 0)
+    assert image.getpixel(layout.box(4, GAP)[:2]) == MARK
+    assert image.getpixel(layout.box(4, GAP + layout.mark)[:2]) == ramp(1.0)
+    assert image.getpixel(layout.box(0, GAP + layout.mark)[:2]) == ramp(0.0)
+
+
+@pytest.mark.parametrize("width", [40, 57, 80])
+@pytest.mark.parametrize("unicode", [True, False])
+def test_no_line_is_too_wide_and_ascii_stays_ascii(width: int, unicode: bool) -> None:
+    refined = reached(handmade(), "refined", overview=UNSURE, exit=DEFAULT, stretches=((1.0, 2.0),) * 9)
+    for answer in (wide(EXIT), wide(FOCUS), refined, by_frame(tuple(i / 400 for i in range(400)), kind="memory")):
+        text = view(answer, width=width, unicode=unicode)
+        assert max(map(len, text.split("\n"))) <= width
+        assert unicode or text.isascii()
+
+
+def test_small_scores_keep_their_digits() -> None:
+    assert [score_words(value) for value in (0.0, 0.0069444, 0.72, 1.0)] == ["0.00", "0.0069", "0.72", "1.00"]
+    assert score_words(0.0069444, 3) == "0.00694"
