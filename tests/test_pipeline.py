@@ -371,7 +371,7 @@ def test_anybody_can_write_a_selector() -> None:
 
 def test_an_object_that_is_no_selector_is_refused_with_the_way_out() -> None:
     with pytest.raises(UsageError, match=r"the selector object has no 'name'; derive it from gridprobe\.Selector"):
-        ask(gray_pool(9), QUESTION, model=eyes(0, 0), selector=object())  # type: ignore[arg-type]
+        ask(gray_pool(9), QUESTION, model=eyes(0, 0), selector=object())
 
 
 @pytest.mark.parametrize(

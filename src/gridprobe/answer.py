@@ -101,6 +101,8 @@ class Reached:
     """When the overview would have been sure, if that was asked."""
     stretches: tuple[tuple[float, float], ...] = ()
     """What was sampled again, in seconds."""
+    native: bool = True
+    """Whether the kept frames were shown at native size."""
 
     @property
     def sure(self) -> bool:
@@ -170,8 +172,8 @@ class Answer:
 
     @property
     def shown_native(self) -> int:
-        """How many frames the answer was read from at native size; 0 for an answer from the overview."""
-        return 0 if self.reached.by == "overview" else self.selection.kept
+        """How many frames the answer was read from at native size; 0 for an answer from an overview."""
+        return self.selection.kept if self.reached.native else 0
 
     @property
     def right(self) -> bool | None:

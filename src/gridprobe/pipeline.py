@@ -15,6 +15,7 @@ from gridprobe.flops import Cost
 from gridprobe.question import Question
 from gridprobe.rotations import score_rotated
 from gridprobe.selectors import Selection, Selector
+from gridprobe.selectors.base import OVERVIEW
 from gridprobe.selectors.gridprobe import overview_request
 from gridprobe.settings import Settings
 from gridprobe.setup import Setup, make_setup
@@ -162,7 +163,7 @@ class Session:
         if show_map:
             look = self._look(question, first)
         else:
-            everything = Selection.of("overview", first.pool, tuple(range(len(first.pool))))
+            everything = Selection.of(OVERVIEW, first.pool, tuple(range(len(first.pool))))
             look = _Look(first.pool, everything, first.pool, None, first.decoding, 0.0, first)
         return self._answer(question, look, first.posterior, None)
 
@@ -174,6 +175,7 @@ class Session:
             overview=first.posterior if first else None,
             focus=posterior if focused else None,
             exit=setup.exit,
+            native=focused and setup.selector.shows is None,
         )
         return Answer(
             question=question,

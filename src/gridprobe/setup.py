@@ -162,7 +162,9 @@ class Setup:
 
 
 def _sampling(spec: SampleSpec | None) -> dict[str, Any] | None:
-    return None if spec is None else {"k": isqrt(spec.cells), **asdict(spec)}
+    if spec is None:
+        return None
+    return {"k": isqrt(spec.cells), **asdict(spec), "stretches": [list(stretch) for stretch in spec.stretches]}
 
 
 def make_setup(

@@ -20,6 +20,7 @@ from gridprobe.settings import Settings
 from gridprobe.setup import make_setup
 from toy_runs import toy_benchmark
 from videos import numbered_video
+from ways import PUBLISHED
 
 SETTINGS = Settings(k=3)
 
@@ -47,8 +48,9 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Benchmark:
 def test_probe_tokens_are_exactly_those_of_the_run_and_focus_within_the_range(
     clips: Benchmark, tiny_checkpoint: Path, tiny_model: Qwen3VL, tmp_path: Path
 ) -> None:
-    planned = planned_for(clips, str(tiny_checkpoint))
-    run(clips, tmp_path / "run", setup=make_setup(model=tiny_model, settings=SETTINGS))
+    settings = Settings(k=3, **PUBLISHED)
+    planned = planned_for(clips, str(tiny_checkpoint), settings=settings)
+    run(clips, tmp_path / "run", setup=make_setup(model=tiny_model, settings=settings))
     records = read_records(tmp_path / "run").best.values()
 
     probes = sum(record["cost"]["probe_tflops"] for record in records)
@@ -63,6 +65,22 @@ def test_probe_tokens_are_exactly_those_of_the_run_and_focus_within_the_range(
     assert planned["probes"]["tokens"] + least <= total <= planned["probes"]["tokens"] + most
     assert (planned["questions"], planned["videos"], planned["unreadable"]) == (4, 2, [])
     assert planned["hours"] == pytest.approx((150 + 5) / 25 / 3600, rel=0.05)
+
+
+def test_the_overview_and_its_map_cost_what_they_do_in_the_run(
+    clips: Benchmark, tiny_checkpoint: Path, tiny_model: Qwen3VL, tmp_path: Path
+) -> None:
+    planned = planned_for(clips, str(tiny_checkpoint), settings=replace(SETTINGS, effort="full"))
+    run(clips, tmp_path / "run", setup=make_setup(model=tiny_model, settings=replace(SETTINGS, effort="full")))
+    records = read_records(tmp_path / "run").best.values()
+
+    for stage, name in (("overview", "overview_tflops"), ("probes", "probe_tflops")):
+        assert planned[stage]["tflops"] == pytest.approx(sum(each["cost"][name] for each in records), rel=1e-9)
+    focus = sum(record["cost"]["focus_tflops"] for record in records)
+    assert planned["focus"]["least"]["tflops"] * 0.999 <= focus <= planned["focus"]["most"]["tflops"] * 1.001
+    quick = planned_for(clips, str(tiny_checkpoint), settings=replace(SETTINGS, effort="quick"))
+    assert quick["overview"] == planned["overview"] and quick["probes"]["calls"] == quick["focus"]["most"]["calls"] == 0
+    assert quick["settled_by_overview"] and not planned["settled_by_overview"]
 
 
 def test_a_fixed_number_of_frames_is_no_range_and_a_blind_selector_has_no_probes(clips: Benchmark) -> None:

@@ -195,7 +195,7 @@ def _flash() -> Iterator[npt.NDArray[np.uint8]]:
 
 def _sees(request: ScoreRequest) -> dict[str, float]:
     """A scripted model: confident of red or blue if a frame clearly shows that colour."""
-    means = request.frames.pixels.mean(axis=(1, 2))
+    means = np.concatenate([group.frames.pixels.mean(axis=(1, 2)) for group in request.groups])
     red_over_blue = means[:, 0] - means[:, 2]
     seen = {"A": red_over_blue.max() > 100, "B": red_over_blue.min() < -100}
     return {label: 10.0 if sees else 1.0 for label, sees in seen.items()}

@@ -51,12 +51,16 @@ def _print(console: Console, found: dict[str, Any], version: str) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("", "passes", "tokens", "TFLOPs", "TFLOPs, published convention"):
         table.add_column(name, justify="right" if name else "left")
-    passes = {"probes": found["probes"], "focus, at least": found["focus"]["least"]}
+    passes = {"overview": found["overview"], "probes": found["probes"], "focus, at least": found["focus"]["least"]}
     passes["focus, at most"] = found["focus"]["most"]
     for name, cost in passes.items():
+        if name == "overview" and not cost["calls"]:
+            continue
         flops = (_number(cost[key]) for key in ("tflops", "tflops_paper"))
         table.add_row(name, f"{cost['calls']:,}", f"{cost['tokens']:,}", *flops)
     console.print(table)
+    if found["settled_by_overview"] and found["focus"]["most"]["calls"]:
+        console.print(Text("questions that the overview settles need neither probes nor focus"))
     memory = found["memory_gb"]
     console.print(Text(f"text tokens: {found['text_tokens']}; a time that rounds otherwise may be one token off"))
     longest = f"with its longest pass ({found['longest_pass_tokens']:,} tokens) {memory['largest_pass']} GB"

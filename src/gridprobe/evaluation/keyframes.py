@@ -4,13 +4,14 @@ from typing import Any
 
 from gridprobe.errors import DataError
 from gridprobe.evaluation.reader import Run
+from gridprobe.selectors.base import OVERVIEW
 from gridprobe.selectors.keyframes import SCHEMA
 
 __all__ = ["export_keyframes"]
 
 
 def export_keyframes(run: Run) -> dict[str, Any]:
-    """The kept frames of every answered question, schema gridprobe.keyframes/1."""
+    """The kept frames of every answered question, schema gridprobe.keyframes/1; answers from the overview have none."""
     questions = {
         result.id: {
             "times": list(result.answered.times),
@@ -21,10 +22,13 @@ def export_keyframes(run: Run) -> dict[str, Any]:
             "model": run.spec.models[0],
         }
         for result in run.results
-        if result.answered
+        if result.answered and result.answered.selector != OVERVIEW
     }
     if not questions:
-        raise DataError(f"{run.path} holds no answered question, so there are no frames to export")
+        raise DataError(
+            f"{run.path} holds no question that was answered from kept frames, so there are none to export; "
+            "--effort full keeps some for every question"
+        )
     return {
         "schema": SCHEMA,
         "benchmark": run.benchmark,

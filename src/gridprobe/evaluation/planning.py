@@ -1,7 +1,8 @@
 """plan(): what a run would cost, before a model is loaded.
 
 Every probe is laid out as it would be sent, and counted. How many frames are kept is not known in advance, so the
-focused pass is a range between the selector's bounds.
+focused pass is a range between the selector's bounds. Nor is it known how many questions the overview settles: those
+need neither probes nor a focused pass. A second look (refine) is not counted.
 """
 
 from collections import Counter
@@ -19,6 +20,7 @@ from gridprobe.flops import Cost
 from gridprobe.pipeline import focus_request
 from gridprobe.progress import report
 from gridprobe.question import Question
+from gridprobe.selectors.gridprobe import overview_request
 from gridprobe.setup import Setup
 from gridprobe.video import FramePool, FrameSize, Limits, Pending, VideoInfo, probe
 
@@ -49,19 +51,25 @@ def plan(
     videos = list(_headers([task.items[0] for task in tasks], benchmark, setup.sampling.limits))
     known = [info for info in videos if isinstance(info, VideoInfo)]
     usual = _usual(known, videos)
-    probes, least, most = Cost(), Cost(), Cost()
+    overview, probes, least, most = Cost(), Cost(), Cost(), Cost()
     longest, done = 0, 0
     for task, info in zip(tasks, videos, strict=True):
         pool, native, small = _pools(task.items[0], info if isinstance(info, VideoInfo) else usual, setup)
         fewest, largest = setup.selector.bounds(len(pool))
         for item in task.items:
             asked = method.question(item)
-            if setup.selector.models:
-                probes += setup.selector.select(pool, asked).cost
-            few, many = (_focus(count, native, small, asked, setup) for count in (fewest, largest))
-            least += answerer.estimate(few)
-            full = answerer.estimate(many)
-            most, longest = most + full, max(longest, full.tokens)
+            selector = setup.selector
+            if setup.overview is not None:
+                (first,) = setup.model.score([overview_request(pool, asked, setup.overview)])
+                overview, longest = overview + first.cost, max(longest, first.cost.tokens)
+                selector = selector.knowing(first)
+            if selector.models and setup.effort != "quick":
+                probes += selector.select(pool, asked).cost
+            if setup.effort != "quick":
+                few, many = (_focus(count, native, small, asked, setup) for count in (fewest, largest))
+                least += answerer.estimate(few)
+                full = answerer.estimate(many)
+                most, longest = most + full, max(longest, full.tokens)
             done += 1
             report("plan", done, len(items))
     return {
@@ -77,6 +85,8 @@ def plan(
         "text_tokens": "counted by the tokenizer"
         if model.exact and answerer.exact
         else "estimated at 4 characters each",
+        "overview": _values(overview),
+        "settled_by_overview": setup.effort in ("quick", "auto"),
         "probes": _values(probes),
         "focus": {"least": _values(least), "most": _values(most)},
         "memory_gb": {"weights": _weights(model, answerer), "largest_pass": round(answerer.memory(longest), 1)},

@@ -13,7 +13,10 @@ from gridprobe.importance import Contrast, ImportanceMap, Shape, Signal
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
 
-__all__ = ["Parts", "Selection", "Selector"]
+__all__ = ["OVERVIEW", "Parts", "Selection", "Selector"]
+
+OVERVIEW = "overview"
+"""In place of a selector's name: all frames, because the overview settled the question and nobody asked for a map."""
 
 
 @dataclass(frozen=True, eq=False)
