@@ -2,6 +2,11 @@
 
     python speed/method.py run --part fine --first 13000 --count 400 --out fine.jsonl    # a line per question and way
     python speed/method.py table fine.jsonl standard.jsonl                               # Markdown
+    python speed/method.py check --model Qwen/Qwen3-VL-2B-Instruct --benchmark mlvu --data DIR --out qwen.jsonl
+
+`check` is for those who have a released checkpoint and a benchmark: it asks 200 questions in every way that decides
+whether our defaults suit the model (exit, context, fresh probes against those of the memory) and prints the table and
+what a calibration of the exit would find.
 
 Compute is the honest convention as a share of one pass over all frames at native size, for a question asked by itself:
 nothing is reused from earlier questions. Seconds are those of the question with everything decoded and nothing known
@@ -10,6 +15,7 @@ bootstrap over videos; a row's difference from "all native" is paired by questio
 """
 
 import argparse
+import gzip
 import json
 import sys
 from collections import defaultdict
@@ -24,6 +30,8 @@ from gridprobe.answer import Answer
 from gridprobe.backends import Backend, FrameGroup, ScoreRequest, load_model
 from gridprobe.benchmarks import Benchmark, Item, load_benchmark
 from gridprobe.budget import Fixed
+from gridprobe.calibration import choose_threshold
+from gridprobe.evaluation import Choice
 from gridprobe.pipeline import Session
 from gridprobe.selectors import Uniform
 from gridprobe.settings import Settings
@@ -65,6 +73,7 @@ WAYS = {
     "map fresh": Way({"effort": "full", "probes": "fresh"}),
     "map fresh, 8": Way({"effort": "full", "probes": "fresh", "frames": 8}),
     "map fresh gain, 8": Way({"effort": "full", "probes": "fresh", "signal": "gain", "frames": 8}),
+    "map memory": Way({"effort": "full", "probes": "memory"}),
     "map memory, 8": Way({"effort": "full", "probes": "memory", "frames": 8}),
     "map frames, 8": Way({"effort": "full", "probes": "frames", "frames": 8}),
     "map frames gain, 8": Way({"effort": "full", "probes": "frames", "signal": "gain", "frames": 8}),
@@ -73,6 +82,7 @@ WAYS = {
     "shape rule + context": Way({"effort": "full", "probes": "fresh", "budget": "shape"}),
 }
 MAIN = ("all native", "all small", "published", "ours quick", "ours auto", "ours full")
+CHECKS = (*MAIN, "map fresh", "map memory", "shape rule + context")
 EQUAL = "uniform, equal compute"
 """As many evenly spaced native frames as cost no more than "ours auto" did for the question."""
 
@@ -81,27 +91,37 @@ def main() -> None:
     """Run, or make a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(required=True)
-    one = verbs.add_parser("run")
+    one, three = verbs.add_parser("run"), verbs.add_parser("check")
     one.add_argument("--part", default="standard")
     one.add_argument("--split", default="test")
     one.add_argument("--first", type=int, default=0)
-    one.add_argument("--count", type=int, default=40)
     one.add_argument("--source", default="rendered")
+    for parser_ in (one, three):
+        _add_common(parser_, checks=parser_ is three)
+    one.set_defaults(do=_run, benchmark="gridworld", preset="gridworld")
+    three.add_argument("--benchmark", required=True)
+    three.add_argument("--preset", default="default")
+    three.set_defaults(do=_check, source="mp4", part="", first=0, split="test")
+    two = verbs.add_parser("table")
+    two.add_argument("files", nargs="+", type=Path)
+    two.add_argument("--by", choices=["part", "family", "k", "model"], default="part")
+    two.add_argument("--exit", type=float, help='Add "ours auto" with this exit, from "ours quick" and "ours full".')
+    two.set_defaults(do=_table)
+    given = parser.parse_args()
+    given.do(given)
+
+
+def _add_common(one: argparse.ArgumentParser, *, checks: bool) -> None:
+    one.add_argument("--count", type=int, default=200 if checks else 40)
     one.add_argument("--data", type=Path, default=Path("gridworld-videos"))
     one.add_argument("--k", type=int, default=12)
     one.add_argument("--model", default="embedded:micro")
     one.add_argument("--device", default="auto")
     one.add_argument("--dtype", default="auto")
     one.add_argument("--sure", type=float, help="The exit's confidence; by default the calibrated one.")
-    one.add_argument("--ways", nargs="+", default=list(MAIN), help=f"Of: {', '.join((*WAYS, EQUAL))}.")
+    ways = CHECKS if checks else MAIN
+    one.add_argument("--ways", nargs="+", default=list(ways), help=f"Of: {', '.join((*WAYS, EQUAL))}.")
     one.add_argument("--out", type=Path, required=True)
-    one.set_defaults(do=_run)
-    two = verbs.add_parser("table")
-    two.add_argument("files", nargs="+", type=Path)
-    two.add_argument("--by", choices=["part", "family", "k", "model"], default="part")
-    two.set_defaults(do=_table)
-    given = parser.parse_args()
-    given.do(given)
 
 
 # Running
@@ -113,15 +133,7 @@ def _run(given: argparse.Namespace) -> None:
         name: load_model(name, **options)
         for name in {given.model, *(WAYS[w].prober for w in given.ways if w in WAYS)} - {""}
     }
-    benchmark = load_benchmark(
-        "gridworld",
-        data=given.data,
-        split=given.split,
-        part=given.part,
-        first=given.first,
-        count=given.count,
-        source=given.source,
-    )
+    benchmark = _benchmark(given)
     setups = {name: _setup(WAYS[name], given, models) for name in given.ways if name != EQUAL}
     with given.out.open("w", encoding="utf-8") as stream:
         for done, line in enumerate(_lines(benchmark, setups, given, models), start=1):
@@ -131,9 +143,42 @@ def _run(given: argparse.Namespace) -> None:
                 print(f"{given.part}: {done // len(given.ways)} of {given.count}", file=sys.stderr, flush=True)
 
 
+def _benchmark(given: argparse.Namespace) -> Benchmark:
+    if given.benchmark != "gridworld":
+        found = load_benchmark(given.benchmark, data=given.data)
+        return replace(found, items=Choice(limit=given.count).items(found))
+    return load_benchmark(
+        "gridworld",
+        data=given.data,
+        split=given.split,
+        part=given.part or "all",
+        first=given.first,
+        count=given.count,
+        source=given.source,
+    )
+
+
+def _check(given: argparse.Namespace) -> None:
+    """Ask, print the table, and what a calibration would find."""
+    _run(given)
+    lines = list(read([given.out]))
+    print(*_rows(lines), sep="\n")
+    full = [line for line in lines if line["way"] == "ours full"]
+    for epsilon in (0.01, 0.02, 0.05):
+        found = choose_threshold(
+            [line["overview"][1] for line in full],
+            [line["overview"][0] != line["choice"] for line in full],
+            epsilon=epsilon,
+            delta=0.05,
+        )
+        print(f"exit for at most {epsilon:.0%} mistaken exits, with 95 % confidence: {found}")
+
+
 def _setup(way: Way, given: argparse.Namespace, models: dict[str, Backend]) -> Setup:
     changes = ({} if given.sure is None else {"sure": given.sure}) | way.changes
-    settings = Settings.from_preset("gridworld", k=given.k, **changes)
+    if given.preset != "gridworld":  # frames of 96 pixels are for gridworld's own
+        changes.pop("probe_pixels", None)
+    settings = Settings.from_preset(given.preset, k=given.k, **changes)
     answerer = models[given.model]
     prober = models[way.prober] if way.prober else answerer
     return make_setup(model=prober, answer_model=answerer, selector=way.selector, settings=settings).loaded()
@@ -196,8 +241,8 @@ def _line(name: str, item: Item, answer: Answer, given: argparse.Namespace) -> d
         "way": name,
         "id": item.id,
         "video": item.group,
-        "part": item.bins["part"],
-        "family": item.bins["family"],
+        "part": item.bins.get("part", given.benchmark),
+        "family": item.bins.get("family", next(iter(item.bins.values()), "")),
         "k": given.k,
         "model": given.model,
         "source": given.source,
@@ -206,7 +251,7 @@ def _line(name: str, item: Item, answer: Answer, given: argparse.Namespace) -> d
         "confidence": round(answer.confidence, 6),
         "by": reached.by,
         "overview": reached.overview and [reached.overview.choice, round(reached.overview.confidence, 6)],
-        "native": answer.shown_native if name != "all small" else 0,
+        "native": answer.shown_native,
         "compute": answer.cost.total.flops / baseline,
         "computed": answer.cost.total.flops_computed / baseline,
         "tflops": answer.cost.tflops,
@@ -218,7 +263,7 @@ def _line(name: str, item: Item, answer: Answer, given: argparse.Namespace) -> d
 
 def _covered(item: Item, answer: Answer) -> float | None:
     """The share of the evidence's intervals of which a kept frame shows something."""
-    evidence = item.extra["evidence"]
+    evidence = item.extra.get("evidence")
     if not evidence or answer.selection.evidence is None:
         return None
     times = answer.selection.timestamps
@@ -228,8 +273,26 @@ def _covered(item: Item, answer: Answer) -> float | None:
 # Tables
 
 
+def read(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
+    """The lines of plain or gzipped files."""
+    for file in files:
+        data = file.read_bytes()
+        text = gzip.decompress(data) if file.suffix == ".gz" else data
+        yield from map(json.loads, text.decode().splitlines())
+
+
+def auto(lines: Sequence[dict[str, Any]], threshold: float) -> list[dict[str, Any]]:
+    """What effort=auto answers at another exit: the overview's answer if it is that sure, else the full one."""
+    key = ("model", "k", "source", "id")
+    quick = {tuple(line[name] for name in key): line for line in lines if line["way"] == "ours quick"}
+    full = [line for line in lines if line["way"] == "ours full"]
+    chosen = [quick[tuple(e[n] for n in key)] if e["overview"][1] >= threshold else e for e in full]
+    return [{**line, "way": f"ours auto, exit {threshold:g}", "threshold": threshold} for line in chosen]
+
+
 def _table(given: argparse.Namespace) -> None:
-    lines = [json.loads(text) for file in given.files for text in file.read_text(encoding="utf-8").splitlines()]
+    lines = list(read(given.files))
+    lines += auto(lines, given.exit) if given.exit is not None else []
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in lines:
         groups[str(line[given.by])].append(line)
@@ -267,12 +330,12 @@ def _rows(lines: Sequence[dict[str, Any]]) -> Iterator[str]:
 def _cells(way: str, found: dict[str, dict[str, Any]], base: dict[str, dict[str, Any]]) -> Iterator[str]:
     lines = list(found.values())
     asked = [line for line in lines if line["right"] is not None]
-    right = clustered_bootstrap([line["right"] for line in asked], [line["video"] for line in asked])
+    right = clustered_bootstrap([line["right"] for line in asked], [line["video"] for line in asked]) if asked else None
     pairs = [(line, base[key]) for key, line in found.items() if key in base and line["right"] is not None]
     covered = [line["covered"] for line in lines if line["covered"] is not None]
     yield way
     yield str(len(asked))
-    yield f"{100 * right.mean:.1f} ({100 * right.low:.1f} … {100 * right.high:.1f})"
+    yield f"{100 * right.mean:.1f} ({100 * right.low:.1f} … {100 * right.high:.1f})" if right else "no right option"
     yield _difference(pairs) if way != "all native" and pairs else ""
     yield f"{np.mean([line['compute'] for line in lines]):.3f}"
     yield f"{np.mean([line['native'] for line in lines]):.1f}"

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from gridprobe import calibration, calibration_store
-from gridprobe.backends import Scripted
+from gridprobe.backends import Backend, Scripted
 from gridprobe.calibration import CAUTIOUS, Calibration, Exit, find, store
 from gridprobe.errors import DataError
 from gridprobe.setup import Setup
 from gridprobe.video import FrameSize
 from toy_runs import toy_setup
+from ways import OURS
 
 FOUND = Calibration(0.9, 0.02, 0.05, 400, 300, 1, 0.0157)
 
@@ -29,12 +30,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "store"
 
 
+def ours(model: Backend, **changes: Any) -> Setup:
+    return toy_setup(model, **{**OURS, **changes})
+
+
 def scripted(name: str = "one") -> Scripted:
     return Scripted(lambda request: {"A": 0.9, "B": 0.1}, name=name)
 
 
 def test_what_was_stored_is_found_for_the_same_setup(folder: Path) -> None:
-    setup = toy_setup(scripted())
+    setup = ours(scripted())
 
     file = store(setup.calibrated_for, FOUND)
 
@@ -45,42 +50,42 @@ def test_what_was_stored_is_found_for_the_same_setup(folder: Path) -> None:
 
 @pytest.mark.parametrize("changes", [{"preset": "default", "effort": "full"}, {"effort": "quick"}, {"sure": 0.7}])
 def test_preset_effort_and_exit_do_not_matter(changes: dict[str, Any]) -> None:
-    store(toy_setup(scripted()).calibrated_for, FOUND)
+    store(ours(scripted()).calibrated_for, FOUND)
 
-    assert find(toy_setup(scripted(), **changes).calibrated_for).threshold == 0.9
+    assert find(ours(scripted(), **changes).calibrated_for).threshold == 0.9
 
 
 def test_a_preset_that_ends_in_the_same_settings_does_not_matter() -> None:
     size = FrameSize(max_side=64)
-    store(toy_setup(scripted(), probe_pixels=size).calibrated_for, FOUND)
+    store(ours(scripted(), probe_pixels=size).calibrated_for, FOUND)
 
-    assert find(toy_setup(scripted(), preset="gridworld").calibrated_for).threshold == 0.9
+    assert find(ours(scripted(), preset="gridworld").calibrated_for).threshold == 0.9
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        toy_setup(scripted("two")),
-        toy_setup(scripted(), answer_model=scripted("two")),
-        toy_setup(scripted(), k=3),
-        toy_setup(scripted(), probe_pixels=FrameSize(max_side=64)),
-        toy_setup(scripted(), native_pixels=FrameSize(max_pixels=10_000)),
-        toy_setup(scripted(), context="none"),
-        toy_setup(scripted(), budget="fixed:2"),
-        toy_setup(scripted(), signal="margin"),
-        toy_setup(scripted(), rotations=2),
-        toy_setup(scripted(), precision="exact"),
-        toy_setup(scripted(), template="paper"),
+        ours(scripted("two")),
+        ours(scripted(), answer_model=scripted("two")),
+        ours(scripted(), k=3),
+        ours(scripted(), probe_pixels=FrameSize(max_side=64)),
+        ours(scripted(), native_pixels=FrameSize(max_pixels=10_000)),
+        ours(scripted(), context="none"),
+        ours(scripted(), budget="fixed:2"),
+        ours(scripted(), signal="margin"),
+        ours(scripted(), rotations=2),
+        ours(scripted(), precision="exact"),
+        ours(scripted(), template="paper"),
     ],
 )
 def test_another_model_grid_view_or_way_is_not_found(other: Setup) -> None:
-    store(toy_setup(scripted()).calibrated_for, FOUND)
+    store(ours(scripted()).calibrated_for, FOUND)
 
     assert find(other.calibrated_for) == Exit(CAUTIOUS, "default")
 
 
 def test_a_calibration_of_ones_own_wins_over_the_shipped_one(tmp_path: Path) -> None:
-    described = toy_setup(scripted()).calibrated_for
+    described = ours(scripted()).calibrated_for
     store(described, replace(FOUND, threshold=0.5), folder=tmp_path / "shipped")
     assert find(described).threshold == 0.5
 
@@ -90,7 +95,7 @@ def test_a_calibration_of_ones_own_wins_over_the_shipped_one(tmp_path: Path) -> 
 
 
 def test_a_new_calibration_replaces_the_old_one_and_a_damaged_one(folder: Path) -> None:
-    described = toy_setup(scripted()).calibrated_for
+    described = ours(scripted()).calibrated_for
     store(described, FOUND).write_bytes(b"{")
 
     store(described, replace(FOUND, threshold=0.8))
@@ -99,7 +104,7 @@ def test_a_new_calibration_replaces_the_old_one_and_a_damaged_one(folder: Path) 
 
 
 def test_no_calibration_is_lost_when_many_are_stored_at_once(folder: Path) -> None:
-    setups = [toy_setup(scripted(f"model {i}")).calibrated_for for i in range(40)]
+    setups = [ours(scripted(f"model {i}")).calibrated_for for i in range(40)]
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda described: store(described, FOUND), setups))
@@ -141,7 +146,7 @@ def entry(**changes: Any) -> bytes:
     ],
 )
 def test_a_damaged_file_is_one_sentence_with_a_way_out(content: bytes, why: str) -> None:
-    described = toy_setup(scripted()).calibrated_for
+    described = ours(scripted()).calibrated_for
     file = store(described, FOUND)
     file.write_bytes(content)
 
@@ -154,9 +159,9 @@ def test_a_damaged_file_is_one_sentence_with_a_way_out(content: bytes, why: str)
 
 
 def test_a_damaged_file_of_other_settings_does_no_harm() -> None:
-    store(toy_setup(scripted()).calibrated_for, FOUND).write_bytes(b"{")
+    store(ours(scripted()).calibrated_for, FOUND).write_bytes(b"{")
 
-    assert find(toy_setup(scripted("two")).calibrated_for) == Exit()
+    assert find(ours(scripted("two")).calibrated_for) == Exit()
 
 
 def test_a_folder_that_cannot_be_used_is_named(folder: Path) -> None:

@@ -17,6 +17,7 @@ from gridprobe.errors import ModelError, UsageError
 from gridprobe.gridworld import FAMILIES, TEST_SEEDS, ask_about, generate, vocabulary
 from gridprobe.video import FramePool
 from scoring import shown
+from ways import PUBLISHED
 
 RNG = np.random.default_rng(0)
 POOL = FramePool(RNG.integers(0, 256, (9, 64, 64, 3), dtype=np.uint8), tuple(float(i) for i in range(9)), "noise")
@@ -152,13 +153,14 @@ class TestHonesty:
         assert strange.choice == "B"
         assert strange.warnings == ('the embedded model met "dog" and "beach", which it has never seen, and guesses',)
 
-    def test_the_answer_carries_the_warning_once_for_the_probes_and_once_for_the_focused_pass(self) -> None:
-        warnings = ask(POOL, STRANGE, model=sure(), k=3).warnings
+    def test_the_answer_carries_the_warning_once_for_each_stage(self) -> None:
+        published = ask(POOL, STRANGE, model=sure(), k=3, **PUBLISHED).warnings
+        ours = ask(POOL, STRANGE, model=sure(), k=3, effort="full").warnings
 
-        assert [warning.partition(" the embedded")[0] for warning in warnings] == [
-            "in 6 of 6 probes",
-            "in the focused pass",
+        told = [
+            [text.partition(" the embedded")[0] for text in each if "embedded" in text] for each in (published, ours)
         ]
+        assert told == [["in 6 of 6 probes", "in the focused pass"], ["in the overview", "in the focused pass"]]
 
     def test_the_random_model_warns_of_unlikely_letters_too(self) -> None:
         (posterior,) = load_model("embedded").score([request(STRANGE)])

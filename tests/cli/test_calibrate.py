@@ -21,6 +21,7 @@ from gridprobe.evaluation.agreement import Agreement, calibrate, draw
 from gridprobe.progress import Event, listening
 from gridprobe.statistics import binomial_upper
 from toy_runs import make_video, toy_benchmark, toy_setup
+from ways import OURS
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +51,7 @@ def questions(folder: Path, words: Mapping[str, str] | None = None) -> Benchmark
 
 
 def compared(benchmark: Benchmark, model: Scripted | None = None, **changes: Any) -> Agreement:
-    setup = toy_setup(model or Scripted(eyes, name="toy"), **changes)
+    setup = toy_setup(model or Scripted(eyes, name="toy"), **{**OURS, **changes})
     return calibrate(benchmark, setup, items=benchmark.items, epsilon=0.1, delta=0.1)
 
 

@@ -32,7 +32,7 @@ def read(folder: Path, answer: Answer) -> Answered:
 
 
 def test_an_answer_from_the_overview(tmp_path: Path) -> None:
-    answer = reached(handmade(), "overview", overview=posterior(B=0.998), exit=Exit())
+    answer = reached(handmade(), "overview", overview=posterior(B=0.998), exit=Exit(), native=False)
 
     found = read(tmp_path / "r", replace(answer, posterior=posterior(B=0.998)))
 

@@ -50,7 +50,7 @@ def test_what_a_run_kept_is_replayed_to_the_frame(tmp_path: Path) -> None:
 
 
 def test_nothing_answered_is_nothing_to_export(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no answered question"):
+    with pytest.raises(DataError, match="no question that was answered from kept frames"):
         export_keyframes(read_run(write_run(tmp_path / "r", [item("v1-a")], [record("v1-a", None)])))
 
 

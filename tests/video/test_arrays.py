@@ -85,7 +85,8 @@ def test_a_question_about_arrays() -> None:
     """The scripted model is sure where it sees frame 5."""
 
     def observe(request: ScoreRequest) -> dict[str, float]:
-        return {"A": 0.9 if any(read_number(frame) == 5 for frame in request.frames.pixels) else 0.5, "B": 0.1}
+        shown = [frame for group in request.groups for frame in group.frames.pixels]
+        return {"A": 0.9 if any(read_number(frame) == 5 for frame in shown) else 0.5, "B": 0.1}
 
     pool = FramePool.from_arrays(FRAMES, fps=2)
     answer = gp.ask(pool, gp.Question("Where?", options=["a", "b"]), model=gp.Scripted(observe), k=3, frames=1)

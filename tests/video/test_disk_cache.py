@@ -73,7 +73,7 @@ def test_asking_again_after_a_restart_decodes_nothing(
     question = gp.Question("Which?", ["this", "that"])
 
     def ask() -> tuple[gp.Answer, gp.Scripted]:
-        model = gp.Scripted(lambda request: {"A": 1.0, "B": float(request.frames.pixels[..., 0].mean())})
+        model = gp.Scripted(lambda request: {"A": 99.0, "B": float(request.groups[0].frames.pixels[..., 0].mean())})
         return gp.ask(clip, question, model=model, k=5), model
 
     answer, model = ask()
@@ -82,7 +82,10 @@ def test_asking_again_after_a_restart_decodes_nothing(
 
     assert again.posterior == answer.posterior and again.selection.timestamps == answer.selection.timestamps
     for one, two in zip(model.requests, other.requests, strict=True):
-        assert one.frames.keys == two.frames.keys and np.array_equal(one.frames.pixels, two.frames.pixels)
+        for mine, theirs in zip(one.groups, two.groups, strict=True):
+            assert mine.frames.keys == theirs.frames.keys
+            assert np.array_equal(mine.frames.pixels, theirs.frames.pixels)
+    assert len(model.requests[-1].groups) == 2, "the kept frames, and all others"
     with pytest.raises(AssertionError):
         gp.ask(clip, question, model=model, k=5, limits=Limits(cache=0))
     assert (folder / "frames").is_dir()

@@ -7,6 +7,7 @@ need neither probes nor a focused pass. A second look (refine) is not counted.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -51,25 +52,12 @@ def plan(
     videos = list(_headers([task.items[0] for task in tasks], benchmark, setup.sampling.limits))
     known = [info for info in videos if isinstance(info, VideoInfo)]
     usual = _usual(known, videos)
-    overview, probes, least, most = Cost(), Cost(), Cost(), Cost()
-    longest, done = 0, 0
+    bill, done = _Bill(), 0
     for task, info in zip(tasks, videos, strict=True):
         pool, native, small = _pools(task.items[0], info if isinstance(info, VideoInfo) else usual, setup)
-        fewest, largest = setup.selector.bounds(len(pool))
         for item in task.items:
             asked = method.question(item)
-            selector = setup.selector
-            if setup.overview is not None:
-                (first,) = setup.model.score([overview_request(pool, asked, setup.overview)])
-                overview, longest = overview + first.cost, max(longest, first.cost.tokens)
-                selector = selector.knowing(first)
-            if selector.models and setup.effort != "quick":
-                probes += selector.select(pool, asked).cost
-            if setup.effort != "quick":
-                few, many = (_focus(count, native, small, asked, setup) for count in (fewest, largest))
-                least += answerer.estimate(few)
-                full = answerer.estimate(many)
-                most, longest = most + full, max(longest, full.tokens)
+            bill = bill.plus(asked, (pool, native, small), setup)
             done += 1
             report("plan", done, len(items))
     return {
@@ -85,13 +73,43 @@ def plan(
         "text_tokens": "counted by the tokenizer"
         if model.exact and answerer.exact
         else "estimated at 4 characters each",
-        "overview": _values(overview),
+        "overview": _values(bill.overview),
         "settled_by_overview": setup.effort in ("quick", "auto"),
-        "probes": _values(probes),
-        "focus": {"least": _values(least), "most": _values(most)},
-        "memory_gb": {"weights": _weights(model, answerer), "largest_pass": round(answerer.memory(longest), 1)},
-        "longest_pass_tokens": longest,
+        "probes": _values(bill.probes),
+        "focus": {"least": _values(bill.least), "most": _values(bill.most)},
+        "memory_gb": {"weights": _weights(model, answerer), "largest_pass": round(answerer.memory(bill.longest), 1)},
+        "longest_pass_tokens": bill.longest,
     }
+
+
+@dataclass(frozen=True)
+class _Bill:
+    """What the questions so far cost, stage by stage."""
+
+    overview: Cost = field(default_factory=Cost)
+    probes: Cost = field(default_factory=Cost)
+    least: Cost = field(default_factory=Cost)
+    most: Cost = field(default_factory=Cost)
+    longest: int = 0
+    """Tokens of the longest pass."""
+
+    def plus(self, question: Question, pools: tuple[FramePool, FramePool, FramePool], setup: Setup) -> "_Bill":
+        """With one more question, about frames at the sizes of the selector, the kept frames and the context."""
+        (pool, native, small), selector = pools, setup.selector
+        overview, probes, longest = self.overview, self.probes, self.longest
+        if setup.overview is not None:
+            (first,) = setup.model.score([overview_request(pool, question, setup.overview)])
+            overview, longest = overview + first.cost, max(longest, first.cost.tokens)
+            selector = selector.knowing(first)
+        if setup.effort == "quick":
+            return replace(self, overview=overview, longest=longest)
+        if selector.models:
+            probes += selector.select(pool, question).cost
+        few, many = (
+            setup.answerer.estimate(_focus(count, native, small, question, setup))
+            for count in selector.bounds(len(pool))
+        )
+        return _Bill(overview, probes, self.least + few, self.most + many, max(longest, many.tokens))
 
 
 def _headers(items: Sequence[Item], benchmark: Benchmark, limits: Limits) -> Iterator[VideoInfo | str]:
