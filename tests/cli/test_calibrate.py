@@ -195,7 +195,7 @@ def test_command_prints_and_stores_what_a_session_then_finds(data: Path, folder:
     ]
     (file,) = folder.iterdir()
     assert f"calibration saved to {file}" in done.stderr
-    setup = toy_setup(Scripted(eyes, name="toy"), context="none")
+    setup = toy_setup(Scripted(eyes, name="toy"), **OURS)
     assert setup.loaded().exit == Exit(0.4, "calibrated", 0.1, 0.1, 40)
 
 
