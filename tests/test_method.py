@@ -65,8 +65,16 @@ def test_a_sure_overview_gets_a_map_where_a_person_looks() -> None:
     answer = ask(model, show_map=True)
 
     assert answer.reached.by == "overview" and answer.shown_native == 0
+    assert answer.selection.evidence is not None and answer.selection.evidence.kind == "evidence"
+    assert answer.selection.indices == (5,), "the frame that shows the answer, and no other"
+    assert answer.cost.focus.calls == 0 and answer.cost.probe.calls == 1 + 4
+    assert [request.sees for request in model.requests[2:]].count((5,)) == 1
+
+
+def test_the_map_of_a_sure_answer_that_no_single_frame_shows_is_what_the_question_looks_at() -> None:
+    answer = ask(eyes([], overview=SURE), show_map=True)
+
     assert answer.selection.evidence is not None and answer.selection.evidence.kind == "attention"
-    assert 5 in answer.selection.indices and answer.cost.focus.calls == 0 and answer.cost.probe.calls == 1
 
 
 def test_an_unsure_overview_leads_to_the_hot_frames_among_all_others() -> None:

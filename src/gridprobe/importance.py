@@ -13,14 +13,15 @@ from gridprobe.grid import Grid
 
 __all__ = ["Contrast", "ImportanceMap", "MapKind", "Shape", "Signal", "gain", "leave_out", "margin", "peak"]
 
-MapKind = Literal["probes", "memory", "frames", "leave-out", "attention"]
+MapKind = Literal["probes", "memory", "frames", "leave-out", "attention", "evidence"]
 """What a map's numbers are.
 
 - probes: how sure the model is from a row and from a column of frames, shown by themselves (the paper);
 - memory: the same, asked of the memory of all frames read together;
 - frames: the same for every frame by itself;
 - leave-out: how much the answer changes without a row and without a column, or without the frame;
-- attention: how much the question looks at the frame.
+- attention: how much the question looks at the frame;
+- evidence: the same, times how likely the answer is from the frame by itself; 0 for frames that are hardly looked at.
 """
 
 FLAT = 1e-9

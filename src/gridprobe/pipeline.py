@@ -220,12 +220,18 @@ class Session:
         blind = blind and first is None
         pool = footage.undecoded(self._pool_size) if blind else footage.pool(self._pool_size)
         selector = self.setup.selector.repeated() if self._reuse else self.setup.selector
-        selector = selector.knowing(first.posterior) if first else selector
-        selection, probing = _timed(lambda: selector.select(pool, question))
+        selection, probing = _timed(lambda: self._select(selector, pool, question, first))
         frames = footage.frames(_order(selection, self.setup), self.setup.size_of(self.setup.shown))
         others = self._others(selection)
         decoding = time.perf_counter() - start - probing + (first.decoding if first else 0.0)
         return _Look(pool, selection, frames, others, decoding, probing, first)
+
+    def _select(self, selector: Selector, pool: FramePool, question: Question, first: "_Overview | None") -> Selection:
+        if first is None:
+            return selector.select(pool, question)
+        if self._settles(first.posterior):
+            return selector.where(pool, question, first.posterior)
+        return selector.knowing(first.posterior).select(pool, question)
 
     def _look_again(self, question: Question, look: "_Look") -> Answer | None:
         """The same question about the stretches that the map points at, sampled more densely."""

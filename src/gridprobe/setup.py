@@ -205,7 +205,18 @@ def _selector(selector: str | Selector, model: Backend, settings: Settings) -> S
     if not isinstance(selector, str):
         missing = [
             name
-            for name in ("name", "looks_at", "models", "select", "bounds", "using", "repeated", "describe")
+            for name in (
+                "name",
+                "looks_at",
+                "models",
+                "select",
+                "bounds",
+                "using",
+                "repeated",
+                "knowing",
+                "where",
+                "describe",
+            )
             if not hasattr(selector, name)
         ]
         if missing:

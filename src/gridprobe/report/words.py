@@ -41,6 +41,7 @@ MAP_WORDS: dict[MapKind, str] = {
     "memory": "how sure the overview's memory of each row and column is",
     "frames": "how sure the overview's memory of each frame is",
     "leave-out": "what the answer depends on",
+    "evidence": "which frames show the answer by themselves",
 }
 """What the numbers of a map are."""
 SOURCES = {
@@ -219,12 +220,15 @@ def beliefs(answer: Answer) -> dict[str, tuple[str, float]]:
 
 def frames_title(answer: Answer) -> str:
     """A heading for the frames of the selection, which an answer from the overview did not need."""
-    return f"{'Hottest' if answer.reached.by == 'overview' else 'Kept'}: {kept_words(answer.selection)}"
+    return f"{mark_words(answer).capitalize()}: {kept_words(answer.selection)}"
 
 
 def mark_words(answer: Answer) -> str:
-    """What a mark on a frame says: it was kept, or it is among the hottest of an answer from the overview."""
-    return "hottest" if answer.reached.by == "overview" else "kept"
+    """What a mark on a frame says: it was kept; or, after an overview, the answer is seen there, or it is a hot one."""
+    if answer.reached.by != "overview":
+        return "kept"
+    evidence = answer.selection.evidence
+    return "seen" if evidence is not None and evidence.kind == "evidence" else "hottest"
 
 
 # Bills.

@@ -119,6 +119,10 @@ class Selector(Protocol):
         """The same selector, given what its model answered to all frames; itself if it has no use for it."""
         return self
 
+    def where(self, pool: FramePool, question: Question, overview: Posterior) -> Selection:
+        """The frames that show what its model is sure of after the overview; those it would keep, by default."""
+        return self.knowing(overview).select(pool, question)
+
     def describe(self) -> dict[str, Any]:
         """Everything that decides its choice, as plain values, for records."""
         return {"name": self.name}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from gridprobe.backends.base import Backend, FrameGroup, Posterior, PromptOrder, ScoreRequest, View, recalls
-from gridprobe.budget import Budget, ShapeRule, Ties
+from gridprobe.budget import Budget, ShapeRule, Ties, top
 from gridprobe.errors import UsageError
 from gridprobe.flops import Cost
 from gridprobe.grid import Grid
@@ -82,6 +82,35 @@ class GridProbe(Selector):
             evidence=evidence,
             probes=() if way == "attention" else tuple(asked),
             notes=tuple(notes),
+        )
+
+    def where(self, pool: FramePool, question: Question, overview: Posterior) -> Selection:
+        """The frames that show the overview's answer.
+
+        The K frames that the question looks at most are asked by themselves, in the memory of the overview. Those from
+        which the answer is more likely than not are kept. If there are none, no single frame decides the question, and
+        those it looks at are kept.
+        """
+        found = self.knowing(overview).select(pool, question)
+        evidence = found.evidence
+        if evidence is None or evidence.kind != "attention":
+            return found
+        looked_at = evidence.scores
+        candidates = top(looked_at, min(evidence.grid.k, len(pool)))
+        asked = self.model.score([self._request(pool, (i,), question, "frames") for i in candidates])
+        likely = {i: each.probabilities[overview.choice] for i, each in zip(candidates, asked, strict=True)}
+        kept = tuple(i for i in candidates if likely[i] > 0.5)
+        found = replace(found, cost=sum((each.cost for each in asked), found.cost))
+        if not kept:
+            return found
+        scores = tuple(float(looked_at[i]) * likely.get(i, 0.0) for i in range(len(pool)))
+        return replace(
+            found,
+            indices=kept,
+            timestamps=tuple(pool.times[i] for i in kept),
+            scores=scores,
+            evidence=ImportanceMap(evidence.grid, by_frame=scores, kind="evidence"),
+            notes=(),
         )
 
     def _attention(self, pool: FramePool, question: Question) -> tuple[ImportanceMap, list[Posterior]]:

@@ -201,7 +201,9 @@ def _draw_legend(draw: ImageDraw.ImageDraw, answer: Answer, layout: Layout) -> N
     x, y, evidence = MARGIN, layout.legend, answer.selection.evidence
     if evidence:
         x = _draw_colour_bar(draw, evidence, x, y) + 40
-    x = _draw_key(draw, x, y, "kept for the answer" if mark_words(answer) == "kept" else "hottest", outline=MARK)
+    x = _draw_key(
+        draw, x, y, "kept for the answer" if mark_words(answer) == "kept" else mark_words(answer), outline=MARK
+    )
     if len(decoded_frames(answer)) < len(answer.pool):
         _draw_key(draw, x + 40, y, "not decoded", fill=BLANK)
     room = layout.size[0] - 2 * MARGIN
