@@ -194,6 +194,7 @@ def test_a_collage_or_another_order_leaves_the_context_out() -> None:
         ({"refine": True, "effort": "focus"}, "effort=focus takes none"),
         ({"prompt_order": "text_first"}, "needs prompt_order=frames_first"),
         ({"timestamps": "paper"}, "an overview shows true times"),
+        ({"signal": "gain"}, "signal=gain needs probes=memory"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused_in_a_sentence(changes: dict[str, Any], why: str) -> None:

@@ -49,7 +49,7 @@ class Settings:
     """How the map is made: from rows and columns of frames by themselves, as published; from the overview's memory of
     them; from its memory of every frame; or from the attention of the question in the overview."""
     signal: str = "peak"
-    """What a probe's posterior counts for: a name of `gridprobe.registry.SIGNALS`. Attention has no use for it."""
+    """What a probe's posterior counts for: a name of `gridprobe.registry.SIGNALS`. A map of attention has none."""
     rotations: int = 1
     """In how many orders the options are shown, in the overview and in the focused pass; 1 is off."""
     sampling: Literal["middle", "linspace"] = "middle"

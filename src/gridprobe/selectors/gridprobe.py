@@ -54,6 +54,8 @@ class GridProbe(Selector):
     def __post_init__(self) -> None:
         if self.probes != "fresh" and self.prompt_order != "frames_first":
             raise UsageError(f"probes={self.probes} needs prompt_order=frames_first; the text comes after the memory")
+        if self.probes == "attention" and self.signal is not peak:
+            raise UsageError(f"a map of attention asks no probes, so signal={self._signal_name} needs probes=memory")
 
     @property
     def looks_at(self) -> FrameSize:
@@ -180,13 +182,17 @@ class GridProbe(Selector):
             "name": self.name,
             "model": self.model.identity,
             "budget": self.budget.describe(),
-            "signal": self.signal.name if isinstance(self.signal, Contrast) else self.signal.__name__,
+            "signal": self._signal_name,
             "probes": self.probes,
             "view": self.view.describe(),
             "decoded": None if self.decoded is None else self.decoded.describe(),
             "ties": self.ties,
             "prompt_order": self.prompt_order,
         }
+
+    @property
+    def _signal_name(self) -> str:
+        return self.signal.name if isinstance(self.signal, Contrast) else self.signal.__name__
 
     def look_over(self, pool: FramePool, question: Question) -> ScoreRequest:
         """The overview's request."""
