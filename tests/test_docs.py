@@ -81,7 +81,7 @@ from gridprobe.benchmarks.base import Benchmark, Item, Metric
 from gridprobe.benchmarks.files import find_files, read_rows
 from gridprobe.benchmarks.rows import choose, gather, letter, text
 from gridprobe.benchmarks.scores import accuracy
-from gridprobe.budget import Fixed, top
+from gridprobe.budget import Budget, Fixed, top
 from gridprobe.flops import Cost
 from gridprobe.importance import ImportanceMap
 from gridprobe.registry import Entry

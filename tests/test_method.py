@@ -1,6 +1,7 @@
 """Our method: overview, exit, map, focus with context, and a second look; told from what a scripted model is asked."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 import gridprobe as gp
 from gridprobe.backends import ScoreRequest, Scripted
 from gridprobe.calibration import Exit
-from gridprobe.errors import UsageError
+from gridprobe.errors import RunError, UsageError
+from gridprobe.evaluation.method import Method
+from gridprobe.evaluation.worker import Job
 from gridprobe.importance import MapKind
 from gridprobe.selectors.gridprobe import FLAT, NO_MEMORY
 from gridprobe.settings import Settings
@@ -280,3 +283,16 @@ def test_a_session_asks_its_model_to_keep_the_frames_of_the_overview() -> None:
 
     assert [request.again for request in model.requests] == [True, False]
     assert np.isfinite(model.requests[0].groups[0].frames.times).all()
+
+
+def test_a_run_is_not_resumed_with_another_exit(tmp_path: Path) -> None:
+    def asked(threshold: float) -> None:
+        settings = Settings(k=2, sure="calibrated")
+        setup = replace(make_setup(model=eyes([5]), settings=settings), exit=Exit(threshold, "calibrated"))
+        job = Job(tmp_path, Method(setup))
+        job.loaded(0)
+
+    asked(0.9)
+    asked(0.9)
+    with pytest.raises(RunError, match=r"begun with .* an exit at 0\.9, but these are .* an exit at 0\.8"):
+        asked(0.8)

@@ -99,7 +99,7 @@ class RunFolder:
         write_whole(self.path / SPEC_FILE, spec.to_json().encode())
 
     def claim(self, models: Sequence[str]) -> None:
-        """Record which models answer; an error if others, even of the same name, answered before."""
+        """Record which models answer, and at which exit; an error if others, even of the same name, answered before."""
         file = self.path / "models.json"
         with self._gate():
             if not file.is_file():
@@ -112,7 +112,7 @@ class RunFolder:
         if known != list(models):
             raise RunError(
                 f"{self.path} was begun with the models {' and '.join(known)}, but these are {' and '.join(models)}: "
-                "other weights, precision or device; name another folder with --out"
+                "other weights, precision, device or calibration; name another folder with --out"
             )
 
 

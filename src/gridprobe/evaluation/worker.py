@@ -69,7 +69,8 @@ class Job:
     def loaded(self, place: int) -> "Job":
         """The same with the models loaded, which must be those the run was started with."""
         setup = load(self.method.setup, place)
-        RunFolder(self.folder).claim([*setup.models, setup.answerer.identity])
+        limit = [f"an exit at {setup.exit.threshold}"] if setup.effort == "auto" and setup.exit else []
+        RunFolder(self.folder).claim([*setup.models, setup.answerer.identity, *limit])
         return replace(self, method=replace(self.method, setup=setup))
 
 
