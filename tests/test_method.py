@@ -105,7 +105,7 @@ def test_effort_decides_how_far_an_unsure_question_is_taken(effort: str, calls: 
 
 
 def test_full_effort_goes_on_after_a_sure_overview_and_says_that_it_was_wrong() -> None:
-    answer = ask(eyes([5], overview=SURE, focus={"A": 0.9, "B": 0.05, "C": 0.05}), effort="full", sure=0.95)
+    answer = ask(eyes([5], overview=SURE, focus={"A": 0.9, "B": 0.05, "C": 0.05}), effort="full")
 
     assert answer.choice == "A" and answer.reached.contradicted
     assert any("contradicts the overview, which was sure of B (late, 99.8%)" in text for text in answer.warnings)
@@ -267,6 +267,7 @@ def test_the_more_confident_of_both_looks_counts_where_neither_is_sure(numbered:
     answer = gp.ask(numbered, QUESTION, model=Scripted(doubtful), k=5, refine=True)
 
     assert answer.choice == "B" and answer.reached.by == "focus"
+    assert answer.cost.overview.calls == answer.cost.probe.calls == answer.cost.focus.calls == 2, "both looks are paid"
 
 
 def test_refine_needs_a_video() -> None:

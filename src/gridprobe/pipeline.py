@@ -140,9 +140,10 @@ class Session:
         if first is not None and self._settles(first.posterior):
             return self._from_overview(question, first, show_map=show_map)
         look = self._look(question, first)
-        again = self._look_again(question, look) if setup.refine else None
+        unsure = first is not None and not _sure(first.posterior, setup.exit)
+        again = self._look_again(question, look) if setup.refine and unsure else None
         if again is not None and _sure(again.posterior, setup.exit):
-            return self._merged(again, look)
+            return self._refined(again, look)
         request = focus_request(look.frames, question, setup, others=look.others)
         if self._reuse and look.selection.kept == look.selection.pool:  # the next question will see the same frames
             request = replace(request, again=True)
@@ -150,9 +151,14 @@ class Session:
             lambda: score_rotated(setup.answerer, request, question, rotations=setup.rotations)
         )
         answer = self._answer(question, look, posterior, focusing)
-        if again is not None and again.confidence > posterior.confidence:
-            return self._merged(again, look, spent=answer)
-        return answer
+        if again is None:
+            return answer
+        whole = self._refined(again, look)
+        return replace(
+            whole if again.confidence > posterior.confidence else answer,
+            cost=replace(whole.cost, focus=whole.cost.focus + answer.cost.focus),
+            seconds=replace(whole.seconds, focus=whole.seconds.focus + answer.seconds.focus),
+        )
 
     def _settles(self, overview: Posterior) -> bool:
         effort = self.setup.effort
@@ -248,25 +254,23 @@ class Session:
         seconds = replace(answer.seconds, decode=answer.seconds.decode + opening)
         return replace(answer, seconds=seconds, reached=replace(answer.reached, by="refined", stretches=stretches))
 
-    def _merged(self, again: Answer, look: "_Look", *, spent: Answer | None = None) -> Answer:
-        """The answer of the second look, with the bill of the first, and of the focused pass if there was one."""
+    def _refined(self, again: Answer, look: "_Look") -> Answer:
+        """The answer of the second look, with the bill of both."""
         assert look.first is not None
         cost, seconds, first = again.cost, again.seconds, look.first
-        focus, focusing = (spent.cost.focus, spent.seconds.focus) if spent else (Cost(), 0.0)
         return replace(
             again,
             reached=replace(again.reached, overview=first.posterior),
-            cost=AnswerCost(
-                cost.probe + look.selection.cost,
-                cost.focus + focus,
-                cost.baseline,
-                cost.overview + first.posterior.cost,
+            cost=replace(
+                cost,
+                probe=cost.probe + look.selection.cost,
+                overview=cost.overview + first.posterior.cost,
             ),
-            seconds=Seconds(
-                seconds.decode + look.decoding,
-                seconds.probe + look.probing,
-                seconds.focus + focusing,
-                seconds.overview + first.seconds,
+            seconds=replace(
+                seconds,
+                decode=seconds.decode + look.decoding,
+                probe=seconds.probe + look.probing,
+                overview=seconds.overview + first.seconds,
             ),
             settings=self.setup.describe(),
         )

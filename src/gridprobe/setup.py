@@ -41,7 +41,7 @@ class Setup:
     effort: Literal["quick", "auto", "full", "focus"] = "focus"
     """How far a question is taken after the overview; see `Settings.effort`."""
     exit: Exit | None = None
-    """With effort="auto": when the overview is sure; None looks a calibration up once the models are loaded."""
+    """When the overview is sure; None looks a calibration up once the models are loaded."""
     refine: bool = False
     """Whether to sample hot stretches again where the overview is not sure."""
     rotations: int = 1
@@ -78,7 +78,8 @@ class Setup:
         if isinstance(answerer, NamedModel):
             answerer = model if answerer == self.model else answerer.load(**options)
         loaded = self.using(model, answerer)
-        return replace(loaded, exit=find(loaded.calibrated_for)) if self.effort == "auto" and not self.exit else loaded
+        needs_exit = self.exit is None and self.effort in ("auto", "full")
+        return replace(loaded, exit=find(loaded.calibrated_for)) if needs_exit else loaded
 
     @property
     def travels(self) -> bool:
