@@ -70,7 +70,7 @@ def test_the_published_method_stays_as_published(monkeypatch: pytest.MonkeyPatch
         (("--probes", "memory"), ("selector", "probes"), "memory"),
         (("--sure", "0.9"), ("exit", "threshold"), 0.9),
         (("--sure", "calibrated"), ("exit",), None),
-        (("--signal", "margin"), ("selector", "signal"), "margin"),
+        (("--signal", "margin", "--probes", "memory"), ("selector", "signal"), "margin"),
         (("--rotations", "2"), ("rotations",), 2),
         (("--context", "none"), ("context",), None),
         (("--frames", "5"), ("selector", "budget", "frames"), 5),

@@ -252,8 +252,9 @@ class TestDemo:
         assert [row.native.selection.kept for row in rows] == [row.small.selection.kept for row in rows] == pools
         assert all(row.ours.reached.by == "overview" and row.published.reached.overview is None for row in rows)
         assert all(row.published.settings["selector"]["probes"] == "fresh" for row in rows)
-        # Published probes, overview, all small and all native; a flat map keeps all frames, so that asks nothing new.
-        assert len(model.requests) == 5 * (24 + 3) + (16 + 3)
+        # Published probes; overview, which is all small, its attention, and K frames by themselves; all native. A flat
+        # map keeps all frames, so the published focused pass asks nothing new.
+        assert len(model.requests) == 5 * (24 + 2 + 12 + 1) + (16 + 2 + 8 + 1)
 
     def test_every_way_shows_frames_of_its_size(self, folder: Path) -> None:
         model = knowing(True, sure=0.6)
