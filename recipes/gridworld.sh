@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# 200 questions about gridworld with the embedded models and four methods, then the tables and the report. Downloads nothing.
+# 200 questions about gridworld with the embedded models and five methods, then the tables and the report. Downloads nothing.
 # recipes/gridworld.sh [FOLDER [options of gridprobe eval]]
 set -euo pipefail
 : "${GRIDPROBE:=gridprobe}" "${COUNT:=200}"
@@ -15,9 +15,10 @@ ask() { # NAME [options]
 }
 # All frames first: this run is the slowest, and it writes the videos.
 ask all --selector all --model embedded "$@"
-ask uniform-like --selector uniform-like --model embedded "$@"
+ask all-small --selector all-small --model embedded "$@"
+ask published --model embedded --effort focus --probes fresh --set budget=shape --context none "$@"
 ask gridprobe --model embedded "$@"
 ask cross --model embedded:nano --answer-model embedded "$@"
-runs=("$folder/gridprobe" "$folder/uniform-like" "$folder/all" "$folder/cross")
+runs=("$folder/all" "$folder/all-small" "$folder/published" "$folder/gridprobe" "$folder/cross")
 "$GRIDPROBE" score "${runs[@]}"
 "$GRIDPROBE" report "${runs[@]}" -o "$folder/report.html"

@@ -3,6 +3,7 @@
 import os
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,10 +49,23 @@ def test_each_row_has_a_folder_of_its_own() -> None:
 def test_the_gridworld_recipe(tmp_path: Path) -> None:
     called = commands(RECIPES / "gridworld.sh", str(tmp_path), "--workers", "2")
 
-    assert [command[0] for command in called] == ["eval"] * 4 + ["score", "report"]
-    evaluated = [accepted(command) for command in called[:4]]
-    assert [given["selector"] for given in evaluated] == ["all", "uniform-like", "gridprobe", "gridprobe"]
-    assert evaluated[3]["model"] == "embedded:nano" and all(given["workers"] == 2 for given in evaluated)
+    assert [command[0] for command in called] == ["eval"] * 5 + ["score", "report"]
+    evaluated = [accepted(command) for command in called[:5]]
+    assert [given["selector"] for given in evaluated] == ["all", "all-small", "gridprobe", "gridprobe", "gridprobe"]
+    assert [given["effort"] for given in evaluated[2:]] == ["focus", None, None]
+    assert evaluated[4]["model"] == "embedded:nano" and all(given["workers"] == 2 for given in evaluated)
+
+
+def test_the_recipe_for_a_checkpoint_of_yours(tmp_path: Path) -> None:
+    recipe, data = RECIPES / "check-model.sh", tmp_path / "videos"
+    options = ("embedded:nano", "gridworld", str(data), "--preset", "gridworld", "--count", "1", "--k", "2")
+    environment = os.environ | {"PYTHON": sys.executable, "RUNS": str(tmp_path)}
+    done = subprocess.run([str(recipe), *options], env=environment, capture_output=True, text=True, check=True)
+
+    ways = ("all native", "all small", "published", "ours quick", "ours auto", "ours full", "map fresh", "map memory")
+    assert all(f"| {way} |" in done.stdout for way in ways)
+    assert "exit for at most 2% mistaken exits" in done.stdout
+    assert (tmp_path / "check-embedded:nano-gridworld.jsonl").is_file()
 
 
 def test_every_recipe_is_in_the_table() -> None:
