@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gridprobe.errors import UsageError
 from gridprobe.importance import ImportanceMap
 
-__all__ = ["GAMMA0", "Budget", "Fixed", "NoiseAware", "ShapeRule", "Ties", "null_maximum", "spread", "top"]
+__all__ = ["GAMMA0", "Budget", "Fixed", "NoiseAware", "ShapeRule", "Ties", "null_maximum", "spread", "top", "with_ends"]
 
 GAMMA0 = 0.25
 """The paper's γ₀."""
@@ -183,6 +183,14 @@ def null_maximum(cells: int) -> float:
 def spread(count: int, wanted: int) -> tuple[int, ...]:
     """Pick `wanted` of `count` positions, each in the middle of an equal share: 2 of 10 are (2, 7)."""
     return tuple((2 * i + 1) * count // (2 * wanted) for i in range(wanted))
+
+
+def with_ends(count: int, wanted: int) -> tuple[int, ...]:
+    """Pick `wanted` of `count` positions from the first to the last, as numpy rounds them: 4 of 144 are 0, 48, 95, 143.
+
+    This is the published control. One position is the first.
+    """
+    return tuple(dict.fromkeys(int(place) for place in np.linspace(0, count - 1, wanted).round()))
 
 
 def top(scores: npt.NDArray[np.float64], kept: int, *, ties: Ties = "spread") -> tuple[int, ...]:

@@ -237,6 +237,7 @@ def _selector(selector: str | Selector, model: Backend, settings: Settings) -> S
         ties=settings.ties,
         prompt_order=settings.prompt_order,
         seed=settings.seed,
+        sampling=settings.sampling,
     )
     made: Selector = make(argument, parts)
     return made

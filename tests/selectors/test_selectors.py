@@ -17,6 +17,8 @@ from gridprobe.question import Question
 from gridprobe.registry import SELECTORS
 from gridprobe.selectors import GridProbe, Parts, Random, Selection, Selector, Uniform, UniformLike
 from gridprobe.selectors.gridprobe import PROBE
+from gridprobe.settings import Settings
+from gridprobe.setup import make_setup
 from videos_of_arrays import gray_pool, levels
 
 QUESTION = Question("Where is the needle?", ["here", "there", "nowhere"], id="q")
@@ -169,6 +171,16 @@ class TestGridProbe:
         assert GridProbe(model).select(gray_pool(4), QUESTION).warnings == (
             "in 4 of 4 probes the model puts only 2.0% of its probability on the option letters",
         )
+
+
+@pytest.mark.parametrize(("wanted", "places"), [(4, (0, 48, 95, 143)), (1, (0,)), (2, (0, 143)), (144, range(144))])
+def test_the_published_control_has_both_ends(wanted: int, places: Sequence[int]) -> None:
+    setup = make_setup(model=needle(2), selector="uniform", settings=Settings.from_preset("paper", frames=wanted))
+    like = make_setup(model=needle(2), selector="uniform-like", settings=Settings.from_preset("paper", frames=wanted))
+
+    for selector in (setup.selector, like.selector.using(needle(3)).repeated()):
+        assert selector.select(gray_pool(144), QUESTION).indices == tuple(places)
+        assert selector.describe()["sampling"] == "linspace"
 
 
 def test_uniform_takes_the_middle_of_equal_shares() -> None:

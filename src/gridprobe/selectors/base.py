@@ -11,7 +11,7 @@ from gridprobe.budget import Budget, Ties
 from gridprobe.flops import Cost
 from gridprobe.importance import Contrast, ImportanceMap, Shape, Signal
 from gridprobe.question import Question
-from gridprobe.video import FramePool, FrameSize
+from gridprobe.video import FramePool, FrameSize, Sampling
 
 __all__ = ["OVERVIEW", "Parts", "Selection", "Selector"]
 
@@ -144,3 +144,5 @@ class Parts:
     ties: Ties = "spread"
     prompt_order: PromptOrder = "frames_first"
     seed: int = 0
+    sampling: Sampling = "middle"
+    """How evenly spaced frames are chosen: as the video is sampled."""

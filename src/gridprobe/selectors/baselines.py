@@ -5,14 +5,18 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from gridprobe.backends.base import Backend, View
-from gridprobe.budget import Fixed, spread
+from gridprobe.budget import Fixed, spread, with_ends
 from gridprobe.errors import UsageError
 from gridprobe.question import Question
 from gridprobe.selectors.base import Parts, Selection, Selector
 from gridprobe.selectors.gridprobe import make as make_gridprobe
-from gridprobe.video import FramePool, FrameSize
+from gridprobe.video import FramePool, FrameSize, Sampling
 
 __all__ = ["All", "AllSmall", "Random", "Uniform", "UniformLike"]
+
+
+EVENLY = {"middle": spread, "linspace": with_ends}
+"""Two rules for evenly spaced frames."""
 
 
 @dataclass(frozen=True)
@@ -52,19 +56,21 @@ class Uniform(Selector):
     """Evenly spaced frames, whatever the question."""
 
     budget: Fixed
+    sampling: Sampling = "middle"
+    """The middles of equal shares of the pool; or "linspace", from the first to the last, as in the authors' code."""
     name: ClassVar[str] = "uniform"
 
     def select(self, pool: FramePool, question: Question) -> Selection:
-        """Take the middle of equal shares of the pool."""
-        return Selection.of(self.name, pool, spread(len(pool), min(self.budget.frames, len(pool))))
+        """Take evenly spaced frames of the pool."""
+        return Selection.of(self.name, pool, EVENLY[self.sampling](len(pool), min(self.budget.frames, len(pool))))
 
     def bounds(self, pool: int) -> tuple[int, int]:
         """Those of its budget."""
         return self.budget.bounds(pool)
 
     def describe(self) -> dict[str, Any]:
-        """Its budget."""
-        return {"name": self.name, "budget": self.budget.describe()}
+        """Its budget and its rule."""
+        return {"name": self.name, "budget": self.budget.describe(), "sampling": self.sampling}
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,7 @@ class UniformLike(Selector):
     """
 
     other: Selector
+    sampling: Sampling = "middle"
     name: ClassVar[str] = "uniform-like"
 
     @property
@@ -113,7 +120,7 @@ class UniformLike(Selector):
     def select(self, pool: FramePool, question: Question) -> Selection:
         """Replace the chosen positions, keep the evidence."""
         chosen = self.other.select(pool, question)
-        indices = spread(len(pool), chosen.kept)
+        indices = EVENLY[self.sampling](len(pool), chosen.kept)
         times = tuple(pool.times[i] for i in indices)
         return replace(chosen, selector=self.name, indices=indices, timestamps=times)
 
@@ -123,15 +130,15 @@ class UniformLike(Selector):
 
     def using(self, model: Backend) -> "UniformLike":
         """The same, with another model for the other selector."""
-        return UniformLike(self.other.using(model))
+        return replace(self, other=self.other.using(model))
 
     def repeated(self) -> "UniformLike":
         """The same, with the other selector prepared."""
-        return UniformLike(self.other.repeated())
+        return replace(self, other=self.other.repeated())
 
     def describe(self) -> dict[str, Any]:
-        """The other selector."""
-        return {"name": self.name, "other": self.other.describe()}
+        """The other selector and its own rule."""
+        return {"name": self.name, "other": self.other.describe(), "sampling": self.sampling}
 
 
 # The functions of the registry.
@@ -151,7 +158,7 @@ def everything_small(argument: str, parts: Parts) -> AllSmall:
 
 def uniform(argument: str, parts: Parts) -> Uniform:
     """Evenly spaced frames."""
-    return Uniform(_fixed("uniform", parts))
+    return Uniform(_fixed("uniform", parts), parts.sampling)
 
 
 def drawn(argument: str, parts: Parts) -> Random:
@@ -161,7 +168,7 @@ def drawn(argument: str, parts: Parts) -> Random:
 
 def uniform_like(argument: str, parts: Parts) -> UniformLike:
     """As many as gridprobe keeps."""
-    return UniformLike(make_gridprobe(argument, parts))
+    return UniformLike(make_gridprobe(argument, parts), parts.sampling)
 
 
 def _fixed(name: str, parts: Parts) -> Fixed:
