@@ -19,7 +19,7 @@ def reasons(benchmark: Benchmark) -> dict[str, str]:
 
 def values(name: str, benchmark: Benchmark, wrong: set[str]) -> dict[str, float]:
     found = metrics(name, benchmark.items, {item.id: item.id not in wrong for item in benchmark.items})
-    return {metric.name: round(metric.value, 2) for metric in found}
+    return {metric.name: round(metric.value or 0.0, 2) for metric in found}
 
 
 class TestVideoMme:

@@ -60,6 +60,8 @@ def test_official_scores_stand_side_by_side() -> None:
     ]
     (plain,) = people_tables(Scores((), (), {"all": one}))
     assert list(plain.head) == ["score", "all", "of"]
+    (empty,) = people_tables(Scores((), (), {"all": [Metric("Non-Lin", None, 0)]}))
+    assert [list(row) for row in empty.rows] == [["Non-Lin", "–", "0"]]  # nothing asked is not 0.00
 
 
 def test_score_says_how_answers_were_reached(tmp_path: Path) -> None:

@@ -74,6 +74,8 @@ class Benchmark:
     """The model that answers it unless another is named; most benchmarks have none."""
     generated: bool = False
     """Whether its videos are generated when they are first needed."""
+    scores_groups: bool = False
+    """Whether its score needs all questions of a group. `--limit` then draws whole groups."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,8 @@ class Metric:
     """One of the benchmark's official scores."""
 
     name: str
-    value: float
-    """Between 0 and 100."""
+    value: float | None
+    """Between 0 and 100; None if there is nothing to take the mean of."""
     count: int
     """Number of questions, or groups, in the mean."""
     note: str = ""

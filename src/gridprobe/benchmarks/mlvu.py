@@ -65,4 +65,5 @@ def metrics(items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:
     tasks = by_bin(items, right, "task")
     missing = len(TASKS) - len(tasks)
     note = f"{missing} of {len(TASKS)} tasks were not asked" if missing else ""
-    return [Metric("M-Avg", mean([task.value for task in tasks]), len(tasks), note), accuracy(items, right), *tasks]
+    average = mean([task.value for task in tasks if task.value is not None])
+    return [Metric("M-Avg", average, len(tasks), note), accuracy(items, right), *tasks]

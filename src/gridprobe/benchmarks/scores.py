@@ -34,6 +34,6 @@ def values(items: Sequence[Item], name: str) -> list[str]:
     return sorted(found, key=int) if all(value.isdecimal() for value in found) else found
 
 
-def mean(scores: Sequence[float]) -> float:
-    """The mean, or 0 if there are none; a metric's `count` distinguishes the two."""
-    return sum(scores) / len(scores) if scores else 0.0
+def mean(scores: Sequence[float]) -> float | None:
+    """The mean, or None if there are none: nothing asked is not the same as nothing right."""
+    return sum(scores) / len(scores) if scores else None

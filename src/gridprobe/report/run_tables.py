@@ -88,11 +88,15 @@ def _official(scores: Scores) -> Table:
     cells = []
     for name in names:
         here = {run: metrics[name] for run, metrics in found.items() if name in metrics}
-        values = [f"{here[run].value:.2f}" if run in here else "–" for run in found]
+        values = [_score(here.get(run)) for run in found]
         counts = sorted({metric.count for metric in here.values()})
         notes = (f"{run}: {each.note}" if len(found) > 1 else each.note for run, each in here.items() if each.note)
         cells.append([name, *values, "–".join(map(str, counts)), *(["; ".join(notes)] if noted else [])])
     return Table("Official scores", ["score", *found, "of", *(["note"] if noted else [])], cells, left=1)
+
+
+def _score(metric: Metric | None) -> str:
+    return "–" if metric is None or metric.value is None else f"{metric.value:.2f}"
 
 
 def _reached(rows: Sequence[Row]) -> Table:
