@@ -91,7 +91,7 @@ def test_the_test_split_has_questions_without_answers(tmp_path: Path) -> None:
 
     assert [item.question.answer for item in benchmark.items] == [None, None]
     found = metrics("longvideobench", benchmark.items, {item.id: False for item in benchmark.items})
-    assert [(metric.count, metric.note) for metric in found] == [(0, "2 without a public answer")]
+    assert [(metric.value, metric.count, metric.note) for metric in found] == [(None, 0, "2 with a withheld answer")]
 
 
 @pytest.mark.parametrize(

@@ -228,7 +228,7 @@ class TestEgoSchema:
         assert subset.items[0].question.option("D") == "C does 3"
         assert [item.question.answer for item in everything.items] == ["D", None]
         found = metrics("egoschema", everything.items, {"a-1": True, "b-2": False})
-        assert (found[0].value, found[0].count, found[0].note) == (100.0, 1, "1 without a public answer")
+        assert (found[0].value, found[0].count, found[0].note) == (100.0, 1, "1 with a withheld answer")
 
     def test_the_parquet_form(self, tmp_path: Path) -> None:
         options = [f"{letter}. C does {letter}" for letter in "ABCDE"]

@@ -13,7 +13,7 @@ def accuracy(items: Sequence[Item], right: Mapping[str, bool], *, name: str = "a
     asked = [right[item.id] for item in known if item.id in right]
     notes = [
         f"{len(known) - len(asked)} of {len(known)} not asked" if len(asked) < len(known) else "",
-        f"{len(items) - len(known)} without a public answer" if len(known) < len(items) else "",
+        f"{len(items) - len(known)} with a withheld answer" if len(known) < len(items) else "",
     ]
     return Metric(name, mean([100.0 * each for each in asked]), len(asked), ", ".join(filter(None, notes)))
 
