@@ -1,8 +1,11 @@
 """Prompt templates: the exact text that follows the frames. Changing a prompt changes results.
 
-`default` is our wording and LongVideoBench's; `paper` is that of the authors' code on LongVideoBench; the others are
-the official wordings of the benchmarks they are named after. We letter the options ourselves, so an option string
-without a space after its letter ("C.Mission accomplished") gets one.
+`default` is for any question; `paper` is the wording of the authors' code on LongVideoBench; the others are the
+official wordings of the benchmarks they are named after. We letter the options ourselves, so an option string without a
+space after its letter ("C.Mission accomplished") gets one.
+
+`default` and `paper` collapse white space in options, as an option on several lines could look like two. The official
+wordings keep it: a benchmark's authors sent their texts as they are.
 """
 
 from collections.abc import Callable
@@ -11,16 +14,24 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gridprobe.question import Question
 
-__all__ = ["PAPER_SUBTITLES", "TEMPLATES"]
+__all__ = ["NO_TEXT", "PAPER_SUBTITLES", "TEMPLATES"]
+
+NO_TEXT = "(no text)"
+"""Stands for an empty question or option of a benchmark that asks it nevertheless; the official wordings show it as empty."""
 
 PAPER_SUBTITLES = 3000
 """How many characters of subtitles the authors' code shows."""
 
 
 def _options(question: "Question", form: str) -> str:
-    """One line per option; white space is collapsed, as an option on several lines could look like two."""
+    """One line per option, with white space collapsed."""
     pairs = zip(question.labels, question.options, strict=True)
     return "\n".join(form.format(label, " ".join(text.split())) for label, text in pairs)
+
+
+def _verbatim(question: "Question", form: str) -> str:
+    pairs = zip(question.labels, question.options, strict=True)
+    return "\n".join(form.format(label, "" if text == NO_TEXT else text) for label, text in pairs)
 
 
 def _default(question: "Question") -> str:
@@ -56,7 +67,7 @@ def _video_mme_v2_interleaved(question: "Question") -> str:
 
 def _video_mme_v2_question(question: "Question") -> str:
     return (
-        f"Question: {question.text}\n{_options(question, '{}. {}')}\n"
+        f"Question: {question.text}\n{_verbatim(question, '{}. {}')}\n"
         "Select the best answer to the following multiple-choice question based on the video. "
         "Respond with only the letter (A, B, C, D, E, F, G, or H) of the correct option."
     )
@@ -68,15 +79,19 @@ def _video_mme(question: "Question") -> str:
     return (
         f"{listed}Select the best answer to the following multiple-choice question based on {basis}. "
         "Respond with only the letter (A, B, C, or D) of the correct option.\n"
-        f"{question.text}\n{_options(question, '{}. {}')}\nThe best answer is:"
+        f"{question.text}\n{_verbatim(question, '{}. {}')}\nThe best answer is:"
     )
 
 
 def _mlvu(question: "Question") -> str:
+    """The official system sentence, question and start of the answer, in one turn: only the frames precede it."""
     subtitles = f"Subtitles of the video:\n{question.subtitles}\n\n" if question.subtitles else ""
+    text = "" if question.text == NO_TEXT else question.text
+    asked = f"Question: {text}\nOptions:\n{_verbatim(question, '({}) {}')}".rstrip()
     return (
-        f"{subtitles}Question: {question.text}\nOptions:\n{_options(question, '({}) {}')}\n"
-        "Only give the best option.\nBest option: ("
+        "Carefully watch this video and pay attention to every detail. Based on your observations, select the best "
+        f"option that accurately addresses the question.\n{subtitles}{asked}\n"
+        "Only give the best option.\nBest Option: ("
     )
 
 

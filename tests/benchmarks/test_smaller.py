@@ -9,8 +9,12 @@ from typing import Any
 import pytest
 
 from benchmark_files import by_id, touch, write_json, write_parquet
+from evaluation_runs import item as run_item
+from evaluation_runs import record, write_run
 from gridprobe.benchmarks import Benchmark, load_benchmark, metrics
 from gridprobe.errors import DataError
+from gridprobe.evaluation.metrics import official
+from gridprobe.evaluation.reader import read_run
 
 
 def reasons(benchmark: Benchmark) -> dict[str, str]:
@@ -106,7 +110,7 @@ class TestMlvu:
         assert needle.video == tmp_path / "video/2_needle/movie101_66.mp4"
         assert plot.group != needle.group
         assert (plot.duration, plot.subtitles) == (480.0, None)
-        assert plot.question.prompt.endswith("(D) Green\nOnly give the best option.\nBest option: (")
+        assert plot.question.prompt.endswith("(D) Green\nOnly give the best option.\nBest Option: (")
 
     def test_the_video_of_another_task_does_not_stand_in(self, tmp_path: Path) -> None:
         touch(tmp_path, "video/2_needle/movie101_66.mp4")
@@ -120,15 +124,50 @@ class TestMlvu:
 
         assert load_benchmark("mlvu", tmp_path).items[0].video == tmp_path / "videos/movie101_66.mp4"
 
-    def test_a_gold_text_that_is_no_candidate_is_a_problem(self, tmp_path: Path) -> None:
-        rows = [self.row(), self.row(answer="Purple"), self.row(candidates=None), self.row(answer=None), 7]
+    def test_every_row_is_asked_and_counts_even_if_no_answer_can_be_right(self, tmp_path: Path) -> None:
+        rows = [self.row(), self.row(answer="Purple"), self.row(candidates=["Red", "", "Blue", ""]), self.row()]
+        del rows[3]["question"]
+        write_json(tmp_path / "json" / "2_needle.json", rows)
+
+        benchmark = load_benchmark("mlvu", tmp_path)
+        found = metrics("mlvu", benchmark.items, {item.id: item.id != "needle-1" for item in benchmark.items})
+
+        assert benchmark.problems == ()
+        assert [item.question.answer for item in benchmark.items] == ["C", None, "C", "C"]
+        assert [item.withheld for item in benchmark.items] == [False] * 4
+        assert [(metric.name, metric.value, metric.count, metric.note) for metric in found[1:]] == [
+            ("accuracy", 75.0, 4, ""),
+            ("task needle", 75.0, 4, ""),
+        ]
+        assert benchmark.items[2].question.option("B") == "(no text)"
+        assert "\n(A) Red\n(B) \n(C) Blue\n(D)\nOnly give" in benchmark.items[2].question.prompt
+        assert "Question: \nOptions:\n" in benchmark.items[3].question.prompt
+
+    def test_a_run_counts_a_question_without_a_right_option_as_wrong(self, tmp_path: Path) -> None:
+        write_json(tmp_path / "json" / "2_needle.json", [self.row(answer="Purple")])
+        (asked,) = load_benchmark("mlvu", tmp_path).items
+        row = run_item(asked.id, answer=None, extra=dict(asked.extra), bins=dict(asked.bins))
+
+        folder = write_run(tmp_path / "run", [row], [record(asked.id, "A", right=None)], benchmark="mlvu")
+
+        run = read_run(folder)
+        assert (run.results[0].right, run.notes) == (False, ())
+        assert [(metric.name, metric.value) for metric in official(run)][:2] == [("M-Avg", 0.0), ("accuracy", 0.0)]
+
+    def test_of_two_equal_candidates_the_last_is_right(self, tmp_path: Path) -> None:
+        write_json(tmp_path / "json" / "4_count.json", [self.row(candidates=["2", "3", "2", "4"], answer="2")])
+
+        assert load_benchmark("mlvu", tmp_path).items[0].question.answer == "C"
+
+    def test_rows_that_cannot_be_asked_are_problems(self, tmp_path: Path) -> None:
+        rows = [self.row(), self.row(candidates=None), self.row(answer=None), self.row(candidates=["a", 2]), 7]
         write_json(tmp_path / "json" / "2_needle.json", rows)
 
         benchmark = load_benchmark("mlvu", tmp_path)
 
         assert [item.id for item in benchmark.items] == ["needle-0"]
         found = reasons(benchmark)
-        assert found["row 2 (needle-1)"] == "the answer 'Purple' is not among the candidates"
+        assert found["row 4 (needle-3)"] == "candidate 1 must be text, got 2"
         assert len(found) == 4 and benchmark.version.startswith("mlvu-5-")
 
     def test_m_avg_is_the_mean_over_tasks(self, tmp_path: Path) -> None:
@@ -314,6 +353,16 @@ class TestNextQa:
             "type TN": 0.0,
             "type DO": 100.0,
         }
+
+    def test_before_and_after_are_one_type_as_in_the_official_scorer(self, tmp_path: Path) -> None:
+        self.write(tmp_path / "val.csv", self.row("0", type="TN"), self.row("1", type="TP"), self.row("2", type="TC"))
+
+        benchmark = load_benchmark("nextqa", tmp_path)
+        found = metrics("nextqa", benchmark.items, {item.id: item.id.endswith("1") for item in benchmark.items})
+
+        types = [(metric.name, metric.value, metric.count) for metric in found if metric.name.startswith("type")]
+        assert types == [("type TN", 50.0, 2), ("type TC", 0.0, 1)]
+        assert [item.extra["type"] for item in benchmark.items] == ["TN", "TP", "TC"]
 
     def test_a_map_that_cannot_be_read(self, tmp_path: Path) -> None:
         self.write(tmp_path / "val.csv", self.row("0"))

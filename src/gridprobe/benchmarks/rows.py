@@ -10,6 +10,7 @@ from typing import Any
 from gridprobe.benchmarks.base import Benchmark, Item, Problem
 from gridprobe.benchmarks.files import fingerprint
 from gridprobe.errors import DataError, UsageError
+from gridprobe.prompts import NO_TEXT
 
 __all__ = [
     "choose",
@@ -21,6 +22,7 @@ __all__ = [
     "split_options",
     "text",
     "unlabelled",
+    "verbatim",
     "whole",
 ]
 
@@ -63,8 +65,8 @@ def known(value: Any) -> Any:
     return None if missing or (isinstance(value, str) and value.strip() in ("", "None", "nan")) else value
 
 
-def text(row: Row, field: str) -> str:
-    """A required text field, stripped."""
+def text(row: Row, field: str, *, strip: bool = True) -> str:
+    """A required text field, stripped unless its white space counts."""
     value = row.get(field)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
@@ -72,7 +74,14 @@ def text(row: Row, field: str) -> str:
         raise DataError(f"{field} is missing")
     if not isinstance(value, str):
         raise DataError(f"{field} must be text, got {value!r}")
-    return value.strip()
+    return value.strip() if strip else value
+
+
+def verbatim(value: Any, name: str) -> str:
+    """A text with its white space, or NO_TEXT for an empty or missing one: for benchmarks that ask such a row, too."""
+    if value is not None and not isinstance(value, str):
+        raise DataError(f"{name} must be text, got {value!r}")
+    return value if value and value.strip() else NO_TEXT
 
 
 def whole(row: Row, field: str) -> int:

@@ -9,7 +9,7 @@ __all__ = ["accuracy", "by_bin", "mean", "values"]
 
 def accuracy(items: Sequence[Item], right: Mapping[str, bool], *, name: str = "accuracy") -> Metric:
     """The percentage of right answers among the questions that were asked and have a known answer."""
-    known = [item for item in items if item.question.answer is not None]
+    known = [item for item in items if not item.withheld]
     asked = [right[item.id] for item in known if item.id in right]
     notes = [
         f"{len(known) - len(asked)} of {len(known)} not asked" if len(asked) < len(known) else "",

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from gridprobe.benchmarks.base import NO_RIGHT_OPTION
 from gridprobe.errors import DataError, UsageError
 from gridprobe.evaluation.records import read_records
 from gridprobe.evaluation.spec import Spec
@@ -98,7 +99,7 @@ class Result:
     @property
     def withheld(self) -> bool:
         """Whether the right answer is not public."""
-        return self.answer is None
+        return self.answer is None and not self.extra.get(NO_RIGHT_OPTION)
 
     @property
     def right(self) -> bool | None:
