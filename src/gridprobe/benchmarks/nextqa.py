@@ -19,6 +19,8 @@ __all__ = ["load", "metrics"]
 
 MAP = "map_vid_vidorID.json"
 KINDS = {"C": "causal", "T": "temporal", "D": "descriptive"}
+MERGED = {"TP": "TN"}
+"""The official scorer counts questions about what came before with those about what comes next."""
 
 
 def load(data: Path, *, split: str = "val") -> Benchmark:
@@ -46,7 +48,8 @@ def _item(row: Mapping[str, Any], *, places: Mapping[str, str], videos: Media) -
         question=Question(text(row, "question"), options, answer=letter_at(whole(row, "answer"), options), id=name),
         video=videos.find(f"{places.get(video, video)}.mp4", f"{video}.mp4"),
         group=video,
-        bins={"kind": KINDS[kind[0]], "type": kind},
+        bins={"kind": KINDS[kind[0]], "type": MERGED.get(kind, kind)},
+        extra={"type": kind},
     )
 
 
