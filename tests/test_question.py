@@ -262,6 +262,9 @@ def test_video_mme_v2_prompt() -> None:
     assert cities(template="video-mme-v2", subtitles="We left Oslo.").prompt == (
         f"These are the frames of a video. This video's subtitles are listed below:\nWe left Oslo.\n{asked}"
     )
+    assert cities(template="video-mme-v2-listed").prompt == (
+        f"These are the frames of a video. This video's subtitles are listed below:\n\n{asked}"
+    )
     assert cities(template="video-mme-v2-interleaved").prompt == (
         "These are the frames of a video with corresponding subtitles shown between frames. "
         "The subtitles indicate what is being said during the time interval between adjacent frames."
@@ -276,7 +279,7 @@ def test_video_mme_prompt() -> None:
 
     assert cities(template="video-mme").prompt == f"{select}. {respond}\n{asked}"
     assert cities(template="video-mme", subtitles="We left Oslo.").prompt == (
-        f"This video's subtitles are listed below:\nWe left Oslo.\n{select} and the subtitles. {respond}\n{asked}"
+        f"This video's subtitles are listed below:\nWe left Oslo.\n{select}. {respond}\n{asked}"
     )
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["NO_TEXT", "PAPER_SUBTITLES", "TEMPLATES"]
 
 NO_TEXT = "(no text)"
-"""Stands for an empty question or option of a benchmark that asks it nevertheless; the official wordings show it as empty."""
+"""Stands for an empty question or option that a benchmark asks nevertheless; the official wordings show it as empty."""
 
 PAPER_SUBTITLES = 3000
 """How many characters of subtitles the authors' code shows."""
@@ -35,9 +35,17 @@ def _verbatim(question: "Question", form: str) -> str:
 
 
 def _default(question: "Question") -> str:
+    return _directly(question, _options(question, "{}. {}"))
+
+
+def _longvideobench(question: "Question") -> str:
+    return _directly(question, _verbatim(question, "{}. {}"))
+
+
+def _directly(question: "Question", options: str) -> str:
     subtitles = f"Subtitles of the video:\n{question.subtitles}\n\n" if question.subtitles else ""
     return (
-        f"{subtitles}Question: {question.text}\n{_options(question, '{}. {}')}\n"
+        f"{subtitles}Question: {question.text}\n{options}\n"
         "Answer with the option's letter from the given choices directly."
     )
 
@@ -51,14 +59,21 @@ def _paper(question: "Question") -> str:
 
 def _video_mme_v2(question: "Question") -> str:
     """The official script's two texts. Its instruction names A to H, whatever the number of options."""
-    listed = f" This video's subtitles are listed below:\n{question.subtitles}\n" if question.subtitles else ""
-    return f"These are the frames of a video.{listed}" + _video_mme_v2_question(question)
+    if question.subtitles:
+        return _video_mme_v2_listed(question)
+    return "These are the frames of a video." + _video_mme_v2_question(question)
+
+
+def _video_mme_v2_listed(question: "Question") -> str:
+    """With subtitles in a block, which is there even if nothing is said in the video."""
+    listed = f"This video's subtitles are listed below:\n{question.subtitles}\n"
+    return f"These are the frames of a video. {listed}" + _video_mme_v2_question(question)
 
 
 def _video_mme_v2_interleaved(question: "Question") -> str:
     """For subtitles between the frames (`gridprobe.subtitles.interleave`); a block of subtitles stays a block."""
     if question.subtitles:
-        return _video_mme_v2(question)
+        return _video_mme_v2_listed(question)
     return (
         "These are the frames of a video with corresponding subtitles shown between frames. "
         "The subtitles indicate what is being said during the time interval between adjacent frames."
@@ -75,9 +90,8 @@ def _video_mme_v2_question(question: "Question") -> str:
 
 def _video_mme(question: "Question") -> str:
     listed = f"This video's subtitles are listed below:\n{question.subtitles}\n" if question.subtitles else ""
-    basis = "the video and the subtitles" if question.subtitles else "the video"
     return (
-        f"{listed}Select the best answer to the following multiple-choice question based on {basis}. "
+        f"{listed}Select the best answer to the following multiple-choice question based on the video. "
         "Respond with only the letter (A, B, C, or D) of the correct option.\n"
         f"{question.text}\n{_verbatim(question, '{}. {}')}\nThe best answer is:"
     )
@@ -98,7 +112,9 @@ def _mlvu(question: "Question") -> str:
 TEMPLATES: dict[str, Callable[["Question"], str]] = {
     "default": _default,
     "paper": _paper,
+    "longvideobench": _longvideobench,
     "video-mme-v2": _video_mme_v2,
+    "video-mme-v2-listed": _video_mme_v2_listed,
     "video-mme-v2-interleaved": _video_mme_v2_interleaved,
     "video-mme": _video_mme,
     "mlvu": _mlvu,

@@ -38,6 +38,15 @@ def test_a_row_becomes_an_item(tmp_path: Path) -> None:
     )
 
 
+def test_white_space_is_kept_as_in_the_official_loader(tmp_path: Path) -> None:
+    row = lvb_row("x_0", "x", question="What  is\tit? ", candidates=["a  red\u00a0door", "two\nlines ", "x"])
+
+    assert load(tmp_path, [row]).items[0].question.prompt == (
+        "Question: What  is\tit? \nA. a  red\u00a0door\nB. two\nlines \nC. x\n"
+        "Answer with the option's letter from the given choices directly."
+    )
+
+
 def test_tiktok_videos_are_found_by_their_path_and_not_by_their_id(tmp_path: Path) -> None:
     touch(tmp_path, "videos/7141686631676808454.mp4")
 

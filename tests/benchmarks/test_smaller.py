@@ -79,6 +79,7 @@ class TestVideoMme:
         found = values("video-mme", self.load(tmp_path, *rows), {"003-1"})
 
         assert list(found)[:4] == ["accuracy", "duration short", "duration medium", "duration long"]
+        assert found["sub_category Astronomy"] == 66.67
         assert (found["accuracy"], found["duration long"], found["task_type Counting Problem"]) == (66.67, 0.0, 66.67)
 
 

@@ -60,7 +60,13 @@ def _item(row: Mapping[str, Any], *, split: str, videos: Media, subtitles: Media
     extra = {field: row[field] for field in ("position", "type") if row.get(field) is not None}
     return Item(
         id=name,
-        question=Question(text(row, "question"), options, answer=_gold(row, options, split), id=name),
+        question=Question(
+            text(row, "question", strip=False),
+            options,
+            answer=_gold(row, options, split),
+            template="longvideobench",
+            id=name,
+        ),
         video=videos.find(PurePosixPath(text(row, "video_path")).name),
         group=text(row, "video_id"),
         bins={key: str(value).removesuffix(".0") for key, value in bins.items() if known(value) is not None},

@@ -44,5 +44,5 @@ def _item(row: Mapping[str, Any], *, videos: Media, subtitles: Media) -> Item:
 
 
 def metrics(items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:
-    """Accuracy over all questions, by duration, domain and task."""
-    return [accuracy(items, right), *by_bin(items, right, "duration", "domain", "task_type")]
+    """Accuracy over all questions, by duration, domain, sub-category and task."""
+    return [accuracy(items, right), *by_bin(items, right, *BINS)]
