@@ -220,8 +220,8 @@ def interleave(
     shorter than a second counts as one second long.
     video-mme-v2: frame i is followed by all lines that overlap the time until the next frame (for the last one, until
     `duration`), as "[Subtitle 1.50s - 3.00s]: text". A line that spans frames is repeated after each.
-    video-mme: after the last frame, the line that is shown at the time of each frame, one after another under a heading;
-    a line that is shown at two of the frames is there twice.
+    video-mme: after the last frame, a heading and the line that is on the screen at each frame; a line that is there at
+    two frames is repeated.
 
     Args:
         times: times of the frames in seconds, ascending.

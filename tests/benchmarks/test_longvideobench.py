@@ -161,6 +161,30 @@ def test_what_was_not_asked_is_no_wrong_answer(tmp_path: Path) -> None:
     assert [metric.name for metric in found] == ["accuracy", "duration 60", "duration 3600", "category S2E"]
 
 
+@pytest.mark.parametrize("duration", [-3, 0, -0.5])
+def test_a_duration_must_be_positive(tmp_path: Path, duration: float) -> None:
+    benchmark = load(tmp_path, [lvb_row("x_0", "x", duration=duration)])
+
+    assert benchmark.problems[0].what == f"duration must be a positive number of seconds, got {duration!r}"
+
+
+def test_a_final_not_available_is_no_option_in_either_form(tmp_path: Path) -> None:
+    rows = [lvb_row("x_0", "x", candidates=["yes", "no", "N/A", "N/A"]), lvb_row("y_0", "y", correct_choice=2)]
+    rows[1]["candidates"] = ["yes", "no", "N/A"]
+
+    benchmark = load(tmp_path, rows)
+
+    assert [item.question.options for item in benchmark.items] == [("yes", "no")]
+    assert "the answer 2 is not the number of an option, 0 to 1" in benchmark.problems[0].what
+
+
+def test_files_of_the_other_split_are_named(tmp_path: Path) -> None:
+    write_json(tmp_path / "lvb_test_wo_gt.json", ROWS)
+
+    with pytest.raises(DataError, match=r"no files of split=val .* but lvb_test_wo_gt\.json of split=test; ask for"):
+        load_benchmark("longvideobench", tmp_path)
+
+
 def test_options_are_checked(tmp_path: Path) -> None:
     for options, reason in (
         ({"split": "train"}, "split must be one of val, test; got 'train'"),

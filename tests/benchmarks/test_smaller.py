@@ -221,6 +221,24 @@ class TestLvbench:
         assert benchmark.items[1].question.options == ("he", "she")
         assert "cannot be split in exactly one way" in reasons(benchmark)["row 3 (2)"]
 
+    def test_videos_as_the_official_download_leaves_them(self, tmp_path: Path) -> None:
+        """Numbered by the lines of the file; the downloader skips lines that are not JSON."""
+        touch(tmp_path, "videos/00000/00000000.mp4", "videos/00000/00000001.mp4", "videos/00000/00000002.mp4")
+        for number, key in (("00000001", "second"), ("00000002", "another")):
+            url = f"https://www.youtube.com/watch?v={key}"
+            write_json(tmp_path / "videos" / "00000" / f"{number}.json", {"url": url})
+        lines = [self.line(self.asked(str(place)), key=key) for place, key in enumerate(["first", "second", "third"])]
+
+        benchmark = self.load(tmp_path, lines[0], "{not json", *lines[1:])
+
+        assert [item.video.relative_to(tmp_path).as_posix() for item in benchmark.items] == [
+            "videos/00000/00000000.mp4",
+            "videos/00000/00000001.mp4",
+        ]
+        assert "was downloaded from https://www.youtube.com/watch?v=another" in benchmark.problems[1].what
+        touch(tmp_path, "videos/third.mp4")
+        assert self.load(tmp_path, *lines).items[2].video == tmp_path / "videos" / "third.mp4"
+
     def test_problems(self, tmp_path: Path) -> None:
         first = self.line(self.asked("0"), self.asked("1", answer="E"), self.asked("2", question="No options?"), 5)
 
@@ -278,6 +296,28 @@ class TestEgoSchema:
         item = load_benchmark("egoschema", tmp_path).items[0]
 
         assert (item.id, item.question.answer, item.question.options[0]) == ("a-1", "E", "C does A")
+
+    def test_the_hubs_folder_has_the_answers_in_one_and_all_questions_in_another(self, tmp_path: Path) -> None:
+        options = [f"{letter}. C does {letter}" for letter in "ABCDE"]
+        rows = [
+            {"question_idx": str(place), "question": "What?", "video_idx": name, "option": options, "answer": None}
+            for place, name in enumerate(("a-1", "b-2", "c-3"))
+        ]
+        write_parquet(tmp_path / "MC" / "test-00000-of-00001.parquet", rows)
+        write_parquet(tmp_path / "Subset" / "test-00000-of-00001.parquet", [rows[1] | {"answer": "4"}])
+        write_parquet(tmp_path / "GENERATION" / "test-00000-of-00001.parquet", [{"question": "What?"}])
+
+        subset, everything = (load_benchmark("egoschema", tmp_path, answered=each) for each in (True, False))
+
+        assert [(item.id, item.question.answer) for item in subset.items] == [("b-2", "E")]
+        assert [item.question.answer for item in everything.items] == [None, "E", None]
+        assert everything.version.startswith("egoschema-3-")
+
+    def test_open_questions_are_recognised(self, tmp_path: Path) -> None:
+        write_parquet(tmp_path / "GENERATION" / "test-00000-of-00001.parquet", [{"question": "What?"}])
+
+        with pytest.raises(DataError, match="only EgoSchema's GENERATION questions, which have no options"):
+            load_benchmark("egoschema", tmp_path)
 
     def test_without_any_answer_the_way_out_is_told(self, tmp_path: Path) -> None:
         write_json(tmp_path / "questions.json", [self.row("a-1")])

@@ -11,7 +11,7 @@ from typing import Any
 
 from gridprobe.benchmarks.base import NO_RIGHT_OPTION, Benchmark, Item, Metric
 from gridprobe.benchmarks.files import Media, find_files, read_rows
-from gridprobe.benchmarks.rows import gather, letter_at, number, text, verbatim
+from gridprobe.benchmarks.rows import duration, gather, letter_at, text, verbatim
 from gridprobe.benchmarks.scores import accuracy, by_bin, mean
 from gridprobe.errors import DataError
 from gridprobe.question import Question
@@ -53,7 +53,7 @@ def _item(row: Mapping[str, Any], *, videos: Media) -> Item:
         video=videos.find(f"{row['folder']}/{video}", f"{row['task']}/{video}", video, deep=False),
         group=f"{row['task']}/{video}",
         bins={"task": row["task"]},
-        duration=number(row, "duration"),
+        duration=duration(row),
         extra={} if gold else {NO_RIGHT_OPTION: True},
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gridprobe.benchmarks.base import Benchmark, Item, Metric
-from gridprobe.benchmarks.files import Media, find_files, read_object, read_rows
+from gridprobe.benchmarks.files import Media, find_split, read_object, read_rows
 from gridprobe.benchmarks.rows import choose, gather, letter_at, text, whole
 from gridprobe.benchmarks.scores import accuracy, by_bin
 from gridprobe.errors import DataError
@@ -26,7 +26,7 @@ MERGED = {"TP": "TN"}
 def load(data: Path, *, split: str = "val") -> Benchmark:
     """Read a split."""
     choose("split", split, ("val", "test"))
-    files = find_files(data, f"{split}.csv", f"dataset/nextqa/{split}.csv")
+    files = find_split(data, {name: (f"{name}.csv", f"dataset/nextqa/{name}.csv") for name in ("val", "test")}, split)
     make = partial(_item, places=_places(data), videos=Media(data, "NExTVideo", "videos", "video", "."))
     return gather("nextqa", read_rows(files[0]), make, files=files, key="qid")
 

@@ -14,6 +14,7 @@ from gridprobe.prompts import NO_TEXT
 
 __all__ = [
     "choose",
+    "duration",
     "gather",
     "known",
     "letter",
@@ -101,6 +102,14 @@ def number(row: Row, field: str) -> float | None:
         raise DataError(f"{field} must be a number, got {value!r}") from None
     if found is not None and not math.isfinite(found):
         raise DataError(f"{field} must be a finite number, got {value!r}")
+    return found
+
+
+def duration(row: Row) -> float | None:
+    """The length of the video in seconds, or None if it is missing."""
+    found = number(row, "duration")
+    if found is not None and found <= 0:
+        raise DataError(f"duration must be a positive number of seconds, got {row['duration']!r}")
     return found
 
 
