@@ -42,10 +42,11 @@ def test_the_table_shows_both_runs_and_their_difference(runs: list[Path]) -> Non
 
     assert result.exit_code == 0, result.output
     lines = [line.split() for line in result.stdout.splitlines()]
-    assert ["all", "all", "questions", "4", "0", "0", "50.0", "0.0", "…", "100.0", "3", "50.0"] in lines
-    assert any(line[:8] == ["probe", "all", "questions", "4", "1", "0", "75.0", "0.0"] for line in lines)
+    assert ["all", "all", "questions", "4", "0", "0", "50.0", "11.6", "…", "88.4", "3", "50.0"] in lines
+    assert any(line[:8] == ["probe", "all", "questions", "4", "1", "0", "75.0", "23.9"] for line in lines)
     assert any(line[:7] == ["probe", "−", "all", "all", "questions", "4", "+25.0"] for line in lines)
     assert "duration: long" in result.stdout and "level" not in result.stdout
+    assert "too few videos to resample for 6 of the intervals (fewer than 20, or fewer than 5" in result.stdout
     assert "honest: causal attention" in result.stdout and "published: all-pairs" in result.stdout
 
 
