@@ -59,6 +59,15 @@ class TestVideoMme:
         assert item.bins["duration"] == "short" and item.bins["sub_category"] == "Astronomy"
         assert item.question.prompt.endswith("C. A. Milne.\nD. Four.\nThe best answer is:")
 
+    def test_the_prompt_is_the_official_one_to_the_character(self, tmp_path: Path) -> None:
+        item = self.load(tmp_path, self.row("001-1", question="How many  planets? ")).items[0]
+
+        assert item.question.prompt == (
+            "Select the best answer to the following multiple-choice question based on the video. "
+            "Respond with only the letter (A, B, C, or D) of the correct option.\n"
+            "How many  planets? \nA. One.\nB. Vitamin D.\nC. A. Milne.\nD. Four.\nThe best answer is:"
+        )
+
     def test_not_every_video_has_subtitles(self, tmp_path: Path) -> None:
         assert self.load(tmp_path, self.row("001-1")).items[0].subtitles is None
 

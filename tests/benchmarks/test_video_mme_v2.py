@@ -168,6 +168,17 @@ def test_a_row_becomes_an_item(tmp_path: Path) -> None:
     assert benchmark.problems == ()
 
 
+def test_the_prompt_is_the_official_one_to_the_character(tmp_path: Path) -> None:
+    rows = v2_group("001")
+    rows[0] |= {"question": " What  is it? ", "options": "A. The  red door.\nB. John F. Kennedy"}
+
+    assert by_id(load(tmp_path, *rows))["001-1"].question.prompt == (
+        f"These are the frames of a video.Question: {rows[0]['question']}\n{rows[0]['options']}\n"
+        "Select the best answer to the following multiple-choice question based on the video. "
+        "Respond with only the letter (A, B, C, D, E, F, G, or H) of the correct option."
+    )
+
+
 def test_levels_and_heads_are_those_of_the_fourth_question_in_either_release(tmp_path: Path) -> None:
     early = load(tmp_path / "early", *v2_group("001", level="3", filled=False))
     later = load(tmp_path / "later", *v2_group("001", level="3"))

@@ -34,7 +34,11 @@ def _item(row: Mapping[str, Any], *, videos: Media, subtitles: Media) -> Item:
     return Item(
         id=name,
         question=Question(
-            text(row, "question"), options, answer=letter(row.get("answer"), options), template="video-mme", id=name
+            text(row, "question", strip=False),
+            options,
+            answer=letter(row.get("answer"), options),
+            template="video-mme",
+            id=name,
         ),
         video=videos.find(f"{video}.mp4"),
         group=video,

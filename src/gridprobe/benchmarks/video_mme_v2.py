@@ -46,7 +46,7 @@ def _item(row: Mapping[str, Any], *, by_name: Mapping[str, Any], videos: Media, 
     return Item(
         id=name,
         question=Question(
-            text(row, "question"),
+            text(row, "question", strip=False),
             options,
             answer=letter(row.get("answer"), options),
             template="video-mme-v2",
