@@ -11,8 +11,8 @@ from gridprobe.errors import UsageError
 from gridprobe.question import MAX_OPTIONS, TEMPLATES, Question
 
 every_template = pytest.mark.parametrize("template", list(TEMPLATES))
-
-OTHER_LINES = {"default": 2, "paper": 4, "video-mme-v2": 2, "video-mme-v2-interleaved": 2, "video-mme": 3, "mlvu": 4}
+OTHER_LINES = {"default": 2, "paper": 4}
+collapsing_template = pytest.mark.parametrize("template", list(OTHER_LINES))
 """Lines of a prompt besides its options, for a question of one line."""
 
 
@@ -262,6 +262,9 @@ def test_video_mme_v2_prompt() -> None:
     assert cities(template="video-mme-v2", subtitles="We left Oslo.").prompt == (
         f"These are the frames of a video. This video's subtitles are listed below:\nWe left Oslo.\n{asked}"
     )
+    assert cities(template="video-mme-v2-listed").prompt == (
+        f"These are the frames of a video. This video's subtitles are listed below:\n\n{asked}"
+    )
     assert cities(template="video-mme-v2-interleaved").prompt == (
         "These are the frames of a video with corresponding subtitles shown between frames. "
         "The subtitles indicate what is being said during the time interval between adjacent frames."
@@ -276,18 +279,28 @@ def test_video_mme_prompt() -> None:
 
     assert cities(template="video-mme").prompt == f"{select}. {respond}\n{asked}"
     assert cities(template="video-mme", subtitles="We left Oslo.").prompt == (
-        f"This video's subtitles are listed below:\nWe left Oslo.\n{select} and the subtitles. {respond}\n{asked}"
+        f"This video's subtitles are listed below:\nWe left Oslo.\n{select}. {respond}\n{asked}"
     )
 
 
 def test_mlvu_prompt() -> None:
+    system = (
+        "Carefully watch this video and pay attention to every detail. Based on your observations, select the best "
+        "option that accurately addresses the question.\n"
+    )
     asked = (
         "Question: Which city comes first?\nOptions:\n(A) Oslo\n(B) Rome\n(C) Lima\n"
-        "Only give the best option.\nBest option: ("
+        "Only give the best option.\nBest Option: ("
     )
 
-    assert cities(template="mlvu").prompt == asked
-    assert cities(template="mlvu", subtitles="We left.").prompt == f"Subtitles of the video:\nWe left.\n\n{asked}"
+    assert cities(template="mlvu").prompt == system + asked
+    subtitles = "Subtitles of the video:\nWe left.\n\n"
+    assert cities(template="mlvu", subtitles="We left.").prompt == system + subtitles + asked
+
+
+@pytest.mark.parametrize("template", [name for name in TEMPLATES if name not in OTHER_LINES])
+def test_official_prompts_keep_the_white_space_of_options(template: str) -> None:
+    assert "the  red\tdoor \n" in Question("Which?", ["the  red\tdoor ", "x"], template=template).prompt
 
 
 def test_paper_prompt_cuts_subtitles_at_3000_characters() -> None:
@@ -307,7 +320,7 @@ def test_default_prompt_keeps_all_subtitles() -> None:
 @pytest.mark.parametrize(
     "newline", ["\n", "\r\n", "\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
 )
-@every_template
+@collapsing_template
 def test_option_with_a_line_break_cannot_pass_for_two_options(template: str, newline: str) -> None:
     plain = Question("Which?", ["Oslo B. Rome (B) Rome", "Lima"], template=template)
     broken = Question("Which?", [f"Oslo{newline}B. Rome{newline}{newline}(B) Rome", "Lima"], template=template)
@@ -315,7 +328,7 @@ def test_option_with_a_line_break_cannot_pass_for_two_options(template: str, new
     assert broken.prompt == plain.prompt
 
 
-@every_template
+@collapsing_template
 @given(
     options=st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1), min_size=2, max_size=6)
 )
@@ -324,7 +337,7 @@ def test_every_option_is_one_line_of_the_prompt(options: list[str], template: st
 
     lines = question.prompt.splitlines()
 
-    form = "({}) x" if template in ("paper", "mlvu") else "{}. x"
+    form = "({}) x" if template == "paper" else "{}. x"
     marked = [line for label in question.labels for line in lines if line.startswith(form.format(label))]
     assert len(marked) == len(options)
     assert len(lines) == len(options) + OTHER_LINES[template]

@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from gridprobe.statistics import clustered_bootstrap, expected_calibration_error
+from gridprobe.statistics import (
+    clustered_bootstrap,
+    difference_interval,
+    expected_calibration_error,
+    share_interval,
+    wilson,
+)
 
 # Bootstrap.
 
@@ -90,3 +96,70 @@ def rows(text: str, heading: str) -> dict[str, list[str]]:
     part = text.split(f"### {heading}\n\n")[1].split("\n\n")[0]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines()]
     return {first: rest for first, *rest in cells}
+
+
+# Few clusters.
+
+
+@pytest.mark.parametrize(
+    ("share", "draws", "expected"),
+    [(1.0, 8, (0.6756, 1.0)), (0.0, 8, (0.0, 0.3244)), (0.5, 10, (0.2366, 0.7634)), (0.9, 100, (0.8256, 0.9448))],
+)
+def test_wilson_by_the_textbook(share: float, draws: int, expected: tuple[float, float]) -> None:
+    assert wilson(share, draws) == pytest.approx(expected, abs=5e-5)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+@pytest.mark.parametrize("videos", [2, 8, 100])
+def test_all_right_or_all_wrong_is_no_certainty(value: float, videos: int) -> None:
+    found = share_interval([value] * videos, range(videos))
+
+    assert found.method == "wilson" and found.low <= value <= found.high
+    assert found.high - found.low == pytest.approx(wilson(0.0, videos)[1])
+    assert found.high - found.low > 3 / (videos + 3)  # the rule of three
+
+
+def test_eight_questions_about_two_videos_are_two_observations() -> None:
+    found = share_interval([1.0] * 8, [1, 1, 1, 1, 2, 2, 2, 2])
+
+    assert (found.low, found.high) == pytest.approx((0.3424, 1.0), abs=5e-5)
+    assert (found.count, found.clusters) == (8, 2)
+
+
+def test_a_video_with_most_of_the_questions_leaves_fewer_observations() -> None:
+    # Sizes 2, 1 and 1 are worth 4² ÷ (2² + 1² + 1²) = 2⅔ videos.
+    found = share_interval([1.0, 0.0, 1.0, 0.0], ["a", "a", "b", "c"])
+
+    assert (found.low, found.high) == pytest.approx(wilson(0.5, 16 / 6))
+
+
+def test_many_videos_with_both_outcomes_are_resampled() -> None:
+    hits = [float(n % 3 > 0) for n in range(60)]
+
+    assert share_interval(hits, range(60)) == clustered_bootstrap(hits, range(60))
+    assert share_interval([1.0] * 56 + [0.0] * 4, range(60)).method == "wilson"
+    assert share_interval([1.0] * 55 + [0.0] * 5, range(60)).method == "bootstrap"
+    assert share_interval(hits[:19], range(19)).method == "wilson"
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
+    """Over shares from 50 to 95 % and 12 videos of independent questions; the bootstrap reaches far less."""
+    rng = np.random.default_rng(0)
+    held = {"ours": 0, "bootstrap": 0}
+    truths = rng.uniform(0.5, 0.95, 400)
+    for truth in truths:
+        hits = (rng.random(12) < truth).astype(float).tolist()
+        ours, drawn = share_interval(hits, range(12)), clustered_bootstrap(hits, range(12), samples=500)
+        held["ours"] += ours.low <= truth <= ours.high
+        held["bootstrap"] += drawn.low <= truth <= drawn.high
+
+    assert held["ours"] >= 0.93 * len(truths) > held["bootstrap"]
+
+
+def test_runs_that_never_differ_may_still_differ_on_other_videos() -> None:
+    same, better = difference_interval([0] * 8, range(8)), difference_interval([1] * 8, range(8))
+
+    assert (same.mean, same.low, same.high) == pytest.approx((0.0, -0.3244, 0.3244), abs=5e-5)
+    assert better.mean == better.high == 1.0 and 0.4 < better.low < 0.7
+    values = [(-1, 0, 1)[n % 3] for n in range(60)]
+    assert difference_interval(values, range(60)) == clustered_bootstrap(values, range(60))

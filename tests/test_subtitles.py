@@ -283,3 +283,18 @@ def test_times_that_are_no_numbers_and_halves_of_characters_are_no_lines(tmp_pat
     subtitles = read_subtitles(write(tmp_path, rows))
 
     assert (subtitles.text, subtitles.skipped) == ("a?", 2)
+
+
+def test_less_than_signs_are_text_and_only_markup_is_removed(tmp_path: Path) -> None:
+    texts = ["a < b > c", "x <y> z", "1<2 and 3>2", "<I>Hi</I> <font color=red>you</font>", "<00:00:01.500><c>so</c>"]
+    path = write(tmp_path, json.dumps([{"start": i, "end": i + 1, "line": text} for i, text in enumerate(texts)]))
+
+    found = [segment.text for segment in read_subtitles(path).segments]
+
+    assert found == ["a < b > c", "x <y> z", "1<2 and 3>2", "Hi you", "so"]
+
+
+def test_a_line_separator_inside_a_word_does_not_end_its_entry(tmp_path: Path) -> None:
+    word = json.dumps({"text": "one\u2028two", "start_time": 0.0, "end_time": 1.0}, ensure_ascii=False)
+
+    assert read_subtitles(write(tmp_path, word + "\n" + word)).text == "one two one two"

@@ -3,11 +3,28 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Interval", "binomial_upper", "clustered_bootstrap", "expected_calibration_error", "mcnemar", "sign_flip"]
+__all__ = [
+    "FEW_CLUSTERS",
+    "FEW_OUTCOMES",
+    "Interval",
+    "binomial_upper",
+    "clustered_bootstrap",
+    "difference_interval",
+    "expected_calibration_error",
+    "mcnemar",
+    "share_interval",
+    "sign_flip",
+    "wilson",
+]
+
+FEW_CLUSTERS, FEW_OUTCOMES = 20, 5
+"""Resampling needs this many clusters, and this many of them with each outcome; with fewer it is too sure of itself."""
+NORMAL_95 = 1.959963984540054
 
 ENUMERATE = 12
 """Up to this many groups all sign flips are tried; beyond, SAMPLES of them are drawn."""
@@ -18,13 +35,68 @@ CHUNK = 500
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and where 95 % of its resamples lie."""
+    """A mean and its 95 % interval."""
 
     mean: float
     low: float
     high: float
     count: int
     clusters: int
+    method: Literal["bootstrap", "wilson"] = "bootstrap"
+    """How the interval was found: by resampling clusters, or by Wilson's formula if they are too few for that."""
+
+
+def wilson(share: float, draws: float) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share in so many independent draws; it is wider than a point also for 0 and 1."""
+    square = NORMAL_95**2 / draws
+    middle = (share + square / 2) / (1 + square)
+    half = math.sqrt(square * (share * (1 - share) + square / 4)) / (1 + square)
+    return (max(0.0, middle - half) if share > 0 else 0.0), (min(1.0, middle + half) if share < 1 else 1.0)
+
+
+def share_interval(hits: Sequence[float], clusters: npt.ArrayLike) -> Interval:
+    """The interval of the share of hits (1.0, else 0.0): of the bootstrap, or Wilson's with every cluster as one draw.
+
+    Questions about one video may all depend on it, and few videos cannot show how much: one draw each is safe.
+    If videos have different numbers of questions, there are fewer draws (Kish's effective sample size).
+    """
+    values = np.asarray(hits, dtype=np.float64)
+    total, size = _by_cluster(values, clusters)
+    if len(size) >= FEW_CLUSTERS and min(np.count_nonzero(total), np.count_nonzero(total < size)) >= FEW_OUTCOMES:
+        return clustered_bootstrap(values, clusters)
+    mean = float(values.mean())
+    return Interval(mean, *wilson(mean, _draws(size)), len(values), len(size), "wilson")
+
+
+def difference_interval(differences: Sequence[int], clusters: npt.ArrayLike) -> Interval:
+    """The interval of a mean of 1 (gained), -1 (lost) and 0: of the bootstrap, or from Wilson's of both shares.
+
+    The two shares are combined by adding the squares of their distances to their bounds (Newcombe).
+    """
+    values = np.asarray(differences, dtype=np.float64)
+    differing, size = _by_cluster(np.abs(values), clusters)
+    if len(size) >= FEW_CLUSTERS and np.count_nonzero(differing) >= FEW_OUTCOMES:
+        return clustered_bootstrap(values, clusters)
+    gained, lost, mean = float(np.mean(values > 0)), float(np.mean(values < 0)), float(values.mean())
+    (gained_low, gained_high), (lost_low, lost_high) = (wilson(each, _draws(size)) for each in (gained, lost))
+    low = mean - math.hypot(gained - gained_low, lost_high - lost)
+    high = mean + math.hypot(gained_high - gained, lost - lost_low)
+    return Interval(mean, max(-1.0, low), min(1.0, high), len(values), len(size), "wilson")
+
+
+def _draws(size: npt.NDArray[np.float64]) -> float:
+    return float(size.sum() ** 2 / (size**2).sum())
+
+
+def _by_cluster(
+    values: npt.NDArray[np.float64], clusters: npt.ArrayLike
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """The sum and the number of values of each cluster."""
+    if not len(values):
+        raise ValueError("a mean of nothing has no interval")
+    _, member = np.unique(np.asarray(clusters), return_inverse=True)
+    total: npt.NDArray[np.float64] = np.bincount(member, weights=values).astype(np.float64)
+    return total, np.bincount(member).astype(np.float64)
 
 
 def clustered_bootstrap(
@@ -32,10 +104,7 @@ def clustered_bootstrap(
 ) -> Interval:
     """Percentile bootstrap of the mean that draws whole clusters: questions about one video are not independent."""
     numbers = np.asarray(values, dtype=np.float64)
-    if not len(numbers):
-        raise ValueError("a mean of nothing has no interval")
-    _, member = np.unique(np.asarray(clusters), return_inverse=True)
-    total, size = np.bincount(member, weights=numbers), np.bincount(member).astype(np.float64)
+    total, size = _by_cluster(numbers, clusters)
     rng, means = np.random.default_rng(seed), []
     for start in range(0, samples, CHUNK):
         drawn = rng.integers(0, len(size), (min(CHUNK, samples - start), len(size)))

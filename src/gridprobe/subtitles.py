@@ -28,14 +28,17 @@ __all__ = [
     "sentences",
 ]
 
-Rule = Literal["longvideobench", "video-mme-v2"]
-"""The benchmark whose rule places subtitles between frames."""
+Rule = Literal["longvideobench", "video-mme-v2", "video-mme"]
+"""The benchmark whose rule places subtitles between or after frames."""
 
 MAX_BYTES = 16 * 2**20
 """A larger file is not a subtitle file."""
 
 _ARROW = re.compile(r"(?P<start>[\d:.,]+)\s*-->\s*(?P<end>[\d:.,]+)")
-_TAG = re.compile(r"<[^<>]*>|\{\\[^{}]*\}")
+_TAG = re.compile(
+    r"</?(?:b|i|u|s|c|v|lang|ruby|rt|font|span|br|em|strong)(?:[\s./][^<>]*)?>|<\d[\d:.,]*>|\{\\[^{}]*\}", re.IGNORECASE
+)
+"""SubRip's and WebVTT's markup; "a < b > c" is none."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,14 @@ class Subtitles:
         return " ".join(segment.text for segment in self.segments)
 
 
-def read_subtitles(path: Path) -> Subtitles:
-    """Read a subtitle file; its content, not its name, decides the format."""
+def read_subtitles(path: Path, *, verbatim: bool = False) -> Subtitles:
+    """Read a subtitle file; its content, not its name, decides the format.
+
+    Args:
+        path: the file.
+        verbatim: read JSON as the benchmarks' own loaders do: every entry with its text unchanged, in the order of the
+            file. An end that is a whole number in a pair of times is no end to LongVideoBench's loader.
+    """
     try:
         if path.stat().st_size > MAX_BYTES:
             raise DataError(f"{path} is larger than {MAX_BYTES // 2**20} MiB; that is not a subtitle file")
@@ -72,8 +81,10 @@ def read_subtitles(path: Path) -> Subtitles:
         raise DataError(f"cannot read the subtitles {path}: {error.strerror}") from error
     text = _decode(raw)
     first = text.lstrip()[:1]
-    found = _from_json(text, path) if first in ("[", "{") else _from_timed_text(text)
-    segments = sorted((s for s in found if s is not None), key=lambda segment: segment.start)
+    found = _from_json(text, path, verbatim=verbatim) if first in ("[", "{") else _from_timed_text(text)
+    segments = [each for each in found if each is not None]
+    if not verbatim:
+        segments.sort(key=lambda segment: segment.start)
     empty = not found and (first in ("", "[") or text.lstrip().startswith("WEBVTT"))
     if not segments and not empty:
         raise DataError(f"{path} holds no subtitle line (SubRip, WebVTT or JSON with times)")
@@ -100,28 +111,30 @@ def _from_timed_text(text: str) -> list[Segment | None]:
     return found
 
 
-def _from_json(text: str, path: Path) -> list[Segment | None]:
+def _from_json(text: str, path: Path, *, verbatim: bool) -> list[Segment | None]:
     """A JSON array, or one JSON object per line (Video-MME-v2: one per word)."""
     try:
         if text.lstrip().startswith("["):
             rows = json.loads(text)
         else:
-            rows = [json.loads(line) for line in text.splitlines() if line.strip()]
+            rows = [json.loads(line) for line in text.split("\n") if line.strip()]
     except (json.JSONDecodeError, RecursionError) as error:
         raise DataError(f"the subtitles {path} are not valid JSON: {error}") from error
-    return [_from_row(row) for row in rows]
+    return [_from_row(row, verbatim=verbatim) for row in rows]
 
 
-def _from_row(row: Any) -> Segment | None:
+def _from_row(row: Any, *, verbatim: bool) -> Segment | None:
     """{start, end, line}, {timestamp: [start, end], text} or {start_time, end_time, text}; the end is optional."""
     if not isinstance(row, dict):
         return None
     pair = row.get("timestamp")
     start, end = pair if isinstance(pair, list) and len(pair) == 2 else (None, None)
+    if verbatim and not isinstance(end, float):
+        end = None
     start = row.get("start", row.get("start_time", start))
     end = row.get("end", row.get("end_time", end))
-    begin = _seconds(start)
-    return _segment(begin, math.inf if end is None else _seconds(end), row.get("line", row.get("text")))
+    times = _seconds(start), math.inf if end is None else _seconds(end)
+    return _segment(*times, row.get("line", row.get("text")), verbatim=verbatim)
 
 
 def _seconds(value: Any) -> float | None:
@@ -135,11 +148,13 @@ def _seconds(value: Any) -> float | None:
         return None
 
 
-def _segment(start: float | None, end: float | None, text: Any) -> Segment | None:
+def _segment(start: float | None, end: float | None, text: Any, *, verbatim: bool = False) -> Segment | None:
     if start is None or end is None or not isinstance(text, str) or not math.isfinite(start) or math.isnan(end):
         return None
-    clean = " ".join(html.unescape(_TAG.sub("", text)).replace("\0", "").split())
-    clean = clean.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair is not text
+    clean = text if verbatim else " ".join(html.unescape(_TAG.sub("", text)).split())
+    clean = clean.replace("\0", "").encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair is not text
+    if verbatim:
+        return Segment(start, end, clean)
     return Segment(start, max(start, end), clean) if clean else None
 
 
@@ -190,7 +205,7 @@ def sentences(words: Iterable[Segment]) -> tuple[Segment, ...]:
 
 def _breaks(last: Segment, word: Segment) -> bool:
     gap = word.start - last.end
-    return gap > GAP or (last.text.endswith((".", "!", "?")) and gap > SENTENCE_GAP)
+    return gap > GAP or (last.text.rstrip().endswith((".", "!", "?")) and gap > SENTENCE_GAP)
 
 
 def interleave(
@@ -205,6 +220,8 @@ def interleave(
     shorter than a second counts as one second long.
     video-mme-v2: frame i is followed by all lines that overlap the time until the next frame (for the last one, until
     `duration`), as "[Subtitle 1.50s - 3.00s]: text". A line that spans frames is repeated after each.
+    video-mme: after the last frame, a heading and the line that is on the screen at each frame; a line that is there at
+    two frames is repeated.
 
     Args:
         times: times of the frames in seconds, ascending.
@@ -217,7 +234,10 @@ def interleave(
             f"unknown rule {rule!r} for subtitles between frames; choose one of {', '.join(get_args(Rule))}"
         )
     places: list[list[str]] = [[] for _ in range(len(times) + 1)]
-    found = _by_middle(times, segments) if rule == "longvideobench" else _by_overlap(times, segments, duration)
+    if rule == "longvideobench":
+        found = _by_middle(times, segments)
+    else:
+        found = _by_overlap(times, segments, duration) if rule == "video-mme-v2" else _by_frame(times, segments)
     for place, text in found:
         places[place].append(text)
     return tuple("\n".join(texts) for texts in places)
@@ -234,7 +254,7 @@ class Between:
 
     def texts(self, times: Sequence[float]) -> tuple[str, ...]:
         """The texts before, between and after frames at these times; see `interleave`."""
-        if any(later < earlier for earlier, later in itertools.pairwise(times)):
+        if self.rule != "video-mme" and any(later < earlier for earlier, later in itertools.pairwise(times)):
             raise UsageError("subtitles between the frames need frames in time order; leave out order=importance")
         return interleave(times, self.segments, rule=self.rule, duration=self.duration)
 
@@ -260,3 +280,11 @@ def _by_overlap(
         for line in segments:
             if line.end >= start and line.start < end:
                 yield place, f"[Subtitle {line.start:.2f}s - {line.end:.2f}s]: {line.text}"
+
+
+def _by_frame(times: Sequence[float], segments: Sequence[Segment]) -> Iterator[tuple[int, str]]:
+    """The first line that is on the screen at each frame, all after the last frame."""
+    shown = (next((line for line in segments if line.start < time < line.end), None) for time in sorted(times))
+    lines = [line.text for line in shown if line is not None]
+    if lines:
+        yield len(times), "\n".join(["This video's subtitles are listed below:", *lines])

@@ -38,6 +38,15 @@ def test_a_row_becomes_an_item(tmp_path: Path) -> None:
     )
 
 
+def test_white_space_is_kept_as_in_the_official_loader(tmp_path: Path) -> None:
+    row = lvb_row("x_0", "x", question="What  is\tit? ", candidates=["a  red\u00a0door", "two\nlines ", "x"])
+
+    assert load(tmp_path, [row]).items[0].question.prompt == (
+        "Question: What  is\tit? \nA. a  red\u00a0door\nB. two\nlines \nC. x\n"
+        "Answer with the option's letter from the given choices directly."
+    )
+
+
 def test_tiktok_videos_are_found_by_their_path_and_not_by_their_id(tmp_path: Path) -> None:
     touch(tmp_path, "videos/7141686631676808454.mp4")
 
@@ -91,7 +100,7 @@ def test_the_test_split_has_questions_without_answers(tmp_path: Path) -> None:
 
     assert [item.question.answer for item in benchmark.items] == [None, None]
     found = metrics("longvideobench", benchmark.items, {item.id: False for item in benchmark.items})
-    assert [(metric.count, metric.note) for metric in found] == [(0, "2 without a public answer")]
+    assert [(metric.value, metric.count, metric.note) for metric in found] == [(None, 0, "2 with a withheld answer")]
 
 
 @pytest.mark.parametrize(
@@ -150,6 +159,30 @@ def test_what_was_not_asked_is_no_wrong_answer(tmp_path: Path) -> None:
 
     assert (found[0].value, found[0].count, found[0].note) == (50.0, 2, "2 of 4 not asked")
     assert [metric.name for metric in found] == ["accuracy", "duration 60", "duration 3600", "category S2E"]
+
+
+@pytest.mark.parametrize("duration", [-3, 0, -0.5])
+def test_a_duration_must_be_positive(tmp_path: Path, duration: float) -> None:
+    benchmark = load(tmp_path, [lvb_row("x_0", "x", duration=duration)])
+
+    assert benchmark.problems[0].what == f"duration must be a positive number of seconds, got {duration!r}"
+
+
+def test_a_final_not_available_is_no_option_in_either_form(tmp_path: Path) -> None:
+    rows = [lvb_row("x_0", "x", candidates=["yes", "no", "N/A", "N/A"]), lvb_row("y_0", "y", correct_choice=2)]
+    rows[1]["candidates"] = ["yes", "no", "N/A"]
+
+    benchmark = load(tmp_path, rows)
+
+    assert [item.question.options for item in benchmark.items] == [("yes", "no")]
+    assert "the answer 2 is not the number of an option, 0 to 1" in benchmark.problems[0].what
+
+
+def test_files_of_the_other_split_are_named(tmp_path: Path) -> None:
+    write_json(tmp_path / "lvb_test_wo_gt.json", ROWS)
+
+    with pytest.raises(DataError, match=r"no files of split=val .* but lvb_test_wo_gt\.json of split=test; ask for"):
+        load_benchmark("longvideobench", tmp_path)
 
 
 def test_options_are_checked(tmp_path: Path) -> None:

@@ -9,8 +9,12 @@ from typing import Any
 import pytest
 
 from benchmark_files import by_id, touch, write_json, write_parquet
+from evaluation_runs import item as run_item
+from evaluation_runs import record, write_run
 from gridprobe.benchmarks import Benchmark, load_benchmark, metrics
 from gridprobe.errors import DataError
+from gridprobe.evaluation.metrics import official
+from gridprobe.evaluation.reader import read_run
 
 
 def reasons(benchmark: Benchmark) -> dict[str, str]:
@@ -19,7 +23,7 @@ def reasons(benchmark: Benchmark) -> dict[str, str]:
 
 def values(name: str, benchmark: Benchmark, wrong: set[str]) -> dict[str, float]:
     found = metrics(name, benchmark.items, {item.id: item.id not in wrong for item in benchmark.items})
-    return {metric.name: round(metric.value, 2) for metric in found}
+    return {metric.name: round(metric.value or 0.0, 2) for metric in found}
 
 
 class TestVideoMme:
@@ -55,6 +59,15 @@ class TestVideoMme:
         assert item.bins["duration"] == "short" and item.bins["sub_category"] == "Astronomy"
         assert item.question.prompt.endswith("C. A. Milne.\nD. Four.\nThe best answer is:")
 
+    def test_the_prompt_is_the_official_one_to_the_character(self, tmp_path: Path) -> None:
+        item = self.load(tmp_path, self.row("001-1", question="How many  planets? ")).items[0]
+
+        assert item.question.prompt == (
+            "Select the best answer to the following multiple-choice question based on the video. "
+            "Respond with only the letter (A, B, C, or D) of the correct option.\n"
+            "How many  planets? \nA. One.\nB. Vitamin D.\nC. A. Milne.\nD. Four.\nThe best answer is:"
+        )
+
     def test_not_every_video_has_subtitles(self, tmp_path: Path) -> None:
         assert self.load(tmp_path, self.row("001-1")).items[0].subtitles is None
 
@@ -75,6 +88,7 @@ class TestVideoMme:
         found = values("video-mme", self.load(tmp_path, *rows), {"003-1"})
 
         assert list(found)[:4] == ["accuracy", "duration short", "duration medium", "duration long"]
+        assert found["sub_category Astronomy"] == 66.67
         assert (found["accuracy"], found["duration long"], found["task_type Counting Problem"]) == (66.67, 0.0, 66.67)
 
 
@@ -106,7 +120,7 @@ class TestMlvu:
         assert needle.video == tmp_path / "video/2_needle/movie101_66.mp4"
         assert plot.group != needle.group
         assert (plot.duration, plot.subtitles) == (480.0, None)
-        assert plot.question.prompt.endswith("(D) Green\nOnly give the best option.\nBest option: (")
+        assert plot.question.prompt.endswith("(D) Green\nOnly give the best option.\nBest Option: (")
 
     def test_the_video_of_another_task_does_not_stand_in(self, tmp_path: Path) -> None:
         touch(tmp_path, "video/2_needle/movie101_66.mp4")
@@ -120,15 +134,50 @@ class TestMlvu:
 
         assert load_benchmark("mlvu", tmp_path).items[0].video == tmp_path / "videos/movie101_66.mp4"
 
-    def test_a_gold_text_that_is_no_candidate_is_a_problem(self, tmp_path: Path) -> None:
-        rows = [self.row(), self.row(answer="Purple"), self.row(candidates=None), self.row(answer=None), 7]
+    def test_every_row_is_asked_and_counts_even_if_no_answer_can_be_right(self, tmp_path: Path) -> None:
+        rows = [self.row(), self.row(answer="Purple"), self.row(candidates=["Red", "", "Blue", ""]), self.row()]
+        del rows[3]["question"]
+        write_json(tmp_path / "json" / "2_needle.json", rows)
+
+        benchmark = load_benchmark("mlvu", tmp_path)
+        found = metrics("mlvu", benchmark.items, {item.id: item.id != "needle-1" for item in benchmark.items})
+
+        assert benchmark.problems == ()
+        assert [item.question.answer for item in benchmark.items] == ["C", None, "C", "C"]
+        assert [item.withheld for item in benchmark.items] == [False] * 4
+        assert [(metric.name, metric.value, metric.count, metric.note) for metric in found[1:]] == [
+            ("accuracy", 75.0, 4, ""),
+            ("task needle", 75.0, 4, ""),
+        ]
+        assert benchmark.items[2].question.option("B") == "(no text)"
+        assert "\n(A) Red\n(B) \n(C) Blue\n(D)\nOnly give" in benchmark.items[2].question.prompt
+        assert "Question: \nOptions:\n" in benchmark.items[3].question.prompt
+
+    def test_a_run_counts_a_question_without_a_right_option_as_wrong(self, tmp_path: Path) -> None:
+        write_json(tmp_path / "json" / "2_needle.json", [self.row(answer="Purple")])
+        (asked,) = load_benchmark("mlvu", tmp_path).items
+        row = run_item(asked.id, answer=None, extra=dict(asked.extra), bins=dict(asked.bins))
+
+        folder = write_run(tmp_path / "run", [row], [record(asked.id, "A", right=None)], benchmark="mlvu")
+
+        run = read_run(folder)
+        assert (run.results[0].right, run.notes) == (False, ())
+        assert [(metric.name, metric.value) for metric in official(run)][:2] == [("M-Avg", 0.0), ("accuracy", 0.0)]
+
+    def test_of_two_equal_candidates_the_last_is_right(self, tmp_path: Path) -> None:
+        write_json(tmp_path / "json" / "4_count.json", [self.row(candidates=["2", "3", "2", "4"], answer="2")])
+
+        assert load_benchmark("mlvu", tmp_path).items[0].question.answer == "C"
+
+    def test_rows_that_cannot_be_asked_are_problems(self, tmp_path: Path) -> None:
+        rows = [self.row(), self.row(candidates=None), self.row(answer=None), self.row(candidates=["a", 2]), 7]
         write_json(tmp_path / "json" / "2_needle.json", rows)
 
         benchmark = load_benchmark("mlvu", tmp_path)
 
         assert [item.id for item in benchmark.items] == ["needle-0"]
         found = reasons(benchmark)
-        assert found["row 2 (needle-1)"] == "the answer 'Purple' is not among the candidates"
+        assert found["row 4 (needle-3)"] == "candidate 1 must be text, got 2"
         assert len(found) == 4 and benchmark.version.startswith("mlvu-5-")
 
     def test_m_avg_is_the_mean_over_tasks(self, tmp_path: Path) -> None:
@@ -181,6 +230,24 @@ class TestLvbench:
         assert benchmark.items[1].question.options == ("he", "she")
         assert "cannot be split in exactly one way" in reasons(benchmark)["row 3 (2)"]
 
+    def test_videos_as_the_official_download_leaves_them(self, tmp_path: Path) -> None:
+        """Numbered by the lines of the file; the downloader skips lines that are not JSON."""
+        touch(tmp_path, "videos/00000/00000000.mp4", "videos/00000/00000001.mp4", "videos/00000/00000002.mp4")
+        for number, key in (("00000001", "second"), ("00000002", "another")):
+            url = f"https://www.youtube.com/watch?v={key}"
+            write_json(tmp_path / "videos" / "00000" / f"{number}.json", {"url": url})
+        lines = [self.line(self.asked(str(place)), key=key) for place, key in enumerate(["first", "second", "third"])]
+
+        benchmark = self.load(tmp_path, lines[0], "{not json", *lines[1:])
+
+        assert [item.video.relative_to(tmp_path).as_posix() for item in benchmark.items] == [
+            "videos/00000/00000000.mp4",
+            "videos/00000/00000001.mp4",
+        ]
+        assert "was downloaded from https://www.youtube.com/watch?v=another" in benchmark.problems[1].what
+        touch(tmp_path, "videos/third.mp4")
+        assert self.load(tmp_path, *lines).items[2].video == tmp_path / "videos" / "third.mp4"
+
     def test_problems(self, tmp_path: Path) -> None:
         first = self.line(self.asked("0"), self.asked("1", answer="E"), self.asked("2", question="No options?"), 5)
 
@@ -228,7 +295,7 @@ class TestEgoSchema:
         assert subset.items[0].question.option("D") == "C does 3"
         assert [item.question.answer for item in everything.items] == ["D", None]
         found = metrics("egoschema", everything.items, {"a-1": True, "b-2": False})
-        assert (found[0].value, found[0].count, found[0].note) == (100.0, 1, "1 without a public answer")
+        assert (found[0].value, found[0].count, found[0].note) == (100.0, 1, "1 with a withheld answer")
 
     def test_the_parquet_form(self, tmp_path: Path) -> None:
         options = [f"{letter}. C does {letter}" for letter in "ABCDE"]
@@ -238,6 +305,28 @@ class TestEgoSchema:
         item = load_benchmark("egoschema", tmp_path).items[0]
 
         assert (item.id, item.question.answer, item.question.options[0]) == ("a-1", "E", "C does A")
+
+    def test_the_hubs_folder_has_the_answers_in_one_and_all_questions_in_another(self, tmp_path: Path) -> None:
+        options = [f"{letter}. C does {letter}" for letter in "ABCDE"]
+        rows = [
+            {"question_idx": str(place), "question": "What?", "video_idx": name, "option": options, "answer": None}
+            for place, name in enumerate(("a-1", "b-2", "c-3"))
+        ]
+        write_parquet(tmp_path / "MC" / "test-00000-of-00001.parquet", rows)
+        write_parquet(tmp_path / "Subset" / "test-00000-of-00001.parquet", [rows[1] | {"answer": "4"}])
+        write_parquet(tmp_path / "GENERATION" / "test-00000-of-00001.parquet", [{"question": "What?"}])
+
+        subset, everything = (load_benchmark("egoschema", tmp_path, answered=each) for each in (True, False))
+
+        assert [(item.id, item.question.answer) for item in subset.items] == [("b-2", "E")]
+        assert [item.question.answer for item in everything.items] == [None, "E", None]
+        assert everything.version.startswith("egoschema-3-")
+
+    def test_open_questions_are_recognised(self, tmp_path: Path) -> None:
+        write_parquet(tmp_path / "GENERATION" / "test-00000-of-00001.parquet", [{"question": "What?"}])
+
+        with pytest.raises(DataError, match="only EgoSchema's GENERATION questions, which have no options"):
+            load_benchmark("egoschema", tmp_path)
 
     def test_without_any_answer_the_way_out_is_told(self, tmp_path: Path) -> None:
         write_json(tmp_path / "questions.json", [self.row("a-1")])
@@ -314,6 +403,16 @@ class TestNextQa:
             "type TN": 0.0,
             "type DO": 100.0,
         }
+
+    def test_before_and_after_are_one_type_as_in_the_official_scorer(self, tmp_path: Path) -> None:
+        self.write(tmp_path / "val.csv", self.row("0", type="TN"), self.row("1", type="TP"), self.row("2", type="TC"))
+
+        benchmark = load_benchmark("nextqa", tmp_path)
+        found = metrics("nextqa", benchmark.items, {item.id: item.id.endswith("1") for item in benchmark.items})
+
+        types = [(metric.name, metric.value, metric.count) for metric in found if metric.name.startswith("type")]
+        assert types == [("type TN", 50.0, 2), ("type TC", 0.0, 1)]
+        assert [item.extra["type"] for item in benchmark.items] == ["TN", "TP", "TC"]
 
     def test_a_map_that_cannot_be_read(self, tmp_path: Path) -> None:
         self.write(tmp_path / "val.csv", self.row("0"))

@@ -10,6 +10,7 @@ import pytest
 from gridprobe.benchmarks import SUBTITLE_MODES, Item, has_subtitles, with_subtitles
 from gridprobe.errors import DataError, UsageError
 from gridprobe.question import Question
+from videos import numbered_video
 
 TRACK = [
     {"start": "00:00:01.000", "end": "00:00:03.000", "line": "Long before."},
@@ -69,6 +70,77 @@ def test_video_mme_v2_joins_words_and_tells_the_model(tmp_path: Path) -> None:
     assert known.between([0.0, 1.5])[2] == "[Subtitle 1.00s - 2.00s]: We left."
     assert "subtitles shown between frames" in shown.prompt
     assert "listed below:\nWe left. Rome\nQuestion" in with_subtitles(asked, "concat").prompt
+
+
+def v2(folder: Path, *words: tuple[str, float, float], **changes: Any) -> Item:
+    rows = [{"text": text, "start_time": start, "end_time": end} for text, start, end in words]
+    return item(folder, rows, **{"offset": 0.0, "duration": None, "template": "video-mme-v2", **changes})
+
+
+def test_video_mme_v2_keeps_the_words_as_they_are(tmp_path: Path) -> None:
+    asked = v2(tmp_path, (" We", 1.0, 1.4), ("left. ", 1.4, 2.0), (" a < b > c", 2.2, 3.0))
+
+    assert with_subtitles(asked, "concat").subtitles == " We left.   a < b > c"
+    assert with_subtitles(asked, "interleaved").between([0.0])[1] == (
+        "[Subtitle 1.00s - 2.00s]:  We left. \n[Subtitle 2.20s - 3.00s]:  a < b > c"
+    )
+
+
+def test_video_mme_v2_leaves_out_words_after_the_end_of_the_video(tmp_path: Path) -> None:
+    video = numbered_video(tmp_path / "v.mp4", 50)  # two seconds
+    asked = v2(tmp_path, ("In", 0.5, 0.9), ("it.", 0.9, 1.5), ("After", 2.5, 3.0), video=video)
+
+    assert with_subtitles(asked, "interleaved").between([0.0, 1.0]) == (
+        "",
+        "[Subtitle 0.50s - 1.50s]: In it.",
+        "[Subtitle 0.50s - 1.50s]: In it.",
+    )
+    assert with_subtitles(asked, "concat").subtitles == "In it. After"
+
+
+@pytest.mark.parametrize("changes", [{}, {"subtitles": None}])
+def test_video_mme_v2_announces_subtitles_also_for_a_silent_video(tmp_path: Path, changes: dict[str, Any]) -> None:
+    asked = v2(tmp_path, **changes)
+
+    assert "subtitles are listed below:\n\nQuestion: Which?" in with_subtitles(asked, "concat").prompt
+    shown = with_subtitles(asked, "interleaved")
+    assert "subtitles shown between frames" in shown.prompt and shown.between([1.0]) == ()
+
+
+def test_video_mme_shows_the_lines_of_the_frames_and_no_others(tmp_path: Path) -> None:
+    rows = [
+        {"start": 1.0, "end": 4.0, "line": "<i>First</i> line."},
+        {"start": 5.0, "end": 6.0, "line": "Between frames."},
+        {"start": 7.0, "end": 9.0, "line": "Third line."},
+    ]
+    asked = item(tmp_path, rows, offset=0.0, duration=None, template="video-mme")
+
+    shown = with_subtitles(asked, "concat")
+
+    heading = "This video's subtitles are listed below:"
+    assert shown.between([2.0, 3.0, 8.0, 20.0]) == ("",) * 4 + (f"{heading}\nFirst line.\nFirst line.\nThird line.",)
+    assert shown.between([8.0, 2.0])[2] == f"{heading}\nFirst line.\nThird line."  # frames by importance
+    assert shown.between([0.5, 6.5]) == ("", "", "")
+    assert shown.prompt == asked.question.prompt
+
+
+def test_longvideobench_interleaves_as_its_own_loader(tmp_path: Path) -> None:
+    """An end that is a whole number, or none, is the clip's length less the offset: 15 - 10 = 5 seconds here."""
+    rows = [
+        {"timestamp": [12.0, 13], "text": " A whole  end."},  # 2 to 5 s, not 2 to 3 s
+        {"timestamp": [20.0, None], "text": "No end."},  # 10 to 5 s, so half a second around 7.5 s
+        {"timestamp": [13.0, 15.0], "text": "Earlier, but later in the file."},
+    ]
+    asked = item(tmp_path, rows, offset=10.0, duration=15.0, template="longvideobench")
+
+    assert with_subtitles(asked, "interleaved").between([0.0, 3.0, 4.5, 7.6, 12.0]) == (
+        "",
+        "",
+        " A whole  end.",
+        "No end.\nEarlier, but later in the file.",
+        "",
+        "",
+    )
 
 
 @pytest.mark.parametrize("mode", SUBTITLE_MODES)

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from benchmark_files import lvb_row, touch, v2_group, write_json, write_parquet
-from gridprobe.benchmarks.verify import RELEASES, released_rows
+from gridprobe.benchmarks.verify import RELEASES, _row_count, released_rows
 from gridprobe.cli import cli
 from videos import numbered_video
 
@@ -136,6 +136,40 @@ def test_archives_that_were_not_unpacked_are_pointed_at(tmp_path: Path) -> None:
     assert [each["kind"] for each in findings] == ["rows", "missing video", "missing subtitles"]
     assert findings[1]["what"] == "no such file; part_01.zip in the same folder may need unpacking"
     assert findings[2]["what"] == f"there is no folder {tmp_path / 'subtitle'}"
+
+
+def test_parts_of_an_archive_are_pointed_at_with_the_command_that_joins_them(tmp_path: Path) -> None:
+    write_json(tmp_path / "lvb_val.json", [lvb_row("a_0", "a")])
+    touch(tmp_path, "videos.tar.part.aa", "videos.tar.part.ab", "subtitles.tar")
+
+    found_here = {each["kind"]: each["what"] for each in found("longvideobench", "--data", tmp_path)["findings"]}
+
+    nothing = f"there is no folder {tmp_path}"
+    assert found_here["missing video"] == (
+        f"{nothing}/videos; videos.tar is still in 2 parts; run: cat videos.tar.part.* | tar -x -C {tmp_path} -f -"
+    )
+
+
+def test_a_video_of_another_length_than_annotated_is_found(tmp_path: Path, clip: bytes) -> None:
+    """The clip is four seconds long."""
+    rows = [lvb_row("a_0", "a", duration=4.5), lvb_row("b_0", "b", duration=300.5)]
+    write_json(tmp_path / "lvb_val.json", rows)
+    touch(tmp_path, "videos/a.mp4", "videos/b.mp4")
+    for name in "ab":
+        (tmp_path / "videos" / f"{name}.mp4").write_bytes(clip)
+
+    report = found("longvideobench", "--data", tmp_path, "--no-subtitles")
+
+    assert kinds(report)[1:] == [("other length", "b.mp4")]
+    assert report["findings"][1]["what"] == "4.0 s long; the annotation says 300.5 s"
+
+
+def test_the_rows_of_another_split_are_recognised() -> None:
+    assert _row_count("egoschema", 500, 5031) == (
+        "500 questions; the official release has 5031, but 500 without any option"
+    )
+    assert _row_count("longvideobench", 5341, 1337).endswith("has 1337, but 5341 with split=test")
+    assert _row_count("longvideobench", 7, 1337) == "7 questions; the official release has 1337"
 
 
 def test_long_lists_are_cut_on_the_terminal_but_not_in_json(tmp_path: Path) -> None:

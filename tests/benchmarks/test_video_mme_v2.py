@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from benchmark_files import by_id, touch, v2_group, write_parquet
 from gridprobe.benchmarks import Benchmark, Metric, load_benchmark, metrics
 from gridprobe.benchmarks.video_mme_v2 import non_linear
+from gridprobe.evaluation.tasks import Choice
 
 CHAIN, FORK_LATE, FORK_EARLY = [[1], [2], [3], [4]], [[1], [2, 3], [4]], [[1, 2], [3], [4]]
 
@@ -100,7 +101,7 @@ def test_the_aggregate_of_five(tmp_path: Path) -> None:
     found = metrics("video-mme-v2", benchmark.items, right)
 
     assert [metric.name for metric in found[:2]] == ["Non-Lin", "Avg Acc"]
-    scores = {name: round(metric.value, 4) for name, metric in named(found).items()}
+    scores = {name: round(metric.value or 0.0, 4) for name, metric in named(found).items()}
     assert scores["Avg Acc"] == 75.0
     assert (scores["Non-Lin"], scores["relevance"], scores["logic"]) == (36.5833, 56.25, 31.6667)
     assert scores["relevance, linear"] == 75.0
@@ -135,7 +136,17 @@ def test_all_right_is_100_all_wrong_0_and_nothing_asked_says_so(tmp_path: Path) 
     for right, value in ((True, 100.0), (False, 0.0)):
         assert {m.value for m in metrics("video-mme-v2", items, {i.id: right for i in items})} == {value}
     first = metrics("video-mme-v2", items, {})[0]
-    assert (first.value, first.count, first.note) == (0.0, 0, "6 of 6 groups are incomplete and not counted")
+    assert (first.value, first.count, first.note) == (None, 0, "6 of 6 groups are incomplete and not counted")
+
+
+def test_a_limit_of_eight_is_two_whole_groups_with_a_score(tmp_path: Path) -> None:
+    benchmark, right = vectors(tmp_path, 6)
+
+    chosen = Choice(limit=8).items(benchmark)
+
+    headline = metrics("video-mme-v2", chosen, right)[0]
+    assert (len(chosen), headline.count, headline.note) == (8, 2, "")
+    assert len({item.bins["type"] for item in chosen}) == 2  # evenly from the two types
 
 
 # Loading.
@@ -155,6 +166,17 @@ def test_a_row_becomes_an_item(tmp_path: Path) -> None:
     assert item.extra == {"type": "logic", "structure": [[1], [2, 3], [4]], "position": 2}
     assert item.question.prompt.startswith("These are the frames of a video.Question: What happens in part 2?\nA. Opt")
     assert benchmark.problems == ()
+
+
+def test_the_prompt_is_the_official_one_to_the_character(tmp_path: Path) -> None:
+    rows = v2_group("001")
+    rows[0] |= {"question": " What  is it? ", "options": "A. The  red door.\nB. John F. Kennedy"}
+
+    assert by_id(load(tmp_path, *rows))["001-1"].question.prompt == (
+        f"These are the frames of a video.Question: {rows[0]['question']}\n{rows[0]['options']}\n"
+        "Select the best answer to the following multiple-choice question based on the video. "
+        "Respond with only the letter (A, B, C, D, E, F, G, or H) of the correct option."
+    )
 
 
 def test_levels_and_heads_are_those_of_the_fourth_question_in_either_release(tmp_path: Path) -> None:

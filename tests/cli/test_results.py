@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from evaluation_runs import item, record, selection, spec_of, staged, write_run
 from gridprobe.benchmarks import Metric
 from gridprobe.cli import cli
+from gridprobe.evaluation.summary import summary
 from gridprobe.report.run_tables import FORMATS, Scores, people_tables
 
 NAMES = ("v1-a", "v1-b", "v2-a", "v3-a")
@@ -41,10 +42,11 @@ def test_the_table_shows_both_runs_and_their_difference(runs: list[Path]) -> Non
 
     assert result.exit_code == 0, result.output
     lines = [line.split() for line in result.stdout.splitlines()]
-    assert ["all", "all", "questions", "4", "0", "0", "50.0", "0.0", "…", "100.0", "3", "50.0"] in lines
-    assert any(line[:8] == ["probe", "all", "questions", "4", "1", "0", "75.0", "0.0"] for line in lines)
+    assert ["all", "all", "questions", "4", "0", "0", "50.0", "11.6", "…", "88.4", "3", "50.0"] in lines
+    assert any(line[:8] == ["probe", "all", "questions", "4", "1", "0", "75.0", "23.9"] for line in lines)
     assert any(line[:7] == ["probe", "−", "all", "all", "questions", "4", "+25.0"] for line in lines)
     assert "duration: long" in result.stdout and "level" not in result.stdout
+    assert "too few videos to resample for 6 of the intervals (fewer than 20, or fewer than 5" in result.stdout
     assert "honest: causal attention" in result.stdout and "published: all-pairs" in result.stdout
 
 
@@ -60,6 +62,8 @@ def test_official_scores_stand_side_by_side() -> None:
     ]
     (plain,) = people_tables(Scores((), (), {"all": one}))
     assert list(plain.head) == ["score", "all", "of"]
+    (empty,) = people_tables(Scores((), (), {"all": [Metric("Non-Lin", None, 0)]}))
+    assert [list(row) for row in empty.rows] == [["Non-Lin", "–", "0"]]  # nothing asked is not 0.00
 
 
 def test_score_says_how_answers_were_reached(tmp_path: Path) -> None:
@@ -175,3 +179,53 @@ def test_keyframes_are_exported(runs: list[Path], tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "3 questions" in result.stderr and "1 were not answered" in result.stderr
     assert list(json.loads((tmp_path / "k.json").read_text())["questions"]) == ["v1-a", "v1-b", "v2-a"]
+
+
+def withheld_run(folder: Path, benchmark: str, *names: str) -> Path:
+    items = [item(name, answer=None) for name in (*names, "not-answered")]
+    records = [record(name, choice, right=None) for name, choice in zip(names, "CAB", strict=False)]
+    return write_run(folder, items, [*records, record("not-answered", None, right=None)], benchmark=benchmark)
+
+
+def test_withheld_answers_give_no_accuracy(tmp_path: Path) -> None:
+    folder = withheld_run(tmp_path / "test", "longvideobench", "a_0", "b_0", "c_0")
+
+    shown = gridprobe("score", folder).stdout
+    accuracy, official = shown[: shown.index("Official")], shown[shown.index("Official") : shown.index("Cost")]
+
+    assert ["test", "all", "questions", "4", "1", "0", "–", "–", "–", "–"] in [x.split() for x in accuracy.splitlines()]
+    assert "0.0" not in accuracy + official
+    assert official.splitlines()[3].split(maxsplit=3) == ["accuracy", "–", "0", "4 with a withheld answer"]
+    assert "test: the answers to 4 of 4 questions are withheld; these are in no accuracy." in shown
+    assert (summary(folder)["all"]["accuracy"], summary(folder)["all"]["withheld"]) == (None, 4)
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "expected"), [("longvideobench", {"a": "C", "b": "A"}), ("egoschema", {"a": 2, "b": 0})]
+)
+def test_predictions_are_exported_in_the_benchmarks_format(
+    tmp_path: Path, benchmark: str, expected: dict[str, object]
+) -> None:
+    folder = withheld_run(tmp_path / "run", benchmark, "a", "b")
+
+    result = gridprobe("export-predictions", folder, "-o", tmp_path / "p.json")
+
+    assert result.exit_code == 0, result.output
+    assert json.loads((tmp_path / "p.json").read_text()) == expected
+    assert "predictions of 2 questions (1 left out)" in result.stderr
+
+
+def test_predictions_of_next_qa_are_what_its_scorer_reads(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", [item("4010_6")], [record("4010_6", "C")], benchmark="nextqa")
+
+    assert gridprobe("export-predictions", folder, "-o", tmp_path / "p.json").exit_code == 0
+    assert json.loads((tmp_path / "p.json").read_text()) == {"4010_6": {"prediction": 2, "answer": 1}}
+
+
+def test_predictions_need_a_known_format_and_an_answer(runs: list[Path], tmp_path: Path) -> None:
+    unknown = gridprobe("export-predictions", runs[0], "-o", tmp_path / "p.json")
+    assert unknown.exit_code == 2 and "no submission format is known for toy, only for longvideobench" in unknown.stderr
+    empty = gridprobe(
+        "export-predictions", withheld_run(tmp_path / "none", "longvideobench"), "-o", tmp_path / "p.json"
+    )
+    assert empty.exit_code == 1 and "holds no answered question" in empty.stderr

@@ -67,7 +67,7 @@ def test_without_a_known_answer_nothing_is_right_or_wrong(tmp_path: Path) -> Non
     run = read_run(write_run(tmp_path / "r", [item("v1-a", answer=None)], [record("v1-a", right=False)]))
 
     assert run.results[0].right is None
-    assert run.notes == ("1 questions have no known answer; they are in no accuracy",)
+    assert run.notes == ("the answers to 1 of 1 questions are withheld; these are in no accuracy",)
 
 
 def answered(folder: Path, found: dict[str, Any]) -> Answered:

@@ -84,3 +84,22 @@ def test_shards_are_whole_videos_and_each_question_is_in_one(size: int, count: i
 def test_a_shard_that_cannot_be_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="a shard is i/n"):
         Shard.parse(text)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=3), st.integers(1, 120), st.integers(0, 3))
+def test_a_limit_draws_whole_groups_where_groups_are_scored(sizes: list[int], limit: int, seed: int) -> None:
+    everything = [
+        Item(f"{kind}{n}-{place}", Question("?", ("a", "b")), Path("v"), f"{kind}{n}", {"type": f"k{kind}"})
+        for kind, size in enumerate(sizes)
+        for n in range(size)
+        for place in range(4)
+    ]
+
+    chosen, more = (
+        choose(everything, ids=None, limit=each, seed=seed, whole_groups=True) for each in (limit, limit + 4)
+    )
+
+    groups = Counter(item.group for item in chosen)
+    assert set(groups.values()) == {4}
+    assert len(chosen) == min(len(everything), -(-limit // 4) * 4)
+    assert {item.id for item in chosen} <= {item.id for item in more}

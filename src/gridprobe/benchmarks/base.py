@@ -8,7 +8,10 @@ from typing import Any, Protocol
 from gridprobe.question import Question
 from gridprobe.video import FramePool, SampleSpec, VideoInfo
 
-__all__ = ["Benchmark", "Item", "Metric", "Module", "Problem", "as_file", "unknown"]
+__all__ = ["NO_RIGHT_OPTION", "Benchmark", "Item", "Metric", "Module", "Problem", "as_file", "unknown"]
+
+NO_RIGHT_OPTION = "no_right_option"
+"""Key of `Item.extra`: the right answer is known but is none of the options, so every answer is wrong."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,11 @@ class Item:
     """Length of the video in seconds, if the benchmark gives it."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """What else the official metrics need, such as a group's structure. Plain JSON values."""
+
+    @property
+    def withheld(self) -> bool:
+        """Whether the right answer is not public, so that no answer can be judged."""
+        return self.question.answer is None and not self.extra.get(NO_RIGHT_OPTION)
 
 
 @dataclass(frozen=True)
@@ -74,6 +82,8 @@ class Benchmark:
     """The model that answers it unless another is named; most benchmarks have none."""
     generated: bool = False
     """Whether its videos are generated when they are first needed."""
+    scores_groups: bool = False
+    """Whether its score needs all questions of a group. `--limit` then draws whole groups."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +91,8 @@ class Metric:
     """One of the benchmark's official scores."""
 
     name: str
-    value: float
-    """Between 0 and 100."""
+    value: float | None
+    """Between 0 and 100; None if there is nothing to take the mean of."""
     count: int
     """Number of questions, or groups, in the mean."""
     note: str = ""

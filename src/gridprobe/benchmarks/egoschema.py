@@ -1,6 +1,7 @@
 """EgoSchema: questions about three-minute first-person clips, of which 500 have public answers.
 
-Files: questions.json and subset_answers.json, or the parquet form with a list of options; videos named after q_uid.
+Files: questions.json and subset_answers.json, or the hub's folders Subset (500 questions with answers) and MC (all
+5031); videos named after q_uid. The hub's folder GENERATION has open questions, which are not read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,16 +19,16 @@ from gridprobe.question import Question
 __all__ = ["load", "metrics"]
 
 ANSWERS = "subset_answers.json"
-PATTERNS = ("questions.json", "Subset/test-*.parquet", "MC/test-*.parquet", "test-*.parquet")
+QUESTIONS, SUBSET, ALL, OPEN = "questions.json", "Subset/test-*.parquet", "MC/test-*.parquet", "GENERATION/*.parquet"
 
 
 def load(data: Path, *, answered: bool = True) -> Benchmark:
     """Read the questions with public answers, or all of them with `answered=False`."""
     choose("answered", answered, (True, False))
-    files = find_files(data, *PATTERNS)
+    files = _questions(data, answered=answered)
     rows = [_named(row) for path in files for row in read_rows(path)]
-    answers = read_object(data / ANSWERS, "answers by q_uid") if (data / ANSWERS).is_file() else {}
-    files += [data / ANSWERS] * bool(answers)
+    answers, more = _answers(data)
+    files += [path for path in more if path not in files]
     rows = [row if isinstance(row, DataError) else _with_answer(row, answers) for row in rows]
     if answered:
         rows = [row for row in rows if isinstance(row, DataError) or known(row.get("answer")) is not None]
@@ -35,6 +36,27 @@ def load(data: Path, *, answered: bool = True) -> Benchmark:
             raise DataError(f"no question has an answer; put {ANSWERS} into {data}, or ask for answered=false")
     make = partial(_item, videos=Media(data, "videos", "video", "good_clips_git", "."))
     return gather("egoschema", rows, make, files=files, key="q_uid")
+
+
+def _questions(data: Path, *, answered: bool) -> list[Path]:
+    try:
+        return find_files(data, QUESTIONS, *((SUBSET, ALL) if answered else (ALL, SUBSET)), "test-*.parquet")
+    except DataError:
+        if any(data.glob(OPEN)):
+            raise DataError(
+                f"{data} has only EgoSchema's GENERATION questions, which have no options and cannot be asked; "
+                "put the release's folder Subset or MC beside it"
+            ) from None
+        raise
+
+
+def _answers(data: Path) -> tuple[dict[str, Any], list[Path]]:
+    """The public answers by q_uid, and their files: subset_answers.json, else the hub's Subset."""
+    if (data / ANSWERS).is_file():
+        return read_object(data / ANSWERS, "answers by q_uid"), [data / ANSWERS]
+    files = sorted(data.glob(SUBSET))
+    rows = [_named(row) for path in files for row in read_rows(path)]
+    return {str(row["q_uid"]): row.get("answer") for row in rows if not isinstance(row, DataError)}, files
 
 
 def _named(row: Any) -> Any:

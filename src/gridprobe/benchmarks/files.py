@@ -5,14 +5,14 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from gridprobe.errors import DataError
 
-__all__ = ["Media", "find_files", "fingerprint", "read_object", "read_rows"]
+__all__ = ["Media", "find_files", "find_split", "fingerprint", "read_object", "read_rows"]
 
 VIDEO_SUFFIXES = (".mp4", ".MP4", ".mkv", ".webm", ".avi", ".mov")
 
@@ -25,6 +25,21 @@ def find_files(data: Path, *patterns: str) -> list[Path]:
             return found
     state = "" if data.is_dir() else ", which is not a folder"
     raise DataError(f"no {' or '.join(patterns)} in {data}{state}; see docs/benchmarks.md for where files belong")
+
+
+def find_split(data: Path, patterns: Mapping[str, Sequence[str]], split: str) -> list[Path]:
+    """The files of a split; if there are only those of another split, the error names it."""
+    try:
+        return find_files(data, *patterns[split])
+    except DataError:
+        for other, names in patterns.items():
+            found = [path for name in names for path in data.glob(name)]
+            if found:
+                raise DataError(
+                    f"{data} has no files of split={split} ({patterns[split][0]}), but {found[0].name} of "
+                    f"split={other}; ask for --with split={other}, or add the missing file"
+                ) from None
+        raise
 
 
 def fingerprint(files: Sequence[Path]) -> str:

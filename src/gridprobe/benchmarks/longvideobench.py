@@ -3,14 +3,15 @@
 Files: lvb_val.json, or the parquet form with option0 to option4; videos/; subtitles/.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gridprobe.benchmarks.base import Benchmark, Item, Metric
-from gridprobe.benchmarks.files import Media, find_files, read_rows
-from gridprobe.benchmarks.rows import choose, gather, known, letter_at, number, text, whole
+from gridprobe.benchmarks.files import Media, find_split, read_rows
+from gridprobe.benchmarks.rows import choose, duration, gather, known, letter_at, number, text, whole
 from gridprobe.benchmarks.scores import accuracy, by_bin
 from gridprobe.errors import DataError, UsageError
 from gridprobe.question import Question
@@ -32,7 +33,7 @@ def load(data: Path, *, split: str = "val", paper_subset: bool = False) -> Bench
     choose("paper_subset", paper_subset, (True, False))
     if paper_subset and split != "val":
         raise UsageError("paper_subset is part of the validation split; leave out split=test")
-    files = find_files(data, *FILES[split])
+    files = find_split(data, FILES, split)
     rows = [row for path in files for row in read_rows(path)]
     if paper_subset:
         rows = [row for row in rows if _named_after_id(row)]
@@ -60,27 +61,32 @@ def _item(row: Mapping[str, Any], *, split: str, videos: Media, subtitles: Media
     extra = {field: row[field] for field in ("position", "type") if row.get(field) is not None}
     return Item(
         id=name,
-        question=Question(text(row, "question"), options, answer=_gold(row, options, split), id=name),
+        question=Question(
+            text(row, "question", strip=False),
+            options,
+            answer=_gold(row, options, split),
+            template="longvideobench",
+            id=name,
+        ),
         video=videos.find(PurePosixPath(text(row, "video_path")).name),
         group=text(row, "video_id"),
         bins={key: str(value).removesuffix(".0") for key, value in bins.items() if known(value) is not None},
         subtitles=subtitles.find(PurePosixPath(str(track)).name) if track is not None else None,
         offset=number(row, "starting_timestamp_for_subtitles") or 0.0,
-        duration=number(row, "duration"),
+        duration=duration(row),
         extra=extra,
     )
 
 
 def _options(row: Mapping[str, Any]) -> list[str]:
-    """The list, or option0 to option4 without any final "N/A"; one in the middle stays, to keep the letters."""
+    """The list, or option0 to option4, without any final "N/A"; one in the middle stays, to keep the letters."""
     found = row.get("candidates")
     if found is None:
         found = [row[f"option{i}"] for i in range(5) if row.get(f"option{i}") is not None]
-        while found and found[-1] == "N/A":
-            found.pop()
     if not isinstance(found, list) or not found:
         raise DataError(f"the candidates must be a list of texts, got {found!r}")
-    return found
+    absent = list(itertools.takewhile(lambda option: option == "N/A", reversed(found)))
+    return found[: len(found) - len(absent)]
 
 
 def _gold(row: Mapping[str, Any], options: Sequence[str], split: str) -> str | None:

@@ -1,6 +1,7 @@
 """LVBench: questions about 103 videos of up to two hours.
 
-Files: video_info.meta.jsonl, one line per video with its questions; videos named after the video's key.
+Files: video_info.meta.jsonl, one line per video with its questions; videos named after the video's key, or as the
+official download.sh leaves them: videos/00000/00000000.mp4, numbered by the lines of that file.
 """
 
 import re
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gridprobe.benchmarks.base import Benchmark, Item, Metric
-from gridprobe.benchmarks.files import Media, find_files, read_rows
+from gridprobe.benchmarks.files import Media, find_files, read_object, read_rows
 from gridprobe.benchmarks.rows import gather, known, letter, split_options, text
 from gridprobe.benchmarks.scores import accuracy, by_bin
 from gridprobe.errors import DataError
@@ -18,17 +19,22 @@ from gridprobe.question import Question
 
 __all__ = ["load", "metrics"]
 
+SHARD = 1000
+"""Videos in one folder of the downloader."""
+
 
 def load(data: Path) -> Benchmark:
     """Read the only split."""
     files = find_files(data, "video_info.meta.jsonl", "data/video_info.meta.jsonl")
-    videos = Media(data, "videos", "video", "all_videos", "data", ".")
+    videos = Media(data, "videos", "video", "all_videos", "scripts/videos", "data", ".")
     return gather("lvbench", _rows(files[0]), partial(_item, videos=videos), files=files, key="uid")
 
 
 def _rows(path: Path) -> Iterator[Any]:
-    """The questions of all videos, each with its video's key and type."""
+    """The questions of all videos, each with its video's key, type and place in the file."""
+    place = -1
     for row in read_rows(path):
+        place += isinstance(row, Mapping)  # the downloader skips lines that are not JSON, too
         asked = row.get("qa") if isinstance(row, Mapping) else None
         if not isinstance(asked, list):
             yield (
@@ -36,7 +42,8 @@ def _rows(path: Path) -> Iterator[Any]:
             )
             continue
         for each in asked:
-            yield {"key": row.get("key"), "type": row.get("type"), **each} if isinstance(each, Mapping) else each
+            video = {"key": row.get("key"), "type": row.get("type"), "place": place}
+            yield {**video, **each} if isinstance(each, Mapping) else each
 
 
 def _item(row: Mapping[str, Any], *, videos: Media) -> Item:
@@ -50,11 +57,23 @@ def _item(row: Mapping[str, Any], *, videos: Media) -> Item:
     return Item(
         id=name,
         question=Question(stem, options, answer=letter(row.get("answer"), options), id=name),
-        video=videos.find(f"{video}.mp4"),
+        video=_video(video, row["place"], videos),
         group=video,
         bins={"type": str(row["type"])} if known(row.get("type")) is not None else {},
         extra=extra,
     )
+
+
+def _video(key: str, place: int, videos: Media) -> Path:
+    """The file named after the key, or else the one with the video's number, if it was downloaded for this key."""
+    shard, number = divmod(place, SHARD)
+    found = videos.find(f"{key}.mp4", f"{shard:05d}/{shard:05d}{number:03d}.mp4")
+    origin = found.with_suffix(".json")
+    if found.stem != key and origin.is_file():
+        url = str(read_object(origin, "what was downloaded").get("url"))
+        if not url.endswith(key):
+            raise DataError(f"{found} was downloaded from {url}, but the file's number is that of {key}")
+    return found
 
 
 def _parts(question: str) -> tuple[str, list[str]]:

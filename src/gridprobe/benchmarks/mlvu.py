@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gridprobe.benchmarks.base import Benchmark, Item, Metric
+from gridprobe.benchmarks.base import NO_RIGHT_OPTION, Benchmark, Item, Metric
 from gridprobe.benchmarks.files import Media, find_files, read_rows
-from gridprobe.benchmarks.rows import gather, letter_at, number, text
+from gridprobe.benchmarks.rows import duration, gather, letter_at, text, verbatim
 from gridprobe.benchmarks.scores import accuracy, by_bin, mean
 from gridprobe.errors import DataError
 from gridprobe.question import Question
@@ -45,19 +45,23 @@ def _item(row: Mapping[str, Any], *, videos: Media) -> Item:
     name, video, options = text(row, "id"), text(row, "video"), row.get("candidates")
     if not isinstance(options, list) or not options:
         raise DataError(f"the candidates must be a list of texts, got {options!r}")
-    gold = row.get("answer")
-    if gold not in options:
-        raise DataError(f"the answer {gold!r} is not among the candidates")
+    gold = _gold(text(row, "answer", strip=False), options)
+    texts = [verbatim(option, f"candidate {place}") for place, option in enumerate(options)]
     return Item(
         id=name,
-        question=Question(
-            text(row, "question"), options, answer=letter_at(options.index(gold), options), template="mlvu", id=name
-        ),
+        question=Question(verbatim(row.get("question"), "question"), texts, answer=gold, template="mlvu", id=name),
         video=videos.find(f"{row['folder']}/{video}", f"{row['task']}/{video}", video, deep=False),
         group=f"{row['task']}/{video}",
         bins={"task": row["task"]},
-        duration=number(row, "duration"),
+        duration=duration(row),
+        extra={} if gold else {NO_RIGHT_OPTION: True},
     )
+
+
+def _gold(answer: str, options: Sequence[Any]) -> str | None:
+    """The letter of the last candidate with the answer's text, as officially; None if there is none."""
+    places = [place for place, option in enumerate(options) if option == answer]
+    return letter_at(places[-1], options) if places else None
 
 
 def metrics(items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:
@@ -65,4 +69,5 @@ def metrics(items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:
     tasks = by_bin(items, right, "task")
     missing = len(TASKS) - len(tasks)
     note = f"{missing} of {len(TASKS)} tasks were not asked" if missing else ""
-    return [Metric("M-Avg", mean([task.value for task in tasks]), len(tasks), note), accuracy(items, right), *tasks]
+    average = mean([task.value for task in tasks if task.value is not None])
+    return [Metric("M-Avg", average, len(tasks), note), accuracy(items, right), *tasks]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gridprobe.benchmarks.base import Benchmark, Item, Metric
-from gridprobe.benchmarks.files import Media, find_files, read_object, read_rows
+from gridprobe.benchmarks.files import Media, find_split, read_object, read_rows
 from gridprobe.benchmarks.rows import choose, gather, letter_at, text, whole
 from gridprobe.benchmarks.scores import accuracy, by_bin
 from gridprobe.errors import DataError
@@ -19,12 +19,14 @@ __all__ = ["load", "metrics"]
 
 MAP = "map_vid_vidorID.json"
 KINDS = {"C": "causal", "T": "temporal", "D": "descriptive"}
+MERGED = {"TP": "TN"}
+"""The official scorer counts questions about what came before with those about what comes next."""
 
 
 def load(data: Path, *, split: str = "val") -> Benchmark:
     """Read a split."""
     choose("split", split, ("val", "test"))
-    files = find_files(data, f"{split}.csv", f"dataset/nextqa/{split}.csv")
+    files = find_split(data, {name: (f"{name}.csv", f"dataset/nextqa/{name}.csv") for name in ("val", "test")}, split)
     make = partial(_item, places=_places(data), videos=Media(data, "NExTVideo", "videos", "video", "."))
     return gather("nextqa", read_rows(files[0]), make, files=files, key="qid")
 
@@ -46,7 +48,8 @@ def _item(row: Mapping[str, Any], *, places: Mapping[str, str], videos: Media) -
         question=Question(text(row, "question"), options, answer=letter_at(whole(row, "answer"), options), id=name),
         video=videos.find(f"{places.get(video, video)}.mp4", f"{video}.mp4"),
         group=video,
-        bins={"kind": KINDS[kind[0]], "type": kind},
+        bins={"kind": KINDS[kind[0]], "type": MERGED.get(kind, kind)},
+        extra={"type": kind},
     )
 
 

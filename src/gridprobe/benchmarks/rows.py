@@ -10,9 +10,11 @@ from typing import Any
 from gridprobe.benchmarks.base import Benchmark, Item, Problem
 from gridprobe.benchmarks.files import fingerprint
 from gridprobe.errors import DataError, UsageError
+from gridprobe.prompts import NO_TEXT
 
 __all__ = [
     "choose",
+    "duration",
     "gather",
     "known",
     "letter",
@@ -21,6 +23,7 @@ __all__ = [
     "split_options",
     "text",
     "unlabelled",
+    "verbatim",
     "whole",
 ]
 
@@ -63,8 +66,8 @@ def known(value: Any) -> Any:
     return None if missing or (isinstance(value, str) and value.strip() in ("", "None", "nan")) else value
 
 
-def text(row: Row, field: str) -> str:
-    """A required text field, stripped."""
+def text(row: Row, field: str, *, strip: bool = True) -> str:
+    """A required text field, stripped unless its white space counts."""
     value = row.get(field)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
@@ -72,7 +75,14 @@ def text(row: Row, field: str) -> str:
         raise DataError(f"{field} is missing")
     if not isinstance(value, str):
         raise DataError(f"{field} must be text, got {value!r}")
-    return value.strip()
+    return value.strip() if strip else value
+
+
+def verbatim(value: Any, name: str) -> str:
+    """A text with its white space, or NO_TEXT for an empty or missing one: for benchmarks that ask such a row, too."""
+    if value is not None and not isinstance(value, str):
+        raise DataError(f"{name} must be text, got {value!r}")
+    return value if value and value.strip() else NO_TEXT
 
 
 def whole(row: Row, field: str) -> int:
@@ -92,6 +102,14 @@ def number(row: Row, field: str) -> float | None:
         raise DataError(f"{field} must be a number, got {value!r}") from None
     if found is not None and not math.isfinite(found):
         raise DataError(f"{field} must be a finite number, got {value!r}")
+    return found
+
+
+def duration(row: Row) -> float | None:
+    """The length of the video in seconds, or None if it is missing."""
+    found = number(row, "duration")
+    if found is not None and found <= 0:
+        raise DataError(f"duration must be a positive number of seconds, got {row['duration']!r}")
     return found
 
 

@@ -9,11 +9,11 @@ __all__ = ["accuracy", "by_bin", "mean", "values"]
 
 def accuracy(items: Sequence[Item], right: Mapping[str, bool], *, name: str = "accuracy") -> Metric:
     """The percentage of right answers among the questions that were asked and have a known answer."""
-    known = [item for item in items if item.question.answer is not None]
+    known = [item for item in items if not item.withheld]
     asked = [right[item.id] for item in known if item.id in right]
     notes = [
         f"{len(known) - len(asked)} of {len(known)} not asked" if len(asked) < len(known) else "",
-        f"{len(items) - len(known)} without a public answer" if len(known) < len(items) else "",
+        f"{len(items) - len(known)} with a withheld answer" if len(known) < len(items) else "",
     ]
     return Metric(name, mean([100.0 * each for each in asked]), len(asked), ", ".join(filter(None, notes)))
 
@@ -34,6 +34,6 @@ def values(items: Sequence[Item], name: str) -> list[str]:
     return sorted(found, key=int) if all(value.isdecimal() for value in found) else found
 
 
-def mean(scores: Sequence[float]) -> float:
-    """The mean, or 0 if there are none; a metric's `count` distinguishes the two."""
-    return sum(scores) / len(scores) if scores else 0.0
+def mean(scores: Sequence[float]) -> float | None:
+    """The mean, or None if there are none: nothing asked is not the same as nothing right."""
+    return sum(scores) / len(scores) if scores else None

@@ -14,6 +14,8 @@ from gridprobe.video import FrameSize, probe, sample
 
 __all__ = ["KINDS", "Finding", "Verified", "released_rows", "verify"]
 
+LENGTH_SECONDS, LENGTH_SHARE = 2.0, 0.1
+"""How far the length of a video may be from the annotated one; containers and annotators round."""
 DEEP_CELLS = 9
 DEEP_SIZE = FrameSize(max_side=224)
 
@@ -28,11 +30,20 @@ RELEASES: dict[str, dict[str, int]] = {
 }
 """Number of rows in the official releases, by benchmark and variant."""
 
+VARIANTS = {
+    "": "without any option",
+    "paper_subset": "with paper_subset=true",
+    "test": "with split=test",
+    "all": "with answered=false",
+}
+"""How each variant is asked for."""
+
 KINDS = {
     "rows": "the number of questions differs from the release's",
     "row": "questions that cannot be used",
     "missing video": "missing videos",
     "unreadable video": "videos that cannot be read to the end",
+    "other length": "videos whose length is not the annotated one",
     "missing subtitles": "missing subtitle files",
     "unreadable subtitles": "subtitle files that cannot be read",
 }
@@ -86,7 +97,7 @@ def verify(
     rows, released = len(benchmark.items) + len(benchmark.problems), released_rows(name, given)
     findings = [Finding("row", each.where, each.what) for each in benchmark.problems]
     if released is not None and rows != released:
-        findings.insert(0, Finding("rows", str(data), f"{rows} questions; the official release has {released}"))
+        findings.insert(0, Finding("rows", str(data), _row_count(name, rows, released)))
     findings += _check_files(benchmark, deep=deep, subtitles=subtitles)
     return Verified(
         benchmark=name,
@@ -112,13 +123,22 @@ def released_rows(name: str, options: Mapping[str, Any]) -> int | None:
     return RELEASES.get(name, {}).get(variant)
 
 
+def _row_count(name: str, rows: int, released: int) -> str:
+    """How many rows there are and should be; the rows may be those of another variant."""
+    others = [VARIANTS[variant] for variant, count in RELEASES[name].items() if count == rows]
+    same = f", but {rows} {others[0]}" if others else ""
+    return f"{rows} questions; the official release has {released}{same}"
+
+
 def _check_files(benchmark: Benchmark, *, deep: bool, subtitles: bool) -> Iterator[Finding]:
     videos = list(dict.fromkeys(item.video for item in benchmark.items))
     tracks = list(dict.fromkeys(item.subtitles for item in benchmark.items if item.subtitles)) if subtitles else []
     made = benchmark.generated
+    lengths = {item.video: item.duration for item in benchmark.items}
     for done, path in enumerate(videos, start=1):
         if path.exists() or not made:
-            yield from _check("video", path, _check_frames if deep else _check_header)
+            problems = list(_check("video", path, _check_frames if deep else _check_header))
+            yield from problems or _check_length(path, lengths[path])
         report("verify videos", done, len(videos))
     for done, path in enumerate(tracks, start=1):
         yield from _check("subtitles", path, _check_subtitles)
@@ -138,10 +158,26 @@ def _check(kind: str, path: Path, check: Callable[[Path], list[str]]) -> Iterato
 
 def _hint(path: Path) -> str:
     """The likely cause, often an archive that was not unpacked."""
-    if not path.parent.is_dir():
-        return f"there is no folder {path.parent}"
-    archives = sorted(each.name for each in path.parent.iterdir() if each.suffix in (".zip", ".tar", ".gz"))
-    return f"no such file; {archives[0]} in the same folder may need unpacking" if archives else "no such file"
+    missing = "no such file" if path.parent.is_dir() else f"there is no folder {path.parent}"
+    places = {"in the same folder ": path.parent, "in the folder above it ": path.parent.parent}
+    for where, folder in places.items():
+        names = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
+        parts = [name for name in names if ".tar.part" in name]
+        if parts:
+            stem = parts[0][: parts[0].index(".part")]
+            return f"{missing}; {stem} is still in {len(parts)} parts; run: cat {stem}.part.* | tar -x -C {folder} -f -"
+        archives = [name for name in names if name.endswith((".zip", ".tar", ".gz"))]
+        if archives:
+            return f"{missing}; {archives[0]} {where}may need unpacking"
+    return missing
+
+
+def _check_length(path: Path, annotated: float | None) -> Iterator[Finding]:
+    """Another length than the annotated one: another video, or another cut of it."""
+    length = probe(path).duration if annotated is not None and path.exists() else None
+    if annotated is None or length is None or abs(length - annotated) <= max(LENGTH_SECONDS, LENGTH_SHARE * annotated):
+        return
+    yield Finding("other length", str(path), f"{length:.1f} s long; the annotation says {annotated:.1f} s")
 
 
 def _check_header(path: Path) -> list[str]:

@@ -34,7 +34,11 @@ def _item(row: Mapping[str, Any], *, videos: Media, subtitles: Media) -> Item:
     return Item(
         id=name,
         question=Question(
-            text(row, "question"), options, answer=letter(row.get("answer"), options), template="video-mme", id=name
+            text(row, "question", strip=False),
+            options,
+            answer=letter(row.get("answer"), options),
+            template="video-mme",
+            id=name,
         ),
         video=videos.find(f"{video}.mp4"),
         group=video,
@@ -44,5 +48,5 @@ def _item(row: Mapping[str, Any], *, videos: Media, subtitles: Media) -> Item:
 
 
 def metrics(items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:
-    """Accuracy over all questions, by duration, domain and task."""
-    return [accuracy(items, right), *by_bin(items, right, "duration", "domain", "task_type")]
+    """Accuracy over all questions, by duration, domain, sub-category and task."""
+    return [accuracy(items, right), *by_bin(items, right, *BINS)]

@@ -6,6 +6,7 @@ subtitle/ID.jsonl, one entry per word.
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ def load(data: Path) -> Benchmark:
     subtitles = Media(data, "subtitle", "subtitles")
     by_name = {row.get("question_id"): row for row in reversed(rows)}  # of two with the same id the first counts
     make = partial(_item, by_name=by_name, videos=videos, subtitles=subtitles)
-    return gather("video-mme-v2", rows, make, files=files, key="question_id")
+    return replace(gather("video-mme-v2", rows, make, files=files, key="question_id"), scores_groups=True)
 
 
 def _item(row: Mapping[str, Any], *, by_name: Mapping[str, Any], videos: Media, subtitles: Media) -> Item:
@@ -45,7 +46,7 @@ def _item(row: Mapping[str, Any], *, by_name: Mapping[str, Any], videos: Media, 
     return Item(
         id=name,
         question=Question(
-            text(row, "question"),
+            text(row, "question", strip=False),
             options,
             answer=letter(row.get("answer"), options),
             template="video-mme-v2",

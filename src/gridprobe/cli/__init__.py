@@ -18,6 +18,7 @@ from gridprobe.cli.evaluate import evaluate
 from gridprobe.cli.keyframes import export
 from gridprobe.cli.listing import listing
 from gridprobe.cli.plan import plan
+from gridprobe.cli.predictions import export_predictions
 from gridprobe.cli.report import report
 from gridprobe.cli.score import score_runs
 from gridprobe.cli.status import status
@@ -59,7 +60,21 @@ def cli() -> None:
     """Ask questions about long videos with a vision-language model that sees only the frames that matter."""
 
 
-COMMANDS = (ask, calibrate, demo, doctor, evaluate, export, listing, plan, report, score_runs, status, verify_data)
+COMMANDS = (
+    ask,
+    calibrate,
+    demo,
+    doctor,
+    evaluate,
+    export,
+    export_predictions,
+    listing,
+    plan,
+    report,
+    score_runs,
+    status,
+    verify_data,
+)
 
 for command in COMMANDS:
     cli.add_command(command)

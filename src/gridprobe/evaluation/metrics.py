@@ -1,7 +1,8 @@
 """Metrics of runs: accuracy, cost and paired differences, by run and bin. Pure functions of run folders.
 
 A failed question counts as wrong; a missing one is only counted as missing. Confidence intervals are 95 %, from a
-bootstrap that draws whole groups, since questions about one video are not independent. All draws are seeded.
+bootstrap that draws whole groups, since questions about one video are not independent; with too few groups, they are
+Wilson's. All draws are seeded.
 """
 
 import math
@@ -17,7 +18,14 @@ from gridprobe.benchmarks import Item, Metric
 from gridprobe.errors import DataError, UsageError
 from gridprobe.evaluation.reader import Answered, Result, Run
 from gridprobe.question import Question
-from gridprobe.statistics import Interval, clustered_bootstrap, expected_calibration_error, mcnemar, sign_flip
+from gridprobe.statistics import (
+    Interval,
+    difference_interval,
+    expected_calibration_error,
+    mcnemar,
+    share_interval,
+    sign_flip,
+)
 
 __all__ = ["Comparison", "Cost", "Reached", "Row", "bins_of", "compare", "official", "score", "shared"]
 
@@ -227,7 +235,7 @@ def _part(run: Run, part: tuple[str, str]) -> list[Result]:
 def _accuracy(results: Sequence[Result]) -> Interval | None:
     judged = [result for result in results if result.right is not None]
     right = [float(bool(result.right)) for result in judged]
-    return clustered_bootstrap(right, [result.group for result in judged]) if judged else None
+    return share_interval(right, [result.group for result in judged]) if judged else None
 
 
 def compare(one: Sequence[Result], other: Sequence[Result], *, versus: str) -> Comparison | None:
@@ -242,7 +250,7 @@ def compare(one: Sequence[Result], other: Sequence[Result], *, versus: str) -> C
     gained, lost = difference.count(1), difference.count(-1)
     return Comparison(
         versus=versus,
-        difference=clustered_bootstrap(difference, groups),
+        difference=difference_interval(difference, groups),
         gained=gained,
         lost=lost,
         mcnemar=mcnemar(gained, lost),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from gridprobe.benchmarks.base import NO_RIGHT_OPTION
 from gridprobe.errors import DataError, UsageError
 from gridprobe.evaluation.records import read_records
 from gridprobe.evaluation.spec import Spec
@@ -96,9 +97,14 @@ class Result:
     """Class and message of what stopped it."""
 
     @property
+    def withheld(self) -> bool:
+        """Whether the right answer is not public."""
+        return self.answer is None and not self.extra.get(NO_RIGHT_OPTION)
+
+    @property
     def right(self) -> bool | None:
-        """Whether it counts as right: what failed does not. None when it was not asked, or no answer is known."""
-        if self.outcome == "missing" or self.answer is None:
+        """Whether it counts as right: what failed does not. None when it was not asked, or the answer is withheld."""
+        if self.outcome == "missing" or self.withheld:
             return None
         return self.answered is not None and self.answered.choice == self.answer
 
@@ -163,11 +169,11 @@ def read_run(path: Path, *, name: str | None = None) -> Run:
 
 def _notes(results: Sequence[Result], *, damaged: int, stray: int) -> tuple[str, ...]:
     count = {outcome: sum(result.outcome == outcome for result in results) for outcome in ("missing", "skipped")}
-    unknown = sum(result.answer is None for result in results)
+    withheld = sum(result.withheld for result in results)
     notes = {
         f"{count['missing']} of {len(results)} questions have no record yet and are in no number": count["missing"],
         f"{count['skipped']} questions were skipped; they count as failed": count["skipped"],
-        f"{unknown} questions have no known answer; they are in no accuracy": unknown,
+        f"the answers to {withheld} of {len(results)} questions are withheld; these are in no accuracy": withheld,
         f"{damaged} lines of the record files are no records; they were left out": damaged,
         f"{stray} records are of questions that are not in {ITEM_FILE}; they were left out": stray,
     }

@@ -44,6 +44,7 @@ def _counts(results: Sequence[Result]) -> dict[str, Any]:
     return {
         "questions": len(results),
         **count,
+        "withheld": sum(result.withheld for result in results),
         "right": sum(judged),
         "accuracy": sum(judged) / len(judged) if judged else None,
         "overview": sum(answer.stages.by == "overview" for answer in answers),

@@ -39,7 +39,8 @@ class Choice:
     """Which questions of a benchmark a run asks, and which part of them this process is responsible for."""
 
     limit: int | None = None
-    """Ask this many questions, drawn evenly from the values of the first bin."""
+    """Ask this many questions, drawn evenly from the values of the first bin; rounded up to whole groups where the
+    benchmark scores groups."""
     ids: tuple[str, ...] | None = None
     """Ask only these."""
     seed: int = 0
@@ -49,7 +50,9 @@ class Choice:
 
     def items(self, benchmark: Benchmark) -> tuple[Item, ...]:
         """The questions of the run, in the order of the benchmark."""
-        return choose(benchmark.items, ids=self.ids, limit=self.limit, seed=self.seed)
+        return choose(
+            benchmark.items, ids=self.ids, limit=self.limit, seed=self.seed, whole_groups=benchmark.scores_groups
+        )
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,9 @@ class Task:
     """A worker died over it, or over what it did beside it: nothing is done beside it, to know what is to blame."""
 
 
-def choose(items: Sequence[Item], *, ids: Sequence[str] | None, limit: int | None, seed: int) -> tuple[Item, ...]:
+def choose(
+    items: Sequence[Item], *, ids: Sequence[str] | None, limit: int | None, seed: int, whole_groups: bool = False
+) -> tuple[Item, ...]:
     """The questions of a run, in the order of the benchmark."""
     if len({item.id for item in items}) != len(items):
         raise DataError("two questions of the benchmark have the same id; records could not be told apart")
@@ -73,26 +78,32 @@ def choose(items: Sequence[Item], *, ids: Sequence[str] | None, limit: int | Non
             raise UsageError(f"the benchmark has no question {unknown[0]!r} ({len(unknown)} unknown ids in all)")
         items = [item for item in items if item.id in set(ids)]
     if limit is not None:
-        items = _limited(items, limit, seed)
+        items = _limited(items, limit, seed, whole_groups=whole_groups)
     if not items:
         raise UsageError("no question is left to ask; check --ids, --limit and --data")
     return tuple(items)
 
 
-def _limited(items: Sequence[Item], limit: int, seed: int) -> list[Item]:
-    """So many of the items, evenly from the values of the first bin; a larger limit adds to what a smaller one drew."""
+def _limited(items: Sequence[Item], limit: int, seed: int, *, whole_groups: bool) -> list[Item]:
+    """So many of the items, evenly from the values of the first bin; a larger limit adds to what a smaller one drew.
+
+    With `whole_groups`, groups are drawn in place of questions until there are at least as many questions as the limit.
+    """
     if limit < 1:
         raise UsageError(f"--limit must be at least 1, got {limit}")
-    strata: dict[str, list[Item]] = defaultdict(list)
+    units: dict[str, list[Item]] = defaultdict(list)
     for item in items:
-        strata[next(iter(item.bins.values()), "")].append(item)
+        units[item.group if whole_groups else item.id].append(item)
+    strata: dict[str, list[list[Item]]] = defaultdict(list)
+    for unit in units.values():
+        strata[next(iter(unit[0].bins.values()), "")].append(unit)
     for value, members in strata.items():
         random.Random(f"{seed}:{value}").shuffle(members)
     drawn: set[str] = set()
     for round_ in range(max(map(len, strata.values()), default=0)):
         for members in strata.values():
             if round_ < len(members) and len(drawn) < limit:
-                drawn.add(members[round_].id)
+                drawn.update(item.id for item in members[round_])
     return [item for item in items if item.id in drawn]
 
 

@@ -15,10 +15,10 @@ from gridprobe.evaluation.metrics import Row, shared
 from gridprobe.evaluation.reader import Run
 from gridprobe.flops import CONVENTIONS
 from gridprobe.report.words import amount
-from gridprobe.statistics import Interval
+from gridprobe.statistics import FEW_CLUSTERS, FEW_OUTCOMES, Interval
 from gridprobe.text import one_line
 
-__all__ = ["FORMATS", "Scores", "Table", "people_tables", "render_scores", "uneven"]
+__all__ = ["FORMATS", "Scores", "Table", "people_tables", "render_scores", "too_few", "uneven"]
 
 SCHEMA = "gridprobe.scores/1"
 
@@ -88,11 +88,15 @@ def _official(scores: Scores) -> Table:
     cells = []
     for name in names:
         here = {run: metrics[name] for run, metrics in found.items() if name in metrics}
-        values = [f"{here[run].value:.2f}" if run in here else "–" for run in found]
+        values = [_score(here.get(run)) for run in found]
         counts = sorted({metric.count for metric in here.values()})
         notes = (f"{run}: {each.note}" if len(found) > 1 else each.note for run, each in here.items() if each.note)
         cells.append([name, *values, "–".join(map(str, counts)), *(["; ".join(notes)] if noted else [])])
     return Table("Official scores", ["score", *found, "of", *(["note"] if noted else [])], cells, left=1)
+
+
+def _score(metric: Metric | None) -> str:
+    return "–" if metric is None or metric.value is None else f"{metric.value:.2f}"
 
 
 def _reached(rows: Sequence[Row]) -> Table:
@@ -195,8 +199,20 @@ def _plain_table(table: Table) -> str:
 def _remarks(scores: Scores) -> list[str]:
     """Notes on the runs, and the definitions of the two conventions."""
     notes = [f"{run.name}: {note}." for run in scores.runs for note in run.notes]
-    notes += [f"{warning}." for warning in [uneven(scores.runs)] if warning]
+    notes += [f"{warning}." for warning in (uneven(scores.runs), too_few(scores.rows)) if warning]
     return ["\n".join(one_line(note) for note in [*notes, CONVENTIONS["tflops"], CONVENTIONS["tflops_paper"]])]
+
+
+def too_few(rows: Sequence[Row]) -> str:
+    """A note if some intervals are of too few videos to resample; otherwise empty."""
+    found = [each for row in rows for each in (row.accuracy, row.versus and row.versus.difference) if each]
+    wilson = sum(each.method == "wilson" and each.clusters > 1 for each in found)
+    if not wilson:
+        return ""
+    return (
+        f"too few videos to resample for {wilson} of the intervals (fewer than {FEW_CLUSTERS}, or fewer than "
+        f"{FEW_OUTCOMES} with a right or with a wrong answer): these are Wilson's, with each video as one observation"
+    )
 
 
 def uneven(runs: Sequence[Run]) -> str:
@@ -267,10 +283,16 @@ def _flat(row: Row) -> dict[str, Any]:
     }
 
 
-def _interval(name: str, found: Interval | None) -> dict[str, float | None]:
+def _interval(name: str, found: Interval | None) -> dict[str, float | str | None]:
     wide = found is not None and found.clusters > 1
     ends = (found.low, found.high) if found and wide else (None, None)
-    return {name: found.mean if found else None, f"{name}_low": ends[0], f"{name}_high": ends[1]}
+    method = found.method if found and wide else None
+    return {
+        name: found.mean if found else None,
+        f"{name}_low": ends[0],
+        f"{name}_high": ends[1],
+        f"{name}_interval": method,
+    }
 
 
 def _csv(scores: Scores) -> str:
