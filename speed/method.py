@@ -11,7 +11,8 @@ what a calibration of the exit would find.
 Compute is the honest convention as a share of one pass over all frames at native size, for a question asked by itself:
 nothing is reused from earlier questions. Seconds are those of the question with everything decoded and nothing known
 from other ways; they mean something only if the machine does nothing else. Intervals hold 95 % and come from a
-bootstrap over videos; a row's difference from "all native" is paired by question.
+bootstrap over videos, or are Wilson's where too few videos differ; a row's difference from "all native" is paired by
+question.
 """
 
 import argparse
@@ -36,7 +37,7 @@ from gridprobe.pipeline import Session
 from gridprobe.selectors import Uniform
 from gridprobe.settings import Settings
 from gridprobe.setup import Setup, make_setup
-from gridprobe.statistics import clustered_bootstrap
+from gridprobe.statistics import difference_interval, share_interval
 from gridprobe.video import FrameSize
 
 PUBLISHED: dict[str, Any] = {"effort": "focus", "probes": "fresh", "budget": "shape", "context": "none"}
@@ -330,7 +331,7 @@ def _rows(lines: Sequence[dict[str, Any]]) -> Iterator[str]:
 def _cells(way: str, found: dict[str, dict[str, Any]], base: dict[str, dict[str, Any]]) -> Iterator[str]:
     lines = list(found.values())
     asked = [line for line in lines if line["right"] is not None]
-    right = clustered_bootstrap([line["right"] for line in asked], [line["video"] for line in asked]) if asked else None
+    right = share_interval([line["right"] for line in asked], [line["video"] for line in asked]) if asked else None
     pairs = [(line, base[key]) for key, line in found.items() if key in base and line["right"] is not None]
     covered = [line["covered"] for line in lines if line["covered"] is not None]
     yield way
@@ -345,8 +346,8 @@ def _cells(way: str, found: dict[str, dict[str, Any]], base: dict[str, dict[str,
 
 
 def _difference(pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> str:
-    gaps = [float(line["right"]) - float(other["right"]) for line, other in pairs]
-    found = clustered_bootstrap(gaps, [line["video"] for line, _ in pairs])
+    gaps = [int(line["right"]) - int(other["right"]) for line, other in pairs]
+    found = difference_interval(gaps, [line["video"] for line, _ in pairs])
     return f"{100 * found.mean:+.1f} ({100 * found.low:+.1f} … {100 * found.high:+.1f})"
 
 
