@@ -36,6 +36,10 @@ def by_id(benchmark: Benchmark) -> dict[str, Item]:
     return {item.id: item for item in benchmark.items}
 
 
+def reasons(benchmark: Benchmark) -> dict[str, str]:
+    return {problem.where: problem.what for problem in benchmark.problems}
+
+
 def v2_group(
     video: str, *, structure: str = "4", gold: str = "AAAA", level: str | None = "2", filled: bool = True
 ) -> list[dict[str, Any]]:

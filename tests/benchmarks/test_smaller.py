@@ -1,4 +1,4 @@
-"""Video-MME, MLVU, LVBench, EgoSchema, NExT-QA and a user's own file."""
+"""Video-MME, LVBench, EgoSchema, NExT-QA and a user's own file."""
 
 import csv
 import json
@@ -8,17 +8,9 @@ from typing import Any
 
 import pytest
 
-from benchmark_files import by_id, touch, write_json, write_parquet
-from evaluation_runs import item as run_item
-from evaluation_runs import record, write_run
+from benchmark_files import by_id, reasons, touch, write_json, write_parquet
 from gridprobe.benchmarks import Benchmark, load_benchmark, metrics
 from gridprobe.errors import DataError
-from gridprobe.evaluation.metrics import official
-from gridprobe.evaluation.reader import read_run
-
-
-def reasons(benchmark: Benchmark) -> dict[str, str]:
-    return {problem.where: problem.what for problem in benchmark.problems}
 
 
 def values(name: str, benchmark: Benchmark, wrong: set[str]) -> dict[str, float]:
@@ -90,111 +82,6 @@ class TestVideoMme:
         assert list(found)[:4] == ["accuracy", "duration short", "duration medium", "duration long"]
         assert found["sub_category Astronomy"] == 66.67
         assert (found["accuracy"], found["duration long"], found["task_type Counting Problem"]) == (66.67, 0.0, 66.67)
-
-
-class TestMlvu:
-    def row(self, **changes: Any) -> dict[str, Any]:
-        return {
-            "video": "movie101_66.mp4",
-            "duration": 480.0,
-            "question": "What colour is the car?",
-            "candidates": ["Yellow", "Red", "Blue", "Green"],
-            "answer": "Blue",
-            "question_type": "plotQA",
-            **changes,
-        }
-
-    def test_tasks_folders_and_the_answer_by_its_text(self, tmp_path: Path) -> None:
-        touch(tmp_path, "video/1_plotQA/movie101_66.mp4", "video/2_needle/movie101_66.mp4")
-        write_json(tmp_path / "json" / "1_plotQA.json", [self.row()])
-        write_json(tmp_path / "json" / "2_needle.json", [self.row(question_type="findNeedle", answer="Yellow")])
-        write_json(tmp_path / "json" / "9_summary.json", [{"video": "x.mp4", "question": "Sum up", "answer": "..."}])
-
-        benchmark = load_benchmark("mlvu", tmp_path)
-
-        assert benchmark.problems == ()
-        plot, needle = benchmark.items
-        assert (plot.id, plot.question.answer, plot.bins) == ("plotQA-0", "C", {"task": "plotQA"})
-        assert (needle.id, needle.question.answer, needle.bins) == ("needle-0", "A", {"task": "needle"})
-        assert plot.video == tmp_path / "video/1_plotQA/movie101_66.mp4"
-        assert needle.video == tmp_path / "video/2_needle/movie101_66.mp4"
-        assert plot.group != needle.group
-        assert (plot.duration, plot.subtitles) == (480.0, None)
-        assert plot.question.prompt.endswith("(D) Green\nOnly give the best option.\nBest Option: (")
-
-    def test_the_video_of_another_task_does_not_stand_in(self, tmp_path: Path) -> None:
-        touch(tmp_path, "video/2_needle/movie101_66.mp4")
-        write_json(tmp_path / "json" / "1_plotQA.json", [self.row()])
-
-        assert load_benchmark("mlvu", tmp_path).items[0].video == tmp_path / "video/1_plotQA/movie101_66.mp4"
-
-    def test_files_without_numbers_and_videos_in_one_folder(self, tmp_path: Path) -> None:
-        touch(tmp_path, "videos/movie101_66.mp4")
-        write_json(tmp_path / "plotQA.json", [self.row()])
-
-        assert load_benchmark("mlvu", tmp_path).items[0].video == tmp_path / "videos/movie101_66.mp4"
-
-    def test_every_row_is_asked_and_counts_even_if_no_answer_can_be_right(self, tmp_path: Path) -> None:
-        rows = [self.row(), self.row(answer="Purple"), self.row(candidates=["Red", "", "Blue", ""]), self.row()]
-        del rows[3]["question"]
-        write_json(tmp_path / "json" / "2_needle.json", rows)
-
-        benchmark = load_benchmark("mlvu", tmp_path)
-        found = metrics("mlvu", benchmark.items, {item.id: item.id != "needle-1" for item in benchmark.items})
-
-        assert benchmark.problems == ()
-        assert [item.question.answer for item in benchmark.items] == ["C", None, "C", "C"]
-        assert [item.withheld for item in benchmark.items] == [False] * 4
-        assert [(metric.name, metric.value, metric.count, metric.note) for metric in found[1:]] == [
-            ("accuracy", 75.0, 4, ""),
-            ("task needle", 75.0, 4, ""),
-        ]
-        assert benchmark.items[2].question.option("B") == "(no text)"
-        assert "\n(A) Red\n(B) \n(C) Blue\n(D)\nOnly give" in benchmark.items[2].question.prompt
-        assert "Question: \nOptions:\n" in benchmark.items[3].question.prompt
-
-    def test_a_run_counts_a_question_without_a_right_option_as_wrong(self, tmp_path: Path) -> None:
-        write_json(tmp_path / "json" / "2_needle.json", [self.row(answer="Purple")])
-        (asked,) = load_benchmark("mlvu", tmp_path).items
-        row = run_item(asked.id, answer=None, extra=dict(asked.extra), bins=dict(asked.bins))
-
-        folder = write_run(tmp_path / "run", [row], [record(asked.id, "A", right=None)], benchmark="mlvu")
-
-        run = read_run(folder)
-        assert (run.results[0].right, run.notes) == (False, ())
-        assert [(metric.name, metric.value) for metric in official(run)][:2] == [("M-Avg", 0.0), ("accuracy", 0.0)]
-
-    def test_of_two_equal_candidates_the_last_is_right(self, tmp_path: Path) -> None:
-        write_json(tmp_path / "json" / "4_count.json", [self.row(candidates=["2", "3", "2", "4"], answer="2")])
-
-        assert load_benchmark("mlvu", tmp_path).items[0].question.answer == "C"
-
-    def test_rows_that_cannot_be_asked_are_problems(self, tmp_path: Path) -> None:
-        rows = [self.row(), self.row(candidates=None), self.row(answer=None), self.row(candidates=["a", 2]), 7]
-        write_json(tmp_path / "json" / "2_needle.json", rows)
-
-        benchmark = load_benchmark("mlvu", tmp_path)
-
-        assert [item.id for item in benchmark.items] == ["needle-0"]
-        found = reasons(benchmark)
-        assert found["row 4 (needle-3)"] == "candidate 1 must be text, got 2"
-        assert len(found) == 4 and benchmark.version.startswith("mlvu-5-")
-
-    def test_m_avg_is_the_mean_over_tasks(self, tmp_path: Path) -> None:
-        write_json(tmp_path / "json" / "1_plotQA.json", [self.row(), self.row(), self.row()])
-        write_json(tmp_path / "json" / "4_count.json", [self.row()])
-        benchmark = load_benchmark("mlvu", tmp_path)
-
-        found = metrics("mlvu", benchmark.items, {item.id: item.id != "count-0" for item in benchmark.items})
-
-        assert [(metric.name, metric.value) for metric in found[:2]] == [("M-Avg", 50.0), ("accuracy", 75.0)]
-        assert found[0].note == "5 of 7 tasks were not asked"
-
-    def test_other_files_are_not_mlvu(self, tmp_path: Path) -> None:
-        write_json(tmp_path / "json" / "other.json", [])
-
-        with pytest.raises(DataError, match=r"none of MLVU's task files, such as 1_plotQA\.json"):
-            load_benchmark("mlvu", tmp_path)
 
 
 class TestLvbench:

@@ -201,7 +201,12 @@ def test_withheld_answers_give_no_accuracy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("benchmark", "expected"), [("longvideobench", {"a": "C", "b": "A"}), ("egoschema", {"a": 2, "b": 0})]
+    ("benchmark", "expected"),
+    [
+        ("longvideobench", {"a": "C", "b": "A"}),
+        ("lvbench", {"a": "C", "b": "A"}),
+        ("egoschema", {"a": 2, "b": 0}),
+    ],
 )
 def test_predictions_are_exported_in_the_benchmarks_format(
     tmp_path: Path, benchmark: str, expected: dict[str, object]

@@ -45,7 +45,7 @@ def _item(row: Mapping[str, Any], *, videos: Media) -> Item:
     name, video, options = text(row, "id"), text(row, "video"), row.get("candidates")
     if not isinstance(options, list) or not options:
         raise DataError(f"the candidates must be a list of texts, got {options!r}")
-    gold = _gold(text(row, "answer", strip=False), options)
+    gold = _gold(row.get("answer"), options)
     texts = [verbatim(option, f"candidate {place}") for place, option in enumerate(options)]
     return Item(
         id=name,
@@ -58,8 +58,10 @@ def _item(row: Mapping[str, Any], *, videos: Media) -> Item:
     )
 
 
-def _gold(answer: str, options: Sequence[Any]) -> str | None:
+def _gold(answer: Any, options: Sequence[Any]) -> str | None:
     """The letter of the last candidate with the answer's text, as officially; None if there is none."""
+    if not isinstance(answer, str):
+        raise DataError(f"the answer must be the text of a candidate, got {answer!r}")
     places = [place for place, option in enumerate(options) if option == answer]
     return letter_at(places[-1], options) if places else None
 

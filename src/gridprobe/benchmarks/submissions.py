@@ -29,7 +29,7 @@ def submission(benchmark: str, predictions: Mapping[str, Prediction]) -> Any:
 
 
 def _letters(predictions: Mapping[str, Prediction]) -> dict[str, str]:
-    """LongVideoBench's test split: {"id": "B"}."""
+    """LongVideoBench's test split, and LVBench's compute_accuracy.py: {"id": "B"}."""
     return {name: each.choice for name, each in predictions.items()}
 
 
@@ -50,6 +50,7 @@ def _pairs(predictions: Mapping[str, Prediction]) -> dict[str, dict[str, int]]:
 
 SUBMISSIONS: dict[str, Callable[[Mapping[str, Prediction]], Any]] = {
     "longvideobench": _letters,
+    "lvbench": _letters,
     "egoschema": _numbers,
     "nextqa": _pairs,
 }
