@@ -20,6 +20,7 @@ from gridprobe.progress import listening
 from gridprobe.selectors import GridProbe, Selection, UniformLike
 from gridprobe.settings import PRESETS, Settings
 from gridprobe.setup import make_setup
+from gridprobe.subtitles import Between, Segment
 from gridprobe.video import NATIVE, Footage, FramePool, Limits, sample
 from gridprobe.video.decode import FileClip
 from gridprobe.video.frames import Found, Pixels
@@ -134,6 +135,15 @@ def test_the_baseline_is_one_pass_over_the_whole_pool_at_native_size() -> None:
 
     assert everything.selection.kept == 16
     assert everything.cost.baseline == everything.cost.focus == everything.cost.total
+
+
+def test_a_collage_has_what_is_said_before_the_question() -> None:
+    model = Scripted(lambda _: {"A": 1, "B": 1, "C": 1})
+    said = Between((Segment(0.0, 200.0, "hello there"),))
+
+    ask(gray_pool(16), replace(QUESTION, spoken=said), model=model, k=4, frames=5, collage=True)
+
+    assert model.requests[-1].prompt == f"hello there\n{QUESTION.prompt}"
 
 
 def test_the_collage_is_one_picture_without_times() -> None:

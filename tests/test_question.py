@@ -1,14 +1,19 @@
 """Questions, their own labels, and the exact text a model is shown."""
 
 import dataclasses
+from dataclasses import replace
 from string import ascii_uppercase
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gridprobe import ask
+from gridprobe.backends import Scripted
 from gridprobe.errors import UsageError
+from gridprobe.prompts import wording
 from gridprobe.question import MAX_OPTIONS, TEMPLATES, Question
+from videos_of_arrays import gray_pool
 
 every_template = pytest.mark.parametrize("template", list(TEMPLATES))
 OTHER_LINES = {"default": 2, "paper": 4}
@@ -237,6 +242,40 @@ def test_paper_prompt() -> None:
     )
 
 
+def test_paper_prompt_on_video_mme_v2() -> None:
+    question = Question("Which city?", ["Oslo.", "Rome", " Lima "], template="paper-v2")
+
+    assert question.prompt == (
+        "Select the best answer to the following multiple-choice question based on the video.\n"
+        "Respond with only the letter (A, B, C, D, E, F, G, or H) of the correct option.\n"
+        "Question: Which city?\n"
+        "A. Oslo.\n"
+        "B. Rome.\n"
+        "C. Lima."
+    )
+    said = replace(question, subtitles=" We left Oslo. ").prompt
+    assert said == f"This video's subtitles are listed below:\nWe left Oslo.\n\n{question.prompt}"
+
+
+@pytest.mark.parametrize(
+    ("own", "used"),
+    [
+        ("video-mme-v2", "paper-v2"),
+        ("video-mme-v2-interleaved", "paper-v2"),
+        ("longvideobench", "paper"),
+        ("default", "paper"),
+    ],
+)
+def test_the_preset_paper_has_a_wording_for_each_benchmark_of_the_paper(own: str, used: str) -> None:
+    model = Scripted(lambda request: dict.fromkeys(request.labels, 1.0))
+    asked = cities(template=own)
+
+    ask(gray_pool(4), asked, model=model, preset="paper", k=2)
+
+    assert {request.prompt for request in model.requests} == {replace(asked, template=used).prompt}
+    assert wording("mlvu", own) == "mlvu"
+
+
 def test_paper_prompt_with_subtitles() -> None:
     assert cities(template="paper", subtitles="We left Oslo at dawn. Rome was next.").prompt == (
         "Video subtitles:\n"
@@ -298,7 +337,7 @@ def test_mlvu_prompt() -> None:
     assert cities(template="mlvu", subtitles="We left.").prompt == system + subtitles + asked
 
 
-@pytest.mark.parametrize("template", [name for name in TEMPLATES if name not in OTHER_LINES])
+@pytest.mark.parametrize("template", [name for name in TEMPLATES if name not in (*OTHER_LINES, "paper-v2")])
 def test_official_prompts_keep_the_white_space_of_options(template: str) -> None:
     assert "the  red\tdoor \n" in Question("Which?", ["the  red\tdoor ", "x"], template=template).prompt
 

@@ -12,6 +12,7 @@ from gridprobe.calibration import Exit
 from gridprobe.collage import CANVAS, collage
 from gridprobe.errors import UsageError
 from gridprobe.flops import Cost
+from gridprobe.prompts import wording
 from gridprobe.question import Question
 from gridprobe.rotations import score_rotated
 from gridprobe.selectors import Selection, Selector
@@ -135,7 +136,7 @@ class Session:
         """
         setup = self.setup
         if setup.template is not None:
-            question = replace(question, template=setup.template)
+            question = replace(question, template=wording(setup.template, question.template))
         first = self._look_over(question) if setup.overview is not None else None
         if first is not None and self._settles(first.posterior):
             return self._from_overview(question, first, show_map=show_map)
@@ -358,7 +359,11 @@ def focus_request(
     """The one request the answer is read from: the kept frames, and the others around them where there is a context."""
     if setup.collage:
         whole = View(FrameSize(max_pixels=CANVAS * CANVAS), timestamps="none")
-        return ScoreRequest(question.prompt, question.labels, (FrameGroup(collage(frames), whole),))
+        said = "\n".join(
+            filter(None, question.between(sorted(frames.times)))
+        )
+        prompt = f"{said}\n{question.prompt}" if said else question.prompt
+        return ScoreRequest(prompt, question.labels, (FrameGroup(collage(frames), whole),))
     groups = [FrameGroup(frames, setup.shown)]
     if others is not None and setup.context is not None:
         groups.append(FrameGroup(others, setup.context))

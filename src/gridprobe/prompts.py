@@ -1,8 +1,8 @@
 """Prompt templates: the exact text that follows the frames. Changing a prompt changes results.
 
-`default` is for any question; `paper` is the wording of the authors' code on LongVideoBench; the others are the
-official wordings of the benchmarks they are named after. We letter the options ourselves, so an option string without a
-space after its letter ("C.Mission accomplished") gets one.
+`default` is for any question; `paper` and `paper-v2` are the wordings of the authors' code on LongVideoBench and on
+Video-MME-v2; the others are the official wordings of the benchmarks they are named after. We letter the options
+ourselves, so an option string without a space after its letter ("C.Mission accomplished") gets one.
 
 `default` and `paper` collapse white space in options, as an option on several lines could look like two. The official
 wordings keep it: a benchmark's authors sent their texts as they are.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gridprobe.question import Question
 
-__all__ = ["NO_TEXT", "PAPER_SUBTITLES", "TEMPLATES"]
+__all__ = ["NO_TEXT", "PAPER_SUBTITLES", "TEMPLATES", "wording"]
 
 NO_TEXT = "(no text)"
 """Stands for an empty question or option that a benchmark asks nevertheless; the official wordings show it as empty."""
@@ -55,6 +55,18 @@ def _paper(question: "Question") -> str:
     subtitles = f"Video subtitles:\n{question.subtitles[:PAPER_SUBTITLES]}\n\n" if question.subtitles else ""
     options = _options(question, "({}) {}")
     return f"{subtitles}Question: {question.text}\n\n{options}\n\nAnswer with the letter of the correct option."
+
+
+def _paper_v2(question: "Question") -> str:
+    """The wording of the authors' code on Video-MME-v2; every option ends with one full stop."""
+    listed = f"This video's subtitles are listed below:\n{question.subtitles.strip()}\n\n" if question.subtitles else ""
+    pairs = zip(question.labels, question.options, strict=True)
+    options = "\n".join(f"{label}. {text.strip().removesuffix('.').rstrip()}." for label, text in pairs)
+    return (
+        f"{listed}Select the best answer to the following multiple-choice question based on the video.\n"
+        "Respond with only the letter (A, B, C, D, E, F, G, or H) of the correct option.\n"
+        f"Question: {question.text}\n{options}"
+    )
 
 
 def _video_mme_v2(question: "Question") -> str:
@@ -112,6 +124,7 @@ def _mlvu(question: "Question") -> str:
 TEMPLATES: dict[str, Callable[["Question"], str]] = {
     "default": _default,
     "paper": _paper,
+    "paper-v2": _paper_v2,
     "longvideobench": _longvideobench,
     "video-mme-v2": _video_mme_v2,
     "video-mme-v2-listed": _video_mme_v2_listed,
@@ -119,3 +132,8 @@ TEMPLATES: dict[str, Callable[["Question"], str]] = {
     "video-mme": _video_mme,
     "mlvu": _mlvu,
 }
+
+
+def wording(template: str, own: str) -> str:
+    """The template to use where settings name one: `paper` has a wording of its own for questions of Video-MME-v2."""
+    return "paper-v2" if template == "paper" and own.startswith("video-mme-v2") else template

@@ -75,8 +75,11 @@ def _announce(evaluation: Evaluation, what: Asked) -> None:
 
 def _print(result: dict[str, Any], out: Path) -> None:
     found = result["all"]
+    withheld = bool(found["withheld"]) and found["accuracy"] is None
     score = "no answers" if found["accuracy"] is None else f"accuracy {found['accuracy']:.1%}"
     right = f"{found['right']} right of {found['answered']} answered"
+    if withheld:
+        score, right = "no accuracy, because the answers are withheld", f"{found['answered']} answered"
     counts = f"{right}, {found['failed']} failed, {found['missing']} missing"
     overview = f"; {found['overview']} from the overview" if found["overview"] else ""
     kept = "" if found["kept"] is None else f"{overview}; {found['kept']:.1f} frames kept on average"

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 from rich.text import Text
 
-from gridprobe.benchmarks import BENCHMARKS, parse_options
+from gridprobe.benchmarks import parse_options
 from gridprobe.benchmarks.verify import KINDS, Finding, Verified, verify
 from gridprobe.cli.console import printable, progress, stdout
 
@@ -49,7 +49,7 @@ def _print(found: Verified) -> None:
     release = f" (as released: {found.released_rows})" if found.released_rows is not None else ""
     some = 0 < found.without_subtitles < found.videos
     without = f", {found.without_subtitles} of them without subtitles" if some else ""
-    console.print(Text(f"{found.version}: {BENCHMARKS[found.benchmark]}"))
+    console.print(Text(found.version))
     console.print(Text(f"{found.rows} rows{release}, {found.questions} questions, {found.videos} videos{without}"))
     for kind, meaning in KINDS.items():
         _print_kind(meaning, [each for each in found.findings if each.kind == kind])
