@@ -359,9 +359,7 @@ def focus_request(
     """The one request the answer is read from: the kept frames, and the others around them where there is a context."""
     if setup.collage:
         whole = View(FrameSize(max_pixels=CANVAS * CANVAS), timestamps="none")
-        said = "\n".join(
-            filter(None, question.between(sorted(frames.times)))
-        )
+        said = "\n".join(filter(None, question.between(sorted(frames.times))))
         prompt = f"{said}\n{question.prompt}" if said else question.prompt
         return ScoreRequest(prompt, question.labels, (FrameGroup(collage(frames), whole),))
     groups = [FrameGroup(frames, setup.shown)]
