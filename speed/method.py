@@ -2,6 +2,7 @@
 
     python speed/method.py run --part fine --first 13000 --count 400 --out fine.jsonl    # a line per question and way
     python speed/method.py table fine.jsonl standard.jsonl                               # Markdown
+    python speed/method.py confidence fine.jsonl --exit 0.46     # calibration, and exits that the whole way contradicts
     python speed/method.py check --model Qwen/Qwen3-VL-2B-Instruct --benchmark mlvu --data DIR --out qwen.jsonl
 
 `check` is for those who have a released checkpoint and a benchmark: it asks 200 questions in every way that decides
@@ -37,7 +38,7 @@ from gridprobe.pipeline import Session
 from gridprobe.selectors import Uniform
 from gridprobe.settings import Settings
 from gridprobe.setup import Setup, make_setup
-from gridprobe.statistics import difference_interval, share_interval
+from gridprobe.statistics import difference_interval, expected_calibration_error, share_interval
 from gridprobe.video import FrameSize
 
 PUBLISHED: dict[str, Any] = {"effort": "focus", "probes": "fresh", "budget": "shape", "context": "none"}
@@ -84,6 +85,8 @@ WAYS = {
 }
 MAIN = ("all native", "all small", "published", "ours quick", "ours auto", "ours full")
 CHECKS = (*MAIN, "map fresh", "map memory", "shape rule + context")
+WHOLE = ("ours full", "map attention")
+"""The whole way with our defaults."""
 EQUAL = "uniform, equal compute"
 """As many evenly spaced native frames as cost no more than "ours auto" did for the question."""
 
@@ -108,6 +111,10 @@ def main() -> None:
     two.add_argument("--by", choices=["part", "family", "k", "model"], default="part")
     two.add_argument("--exit", type=float, help='Add "ours auto" with this exit, from "ours quick" and "ours full".')
     two.set_defaults(do=_table)
+    four = verbs.add_parser("confidence")
+    four.add_argument("files", nargs="+", type=Path)
+    four.add_argument("--exit", type=float, default=0.99)
+    four.set_defaults(do=_confidence)
     given = parser.parse_args()
     given.do(given)
 
@@ -164,7 +171,11 @@ def _check(given: argparse.Namespace) -> None:
     _run(given)
     lines = list(read([given.out]))
     print(*_rows(lines), sep="\n")
-    full = [line for line in lines if line["way"] == "ours full"]
+    _print_calibrations(lines)
+
+
+def _print_calibrations(lines: Sequence[dict[str, Any]]) -> None:
+    full = [line for line in lines if line["way"] in WHOLE]
     for epsilon in (0.01, 0.02, 0.05):
         found = choose_threshold(
             [line["overview"][1] for line in full],
@@ -173,6 +184,26 @@ def _check(given: argparse.Namespace) -> None:
             delta=0.05,
         )
         print(f"exit for at most {epsilon:.0%} mistaken exits, with 95 % confidence: {found}")
+
+
+def _confidence(given: argparse.Namespace) -> None:
+    """How far confidence can be trusted: calibration error, answers without a right option, and mistaken exits."""
+    lines = list(read(given.files))
+    lines += auto(lines, given.exit)
+    for way in dict.fromkeys(line["way"] for line in lines):
+        found = [line for line in lines if line["way"] == way]
+        asked = [line for line in found if line["right"] is not None]
+        error = expected_calibration_error([e["confidence"] for e in asked], [e["right"] for e in asked])
+        without = [line["confidence"] for line in found if line["right"] is None]
+        print(f"{way}: calibration error {error:.4f}")
+        if without:
+            print(f"  {len(without)} without a right option: mean {np.mean(without):.3f}, at most {max(without):.3f}")
+    for part in dict.fromkeys(line["part"] for line in lines):
+        full = [line for line in lines if line["way"] in WHOLE and line["part"] == part]
+        exits = [line for line in full if line["overview"][1] >= given.exit]
+        differ = sum(line["overview"][0] != line["choice"] for line in exits)
+        print(f"{part}, exit {given.exit:g}: {differ} of {len(exits)} exits differ, of {len(full)} questions")
+    _print_calibrations(lines)
 
 
 def _setup(way: Way, given: argparse.Namespace, models: dict[str, Backend]) -> Setup:

@@ -52,7 +52,7 @@ def ask(
         selector: a name from `gridprobe list selectors`, or a `gridprobe.Selector`.
         k: the side of the grid; k² frames are sampled.
         frames: how many of them to keep, or "auto" to let the map decide.
-        preset: "default", or "paper" for the method exactly as published.
+        preset: "default", or "paper" for the published method.
         show_map: make the map also for an answer that the overview settles.
         **changes: any other field of `Settings` on top of the preset, such as `order="importance"`.
     """

@@ -1,5 +1,6 @@
-"""Options that `eval` and `plan` share: the benchmark, the questions, the models and the settings."""
+"""Options that `eval`, `plan` and `calibrate` share: the benchmark, the questions, the models and the settings."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,20 +16,27 @@ from gridprobe.question import TEMPLATES
 from gridprobe.settings import Settings, parse_changes
 from gridprobe.setup import Setup, make_setup
 
-__all__ = ["Asked", "asked", "run_options"]
+__all__ = ["Asked", "answer_options", "asked", "run_options"]
 
 
-def run_options(command: Any) -> Any:
-    """Add the options for questions, models and settings."""
-    decorators = [
+def answer_options() -> list[Callable[[Any], Any]]:
+    """The options for models, settings and the benchmark, and which questions it is about."""
+    return [
         click.option("-m", "--model", envvar="GRIDPROBE_MODEL", metavar="NAME", help="Folder, hub id or embedded."),
         *way_options(),
         click.option("--subtitles", type=click.Choice(SUBTITLE_MODES), default="none", show_default=True),
         click.option("--template", type=click.Choice(list(TEMPLATES)), help="Prompt, in place of the benchmark's."),
         click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Any other setting."),
         click.option("--with", "options", multiple=True, metavar="NAME=VALUE", help="An option of the benchmark."),
-        click.option("--limit", type=int, metavar="N", help="Ask N questions, evenly from the first bin's values."),
         click.option("--ids", metavar="FILE|A,B,…", help="Ask only these questions."),
+    ]
+
+
+def run_options(command: Any) -> Any:
+    """Add the options for questions, models and settings."""
+    decorators = [
+        *answer_options(),
+        click.option("--limit", type=int, metavar="N", help="Ask N questions, evenly from the first bin's values."),
         click.option("--seed", type=int, default=0, show_default=True, help="For --limit and the random selector."),
     ]
     for decorator in reversed(decorators):

@@ -8,15 +8,12 @@ from typing import Any
 
 import click
 
-from gridprobe.benchmarks import SUBTITLE_MODES
 from gridprobe.calibration import Calibration, needed, store
-from gridprobe.cli.ask import way_options
-from gridprobe.cli.benchmark import asked
+from gridprobe.cli.benchmark import answer_options, asked
 from gridprobe.cli.console import announce_saved, printable, progress
 from gridprobe.errors import RunError
 from gridprobe.evaluation.agreement import Agreement, draw
 from gridprobe.evaluation.agreement import calibrate as compare
-from gridprobe.question import TEMPLATES
 
 __all__ = ["calibrate"]
 
@@ -26,12 +23,7 @@ METHOD = "Clopper-Pearson, fixed-sequence testing"
 def _options(command: Any) -> Any:
     """Add the options of `eval` that decide an answer, and those of a calibration."""
     decorators = [
-        click.option("-m", "--model", envvar="GRIDPROBE_MODEL", metavar="NAME", help="Folder, hub id or embedded."),
-        *way_options(),
-        click.option("--subtitles", type=click.Choice(SUBTITLE_MODES), default="none", show_default=True),
-        click.option("--template", type=click.Choice(list(TEMPLATES)), help="Prompt, in place of the benchmark's."),
-        click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Any other setting."),
-        click.option("--with", "options", multiple=True, metavar="NAME=VALUE", help="An option of the benchmark."),
+        *answer_options(),
         click.option(
             "-n",
             "count",
@@ -39,7 +31,6 @@ def _options(command: Any) -> Any:
             metavar="N",
             help="Ask N questions, drawn at random from as many videos as possible.",
         ),
-        click.option("--ids", metavar="FILE|A,B,…", help="Ask only these questions."),
         click.option("--seed", type=int, default=0, show_default=True, help="For -n and the random selector."),
         click.option("--epsilon", type=float, default=0.02, show_default=True, help="Allowed share of mistaken exits."),
         click.option("--delta", type=float, default=0.05, show_default=True, help="Allowed risk of a larger share."),

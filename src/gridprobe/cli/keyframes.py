@@ -21,5 +21,5 @@ def export(run: Path, output: Path) -> None:
     check_writable(output)
     found = export_keyframes(read_run(run))
     write_whole(output, json.dumps(found, allow_nan=False, separators=(",", ":")).encode())
-    left_out = f" ({found['left_out']} were not answered)" if found["left_out"] else ""
+    left_out = f" ({found['left_out']} were not answered, or only from the overview)" if found["left_out"] else ""
     announce_saved(f"frames of {len(found['questions'])} questions{left_out}", output)
