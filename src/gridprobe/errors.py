@@ -4,6 +4,8 @@ GridProbeError
 ├── UsageError    the caller asked for something that cannot be: fix the call            (exit code 2)
 ├── VideoError    the video cannot be opened or decoded: fix the file                    (exit code 1)
 ├── ModelError    the model cannot be loaded, or its output cannot be used               (exit code 1)
+│   └── ServerError          a model's server refuses a request, or its reply cannot be used
+│       └── ServerUnavailable    no further request can succeed now, so a run ends and can be resumed
 ├── DataError     a benchmark or question file does not hold what it should              (exit code 1)
 ├── RunError      an evaluation cannot continue: its folder, its disk, too many failures (exit code 1)
 └── Cancelled     the caller cancelled the work                                          (exit code 1)
@@ -11,7 +13,17 @@ GridProbeError
 A message names the value, the rule and the way out. Any other exception is a bug of ours and keeps its traceback.
 """
 
-__all__ = ["Cancelled", "DataError", "GridProbeError", "ModelError", "RunError", "UsageError", "VideoError"]
+__all__ = [
+    "Cancelled",
+    "DataError",
+    "GridProbeError",
+    "ModelError",
+    "RunError",
+    "ServerError",
+    "ServerUnavailable",
+    "UsageError",
+    "VideoError",
+]
 
 
 class GridProbeError(Exception):
@@ -32,6 +44,14 @@ class VideoError(GridProbeError):
 
 class ModelError(GridProbeError):
     """A model cannot be loaded, or does not give a usable posterior."""
+
+
+class ServerError(ModelError):
+    """A model's server refuses a request, or its reply cannot be used."""
+
+
+class ServerUnavailable(ServerError):
+    """No further request can succeed: the server is gone, refuses the key, or serves another model than before."""
 
 
 class DataError(GridProbeError):

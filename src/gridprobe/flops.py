@@ -9,7 +9,7 @@ Attention is quadratic within a call, so each call is priced by itself and the c
 backend prices its own model family.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 __all__ = ["CONVENTIONS", "Cost"]
 
@@ -33,16 +33,15 @@ class Cost:
     """By the published convention."""
     flops_computed: float = 0.0
     """By the honest convention, less what did not have to be computed because it was known from before."""
+    cached_tokens: int = 0
+    """Tokens that a server found in its cache."""
+    unpriced: int = 0
+    """Calls of models whose floating-point operations are not known; they are missing from the three numbers above."""
+    money: float = 0.0
+    """What a server charges, in the currency of the prices that it was loaded with; 0 without prices."""
 
     def __add__(self, other: "Cost") -> "Cost":
-        return Cost(
-            self.calls + other.calls,
-            self.tokens + other.tokens,
-            self.visual_tokens + other.visual_tokens,
-            self.flops + other.flops,
-            self.flops_paper + other.flops_paper,
-            self.flops_computed + other.flops_computed,
-        )
+        return Cost(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
     @property
     def tflops(self) -> float:

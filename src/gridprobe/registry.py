@@ -137,6 +137,12 @@ BACKENDS = Registry(
             argument="FOLDER|OWNER/NAME",
             extra="local",
         ),
+        "server": Entry(
+            "gridprobe.backends.server",
+            "an OpenAI-compatible server, such as http://localhost:8000/v1#MODEL; the prefix may be left out",
+            argument="URL[#MODEL]",
+            extra="server",
+        ),
     },
     group="gridprobe.backends",
 )

@@ -40,12 +40,20 @@ __all__ = [
     "Unit",
     "View",
     "gauge_model",
+    "is_server",
     "load_model",
     "recalls",
 ]
 
 CHECKPOINT = "checkpoint"
 """The entry for names without the prefix of another entry: folders and Hugging Face ids."""
+SERVER = "server"
+"""The entry for addresses."""
+
+
+def is_server(name: str) -> bool:
+    """Whether a model's name is the address of a server."""
+    return name.removeprefix(f"{SERVER}:").startswith(("http://", "https://"))
 
 
 def load_model(name: str, **options: Any) -> Backend:
@@ -53,9 +61,11 @@ def load_model(name: str, **options: Any) -> Backend:
 
     Args:
         name: a checkpoint folder, a Hugging Face id such as "Qwen/Qwen3-VL-2B-Instruct", "embedded" or "embedded:nano"
-            for a model of the package (a folder of that name is "./embedded"), or a name that another package added.
+            for a model of the package (a folder of that name is "./embedded"), "http://host:8000/v1#model" for a model
+            on a server, or a name that another package added.
         **options: `device`, `dtype`, `attn_implementation`, `device_map`, `quantization` ("4bit" or "8bit"),
-            `revision`, `min_letter_mass`; see `gridprobe.backends.qwen3vl.loading.load`.
+            `revision`, `min_letter_mass`; see `gridprobe.backends.qwen3vl.loading.load`. For a server see
+            `gridprobe.backends.server.options.ServerOptions`.
     """
     kind, argument = _find(name)
     entry = BACKENDS[kind]
@@ -78,8 +88,8 @@ def _find(name: str) -> tuple[str, str]:
     """The entry that a model's name refers to, and the argument for it."""
     if not isinstance(name, str) or not name.strip():
         raise UsageError("no model given; name a checkpoint folder or an id such as Qwen/Qwen3-VL-2B-Instruct")
-    if name.startswith(("http://", "https://")):
-        raise UsageError(f"{name}: served models are not supported yet; give a checkpoint folder or a Hugging Face id")
+    if is_server(name):
+        return SERVER, name.removeprefix(f"{SERVER}:")
     kind, colon, argument = name.partition(":")
     if kind not in BACKENDS:
         return CHECKPOINT, name

@@ -1,0 +1,177 @@
+"""Server: an OpenAI-compatible server as a backend."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+from threading import Event
+from typing import ClassVar
+
+from gridprobe.backends.base import Posterior, ScoreRequest
+from gridprobe.backends.server.asking import Asker, Query, Said
+from gridprobe.backends.server.bill import Bill
+from gridprobe.backends.server.client import Client
+from gridprobe.backends.server.rungs import Reading, Samples
+from gridprobe.backends.server.selftest import CANARY, Ability, near
+from gridprobe.backends.server.turn import Album, Picture, lay_out
+from gridprobe.errors import ServerError, ServerUnavailable, UsageError
+from gridprobe.flops import Cost
+from gridprobe.progress import report
+
+__all__ = ["Server"]
+
+BATCH_BYTES = 32 * 2**20
+"""A batch is closed when its pictures have so many bytes."""
+BATCH_SIZE = 64
+POLL_SECONDS = 1.0
+"""How often progress is reported while requests are under way, so that a worker that waits does not seem to hang."""
+
+
+class Server:
+    """A model on a server. It answers requests; it has no memory of frames that could be questioned."""
+
+    recalls: ClassVar[bool] = False
+
+    def __init__(self, client: Client, model: str, ability: Ability, bill: Bill) -> None:
+        self.ability = ability
+        """What the self-test found."""
+        self._client, self._model, self._bill = client, model, bill
+        self._asker = Asker(client, model, ability.rung)
+        self._asker.names = ability.names
+        self._album = Album()
+        self._changed = ""
+        client.on_return = self._check_same
+
+    def __repr__(self) -> str:
+        return f"Server({self.identity!r})"
+
+    @property
+    def identity(self) -> str:
+        """Address, model, what the server says about its configuration, and how probabilities are read."""
+        mark = self.ability.fingerprint or "unversioned"
+        return f"{self._client.address.base}#{self._model}@{mark};{self.ability.rung.name}"
+
+    @property
+    def multiple(self) -> int:
+        """That of the model if it is known, else 32."""
+        return self._bill.multiple
+
+    @property
+    def summary(self) -> str:
+        """One sentence about what the server can do."""
+        ability = self.ability
+        calls = "batches" if ability.batches else f"up to {self._client.concurrency} requests at a time"
+        once = ", each frame sent once" if ability.names else ""
+        found = f"{self._model} on {self._client.address.host}: {ability.rung.summary}; {calls}{once}"
+        return "; ".join((found, *ability.notes))
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._client.close()
+
+    def estimate(self, request: ScoreRequest) -> Cost:
+        """The expected cost: exact for models whose tokenizer is here, else fitted to the self-test."""
+        _check(request)
+        return self._bill.estimate(request)
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+        """Send all requests, many at a time, and wait for the replies."""
+        for request in requests:
+            _check(request)
+        found: dict[int, Posterior] = {}
+        stop = Event()
+        jobs = list(self._jobs(requests))
+        with ThreadPoolExecutor(max_workers=max(1, min(len(jobs), self._client.concurrency))) as pool:
+            pending = {pool.submit(self._run, job, [requests[i] for i in job], stop): job for job in jobs}
+            try:
+                self._collect(pending, found, len(requests))
+            except BaseException:
+                stop.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        return [found[place] for place in range(len(requests))]
+
+    def _collect(
+        self, pending: dict["Future[list[Posterior]]", list[int]], found: dict[int, Posterior], total: int
+    ) -> None:
+        left = set(pending)
+        while left:
+            done, left = wait(left, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
+            for future in done:
+                found.update(zip(pending[future], future.result(), strict=True))
+            since = self._client.waiting_since
+            if since is None:
+                report("model", len(found), total)
+            else:
+                report("server", round(self._client.clock.now() - since), round(self._client.patience))
+
+    def _jobs(self, requests: Sequence[ScoreRequest]) -> Iterator[list[int]]:
+        """The places of requests that are sent in one call: those with the same labels, if the server has batches."""
+        batches: dict[tuple[str, ...], list[list[int]]] = {}
+        sizes: dict[tuple[str, ...], int] = {}
+        for place, request in enumerate(requests):
+            size = sum(3 * group.frames.width * group.frames.height * len(group.frames) for group in request.groups)
+            full = not self.ability.batches or sizes.get(request.labels, 0) + size > BATCH_BYTES
+            if request.labels not in batches or full or len(batches[request.labels][-1]) >= BATCH_SIZE:
+                batches.setdefault(request.labels, []).append([])
+                sizes[request.labels] = 0
+            batches[request.labels][-1].append(place)
+            sizes[request.labels] += size
+        for jobs in batches.values():
+            yield from jobs
+
+    def _run(self, places: list[int], requests: Sequence[ScoreRequest], stop: Event) -> list[Posterior]:
+        queries = [Query(lay_out(each, self._album, multiple=self.multiple), each.labels) for each in requests]
+        if len(requests) > 1:
+            try:
+                readings, usage = self._asker.ask_together(queries, stop)
+            except ServerUnavailable:
+                raise
+            except ServerError:  # one of them cannot be answered: find out which
+                pass
+            else:
+                self._check_read(queries, usage.prompt)
+                costs = self._bill.shared(requests, usage)
+                return [self._posterior(*each) for each in zip(requests, readings, costs, strict=True)]
+        return [self._ask(*each, stop) for each in zip(requests, queries, strict=True)]
+
+    def _ask(self, request: ScoreRequest, query: Query, stop: Event) -> Posterior:
+        said = self._asker.ask(query, stop)
+        self._check_read([query], said.usage.prompt, calls=said.calls)
+        posterior = self._posterior(request, said.reading, self._bill.spent(request, said.usage, said.calls))
+        return self._with_change(posterior, said)
+
+    def _posterior(self, request: ScoreRequest, reading: Reading, cost: Cost) -> Posterior:
+        return Posterior(request.labels, reading.logprobs, cost, reading.mass, reading.notes)
+
+    def _with_change(self, posterior: Posterior, said: Said) -> Posterior:
+        """A note if the server says that its configuration is not what it was."""
+        if said.fingerprint in ("", self.ability.fingerprint):
+            return posterior
+        note = f"the server's configuration changed from {self.ability.fingerprint or 'none'} to {said.fingerprint}"
+        return replace(posterior, notes=(*posterior.notes, note))
+
+    def _check_read(self, queries: Sequence[Query], tokens: int | None, calls: int = 1) -> None:
+        """A server that drops pictures in silence counts fewer tokens than the smallest pictures would take."""
+        pictures = sum(isinstance(part, Picture) for query in queries for part in query.parts)
+        if tokens is not None and tokens < 0.95 * calls * pictures * self.ability.rule.least:
+            raise ServerError(
+                f"{self._client.address.host} read {tokens} tokens for {pictures} frames, so it dropped some; "
+                "use fewer frames with --k, or raise the server's limits"
+            )
+
+    def _check_same(self) -> None:
+        """After the server was away: it must answer as before."""
+        self._asker.forget()
+        asker = Asker(self._client, self._model, self.ability.rung)
+        if not near(asker.ask(CANARY), self.ability.canary) and not isinstance(asker.rung, Samples):
+            raise ServerUnavailable(
+                f"{self._client.address.host} answers differently since it came back: it serves other weights as "
+                f"{self._model}; start the first ones again, or begin a new run"
+            )
+
+
+def _check(request: ScoreRequest) -> None:
+    if any(group.view.packing != "single" for group in request.groups):
+        raise UsageError("frames cannot be sent to a server in pairs; use packing=single")
+    if request.sees is not None or request.attention:
+        raise UsageError("a server cannot question its memory of frames; use probes=fresh")
