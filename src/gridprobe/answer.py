@@ -35,6 +35,11 @@ class AnswerCost:
         return self.overview + self.probe + self.focus
 
     @property
+    def priced(self) -> bool:
+        """Whether the floating-point operations of all passes are known; a server may not say what model it runs."""
+        return not self.total.unpriced and not self.baseline.unpriced
+
+    @property
     def tflops(self) -> float:
         """All passes, by the honest convention."""
         return self.total.tflops
@@ -62,7 +67,10 @@ class AnswerCost:
             "baseline_tflops_paper": self.baseline.tflops_paper,
             "tokens": self.total.tokens,
             "visual_tokens": self.total.visual_tokens,
+            "cached_tokens": self.total.cached_tokens,
             "calls": self.total.calls,
+            "unpriced_calls": self.total.unpriced,
+            "money": self.total.money,
             "conventions": CONVENTIONS,
         }
 

@@ -61,7 +61,7 @@ def parse_options(texts: Iterable[str]) -> dict[str, Any]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise UsageError(f"a benchmark's option is NAME=VALUE, such as split=test; got {text!r}")
+            raise UsageError(f"an option is NAME=VALUE, such as split=test; got {text!r}")
         options[name] = _value(value)
     return options
 

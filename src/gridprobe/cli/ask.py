@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from gridprobe.answer import Answer
-from gridprobe.backends import NamedModel
+from gridprobe.backends import NamedModel, is_server
 from gridprobe.backends.embedded import Vocabulary
+from gridprobe.benchmarks import parse_options
 from gridprobe.budget import Fixed
 from gridprobe.calibration import check_threshold
 from gridprobe.cli.console import announce_saved, printable, progress, speaks_unicode, stdout
@@ -26,12 +27,12 @@ from gridprobe.setup import Setup, make_setup
 from gridprobe.subtitles import read_subtitles
 from gridprobe.video import Limits
 
-__all__ = ["WAY", "ask", "given_settings", "way_options"]
+__all__ = ["WAY", "ask", "given_settings", "named_models", "way_options"]
 
 FILE = click.Path(path_type=Path)
 SAVERS: dict[str, Callable[[Sequence[Answer], Path], None]] = {"map": save_map, "report": save_report}
 """The options that save the answers to a file."""
-MODEL_HELP = "Folder, Hugging Face id, or embedded (the default; knows only gridworld)."
+MODEL_HELP = "Folder, Hugging Face id, http://HOST/v1#NAME, or embedded (the default; knows only gridworld)."
 IMPLIED = (
     "gridprobe: no model was named, so the embedded model answers; it knows only gridworld (see gridprobe demo); "
     "to use another, set --model or GRIDPROBE_MODEL"
@@ -82,6 +83,9 @@ def way_options() -> list[Callable[[Any], Any]]:
     """Options for models and frame selection, shared by ask, eval and plan."""
     return [
         click.option("--answer-model", metavar="NAME", help="Another model for the focused pass."),
+        click.option(
+            "--server", multiple=True, metavar="NAME=VALUE", help="For models on a server: patience, price_in, …"
+        ),
         click.option(
             "--selector",
             metavar="NAME",
@@ -174,6 +178,7 @@ def ask(video: Path, question: str | None, options: tuple[str, ...], **given: An
     answers = []
     with progress():
         session = Session(footage, setup=setup, reuse=len(questions) > 1)
+        _introduce(session.setup)
         for each in questions:
             answers.append(session.ask(each, show_map=bool(files) or not given["as_json"]))
             if given["as_json"]:
@@ -193,6 +198,13 @@ def _imply(questions: list[Question]) -> None:
     print(IMPLIED, file=sys.stderr)
 
 
+def _introduce(setup: Setup) -> None:
+    """Print what is known about models on a server, once."""
+    for model in {id(each): each for each in (setup.model, setup.answerer)}.values():
+        if summary := getattr(model, "summary", ""):
+            print(printable(f"gridprobe: {summary}"), file=sys.stderr)
+
+
 def _limits(given: dict[str, Any]) -> Limits:
     limits = Limits(seconds=given["decode_timeout"])
     return replace(limits, cache=0) if given["no_cache"] else limits
@@ -205,9 +217,21 @@ def _setup(given: dict[str, Any]) -> Setup:
     names = ("device", "dtype", "attn_implementation", "device_map", "quantization")
     options = tuple((name, given[name]) for name in names)
     implied = () if given["model"] else (("implied", True),)
-    model = NamedModel(given["model"] or "embedded", (*options, *implied))
-    answer_model = NamedModel(given["answer_model"], options) if given["answer_model"] else None
+    model, answer_model = named_models(given, given["model"] or "embedded", options)
+    model = replace(model, options=(*model.options, *implied))
     return make_setup(model=model, answer_model=answer_model, selector=given["selector"], settings=settings)
+
+
+def named_models(
+    given: dict[str, Any], model: str, options: tuple[tuple[str, Any], ...]
+) -> tuple[NamedModel, NamedModel | None]:
+    """The model and the answering model, which may be none, with the options for each."""
+    served = tuple(parse_options(given["server"]).items())
+    names = [name for name in (model, given["answer_model"]) if name]
+    if served and not any(map(is_server, names)):
+        raise UsageError(f"--server is for models on a server, such as http://localhost:8000/v1, not for {names[0]}")
+    found = [NamedModel(name, (*options, *(served if is_server(name) else ()))) for name in names]
+    return found[0], found[1] if len(found) > 1 else None
 
 
 def _print(answers: list[Answer]) -> None:

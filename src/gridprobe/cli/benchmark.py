@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from gridprobe.backends import NamedModel
 from gridprobe.benchmarks import SUBTITLE_MODES, Benchmark, load_benchmark, parse_options
-from gridprobe.cli.ask import WAY, given_settings, way_options
+from gridprobe.cli.ask import WAY, given_settings, named_models, way_options
 from gridprobe.errors import UsageError
 from gridprobe.evaluation.tasks import Choice, Shard
 from gridprobe.question import TEMPLATES
@@ -22,7 +21,13 @@ __all__ = ["Asked", "answer_options", "asked", "run_options"]
 def answer_options() -> list[Callable[[Any], Any]]:
     """The options for models, settings and the benchmark, and which questions it is about."""
     return [
-        click.option("-m", "--model", envvar="GRIDPROBE_MODEL", metavar="NAME", help="Folder, hub id or embedded."),
+        click.option(
+            "-m",
+            "--model",
+            envvar="GRIDPROBE_MODEL",
+            metavar="NAME",
+            help="Folder, hub id, http://HOST/v1#NAME or embedded.",
+        ),
         *way_options(),
         click.option("--subtitles", type=click.Choice(SUBTITLE_MODES), default="none", show_default=True),
         click.option("--template", type=click.Choice(list(TEMPLATES)), help="Prompt, in place of the benchmark's."),
@@ -61,9 +66,10 @@ def asked(name: str, data: Path, given: dict[str, Any]) -> Asked:
         raise UsageError(f"name the model that is to answer {name} with --model or GRIDPROBE_MODEL")
     changes = parse_changes(given["changes"]) | given_settings(given, (*WAY, "seed", "template"))
     loading = tuple((key, given[key]) for key in ("device", "dtype") if given.get(key, "auto") != "auto")
+    probing, answering = named_models(given, model, loading)
     setup = make_setup(
-        model=NamedModel(model, loading),
-        answer_model=NamedModel(given["answer_model"], loading) if given["answer_model"] else None,
+        model=probing,
+        answer_model=answering,
         selector=given["selector"],
         settings=Settings.from_preset(given["preset"], **changes),
     )

@@ -46,6 +46,8 @@ class Cost:
     """Standard deviation ÷ mean of `tflops`: how much compute varies between questions."""
     variation_paper: float
     seconds: float
+    priced: bool = True
+    """Whether the TFLOPs of all answers are known."""
 
     @classmethod
     def of(cls, answers: Sequence[Answered]) -> "Cost":
@@ -63,6 +65,7 @@ class Cost:
             variation=_variation(honest),
             variation_paper=_variation(paper),
             seconds=float(np.mean([answer.seconds["total"] for answer in answers])),
+            priced=all(answer.priced for answer in answers),
         )
 
 

@@ -69,6 +69,8 @@ class Answered:
     stages: Stages
     skew: float | None
     cost: Mapping[str, float]
+    priced: bool
+    """Whether the numbers of TFLOPs are complete; those of a model on a server may not be known."""
     seconds: Mapping[str, float]
     warnings: tuple[str, ...]
 
@@ -292,6 +294,7 @@ def _answered(record: Mapping[str, Any], where: str) -> Answered:
         stages=_stages(record.get("reached"), where),
         skew=_number(shape, "skew", where) if shape else None,
         cost={name: _number(record.get("cost"), name, where) for name in COSTS},
+        priced=not record["cost"].get("unpriced_calls"),
         seconds={name: _number(record.get("seconds"), name, where) for name in STAGES},
         warnings=tuple(map(str, record.get("warnings") or ())),
     )

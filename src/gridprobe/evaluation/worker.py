@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import Literal, NamedTuple
 
 from gridprobe.benchmarks import Item
-from gridprobe.errors import GridProbeError
+from gridprobe.errors import GridProbeError, ServerUnavailable
 from gridprobe.evaluation.disk import write_whole
 from gridprobe.evaluation.folder import RunFolder
 from gridprobe.evaluation.method import Attempt, Method
@@ -152,6 +152,8 @@ class Worker:
             answer = opened.session.ask(self._job.method.question(item))
             opening, opened.seconds = opened.seconds, 0.0
             record = answered(item, answer, attempt=attempt, worker=self._name, opening=opening)
+        if isinstance(trial.error, ServerUnavailable):  # the other questions would fail, too; this one stays open
+            raise trial.error
         if trial.error is not None:
             error = (type(trial.error).__name__, str(trial.error))
             record = failed(item, error, attempt=attempt, worker=self._name)

@@ -125,6 +125,8 @@ def _cost(rows: Sequence[Row]) -> Table:
                 amount(cost.tflops_paper),
                 f"{cost.variation_paper:.2f}",
             ]
+            if not cost.priced:
+                spent = ["unknown"] * len(spent)
             kept = [f"{cost.kept:.1f}", f"{cost.kept_median:g}", f"{cost.tokens:,.0f}"]
             cells.append([*_names(row), *kept, *spent, amount(cost.seconds)])
     return Table("Cost, mean over answered questions", head, cells)

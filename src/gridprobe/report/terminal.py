@@ -103,13 +103,17 @@ def _map(answer: Answer, look: Look) -> list[Text]:
 
 def _facts(answer: Answer, look: Look) -> list[Text]:
     """Kept frames, the bill by stages, compute by both conventions, tokens and models."""
-    cost = answer.cost
+    cost, everything = answer.cost, f" for all {answer.selection.pool} frames at native size"
+    compute = _compute(cost.tflops, cost.baseline.tflops, everything)
+    published = f"{_compute(cost.tflops_paper, cost.baseline.tflops_paper)} by the published convention"
+    if not cost.priced:
+        saved = compute_saved(cost.total.tokens, cost.baseline.tokens)
+        compute = "TFLOPs unknown, as the server's model is not known"
+        published = f"{cost.total.tokens:,} tokens instead of about {cost.baseline.tokens:,}{everything}, {saved}"
     facts = {
         mark_words(answer): _kept(answer),
-        "compute": _compute(
-            cost.tflops, cost.baseline.tflops, f" for all {answer.selection.pool} frames at native size"
-        ),
-        "": f"{_compute(cost.tflops_paper, cost.baseline.tflops_paper)} by the published convention",
+        "compute": compute,
+        "": published,
         "tokens": _tokens(answer),
         "model": model_words(answer),
     }
@@ -145,7 +149,9 @@ def _bill(answer: Answer, look: Look) -> list[Text]:
 def _tokens(answer: Answer) -> str:
     total = answer.cost.total
     passes = "1 pass" if total.calls == 1 else f"{total.calls} passes"
-    return f"{total.tokens:,}, {total.visual_tokens:,} of them visual, in {passes}"
+    cached = f", {total.cached_tokens:,} from the server's cache" if total.cached_tokens else ""
+    money = f", for {total.money:.3g} at the given prices" if total.money else ""
+    return f"{total.tokens:,}, {total.visual_tokens:,} of them visual{cached}, in {passes}{money}"
 
 
 def _fact(key: str, value: str, look: Look) -> list[Text]:

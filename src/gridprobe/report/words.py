@@ -241,7 +241,7 @@ class Stage:
     name: str
     cost: Cost
     share: float | None
-    """Of the compute for all frames at native size, by the honest convention; None if that is not known."""
+    """Of the compute for all frames at native size, by the honest convention, or of the tokens if that is not known."""
     seconds: float
 
 
@@ -254,9 +254,13 @@ def bill(answer: Answer) -> list[Stage]:
         "focus": (cost.focus, seconds.focus, reached.by == "focus" or bool(cost.focus.calls)),
         "total": (cost.total, seconds.total, True),
     }
-    whole = cost.baseline.tflops
+
+    def size(spent: Cost) -> float:
+        return spent.tflops if cost.priced else spent.tokens
+
+    whole = size(cost.baseline)
     return [
-        Stage(name, spent, spent.tflops / whole if whole > 0 else None, taken)
+        Stage(name, spent, size(spent) / whole if whole > 0 else None, taken)
         for name, (spent, taken, shown) in lines.items()
         if shown
     ]

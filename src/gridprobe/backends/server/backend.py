@@ -38,7 +38,6 @@ class Server:
         self._asker = Asker(client, model, ability.rung)
         self._asker.names = ability.names
         self._album = Album()
-        self._changed = ""
         client.on_return = self._check_same
 
     def __repr__(self) -> str:
@@ -81,13 +80,12 @@ class Server:
         stop = Event()
         jobs = list(self._jobs(requests))
         with ThreadPoolExecutor(max_workers=max(1, min(len(jobs), self._client.concurrency))) as pool:
-            pending = {pool.submit(self._run, job, [requests[i] for i in job], stop): job for job in jobs}
+            pending = {pool.submit(self._run, [requests[i] for i in job], stop): job for job in jobs}
             try:
                 self._collect(pending, found, len(requests))
-            except BaseException:
+            finally:  # after an error the others are not waited for
                 stop.set()
                 pool.shutdown(wait=False, cancel_futures=True)
-                raise
         return [found[place] for place in range(len(requests))]
 
     def _collect(
@@ -119,20 +117,24 @@ class Server:
         for jobs in batches.values():
             yield from jobs
 
-    def _run(self, places: list[int], requests: Sequence[ScoreRequest], stop: Event) -> list[Posterior]:
+    def _run(self, requests: Sequence[ScoreRequest], stop: Event) -> list[Posterior]:
         queries = [Query(lay_out(each, self._album, multiple=self.multiple), each.labels) for each in requests]
-        if len(requests) > 1:
-            try:
-                readings, usage = self._asker.ask_together(queries, stop)
-            except ServerUnavailable:
-                raise
-            except ServerError:  # one of them cannot be answered: find out which
-                pass
-            else:
-                self._check_read(queries, usage.prompt)
-                costs = self._bill.shared(requests, usage)
-                return [self._posterior(*each) for each in zip(requests, readings, costs, strict=True)]
-        return [self._ask(*each, stop) for each in zip(requests, queries, strict=True)]
+        together = self._ask_together(requests, queries, stop) if len(requests) > 1 else None
+        return together or [self._ask(*each, stop) for each in zip(requests, queries, strict=True)]
+
+    def _ask_together(
+        self, requests: Sequence[ScoreRequest], queries: Sequence[Query], stop: Event
+    ) -> list[Posterior] | None:
+        """The answers in one call; None if one of them cannot be answered, which only single calls can find out."""
+        try:
+            readings, usage = self._asker.ask_together(queries, stop)
+        except ServerUnavailable:
+            raise
+        except ServerError:
+            return None
+        self._check_read(queries, usage.prompt)
+        costs = self._bill.shared(requests, usage)
+        return [self._posterior(*each) for each in zip(requests, readings, costs, strict=True)]
 
     def _ask(self, request: ScoreRequest, query: Query, stop: Event) -> Posterior:
         said = self._asker.ask(query, stop)

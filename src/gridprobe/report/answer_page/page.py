@@ -3,6 +3,7 @@
 import base64
 import io
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -229,9 +230,11 @@ def _jpeg(pixels: Pixels, side: int) -> bytes:
 def _cost(answer: Answer) -> str:
     """The bill by stages: share of the compute for all frames, seconds, and compute by both conventions."""
     cost = answer.cost
-    rows = [["decode", "", f"{answer.seconds.decode:.2f}"], *map(_cost_row, bill(answer))]
-    everything = f"all {answer.selection.pool} frames at native size"
-    rows.append(_cost_row(Stage(everything, cost.baseline, 1.0 if cost.baseline.tflops else None, 0.0), seconds=""))
+    stages = [_cost_row(stage, f"{stage.seconds:.2f}", priced=cost.priced) for stage in bill(answer)]
+    rows = [["decode", "", f"{answer.seconds.decode:.2f}"], *stages]
+    everything = Stage(f"all {answer.selection.pool} frames at native size", cost.baseline, None, 0.0)
+    known = cost.baseline.tflops or not cost.priced
+    rows.append(_cost_row(replace(everything, share=1.0 if known else None), "", priced=cost.priced))
     honest = compute_saved(cost.tflops, cost.baseline.tflops)
     published = compute_saved(cost.tflops_paper, cost.baseline.tflops_paper)
     if honest:
@@ -243,11 +246,11 @@ def _cost(answer: Answer) -> str:
     return f'{table(head, rows)}<ul class="fine">{meanings}</ul>'
 
 
-def _cost_row(stage: Stage, seconds: str | None = None) -> list[str]:
+def _cost_row(stage: Stage, seconds: str, *, priced: bool) -> list[str]:
     cost = stage.cost
     counts = [f"{count:,}" for count in (cost.tokens, cost.visual_tokens, cost.calls)]
-    taken = f"{stage.seconds:.2f}" if seconds is None else seconds
-    return [stage.name, share_words(stage.share), taken, amount(cost.tflops), amount(cost.tflops_paper), *counts]
+    flops = [amount(value) if priced else "unknown" for value in (cost.tflops, cost.tflops_paper)]
+    return [stage.name, share_words(stage.share), seconds, *flops, *counts]
 
 
 def _settings(answer: Answer) -> dict[str, Any]:

@@ -245,7 +245,7 @@ def _footer(answer: Answer) -> list[str]:
     return [
         reached_words(answer),
         f"{frames_title(answer)} ({one_line(answer.selection.selector)})",
-        f"{amount(cost.tflops)} TFLOPs{comparison}",
+        f"{amount(cost.tflops)} TFLOPs{comparison}" if cost.priced else f"{cost.total.tokens:,} tokens",
         _map_line(answer),
         "   |   ".join(source),
     ]
