@@ -14,7 +14,7 @@ from gridprobe.backends.server.gate import Clock
 from gridprobe.backends.server.options import ServerOptions
 from gridprobe.backends.server.selftest import examine
 from gridprobe.backends.server.wire import Wire
-from gridprobe.errors import ModelError, ServerError, ServerUnavailable, UsageError
+from gridprobe.errors import GridProbeError, ServerError, ServerUnavailable, UsageError
 from gridprobe.registry import FAMILIES
 
 __all__ = ["Server", "ServerOptions", "gauge", "load"]
@@ -34,7 +34,7 @@ def load(name: str, *, clock: Clock | None = None, **given: Any) -> Server:
     try:
         model, listed = _choose(client)
         ability = examine(client, model, samples=options.samples)
-    except ModelError:
+    except GridProbeError:
         client.close()
         raise
     if not ability.fingerprint and listed.get("root"):

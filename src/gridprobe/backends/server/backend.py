@@ -1,5 +1,6 @@
 """Server: an OpenAI-compatible server as a backend."""
 
+import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
@@ -38,7 +39,9 @@ class Server:
         self._asker = Asker(client, model, ability.rung)
         self._asker.names = ability.names
         self._album = Album()
-        client.on_return = self._check_same
+        client.on_return = weakref.WeakMethod(self._check_same)  # the client outlives it
+        self.close = weakref.finalize(self, client.close)
+        """Closes its connections, at the latest when nobody uses it any more."""
 
     def __repr__(self) -> str:
         return f"Server({self.identity!r})"
@@ -62,10 +65,6 @@ class Server:
         once = ", each frame sent once" if ability.names else ""
         found = f"{self._model} on {self._client.address.host}: {ability.rung.summary}; {calls}{once}"
         return "; ".join((found, *ability.notes))
-
-    def close(self) -> None:
-        """Close its connections."""
-        self._client.close()
 
     def estimate(self, request: ScoreRequest) -> Cost:
         """The expected cost: exact for models whose tokenizer is here, else fitted to the self-test."""

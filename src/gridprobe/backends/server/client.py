@@ -64,8 +64,8 @@ class Client:
         self.address = address
         self.waiting_since: float | None = None
         """When the server stopped to reply; None while it replies."""
-        self.on_return: Callable[[], None] = lambda: None
-        """Called after the server was away; it raises if the server is not what it was."""
+        self.on_return: Callable[[], Callable[[], None] | None] = lambda: None
+        """Gives what is called after the server was away; that raises if the server is not what it was."""
         self.clock = clock or Clock()
         self.patience = patience
         self._wire = wire
@@ -179,7 +179,8 @@ class Client:
             if self._known and not self._checking:
                 self._checking = True
                 try:
-                    self.on_return()
+                    if check := self.on_return():
+                        check()
                 finally:
                     self._checking = False
 

@@ -206,9 +206,10 @@ def _count_tokens(asker: Asker) -> tuple[TokenRule, list[str]]:
 def _count_pictures(asker: Asker, rule: TokenRule) -> int:
     """Send many pictures at once: all must be read, as their tokens show. Returns how many it took."""
     count = int(min(MANY, max(FEW, MANY_TOKENS // max(1.0, rule.least))))
-    one = asker.ask(Query(_shown([_noise(100)], [0.0]), LABELS)).usage.prompt
+    pictures = [_noise(100 + number) for number in range(count)]
+    one = asker.ask(Query([pictures[0], PROMPT], LABELS)).usage.prompt
     try:
-        many = asker.ask(Query(_shown([_noise(100 + i) for i in range(count)], [0.0] * count), LABELS)).usage.prompt
+        many = asker.ask(Query([*pictures, PROMPT], LABELS)).usage.prompt
     except Refused as error:
         limit = re.search(r"[Aa]t most (\d+) image", error.reply.error)
         if limit is None:

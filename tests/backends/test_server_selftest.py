@@ -1,0 +1,127 @@
+"""What a server can do is found by what its replies contain (users.md M05, M08, M10; issue 15)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fake_server import Fake, Fault, Heard, Open
+from gridprobe.errors import ServerError, UsageError
+
+
+class TestRungs:
+    def test_ids_if_the_server_returns_the_letters_tokens(self, open_server: Open) -> None:
+        server = open_server(Fake())
+
+        assert server.ability.rung.name == "ids" and server.ability.batches and server.ability.names
+        assert server.identity.endswith("#fake@fake-1;ids")
+        assert "exact letter probabilities" in server.summary
+
+    @pytest.mark.parametrize(("listed", "name"), [(20, "top20"), (40, "top20"), (5, "top20")])
+    def test_likely_tokens_if_not(self, listed: int, name: str, open_server: Open) -> None:
+        server = open_server(Fake(ids=False, top=listed))
+
+        assert server.ability.rung.name == name and server.identity.endswith(f";{name}")
+        assert not server.ability.batches and not server.ability.names
+
+    def test_five_likely_tokens_if_twenty_are_refused(self, open_server: Open) -> None:
+        refuse = Fault.error(400, "top_logprobs must be at most 5")
+        fake = Fake(ids=False, top=5, choose=lambda body: refuse if body.get("top_logprobs", 0) > 5 else None)
+
+        assert open_server(fake).ability.rung.name == "top5"
+
+    def test_m08_sampling_if_log_probabilities_are_ignored_with_status_200(self, open_server: Open) -> None:
+        """transformers serve, and some providers of OpenRouter."""
+        server = open_server(Fake(voice=by_eye, ids=False, top=0), samples=8)
+
+        assert server.ability.rung.name == "samples8" and "drawn" in server.summary
+
+    def test_m08_a_refusal_before_any_question_if_nothing_works(self, open_server: Open) -> None:
+        def blind(heard: Heard, letters: Any) -> dict[str, float]:
+            return {letter: 1.0 if letter == "A" else 0.0 for letter in letters}
+
+        with pytest.raises(ServerError, match=r"does not name the colour.*start it with vLLM") as caught:
+            open_server(Fake(voice=blind, ids=False, top=0))
+        assert "\n" not in str(caught.value)
+
+
+def by_eye(heard: Heard, letters: Any) -> dict[str, float]:
+    """A model that knows the colour of the first picture."""
+    first = next((part for part in heard if not isinstance(part, str)), None)
+    red = first is not None and first[..., 0].mean() > first[..., 2].mean()
+    return {letter: 0.98 if letter == ("A" if red else "B") else 0.02 / 25 for letter in letters}
+
+
+def sorted_pictures(heard: Heard) -> Heard:
+    pictures = iter(sorted((part for part in heard if not isinstance(part, str)), key=lambda each: each.tobytes()))
+    return [part if isinstance(part, str) else next(pictures) for part in heard]
+
+
+def untimed(heard: Heard) -> Heard:
+    return [part for part in heard if not isinstance(part, str) or "seconds>" not in part]
+
+
+def pictures_last(heard: Heard) -> Heard:
+    """Texts first, as some chat templates put them, so that no picture follows its time."""
+    return sorted(heard, key=lambda part: not isinstance(part, str))
+
+
+@pytest.mark.parametrize(
+    ("shuffles", "complaint"),
+    [
+        (lambda heard: [part for part in heard if isinstance(part, str)], "ignores pictures"),
+        (sorted_pictures, "does not keep the order"),
+        (untimed, "does not show the times"),
+        (pictures_last, "moves times away"),
+    ],
+    ids=["dropped", "sorted", "untimed", "detached"],
+)
+def test_a_server_that_loses_or_moves_something_is_refused(
+    shuffles: Callable[[Heard], Heard], complaint: str, open_server: Open
+) -> None:
+    with pytest.raises(ServerError, match=complaint):
+        open_server(Fake(shuffles=shuffles))
+
+
+def test_a_server_that_makes_a_message_of_every_part_is_refused(open_server: Open) -> None:
+    """Ollama splits content parts."""
+    with pytest.raises(ServerError, match="makes a message of every part"):
+        open_server(Fake(per_part=5))
+
+
+def test_m10_a_server_that_reads_32_of_the_pictures_is_refused(open_server: Open) -> None:
+    with pytest.raises(ServerError, match="reads 32 of 144 pictures"):
+        open_server(Fake(keeps=32))
+
+
+def test_m05_the_limit_of_pictures_is_found(open_server: Open) -> None:
+    assert open_server(Fake(most_pictures=16)).ability.pictures == 16
+    assert open_server(Fake()).ability.pictures == 144
+
+
+def test_pictures_that_take_many_tokens_are_tried_in_smaller_numbers(open_server: Open) -> None:
+    assert open_server(Fake(smallest=256)).ability.pictures == 62
+
+
+def test_a_note_says_that_small_frames_save_nothing(open_server: Open) -> None:
+    server = open_server(Fake(smallest=64))
+
+    assert "66 tokens on a small frame" in server.summary and "min_pixels" in server.summary
+
+
+def test_a_server_that_counts_no_tokens_is_used_with_a_note(open_server: Open) -> None:
+    assert "counts no tokens" in open_server(Fake(counts=False)).summary
+
+
+class TestModels:
+    def test_the_only_model_need_not_be_named(self, open_server: Open) -> None:
+        assert "#fake@" in open_server(Fake()).identity
+
+    def test_one_of_several_must_be(self, open_server: Open) -> None:
+        with pytest.raises(UsageError, match="serves one, two; name one"):
+            open_server(Fake(models=("one", "two")))
+        assert "#two@" in open_server(Fake(models=("one", "two")), "#two").identity
+
+    def test_an_unknown_one_is_refused_with_the_known_ones(self, open_server: Open) -> None:
+        with pytest.raises(UsageError, match="does not serve 'three'; it serves one, two"):
+            open_server(Fake(models=("one", "two")), "#three")
