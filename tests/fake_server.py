@@ -272,7 +272,7 @@ def as_request(heard: Heard) -> ScoreRequest:
     for shape in dict.fromkeys(picture.shape for picture in pictures):
         places = [i for i, picture in enumerate(pictures) if picture.shape == shape]
         pool = FramePool(np.stack([pictures[i] for i in places]), tuple(times[i] for i in places), source="sent")
-        groups.append(FrameGroup(pool, View(FrameSize())))
+        groups.append(FrameGroup(pool, View(FrameSize(), timestamps="true" if any(times) else "none")))
     between = (*texts, "") if any(texts) else ()
     return ScoreRequest(before, tuple(ascii_uppercase), tuple(groups), between=between)
 

@@ -139,6 +139,12 @@ class Asker:
         body = {"model": self.model, "messages": turns if path == BATCH else turns[0], **fields}
         return self.client.post(path, body, stop=stop)
 
+    def ask_by_name(self, query: Query) -> Reading:
+        """Ask about pictures that were sent before, without their bytes; an error if the server does not have them."""
+        names = frozenset(part.name for part in query.parts if isinstance(part, Picture))
+        reply = self._send(CHAT, [query.parts], self.rung.fields(query.labels), names, None)
+        return self.rung.read(_choices(reply), query.labels)
+
     def forget(self) -> None:
         """Send all pictures again: the server was restarted."""
         self._known = set()
