@@ -33,7 +33,7 @@ ALLOWED = {
 EXEMPT = {"__init__.py", "__main__.py"}
 """The two doors of the package may import anything."""
 
-HEAVY = ("torch", "transformers", "av", "ray", "fastapi", "matplotlib", "scipy", "pyarrow", "pandas")
+HEAVY = ("torch", "transformers", "av", "httpx", "ray", "fastapi", "matplotlib", "scipy", "pyarrow", "pandas")
 LIGHT_MODULES = (
     "gridprobe",
     "gridprobe.video",

@@ -333,7 +333,7 @@ class TestNames:
         assert ServerOptions.of({"patience": "60", "trust_env": "true", "price_in": 1}).patience == 60.0
         for wrong, message_ in (
             ({"patince": 1}, "did you mean 'patience'"),
-            ({"patience": "soon"}, "patience must be a float"),
+            ({"patience": "soon"}, "patience must be of the type float"),
             ({"concurrency": 0}, "concurrency must be at least 1"),
             ({"price_in": -1}, "price_in must be a price"),
             ({"quantization": "4bit"}, "start the server with it"),

@@ -2,7 +2,6 @@
 
 import weakref
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from threading import Event
 from typing import ClassVar
@@ -13,6 +12,7 @@ from gridprobe.backends.server.bill import Bill
 from gridprobe.backends.server.client import Client
 from gridprobe.backends.server.rungs import Reading, Samples
 from gridprobe.backends.server.selftest import CANARY, Ability, near
+from gridprobe.backends.server.threads import in_threads
 from gridprobe.backends.server.turn import Album, Picture, lay_out
 from gridprobe.errors import ServerError, ServerUnavailable, UsageError
 from gridprobe.flops import Cost
@@ -23,8 +23,6 @@ __all__ = ["Server"]
 BATCH_BYTES = 32 * 2**20
 """A batch is closed when its pictures have so many bytes."""
 BATCH_SIZE = 64
-POLL_SECONDS = 1.0
-"""How often progress is reported while requests are under way, so that a worker that waits does not seem to hang."""
 
 
 class Server:
@@ -75,31 +73,27 @@ class Server:
         """Send all requests, many at a time, and wait for the replies."""
         for request in requests:
             _check(request)
-        found: dict[int, Posterior] = {}
-        stop = Event()
-        jobs = list(self._jobs(requests))
-        with ThreadPoolExecutor(max_workers=max(1, min(len(jobs), self._client.concurrency))) as pool:
-            pending = {pool.submit(self._run, [requests[i] for i in job], stop): job for job in jobs}
-            try:
-                self._collect(pending, found, len(requests))
-            finally:  # after an error the others are not waited for
-                stop.set()
-                pool.shutdown(wait=False, cancel_futures=True)
+        jobs, stop, found = list(self._jobs(requests)), Event(), dict[int, Posterior]()
+
+        def run(job: list[int]) -> list[Posterior]:
+            return self._run([requests[place] for place in job], stop)
+
+        try:
+            for done in in_threads(run, jobs, threads=self._client.concurrency, stop=stop):
+                if done is not None:
+                    found.update(zip(jobs[done[0]], done[1], strict=True))
+                self._report(len(found), len(requests))
+        finally:
+            stop.set()
         return [found[place] for place in range(len(requests))]
 
-    def _collect(
-        self, pending: dict["Future[list[Posterior]]", list[int]], found: dict[int, Posterior], total: int
-    ) -> None:
-        left = set(pending)
-        while left:
-            done, left = wait(left, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
-            for future in done:
-                found.update(zip(pending[future], future.result(), strict=True))
-            since = self._client.waiting_since
-            if since is None:
-                report("model", len(found), total)
-            else:
-                report("server", round(self._client.clock.now() - since), round(self._client.patience))
+    def _report(self, done: int, total: int) -> None:
+        """Report progress or, while the server is down, how long that has been so."""
+        since = self._client.waiting_since
+        if since is None:
+            report("model", done, total)
+        else:
+            report("server", round(self._client.clock.now() - since), round(self._client.patience))
 
     def _jobs(self, requests: Sequence[ScoreRequest]) -> Iterator[list[int]]:
         """The places of requests that are sent in one call: those with the same labels, if the server has batches."""

@@ -66,12 +66,10 @@ class ServerOptions:
 
 def _typed(name: str, value: Any, default: Any) -> Any:
     """The value as the type of its default; a price may be None."""
-    if value is None or (isinstance(value, bool) == isinstance(default, bool) and not isinstance(value, str)):
-        return value
-    kind = type(default) if default is not None else float
+    kind = float if default is None else type(default)
+    if value is None and default is None:
+        return None
     try:
-        if kind is bool:
-            return {"true": True, "false": False, "1": True, "0": False}[str(value).lower()]
-        return kind(value)
-    except (ValueError, KeyError):
-        raise UsageError(f"{name} must be a {kind.__name__}, got {value!r}") from None
+        return {"true": True, "false": False}[str(value).lower()] if kind is bool else kind(value)
+    except (ValueError, TypeError, KeyError):
+        raise UsageError(f"{name} must be of the type {kind.__name__}, got {value!r}") from None
