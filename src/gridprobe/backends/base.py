@@ -48,6 +48,15 @@ class View:
     timestamps: Timestamps = "true"
     """`true` gives the model each frame's presentation time, `paper` the times of the authors' code, `none` no time."""
 
+    def size_for(self, frames: int, multiple: int) -> FrameSize:
+        """The rule for the size of so many frames, for a model whose pictures have sides that are multiples of this."""
+        return self.pixels.shared(math.ceil(frames / self.step)).rounded_to(multiple)
+
+    @property
+    def step(self) -> int:
+        """How many frames make one picture."""
+        return 1 if self.packing == "single" else 2
+
     def describe(self) -> dict[str, Any]:
         """Plain values, for records."""
         return {"pixels": self.pixels.describe(), "packing": self.packing, "timestamps": self.timestamps}
@@ -62,15 +71,22 @@ class FrameGroup:
 
     def units(self, number: int) -> list["Unit"]:
         """The frames as the model sees them: one by one, or fused in pairs. `number` is the group's index."""
-        times, step = self._times, 1 if self.view.packing == "single" else 2
-        members = [tuple(range(i, min(i + step, len(times)))) for i in range(0, len(times), step)]
-        return [Unit(number, frames, (times[frames[0]] + times[frames[-1]]) / 2) for frames in members]
+        count, step = len(self.frames), self.view.step
+        members = [tuple(range(i, min(i + step, count))) for i in range(0, count, step)]
+        return [Unit(number, frames, self._time(frames)) for frames in members]
 
-    @property
-    def _times(self) -> tuple[float, ...]:
+    def _time(self, members: Sequence[int]) -> float:
+        """The mean of the first and the last frame's time; the published chain repeats an odd last frame one later."""
         if self.view.timestamps == "paper":
-            return tuple(i / ASSUMED_FPS for i in range(len(self.frames)))
-        return self.frames.times
+            return (members[0] / ASSUMED_FPS + (members[0] + self.view.step - 1) / ASSUMED_FPS) / 2
+        return (self.frames.times[members[0]] + self.frames.times[members[-1]]) / 2
+
+    def size(self, multiple: int) -> tuple[int, int]:
+        """Width and height at which each picture is shown; frames that were decoded at that size stay as they are."""
+        rule, frames = self.view.size_for(len(self.frames), multiple), self.frames
+        stored = frames.width, frames.height
+        source = frames.info and rule.fit(frames.info.width, frames.info.height)
+        return stored if stored == source else rule.fit(*stored)
 
 
 class Unit(NamedTuple):

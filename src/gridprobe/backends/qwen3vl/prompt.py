@@ -141,7 +141,7 @@ def _sizes(request: ScoreRequest, multiple: int) -> list[tuple[int, int]]:
             raise VideoError(
                 f"frames of {width}×{height} are more than {MAX_RATIO} times longer than wide, which Qwen3-VL refuses"
             )
-        fitted.append(group.view.pixels.rounded_to(multiple).fit(width, height))
+        fitted.append(group.size(multiple))
     return [fitted[unit.group] for unit in request.units]
 
 
