@@ -75,6 +75,9 @@ class Settings:
     context: Literal["none", "small"] | None = None
     """What is shown beside the kept frames: nothing, as published, or all other frames at the size of the probes. None
     is "small" after an overview, and "none" without one, in a collage or in order of importance."""
+    sheet: int | Literal["auto"] = "auto"
+    """How many small frames stand side by side in a contact sheet, n × n of them in one picture, with their times in
+    the text. "auto" is 1, but for models that spend the same number of tokens on every picture."""
     ties: Ties = "spread"
     order: Literal["time", "importance"] = "time"
     collage: bool = False
@@ -90,7 +93,7 @@ class Settings:
         check_rotations(self.rotations)
         if self.sure != "calibrated":
             check_threshold(self.sure)
-        _ = self.rule
+        _ = self.rule, self.small_view
         hints = get_type_hints(type(self))
         for each in fields(self):
             allowed, value = get_args(hints[each.name]), getattr(self, each.name)
@@ -121,7 +124,7 @@ class Settings:
     @property
     def small_view(self) -> View:
         """How frames are shown in probes, in the overview and as context."""
-        return View(self.probe_pixels, self.packing, self.timestamps)
+        return View(self.probe_pixels, self.packing, self.timestamps, 0 if self.sheet == "auto" else self.sheet)
 
     @property
     def probe_decoded(self) -> FrameSize | None:

@@ -96,7 +96,16 @@ class Setup:
     def using(self, model: Backend, answerer: Backend) -> "Setup":
         """The same with other models; a selector that was made with a model of its own keeps it."""
         selector = self.selector.using(model) if self.model.identity in self.selector.models else self.selector
-        return replace(self, model=model, answerer=answerer, selector=selector)
+        overview, context = self.overview, self.context
+        return replace(
+            self,
+            model=model,
+            answerer=answerer,
+            selector=selector,
+            view=self.view.suiting(answerer),
+            overview=overview and overview.suiting(model),
+            context=context and context.suiting(answerer),
+        )
 
     def open(self, video: str | Path) -> Footage:
         """Open a video as it is to be sampled, with the user's frame cache; decodes its first frame."""
@@ -117,7 +126,7 @@ class Setup:
     @property
     def shown(self) -> View:
         """How the kept frames are shown."""
-        return self.selector.shows or self.view
+        return (self.selector.shows or self.view).suiting(self.answerer)
 
     def size_of(self, view: View, frames: int) -> FrameSize:
         """The size so many frames are decoded at, to be shown to the answering model under a view."""

@@ -173,7 +173,7 @@ class GridProbe(Selector):
 
     def using(self, model: Backend) -> "GridProbe":
         """The same with another model."""
-        return replace(self, model=model)
+        return replace(self, model=model, view=self.view.suiting(model))
 
     def repeated(self) -> "GridProbe":
         """The same, and the model keeps what it computes for the frames."""
