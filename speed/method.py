@@ -248,7 +248,7 @@ def _equal(setups: dict[str, Setup], ours: Answer | None, model: Backend, k: int
     base = setups["all native"] if "all native" in setups else next(iter(setups.values()))
     pool, question = ours.pool, ours.question
     native = replace(base, selector=Uniform(Fixed(1)), overview=None, effort="focus", context=None, refine=False)
-    side = base.native.fit(224, 224)
+    side = base.size_of(base.view, 144).fit(224, 224)
 
     def price(frames: int) -> float:
         shape = (frames, side[1], side[0], 3)

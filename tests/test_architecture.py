@@ -15,9 +15,9 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 LEVELS = (
     {"errors", "files", "cores", "progress", "registry", "text", "_version"},
     {"question", "prompts", "grid", "importance", "flops", "subtitles", "statistics", "stretches"},
-    {"video", "budget", "collage", "calibration", "calibration_store"},
+    {"video", "budget", "calibration", "calibration_store"},
     {"backends"},
-    {"selectors", "rotations"},
+    {"selectors", "rotations", "collage"},
     {"settings", "setup", "answer", "pipeline", "demo", "gridworld", "benchmarks"},
     {"evaluation"},
     {"report"},

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from gridprobe.backends import Packing, View
 from gridprobe.errors import UsageError
+from gridprobe.settings import Settings
 from gridprobe.video.frames import FramePool, FrameSize
 
 QWEN_MAX = 786_432
@@ -133,13 +135,50 @@ def test_size_is_never_above_max_side(source: tuple[int, int], max_side: int) ->
 
 
 @pytest.mark.parametrize(
-    ("source", "tokens"), [((1920, 1080), 720), ((1280, 720), 740), ((640, 360), 220)], ids=["1080p", "720p", "360p"]
+    ("source", "frames", "shown"),
+    [
+        ((1920, 1080), 12, (1152, 640)),
+        ((1920, 1080), 144, (1152, 640)),
+        ((1920, 1080), 256, (1152, 640)),
+        ((1280, 720), 144, (1184, 640)),
+        ((1280, 720), 576, (832, 448)),
+        ((1280, 720), 1024, (640, 352)),
+        ((640, 360), 144, (640, 384)),
+        ((640, 360), 1024, (608, 352)),
+        ((320, 240), 13, (416, 352)),
+        ((480, 270), 576, (512, 256)),
+        ((854, 480), 144, (832, 512)),
+        ((854, 480), 576, (800, 480)),
+        ((224, 224), 144, (384, 384)),
+        ((100, 80), 12, (448, 320)),
+    ],
 )
-def test_the_papers_two_resizing_steps_give_its_token_counts(source: tuple[int, int], tokens: int) -> None:
-    # Tokens per pair of frames, measured with qwen_vl_utils 0.0.14 and the real processor (144 frames).
-    width, height = FrameSize(max_pixels=786_432, twice=True, multiple=32).fit(*source)
+def test_the_papers_sizes_are_those_of_qwen_vl_utils(
+    source: tuple[int, int], frames: int, shown: tuple[int, int]
+) -> None:
+    # What fetch_video(list of frames, image_patch_size=16) of qwen_vl_utils 0.0.14 made of so many frames.
+    view = Settings.from_preset("paper").native_view
+
+    assert view.size_for(frames, 32).fit(*source) == shown
+
+
+@pytest.mark.parametrize(("frames", "tokens"), [(301, 720), (512, 420), (2048, 120), (4096, 120)])
+def test_tokens_of_a_pair_of_1080p_among_many(frames: int, tokens: int) -> None:
+    # benchmarks.md 4.4, measured: 512 and 2,048 frames. At most 128 tokens are left to a pair, however many there are.
+    width, height = Settings.from_preset("paper").native_view.size_for(frames, 32).fit(1920, 1080)
 
     assert (width // 32) * (height // 32) == tokens
+
+
+@given(sources, st.integers(1, 5000), st.sampled_from(["single", "pairs"]))
+def test_pictures_of_one_pass_keep_within_their_total(source: tuple[int, int], frames: int, packing: Packing) -> None:
+    rule = FrameSize(max_pixels=786_432, total_pixels=20_000_000)
+    view = View(rule, packing)
+
+    width, height = view.size_for(frames, 32).fit(*source)
+
+    pictures = frames if packing == "single" else math.ceil(frames / 2)
+    assert width * height * pictures <= 20_000_000 or min(width, height) == 32
 
 
 @given(sources, limits)

@@ -199,11 +199,13 @@ def test_the_paper_preset_decodes_one_pool_at_native_size(numbered: Path, monkey
 
     ask(numbered, QUESTION, model=model, preset="paper")
 
-    assert passes.read == [(LARGE, None)]
+    enlarged = (736, 192)  # 260×64 or so: fewer than the 128 tokens that the published chain shows at least
+    assert passes.read == [(enlarged, None)]
     native = sample(numbered, cells=144, sampling="linspace", size=PRESETS["paper"].native_pixels.rounded_to(32))
     for row, request in enumerate(model.requests[:12]):
         assert np.array_equal(request.frames.pixels, native.pixels[12 * row : 12 * row + 12])
-    assert (model.requests[-1].frames.width, model.requests[-1].frames.height) == LARGE
+    assert (model.requests[-1].frames.width, model.requests[-1].frames.height) == enlarged
+    assert model.requests[-1].groups[0].size(32) == enlarged, "it is not sized again"
 
 
 def test_a_session_decodes_nothing_twice(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:

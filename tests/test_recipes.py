@@ -1,16 +1,22 @@
-"""Every recipe gives commands that the command line accepts; none of them is run here."""
+"""Every row of the paper has a recipe with its options, and every recipe runs on a tiny benchmark."""
 
 import os
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
+from click.testing import CliRunner
 
+from benchmark_files import lvb_row, v2_group, write_json, write_parquet
 from gridprobe.cli import cli
+from gridprobe.evaluation.reader import read_run
+from videos import numbered_video
 
 RECIPES = Path(__file__).parents[1] / "recipes"
+GRIDPROBE = str(Path(sys.executable).parent / "gridprobe")
 PAPER = sorted((RECIPES / "paper").glob("*.sh"))
 
 
@@ -22,28 +28,150 @@ def commands(recipe: Path, *arguments: str) -> list[list[str]]:
     return [shlex.split(line) for line in printed.splitlines()]
 
 
-def accepted(command: list[str]) -> dict[str, object]:
+def accepted(command: list[str]) -> dict[str, Any]:
     verb, *rest = command
     return cli.commands[verb].make_context(verb, rest).params
 
 
-@pytest.mark.parametrize("benchmark", ["video-mme-v2", "longvideobench"])
+class Row(NamedTuple):
+    """A row of the paper's tables: what it prints, the run that gives it, and how that run must differ from others."""
+
+    table: str
+    row: str
+    printed: str
+    recipe: str
+    run: str
+    options: dict[str, Any]
+
+
+TWO, FOUR, EIGHT = ("Qwen/Qwen3-VL-2B-Instruct", "Qwen/Qwen3-VL-4B-Instruct", "Qwen/Qwen3-VL-8B-Instruct")
+ALL, CONTROL = {"selector": "all"}, {"selector": "uniform-like"}
+SMALL, LARGE = {"limit": 400}, {"limit": 1800}
+ROWS = (
+    Row("Table 1", "Qwen3-VL-2B", "9.45 23.16 56.4", "all-2b", "all-2b", {**ALL, "model": TWO}),
+    Row("Table 1", "Qwen3-VL-4B", "14.11 30.06 64.1", "all-4b", "all-4b", {**ALL, "model": FOUR}),
+    Row("Table 1", "Qwen3-VL-8B", "14.91 30.94 62.7", "all-8b", "all-8b", {**ALL, "model": EIGHT}),
+    Row("Table 1", "GP-2B", "8.39 21.53 57.3", "gp-2b", "gp-2b", {"model": TWO}),
+    Row("Table 1", "GP-4B", "12.86 28.28 62.4", "gp-4b", "gp-4b", {"model": FOUR}),
+    Row("Table 1", "GP-8B", "12.60 28.06 60.7", "gp-8b", "gp-8b", {"model": EIGHT}),
+    Row("Table 1", "Uniform-M → 8B", "10.83 26.22 58.5", "uniform-2b-8b", "uniform-2b-8b",
+        {**CONTROL, "model": TWO, "answer_model": EIGHT}),
+    Row("Table 1", "GP-2B → 4B", "10.76 25.22 60.4", "gp-2b-4b", "gp-2b-4b", {"model": TWO, "answer_model": FOUR}),
+    Row("Table 1", "GP-2B → 8B", "11.70 26.72 59.7", "gp-2b-8b", "gp-2b-8b", {"model": TWO, "answer_model": EIGHT}),
+    Row("Tables 2, 3", "GridProbe, M = 8", "7.49 20.12 54.6", "gp-2b-m8", "gp-2b-m8", {"model": TWO, "frames": 8}),
+    Row("LVB by duration", "8B, uniform", "59.3", "uniform-8b", "uniform-8b", {**CONTROL, "model": EIGHT}),
+    Row("LVB by duration", "2B → 4B, uniform", "58.8", "uniform-2b-4b", "uniform-2b-4b",
+        {**CONTROL, "model": TWO, "answer_model": FOUR}),
+    Row("Selector size", "2B", "26.25", "selector-size", "selector-2b", {**SMALL, "model": TWO}),
+    Row("Selector size", "4B", "26.00", "selector-size", "selector-4b", {**SMALL, "model": FOUR, "answer_model": TWO}),
+    Row("Selector size", "8B", "24.75", "selector-size", "selector-8b", {**SMALL, "model": EIGHT, "answer_model": TWO}),
+    Row("Frame order", "time", "26.25", "order", "order-time", {**SMALL, "model": TWO}),
+    Row("Frame order", "importance", "25.00", "order", "order-importance",
+        {**SMALL, "model": TWO, "changes": ("order=importance",)}),
+    Row("Collated", "baseline", "23.10", "collage", "collage-all", {**LARGE, **ALL, "model": TWO}),
+    Row("Collated", "two-stage", "21.27", "collage", "collage-frames", {**LARGE, "model": TWO}),
+    Row("Collated", "collated", "20.11", "collage", "collage", {**LARGE, "model": TWO, "changes": ("collage=true",)}),
+    *(Row("Figure 1b", f"K = {k}, all", "", "k-sweep", f"k-{k}-all", {**SMALL, **ALL, "model": TWO, "k": k})
+      for k in (6, 8, 12, 16, 24, 32)),
+    *(Row("Figure 1b", f"K = {k}", "", "k-sweep", f"k-{k}", {**SMALL, "model": TWO, "k": k})
+      for k in (6, 8, 12, 16, 24, 32)),
+)  # fmt: skip
+"""Tables 1 to 3, those of the ablations and of the appendix (the breakdowns there have the rows of Table 1), Figure 1b.
+Not here: MDP3 of Table 2, which gridprobe does not have yet."""
+
+
+def options_of(command: list[str]) -> dict[str, Any]:
+    """What a command says that is not the same for every row or the default."""
+    given, usual = accepted(command), accepted([*command[:2], "--data", "x", "--out", "x"])
+    same = ("data", "out", "preset", "subtitles", "options")
+    return {name: value for name, value in given.items() if value != usual[name] and name not in same}
+
+
+@pytest.fixture(scope="module")
+def called() -> dict[tuple[str, str], list[str]]:
+    """Every command of every recipe, by recipe and name of the run."""
+    found = {}
+    for recipe in PAPER:
+        for command in commands(recipe, "video-mme-v2", "/data"):
+            found[recipe.stem, Path(command[command.index("--out") + 1]).name] = command
+    return found
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.table}: {row.row}")
+def test_a_row_of_the_paper_has_a_run_with_its_options(row: Row, called: dict[tuple[str, str], list[str]]) -> None:
+    command = called[row.recipe, row.run]
+    header = (RECIPES / "paper" / f"{row.recipe}.sh").read_text(encoding="utf-8").splitlines()[1]
+
+    assert options_of(command) == row.options
+    assert accepted(command)["preset"] == "paper" and command[1] == "video-mme-v2"
+    assert all(number in header for number in row.printed.split()), header
+
+
+def test_every_run_of_the_recipes_is_a_row_of_the_paper(called: dict[tuple[str, str], list[str]]) -> None:
+    assert sorted(called) == sorted((row.recipe, row.run) for row in ROWS)
+    assert len({run for _, run in called}) == len(called), "each has a folder of its own"
+
+
 @pytest.mark.parametrize("recipe", PAPER, ids=lambda recipe: recipe.stem)
-def test_recipes_of_the_paper(recipe: Path, benchmark: str) -> None:
-    called = commands(recipe, benchmark, "/data", "--workers", "8")
-
-    assert called
-    for command in called:
+def test_longvideobench_is_asked_with_the_published_subtitles_and_questions(recipe: Path) -> None:
+    for command in commands(recipe, "longvideobench", "/data", "--workers", "8"):
         given = accepted(command)
-        assert command[1] == benchmark and given["preset"] == "paper" and given["workers"] == 8
-        assert given["subtitles"] == ("paper" if benchmark == "longvideobench" else "none")
-    assert len({command[command.index("--out") + 1] for command in called}) == len(called)
+        assert (given["subtitles"], given["options"], given["workers"]) == ("paper", ("paper_subset=true",), 8)
 
 
-def test_each_row_has_a_folder_of_its_own() -> None:
-    folders = [c[c.index("--out") + 1] for recipe in PAPER for c in commands(recipe, "video-mme-v2", "/data")]
+# Every recipe, run: a benchmark in the official layout with one video, the embedded models, a small grid.
 
-    assert len(set(folders)) == len(folders) >= 18
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("benchmarks")
+    v2, lvb = folder / "video-mme-v2", folder / "longvideobench"
+    write_parquet(v2 / "test.parquet", v2_group("001"))
+    (v2 / "videos").mkdir()
+    numbered_video(v2 / "videos" / "001.mp4", 40)
+    write_json(lvb / "lvb_val.json", [lvb_row("abcdefghijk_0", "abcdefghijk", duration=2.0, duration_group=15)])
+    (lvb / "videos").mkdir()
+    numbered_video(lvb / "videos" / "abcdefghijk.mp4", 50)
+    said = {"start": "00:00:00.500", "end": "00:00:01.000", "line": "Hi"}
+    write_json(lvb / "subtitles" / "abcdefghijk_en.json", [said])
+    return {"video-mme-v2": v2, "longvideobench": lvb}
+
+
+V2_TOO = ("all-2b", "gp-2b", "uniform-2b-8b")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "benchmark"),
+    [
+        *((recipe, "longvideobench") for recipe in PAPER),
+        *((recipe, "video-mme-v2") for recipe in PAPER if recipe.stem in V2_TOO),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.stem,
+)
+def test_a_recipe_runs(
+    recipe: Path, benchmark: str, tiny: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for size, model in (("2B", "nano"), ("4B", "nano"), ("8B", "micro")):
+        monkeypatch.setenv(f"QWEN_{size}", f"embedded:{model}")
+    monkeypatch.setenv("RUNS", str(tmp_path))
+    here = ("--k", "2", "--workers", "0", "--device", "cpu")
+    for command in commands(recipe, benchmark, str(tiny[benchmark]), *here):
+        done = CliRunner().invoke(cli, command)
+
+        assert done.exit_code == 0, done.output
+        found = read_run(Path(command[command.index("--out") + 1]))
+        assert [result.answered is not None for result in found.results] == [True] * (4 if "mme" in benchmark else 1)
+
+
+def test_a_recipe_runs_by_itself_and_resumes(tiny: dict[str, Path], tmp_path: Path) -> None:
+    environment = os.environ | {"GRIDPROBE": GRIDPROBE, "RUNS": str(tmp_path), "QWEN_2B": "embedded:nano"}
+    recipe, options = RECIPES / "paper" / "gp-2b.sh", ("--k", "3", "--device", "cpu")
+    call = [str(recipe), "video-mme-v2", str(tiny["video-mme-v2"]), *options]
+
+    first, second = (subprocess.run(call, env=environment, capture_output=True, text=True) for _ in range(2))
+
+    assert first.returncode == second.returncode == 0, first.stderr + second.stderr
+    assert "4 done, 0 failed, 0 to do" in second.stderr
 
 
 def test_the_gridworld_recipe(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Ablation: 2B answers; 2B, 4B or 8B probes (400 questions, drawn evenly; the authors did not publish which ones they drew).
+# Selector size, 400 questions of V2 (which ones is not published), 2B answers: 2B probes (26.25), 4B (26.00), 8B (24.75).
 source "$(dirname "$0")/../common.sh"
-for probe in "$QWEN_2B" "$QWEN_4B" "$QWEN_8B"; do
-    evaluate "selector-$(basename "$probe")" --limit 400 --model "$probe" --answer-model "$QWEN_2B"
-done
+evaluate selector-2b --limit 400 --model "$QWEN_2B"
+evaluate selector-4b --limit 400 --model "$QWEN_4B" --answer-model "$QWEN_2B"
+evaluate selector-8b --limit 400 --model "$QWEN_8B" --answer-model "$QWEN_2B"

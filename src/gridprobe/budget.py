@@ -15,7 +15,7 @@ __all__ = ["GAMMA0", "Budget", "Fixed", "NoiseAware", "ShapeRule", "Ties", "null
 GAMMA0 = 0.25
 """The paper's γ₀."""
 
-Ties = Literal["spread", "earliest"]
+Ties = Literal["spread", "earliest", "argsort"]
 
 EQUAL = 1e-6
 """Two importances that differ by less than this fraction count as equal when ties are broken."""
@@ -81,23 +81,33 @@ class ShapeRule(Budget):
     """
 
     gamma0: float = GAMMA0
+    least: int = 1
+    """The fewest frames it keeps."""
+    scale: float | None = None
+    """Stands for γ₀·K, whatever K is, if given."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.gamma0) and self.gamma0 >= 0):
             raise UsageError(f"gamma0 must be a number of at least 0, got {self.gamma0!r}")
 
     def kept(self, importance: ImportanceMap) -> int:
-        """The paper's M_eff, from 1 to the number of cells."""
+        """The paper's M_eff, from the fewest to the number of cells."""
         cells, k = importance.grid.cells, importance.grid.k
-        return min(cells, max(1, math.ceil(cells / (1.0 + self.gamma0 * k * importance.shape.sigma))))
+        scale = self.gamma0 * k if self.scale is None else self.scale
+        return min(cells, max(self.least, math.ceil(cells / (1.0 + scale * importance.shape.sigma))))
 
     def bounds(self, pool: int) -> tuple[int, int]:
-        """Anything from one frame to all."""
-        return 1, pool
+        """Anything from the fewest frames to all."""
+        return min(self.least, pool), pool
 
     def describe(self) -> dict[str, Any]:
         """Plain values."""
-        return {"name": "shape", "gamma0": self.gamma0}
+        return {"name": "shape", "gamma0": self.gamma0, "least": self.least, "scale": self.scale}
+
+    @classmethod
+    def authors(cls, text: str) -> "ShapeRule":
+        """The rule of the authors' code: 3 in place of γ₀·K, which is right for K = 12 only, and at least 2 frames."""
+        return cls(least=2, scale=3.0)
 
     @classmethod
     def parse(cls, text: str) -> "ShapeRule":
@@ -198,7 +208,8 @@ def top(scores: npt.NDArray[np.float64], kept: int, *, ties: Ties = "spread") ->
 
     Where equal scores compete for the last places, "earliest" takes the first of them and "spread" takes them evenly
     over time. If the evidence is everywhere, most cells are equal, and the first ones would cover only one part of the
-    video.
+    video. "argsort" is the authors' code: the end of numpy's argsort, in which the order of equal scores is arbitrary
+    and may differ from machine to machine.
 
         top([9, 5, 5, 5, 5], 3, ties="earliest")  ->  (0, 1, 2)
         top([9, 5, 5, 5, 5], 3, ties="spread")    ->  (0, 2, 4)
@@ -210,6 +221,8 @@ def top(scores: npt.NDArray[np.float64], kept: int, *, ties: Ties = "spread") ->
         raise ValueError(f"cannot keep {kept} of {len(values)} frames")
     if ties == "earliest":
         return tuple(sorted(np.argsort(-values, kind="stable")[:kept].tolist()))
+    if ties == "argsort":
+        return tuple(sorted(np.argsort(values)[::-1][:kept].tolist()))
     threshold = float(np.sort(values)[-kept])
     margin = EQUAL * abs(threshold)
     above = np.flatnonzero(values > threshold + margin).tolist()

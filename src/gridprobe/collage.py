@@ -1,4 +1,4 @@
-"""The kept frames as one picture: the paper's cheapest variant, with the tokens of one image for any number of them."""
+"""Frames as one picture: the paper's cheapest variant, with the tokens of one image for any number of them."""
 
 import hashlib
 import math
@@ -7,9 +7,11 @@ from dataclasses import replace
 import numpy as np
 from PIL import Image
 
-from gridprobe.video import FramePool
+from gridprobe.backends.base import FrameGroup, ScoreRequest, View
+from gridprobe.question import Question
+from gridprobe.video import FramePool, FrameSize
 
-__all__ = ["CANVAS", "collage"]
+__all__ = ["CANVAS", "collage", "collage_request"]
 
 CANVAS = 2048
 
@@ -27,3 +29,11 @@ def collage(frames: FramePool) -> FramePool:
         canvas.paste(Image.fromarray(pixels).resize(size, Image.Resampling.BICUBIC), corner)
     source = hashlib.sha256(repr(frames.keys).encode()).hexdigest()  # another set of frames is another picture
     return replace(frames, data=np.array(canvas)[None], times=frames.times[:1], source=source)
+
+
+def collage_request(frames: FramePool, question: Question) -> ScoreRequest:
+    """The question about a picture of these frames, without their times; what is said between them comes after it."""
+    whole = View(FrameSize(max_pixels=CANVAS * CANVAS), timestamps="none")
+    said = "\n".join(filter(None, question.between(sorted(frames.times))))
+    prompt = f"{said}\n{question.prompt}" if said else question.prompt
+    return ScoreRequest(prompt, question.labels, (FrameGroup(collage(frames), whole),))

@@ -131,6 +131,6 @@ def _ways(model: Backend, k: int) -> dict[str, Setup]:
     return {
         "ours": make_setup(model=model, settings=settings),
         "published": make_setup(model=model, settings=PUBLISHED.changed(k=k)),
-        "small": make_setup(model=model, selector=AllSmall(settings.probe_view), settings=settings),
+        "small": make_setup(model=model, selector=AllSmall(settings.small_view), settings=settings),
         "native": make_setup(model=model, selector=All(), settings=settings),
     }

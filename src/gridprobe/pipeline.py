@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from gridprobe.answer import Answer, AnswerCost, Reached, Seconds
-from gridprobe.backends import Backend, FrameGroup, Posterior, ScoreRequest, View
+from gridprobe.backends import Backend, FrameGroup, Posterior, ScoreRequest
 from gridprobe.calibration import Exit
-from gridprobe.collage import CANVAS, collage
+from gridprobe.collage import collage_request
 from gridprobe.errors import UsageError
 from gridprobe.flops import Cost
 from gridprobe.prompts import wording
@@ -122,10 +122,8 @@ class Session:
 
     @property
     def _pool_size(self) -> FrameSize:
-        setup = self.setup
-        if setup.selector.looks_at is not None:
-            return setup.selector.looks_at
-        return setup.overview.pixels.rounded_to(setup.model.multiple) if setup.overview else setup.size_of(setup.shown)
+        sampling, given = self.setup.sampling, self._video
+        return self.setup.pool_size(sampling.cells if sampling else len(given) if isinstance(given, FramePool) else 1)
 
     def ask(self, question: Question, *, show_map: bool = False) -> Answer:
         """Answer a question: from the overview if it is sure, else from the frames that the selector keeps.
@@ -228,7 +226,7 @@ class Session:
         pool = footage.undecoded(self._pool_size) if blind else footage.pool(self._pool_size)
         selector = self.setup.selector.repeated() if self._reuse else self.setup.selector
         selection, probing = _timed(lambda: self._select(selector, pool, question, first))
-        frames = footage.frames(_order(selection, self.setup), self.setup.size_of(self.setup.shown))
+        frames = footage.frames(_order(selection, self.setup), self.setup.size_of(self.setup.shown, selection.kept))
         others = self._others(selection)
         decoding = time.perf_counter() - start - probing + (first.decoding if first else 0.0)
         return _Look(pool, selection, frames, others, decoding, probing, first)
@@ -281,11 +279,12 @@ class Session:
         rest = sorted(set(range(selection.pool)) - set(selection.indices))
         if self.setup.context is None or not rest:
             return None
-        return self._footage.frames(rest, self.setup.size_of(self.setup.context))
+        return self._footage.frames(rest, self.setup.size_of(self.setup.context, len(rest)))
 
     def _baseline(self, question: Question) -> Cost:
         """What the answering model would spend on the whole pool; this needs its size, but no pixels."""
-        everything = self._footage.undecoded(self.setup.native)
+        count = len(self._footage.undecoded(self._pool_size))
+        everything = self._footage.undecoded(self.setup.size_of(self.setup.view, count))
         groups = (FrameGroup(everything, self.setup.view),)
         request = ScoreRequest.about(question, groups, prompt_order=self.setup.prompt_order)
         return self.setup.answerer.estimate(request)
@@ -358,10 +357,7 @@ def focus_request(
 ) -> ScoreRequest:
     """The one request the answer is read from: the kept frames, and the others around them where there is a context."""
     if setup.collage:
-        whole = View(FrameSize(max_pixels=CANVAS * CANVAS), timestamps="none")
-        said = "\n".join(filter(None, question.between(sorted(frames.times))))
-        prompt = f"{said}\n{question.prompt}" if said else question.prompt
-        return ScoreRequest(prompt, question.labels, (FrameGroup(collage(frames), whole),))
+        return collage_request(frames, question)
     groups = [FrameGroup(frames, setup.shown)]
     if others is not None and setup.context is not None:
         groups.append(FrameGroup(others, setup.context))

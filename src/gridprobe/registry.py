@@ -188,6 +188,10 @@ BUDGETS = Registry(
     {
         "fixed": Entry("gridprobe.budget:Fixed.parse", "the same number of frames for every question", argument="N"),
         "shape": Entry("gridprobe.budget:ShapeRule.parse", "the paper's shape rule", argument="GAMMA0", optional=True),
+        "authors": Entry(
+            "gridprobe.budget:ShapeRule.authors",
+            "the authors' code: the shape rule with 3 for GAMMA0·K, at least 2 frames",
+        ),
         "noise": Entry("gridprobe.budget:NoiseAware.parse", "frames that stand out from noise, from K/3 to K of them"),
     },
     group="gridprobe.budgets",

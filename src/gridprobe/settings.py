@@ -1,11 +1,13 @@
-"""Settings: the options of a question as names and plain values, and three presets. `gridprobe.setup` makes them real.
+"""Settings: the options of a question as names and plain values, and four presets. `gridprobe.setup` makes them real.
 
 `paper` reproduces the published method, its flaws included: frames fused in pairs, shrunk by the engine from native
-size to a squashed 224×224, with the times of the first seconds of a 24 fps clip. `default` is ours: an overview of all
-frames, small; where that is not sure, the frames that the question looks at, large among all others; single frames,
-decoded straight to the probes' size, aspect kept, true times. `gridworld` is `default` with small frames of 64 pixels,
-since frames of gridworld are small themselves and 224 pixels would save nothing. Every field can be changed on top of
-any of them.
+size to a squashed 224×224, with the times of the first seconds of a 24 fps clip. `authors` is `paper` with what their
+code does differently from their text: its ties, its budget, probes shrunk from frames of full size.
+
+`default` is ours: an overview of all frames, small; where that is not sure, the frames that the question looks at,
+large among all others; single frames, decoded straight to the probes' size, aspect kept, true times. `gridworld` is
+`default` with small frames of 64 pixels, since frames of gridworld are small themselves and 224 pixels would save
+nothing. Every field can be changed on top of any of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -62,13 +64,20 @@ class Settings:
     """What the model reads first; see `ScoreRequest.prompt_order`."""
     probe_pixels: FrameSize = PROBE
     native_pixels: FrameSize = NATIVE
-    decoded: Literal["probe", "native"] = "probe"
+    decoded: Literal["probe", "native", "source"] = "probe"
     """The size the K² frames are decoded at. "probe" takes them straight to `probe_pixels`, and the kept ones once more
-    at `native_pixels`. "native" decodes all of them at `native_pixels` and leaves shrinking to the engine, as the
-    published chain does; 144 frames then take 300 MB."""
+    at `native_pixels`. "native" decodes all of them at `native_pixels` and leaves shrinking to the engine; 144 frames
+    then take 300 MB. "source" decodes them at the video's own size, as the authors' code does; 144 frames of 1080p then
+    take 900 MB."""
+    probe_view: Literal["frames", "collage"] = "frames"
+    """What a probe with probes=fresh shows: its frames one by one, or all as one picture of 2048×2048, as the paper's
+    appendix A says."""
     context: Literal["none", "small"] | None = None
     """What is shown beside the kept frames: nothing, as published, or all other frames at the size of the probes. None
     is "small" after an overview, and "none" without one, in a collage or in order of importance."""
+    sheet: int | Literal["auto"] = "auto"
+    """How many small frames stand side by side in a contact sheet, n × n of them in one picture, with their times in
+    the text. "auto" is 1, but for models that spend the same number of tokens on every picture."""
     ties: Ties = "spread"
     order: Literal["time", "importance"] = "time"
     collage: bool = False
@@ -84,7 +93,7 @@ class Settings:
         check_rotations(self.rotations)
         if self.sure != "calibrated":
             check_threshold(self.sure)
-        _ = self.rule
+        _ = self.rule, self.small_view
         hints = get_type_hints(type(self))
         for each in fields(self):
             allowed, value = get_args(hints[each.name]), getattr(self, each.name)
@@ -113,14 +122,17 @@ class Settings:
         return View(self.native_pixels, self.packing, self.timestamps)
 
     @property
-    def probe_view(self) -> View:
-        """How the frames of a probe are shown."""
-        return View(self.probe_pixels, self.packing, self.timestamps)
+    def small_view(self) -> View:
+        """How frames are shown in probes, in the overview and as context."""
+        return View(self.probe_pixels, self.packing, self.timestamps, 0 if self.sheet == "auto" else self.sheet)
 
     @property
     def probe_decoded(self) -> FrameSize | None:
         """The size the K² frames are decoded at, where that is not the size of the probes."""
-        return self.native_pixels if self.decoded == "native" else None
+        sizes = {"probe": None, "native": self.native_pixels, "source": FrameSize()}
+        if self.decoded == "probe" and self.probe_view == "collage":
+            return self.native_pixels
+        return sizes[self.decoded]
 
     def changed(self, **changes: Any) -> "Settings":
         """The same settings with some fields replaced; an unknown name is an error that suggests the right one."""
@@ -180,23 +192,28 @@ def parse_changes(texts: Sequence[str]) -> dict[str, Any]:
     return changes
 
 
+QWEN_VIDEO = replace(NATIVE, twice=True, min_pixels=131_072, total_pixels=117_964_800)
+"""How qwen_vl_utils sizes a list of frames: 128 to 768 tokens of 32×32 pixels each, and 115,200 together."""
+PAPER = Settings(
+    preset="paper",
+    sampling="linspace",
+    precision="exact",
+    packing="pairs",
+    timestamps="paper",
+    probe_pixels=FrameSize(square=PROBE_SIDE),
+    native_pixels=QWEN_VIDEO,
+    decoded="native",
+    effort="focus",
+    probes="fresh",
+    budget="shape",
+    context="none",
+    ties="earliest",
+    template="paper",
+)
+
 PRESETS = {
     "default": Settings(),
-    "paper": Settings(
-        preset="paper",
-        sampling="linspace",
-        precision="exact",
-        packing="pairs",
-        timestamps="paper",
-        probe_pixels=FrameSize(square=PROBE_SIDE),
-        native_pixels=replace(NATIVE, twice=True),
-        decoded="native",
-        effort="focus",
-        probes="fresh",
-        budget="shape",
-        context="none",
-        ties="earliest",
-        template="paper",
-    ),
+    "paper": PAPER,
+    "authors": replace(PAPER, preset="authors", budget="authors", ties="argsort", decoded="source"),
     "gridworld": Settings(preset="gridworld", probe_pixels=FrameSize(max_side=64)),
 }

@@ -96,7 +96,16 @@ class Setup:
     def using(self, model: Backend, answerer: Backend) -> "Setup":
         """The same with other models; a selector that was made with a model of its own keeps it."""
         selector = self.selector.using(model) if self.model.identity in self.selector.models else self.selector
-        return replace(self, model=model, answerer=answerer, selector=selector)
+        overview, context = self.overview, self.context
+        return replace(
+            self,
+            model=model,
+            answerer=answerer,
+            selector=selector,
+            view=self.view.suiting(answerer),
+            overview=overview and overview.suiting(model),
+            context=context and context.suiting(answerer),
+        )
 
     def open(self, video: str | Path) -> Footage:
         """Open a video as it is to be sampled, with the user's frame cache; decodes its first frame."""
@@ -115,18 +124,21 @@ class Setup:
         )
 
     @property
-    def native(self) -> FrameSize:
-        """The size all frames would be decoded at for the answering model."""
-        return self.size_of(self.view)
-
-    @property
     def shown(self) -> View:
         """How the kept frames are shown."""
-        return self.selector.shows or self.view
+        return (self.selector.shows or self.view).suiting(self.answerer)
 
-    def size_of(self, view: View) -> FrameSize:
-        """The size frames are decoded at, to be shown to the answering model under a view."""
-        return view.pixels.rounded_to(self.answerer.multiple)
+    def size_of(self, view: View, frames: int) -> FrameSize:
+        """The size so many frames are decoded at, to be shown to the answering model under a view."""
+        return view.size_for(frames, self.answerer.multiple)
+
+    def pool_size(self, cells: int) -> FrameSize:
+        """The size a pool of so many frames is decoded at: what the selector, the overview or the answer needs."""
+        if self.selector.looks_at is not None:
+            return self.selector.looks_at.shared(cells)
+        if self.overview is not None:
+            return self.overview.size_for(cells, self.model.multiple)
+        return self.size_of(self.shown, cells)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -187,8 +199,8 @@ def make_setup(
         answerer=answerer,
         selector=chosen,
         view=settings.native_view,
-        context=settings.probe_view if context == "small" else None,
-        overview=None if effort == "focus" else settings.probe_view,
+        context=settings.small_view if context == "small" else None,
+        overview=None if effort == "focus" else settings.small_view,
         effort=effort,
         exit=None if settings.sure == "calibrated" else Exit(settings.sure, "given"),
         refine=settings.refine,
@@ -231,9 +243,10 @@ def _selector(selector: str | Selector, model: Backend, settings: Settings) -> S
         model=model,
         budget=settings.rule,
         signal=signal,
-        view=settings.probe_view,
+        view=settings.small_view,
         probes=settings.probes,
         decoded=settings.probe_decoded,
+        collage=settings.probe_view == "collage",
         ties=settings.ties,
         prompt_order=settings.prompt_order,
         seed=settings.seed,

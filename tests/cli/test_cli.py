@@ -345,7 +345,7 @@ class TestOtherVerbs:
         paper = json.loads(run("plan", clip, "--k", 3, "--preset", "paper", "--json").stdout)
         assert (paper["precision"], paper["video"]["frames"]) == ("exact", 100)
         assert found["sizes"] == {"pool": [224, 64], "kept": [256, 64]}
-        assert paper["sizes"] == {"pool": [256, 64], "kept": [256, 64]}
+        assert paper["sizes"] == {"pool": [736, 192], "kept": [736, 192]}  # enlarged to 128 tokens
 
     @pytest.mark.parametrize(("k", "reason"), [(0, "k must be"), (12, "no such file")])
     def test_plan_of_what_is_not_there(self, k: int, reason: str) -> None:

@@ -100,7 +100,7 @@ def test_without_an_overview_the_frames_are_counted() -> None:
 
 def test_all_frames_small_are_not_called_native() -> None:
     settings = Settings.from_preset("gridworld")
-    setup = make_setup(model="embedded", selector=AllSmall(settings.probe_view), settings=settings)
+    setup = make_setup(model="embedded", selector=AllSmall(settings.small_view), settings=settings)
     answer = replace(without_map(handmade(), tuple(range(9))), settings=setup.describe())
 
     assert reached_words(answer) == "Answered from all 9 frames at 64 px."

@@ -2,15 +2,19 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
 
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.flops import Cost
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
+from gridprobe.video.frames import Pixels
+from gridprobe.video.sheet import contact_sheet
 
 __all__ = [
     "ASSUMED_FPS",
@@ -33,6 +37,10 @@ PromptOrder = Literal["frames_first", "text_first"]
 ASSUMED_FPS = 24.0
 """The frame rate that Qwen3-VL's processor assumes for frames without metadata, as in the authors' code."""
 
+MAX_SHEET = 8
+SMALL_TOKENS = 28
+"""What Qwen3-VL spends on a frame of 224×128."""
+
 LOW_MASS = 0.1
 """If the option letters get less than this share of the probability, the posterior carries a warning."""
 
@@ -47,10 +55,45 @@ class View:
     """`single` shows each frame by itself; `pairs` fuses frames two by two, as Qwen3-VL does with video."""
     timestamps: Timestamps = "true"
     """`true` gives the model each frame's presentation time, `paper` the times of the authors' code, `none` no time."""
+    sheet: int = 1
+    """How many frames stand side by side in a contact sheet: n × n of them are one picture. 0 leaves it to the model,
+    see `suiting`; until then it is 1."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.sheet, bool) or not isinstance(self.sheet, int) or not 0 <= self.sheet <= MAX_SHEET:
+            raise UsageError(f"a contact sheet has 1 to {MAX_SHEET} frames side by side, got {self.sheet!r}")
+        if self.sheet > 1 and self.packing != "single":
+            raise UsageError(f"a contact sheet shows single frames; packing={self.packing} needs sheet=1")
+
+    def suiting(self, model: "Backend") -> "View":
+        """The same view with the number of frames in a picture that suits a model, where that was left to it.
+
+        A picture of a model that spends the same number of tokens on every one holds so many frames that each costs
+        about what a small frame costs in Qwen3-VL. For all other models it holds one.
+        """
+        if self.sheet:
+            return self
+        tokens: int = getattr(model, "picture_tokens", None) or SMALL_TOKENS
+        side = round(math.sqrt(tokens / SMALL_TOKENS)) if self.packing == "single" else 1
+        return replace(self, sheet=min(MAX_SHEET, max(1, side)))
+
+    def size_for(self, frames: int, multiple: int) -> FrameSize:
+        """The rule for the size of so many frames, for a model whose pictures have sides that are multiples of this."""
+        return self.pixels.shared(math.ceil(frames / self.step)).rounded_to(multiple)
+
+    @property
+    def step(self) -> int:
+        """How many frames make one picture."""
+        return max(1, self.sheet) ** 2 if self.packing == "single" else 2
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for records."""
-        return {"pixels": self.pixels.describe(), "packing": self.packing, "timestamps": self.timestamps}
+        return {
+            "pixels": self.pixels.describe(),
+            "packing": self.packing,
+            "timestamps": self.timestamps,
+            "sheet": self.sheet,
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,25 +104,43 @@ class FrameGroup:
     view: View
 
     def units(self, number: int) -> list["Unit"]:
-        """The frames as the model sees them: one by one, or fused in pairs. `number` is the group's index."""
-        times, step = self._times, 1 if self.view.packing == "single" else 2
-        members = [tuple(range(i, min(i + step, len(times)))) for i in range(0, len(times), step)]
-        return [Unit(number, frames, (times[frames[0]] + times[frames[-1]]) / 2) for frames in members]
+        """The frames as the model sees them: one by one, in pairs or on sheets. `number` is the group's index."""
+        count, step = len(self.frames), self.view.step
+        members = [tuple(range(i, min(i + step, count))) for i in range(0, count, step)]
+        return [Unit(number, frames, self._time(frames)) for frames in members]
 
-    @property
-    def _times(self) -> tuple[float, ...]:
+    def pictures(self, units: Sequence["Unit"]) -> Pixels:
+        """What the model sees of some of its units: their frames, or one contact sheet for each unit."""
+        side, pixels = self.view.sheet, self.frames.pixels
+        if side <= 1:
+            rows = [i for unit in units for i in unit.members]
+            run = rows == list(range(rows[0], rows[-1] + 1))
+            return pixels[slice(rows[0], rows[-1] + 1) if run else rows]  # adjacent frames are not copied
+        return np.stack([contact_sheet(pixels[list(unit.members)], side) for unit in units])
+
+    def _time(self, members: Sequence[int]) -> float:
+        """The mean of the first and the last frame's time; the published chain repeats an odd last frame one later."""
         if self.view.timestamps == "paper":
-            return tuple(i / ASSUMED_FPS for i in range(len(self.frames)))
-        return self.frames.times
+            return (members[0] / ASSUMED_FPS + (members[0] + self.view.step - 1) / ASSUMED_FPS) / 2
+        return (self.frames.times[members[0]] + self.frames.times[members[-1]]) / 2
+
+    def size(self, multiple: int) -> tuple[int, int]:
+        """Width and height at which each picture is shown; frames that were decoded at that size stay as they are."""
+        rule, frames = self.view.size_for(len(self.frames), multiple), self.frames
+        stored = frames.width, frames.height
+        source = frames.info and rule.fit(frames.info.width, frames.info.height)
+        width, height = stored if stored == source else rule.fit(*stored)
+        side = max(1, self.view.sheet)
+        return side * width, side * height
 
 
 class Unit(NamedTuple):
-    """What the model sees as one picture: a frame, or two that are fused."""
+    """What the model sees as one picture: a frame, two that are fused, or a contact sheet."""
 
     group: int
     """The number of its group in the request."""
     members: tuple[int, ...]
-    """Its frames' positions in the group; an odd last frame of fused pairs is alone."""
+    """Its frames' positions in the group; an odd last frame of fused pairs is alone, a last contact sheet not full."""
     time: float
     """The time given to the model: the mean of its frames' times."""
 
@@ -182,6 +243,16 @@ class ScoreRequest:
             yield range(start, start + len(unit.members))
             start += len(unit.members)
 
+    def times_of(self, unit: Unit) -> tuple[float, ...]:
+        """The times a model is to be given for a unit: one, or those of every frame of a contact sheet; or none."""
+        view = self.groups[unit.group].view
+        if view.timestamps == "none" or (view.timestamps == "paper" and view.sheet > 1):
+            return ()
+        if view.sheet > 1:
+            times = self.groups[unit.group].frames.times
+            return tuple(times[i] for i in unit.members)
+        return (unit.time,)
+
     def frames_of(self, unit: Unit) -> FramePool:
         """The frames a unit shows."""
         return self.groups[unit.group].frames.take(unit.members)
@@ -257,7 +328,7 @@ class Backend(Protocol):
     """A vision-language model, local or remote.
 
     One that has `recalls = True` besides answers requests that limit what the question `sees`, or ask for its
-    `attention`.
+    `attention`. One that spends the same number of tokens on every picture has that number as `picture_tokens`.
     """
 
     @property

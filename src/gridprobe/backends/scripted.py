@@ -90,8 +90,7 @@ class Scripted:
 
     def _grid(self, group: FrameGroup) -> tuple[int, int, int]:
         """Units of the group, and their rows and columns of patches."""
-        size = group.view.pixels.rounded_to(self.multiple)
-        width, height = size.fit(group.frames.width, group.frames.height)
+        width, height = group.size(self.multiple)
         patch = self._dims.vision.patch
         return len(group.units(0)), height // patch, width // patch
 

@@ -15,7 +15,8 @@ __all__ = ["listing"]
 PRESET_NOTES = {
     "default": "single frames, original aspect ratio, true times, ties spread over time",
     "paper": "the published method: fused frame pairs, 224×224, times as in a 24 fps clip",
-    "gridworld": "as default, with probes of 96 pixels; for the embedded models",
+    "authors": "as paper, and where text and code of the authors differ, as their code",
+    "gridworld": "as default, with probes of 64 pixels; for the embedded models",
 }
 
 

@@ -42,7 +42,9 @@ def plan(video: Path, data: Path | None, decode_timeout: float, as_json: bool, *
 def _plan_video(video: Path, settings: Settings, model: str, *, as_json: bool) -> None:
     found = preview(video, cells=settings.k**2, sampling=settings.sampling, limits=settings.limits)
     setup = make_setup(model=gauge_model(model), settings=settings)
-    shown = {"pool": setup.selector.looks_at or setup.native, "kept": setup.native}
+    cells = settings.k**2
+    _, most = setup.selector.bounds(cells)
+    shown = {"pool": setup.pool_size(cells), "kept": setup.size_of(setup.view, most)}
     sizes = {name: size.fit(found.info.width, found.info.height) for name, size in shown.items()}
     if as_json:
         print(json.dumps({**found.to_dict(), "sizes": sizes, "precision": settings.precision}, allow_nan=False))

@@ -54,10 +54,10 @@ def plan(
     usual = _usual(known, videos)
     bill, done = _Bill(), 0
     for task, info in zip(tasks, videos, strict=True):
-        pool, native, small = _pools(task.items[0], info if isinstance(info, VideoInfo) else usual, setup)
+        video = _Footage.of(task.items[0], info if isinstance(info, VideoInfo) else usual, setup)
         for item in task.items:
             asked = method.question(item)
-            bill = bill.plus(asked, (pool, native, small), setup)
+            bill = bill.plus(asked, video, setup)
             done += 1
             report("plan", done, len(items))
     return {
@@ -93,9 +93,9 @@ class _Bill:
     longest: int = 0
     """Tokens of the longest pass."""
 
-    def plus(self, question: Question, pools: tuple[FramePool, FramePool, FramePool], setup: Setup) -> "_Bill":
-        """With one more question, about frames at the sizes of the selector, the kept frames and the context."""
-        (pool, native, small), selector = pools, setup.selector
+    def plus(self, question: Question, video: "_Footage", setup: Setup) -> "_Bill":
+        """With one more question about a video."""
+        pool, selector = video.frames(setup.pool_size(len(video.times))), setup.selector
         overview, probes, longest = self.overview, self.probes, self.longest
         if setup.overview is not None:
             (first,) = setup.model.score([overview_request(pool, question, setup.overview)])
@@ -106,8 +106,7 @@ class _Bill:
         if selector.models:
             probes += selector.select(pool, question).cost
         few, many = (
-            setup.answerer.estimate(_focus(count, native, small, question, setup))
-            for count in selector.bounds(len(pool))
+            setup.answerer.estimate(_focus(count, video, question, setup)) for count in selector.bounds(len(pool))
         )
         return _Bill(overview, probes, self.least + few, self.most + many, max(longest, many.tokens))
 
@@ -134,29 +133,38 @@ def _seconds(item: Item, info: VideoInfo | str) -> float | None:
     return item.duration if item.duration is not None or isinstance(info, str) else info.duration
 
 
-def _focus(count: int, kept: FramePool, others: FramePool, question: Question, setup: Setup) -> ScoreRequest:
+def _focus(count: int, video: "_Footage", question: Question, setup: Setup) -> ScoreRequest:
     """The focused pass over so many kept frames, with the others around them where there is a context."""
-    rest = others.take(range(count, len(others))) if setup.context and count < len(others) else None
-    return focus_request(kept.take(range(count)), question, setup, others=rest)
+    kept = video.frames(setup.size_of(setup.shown, count)).take(range(count))
+    rest = range(count, len(video.times))
+    if setup.context is None or not rest:
+        return focus_request(kept, question, setup)
+    others = video.frames(setup.size_of(setup.context, len(rest))).take(rest)
+    return focus_request(kept, question, setup, others=others)
 
 
-def _pools(item: Item, info: VideoInfo, setup: Setup) -> tuple[FramePool, FramePool, FramePool]:
-    """The pool at the sizes of the selector, the kept frames and the context; a short video has fewer frames."""
-    assert setup.sampling is not None
-    cells = setup.sampling.cells
-    seconds = _seconds(item, info) or 0.0
-    count = max(1, min(cells, info.frames or cells))
-    times = tuple((i + 0.5) / count * seconds for i in range(count))
-    shown = setup.size_of(setup.shown)
-    sizes = (setup.selector.looks_at or shown, shown, setup.size_of(setup.context or setup.shown))
-    pool, kept, others = (_pool(times, info, size) for size in sizes)
-    return pool, kept, others
+@dataclass(frozen=True)
+class _Footage:
+    """The frames that a video would give, without pixels."""
 
+    info: VideoInfo
+    times: tuple[float, ...]
 
-def _pool(times: tuple[float, ...], info: VideoInfo, size: FrameSize) -> FramePool:
-    width, height = size.fit(info.width, info.height)
-    shape = (len(times), height, width, 3)
-    return FramePool(Pending(lambda: np.zeros(shape, np.uint8), shape), times, source=info.path, info=info)
+    @classmethod
+    def of(cls, item: Item, info: VideoInfo, setup: Setup) -> "_Footage":
+        """A short video has fewer frames than the grid has cells."""
+        assert setup.sampling is not None
+        cells = setup.sampling.cells
+        seconds = _seconds(item, info) or 0.0
+        count = max(1, min(cells, info.frames or cells))
+        return cls(info, tuple((i + 0.5) / count * seconds for i in range(count)))
+
+    def frames(self, size: FrameSize) -> FramePool:
+        """All of them at a size."""
+        width, height = size.fit(self.info.width, self.info.height)
+        shape = (len(self.times), height, width, 3)
+        pixels = Pending(lambda: np.zeros(shape, np.uint8), shape)
+        return FramePool(pixels, self.times, source=self.info.path, info=self.info)
 
 
 def _weights(*gauges: Gauge) -> float:

@@ -141,6 +141,8 @@ class Parts:
     """How the map is made; see `gridprobe.selectors.gridprobe`."""
     decoded: FrameSize | None = None
     """The size frames are decoded at for probes; None decodes them straight to the size of the view."""
+    collage: bool = False
+    """Whether a probe shows its frames as one picture."""
     ties: Ties = "spread"
     prompt_order: PromptOrder = "frames_first"
     seed: int = 0

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from gridprobe.backends.base import Backend, FrameGroup, Posterior, PromptOrder, ScoreRequest, View, recalls
 from gridprobe.budget import Budget, ShapeRule, Ties, top
+from gridprobe.collage import collage_request
 from gridprobe.errors import UsageError
 from gridprobe.flops import Cost
 from gridprobe.grid import Grid
@@ -43,6 +44,8 @@ class GridProbe(Selector):
     probes: Probes = "fresh"
     decoded: FrameSize | None = None
     """The size its frames are decoded at, if the engine is to shrink them, as in the published chain."""
+    collage: bool = False
+    """Whether a probe shows its frames as one picture, as in the paper's appendix A."""
     ties: Ties = "spread"
     prompt_order: PromptOrder = "frames_first"
     again: bool = False
@@ -56,6 +59,10 @@ class GridProbe(Selector):
             raise UsageError(f"probes={self.probes} needs prompt_order=frames_first; the text comes after the memory")
         if self.probes == "attention" and self.signal is not peak:
             raise UsageError(f"a map of attention asks no probes, so signal={self._signal_name} needs probes=memory")
+        if self.collage and self.probes != "fresh":
+            raise UsageError(
+                f"probe_view=collage shows the frames of a probe by themselves: use probes=fresh, not {self.probes}"
+            )
 
     @property
     def looks_at(self) -> FrameSize:
@@ -166,7 +173,7 @@ class GridProbe(Selector):
 
     def using(self, model: Backend) -> "GridProbe":
         """The same with another model."""
-        return replace(self, model=model)
+        return replace(self, model=model, view=self.view.suiting(model))
 
     def repeated(self) -> "GridProbe":
         """The same, and the model keeps what it computes for the frames."""
@@ -186,6 +193,7 @@ class GridProbe(Selector):
             "probes": self.probes,
             "view": self.view.describe(),
             "decoded": None if self.decoded is None else self.decoded.describe(),
+            "collage": self.collage,
             "ties": self.ties,
             "prompt_order": self.prompt_order,
         }
@@ -199,6 +207,8 @@ class GridProbe(Selector):
         return overview_request(pool, question, self.view, again=self.again or self.probes != "fresh")
 
     def _request(self, pool: FramePool, subset: Sequence[int], question: Question, way: Probes) -> ScoreRequest:
+        if way == "fresh" and self.collage:
+            return collage_request(pool.take(subset), question)
         if way == "fresh":
             groups = (FrameGroup(pool.take(subset), self.view),)
             return ScoreRequest.about(question, groups, prompt_order=self.prompt_order, again=self.again)
@@ -225,6 +235,7 @@ def make(argument: str, parts: Parts) -> GridProbe:
         view=parts.view,
         probes=parts.probes,
         decoded=parts.decoded,
+        collage=parts.collage,
         ties=parts.ties,
         prompt_order=parts.prompt_order,
     )

@@ -28,14 +28,19 @@ class FrameSize:
     With `square` the frame is squashed. Otherwise its aspect ratio is kept, up to that rounding, within the bounds.
     """
 
-    max_pixels: int | None = None
+    max_pixels: float | None = None
     max_side: int | None = None
     square: int | None = None
     multiple: int = 1
     """What a model needs the sides to be multiples of; each model knows its own, see `rounded_to`."""
     twice: bool = False
-    """Round first and shrink the result, as the authors' two resizing steps do: with multiples of 32, 720p becomes
-    1184×640 instead of 1152×640."""
+    """Round to multiples of twice `multiple` first, and fit the result, as qwen_vl_utils does with a list of frames:
+    with multiples of 32, 720p becomes 1184×640 instead of 1152×640."""
+    min_pixels: int | None = None
+    """Smaller frames are enlarged to it."""
+    total_pixels: int | None = None
+    """What the pictures of one pass share: with many of them each is smaller, though not below `min_pixels`; see
+    `shared`."""
 
     def fit(self, width: int, height: int) -> tuple[int, int]:
         """The (width, height) a frame of the given size is shown at.
@@ -44,13 +49,27 @@ class FrameSize:
         """
         if self.square:
             return self.square, self.square
+        multiple = self.multiple
+        if self.twice:
+            width, height = FrameSize(multiple=2 * multiple, min_pixels=16 * multiple**2).fit(width, height)
         scale = min(1.0, self.max_side / max(width, height)) if self.max_side else 1.0
-        w, h = (max(self.multiple, round(side * scale / self.multiple) * self.multiple) for side in (width, height))
+        w, h = (max(multiple, round(side * scale / multiple) * multiple) for side in (width, height))
         if self.max_pixels and w * h > self.max_pixels:
-            sides = (w, h) if self.twice else (width, height)
-            excess = math.sqrt(sides[0] * sides[1] / self.max_pixels)  # dividing in this order is what Qwen's rule does
-            w, h = (max(self.multiple, math.floor(s / excess / self.multiple) * self.multiple) for s in sides)
+            excess = math.sqrt(width * height / self.max_pixels)  # dividing in this order is what Qwen's rule does
+            w, h = (max(multiple, math.floor(side / excess / multiple) * multiple) for side in (width, height))
+        elif self.min_pixels and w * h < self.min_pixels:
+            lack = math.sqrt(self.min_pixels / (width * height))
+            w, h = (math.ceil(side * lack / multiple) * multiple for side in (width, height))
         return w, h
+
+    def shared(self, pictures: int) -> "FrameSize":
+        """The same rule for so many pictures in one pass, each with its share of `total_pixels`."""
+        if not self.total_pixels:
+            return self
+        share = self.total_pixels / pictures
+        least = int(self.min_pixels * 1.05) if self.min_pixels else 1  # a little room above the smallest size
+        most = max(least, min(share, self.max_pixels or share))
+        return replace(self, max_pixels=most, total_pixels=None)
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for records; the multiple is the model's."""

@@ -64,7 +64,7 @@ class Features:
         for number, group in enumerate(request.groups):
             units = group.units(number)
             flat = patches(
-                group.frames.pixels,
+                group.pictures(units),
                 size=layout.sizes[request.units.index(units[0])],
                 packing=group.view.packing,
                 spec=self.spec,
@@ -107,7 +107,5 @@ def _pixels(members: Sequence[Member]) -> list[npt.NDArray[np.uint8]]:
     for _, some in groupby(members, key=lambda member: (member[0].place, member[1].group)):
         found = list(some)
         job, first = found[0]
-        rows = [i for _, unit in found for i in unit.members]
-        run = rows == list(range(rows[0], rows[-1] + 1))
-        pieces.append(job.request.groups[first.group].frames.pixels[slice(rows[0], rows[-1] + 1) if run else rows])
+        pieces.append(job.request.groups[first.group].pictures([unit for _, unit in found]))
     return pieces

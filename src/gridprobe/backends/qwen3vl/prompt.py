@@ -99,9 +99,9 @@ def build_layout(request: ScoreRequest, encode: Encode, special: SpecialTokens, 
     frames: list[str | list[int]] = []
     *texts, ending = (f"{text}\n" if text else "" for text in request.texts)
     for unit, size, text in zip(request.units, sizes, texts, strict=True):
-        untimed = request.groups[unit.group].view.timestamps == "none"
+        times = ", ".join(f"{time:.1f}" for time in request.times_of(unit))
         pads = [special.video_pad] * (size[0] * size[1] // (patch * merge) ** 2)
-        marker = "" if untimed else f"<{unit.time:.1f} seconds>"
+        marker = f"<{times} seconds>" if times else ""
         frames += [text, marker, [special.vision_start, *pads, special.vision_end]]
     frames.append(ending)
     # No token spans both halves: frames end with a special token, or like text with a line break, and no token
@@ -141,7 +141,7 @@ def _sizes(request: ScoreRequest, multiple: int) -> list[tuple[int, int]]:
             raise VideoError(
                 f"frames of {width}×{height} are more than {MAX_RATIO} times longer than wide, which Qwen3-VL refuses"
             )
-        fitted.append(group.view.pixels.rounded_to(multiple).fit(width, height))
+        fitted.append(group.size(multiple))
     return [fitted[unit.group] for unit in request.units]
 
 
