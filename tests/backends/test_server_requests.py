@@ -138,6 +138,15 @@ class TestMessages:
         assert server.recalls is False
 
 
+def test_a_contact_sheet_is_one_picture_with_all_its_times(open_server: Open, tiny_model: Backend) -> None:
+    request = ScoreRequest(PROMPT, ("A", "B", "C"), (FrameGroup(POOL, View(FrameSize(), sheet=2)),))
+    heard: list[Heard] = []
+    open_server(Fake(voice=noting(heard))).score([request])
+    parts = [part if isinstance(part, str) else part.shape for part in heard[-1]]
+
+    assert parts[:4] == ["<3.5, 10.5, 17.5, 24.5 seconds>", (128, 192, 3), "<31.5, 38.5 seconds>", (128, 192, 3)]
+
+
 class TestNamedPictures:
     def test_bytes_are_sent_once(self, open_server: Open) -> None:
         fake = Fake()

@@ -109,6 +109,13 @@ def test_a_note_says_that_small_frames_save_nothing(open_server: Open) -> None:
     assert "66 tokens on a small frame" in server.summary and "min_pixels" in server.summary
 
 
+@pytest.mark.parametrize(("smallest", "expected"), [(256, None), (600, 602)])
+def test_a_model_with_a_fixed_number_of_tokens_gets_contact_sheets(
+    smallest: int, expected: int | None, open_server: Open
+) -> None:
+    assert open_server(Fake(smallest=smallest)).picture_tokens == expected
+
+
 def test_a_server_that_counts_no_tokens_is_used_with_a_note(open_server: Open) -> None:
     assert "counts no tokens" in open_server(Fake(counts=False)).summary
 

@@ -56,6 +56,12 @@ class Server:
         return self._bill.multiple
 
     @property
+    def picture_tokens(self) -> int | None:
+        """Tokens of any picture, if they are the same for all sizes; then several small frames share one."""
+        rule = self.ability.rule
+        return rule.picture(1) if rule.per_pixel == 0 else None
+
+    @property
     def summary(self) -> str:
         """One sentence about what the server can do."""
         ability = self.ability

@@ -41,10 +41,7 @@ class TokenRule:
 
     def visual(self, request: ScoreRequest, multiple: int) -> int:
         """Tokens of all pictures of a request."""
-        sizes = [
-            group.view.pixels.rounded_to(multiple).fit(group.frames.width, group.frames.height)
-            for group in request.groups
-        ]
+        sizes = [group.size(multiple) for group in request.groups]
         return sum(self.picture(sizes[unit.group][0] * sizes[unit.group][1]) for unit in request.units)
 
     def total(self, request: ScoreRequest, multiple: int) -> int:

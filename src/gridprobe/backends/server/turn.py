@@ -78,8 +78,8 @@ def lay_out(request: ScoreRequest, album: Album, *, multiple: int) -> list[Part]
     *texts, ending = (f"{_harmless(text)}\n" if text else "" for text in request.texts)
     frames: list[Part] = []
     for unit, text in zip(request.units, texts, strict=True):
-        untimed = request.groups[unit.group].view.timestamps == "none"
-        frames += [text + ("" if untimed else f"<{unit.time:.1f} seconds>"), _picture(request, unit, album, multiple)]
+        times = ", ".join(f"{time:.1f}" for time in request.times_of(unit))
+        frames += [text + (f"<{times} seconds>" if times else ""), _picture(request, unit, album, multiple)]
     prompt = _harmless(request.prompt)
     if request.prompt_order == "frames_first":
         return _joined([*frames, ending, prompt])
@@ -87,11 +87,12 @@ def lay_out(request: ScoreRequest, album: Album, *, multiple: int) -> list[Part]
 
 
 def _picture(request: ScoreRequest, unit: Unit, album: Album, multiple: int) -> Picture:
-    frames = request.frames_of(unit)
-    if request.groups[unit.group].view.packing != "single":
+    group = request.groups[unit.group]
+    if group.view.packing != "single":
         raise UsageError("frames cannot be sent to a server in pairs; use packing=single")
-    size = request.groups[unit.group].view.pixels.rounded_to(multiple).fit(frames.width, frames.height)
-    return album.find((frames.keys, size), lambda: picture_of(frames.pixels[0], size))
+    size = group.size(multiple)
+    key = (request.frames_of(unit).keys, size, group.view.sheet)
+    return album.find(key, lambda: picture_of(group.pictures([unit])[0], size))
 
 
 def _harmless(text: str) -> str:
