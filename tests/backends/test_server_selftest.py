@@ -106,7 +106,8 @@ def test_pictures_that_take_many_tokens_are_tried_in_smaller_numbers(open_server
 def test_a_note_says_that_small_frames_save_nothing(open_server: Open) -> None:
     server = open_server(Fake(smallest=64))
 
-    assert "66 tokens on a small frame" in server.summary and "min_pixels" in server.summary
+    assert "takes 66 tokens and not 28 as its size would need" in server.summary and "min_pixels" in server.summary
+    assert server.ability.rule.picture(448 * 448) == 198 and server.ability.rule.picture(64 * 64) == 66
 
 
 @pytest.mark.parametrize(("smallest", "expected"), [(256, None), (600, 602)])

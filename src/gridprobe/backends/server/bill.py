@@ -30,7 +30,7 @@ class TokenRule:
 
     @classmethod
     def fitted(cls, turn: float, seen: Sequence[tuple[int, float]]) -> "TokenRule":
-        """From the tokens of three pictures, given their numbers of pixels in rising order."""
+        """From the pixels and tokens of a small picture and of two larger ones, in rising order."""
         (_, least), (pixels, tokens), (most_pixels, most) = seen
         slope = max(0.0, (most - tokens) / (most_pixels - pixels))
         return cls(turn, least, most - slope * most_pixels, slope)

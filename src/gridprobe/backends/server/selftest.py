@@ -30,8 +30,10 @@ TOPS = (20, 5)
 """Lengths of the list of likely tokens that are tried."""
 FEW, MANY, MANY_TOKENS = 40, 144, 16_000
 """How many pictures are sent at once: as many as a grid of 12×12, or fewer if they take more tokens than this."""
-SIZES = ((64, 64), (224, 128), (448, 448))
-"""Pictures that the number of tokens is fitted to, of rising area."""
+SIZES = ((64, 64), (448, 448), (640, 448))
+"""Pictures that the number of tokens is fitted to: a small one, and two that no model enlarges."""
+SMALL, WASTE = (224, 128), 1.5
+"""A small frame; a note says so if it takes so many times the tokens that its size would need."""
 NOISE = 4.0
 """Two replies are different if they differ by more than so many times what a repeated request differs by."""
 TOLERANCE = 0.05
@@ -194,13 +196,15 @@ def _count_tokens(asker: Asker) -> tuple[TokenRule, list[str]]:
             return TokenRule(), []
         seen.append((size[0] * size[1], used - text))
     rule = TokenRule.fitted((text or 0) - len(PROMPT) / 4, seen)
-    if seen[0][1] >= seen[1][1] > 8:
-        note = (
-            f"the server spends {seen[1][1]} tokens on a small frame as on a smaller one, so small frames save less; "
-            "for Qwen3-VL start vLLM with --mm-processor-kwargs '{\"min_pixels\": 4096}'"
-        )
-        return rule, [note]
-    return rule, []
+    used = asker.ask(Query([_noise(20, SMALL), PROMPT], LABELS)).usage.prompt or 0
+    taken, fair = used - (text or 0), seen[1][1] * SMALL[0] * SMALL[1] / seen[1][0]
+    if taken <= WASTE * fair:
+        return rule, []
+    note = (
+        f"a frame of {SMALL[0]}×{SMALL[1]} takes {taken} tokens and not {fair:.0f} as its size would need, so small "
+        "frames save less; for Qwen3-VL start vLLM with --mm-processor-kwargs '{\"min_pixels\": 4096}'"
+    )
+    return rule, [note]
 
 
 def _count_pictures(asker: Asker, rule: TokenRule) -> int:
