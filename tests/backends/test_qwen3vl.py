@@ -260,7 +260,7 @@ class TestLoading:
             load_model("nobody/nothing")
         assert "\n" not in str(error.value)
 
-    @pytest.mark.parametrize("name", ["", "gpt4", "a/b/c", "http://localhost:8000/v1#m"])
+    @pytest.mark.parametrize("name", ["", "gpt4", "a/b/c", "http://", "server:here"])
     def test_names_that_cannot_be_models_are_usage_errors(self, name: str) -> None:
         with pytest.raises(UsageError):
             load_model(name)

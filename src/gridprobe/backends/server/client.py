@@ -74,6 +74,8 @@ class Client:
         self._checking = False
         self._returns = 0
         self._known = False
+        self._given_up = ""
+        """Why the server is not used any more."""
 
     @property
     def concurrency(self) -> int:
@@ -99,6 +101,8 @@ class Client:
         tries = dict.fromkeys(TRIES, 0)
         busy_since: float | None = None
         while True:
+            if self._given_up:
+                raise ServerUnavailable(self._given_up)
             seen = self._returns
             self._gate.enter(stop)
             try:
@@ -146,12 +150,14 @@ class Client:
 
     def _slow_down(self, problem: "Problem", since: float) -> None:
         waited = self.clock.now() - since
-        if waited > self._patience:
+        delay = _delay(waited / 4) if problem.retry_after is None else problem.retry_after
+        if waited + delay > self._patience:
             self._gate.fail()
             raise ServerUnavailable(
-                f"{self.address.host} has been too busy for {self._patience:g} s ({problem.text}); try again later"
+                f"{self.address.host} is too busy for longer than {self._patience:g} s ({problem.text}); "
+                "try again later, or raise the option patience"
             )
-        self._gate.slow_down(_delay(waited / 4) if problem.retry_after is None else problem.retry_after)
+        self._gate.slow_down(delay)
 
     @property
     def _patience(self) -> float:
@@ -181,6 +187,9 @@ class Client:
                 try:
                     if check := self.on_return():
                         check()
+                except ServerUnavailable as error:
+                    self._given_up = str(error)
+                    raise
                 finally:
                     self._checking = False
 
