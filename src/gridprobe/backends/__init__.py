@@ -55,7 +55,7 @@ def load_model(name: str, **options: Any) -> Backend:
         name: a checkpoint folder, a Hugging Face id such as "Qwen/Qwen3-VL-2B-Instruct", "embedded" or "embedded:nano"
             for a model of the package (a folder of that name is "./embedded"), or a name that another package added.
         **options: `device`, `dtype`, `attn_implementation`, `device_map`, `quantization` ("4bit" or "8bit"),
-            `revision`, `min_letter_mass`; see `gridprobe.backends.qwen3vl.loading.load`.
+            `revision`, `min_letter_mass`; see `gridprobe.backends.local.reading.Options`.
     """
     kind, argument = _find(name)
     entry = BACKENDS[kind]
