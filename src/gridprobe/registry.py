@@ -36,6 +36,8 @@ class Entry:
     """Whether the argument may be left out."""
     extra: str = ""
     """The extra of the package that installs what the code needs."""
+    lacks: str = ""
+    """What a model family cannot do that others can."""
 
     def load(self) -> Any:
         """Import the code; a missing package is an error that names the extra."""
@@ -43,6 +45,11 @@ class Entry:
             module, _, attribute = self.target.partition(":")
             found: Any = importlib.import_module(module)
             return reduce(getattr, attribute.split("."), found) if attribute else found
+
+    @property
+    def described(self) -> str:
+        """The line of help, with what is lacking."""
+        return f"{self.help}; lacks {self.lacks}" if self.lacks else self.help
 
     def written(self, name: str) -> str:
         """The name with the argument it takes, for the help page."""
@@ -91,7 +98,7 @@ class Registry(Mapping[str, Entry]):
 
     def listed(self) -> dict[str, str]:
         """Every name as it is written, with its line of help."""
-        return {entry.written(name): entry.help for name, entry in self.items()}
+        return {entry.written(name): entry.described for name, entry in self.items()}
 
 
 def _from_point(point: EntryPoint) -> Entry:
@@ -142,9 +149,23 @@ BACKENDS = Registry(
 )
 """A backend's module or object has `load(argument, **options)`, and `gauge(argument)` for `gridprobe plan`."""
 
+AUTO = "gridprobe.backends.transformers_auto.family"
+PLAIN = "pairs, probes from memory"
+"""What every family lacks that runs through transformers' own modules: fusing frames in pairs, and recalling them."""
+
+
+def _auto(help: str, lacks: str = "") -> Entry:
+    return Entry(AUTO, help, extra="local", lacks=f"{PLAIN}, {lacks}" if lacks else PLAIN)
+
+
 FAMILIES = Registry(
     "model family",
-    {"qwen3_vl": Entry("gridprobe.backends.qwen3vl.family", "Qwen3-VL, all sizes", extra="local")},
+    {
+        "qwen3_vl": Entry("gridprobe.backends.qwen3vl.family", "Qwen3-VL, all sizes", extra="local"),
+        "internvl": _auto("InternVL3 and InternVL3.5, the checkpoints that end in -HF"),
+        "llava_onevision": _auto("LLaVA-OneVision"),
+        "smolvlm": _auto("SmolVLM2"),
+    },
 )
 """Checkpoints in a folder or on the Hugging Face hub, by the `model_type` of their config.json. A family's module has
 `load(name, folder, **options)`, `gauge(name, folder)` and `KNOWN`."""

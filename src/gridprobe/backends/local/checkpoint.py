@@ -31,7 +31,8 @@ def load(name: str, *, revision: str | None = None, **options: Any) -> Backend:
 def gauge(name: str) -> Gauge:
     """Gauge a checkpoint that is on this machine, or one that a family knows by name; nothing is downloaded."""
     folder = _local_folder(name)
-    families = [_family(name, folder)] if folder else [entry.load() for entry in FAMILIES.values()]
+    modules = {entry.target: entry for entry in FAMILIES.values()}
+    families = [_family(name, folder)] if folder else [entry.load() for entry in modules.values()]
     for family in families:
         found: Gauge | None = family.gauge(name, folder)
         if found is not None:
