@@ -1,4 +1,4 @@
-"""Tiny random checkpoints of other model families: genuine configurations with small numbers, loaded by the Auto classes.
+"""Tiny random checkpoints of other model families: genuine configurations with small numbers.
 
 The chat templates have the shape of those that were released. One tokenizer, with each family's special tokens added,
 serves all of them.
@@ -33,6 +33,16 @@ IDEFICS_TURN = (
     "{% if message.content[0].type == 'image' %}:{% else %}: {% endif %}{% for part in message.content %}"
     "{% if part.type == 'text' %}{{ part.text }}{% elif part.type == 'image' %}<image>{% endif %}{% endfor %}"
     "<end_of_utterance>\n{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
+)
+GLM_TURN = (
+    "[gMASK]<sop>{% for message in messages %}<|{{ message.role }}|>\n{% for part in message.content %}"
+    "{% if part.type == 'image' %}<|begin_of_image|><|image|><|end_of_image|>{% else %}{{ part.text }}{% endif %}"
+    "{% endfor %}{% endfor %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+)
+GEMMA_TURN = (
+    "{{ bos_token }}{% for message in messages %}<start_of_turn>{{ message.role }}\n{% for part in message.content %}"
+    "{% if part.type == 'image' %}IMAGE{% else %}{{ part.text | trim }}{% endif %}{% endfor %}<end_of_turn>\n"
+    "{% endfor %}{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
 )
 NORMAL = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
 TEXT: dict[str, Any] = {
@@ -91,6 +101,143 @@ def smolvlm(token: Callable[[str], int], size: int) -> dict[str, Any]:
     }
 
 
+QWEN_PICTURE = "<|vision_start|><|image_pad|><|vision_end|>"
+QWEN_IMAGE = {
+    "image_processor_type": "Qwen2VLImageProcessor",
+    "patch_size": 16,
+    "merge_size": 2,
+    "temporal_patch_size": 2,
+    "size": {"shortest_edge": 65536, "longest_edge": 16777216},
+    **NORMAL,
+}
+QWEN_VISION: dict[str, Any] = {
+    "depth": 2,
+    "hidden_size": 16,
+    "num_heads": 2,
+    "intermediate_size": 32,
+    "out_hidden_size": 32,
+    "patch_size": 16,
+    "spatial_merge_size": 2,
+    "temporal_patch_size": 2,
+}
+
+
+def mrope(**more: Any) -> dict[str, Any]:
+    return {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 2, 2], **more}
+
+
+def qwen_tokens(token: Callable[[str], int]) -> dict[str, Any]:
+    return {
+        "image_token_id": token("<|image_pad|>"),
+        "video_token_id": token("<|video_pad|>"),
+        "vision_start_token_id": token("<|vision_start|>"),
+        "vision_end_token_id": token("<|vision_end|>"),
+        "tie_word_embeddings": True,
+    }
+
+
+def qwen2_5_vl(token: Callable[[str], int], size: int) -> dict[str, Any]:
+    text = TEXT | {"vocab_size": size, "rope_parameters": mrope()}
+    vision = QWEN_VISION | {"window_size": 64, "fullatt_block_indexes": [1]}
+    return {"text_config": text, "vision_config": vision, **qwen_tokens(token)}
+
+
+def qwen3_vl_moe(token: Callable[[str], int], size: int) -> dict[str, Any]:
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+    text = TEXT | {"vocab_size": size, "head_dim": 16, "rope_parameters": mrope(mrope_interleaved=True), **experts}
+    vision = QWEN_VISION | {"num_position_embeddings": 16, "deepstack_visual_indexes": [0]}
+    return {"text_config": text, "vision_config": vision, **qwen_tokens(token)}
+
+
+def qwen3_5(token: Callable[[str], int], size: int) -> dict[str, Any]:
+    linear = {f"linear_{name}_head_dim": 8 for name in ("key", "value")}
+    linear |= {f"linear_num_{name}_heads": 2 for name in ("key", "value")}
+    rope = mrope(mrope_interleaved=True, partial_rotary_factor=1.0)
+    text = TEXT | {"vocab_size": size, "head_dim": 16, "rope_parameters": rope, **linear}
+    text |= {"layer_types": ["linear_attention", "full_attention"]}
+    vision = QWEN_VISION | {"num_position_embeddings": 16}
+    return {"text_config": text, "vision_config": vision, **qwen_tokens(token)}
+
+
+def glm4v(token: Callable[[str], int], size: int) -> dict[str, Any]:
+    names = ("image", "video", "image_start", "image_end", "video_start", "video_end")
+    tokens = ("image", "video", "begin_of_image", "end_of_image", "begin_of_video", "end_of_video")
+    return {
+        "text_config": TEXT | {"vocab_size": size, "rope_parameters": mrope(partial_rotary_factor=1.0)},
+        "vision_config": QWEN_VISION | {"image_size": 64},
+        **{f"{name}_token_id": token(f"<|{written}|>") for name, written in zip(names, tokens, strict=True)},
+        "tie_word_embeddings": True,
+    }
+
+
+def video_llama_3(token: Callable[[str], int], size: int) -> dict[str, Any]:
+    return {
+        "text_config": TEXT | {"model_type": "qwen2", "vocab_size": size},
+        "vision_config": VISION | {"patch_size": 16},
+        "image_token_id": token("<image>"),
+        "video_token_id": token("<video>"),
+        "tie_word_embeddings": True,
+    }
+
+
+def llava_next_video(token: Callable[[str], int], size: int) -> dict[str, Any]:
+    vision = VISION | {"model_type": "clip_vision_model", "image_size": 32, "patch_size": 8}
+    return {
+        "text_config": TEXT | {"model_type": "llama", "vocab_size": size},
+        "vision_config": vision,
+        "image_token_index": token("<image>"),
+        "video_token_index": token("<video>"),
+        "image_grid_pinpoints": [[32, 64], [64, 32], [64, 64]],
+        "image_seq_length": 16,
+        "tie_word_embeddings": True,
+    }
+
+
+def minicpmv4_6(token: Callable[[str], int], size: int) -> dict[str, Any]:
+    text = qwen3_5(token, size)["text_config"] | {"model_type": "qwen3_5_text", "rope_parameters": {"rope_theta": 1e4}}
+    return {
+        "text_config": text,
+        "vision_config": VISION | {"image_size": 64, "patch_size": 8, "insert_layer_id": 0},
+        "insert_layer_id": 0,
+        "image_size": 64,
+        "image_token_id": token("<|image_pad|>"),
+        "video_token_id": token("<|video_pad|>"),
+        "tie_word_embeddings": True,
+    }
+
+
+def gemma3(token: Callable[[str], int], size: int) -> dict[str, Any]:
+    text = TEXT | {"vocab_size": size, "head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 4096}
+    vision = VISION | {"model_type": "siglip_vision_model", "image_size": 32, "patch_size": 8, "vision_use_head": False}
+    return {
+        "text_config": text | {"layer_types": ["sliding_attention", "full_attention"]},
+        "vision_config": vision,
+        "mm_tokens_per_image": 4,
+        "boi_token_index": token("<start_of_image>"),
+        "eoi_token_index": token("<end_of_image>"),
+        "image_token_index": token("<image_soft_token>"),
+    }
+
+
+def gemma4(token: Callable[[str], int], size: int) -> dict[str, Any]:
+    text = TEXT | {"vocab_size": size, "head_dim": 16, "global_head_dim": 16, "sliding_window": 4096}
+    text |= {"vocab_size_per_layer_input": size, "hidden_size_per_layer_input": 8}
+    vision = VISION | {"num_key_value_heads": 2, "head_dim": 8, "position_embedding_size": 64}
+    return {
+        "text_config": text | {"layer_types": ["sliding_attention", "full_attention"]},
+        "vision_config": vision,
+        "image_token_id": token("<|image|>"),
+        "boi_token_id": token("<|image>"),
+        "eoi_token_id": token("<image|>"),
+    }
+
+
+def idefics3(token: Callable[[str], int], size: int) -> dict[str, Any]:
+    return smolvlm(token, size) | {"tie_word_embeddings": True}
+
+
+IDEFICS_TOKENS = ("<image>", "<fake_token_around_image>", "<global-img>", "<end_of_utterance>", "<video>")
+
 TINY: dict[str, Tiny] = {
     "internvl": Tiny(
         internvl,
@@ -131,7 +278,105 @@ TINY: dict[str, Tiny] = {
             **NORMAL,
         },
         {"processor_class": "SmolVLMProcessor", "image_seq_len": 4},
-        ("<image>", "<fake_token_around_image>", "<global-img>", "<end_of_utterance>", "<video>"),
+        IDEFICS_TOKENS,
+    ),
+    "idefics3": Tiny(
+        idefics3,
+        IDEFICS_TURN,
+        {
+            "image_processor_type": "Idefics3ImageProcessor",
+            "size": {"longest_edge": 64},
+            "max_image_size": {"longest_edge": 32},
+            **NORMAL,
+        },
+        {"processor_class": "Idefics3Processor", "image_seq_len": 4},
+        IDEFICS_TOKENS,
+    ),
+    "qwen2_5_vl": Tiny(
+        qwen2_5_vl,
+        QWEN_TURN.replace("IMAGE", QWEN_PICTURE),
+        QWEN_IMAGE,
+        {"processor_class": "Qwen2_5_VLProcessor"},
+    ),
+    "qwen3_vl_moe": Tiny(
+        qwen3_vl_moe, QWEN_TURN.replace("IMAGE", QWEN_PICTURE), QWEN_IMAGE, {"processor_class": "Qwen3VLProcessor"}
+    ),
+    "qwen3_5": Tiny(
+        qwen3_5, QWEN_TURN.replace("IMAGE", QWEN_PICTURE), QWEN_IMAGE, {"processor_class": "Qwen3VLProcessor"}
+    ),
+    "glm4v": Tiny(
+        glm4v,
+        GLM_TURN,
+        QWEN_IMAGE | {"image_processor_type": "Glm4vImageProcessor"},
+        {"processor_class": "Glm4vProcessor"},
+        (
+            *("[gMASK]", "<sop>", "<|user|>", "<|assistant|>", "<|image|>", "<|video|>"),
+            *("<|begin_of_image|>", "<|end_of_image|>", "<|begin_of_video|>", "<|end_of_video|>"),
+        ),
+    ),
+    "video_llama_3": Tiny(
+        video_llama_3,
+        QWEN_TURN.replace("IMAGE", "<image>"),
+        {"image_processor_type": "VideoLlama3ImageProcessor", "patch_size": 16, "merge_size": 1, **NORMAL},
+        {"processor_class": "VideoLlama3Processor"},
+        ("<image>", "<video>"),
+        {"image_token": "<image>", "video_token": "<video>"},
+    ),
+    "llava_next_video": Tiny(
+        llava_next_video,
+        LLAVA_TURN,
+        {
+            "image_processor_type": "LlavaNextImageProcessor",
+            "size": {"shortest_edge": 32},
+            "crop_size": {"height": 32, "width": 32},
+            "image_grid_pinpoints": [[32, 64], [64, 32], [64, 64]],
+            **NORMAL,
+        },
+        {
+            "processor_class": "LlavaNextVideoProcessor",
+            "patch_size": 8,
+            "vision_feature_select_strategy": "default",
+            "num_additional_image_tokens": 1,
+        },
+        ("<image>", "<video>"),
+    ),
+    "minicpmv4_6": Tiny(
+        minicpmv4_6,
+        QWEN_TURN.replace("IMAGE", "<|image_pad|>"),
+        {"image_processor_type": "MiniCPMV4_6ImageProcessor", "scale_resolution": 64, "patch_size": 8, **NORMAL},
+        {"processor_class": "MiniCPMV4_6Processor"},
+        ("<image>", "</image>", "<slice>", "</slice>", "<image_id>", "</image_id>"),
+        {
+            "image_token": "<|image_pad|>",
+            "video_token": "<|video_pad|>",
+            "image_start_token": "<image>",
+            "image_end_token": "</image>",
+            "slice_start_token": "<slice>",
+            "slice_end_token": "</slice>",
+            "image_id_start_token": "<image_id>",
+            "image_id_end_token": "</image_id>",
+        },
+    ),
+    "gemma3": Tiny(
+        gemma3,
+        GEMMA_TURN.replace("IMAGE", "<start_of_image>"),
+        {"image_processor_type": "Gemma3ImageProcessor", "size": {"height": 32, "width": 32}, **NORMAL},
+        {"processor_class": "Gemma3Processor", "image_seq_length": 4},
+        ("<bos>", "<start_of_turn>", "<end_of_turn>", "<start_of_image>", "<end_of_image>", "<image_soft_token>"),
+        {
+            "bos_token": "<bos>",
+            "boi_token": "<start_of_image>",
+            "eoi_token": "<end_of_image>",
+            "image_token": "<image_soft_token>",
+        },
+    ),
+    "gemma4": Tiny(
+        gemma4,
+        GEMMA_TURN.replace("IMAGE", "<|image|>"),
+        {"image_processor_type": "Gemma4ImageProcessor", "max_soft_tokens": 70, **NORMAL},
+        {"processor_class": "Gemma4Processor"},
+        ("<bos>", "<start_of_turn>", "<end_of_turn>", "<|image|>", "<|image>", "<image|>", "<|video|>"),
+        {"bos_token": "<bos>", "boi_token": "<|image>", "eoi_token": "<image|>", "image_token": "<|image|>"},
     ),
 }
 
@@ -146,7 +391,8 @@ def make_auto_checkpoint(family: str, folder: Path, *, seed: int = 0) -> Path:
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
         chat_template=tiny.template,
-        extra_special_tokens=tiny.named,
+        **({"bos_token": tiny.named["bos_token"]} if "bos_token" in tiny.named else {}),
+        extra_special_tokens={name: token for name, token in tiny.named.items() if name != "bos_token"},
     )
     config = transformers.AutoConfig.for_model(family, **tiny.config(tokenizer.convert_tokens_to_ids, len(tokenizer)))
     torch.manual_seed(seed)

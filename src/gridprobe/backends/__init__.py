@@ -18,6 +18,7 @@ from gridprobe.backends.base import (
     Timestamps,
     Unit,
     View,
+    fuses,
     recalls,
 )
 from gridprobe.backends.gauge import Gauge
@@ -39,6 +40,7 @@ __all__ = [
     "Timestamps",
     "Unit",
     "View",
+    "fuses",
     "gauge_model",
     "load_model",
     "recalls",

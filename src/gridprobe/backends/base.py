@@ -23,6 +23,7 @@ __all__ = [
     "Timestamps",
     "Unit",
     "View",
+    "fuses",
     "recalls",
 ]
 
@@ -257,7 +258,7 @@ class Backend(Protocol):
     """A vision-language model, local or remote.
 
     One that has `recalls = True` besides answers requests that limit what the question `sees`, or ask for its
-    `attention`.
+    `attention`. One that has `fuses = False` refuses requests with packing="pairs".
     """
 
     @property
@@ -282,3 +283,8 @@ class Backend(Protocol):
 def recalls(backend: Backend) -> bool:
     """Whether a backend `recalls`; one that does not say so does not."""
     return bool(getattr(backend, "recalls", False))
+
+
+def fuses(backend: Backend) -> bool:
+    """Whether a backend shows frames in fused pairs; one that does not say otherwise does."""
+    return bool(getattr(backend, "fuses", True))

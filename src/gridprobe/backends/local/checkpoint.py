@@ -11,7 +11,7 @@ from typing import Any
 from gridprobe.backends.base import Backend
 from gridprobe.backends.gauge import Gauge
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.registry import FAMILIES, explain_missing
+from gridprobe.registry import FAMILIES, REFUSED, explain_missing
 
 __all__ = ["find_folder", "first_line", "gauge", "load"]
 
@@ -105,7 +105,8 @@ def _family(name: str, folder: Path) -> Any:
     if not isinstance(kind, str):
         raise ModelError(f"cannot load the checkpoint {name}: its config.json names no model_type")
     if kind not in FAMILIES:
-        raise ModelError(f"{name} is a {first_line(kind)} model; gridprobe drives {', '.join(FAMILIES)} checkpoints")
+        reason = f": {REFUSED[kind]}" if kind in REFUSED else "; see `gridprobe list models`"
+        raise ModelError(f"{name} is of the model family {first_line(kind)}, which gridprobe cannot run{reason}")
     return FAMILIES[kind].load()
 
 

@@ -20,7 +20,7 @@ from gridprobe.backends.local.letters import MIN_MASS, check_mass, letter_logpro
 from gridprobe.backends.local.memory import Memory
 from gridprobe.backends.local.store import Store
 from gridprobe.backends.qwen3vl.pixels import resize
-from gridprobe.backends.transformers_auto.features import Tower, accepted, joined
+from gridprobe.backends.transformers_auto.features import Tower, accepted
 from gridprobe.backends.transformers_auto.pictures import Pictures, Size
 from gridprobe.backends.transformers_auto.pricing import LanguagePrice, PicturePrice, price, text_config, token_bytes
 from gridprobe.backends.transformers_auto.turn import Composer, Layout
@@ -76,9 +76,9 @@ class Auto:
         self._min_mass = min_letter_mass
         self._letters = lru_cache(partial(letter_tokens, tokenizer))
         self._filler = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-        self._tower = Tower(model, device=model.device, dtype=model.dtype)
+        self._tower = Tower(model, pictures, device=model.device, dtype=model.dtype)
         self._names = accepted(model.forward) | accepted(model.model.forward)
-        self._reuses = pictures.family.reuse and "mm_encoder_outputs" in self._names
+        self._reuses = "mm_encoder_outputs" in self._names  # from transformers 5.18 on
         self._context = getattr(text_config(model.config), "max_position_embeddings", None)
         self._memory = Memory.of(model, token_bytes=token_bytes(model.config, model.dtype.itemsize))
         self._price_of = PicturePrice(self._tower, pictures)
@@ -176,11 +176,11 @@ class Auto:
         if not self._reuses:
             for job in batch:
                 spent[job.place] += int(self._price_of(job.layout.sizes))
-            return joined([self._pictures.inputs(_picture(job, number)) for job, number in shown])
+            return self._pictures.joined([self._pictures.inputs(_picture(job, number)) for job, number in shown])
         features = self._features(shown, spent)
         extras = [self._pictures.placeholder(job.layout.sizes[number]).extras for job, number in shown]
         outputs = self._tower.outputs([features[job.keys[number]] for job, number in shown])
-        return {**joined(extras), "mm_encoder_outputs": {"image": outputs}}
+        return {**self._pictures.joined(extras), "mm_encoder_outputs": {"image": outputs}}
 
     def _features(self, shown: Sequence[tuple[Job, int]], spent: Counter[int]) -> dict[Hashable, Tensor]:
         """Features of all pictures shown: kept ones, and the others computed now."""

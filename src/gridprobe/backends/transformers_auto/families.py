@@ -17,8 +17,10 @@ class Family:
     """A processor class to use instead of the checkpoint's, because that one needs packages for video."""
     in_company: bool = False
     """The image processor makes tiles of a picture that is alone, so it is shown two and the second is dropped."""
-    reuse: bool = True
-    """Whether the model takes vision features that were computed before."""
+    in_a_row: bool = False
+    """Pixels of several pictures are joined along their last axis, not their first."""
+    one_tile: bool = False
+    """Tiles cannot be turned off, only limited to one beside the whole picture."""
 
 
 AS_IT_IS = {"do_resize": False}
@@ -26,7 +28,17 @@ AS_IT_IS = {"do_resize": False}
 FAMILY: dict[str, Family] = {
     "internvl": Family({"crop_to_patches": False}),
     "llava_onevision": Family(in_company=True),
+    "llava_next_video": Family(one_tile=True),
     "smolvlm": Family({"do_image_splitting": False}, processor="Idefics3Processor"),
+    "idefics3": Family({"do_image_splitting": False}),
+    "qwen2_5_vl": Family(AS_IT_IS),
+    "qwen3_vl_moe": Family(AS_IT_IS),
+    "qwen3_5": Family(AS_IT_IS),
+    "glm4v": Family(AS_IT_IS),
+    "video_llama_3": Family(AS_IT_IS),
+    "gemma3": Family({"do_pan_and_scan": False}),
+    "gemma4": Family(),
+    "minicpmv4_6": Family({"slice_mode": False}, in_a_row=True),
     "qwen3_vl": Family(AS_IT_IS),
 }
 """Families that are known to work. Qwen3-VL is here for comparison; `gridprobe.backends.qwen3vl` runs it."""

@@ -7,16 +7,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Tower", "accepted", "joined"]
+from gridprobe.backends.transformers_auto.pictures import Pictures
+
+__all__ = ["Tower", "accepted"]
 
 
 class Tower:
     """A model's vision tower and projector."""
 
-    def __init__(self, model: Any, *, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, model: Any, pictures: Pictures, *, device: torch.device, dtype: torch.dtype) -> None:
         self._model = model
+        self._joined = pictures.joined
         self._device, self._dtype = device, dtype
-        self._names = accepted(model.get_image_features)
+        self._names = accepted(model.model.get_image_features)
         self._kind: Any = None
         self._listed = False
         self._rank = 2
@@ -26,9 +29,9 @@ class Tower:
 
         Level 0 goes into the sequence; further levels, if any, are added to the first layers' states.
         """
-        given = {name: value for name, value in joined(pictures).items() if name in self._names}
+        given = {name: value for name, value in self._joined(pictures).items() if name in self._names}
         given = {n: v.to(self._device, self._dtype if v.is_floating_point() else None) for n, v in given.items()}
-        found = self._model.get_image_features(**given, return_dict=True)
+        found = self._model.model.get_image_features(**given, return_dict=True)
         pooled = found.pooler_output
         self._kind, self._listed = type(found), not isinstance(pooled, Tensor)
         self._rank = 2 if self._listed else pooled.ndim
@@ -52,11 +55,6 @@ def _flat(level: Any) -> Tensor:
     """Tokens × width of all pictures."""
     whole = level if isinstance(level, Tensor) else torch.cat([part.flatten(0, -2) for part in level])
     return whole.flatten(0, -2)
-
-
-def joined(pictures: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """The inputs of several pictures as those of one call."""
-    return {name: torch.cat([each[name] for each in pictures]) for name in (pictures[0] if pictures else ())}
 
 
 def accepted(function: Any) -> frozenset[str]:

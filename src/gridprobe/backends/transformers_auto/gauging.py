@@ -15,13 +15,12 @@ from gridprobe.backends.transformers_auto.engine import picture_sizes
 from gridprobe.backends.transformers_auto.families import FAMILY
 from gridprobe.backends.transformers_auto.features import Tower
 from gridprobe.backends.transformers_auto.loading import compose
-from gridprobe.backends.transformers_auto.pictures import read_pictures
+from gridprobe.backends.transformers_auto.pictures import Pictures, read_pictures
 from gridprobe.backends.transformers_auto.pricing import (
     PicturePrice,
     cache_bytes,
     language_price,
     price,
-    shell_of,
     token_bytes,
 )
 from gridprobe.flops import Cost
@@ -38,8 +37,8 @@ def gauge(name: str, folder: Path) -> Gauge:
     tokenizer = read(name, transformers.AutoTokenizer, folder)
     pictures = read_pictures(name, folder, config=config, tokenizer=tokenizer, family=FAMILY[config.model_type])
     composer = compose(name, tokenizer, pictures)
-    language = language_price(shell_of(config))
-    tower = PicturePrice(_tower(config), pictures)
+    language = language_price(config)
+    tower = PicturePrice(_tower(config, pictures), pictures)
 
     def measure(request: ScoreRequest) -> Cost:
         return price(language, composer.layout(request, picture_sizes(request, pictures.multiple)), tower)
@@ -55,7 +54,7 @@ def gauge(name: str, folder: Path) -> Gauge:
     )
 
 
-def _tower(config: Any) -> Tower:
+def _tower(config: Any, pictures: Pictures) -> Tower:
     """The vision tower with zeros for weights; memory that is only read as zeros takes no room."""
     with accelerate.init_empty_weights(include_buffers=False):
         model = transformers.AutoModelForImageTextToText.from_config(config, trust_remote_code=False)
@@ -65,4 +64,4 @@ def _tower(config: Any) -> Tower:
             if id(weight) not in language:
                 zeros = torch.nn.Parameter(torch.zeros(weight.shape), requires_grad=False)
                 setattr(module, name, zeros)
-    return Tower(model.eval(), device=torch.device("cpu"), dtype=torch.float32)
+    return Tower(model.eval(), pictures, device=torch.device("cpu"), dtype=torch.float32)

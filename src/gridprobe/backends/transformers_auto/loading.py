@@ -9,7 +9,7 @@ from gridprobe.backends.local.reading import Options, opened
 from gridprobe.backends.transformers_auto.engine import Auto
 from gridprobe.backends.transformers_auto.families import FAMILY
 from gridprobe.backends.transformers_auto.pictures import Pictures, read_pictures
-from gridprobe.backends.transformers_auto.pricing import language_price, shell_of
+from gridprobe.backends.transformers_auto.pricing import language_price
 from gridprobe.backends.transformers_auto.turn import Composer, learn, time_text
 from gridprobe.errors import ModelError, UsageError
 
@@ -38,14 +38,15 @@ def load(
     if compile:
         raise UsageError("only Qwen3-VL models can be compiled; leave out compile=True")
     found = opened(name, folder, Options(**options))
-    family = FAMILY[found.config.model_type]
-    pictures = read_pictures(name, folder, config=found.config, tokenizer=found.tokenizer, family=family)
+    config = found.model.config
+    family = FAMILY[config.model_type]
+    pictures = read_pictures(name, folder, config=config, tokenizer=found.tokenizer, family=family)
     return Auto(
         found.model,
         found.tokenizer,
         pictures=pictures,
         composer=compose(name, found.tokenizer, pictures, time=time),
-        language=language_price(shell_of(found.config)),
+        language=language_price(config),
         identity=f"{found.identity}:auto:{pictures.backend}",
         min_letter_mass=min_letter_mass,
     )
@@ -65,11 +66,4 @@ def compose(name: str, tokenizer: Any, pictures: Pictures, *, time: Callable[[fl
             tokenizer.apply_chat_template(turn, chat_template=template, tokenize=False, add_generation_prompt=True)
         )
 
-    return Composer(
-        tokenizer,
-        learn(render, pictures.marker),
-        placeholder=pictures.placeholder,
-        marker=pictures.marker,
-        token=pictures.token,
-        time=time,
-    )
+    return Composer(tokenizer, learn(render, pictures.marker), pictures=pictures, time=time)

@@ -6,10 +6,11 @@ part, around the image processor that works here: torchvision's, or else the one
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -24,12 +25,15 @@ from gridprobe.backends.transformers_auto.families import Family
 from gridprobe.errors import ModelError
 from gridprobe.video.frames import Pixels
 
-__all__ = ["TRIED", "Pictures", "Placeholder", "Size", "read_pictures"]
+__all__ = ["Pictures", "Placeholder", "Size", "read_pictures"]
 
 Size = tuple[int, int]
 """Width and height."""
-TRIED = ((64, 64), (448, 224))
-"""If pictures of these sizes get equally many tokens, all do."""
+SMALLER, LARGER = (448, 224), (896, 448)
+"""If pictures of these sizes get equally many tokens, the size does not matter."""
+
+NO_VIDEO = SimpleNamespace(slice_mode=False, downsample_mode=None)
+"""In place of a processor's parts for video and sound."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +83,22 @@ class Pictures:
 
     @cached_property
     def fixed_tokens(self) -> int | None:
-        """The number of visual tokens of every picture, or None if it depends on the size."""
-        found = {self.placeholder(size).tokens for size in TRIED}
-        return found.pop() if len(found) == 1 else None
+        """The number of visual tokens of a picture, or None if it depends on the size; it may depend on the shape."""
+        tokens = self.placeholder(SMALLER).tokens
+        return tokens if tokens == self.placeholder(LARGER).tokens else None
+
+    def number(self, place: int) -> str:
+        """What stands before a picture because it is the first, second and so on; only MiniCPM-V counts them."""
+        processor = self.processor
+        if not getattr(processor, "default_use_image_id", False):
+            return ""
+        return f"{processor.image_id_start_token}{place}{processor.image_id_end_token}"
+
+    def joined(self, pictures: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        """The inputs of several pictures as those of one call."""
+        axes = {"pixel_values": -1} if self.family.in_a_row else {}
+        names = pictures[0] if pictures else ()
+        return {name: torch.cat([each[name] for each in pictures], dim=axes.get(name, 0)) for name in names}
 
     def inputs(self, pixels: Pixels) -> dict[str, Tensor]:
         """Height × width × 3 bytes as what the vision tower takes."""
@@ -102,7 +119,8 @@ class Pictures:
         width, height = size
         blank = torch.zeros((height, width, 3), dtype=torch.uint8).numpy()
         found = self._processed(blank)
-        text = str(self.processor.replace_image_token(found, image_idx=0))
+        divisor = getattr(self.processor, "image_token_divisor", None)  # only MiniCPM-V has one
+        text = str(self.processor.replace_image_token(found, image_idx=0, image_token_divisor=divisor))
         runs = re.findall(f"(?:{re.escape(self.token)})+", text)
         extras = {n: v for n, v in found.items() if isinstance(v, Tensor) and not n.startswith("pixel")}
         collapsed = re.sub(f"(?:{re.escape(self.token)})+", lambda _: self.token, text)
@@ -112,14 +130,18 @@ class Pictures:
 def read_pictures(name: str, folder: Path, *, config: Any, tokenizer: Any, family: Family) -> Pictures:
     """The picture side of the checkpoint in a folder."""
     images = read(name, transformers.AutoImageProcessor, folder)
+    if family.one_tile:
+        # the model reads its own list, so both must have the same
+        images.image_grid_pinpoints = config.image_grid_pinpoints = [[config.vision_config.image_size] * 2]
     kind = getattr(transformers, family.processor) if family.processor else PROCESSOR_MAPPING[type(config)]
     settings, _ = kind.get_processor_dict(str(folder), local_files_only=True)
     try:
-        parts = dict.fromkeys(kind.get_attributes()) | {"image_processor": images, "tokenizer": tokenizer}
+        parts = dict.fromkeys(kind.get_attributes(), NO_VIDEO) | {"image_processor": images, "tokenizer": tokenizer}
         processor = _without_video(kind)(**{**_settings(kind, settings), **parts})
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise ModelError(f"cannot prepare pictures for {name}: {first_line(error)}") from error
-    token = tokenizer.convert_ids_to_tokens(config.image_token_id)
+    number = getattr(config, "image_token_id", None) or config.image_token_index
+    token = tokenizer.convert_ids_to_tokens(number)
     return Pictures(processor, family, token=token)
 
 
@@ -132,6 +154,6 @@ def _without_video(kind: Any) -> Any:
     """The processor class, but its parts may be missing."""
 
     def check(self: Any, name: str, part: Any) -> Any:
-        return None if part is None else kind.check_argument_for_proper_class(self, name, part)
+        return None if part is NO_VIDEO else kind.check_argument_for_proper_class(self, name, part)
 
     return type(kind.__name__, (kind,), {"check_argument_for_proper_class": check})

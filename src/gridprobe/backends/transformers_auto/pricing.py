@@ -1,9 +1,9 @@
 """What requests cost, counted on the model itself. See `gridprobe.flops` for the conventions.
 
 The language model's operations are a·N + b·N² for N tokens. They are counted for two lengths on a copy of its modules
-without weights (the "meta" device). b counts all pairs of tokens; a prefill needs half of them, N(N+1)/2. Where a layer
-looks only at a window of tokens, all earlier ones are counted nevertheless. The vision tower is counted on one picture
-of each size.
+with tensors that have a shape but no content. b counts all pairs of tokens; a prefill needs half of them, N(N+1)/2.
+Where a layer looks only at a window of tokens, all earlier ones are counted nevertheless. The vision tower is counted
+on one picture of each size.
 """
 
 from collections import Counter
@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from gridprobe.backends.transformers_auto.features import Tower
-from gridprobe.backends.transformers_auto.pictures import TRIED, Pictures, Size
+from gridprobe.backends.transformers_auto.pictures import Pictures, Size
 from gridprobe.backends.transformers_auto.turn import Layout
 from gridprobe.errors import ModelError
 from gridprobe.flops import Cost
@@ -30,7 +31,6 @@ __all__ = [
     "cache_bytes",
     "language_price",
     "price",
-    "shell_of",
     "text_config",
     "token_bytes",
 ]
@@ -78,34 +78,27 @@ def text_config(config: Any) -> Any:
     return config.get_text_config(decoder=True)
 
 
-def shell_of(config: Any) -> Any:
-    """The model of a configuration, without weights, on the "meta" device."""
-    # grouped_mm and fused attention have no formula in torch's counter
+def language_price(config: Any) -> LanguagePrice:
+    """Count the operations of a model without weights."""
     with torch.device("meta"):
         shell = transformers.AutoModelForImageTextToText.from_config(
             config, attn_implementation="eager", trust_remote_code=False
-        )
+        ).eval()
     if hasattr(shell, "set_experts_implementation"):
-        shell.set_experts_implementation("batched_mm")
-    return shell.eval()
-
-
-def language_price(shell: Any) -> LanguagePrice:
-    """Count the operations of a model without weights."""
-    decoder, text = shell.get_decoder(), text_config(shell.config)
+        shell.set_experts_implementation("batched_mm")  # torch's counter has no formula for grouped_mm
     short, long = LENGTHS
-    few, many = (_decoder_flops(decoder, text.hidden_size, tokens) for tokens in LENGTHS)
+    few, many = (_decoder_flops(shell.get_decoder(), tokens) for tokens in LENGTHS)
     pairs = (many / long - few / short) / (long - short)
     head = shell.get_output_embeddings().weight
-    return LanguagePrice(few / short - pairs * short, pairs, 2.0 * head.numel(), _published(text))
+    return LanguagePrice(few / short - pairs * short, pairs, 2.0 * head.numel(), _published(text_config(config)))
 
 
 @torch.inference_mode()
-def _decoder_flops(decoder: Any, width: int, tokens: int) -> float:
-    embeds = torch.empty((1, tokens, width), device="meta", dtype=next(decoder.parameters()).dtype)
-    mask = torch.ones((1, tokens), device="meta", dtype=torch.long)
-    with FlopCounterMode(display=False) as counter:
-        decoder(inputs_embeds=embeds, attention_mask=mask, use_cache=False)
+def _decoder_flops(decoder: Any, tokens: int) -> float:
+    """Within this mode transformers does not look into masks, which have no content here."""
+    with FakeTensorMode(allow_non_fake_inputs=True), FlopCounterMode(display=False) as counter:
+        ids = torch.zeros((1, tokens), dtype=torch.long, device="meta")
+        decoder(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False)
     return float(counter.get_total_flops())
 
 
@@ -128,9 +121,7 @@ class PicturePrice:
         self._counted = lru_cache(maxsize=256)(self._count)
 
     def __call__(self, sizes: Sequence[Size]) -> float:
-        """For pictures of these sizes. With a fixed number of tokens, all sizes are scaled to one before the tower."""
-        if self._pictures.fixed_tokens:
-            return len(sizes) * self._counted(TRIED[0]) if sizes else 0.0
+        """For pictures of these sizes."""
         return sum(number * self._counted(size) for size, number in Counter(sizes).items())
 
     @torch.inference_mode()

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gridprobe.backends.base import ScoreRequest
-from gridprobe.backends.transformers_auto.pictures import Placeholder, Size
+from gridprobe.backends.transformers_auto.pictures import Pictures, Size
 from gridprobe.errors import ModelError, UsageError
 
 __all__ = ["Composer", "Layout", "Turn", "learn", "time_text"]
@@ -93,9 +93,7 @@ class Composer:
         tokenizer: Any,
         turn: Turn,
         *,
-        placeholder: Callable[[Size], Placeholder],
-        marker: str,
-        token: str,
+        pictures: Pictures,
         time: Callable[[float], str] = time_text,
     ) -> None:
         """Combine a tokenizer and a turn.
@@ -103,15 +101,13 @@ class Composer:
         Args:
             tokenizer: the checkpoint's.
             turn: what its chat template writes.
-            placeholder: what stands for a picture of some size in the text.
-            marker: what the chat template writes for a picture.
-            token: the visual token, which the model replaces by features.
+            pictures: what stands for pictures in the text.
             time: what stands before a frame shown at a time.
         """
         self._tokenizer = tokenizer
         self._turn = turn
-        self._placeholder = placeholder
-        self._marker = marker
+        self._pictures = pictures
+        marker, token = pictures.marker, pictures.token
         self._visual = int(tokenizer.convert_tokens_to_ids(token))
         self._time = time
         own = ((int(number), added) for number, added in tokenizer.added_tokens_decoder.items())
@@ -139,10 +135,11 @@ class Composer:
         parts: list[str] = []
         shown: list[_Shown] = []
         *texts, ending = (f"{self._data(text)}\n" if text else "" for text in request.texts)
-        for unit, size, text in zip(request.units, sizes, texts, strict=True):
+        for place, (unit, size, text) in enumerate(zip(request.units, sizes, texts, strict=True)):
             timed = request.groups[unit.group].view.timestamps != "none"
-            held = self._placeholder(size)
-            written = self._turn.picture.replace(self._marker, held.text)
+            held = self._pictures.placeholder(size)
+            expanded = self._pictures.number(place) + held.text
+            written = self._turn.picture.replace(self._pictures.marker, expanded)
             shown.append(_Shown(written, held.runs))
             parts += [text, self._time(unit.time) if timed else "", written]
         return "".join((*parts, ending)), shown
