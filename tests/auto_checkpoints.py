@@ -72,6 +72,8 @@ class Tiny:
     """Special tokens besides those of Qwen."""
     named: dict[str, str] = field(default_factory=dict)
     """Attributes of the tokenizer, such as image_token."""
+    video: str = ""
+    """The class of the video processor, where transformers does not find it by itself."""
 
 
 def internvl(token: Callable[[str], int], size: int) -> dict[str, Any]:
@@ -339,6 +341,7 @@ TINY: dict[str, Tiny] = {
             "num_additional_image_tokens": 1,
         },
         ("<image>", "<video>"),
+        video="LlavaNextVideoVideoProcessor",
     ),
     "minicpmv4_6": Tiny(
         minicpmv4_6,
@@ -375,8 +378,19 @@ TINY: dict[str, Tiny] = {
         GEMMA_TURN.replace("IMAGE", "<|image|>"),
         {"image_processor_type": "Gemma4ImageProcessor", "max_soft_tokens": 70, **NORMAL},
         {"processor_class": "Gemma4Processor"},
-        ("<bos>", "<start_of_turn>", "<end_of_turn>", "<|image|>", "<|image>", "<image|>", "<|video|>"),
-        {"bos_token": "<bos>", "boi_token": "<|image>", "eoi_token": "<image|>", "image_token": "<|image|>"},
+        (
+            *("<bos>", "<start_of_turn>", "<end_of_turn>", "<|image|>", "<|image>", "<image|>", "<|video|>"),
+            *("<|audio|>", "<|audio>", "<audio|>"),
+        ),
+        {
+            "bos_token": "<bos>",
+            "boi_token": "<|image>",
+            "eoi_token": "<image|>",
+            "image_token": "<|image|>",
+            "audio_token": "<|audio|>",
+            "boa_token": "<|audio>",
+            "eoa_token": "<audio|>",
+        },
     ),
 }
 
@@ -405,4 +419,6 @@ def make_auto_checkpoint(family: str, folder: Path, *, seed: int = 0) -> Path:
     tokenizer.save_pretrained(folder)
     (folder / "preprocessor_config.json").write_text(json.dumps(tiny.image))
     (folder / "processor_config.json").write_text(json.dumps(tiny.processor))
+    if tiny.video:
+        (folder / "video_preprocessor_config.json").write_text(json.dumps({"video_processor_type": tiny.video}))
     return folder

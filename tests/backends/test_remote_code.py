@@ -111,6 +111,6 @@ def test_planning_refuses_a_foreign_model_and_runs_nothing(
     change(checkpoint / "tokenizer_config.json", tokenizer_class="Attack")
     monkeypatch.setattr("builtins.input", lambda _="": "y")
 
-    with pytest.raises(ModelError, match=r"is of the model family attack, which gridprobe cannot run; see `gridprobe list models`$"):
+    with pytest.raises(ModelError, match="is of the model family attack, which gridprobe cannot run; see `gridprobe"):
         gauge_model(str(checkpoint))
     assert not marker.exists()
