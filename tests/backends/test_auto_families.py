@@ -28,6 +28,7 @@ FRAMES = np.random.default_rng(1).integers(0, 256, (3, 64, 96, 3), dtype=np.uint
 TIMES = (0.0, 12.25, 3600.5)
 POOL = FramePool(FRAMES, TIMES, source="noise")
 CASES: dict[str, Timestamps] = {"timed": "true", "untimed": "none"}
+pytestmark = pytest.mark.usefixtures("one_thread")
 each_family = pytest.mark.parametrize("family", TINY)
 
 

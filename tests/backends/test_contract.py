@@ -22,6 +22,7 @@ RNG = np.random.default_rng(0)
 POOL = FramePool(RNG.integers(0, 256, (6, 64, 96, 3), dtype=np.uint8), tuple(float(i) for i in range(6)), "noise")
 
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 PROMPT = "Question: what?\nA. x\nB. y\nC. z"
 
 
