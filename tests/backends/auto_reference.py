@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from reference import repair_torchvision
 
 
 def turn(processor: Any, job: dict[str, Any]) -> str:
@@ -47,11 +46,15 @@ def run(job: dict[str, Any], frames: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def main(jobs_file: str, frames_file: str, out_file: str) -> None:
+    from reference import repair_torchvision  # type: ignore[import-not-found]  # beside this file
+
     repair_torchvision()
     with open(jobs_file, encoding="utf-8") as stream:
         jobs = json.load(stream)
     frames = np.load(frames_file, allow_pickle=False)
-    found = {f"{name}/{key}": value for name, job in jobs.items() for key, value in run(job, frames).items()}
+    found: dict[str, Any] = {
+        f"{name}/{key}": value for name, job in jobs.items() for key, value in run(job, frames).items()
+    }
     np.savez(out_file, **found)
 
 

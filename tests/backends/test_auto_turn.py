@@ -100,6 +100,19 @@ def test_a_checkpoint_without_a_chat_template_is_refused(auto_folder: Callable[[
         load_model(str(folder), device="cpu")
 
 
+def test_a_model_that_can_think_is_asked_not_to(auto_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    original = auto_folder("qwen3_5")
+    template = (original / "chat_template.jinja").read_text()
+    thinking = template + "{% if enable_thinking is not false %}<think>{% endif %}"
+        original / "chat_template.jinja"
+    ).read_text() + "{% if enable_thinking is not false %}<think>{% endif %}"
+    folder = edit(original, tmp_path / "thinking", chat_template__jinja=thinking, processor_config__json=None)
+
+    plain, other = (load_model(str(each), device="cpu") for each in (original, folder))
+
+    assert plain.estimate(shown(noise_pool(2))) == other.estimate(shown(noise_pool(2)))
+
+
 def test_a_checkpoint_whose_pictures_cannot_be_prepared_is_one_sentence(
     auto_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:

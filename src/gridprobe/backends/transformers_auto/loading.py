@@ -62,8 +62,8 @@ def compose(name: str, tokenizer: Any, pictures: Pictures, *, time: Callable[[fl
 
     def render(content: list[dict[str, str]]) -> str:
         turn = [{"role": "user", "content": content}]
-        return str(
-            tokenizer.apply_chat_template(turn, chat_template=template, tokenize=False, add_generation_prompt=True)
-        )
+        # templates that know no thinking ignore the last option
+        given = {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False}
+        return str(tokenizer.apply_chat_template(turn, chat_template=template, **given))
 
     return Composer(tokenizer, learn(render, pictures.marker), pictures=pictures, time=time)

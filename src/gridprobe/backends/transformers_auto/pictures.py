@@ -134,11 +134,11 @@ def read_pictures(name: str, folder: Path, *, config: Any, tokenizer: Any, famil
         # the model reads its own list, so both must have the same
         images.image_grid_pinpoints = config.image_grid_pinpoints = [[config.vision_config.image_size] * 2]
     kind = getattr(transformers, family.processor) if family.processor else PROCESSOR_MAPPING[type(config)]
-    settings, _ = kind.get_processor_dict(str(folder), local_files_only=True)
     try:
+        settings, _ = kind.get_processor_dict(str(folder), local_files_only=True)
         parts = dict.fromkeys(kind.get_attributes(), NO_VIDEO) | {"image_processor": images, "tokenizer": tokenizer}
         processor = _without_video(kind)(**{**_settings(kind, settings), **parts})
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
+    except (ImportError, AttributeError, OSError, TypeError, ValueError) as error:
         raise ModelError(f"cannot prepare pictures for {name}: {first_line(error)}") from error
     number = getattr(config, "image_token_id", None) or config.image_token_index
     token = tokenizer.convert_ids_to_tokens(number)
