@@ -104,8 +104,6 @@ def test_a_model_that_can_think_is_asked_not_to(auto_folder: Callable[[str], Pat
     original = auto_folder("qwen3_5")
     template = (original / "chat_template.jinja").read_text()
     thinking = template + "{% if enable_thinking is not false %}<think>{% endif %}"
-        original / "chat_template.jinja"
-    ).read_text() + "{% if enable_thinking is not false %}<think>{% endif %}"
     folder = edit(original, tmp_path / "thinking", chat_template__jinja=thinking, processor_config__json=None)
 
     plain, other = (load_model(str(each), device="cpu") for each in (original, folder))
