@@ -8,14 +8,14 @@ import pytest
 from click.testing import CliRunner
 
 import gridprobe as gp
-from auto_checkpoints import TINY
+from auto_checkpoints import TINY, new_enough
 from gridprobe.backends import Backend
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError
 from gridprobe.gridworld.dataset import items, pool_of
 from videos import numbered_video
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"), new_enough]
 ITEM = items(1)[0]
 POOL = pool_of(ITEM, cells=16, size=64)
 

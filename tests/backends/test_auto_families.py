@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-from auto_checkpoints import LLAVA_TURN, TINY
+import gridprobe
+from auto_checkpoints import LLAVA_TURN, TINY, new_enough
 from gridprobe.backends import Backend, FrameGroup, ScoreRequest, Timestamps, View, gauge_model
 from gridprobe.backends.local.letters import letter_logprobs, letter_tokens
 from gridprobe.backends.transformers_auto.engine import Auto
 from gridprobe.backends.transformers_auto.families import FAMILY
+from gridprobe.cli.model_check import _probe
 from gridprobe.registry import FAMILIES
 from gridprobe.video import FramePool, FrameSize
 from scoring import shown
@@ -28,7 +30,7 @@ FRAMES = np.random.default_rng(1).integers(0, 256, (3, 64, 96, 3), dtype=np.uint
 TIMES = (0.0, 12.25, 3600.5)
 POOL = FramePool(FRAMES, TIMES, source="noise")
 CASES: dict[str, Timestamps] = {"timed": "true", "untimed": "none"}
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"), new_enough]
 each_family = pytest.mark.parametrize("family", TINY)
 
 
@@ -189,3 +191,28 @@ def test_a_family_without_cheaper_small_frames_has_a_fixed_number_of_tokens(mode
 @each_family
 def test_identity_names_what_prepares_the_pixels(model: Auto, family: str) -> None:
     assert model.identity.startswith(f"{family}@") and model.identity.endswith(":torch.float32:sdpa:full:auto:pil")
+
+
+def test_with_torchvision_the_pixels_are_its_own_and_the_identity_says_so(
+    auto_folder: Callable[[str], Path], auto_model: Callable[[str], Backend], tmp_path: Path
+) -> None:
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import reference; reference.repair_torchvision(); "
+        "from gridprobe.cli.model_check import _probe; from gridprobe import load_model; "
+        "model = load_model(sys.argv[2], device='cpu'); "
+        "print(model.identity, *model.score([_probe(0)])[0].logprobs)"
+    )
+    paths = (Path(sys.prefix) / "reference", Path(gridprobe.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(HERE), str(auto_folder("internvl"))],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    identity, *logprobs = done.stdout.split()
+    expected = auto_model("internvl").score([_probe(0)])[0].logprobs
+
+    assert identity == auto_model("internvl").identity.replace(":pil", ":torchvision")
+    assert [float(value) for value in logprobs] == pytest.approx(expected, abs=0.1)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from auto_checkpoints import new_enough
 from gridprobe.backends import FrameGroup, ScoreRequest, View
 from gridprobe.backends.embedded import MODELS
 from gridprobe.backends.local.memory import CAUTION
@@ -14,7 +15,7 @@ from gridprobe.gridworld.dataset import items, pool_of
 from gridprobe.video import FrameSize
 from scoring import load_qwen, noise_pool, shown
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"), new_enough]
 NANO = MODELS / "nano"
 POOL = noise_pool(6)
 

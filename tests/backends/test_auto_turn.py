@@ -7,14 +7,14 @@ from typing import Any
 import jinja2
 import pytest
 
-from auto_checkpoints import GEMMA_TURN, IDEFICS_TURN, LLAVA_TURN, QWEN_TURN
+from auto_checkpoints import GEMMA_TURN, IDEFICS_TURN, LLAVA_TURN, QWEN_TURN, new_enough
 from gridprobe import load_model
-from gridprobe.backends import ScoreRequest
+from gridprobe.backends import ScoreRequest, gauge_model
 from gridprobe.backends.transformers_auto.turn import Turn, learn
 from gridprobe.errors import ModelError, UsageError
 from scoring import noise_pool, shown
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"), new_enough]
 
 
 def renderer(template: str) -> Callable[[list[dict[str, str]]], str]:
@@ -158,3 +158,11 @@ def test_too_long_a_request_is_refused(auto_model: Callable[[str], Any]) -> None
 def test_compiling_is_refused(auto_folder: Callable[[str], Path]) -> None:
     with pytest.raises(UsageError, match=r"^only Qwen3-VL models can be compiled"):
         load_model(str(auto_folder("smolvlm")), device="cpu", compile=True)
+
+
+def test_an_old_transformers_is_refused(auto_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transformers.__version__", "5.20.2")
+
+    for use in (load_model, gauge_model):
+        with pytest.raises(ModelError, match=r"need transformers 5\.22 or later, and this is 5\.20\.2; run: pip"):
+            use(str(auto_folder("smolvlm")))

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from auto_checkpoints import TINY
+from auto_checkpoints import TINY, new_enough
 from gridprobe.backends import Backend, FrameGroup, Packing, ScoreRequest, Scripted, View, fuses, load_model
 from gridprobe.backends.embedded import Embedded, Vocabulary
 from gridprobe.errors import UsageError
@@ -40,7 +40,12 @@ def several(packing: Packing = "single") -> ScoreRequest:
 NOTHING = ScoreRequest(PROMPT, ("A", "B", "C"))
 
 
-@pytest.fixture(params=["scripted", *BACKENDS, *FAMILIES])
+PARAMETERS = [
+    pytest.param(name, marks=new_enough if name in TINY else ()) for name in ("scripted", *BACKENDS, *FAMILIES)
+]
+
+
+@pytest.fixture(params=PARAMETERS)
 def backend(
     request: pytest.FixtureRequest,
     tiny_checkpoint: Path,

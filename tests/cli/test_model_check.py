@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from auto_checkpoints import new_enough
 from gridprobe.backends import Posterior, ScoreRequest, Scripted
 from gridprobe.cli import cli
 from gridprobe.cli.model_check import ENOUGH, FRAMES, MOST, checks_of
@@ -105,6 +106,7 @@ def test_an_error_ends_the_list() -> None:
     assert list(found(Scripted(fails)).items()) == [("request", ("broken", "the server is gone"))]
 
 
+@new_enough
 def test_the_command(auto_folder: Callable[[str], Path]) -> None:
     good = CliRunner().invoke(cli, ["doctor", "--model", str(auto_folder("smolvlm")), "--device", "cpu", "--json"])
     bad = CliRunner().invoke(cli, ["doctor", "--model", "./nowhere"])
