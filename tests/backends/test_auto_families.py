@@ -14,10 +14,12 @@ import torch
 
 import gridprobe
 from auto_checkpoints import LLAVA_TURN, TINY, new_enough
-from gridprobe.backends import Backend, FrameGroup, ScoreRequest, Timestamps, View, gauge_model
+from gridprobe.backends import Backend, FrameGroup, ScoreRequest, Timestamps, View, gauge_model, load_model
 from gridprobe.backends.local.letters import letter_logprobs, letter_tokens
 from gridprobe.backends.transformers_auto.engine import Auto
 from gridprobe.backends.transformers_auto.families import FAMILY
+from gridprobe.backends.transformers_auto.features import hollow_tower
+from gridprobe.backends.transformers_auto.pricing import PicturePrice
 from gridprobe.cli.model_check import _probe
 from gridprobe.registry import FAMILIES
 from gridprobe.video import FramePool, FrameSize
@@ -48,7 +50,7 @@ def fresh(model: Auto) -> Auto:
         model._composer._tokenizer,
         pictures=model._pictures,
         composer=model._composer,
-        language=model._language,
+        prices=(model._language, model._price_of),
         identity="again",
     )
 
@@ -165,6 +167,19 @@ def test_the_gauge_knows_the_cost_without_the_weights(
         assert gauge.estimate(request) == model.estimate(request)
     assert gauge.exact and not gauge.recalls and gauge.multiple == model.multiple
     assert gauge.weights > 1e5 and gauge.pass_bytes > 0
+
+
+def test_counting_does_not_change_the_model_and_needs_no_kernels_of_torch(
+    auto_folder: Callable[[str], Path], auto_model: Callable[[str], Backend]
+) -> None:
+    eager = load_model(str(auto_folder("internvl")), device="cpu", attn_implementation="eager")
+    plain = auto_model("internvl")
+    assert isinstance(eager, Auto) and isinstance(plain, Auto)
+    hollow = PicturePrice(hollow_tower(plain._model.config, plain._pictures), plain._pictures)
+
+    assert plain._model.config._attn_implementation == "sdpa" and eager._model.config._attn_implementation == "eager"
+    assert hollow([(96, 64)]) == plain._price_of([(96, 64)]) == eager._price_of([(96, 64)])
+    assert eager.score(requests()[:1])[0].logprobs == pytest.approx(plain.score(requests()[:1])[0].logprobs, abs=1e-4)
 
 
 @each_family

@@ -64,7 +64,7 @@ class Auto:
         *,
         pictures: Pictures,
         composer: Composer,
-        language: LanguagePrice,
+        prices: tuple[LanguagePrice, PicturePrice],
         identity: str,
         min_letter_mass: float = MIN_MASS,
     ) -> None:
@@ -72,7 +72,7 @@ class Auto:
         self._model = model
         self._pictures = pictures
         self._composer = composer
-        self._language = language
+        self._language, self._price_of = prices
         self._min_mass = min_letter_mass
         self._letters = lru_cache(partial(letter_tokens, tokenizer))
         self._filler = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
@@ -81,7 +81,6 @@ class Auto:
         self._reuses = "mm_encoder_outputs" in self._names  # from transformers 5.18 on
         self._context = getattr(text_config(model.config), "max_position_embeddings", None)
         self._memory = Memory.of(model, token_bytes=token_bytes(model.config, model.dtype.itemsize))
-        self._price_of = PicturePrice(self._tower, pictures)
         self.kept = Store(self._memory.keep, host_limit=self._memory.keep_on_host)
         """Vision features that may be reused."""
 

@@ -1,15 +1,18 @@
 """Vision features of pictures, each computed once, and the form in which a model takes them back."""
 
+import copy
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import accelerate
 import torch
+import transformers
 from torch import Tensor
 
 from gridprobe.backends.transformers_auto.pictures import Pictures
 
-__all__ = ["Tower", "accepted"]
+__all__ = ["Tower", "accepted", "hollow_tower"]
 
 
 class Tower:
@@ -60,3 +63,18 @@ def _flat(level: Any) -> Tensor:
 def accepted(function: Any) -> frozenset[str]:
     """The names of a function's arguments."""
     return frozenset(inspect.signature(function).parameters)
+
+
+def hollow_tower(config: Any, pictures: Pictures) -> Tower:
+    """The vision tower with zeros for weights; memory that is only read as zeros takes no room."""
+    with accelerate.init_empty_weights(include_buffers=False):
+        model = transformers.AutoModelForImageTextToText.from_config(
+            copy.deepcopy(config), attn_implementation="sdpa", trust_remote_code=False
+        )
+    language = {id(weight) for weight in model.get_decoder().parameters()}
+    for module in model.modules():
+        for name, weight in module.named_parameters(recurse=False):
+            if id(weight) not in language:
+                zeros = torch.nn.Parameter(torch.zeros(weight.shape), requires_grad=False)
+                setattr(module, name, zeros)
+    return Tower(model.eval(), pictures, device=torch.device("cpu"), dtype=torch.float32)

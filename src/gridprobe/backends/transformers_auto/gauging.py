@@ -1,10 +1,7 @@
 """What a checkpoint of another family costs, from its configuration and tokenizer, without loading its weights."""
 
 from pathlib import Path
-from typing import Any
 
-import accelerate
-import torch
 import transformers
 
 from gridprobe.backends.base import ScoreRequest
@@ -13,9 +10,9 @@ from gridprobe.backends.local.memory import CAUTION
 from gridprobe.backends.local.reading import read
 from gridprobe.backends.transformers_auto.engine import picture_sizes
 from gridprobe.backends.transformers_auto.families import FAMILY
-from gridprobe.backends.transformers_auto.features import Tower
+from gridprobe.backends.transformers_auto.features import hollow_tower
 from gridprobe.backends.transformers_auto.loading import compose
-from gridprobe.backends.transformers_auto.pictures import Pictures, read_pictures
+from gridprobe.backends.transformers_auto.pictures import read_pictures
 from gridprobe.backends.transformers_auto.pricing import (
     PicturePrice,
     cache_bytes,
@@ -38,7 +35,7 @@ def gauge(name: str, folder: Path) -> Gauge:
     pictures = read_pictures(name, folder, config=config, tokenizer=tokenizer, family=FAMILY[config.model_type])
     composer = compose(name, tokenizer, pictures)
     language = language_price(config)
-    tower = PicturePrice(_tower(config, pictures), pictures)
+    tower = PicturePrice(hollow_tower(config, pictures), pictures)
 
     def measure(request: ScoreRequest) -> Cost:
         return price(language, composer.layout(request, picture_sizes(request, pictures.multiple)), tower)
@@ -52,16 +49,3 @@ def gauge(name: str, folder: Path) -> Gauge:
         pass_bytes=CAUTION * token_bytes(config, BYTES) + cache_bytes(config, BYTES),
         recalls=False,
     )
-
-
-def _tower(config: Any, pictures: Pictures) -> Tower:
-    """The vision tower with zeros for weights; memory that is only read as zeros takes no room."""
-    with accelerate.init_empty_weights(include_buffers=False):
-        model = transformers.AutoModelForImageTextToText.from_config(config, trust_remote_code=False)
-    language = {id(weight) for weight in model.get_decoder().parameters()}
-    for module in model.modules():
-        for name, weight in module.named_parameters(recurse=False):
-            if id(weight) not in language:
-                zeros = torch.nn.Parameter(torch.zeros(weight.shape), requires_grad=False)
-                setattr(module, name, zeros)
-    return Tower(model.eval(), pictures, device=torch.device("cpu"), dtype=torch.float32)

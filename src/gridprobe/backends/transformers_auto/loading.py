@@ -8,8 +8,9 @@ from gridprobe.backends.local.letters import MIN_MASS
 from gridprobe.backends.local.reading import Options, opened
 from gridprobe.backends.transformers_auto.engine import Auto
 from gridprobe.backends.transformers_auto.families import FAMILY
+from gridprobe.backends.transformers_auto.features import Tower, hollow_tower
 from gridprobe.backends.transformers_auto.pictures import Pictures, read_pictures
-from gridprobe.backends.transformers_auto.pricing import language_price
+from gridprobe.backends.transformers_auto.pricing import PicturePrice, language_price
 from gridprobe.backends.transformers_auto.turn import Composer, learn, time_text
 from gridprobe.errors import ModelError, UsageError
 
@@ -37,7 +38,8 @@ def load(
     """
     if compile:
         raise UsageError("only Qwen3-VL models can be compiled; leave out compile=True")
-    found = opened(name, folder, Options(**options))
+    chosen = Options(**options)
+    found = opened(name, folder, chosen)
     config = found.model.config
     family = FAMILY[config.model_type]
     pictures = read_pictures(name, folder, config=config, tokenizer=found.tokenizer, family=family)
@@ -46,10 +48,17 @@ def load(
         found.tokenizer,
         pictures=pictures,
         composer=compose(name, found.tokenizer, pictures, time=time),
-        language=language_price(config),
+        prices=(language_price(config), PicturePrice(_countable_tower(found.model, pictures, chosen), pictures)),
         identity=f"{found.identity}:auto:{pictures.backend}",
         min_letter_mass=min_letter_mass,
     )
+
+
+def _countable_tower(model: Any, pictures: Pictures, options: Options) -> Tower:
+    """A tower whose operations torch can count: the model's own, unless it is quantized or has other kernels."""
+    if options.quantization is not None or options.attn_implementation not in ("sdpa", "eager"):
+        return hollow_tower(model.config, pictures)
+    return Tower(model, pictures, device=model.device, dtype=model.dtype)
 
 
 def compose(name: str, tokenizer: Any, pictures: Pictures, *, time: Callable[[float], str] = time_text) -> Composer:

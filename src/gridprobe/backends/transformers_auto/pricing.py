@@ -6,6 +6,7 @@ Where a layer looks only at a window of tokens, all earlier ones are counted nev
 on one picture of each size.
 """
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -82,7 +83,7 @@ def language_price(config: Any) -> LanguagePrice:
     """Count the operations of a model without weights."""
     with torch.device("meta"):
         shell = transformers.AutoModelForImageTextToText.from_config(
-            config, attn_implementation="eager", trust_remote_code=False
+            copy.deepcopy(config), attn_implementation="eager", trust_remote_code=False
         ).eval()
     if hasattr(shell, "set_experts_implementation"):
         shell.set_experts_implementation("batched_mm")  # torch's counter has no formula for grouped_mm
