@@ -16,7 +16,7 @@ from gridprobe.cli import cli
 from gridprobe.grid import Grid
 from gridprobe.importance import ImportanceMap
 from gridprobe.question import TEMPLATES
-from gridprobe.registry import Entry
+from gridprobe.registry import FAMILIES, REFUSED, Entry
 from gridprobe.settings import Settings
 from videos import numbered_video
 from videos_of_arrays import gray_pool
@@ -85,7 +85,7 @@ from gridprobe.benchmarks.scores import accuracy
 from gridprobe.budget import Budget, Fixed, top
 from gridprobe.flops import Cost
 from gridprobe.importance import ImportanceMap
-from gridprobe.registry import Entry
+from gridprobe.registry import FAMILIES, REFUSED, Entry
 from gridprobe.report.run_tables import Scores
 from gridprobe.selectors import Parts
 """
@@ -160,6 +160,23 @@ def test_the_benchmarks_page_knows_every_benchmark_and_subtitle_mode() -> None:
         assert f"`{name}`" in page
     for rows in RELEASES.values():
         assert str(rows[""]) in page
+
+
+def test_the_models_page_lists_every_family_with_what_it_lacks() -> None:
+    page = (ROOT / "docs" / "models.md").read_text()
+    rows = {
+        cells[0].strip("`"): tuple(cells[1:])
+        for line in page.splitlines()
+        if line.startswith("| `") and len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == 4
+    }
+
+    assert {name: row[:2] for name, row in rows.items()} == {
+        name: (entry.help, entry.lacks) for name, entry in FAMILIES.items()
+    }
+    for name, (_, lacks, tokens) in rows.items():
+        assert tokens.startswith("fixed" if "cheaper small frames" in lacks else "by size"), name
+    for name in REFUSED:
+        assert name not in FAMILIES
 
 
 def test_every_flag_in_the_readme_exists() -> None:

@@ -20,7 +20,18 @@ from typing import Any
 
 from gridprobe.errors import ModelError, UsageError
 
-__all__ = ["BACKENDS", "BENCHMARKS", "BUDGETS", "FAMILIES", "SELECTORS", "SIGNALS", "Entry", "Registry", "suggestion"]
+__all__ = [
+    "BACKENDS",
+    "BENCHMARKS",
+    "BUDGETS",
+    "FAMILIES",
+    "REFUSED",
+    "SELECTORS",
+    "SIGNALS",
+    "Entry",
+    "Registry",
+    "suggestion",
+]
 
 
 @dataclass(frozen=True)
@@ -36,6 +47,8 @@ class Entry:
     """Whether the argument may be left out."""
     extra: str = ""
     """The extra of the package that installs what the code needs."""
+    lacks: str = ""
+    """What a model family cannot do that others can."""
 
     def load(self) -> Any:
         """Import the code; a missing package is an error that names the extra."""
@@ -43,6 +56,11 @@ class Entry:
             module, _, attribute = self.target.partition(":")
             found: Any = importlib.import_module(module)
             return reduce(getattr, attribute.split("."), found) if attribute else found
+
+    @property
+    def described(self) -> str:
+        """The line of help, with what is lacking."""
+        return f"{self.help}; lacks {self.lacks}" if self.lacks else self.help
 
     def written(self, name: str) -> str:
         """The name with the argument it takes, for the help page."""
@@ -91,7 +109,7 @@ class Registry(Mapping[str, Entry]):
 
     def listed(self) -> dict[str, str]:
         """Every name as it is written, with its line of help."""
-        return {entry.written(name): entry.help for name, entry in self.items()}
+        return {entry.written(name): entry.described for name, entry in self.items()}
 
 
 def _from_point(point: EntryPoint) -> Entry:
@@ -148,12 +166,45 @@ BACKENDS = Registry(
 )
 """A backend's module or object has `load(argument, **options)`, and `gauge(argument)` for `gridprobe plan`."""
 
+AUTO = "gridprobe.backends.transformers_auto.family"
+SHAPED = "cheaper small frames"
+"""What a family lacks that spends as many tokens on a small picture as on a large one."""
+
+
+def _auto(help: str, *lacks: str) -> Entry:
+    """A family that runs through transformers' own modules: it cannot fuse frames, nor recall them."""
+    return Entry(AUTO, help, extra="local", lacks=", ".join(("pairs", "probes from memory", *lacks)))
+
+
 FAMILIES = Registry(
     "model family",
-    {"qwen3_vl": Entry("gridprobe.backends.qwen3vl.family", "Qwen3-VL, all sizes", extra="local")},
+    {
+        "qwen3_vl": Entry("gridprobe.backends.qwen3vl.family", "Qwen3-VL, all dense sizes", extra="local"),
+        "qwen3_vl_moe": _auto("Qwen3-VL with experts (30B-A3B, 235B-A22B)"),
+        "qwen3_5": _auto("Qwen3.5, dense"),
+        "qwen2_5_vl": _auto("Qwen2.5-VL"),
+        "glm4v": _auto("GLM-4.1V"),
+        "video_llama_3": _auto("VideoLLaMA3"),
+        "internvl": _auto("InternVL3 and InternVL3.5, the checkpoints that end in -HF", SHAPED),
+        "llava_onevision": _auto("LLaVA-OneVision", SHAPED),
+        "llava_next_video": _auto("LLaVA-NeXT-Video", SHAPED),
+        "smolvlm": _auto("SmolVLM2", SHAPED),
+        "idefics3": _auto("Idefics3 and the first SmolVLM", SHAPED),
+        "gemma3": _auto("Gemma 3, from 4B on", SHAPED),
+        "gemma4": _auto("Gemma 4", SHAPED),
+        "minicpmv4_6": _auto("MiniCPM-V 4.6", SHAPED),
+    },
 )
 """Checkpoints in a folder or on the Hugging Face hub, by the `model_type` of their config.json. A family's module has
 `load(name, folder, **options)`, `gauge(name, folder)` and `KNOWN`."""
+
+REFUSED = {
+    "internvl_chat": "it needs the checkpoint's own code; use the one whose name ends in -HF",
+    "llava_qwen": "it needs the checkpoint's own code; use the LLaVA-OneVision checkpoints that end in -hf",
+    "molmo2": "its pictures need torchvision, which was not tried",
+    "paligemma": "it has no chat template and expects all pictures before any text",
+}
+"""Families that people try and that do not work, with the reason."""
 
 SELECTORS = Registry(
     "selector",

@@ -3,13 +3,15 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from auto_checkpoints import TINY, new_enough
 from fake_server import Fake, Open, as_request, spoken_by
-from gridprobe.backends import Backend, FrameGroup, Packing, ScoreRequest, Scripted, View, load_model
+from gridprobe.backends import Backend, FrameGroup, Packing, ScoreRequest, Scripted, View, fuses, load_model
 from gridprobe.backends.embedded import Embedded, Vocabulary
 from gridprobe.errors import UsageError
 from gridprobe.flops import Cost
@@ -21,6 +23,7 @@ RNG = np.random.default_rng(0)
 POOL = FramePool(RNG.integers(0, 256, (6, 64, 96, 3), dtype=np.uint8), tuple(float(i) for i in range(6)), "noise")
 
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 PROMPT = "Question: what?\nA. x\nB. y\nC. z"
 
 
@@ -38,8 +41,19 @@ def several(packing: Packing = "single") -> ScoreRequest:
 NOTHING = ScoreRequest(PROMPT, ("A", "B", "C"))
 
 
-@pytest.fixture(params=["scripted", *BACKENDS, *FAMILIES])
-def backend(request: pytest.FixtureRequest, tiny_checkpoint: Path, tiny_model: Backend, open_server: Open) -> Backend:
+PARAMETERS = [
+    pytest.param(name, marks=new_enough if name in TINY else ()) for name in ("scripted", *BACKENDS, *FAMILIES)
+]
+
+
+@pytest.fixture(params=PARAMETERS)
+def backend(
+    request: pytest.FixtureRequest,
+    tiny_checkpoint: Path,
+    tiny_model: Backend,
+    auto_model: Callable[[str], Backend],
+    open_server: Open,
+) -> Backend:
     """Every backend and model family there is; whoever adds one adds a way to build a small one."""
     served = Fake(voice=spoken_by(tiny_model), count=lambda heard: tiny_model.estimate(as_request(heard)).tokens)
     known: dict[str, Callable[[], Backend]] = {
@@ -48,19 +62,10 @@ def backend(request: pytest.FixtureRequest, tiny_checkpoint: Path, tiny_model: B
         "checkpoint": lambda: load_model(f"checkpoint:{tiny_checkpoint}", device="cpu"),
         "qwen3_vl": lambda: tiny_model,
         "server": lambda: open_server(served, priced_as=str(tiny_checkpoint)),
+        **{family: partial(auto_model, family) for family in TINY},
     }
     assert request.param in known, f"there is no small model of {request.param} to test it with: add one here"
     return known[request.param]()
-
-
-def packings(backend: Backend) -> tuple[Packing, ...]:
-    """How the backend shows frames; one that does not fuse pairs refuses them and says what to use."""
-    try:
-        backend.estimate(request(2, packing="pairs"))
-    except UsageError as error:
-        assert "packing=single" in str(error)
-        return ("single",)
-    return "single", "pairs"
 
 
 def test_one_posterior_per_request_in_order(backend: Backend) -> None:
@@ -92,36 +97,53 @@ def test_asking_twice_gives_the_same_answer(backend: Backend) -> None:
 
 
 def test_the_estimate_is_the_cost(backend: Backend) -> None:
-    shown = packings(backend)
-    for asked in (*(request(5, packing=each) for each in shown), *map(several, shown), NOTHING):
+    pairs = (request(5, packing="pairs"), several("pairs")) if fuses(backend) else ()
+    for asked in (request(5), several(), *pairs, NOTHING):
         spent = backend.score([asked])[0].cost
         assert replace(spent, flops_computed=spent.flops) == backend.estimate(asked)
 
 
-def test_cost_counts_visual_tokens_by_packing(backend: Backend) -> None:
-    single = backend.estimate(request(5))
+def test_cost_counts_visual_tokens(backend: Backend) -> None:
+    five, one = backend.estimate(request(5)), backend.estimate(request(1))
 
-    assert single.visual_tokens == 5 * 2 * 3  # five frames of 96×64: 3 × 2 tokens of 32 pixels each
-    if "pairs" in packings(backend):  # two pairs and the odd frame, fused with itself
-        assert backend.estimate(request(5, packing="pairs")).visual_tokens == 3 * 2 * 3
-    assert single.calls == 1 and single.tokens > single.visual_tokens
-    assert single.flops > 0 and single.flops_paper > 0
-    assert isinstance(single, Cost)
-    assert backend.estimate(several()).visual_tokens == 2 * 2 * 3 + 4 * 1 * 2  # small ones are 64×32
+    assert five.visual_tokens == 5 * one.visual_tokens > 0
+    assert five.calls == 1 and five.tokens > five.visual_tokens
+    assert five.flops > 0 and five.flops_paper > 0
+    assert isinstance(five, Cost)
     assert backend.estimate(NOTHING).visual_tokens == 0
 
 
+def test_the_multiple_decides_how_many_tokens_a_frame_has(backend: Backend) -> None:
+    fixed = getattr(backend, "picture_tokens", None)
+    small = backend.estimate(several()).visual_tokens
+
+    if fixed is None:
+        side = backend.multiple
+        tall = round(64 * 64 / 96 / side)  # small ones are 64 wide, and so high, in tokens
+        assert backend.estimate(request(1)).visual_tokens == (96 // side) * (64 // side)
+        assert small == 2 * (96 // side) * (64 // side) + 4 * (64 // side) * tall
+    else:
+        assert small == 6 * backend.estimate(request(1)).visual_tokens
+
+
+def test_pairs_are_fused_or_refused(backend: Backend) -> None:
+    pairs = request(5, packing="pairs")
+    if not fuses(backend):
+        with pytest.raises(UsageError, match=r'^this model cannot fuse frames in pairs; use packing="single"'):
+            backend.score([pairs])
+        with pytest.raises(UsageError, match=r'^this model cannot fuse frames in pairs; use packing="single"'):
+            backend.estimate(pairs)
+        return
+    assert backend.estimate(pairs).visual_tokens == 3 * 2 * 3  # two pairs and the odd frame, fused with itself
+
+
 def test_frames_of_several_sizes_together_equal_each_alone(backend: Backend) -> None:
-    requests = [*map(several, packings(backend)), request(3), NOTHING]
+    requests = [several(), request(3), NOTHING, *([several("pairs")] if fuses(backend) else [])]
 
     together = backend.score(requests)
 
     for a, single in zip(together, requests, strict=True):
         assert a.logprobs == pytest.approx(backend.score([single])[0].logprobs, abs=1e-4)
-
-
-def test_the_multiple_is_what_sides_are_rounded_to(backend: Backend) -> None:
-    assert backend.multiple == 32
 
 
 def test_identity_is_a_name(backend: Backend) -> None:

@@ -275,16 +275,16 @@ def test_a_file_written_to_while_it_is_read_is_not_kept(
 def test_a_checkpoint_that_changes_while_it_is_loaded_is_refused(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gridprobe.backends.qwen3vl import loading
+    from gridprobe.backends.local import reading
 
-    original = loading._read_model
+    original = reading._read_model
 
     def disturbed(name: str, folder: Path, options: dict[str, object]) -> object:
         model = original(name, folder, options)
         negate(folder / WEIGHTS)
         return model
 
-    monkeypatch.setattr(loading, "_read_model", disturbed)
+    monkeypatch.setattr(reading, "_read_model", disturbed)
     with pytest.raises(ModelError, match=r"tiny changed while it was loaded; try again when it is complete$"):
         load_qwen(str(checkpoint), device="cpu")
 

@@ -268,7 +268,7 @@ class TestLoading:
     def test_another_architecture_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "config.json").write_text('{"model_type": "bert"}')
 
-        with pytest.raises(ModelError, match="is a bert model; gridprobe drives qwen3_vl"):
+        with pytest.raises(ModelError, match="is of the model family bert, which gridprobe cannot run"):
             load_model(str(tmp_path))
 
     def test_missing_weights_are_one_sentence(self, tiny_checkpoint: Path, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def change(file: Path, **values: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "sentence"),
     [
-        ("attack", "{} is a attack model; gridprobe drives qwen3_vl checkpoints"),
+        ("attack", "{} is of the model family attack, which gridprobe cannot run; see `gridprobe list models`"),
         (None, "cannot load the checkpoint {}: its config.json names no model_type"),
     ],
 )
@@ -111,6 +111,6 @@ def test_planning_refuses_a_foreign_model_and_runs_nothing(
     change(checkpoint / "tokenizer_config.json", tokenizer_class="Attack")
     monkeypatch.setattr("builtins.input", lambda _="": "y")
 
-    with pytest.raises(ModelError, match=r"is a attack model; gridprobe drives qwen3_vl checkpoints$"):
+    with pytest.raises(ModelError, match="is of the model family attack, which gridprobe cannot run; see `gridprobe"):
         gauge_model(str(checkpoint))
     assert not marker.exists()

@@ -18,6 +18,7 @@ from gridprobe.backends.base import (
     Timestamps,
     Unit,
     View,
+    fuses,
     recalls,
 )
 from gridprobe.backends.gauge import Gauge
@@ -39,6 +40,7 @@ __all__ = [
     "Timestamps",
     "Unit",
     "View",
+    "fuses",
     "gauge_model",
     "is_server",
     "load_model",
@@ -64,7 +66,7 @@ def load_model(name: str, **options: Any) -> Backend:
             for a model of the package (a folder of that name is "./embedded"), "http://host:8000/v1#model" for a model
             on a server, or a name that another package added.
         **options: `device`, `dtype`, `attn_implementation`, `device_map`, `quantization` ("4bit" or "8bit"),
-            `revision`, `min_letter_mass`; see `gridprobe.backends.qwen3vl.loading.load`. For a server see
+            `revision`, `min_letter_mass`; see `gridprobe.backends.local.reading.Options`. For a server see
             `gridprobe.backends.server.options.ServerOptions`.
     """
     kind, argument = _find(name)

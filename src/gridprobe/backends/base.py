@@ -27,7 +27,9 @@ __all__ = [
     "Timestamps",
     "Unit",
     "View",
+    "fuses",
     "recalls",
+    "require_plain",
 ]
 
 Packing = Literal["single", "pairs"]
@@ -328,7 +330,8 @@ class Backend(Protocol):
     """A vision-language model, local or remote.
 
     One that has `recalls = True` besides answers requests that limit what the question `sees`, or ask for its
-    `attention`. One that spends the same number of tokens on every picture has that number as `picture_tokens`.
+    `attention`. One that has `fuses = False` refuses requests with packing="pairs". One that spends the same number of
+    tokens on every picture has that number as `picture_tokens`.
     """
 
     @property
@@ -353,3 +356,18 @@ class Backend(Protocol):
 def recalls(backend: Backend) -> bool:
     """Whether a backend `recalls`; one that does not say so does not."""
     return bool(getattr(backend, "recalls", False))
+
+
+def fuses(backend: Backend) -> bool:
+    """Whether a backend shows frames in fused pairs; one that does not say otherwise does."""
+    return bool(getattr(backend, "fuses", True))
+
+
+def require_plain(request: ScoreRequest) -> None:
+    """Refuse what only a backend can do that `recalls` and `fuses`."""
+    if request.sees is not None or request.attention:
+        raise UsageError("this model cannot be questioned about its memory of frames; use probes=fresh")
+    if any(group.view.packing == "pairs" for group in request.groups):
+        raise UsageError(
+            'this model cannot fuse frames in pairs; use packing="single", as every preset but "paper" does'
+        )

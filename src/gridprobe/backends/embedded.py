@@ -131,7 +131,7 @@ def load(size: str = "", *, implied: bool = False, **options: Any) -> Embedded:
     Args:
         size: "micro", the default, or "nano".
         implied: refuse what the model does not know instead of answering with a warning.
-        **options: as for any checkpoint; see `gridprobe.backends.qwen3vl.loading.load`.
+        **options: as for any checkpoint; see `gridprobe.backends.local.reading.Options`.
     """
     size = size or SIZES[0]
     folder, vocabulary = _folder(size), Vocabulary.embedded()

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from gridprobe.backends.base import Backend, Posterior, ScoreRequest, recalls
+from gridprobe.backends.base import Backend, Posterior, ScoreRequest, fuses, recalls
 from gridprobe.errors import UsageError
 from gridprobe.flops import Cost
 
@@ -57,6 +57,11 @@ class Memo:
     def recalls(self) -> bool:
         """That of the model behind it."""
         return recalls(self._backend)
+
+    @property
+    def fuses(self) -> bool:
+        """That of the model behind it."""
+        return fuses(self._backend)
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
         """One posterior for each request, in order; all new ones go to the model in one call."""

@@ -9,19 +9,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
 
 import click
 import numpy as np
 import numpy.typing as npt
-from rich.table import Table
-from rich.text import Text
 
 from gridprobe._version import __version__
 from gridprobe.backends import FrameGroup, ScoreRequest, View, load_model
-from gridprobe.cli.console import printable, speaks_unicode, stdout
+from gridprobe.cli.checks import Check, print_checks
+from gridprobe.cli.console import printable
+from gridprobe.cli.model_check import check_model
 from gridprobe.errors import GridProbeError
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
@@ -33,38 +32,27 @@ FRAMES = 120
 """Frames of the self-test video: one minute at 2 frames per second."""
 
 
-@dataclass(frozen=True)
-class Check:
-    """The result of one check."""
-
-    name: str
-    state: Literal["ok", "absent", "broken"]
-    note: str
-
-
 @click.command()
+@click.option("-m", "--model", metavar="NAME", help="Check this model instead: can it be used, how fast is it here?")
+@click.option("--device", default="auto", show_default=True, help="Of the model: auto, cpu, cuda or cuda:N.")
+@click.option("--dtype", default="auto", show_default=True, help="Of the model: auto, float32, bfloat16 or float16.")
 @click.option("--json", "as_json", is_flag=True, help="Print the checks as JSON.")
-def doctor(as_json: bool) -> None:
-    """Check the installation: versions, decoders, GPU, disk, and a small end-to-end run."""
-    checks = [
-        check() for check in (_python, _decoder, _second_decoder, _models, _embedded, _gpu, _disk, _cache, _self_test)
-    ]
+def doctor(model: str | None, device: str, dtype: str, as_json: bool) -> None:
+    """Check the installation: versions, decoders, GPU, disk, and a small end-to-end run.
+
+    With --model, check a model: whether it loads, answers with an option letter and looks at frames, their order and
+    their times; what it lacks; probes and tokens a second.
+    """
+    if model:
+        checks = check_model(model, device=device, dtype=dtype)
+    else:
+        parts = (_python, _decoder, _second_decoder, _models, _embedded, _gpu, _disk, _cache, _self_test)
+        checks = [check() for check in parts]
     if as_json:
         print(json.dumps([asdict(check) for check in checks], indent=2))
     else:
-        _print(checks)
+        print_checks(checks)
     sys.exit(1 if any(check.state == "broken" for check in checks) else 0)
-
-
-def _print(checks: list[Check]) -> None:
-    console = stdout()
-    marks = {"ok": "✓", "absent": "–", "broken": "✗"} if speaks_unicode(console) else {}
-    colours = {"ok": "green", "absent": "yellow", "broken": "red"}
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for check in checks:
-        mark = marks.get(check.state, check.state)
-        table.add_row(Text(mark, colours[check.state]), check.name, Text(check.note))  # not markup
-    console.print(table)
 
 
 def _python() -> Check:

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gridprobe.cli.console import stdout
-from gridprobe.registry import BACKENDS, BENCHMARKS, BUDGETS, SELECTORS, SIGNALS
+from gridprobe.registry import BACKENDS, BENCHMARKS, BUDGETS, FAMILIES, SELECTORS, SIGNALS
 
 __all__ = ["listing"]
 
@@ -40,8 +40,9 @@ def listing(what: str) -> None:
 
 
 def _models() -> dict[str, str]:
-    """The registered kinds of models, and the Qwen3-VL checkpoints in the local cache."""
+    """The registered kinds of models, the families of checkpoints, and the Qwen3-VL checkpoints in the local cache."""
     rows = BACKENDS.listed()
+    rows |= {f"  {kind}": note for kind, note in FAMILIES.listed().items()}
     home = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
     cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))
     for folder in sorted(cache.glob("models--*--*Qwen3-VL*")) if cache.is_dir() else ():

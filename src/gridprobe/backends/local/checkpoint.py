@@ -11,7 +11,7 @@ from typing import Any
 from gridprobe.backends.base import Backend
 from gridprobe.backends.gauge import Gauge
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.registry import FAMILIES, explain_missing
+from gridprobe.registry import FAMILIES, REFUSED, explain_missing
 
 __all__ = ["find_folder", "first_line", "gauge", "load"]
 
@@ -31,7 +31,8 @@ def load(name: str, *, revision: str | None = None, **options: Any) -> Backend:
 def gauge(name: str) -> Gauge:
     """Gauge a checkpoint that is on this machine, or one that a family knows by name; nothing is downloaded."""
     folder = _local_folder(name)
-    families = [_family(name, folder)] if folder else [entry.load() for entry in FAMILIES.values()]
+    modules = {entry.target: entry for entry in FAMILIES.values()}
+    families = [_family(name, folder)] if folder else [entry.load() for entry in modules.values()]
     for family in families:
         found: Gauge | None = family.gauge(name, folder)
         if found is not None:
@@ -104,7 +105,8 @@ def _family(name: str, folder: Path) -> Any:
     if not isinstance(kind, str):
         raise ModelError(f"cannot load the checkpoint {name}: its config.json names no model_type")
     if kind not in FAMILIES:
-        raise ModelError(f"{name} is a {first_line(kind)} model; gridprobe drives {', '.join(FAMILIES)} checkpoints")
+        reason = f": {REFUSED[kind]}" if kind in REFUSED else "; see `gridprobe list models`"
+        raise ModelError(f"{name} is of the model family {first_line(kind)}, which gridprobe cannot run{reason}")
     return FAMILIES[kind].load()
 
 

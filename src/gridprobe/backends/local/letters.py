@@ -6,8 +6,12 @@ from typing import Any
 import torch
 
 from gridprobe.backends.letters import single_tokens
+from gridprobe.errors import ModelError
 
-__all__ = ["letter_logprobs", "letter_tokens"]
+__all__ = ["MIN_MASS", "check_mass", "letter_logprobs", "letter_tokens"]
+
+MIN_MASS = 1e-3
+"""A model whose option letters get less probability than this is not answering with a letter."""
 
 
 def letter_tokens(tokenizer: Any, labels: Sequence[str]) -> dict[str, tuple[int, ...]]:
@@ -32,3 +36,12 @@ def letter_logprobs(
         raw = torch.stack([torch.logsumexp(row[[place[token] for token in ids]], dim=0) for ids in letters])
         found.append((tuple(torch.log_softmax(raw, dim=0).tolist()), float(raw.exp().sum())))
     return found
+
+
+def check_mass(mass: float, labels: Sequence[str], *, least: float) -> None:
+    """Refuse a posterior of a model that does not answer with a letter."""
+    if mass < least:
+        raise ModelError(
+            f"the model puts only {mass:.2g} of its probability on the option letters {labels[0]}–{labels[-1]}: "
+            "it does not answer with a letter here; use an Instruct checkpoint, not a Thinking or base one"
+        )

@@ -19,12 +19,13 @@ import torch
 from torch import Tensor
 
 from gridprobe.backends.base import FrameGroup, Posterior, ScoreRequest
-from gridprobe.backends.local.letters import letter_logprobs, letter_tokens
+from gridprobe.backends.local.batching import batches
+from gridprobe.backends.local.letters import MIN_MASS, check_mass, letter_logprobs, letter_tokens
 from gridprobe.backends.local.memory import Memory
 from gridprobe.backends.local.store import Store
 from gridprobe.backends.qwen3vl.blocks import compiled, plain_weights, text_block, vision_block
 from gridprobe.backends.qwen3vl.features import Features
-from gridprobe.backends.qwen3vl.jobs import Job, Span, batches, price_job
+from gridprobe.backends.qwen3vl.jobs import Job, Span, price_job
 from gridprobe.backends.qwen3vl.language import LanguageModel, Piece
 from gridprobe.backends.qwen3vl.pixels import PatchSpec, upload
 from gridprobe.backends.qwen3vl.plain import plain_logits
@@ -43,9 +44,6 @@ from gridprobe.progress import report
 from gridprobe.video import FrameSize
 
 __all__ = ["Qwen3VL"]
-
-MIN_MASS = 1e-3
-"""A model whose option letters get less probability than this is not answering with a letter."""
 
 SMALLEST = 64
 """Frames are not shrunk below this side to make a pass fit into memory."""
@@ -252,11 +250,7 @@ class Qwen3VL:
 
     def _posterior(self, job: Job, logprobs: tuple[float, ...], mass: float, found: "_Found") -> Posterior:
         labels = job.request.labels
-        if mass < self._min_mass:
-            raise ModelError(
-                f"the model puts only {mass:.2g} of its probability on the option letters {labels[0]}–{labels[-1]}: "
-                "it does not answer with a letter here; use an Instruct checkpoint, not a Thinking or base one"
-            )
+        check_mass(mass, labels, least=self._min_mass)
         cost = replace(price_job(self.dims, job), flops_computed=float(found.spent[job.place]))
         attention = job.request.by_frame(found.attention.get(job.place))
         return Posterior(labels, logprobs, cost, mass, job.notes, attention)

@@ -1,6 +1,6 @@
 """One request in the engine: its tokens, what identifies its frames and its stem, and the parts of it that are run."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,7 +16,7 @@ from gridprobe.flops import Cost
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Job", "Kind", "Span", "batches", "price_job"]
+__all__ = ["Job", "Kind", "Span", "price_job"]
 
 
 class Kind(NamedTuple):
@@ -82,18 +82,6 @@ def price_job(dims: ModelDims, job: Job) -> Cost:
     else:
         cost = price(dims, len(job.layout), job.layout.grids)
     return with_attention(cost, dims, rest, known=known) if job.request.attention else cost
-
-
-def batches(jobs: Sequence[Job], *, room: int) -> Iterator[list[Job]]:
-    """Longest first, so that sequences of similar length share a batch and the worst case comes early."""
-    batch: list[Job] = []
-    for job in sorted(jobs, key=lambda job: -len(job.layout)):
-        if batch and (len(batch) + 1) * len(batch[0].layout) > room:
-            yield batch
-            batch = []
-        batch.append(job)
-    if batch:
-        yield batch
 
 
 @dataclass(frozen=True, eq=False)

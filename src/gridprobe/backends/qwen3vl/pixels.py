@@ -12,7 +12,7 @@ import torch
 
 from gridprobe.backends.base import Packing
 
-__all__ = ["PatchSpec", "cut", "patches", "upload"]
+__all__ = ["PatchSpec", "cut", "patches", "resize", "upload"]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def patches(
         float32 of shape (groups · rows · columns, 3 · temporal · patch²), groups in time order.
     """
     pieces = [frames] if isinstance(frames, np.ndarray) else frames
-    images = _resize(_together(pieces, device).permute(0, 3, 1, 2), size)
+    images = resize(_together(pieces, device).permute(0, 3, 1, 2), size)
     if packing == "single" and spec.temporal > 1:
         images = images.repeat_interleave(spec.temporal, dim=0)
     elif len(images) % spec.temporal:
@@ -84,14 +84,15 @@ def patches(
     return _normalise(cut(images, spec), spec)
 
 
-def _resize(images: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
+def resize(images: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
+    """Images × channels × height × width of bytes, at another size."""
     width, height = size
     if images.shape[2:] == (height, width):
         return images
-    resize = torch.nn.functional.interpolate
+    change = torch.nn.functional.interpolate
     if images.device.type == "cpu":  # on uint8 the CPU kernel equals torchvision's to the bit
-        return resize(images, (height, width), mode="bicubic", antialias=True)
-    return resize(images.float(), (height, width), mode="bicubic", antialias=True).round().clamp(0, 255)
+        return change(images, (height, width), mode="bicubic", antialias=True)
+    return change(images.float(), (height, width), mode="bicubic", antialias=True).round().clamp(0, 255)
 
 
 def _normalise(flat: torch.Tensor, spec: PatchSpec) -> torch.Tensor:

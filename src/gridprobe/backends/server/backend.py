@@ -6,7 +6,7 @@ from dataclasses import replace
 from threading import Event
 from typing import ClassVar
 
-from gridprobe.backends.base import Posterior, ScoreRequest
+from gridprobe.backends.base import Posterior, ScoreRequest, require_plain
 from gridprobe.backends.server.asking import Asker, Query, Said
 from gridprobe.backends.server.bill import Bill
 from gridprobe.backends.server.client import Client
@@ -14,7 +14,7 @@ from gridprobe.backends.server.rungs import Reading, Samples
 from gridprobe.backends.server.selftest import CANARY, Ability, near
 from gridprobe.backends.server.threads import in_threads
 from gridprobe.backends.server.turn import Album, Picture, lay_out
-from gridprobe.errors import ServerError, ServerUnavailable, UsageError
+from gridprobe.errors import ServerError, ServerUnavailable
 from gridprobe.flops import Cost
 from gridprobe.progress import report
 
@@ -29,6 +29,7 @@ class Server:
     """A model on a server. It answers requests; it has no memory of frames that could be questioned."""
 
     recalls: ClassVar[bool] = False
+    fuses: ClassVar[bool] = False
 
     def __init__(self, client: Client, model: str, ability: Ability, bill: Bill) -> None:
         self.ability = ability
@@ -72,13 +73,13 @@ class Server:
 
     def estimate(self, request: ScoreRequest) -> Cost:
         """The expected cost: exact for models whose tokenizer is here, else fitted to the self-test."""
-        _check(request)
+        require_plain(request)
         return self._bill.estimate(request)
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
         """Send all requests, many at a time, and wait for the replies."""
         for request in requests:
-            _check(request)
+            require_plain(request)
         jobs, stop, found = list(self._jobs(requests)), Event(), dict[int, Posterior]()
 
         def run(job: list[int]) -> list[Posterior]:
@@ -169,10 +170,3 @@ class Server:
                 f"{self._client.address.host} answers differently since it came back: it serves other weights as "
                 f"{self._model}; start the first ones again, or begin a new run"
             )
-
-
-def _check(request: ScoreRequest) -> None:
-    if any(group.view.packing != "single" for group in request.groups):
-        raise UsageError("frames cannot be sent to a server in pairs; use packing=single")
-    if request.sees is not None or request.attention:
-        raise UsageError("a server cannot question its memory of frames; use probes=fresh")

@@ -166,7 +166,8 @@ def truth(captions: Captions, worlds: Worlds, times: npt.NDArray[np.float32]) ->
     for place in range(2):
         said = captions.things[:, place][:, None, None]
         fits = ((said < 0) | (said == facts[None])).all(-1) & shown[None]
-        true &= fits.any(-1) | (captions.things[:, place] < 0).all(-1)[:, None]
+        unsaid: npt.NDArray[np.bool_] = np.all(captions.things[:, place] < 0, axis=-1)
+        true &= fits.any(-1) | unsaid[:, None]
     ground = worlds.scene(times).reshape(-1)
     true &= (captions.background[:, None] < 0) | (captions.background[:, None] == ground[None])
     return true

@@ -1,0 +1,233 @@
+"""Auto: scores requests with any vision-language model of transformers that `families.py` knows.
+
+A frame's vision features are computed once and used by every request that shows it at this size, where the model takes
+features; otherwise with each request. Nothing else is kept. Sequences are padded on the left and run in batches.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gridprobe.backends.base import Posterior, ScoreRequest, Unit, require_plain
+from gridprobe.backends.local.batching import batches
+from gridprobe.backends.local.letters import MIN_MASS, check_mass, letter_logprobs, letter_tokens
+from gridprobe.backends.local.memory import Memory
+from gridprobe.backends.local.store import Store
+from gridprobe.backends.qwen3vl.pixels import resize
+from gridprobe.backends.transformers_auto.features import Tower, accepted
+from gridprobe.backends.transformers_auto.pictures import Pictures, Size
+from gridprobe.backends.transformers_auto.pricing import LanguagePrice, PicturePrice, price, text_config, token_bytes
+from gridprobe.backends.transformers_auto.turn import Composer, Layout
+from gridprobe.errors import ModelError
+from gridprobe.flops import Cost
+from gridprobe.progress import report
+from gridprobe.video.frames import Pixels
+
+__all__ = ["Auto", "picture_sizes"]
+
+PATCHES_PER_TOKEN = 4
+"""Patches of the vision tower for each visual token, roughly; limits how many pictures are encoded at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One request in the engine; `place` is its index in the call."""
+
+    place: int
+    request: ScoreRequest
+    layout: Layout
+
+    @cached_property
+    def keys(self) -> tuple[Hashable, ...]:
+        """The identity of every unit's picture: which frames, at which size."""
+        frames = [group.frames.keys for group in self.request.groups]
+        shown = zip(self.request.units, self.layout.sizes, strict=True)
+        return tuple((tuple(frames[unit.group][i] for i in unit.members), size) for unit, size in shown)
+
+
+class Auto:
+    """A model of transformers as a backend."""
+
+    fuses: ClassVar[bool] = False
+    """Frames cannot be fused in pairs."""
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        pictures: Pictures,
+        composer: Composer,
+        prices: tuple[LanguagePrice, PicturePrice],
+        identity: str,
+        min_letter_mass: float = MIN_MASS,
+    ) -> None:
+        self.identity = identity
+        self._model = model
+        self._pictures = pictures
+        self._composer = composer
+        self._language, self._price_of = prices
+        self._min_mass = min_letter_mass
+        self._letters = lru_cache(partial(letter_tokens, tokenizer))
+        self._filler = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+        self._tower = Tower(model, pictures, device=model.device, dtype=model.dtype)
+        self._names = accepted(model.forward) | accepted(model.model.forward)
+        self._reuses = "mm_encoder_outputs" in self._names  # from transformers 5.18 on
+        self._context = getattr(text_config(model.config), "max_position_embeddings", None)
+        self._memory = Memory.of(model, token_bytes=token_bytes(model.config, model.dtype.itemsize))
+        self.kept = Store(self._memory.keep, host_limit=self._memory.keep_on_host)
+        """Vision features that may be reused."""
+
+    @property
+    def multiple(self) -> int:
+        """Sides of frames are multiples of this."""
+        return self._pictures.multiple
+
+    @property
+    def picture_tokens(self) -> int | None:
+        """The number of visual tokens of every picture, whatever its size; None if it depends on the size."""
+        return self._pictures.picture_tokens
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+        """Score all requests, in as few forward passes as memory allows."""
+        jobs = [Job(place, request, self._layout(request)) for place, request in enumerate(requests)]
+        posteriors: dict[int, Posterior] = {}
+        for batch in batches(jobs, room=min(self._memory.most(), self._memory.worthwhile)):
+            posteriors.update(self._run(batch))
+            report("model", len(posteriors), len(jobs))
+        return [posteriors[place] for place in range(len(jobs))]
+
+    def estimate(self, request: ScoreRequest) -> Cost:
+        """The cost of scoring the request, from its exact token count."""
+        return self._price(self._layout(request))
+
+    def _layout(self, request: ScoreRequest) -> Layout:
+        layout = self._composer.layout(request, picture_sizes(request, self.multiple))
+        if self._context is not None and len(layout) > self._context:
+            raise ModelError(
+                f"{len(layout.sizes)} pictures and the question need {len(layout):,} tokens, but the model reads at "
+                f"most {self._context:,}; use fewer frames"
+            )
+        return layout
+
+    def _price(self, layout: Layout) -> Cost:
+        return price(self._language, layout, self._price_of)
+
+    @torch.inference_mode()
+    def _run(self, batch: Sequence[Job]) -> dict[int, Posterior]:
+        """Score a batch; when memory runs out, with less at once."""
+        spent: Counter[int] = Counter()
+        try:
+            rows = self._logits(batch, spent)
+        except torch.OutOfMemoryError:
+            pass  # inside this handler the error would keep tensors alive
+        else:
+            return self._posteriors(batch, rows, spent)
+        self.kept.clear()
+        torch.cuda.empty_cache()
+        if len(batch) == 1:
+            raise ModelError(
+                f"out of memory on one sequence of {len(batch[0].layout):,} tokens; lower --frames or --k, or use a "
+                "smaller or quantized model"
+            )
+        middle = len(batch) // 2
+        return self._run(batch[:middle]) | self._run(batch[middle:])
+
+    def _logits(self, batch: Sequence[Job], spent: Counter[int]) -> Tensor:
+        """Vocabulary logits at the last position of every sequence; `spent` counts the vision tower's FLOPs."""
+        length = max(len(job.layout) for job in batch)
+        ids = torch.full((len(batch), length), self._filler, dtype=torch.long)
+        mask = torch.zeros((len(batch), length), dtype=torch.long)
+        for row, job in enumerate(batch):
+            ids[row, length - len(job.layout) :] = torch.from_numpy(job.layout.ids)
+            mask[row, length - len(job.layout) :] = 1
+        given: dict[str, Any] = {"input_ids": ids, "attention_mask": mask, **self._types(ids, mask)}
+        given |= self._seen(batch, spent)
+        given = {name: self._placed(value) for name, value in given.items() if name in self._names}
+        if hasattr(self._model.model, "rope_deltas"):
+            self._model.model.rope_deltas = None  # left over from the call before, it would shift positions
+        logits: Tensor = self._model(**given, use_cache=False, logits_to_keep=1).logits[:, -1]
+        return logits.float()
+
+    def _placed(self, value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        return value.to(self._model.device, self._model.dtype if value.is_floating_point() else None)
+
+    def _types(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        """Which tokens are visual, for models that ask; both names are in use."""
+        if not {"mm_token_type_ids", "token_type_ids"} & self._names:
+            return {}
+        found = torch.tensor(self._pictures.processor.create_mm_token_type_ids(ids.tolist())) * mask
+        return {"mm_token_type_ids": found, "token_type_ids": found}
+
+    def _seen(self, batch: Sequence[Job], spent: Counter[int]) -> dict[str, Any]:
+        """The pictures of a batch: features and what belongs to them, or pixels."""
+        shown = [(job, number) for job in batch for number in range(len(job.layout.sizes))]
+        if not shown:
+            return {}
+        if not self._reuses:
+            for job in batch:
+                spent[job.place] += int(self._price_of(job.layout.sizes))
+            return self._pictures.joined([self._pictures.inputs(_picture(job, number)) for job, number in shown])
+        features = self._features(shown, spent)
+        extras = [self._pictures.placeholder(job.layout.sizes[number]).extras for job, number in shown]
+        outputs = self._tower.outputs([features[job.keys[number]] for job, number in shown])
+        return {**self._pictures.joined(extras), "mm_encoder_outputs": {"image": outputs}}
+
+    def _features(self, shown: Sequence[tuple[Job, int]], spent: Counter[int]) -> dict[Hashable, Tensor]:
+        """Features of all pictures shown: kept ones, and the others computed now."""
+        features: dict[Hashable, Tensor] = {}
+        missing: dict[Size, dict[Hashable, tuple[Job, int]]] = {}
+        for job, number in shown:
+            key, size = job.keys[number], job.layout.sizes[number]
+            if key in features or key in missing.get(size, {}):
+                continue
+            kept = self.kept.get(key, self._memory.device)
+            if kept is not None:
+                features[key] = kept
+                continue
+            missing.setdefault(size, {})[key] = job, number
+            spent[job.place] += int(self._price_of([size]))
+        for size, new in missing.items():
+            step = max(1, self._memory.patches // (PATCHES_PER_TOKEN * self._pictures.placeholder(size).tokens))
+            keys = list(new)
+            for start in range(0, len(keys), step):
+                some = keys[start : start + step]
+                found = self._tower.encode([self._pictures.inputs(_picture(*new[key])) for key in some])
+                for key, each in zip(some, found, strict=True):
+                    features[key] = each
+                    self.kept.put(key, each)
+        return features
+
+    def _posteriors(self, batch: Sequence[Job], rows: Tensor, spent: Counter[int]) -> dict[int, Posterior]:
+        letters = letter_logprobs(rows, [list(self._letters(job.request.labels).values()) for job in batch])
+        found = {}
+        for job, (logprobs, mass) in zip(batch, letters, strict=True):
+            check_mass(mass, job.request.labels, least=self._min_mass)
+            computed = self._language(len(job.layout)) + spent[job.place]
+            cost = replace(self._price(job.layout), flops_computed=computed)
+            found[job.place] = Posterior(job.request.labels, logprobs, cost, mass)
+        return found
+
+
+def picture_sizes(request: ScoreRequest, multiple: int) -> list[Size]:
+    """Width and height of the picture of every unit."""
+    require_plain(request)
+    fitted = [group.size(multiple) for group in request.groups]
+    return [fitted[unit.group] for unit in request.units]
+
+
+def _picture(job: Job, number: int) -> Pixels:
+    """The picture of a unit: height × width × 3."""
+    unit: Unit = job.request.units[number]
+    (picture,) = job.request.groups[unit.group].pictures([unit])
+    frame = torch.from_numpy(np.ascontiguousarray(picture))
+    shown = resize(frame.permute(2, 0, 1)[None], job.layout.sizes[number])[0]
+    return shown.permute(1, 2, 0).contiguous().numpy()

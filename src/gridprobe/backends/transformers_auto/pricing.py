@@ -1,0 +1,157 @@
+"""What requests cost, counted on the model itself. See `gridprobe.flops` for the conventions.
+
+The language model's operations are a·N + b·N² for N tokens. They are counted for two lengths on a copy of its modules
+with tensors that have a shape but no content. b counts all pairs of tokens; a prefill needs half of them, N(N+1)/2.
+Where a layer looks only at a window of tokens, all earlier ones are counted nevertheless. The vision tower is counted
+on one picture of each size.
+"""
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from gridprobe.backends.transformers_auto.features import Tower
+from gridprobe.backends.transformers_auto.pictures import Pictures, Size
+from gridprobe.backends.transformers_auto.turn import Layout
+from gridprobe.errors import ModelError
+from gridprobe.flops import Cost
+
+__all__ = [
+    "LanguagePrice",
+    "PicturePrice",
+    "cache_bytes",
+    "language_price",
+    "price",
+    "text_config",
+    "token_bytes",
+]
+
+LENGTHS = (128, 256)
+"""Multiples of the chunks in which linear attention is computed."""
+
+
+@dataclass(frozen=True)
+class LanguagePrice:
+    """The language model's operations as a function of the number of tokens."""
+
+    linear: float
+    pairs: float
+    """For each pair of tokens."""
+    head: float
+    """The vocabulary projection at one position."""
+    published: tuple[float, float]
+    """By the published convention: for each token, and for each pair of tokens."""
+
+    def __call__(self, tokens: int) -> float:
+        """By the honest convention."""
+        return self.linear * tokens + self.pairs * tokens * (tokens + 1) / 2 + self.head
+
+    def by_paper(self, tokens: int) -> float:
+        """By the published convention."""
+        return self.published[0] * tokens + self.published[1] * float(tokens) ** 2
+
+
+def price(language: LanguagePrice, layout: Layout, pictures: Callable[[Sequence[Size]], float]) -> Cost:
+    """What a request costs by itself; `pictures` prices the vision tower."""
+    flops = language(len(layout)) + pictures(layout.sizes)
+    return Cost(
+        calls=1,
+        tokens=len(layout),
+        visual_tokens=layout.visual,
+        flops=flops,
+        flops_paper=language.by_paper(len(layout)),
+        flops_computed=flops,
+    )
+
+
+def text_config(config: Any) -> Any:
+    """The configuration of the language model."""
+    return config.get_text_config(decoder=True)
+
+
+def language_price(config: Any) -> LanguagePrice:
+    """Count the operations of a model without weights."""
+    with torch.device("meta"):
+        shell = transformers.AutoModelForImageTextToText.from_config(
+            copy.deepcopy(config), attn_implementation="eager", trust_remote_code=False
+        ).eval()
+    if hasattr(shell, "set_experts_implementation"):
+        shell.set_experts_implementation("batched_mm")  # torch's counter has no formula for grouped_mm
+    short, long = LENGTHS
+    few, many = (_decoder_flops(shell.get_decoder(), tokens) for tokens in LENGTHS)
+    pairs = (many / long - few / short) / (long - short)
+    head = shell.get_output_embeddings().weight
+    return LanguagePrice(few / short - pairs * short, pairs, 2.0 * head.numel(), _published(text_config(config)))
+
+
+@torch.inference_mode()
+def _decoder_flops(decoder: Any, tokens: int) -> float:
+    """Within this mode transformers does not look into masks, which have no content here."""
+    with FakeTensorMode(allow_non_fake_inputs=True), FlopCounterMode(display=False) as counter:
+        ids = torch.zeros((1, tokens), dtype=torch.long, device="meta")
+        decoder(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False)
+    return float(counter.get_total_flops())
+
+
+def _published(text: Any) -> tuple[float, float]:
+    """N·L·(2(d² + 2·d·d_kv) + 4·N·d + 2d² + 6·d·f) + 2·N·d·V with d_kv = d·kv_heads/heads; experts count if active."""
+    d, layers = text.hidden_size, text.num_hidden_layers
+    d_kv = d * _kv_heads(text) / text.num_attention_heads
+    experts = getattr(text, "num_experts_per_tok", None)
+    f = experts * text.moe_intermediate_size if experts else text.intermediate_size
+    token = layers * (2 * (d * d + 2 * d * d_kv) + 2 * d * d + 6 * d * f) + 2 * d * text.vocab_size
+    return float(token), 4.0 * d * layers
+
+
+class PicturePrice:
+    """The vision tower's operations, counted on one picture of each size."""
+
+    def __init__(self, tower: Tower, pictures: Pictures) -> None:
+        self._tower = tower
+        self._pictures = pictures
+        self._counted = lru_cache(maxsize=256)(self._count)
+
+    def __call__(self, sizes: Sequence[Size]) -> float:
+        """For pictures of these sizes."""
+        return sum(number * self._counted(size) for size, number in Counter(sizes).items())
+
+    @torch.inference_mode()
+    def _count(self, size: Size) -> float:
+        inputs = self._pictures.inputs(np.zeros((size[1], size[0], 3), dtype=np.uint8))
+        with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+            self._tower.encode([inputs])
+        found = float(counter.get_total_flops())
+        if not found > 0:
+            raise ModelError("torch counted no operations in the vision tower, so its cost is not known")
+        return found
+
+
+def token_bytes(config: Any, value_bytes: int) -> int:
+    """Bytes of one token's activations at the widest place of a layer."""
+    text = text_config(config)
+    attention = (text.num_attention_heads + 2 * _kv_heads(text)) * _head_dim(text)
+    return int((6 * text.hidden_size + 3 * text.intermediate_size + 3 * attention) * value_bytes)
+
+
+def cache_bytes(config: Any, value_bytes: int) -> int:
+    """Bytes of one token's keys and values."""
+    text = text_config(config)
+    return int(2 * _kv_heads(text) * _head_dim(text) * text.num_hidden_layers * value_bytes)
+
+
+def _kv_heads(text: Any) -> int:
+    return int(getattr(text, "num_key_value_heads", None) or text.num_attention_heads)
+
+
+def _head_dim(text: Any) -> int:
+    return int(getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads)

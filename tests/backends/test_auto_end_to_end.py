@@ -1,0 +1,75 @@
+"""Whole questions with models of other families, from Python and from the command line."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import gridprobe as gp
+from auto_checkpoints import TINY, new_enough
+from gridprobe.backends import Backend
+from gridprobe.cli import cli
+from gridprobe.errors import UsageError
+from gridprobe.gridworld.dataset import items, pool_of
+from videos import numbered_video
+
+pytestmark = [pytest.mark.usefixtures("one_thread"), new_enough]
+ITEM = items(1)[0]
+POOL = pool_of(ITEM, cells=16, size=64)
+
+
+@pytest.mark.parametrize("family", TINY)
+def test_overview_probes_context_and_focus(family: str, auto_model: Callable[[str], Backend]) -> None:
+    question, model = ITEM.asked.question, auto_model(family)
+
+    answer = gp.ask(POOL, question, model=model, k=4, frames=3, effort="full", context="small")
+
+    assert answer.choice in question.labels and answer.reached.by == "focus"
+    assert answer.selection.evidence is not None and answer.selection.evidence.kind == "probes"
+    assert answer.shown_native == answer.selection.kept == 3
+    assert answer.cost.overview.calls == 1 and answer.cost.probe.calls == 8 and answer.cost.focus.calls == 1
+    assert answer.cost.focus.visual_tokens > 0 < answer.cost.overview.flops
+    assert answer.models[1] == model.identity
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return numbered_video(tmp_path_factory.mktemp("clip") / "clip.mp4", 50)
+
+
+@pytest.mark.parametrize("family", ["internvl", "llava_onevision", "smolvlm"])
+def test_the_command_line_gives_answer_map_and_bill(
+    family: str, clip: Path, auto_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    image = tmp_path / "map.png"
+    words = [
+        "ask",
+        clip,
+        "What is it?",
+        "-o",
+        "a",
+        "-o",
+        "b",
+        "--k",
+        3,
+        "--model",
+        auto_folder(family),
+        "--device",
+        "cpu",
+    ]
+
+    shown = CliRunner().invoke(cli, [*map(str, words), "--effort", "full", "--map", str(image)])
+    told = CliRunner().invoke(cli, [*map(str, words), "--effort", "full", "--json"])
+
+    assert shown.exit_code == told.exit_code == 0, shown.output + told.output
+    assert image.stat().st_size > 1000 and "bill" in shown.stdout and "TFLOPs" in shown.stdout
+    answer = json.loads(told.stdout)
+    assert answer["choice"] in "AB" and answer["models"]["answerer"].startswith(f"{family}@")
+    assert answer["cost"]["tflops"] > 0 and len(answer["selection"]["map"]) > 0
+
+
+def test_pairs_are_refused_from_the_start(auto_model: Callable[[str], Backend]) -> None:
+    with pytest.raises(UsageError, match=r'^this model cannot fuse frames in pairs; use packing="single"'):
+        gp.ask(POOL, ITEM.asked.question, model=auto_model("internvl"), k=4, preset="paper")

@@ -1,0 +1,72 @@
+"""The generic backend on Qwen3-VL equals our own engine for it, on the embedded model: letters, mass and cost."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from auto_checkpoints import new_enough
+from gridprobe.backends import FrameGroup, ScoreRequest, View
+from gridprobe.backends.embedded import MODELS
+from gridprobe.backends.local.memory import CAUTION
+from gridprobe.backends.qwen3vl.engine import Qwen3VL
+from gridprobe.backends.qwen3vl.gauging import gauge as own_gauge
+from gridprobe.backends.transformers_auto.engine import Auto
+from gridprobe.backends.transformers_auto.gauging import gauge
+from gridprobe.backends.transformers_auto.loading import load
+from gridprobe.gridworld.dataset import items, pool_of
+from gridprobe.video import FrameSize
+from scoring import load_qwen, noise_pool, shown
+
+pytestmark = [pytest.mark.usefixtures("one_thread"), new_enough]
+NANO = MODELS / "nano"
+POOL = noise_pool(6)
+
+
+@pytest.fixture(scope="module")
+def own() -> Qwen3VL:
+    return load_qwen(str(NANO), device="cpu", min_letter_mass=0.0)
+
+
+@pytest.fixture(scope="module")
+def generic() -> Auto:
+    """With the wording of times that Qwen3-VL was trained with."""
+
+    def words(times: Sequence[float]) -> str:
+        return f"<{times[0]:.1f} seconds>" if times else ""
+
+    return load("nano", NANO, device="cpu", min_letter_mass=0.0, time=words)
+
+
+def requests() -> list[ScoreRequest]:
+    small = FrameGroup(POOL.take([0, 2, 3, 5]), View(FrameSize(max_side=64)))
+    large = FrameGroup(POOL.take([1, 4]), View(FrameSize()))
+    asked = items(2)
+    worlds = [FrameGroup(pool_of(item, cells=9, size=64), View(FrameSize(max_side=64))) for item in asked]
+    return [
+        shown(POOL, "Question: what?\nA. red\nB. blue", "AB"),
+        shown(noise_pool(3, width=200, height=100), "Question: ?", "ABC", pixels=FrameSize(max_side=64)),
+        ScoreRequest("Question: ?", ("A", "B")),
+        ScoreRequest("Question: ?", ("A", "B", "C"), (large, small)),
+        shown(POOL, "Question: ?", "AB", prompt_order="text_first"),
+        shown(POOL, "Question: ?", "AB", between=("red", "", "a blue ring", "", "", "digit", "end")),
+        shown(POOL, "Question: ?", "AB", timestamps="none"),
+        *(ScoreRequest.about(item.asked.question, (group,)) for item, group in zip(asked, worlds, strict=True)),
+    ]
+
+
+def test_letters_and_cost_equal_those_of_our_engine(own: Qwen3VL, generic: Auto) -> None:
+    asked = requests()
+    for ours, theirs in zip(own.score(asked), generic.score(asked), strict=True):
+        assert list(theirs.probabilities.values()) == pytest.approx(list(ours.probabilities.values()), abs=1e-4)
+        assert theirs.mass == pytest.approx(ours.mass, abs=1e-4)
+    for request in asked:
+        assert generic.estimate(request) == own.estimate(request)
+    assert generic.multiple == own.multiple and generic.picture_tokens is None
+
+
+def test_the_gauge_agrees_about_memory() -> None:
+    ours, theirs = own_gauge("nano", NANO), gauge("nano", NANO)
+
+    assert ours is not None and CAUTION == 2
+    assert (theirs.weights, theirs.pass_bytes, theirs.multiple) == (ours.weights, ours.pass_bytes, ours.multiple)
+    assert ours.recalls and not theirs.recalls
