@@ -27,7 +27,18 @@ from gridprobe.statistics import (
     sign_flip,
 )
 
-__all__ = ["Comparison", "Cost", "Reached", "Row", "bins_of", "compare", "official", "score", "shared"]
+__all__ = [
+    "Comparison",
+    "Cost",
+    "Reached",
+    "Row",
+    "all_frames_cost",
+    "bins_of",
+    "compare",
+    "official",
+    "score",
+    "shared",
+]
 
 
 @dataclass(frozen=True)
@@ -167,6 +178,12 @@ def shared(runs: Sequence[Run]) -> list[Run]:
     asked = [{result.id for result in run.results if result.outcome != "missing"} for run in runs]
     common = set.intersection(*asked)
     return [replace(run, results=tuple(result for result in run.results if result.id in common)) for run in runs]
+
+
+def all_frames_cost(run: Run, convention: str) -> float:
+    """The mean cost of one pass over all frames, over the answered questions; 0 without any."""
+    costs = [result.answered.cost[f"baseline_{convention}"] for result in run.results if result.answered]
+    return float(np.mean(costs)) if costs else 0.0
 
 
 def _natural(text: str) -> tuple[float, str]:
