@@ -284,7 +284,9 @@ def official(run: Run) -> list[Metric]:
         found = benchmarks.metrics(run.benchmark, [_item(result) for result in run.results], right)
     if found or not right:
         return found
-    return [Metric("accuracy", 100.0 * sum(right.values()) / len(right), len(right), "no official scoring is known")]
+    scores = [(result.group, 100.0 * right[result.id]) for result in run.results if result.id in right]
+    value = 100.0 * sum(right.values()) / len(right)
+    return [Metric("accuracy", value, len(right), "no official scoring is known", [scores])]
 
 
 def _item(result: Result) -> Item:

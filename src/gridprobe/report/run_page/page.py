@@ -12,6 +12,7 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
+from gridprobe.benchmarks import Metric
 from gridprobe.errors import UsageError
 from gridprobe.evaluation.metrics import Row, all_frames_cost, bins_of, official, score, shared
 from gridprobe.evaluation.reader import Run
@@ -44,7 +45,7 @@ def render_runs(runs: Sequence[Run], *, thumbnails: Thumbnails | None = None, no
         raise UsageError("a report needs at least one run, got none")
     scores = Scores(runs, score(runs, by=bins_of(runs)), {run.name: official(run) for run in runs})
     whole = [row for row in scores.rows if not row.bin]
-    sections = [_summary(runs, whole), _pareto(shared(runs)), _difficulty(runs), _tables(scores), _list(runs)]
+    sections = [_summary(scores, whole), _pareto(shared(runs)), _difficulty(runs), _tables(scores), _list(runs)]
     remarks = [*(f"{run.name}: {note}" for run in runs for note in run.notes), *notes]
     script = files("gridprobe.report.run_page").joinpath("page.js").read_text(encoding="utf-8")
     style = STYLE + RUN_STYLE
@@ -75,8 +76,12 @@ def _hash(text: str) -> str:
 # Sections.
 
 
-def _summary(runs: Sequence[Run], rows: Sequence[Row]) -> str:
-    cards = "".join(_card(run, row, number) for number, (run, row) in enumerate(zip(runs, rows, strict=True)))
+def _summary(scores: Scores, rows: Sequence[Row]) -> str:
+    runs = scores.runs
+    cards = "".join(
+        _card(run, row, number, scores.official[run.name])
+        for number, (run, row) in enumerate(zip(runs, rows, strict=True))
+    )
     asked = max(len(run.results) for run in runs)
     source = f"{escape(runs[0].benchmark)} · {escape(runs[0].version)} · {asked:,} questions"
     message = uneven(runs)
@@ -84,12 +89,12 @@ def _summary(runs: Sequence[Run], rows: Sequence[Row]) -> str:
     return f'<article><p class="source">{source}</p><div class="cards">{cards}</div>{warning}</article>'
 
 
-def _card(run: Run, row: Row, number: int) -> str:
+def _card(run: Run, row: Row, number: int, official: Sequence[Metric]) -> str:
     found, cost = row.accuracy, row.cost
     big = f"{100 * found.mean:.1f}<small>%</small>" if found else "–"
     between = f"95 % interval {100 * found.low:.1f} to {100 * found.high:.1f}" if found and found.clusters > 1 else ""
     facts = [f"{row.asked:,} asked", f"{row.failed:,} failed", *([f"{row.missing:,} missing"] if row.missing else [])]
-    lines = [between, " · ".join(facts)]
+    lines = [between, _headline(official), " · ".join(facts)]
     if cost:
         saved = compute_saved(cost.tflops, all_frames_cost(run, "tflops"))
         against = (
@@ -103,6 +108,16 @@ def _card(run: Run, row: Row, number: int) -> str:
         f'<p class="source">{escape(run.selector)} · {escape(run.models)}</p>'
         f'<p class="big">{big}</p><ul>{items}</ul></section>'
     )
+
+
+def _headline(official: Sequence[Metric]) -> str:
+    """The benchmark's first score with its interval, if it is not the accuracy that the card shows."""
+    first = next(iter(official), None)
+    if first is None or first.value is None or first.name == "accuracy":
+        return ""
+    found = first.interval
+    between = f", 95 % interval {100 * found.low:.1f} to {100 * found.high:.1f}" if found and found.clusters > 1 else ""
+    return f"{escape(first.name)} {first.value:.2f}{between}"
 
 
 def _pareto(runs: Sequence[Run]) -> str:
