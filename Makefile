@@ -47,7 +47,7 @@ $(VENV)-oldest/.installed: pyproject.toml constraints.txt
 	    "$$(sed -n 's/^# reference: //p' constraints.txt)"
 	@touch $@
 
-# lmms-eval, unmodified, with gridprobe as its model, in a separate environment. 5 minutes on 2 cores.
+# lmms-eval, unmodified, with gridprobe as its model, in a separate environment. 11 minutes on 2 busy cores.
 test-lmms: $(VENV)-lmms/.installed
 	$(VENV)-lmms/bin/python -m pytest tests/integrations
 
