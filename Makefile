@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: setup demo test test-slow test-oldest test-vllm lint fmt bench bench-decode bench-engine bench-followup experiment clean
+.PHONY: setup demo test test-slow test-oldest test-vllm test-lmms lint fmt bench bench-decode bench-engine bench-followup experiment clean
 .DEFAULT_GOAL := test
 
 setup: $(VENV)/.dev
@@ -59,6 +59,18 @@ $(VENV)-vllm/.installed: tests/real_vllm/repair.py
 	$(VENV)-vllm/bin/python tests/real_vllm/repair.py
 	@touch $@
 
+# lmms-eval, unmodified, with gridprobe as its model, in a separate environment. 11 minutes on 2 busy cores.
+test-lmms: $(VENV)-lmms/.installed
+	$(VENV)-lmms/bin/python -m pytest tests/integrations
+
+$(VENV)-lmms/.installed: pyproject.toml constraints.txt tests/lmms-requirements.txt
+	$(PYTHON) -m venv $(VENV)-lmms
+	$(VENV)-lmms/bin/python -m pip --quiet install -c constraints.txt "$$(grep '^torch==' constraints.txt)"
+	$(VENV)-lmms/bin/python -m pip --quiet install -c constraints.txt -e '.[local,eval]' hypothesis pytest pytest-timeout
+	$(VENV)-lmms/bin/python -m pip --quiet install -r tests/lmms-requirements.txt
+	$(VENV)-lmms/bin/python -m pip --quiet install --no-deps lmms-eval==0.7.3
+	@touch $@
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -99,4 +111,4 @@ bench-followup: setup
 	$(BIN)/python speed/followup.py
 
 clean:
-	rm -rf $(VENV) $(VENV)-oldest $(VENV)-vllm build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-vllm $(VENV)-lmms build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

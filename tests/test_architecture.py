@@ -21,7 +21,7 @@ LEVELS = (
     {"settings", "setup", "answer", "pipeline", "demo", "gridworld", "benchmarks"},
     {"evaluation"},
     {"report"},
-    {"cli"},
+    {"cli", "integrations"},
 )
 """Lowest first. A module imports only from its own level or a lower one, also inside functions."""
 

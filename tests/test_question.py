@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from gridprobe import ask
 from gridprobe.backends import Scripted
 from gridprobe.errors import UsageError
-from gridprobe.prompts import wording
+from gridprobe.prompts import NO_TEXT, wording
 from gridprobe.question import MAX_OPTIONS, TEMPLATES, Question
 from videos_of_arrays import gray_pool
 
 every_template = pytest.mark.parametrize("template", list(TEMPLATES))
-OTHER_LINES = {"default": 2, "paper": 4}
+OTHER_LINES = {"default": 2, "lvbench": 2, "egoschema": 2, "nextqa": 2, "paper": 4}
 collapsing_template = pytest.mark.parametrize("template", list(OTHER_LINES))
 """Lines of a prompt besides its options, for a question of one line."""
 
@@ -335,6 +335,78 @@ def test_mlvu_prompt() -> None:
     assert cities(template="mlvu").prompt == system + asked
     subtitles = "Subtitles of the video:\nWe left.\n\n"
     assert cities(template="mlvu", subtitles="We left.").prompt == system + subtitles + asked
+
+
+class TestLmmsEval:
+    """The texts of lmms-eval 0.7.3, to the character."""
+
+    SELECT = "Select the best answer to the following multiple-choice question based on the video and the subtitles. Respond with only the letter (A, B, C, or D) of the correct option.\n"  # noqa: E501
+    LETTERED = "Which city comes first?\nA. Oslo\nB. Rome\nC. Lima"
+    BRACKETED = "Which city comes first?\n(A) Oslo\n(B) Rome\n(C) Lima"
+    DIRECTLY = "\nAnswer with the option's letter from the given choices directly."
+    V2_ASKED = f"Question: {LETTERED}\n{V2}"
+
+    TEXTS = (
+        ("lmms-eval", "egoschema", LETTERED + DIRECTLY),
+        ("lmms-eval", "default", LETTERED + DIRECTLY),
+        ("lmms-eval", "longvideobench", LETTERED + DIRECTLY + "\n"),
+        ("lmms-eval", "nextqa", LETTERED),
+        ("lmms-eval", "lvbench", BRACKETED + "\nAnswer the question with the option letter"),
+        ("lmms-eval", "mlvu", BRACKETED + "\nOnly give the best option.\nBest option: ("),
+        ("lmms-eval", "video-mme", SELECT + LETTERED + "\n" + DIRECTLY),
+        ("lmms-eval", "video-mme-v2", V2_ASKED),
+        ("lmms-eval", "video-mme-v2-interleaved", V2_ASKED),
+        ("lmms-eval-qwen3", "egoschema", LETTERED + DIRECTLY),
+        ("lmms-eval-qwen3", "longvideobench", LETTERED + DIRECTLY + "\n"),
+        ("lmms-eval-qwen3", "mlvu", BRACKETED + "\nOnly give the best option.\nBest option: ("),
+        (
+            "lmms-eval-qwen3",
+            "video-mme",
+            "Question: Which city comes first?\nOptions:\nA. Oslo\nB. Rome\nC. Lima\n"
+            "Answer with the option letter only.",
+        ),
+        ("lmms-eval-qwen3", "video-mme-v2", f"Question: {LETTERED}\nAnswer with the option letter only."),
+    )
+
+    @pytest.mark.parametrize(("template", "own", "expected"), TEXTS)
+    def test_without_subtitles(self, template: str, own: str, expected: str) -> None:
+        model = Scripted(lambda request: dict.fromkeys(request.labels, 1.0))
+
+        ask(gray_pool(4), cities(template=own), model=model, k=2, template=template, effort="quick")
+
+        assert {request.prompt for request in model.requests} == {expected}
+
+    @pytest.mark.parametrize(
+        ("template", "own", "expected"),
+        [
+            (
+                "lmms-eval",
+                "video-mme",
+                f"This video's subtitles are listed below: \nWe left.\n{SELECT}{LETTERED}\nThe best answer is:",
+            ),
+            ("lmms-eval", "video-mme-v2-listed", f"This video's subtitles are listed below:\nWe left.\n\n{V2_ASKED}"),
+            (
+                "lmms-eval-qwen3",
+                "video-mme",
+                "This video's subtitles are listed below: \nWe left.\nQuestion: Which city comes first?\nOptions:\n"
+                "A. Oslo\nB. Rome\nC. Lima\nAnswer with the option letter only.",
+            ),
+            (
+                "lmms-eval-qwen3",
+                "video-mme-v2-listed",
+                f"This video's subtitles are listed below:\nWe left.\n\nQuestion: {LETTERED}\n"
+                "Answer with the option letter only.",
+            ),
+            ("lmms-eval", "mlvu", f"Subtitles of the video:\nWe left.\n\n{TEXTS[5][2]}"),  # it has no wording for them
+        ],
+    )
+    def test_with_a_block_of_subtitles(self, template: str, own: str, expected: str) -> None:
+        assert cities(template=wording(template, own), subtitles="We left.").prompt == expected
+
+    def test_an_empty_question_of_mlvu_is_shown_as_empty(self) -> None:
+        asked = Question(NO_TEXT, [NO_TEXT, "x"], template=wording("lmms-eval", "mlvu"))
+
+        assert asked.prompt == "\n(A) \n(B) x\nOnly give the best option.\nBest option: ("
 
 
 @pytest.mark.parametrize("template", [name for name in TEMPLATES if name not in (*OTHER_LINES, "paper-v2")])

@@ -1,12 +1,17 @@
 """Numbers that can be worked out by hand."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
+from scipy import stats
 
+from gridprobe.benchmarks.video_mme_v2 import non_linear
 from gridprobe.statistics import (
     clustered_bootstrap,
     difference_interval,
     expected_calibration_error,
+    score_interval,
     share_interval,
     wilson,
 )
@@ -163,3 +168,110 @@ def test_runs_that_never_differ_may_still_differ_on_other_videos() -> None:
     assert better.mean == better.high == 1.0 and 0.4 < better.low < 0.7
     values = [(-1, 0, 1)[n % 3] for n in range(60)]
     assert difference_interval(values, range(60)) == clustered_bootstrap(values, range(60))
+
+
+# Official scores: partial ones, and means over tasks.
+
+CHAINS: Sequence[Sequence[Sequence[int]] | None] = (None, None, [[1], [2], [3], [4]], [[1], [2, 3], [4]])
+
+
+def group_scores(rng: np.random.Generator, count: int, ability: float) -> list[float]:
+    """Non-Lin scores from 0 to 1 of groups of four questions, whose videos differ in difficulty."""
+    ease = rng.beta(4 * ability, 4 * (1 - ability), count)
+    return [
+        non_linear([bool(hit) for hit in rng.random(4) < each], CHAINS[int(rng.integers(4))]) / 100 for each in ease
+    ]
+
+
+def exact_bootstrap(values: Sequence[float], unit: float = 1 / 240) -> tuple[float, float]:
+    """The percentile interval over all n^n resamples: the sum of n draws, by convolution; scores are whole units."""
+    single = np.bincount(np.round(np.asarray(values) / unit).astype(int), minlength=round(1 / unit) + 1) / len(values)
+    size = len(values) * (len(single) - 1) + 1
+    whole = np.fft.irfft(np.fft.rfft(single, 2 * size) ** len(values), 2 * size)[:size]
+    low, high = np.searchsorted(np.cumsum(whole), (0.025, 0.975))
+    return float(low * unit / len(values)), float(high * unit / len(values))
+
+
+@pytest.mark.parametrize(("count", "ability"), [(40, 0.6), (150, 0.3), (800, 0.23)])
+def test_the_interval_of_partial_scores_is_that_of_all_resamples(count: int, ability: float) -> None:
+    values = group_scores(np.random.default_rng(count), count, ability)
+    found = score_interval([(values, [str(n) for n in range(count)])])
+
+    assert found.method == "bootstrap" and found.mean == pytest.approx(np.mean(values))
+    assert (found.low, found.high) == pytest.approx(exact_bootstrap(values), abs=0.06 * (found.high - found.low))
+
+
+def test_a_mean_over_tasks_draws_videos_within_each_task() -> None:
+    rng = np.random.default_rng(3)
+    tasks = [(rng.random(size) < share).astype(float) for size, share in ((60, 0.8), (200, 0.5), (30, 0.4))]
+    found = score_interval([(task.tolist(), [str(n) for n in range(len(task))]) for task in tasks])
+    reference = stats.bootstrap(
+        tasks,
+        lambda *parts, axis: np.mean([part.mean(axis=axis) for part in parts], axis=0),
+        method="percentile",
+        n_resamples=9999,
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+
+    assert found.mean == pytest.approx(np.mean([task.mean() for task in tasks]))  # not the mean of all 290 answers
+    assert (found.low, found.high) == pytest.approx((reference.low, reference.high), abs=0.005)
+    assert (found.count, found.clusters, found.method) == (290, 290, "bootstrap")
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+@pytest.mark.parametrize("tasks", [1, 7])
+def test_official_scores_of_0_and_100_are_no_point(value: float, tasks: int) -> None:
+    found = score_interval([([value] * 3, ["a", "b", "c"])] * tasks)
+    wide = wilson(0.0, 3)[1]  # 0.5615
+
+    assert found.method == "wilson" and found.mean == value
+    assert found.high - found.low == pytest.approx(wide / tasks**0.5)
+    assert value in (found.low, found.high)
+
+
+def test_one_task_without_enough_videos_makes_the_whole_interval_conservative() -> None:
+    many = ([float(n % 2) for n in range(100)], [str(n) for n in range(100)])
+    few = ([1.0, 0.0], ["x", "y"])
+    both, alone = score_interval([many, few]), score_interval([many])
+
+    low, high = wilson(0.5, 2)
+    assert alone.method == "bootstrap" and both.method == "wilson" and both.clusters == 102
+    assert both.low == pytest.approx(0.5 - np.hypot(0.5 - alone.low, 0.5 - low) / 2)
+    assert both.high == pytest.approx(0.5 + np.hypot(alone.high - 0.5, high - 0.5) / 2)
+
+
+def test_rare_partial_scores_are_not_resampled() -> None:
+    names = [str(n) for n in range(100)]
+
+    assert score_interval([([0.0625] * 50 + [0.0] * 50, names)]).method == "wilson"  # worth 3 full groups
+    assert score_interval([([1.0] * 10 + [0.0625] + [0.0] * 89, names)]).method == "bootstrap"
+    assert score_interval([([0.9375] * 100, names)]).method == "wilson"  # 6 full groups are lacking
+    assert score_interval([([1.0] * 5 + [0.0] * 95, names)]) == share_interval([1.0] * 5 + [0.0] * 95, names)
+
+
+@pytest.mark.parametrize(("count", "ability"), [(8, 0.23), (20, 0.23), (60, 0.6), (150, 0.23), (200, 0.1)])
+def test_the_interval_of_group_scores_holds_the_truth_as_often_as_it_says(count: int, ability: float) -> None:
+    rng = np.random.default_rng(count)
+    truth = float(np.mean(group_scores(rng, 40_000, ability)))
+    names, held, resampled = [str(n) for n in range(count)], 0, 0
+    for _ in range(200):
+        values = group_scores(rng, count, ability)
+        found = score_interval([(values, names)])
+        plain = clustered_bootstrap(values, names, samples=500)
+        held += found.low <= truth <= found.high
+        resampled += plain.low <= truth <= plain.high
+
+    assert held >= 0.92 * 200
+    assert count > 20 or resampled < 0.9 * 200  # which is why few or rare scores are not resampled
+
+
+def test_the_interval_of_a_mean_over_tasks_holds_the_truth_as_often_as_it_says() -> None:
+    """Seven tasks of MLVU's kind: videos with one question each, some tasks with few of them."""
+    rng = np.random.default_rng(9)
+    shares, sizes, held = rng.uniform(0.3, 0.95, 7), (50, 30, 40, 20, 25, 8, 30), 0
+    for _ in range(200):
+        tasks = [(rng.random(size) < share).astype(float) for size, share in zip(sizes, shares, strict=True)]
+        found = score_interval([(task.tolist(), [str(n) for n in range(len(task))]) for task in tasks])
+        held += found.low <= float(shares.mean()) <= found.high
+
+    assert held >= 0.93 * 200

@@ -1,5 +1,6 @@
 """Question: its text, options and labels, and the prompt that a model gets."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
@@ -11,6 +12,8 @@ from gridprobe.subtitles import Between
 __all__ = ["MAX_OPTIONS", "TEMPLATES", "Question"]
 
 MAX_OPTIONS = len(ascii_uppercase)
+_LABELLED = re.compile(r"\s*\(?([A-Z])(?:\)|\.|:)\s*(.*)")
+"""A line that starts an option: "A. text", "(A) text", "A) text" or "A: text"."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,14 @@ class Question:
     id: str | None = None
     spoken: Between | None = None
     """Subtitles that are shown between the frames instead, at the time they are spoken."""
+    verbatim: str = ""
+    """The whole prompt, as another program wrote it, in place of a template's; see `from_prompt`."""
+
+    @classmethod
+    def from_prompt(cls, prompt: str, *, id: str | None = None) -> "Question":
+        """The question in a prompt that is to be shown as it is; its options are found in it, one on each line."""
+        text, options = _parts(prompt)
+        return cls(text, options, id=id, verbatim=prompt)
 
     def __post_init__(self) -> None:
         if isinstance(self.options, str) or not isinstance(self.options, Iterable):
@@ -56,7 +67,7 @@ class Question:
     @property
     def prompt(self) -> str:
         """The text that follows the frames."""
-        return TEMPLATES[self.template](self)
+        return self.verbatim or TEMPLATES[self.template](self)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -76,6 +87,31 @@ class Question:
     def option(self, label: str) -> str:
         """The text of a label's option."""
         return self.options[self.labels.index(label)]
+
+
+def _parts(prompt: str) -> tuple[str, list[str]]:
+    """What precedes the last list of options A, B, … in a prompt, and the options.
+
+    Lines between two labels belong to the option before. What follows the line of the last option is the instruction.
+    """
+    lines = prompt.splitlines()
+    matches = [_LABELLED.fullmatch(line) for line in lines]
+    for first in reversed([place for place, match in enumerate(matches) if match and match[1] == "A"]):
+        options: list[list[str]] = []
+        known = first
+        for place in range(first, len(lines)):
+            match = matches[place]
+            if match and len(options) < MAX_OPTIONS and match[1] == ascii_uppercase[len(options)]:
+                if options:
+                    options[-1] += lines[known + 1 : place]
+                options.append([match[2]])
+                known = place
+        if len(options) >= 2:
+            before = "\n".join(lines[:first]).strip()
+            return before or prompt, ["\n".join(option).strip() for option in options]
+    raise UsageError(
+        f"no options were found in the prompt {prompt[:80]!r}; at least 2 lines such as A. text or (A) text are needed"
+    )
 
 
 def _check_text(name: str, text: str) -> None:

@@ -28,6 +28,8 @@ def score_rotated(model: Backend, request: ScoreRequest, question: Question, *, 
     shifts = [i * count // min(rotations, count) for i in range(min(rotations, count))]
     if shifts == [0]:
         return model.score([request])[0]
+    if question.verbatim:
+        raise UsageError("a prompt that another program wrote has one order of options; leave out rotations")
     first = replace(request, again=True)
     plain = [replace(first, prompt=rotated(question, by=shift).prompt, attention=False) for shift in shifts[1:]]
     return _mean(model.score([first, *plain]), shifts)

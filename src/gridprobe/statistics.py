@@ -17,6 +17,7 @@ __all__ = [
     "difference_interval",
     "expected_calibration_error",
     "mcnemar",
+    "score_interval",
     "share_interval",
     "sign_flip",
     "wilson",
@@ -24,6 +25,9 @@ __all__ = [
 
 FEW_CLUSTERS, FEW_OUTCOMES = 20, 5
 """Resampling needs this many clusters, and this many of them with each outcome; with fewer it is too sure of itself."""
+FEW_WHOLE = 10
+"""Scores that may be partial must add up to this many full ones, and so must what they lack. Most groups of a hard
+benchmark score 0 and few score much, and a sample without the few looks too certain."""
 NORMAL_95 = 1.959963984540054
 
 ENUMERATE = 12
@@ -68,6 +72,40 @@ def share_interval(hits: Sequence[float], clusters: npt.ArrayLike) -> Interval:
     return Interval(mean, *wilson(mean, _draws(size)), len(values), len(size), "wilson")
 
 
+def score_interval(strata: Sequence[tuple[Sequence[float], Sequence[str]]]) -> Interval:
+    """The interval of a mean of scores from 0 to 1, or of the mean of the means of several strata, such as tasks.
+
+    Each stratum is its values and their clusters. If all can be resampled, clusters are drawn within each. Otherwise
+    the strata's own intervals are combined by adding the squares of their distances to their bounds (Zou and Donner).
+    """
+    parts = [_stratum_interval(np.asarray(values, dtype=np.float64), clusters) for values, clusters in strata]
+    if len(parts) == 1:
+        return parts[0]
+    mean, count = float(np.mean([part.mean for part in parts])), sum(part.count for part in parts)
+    clusters = sum(part.clusters for part in parts)
+    if all(part.method == "bootstrap" for part in parts):
+        low, high = _stratified_bootstrap(strata)
+        return Interval(mean, low, high, count, clusters)
+    below, above = (
+        math.hypot(*(part.mean - part.low for part in parts)) / len(parts),
+        math.hypot(*(part.high - part.mean for part in parts)) / len(parts),
+    )
+    return Interval(mean, max(0.0, mean - below), min(1.0, mean + above), count, clusters, "wilson")
+
+
+def _stratum_interval(values: npt.NDArray[np.float64], clusters: npt.ArrayLike) -> Interval:
+    """As of a share; partial scores must also add up to enough full ones, and so must what they lack.
+
+    Wilson's interval is then wider than need be: of all values from 0 to 1 with one mean, hits and misses vary most.
+    """
+    total, size = _by_cluster(values, clusters)
+    whole = bool(np.isin(values, (0.0, 1.0)).all())
+    if whole or min((total / size).sum(), (1 - total / size).sum()) >= FEW_WHOLE:
+        return share_interval(values.tolist(), clusters)
+    mean = float(values.mean())
+    return Interval(mean, *wilson(mean, _draws(size)), len(values), len(size), "wilson")
+
+
 def difference_interval(differences: Sequence[int], clusters: npt.ArrayLike) -> Interval:
     """The interval of a mean of 1 (gained), -1 (lost) and 0: of the bootstrap, or from Wilson's of both shares.
 
@@ -105,12 +143,32 @@ def clustered_bootstrap(
     """Percentile bootstrap of the mean that draws whole clusters: questions about one video are not independent."""
     numbers = np.asarray(values, dtype=np.float64)
     total, size = _by_cluster(numbers, clusters)
-    rng, means = np.random.default_rng(seed), []
+    means = _resampled_means(total, size, samples=samples, rng=np.random.default_rng(seed))
+    low, high = np.quantile(means, (0.025, 0.975))
+    return Interval(float(numbers.mean()), float(low), float(high), len(numbers), len(size))
+
+
+def _resampled_means(
+    total: npt.NDArray[np.float64], size: npt.NDArray[np.float64], *, samples: int, rng: np.random.Generator
+) -> npt.NDArray[np.float64]:
+    means = []
     for start in range(0, samples, CHUNK):
         drawn = rng.integers(0, len(size), (min(CHUNK, samples - start), len(size)))
         means.append(total[drawn].sum(axis=1) / size[drawn].sum(axis=1))
-    low, high = np.quantile(np.concatenate(means), (0.025, 0.975))
-    return Interval(float(numbers.mean()), float(low), float(high), len(numbers), len(size))
+    return np.concatenate(means)
+
+
+def _stratified_bootstrap(
+    strata: Sequence[tuple[Sequence[float], Sequence[str]]], *, samples: int = 4000, seed: int = 0
+) -> tuple[float, float]:
+    """The 95 % interval of the mean of the strata's means, with clusters drawn within each."""
+    rng = np.random.default_rng(seed)
+    means = [
+        _resampled_means(*_by_cluster(np.asarray(values, dtype=np.float64), clusters), samples=samples, rng=rng)
+        for values, clusters in strata
+    ]
+    low, high = np.quantile(np.mean(means, axis=0), (0.025, 0.975))
+    return float(low), float(high)
 
 
 def binomial_upper(hits: int, draws: int, delta: float) -> float:

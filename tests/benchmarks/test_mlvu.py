@@ -11,6 +11,7 @@ from gridprobe.benchmarks import load_benchmark, metrics
 from gridprobe.errors import DataError
 from gridprobe.evaluation.metrics import official
 from gridprobe.evaluation.reader import read_run
+from gridprobe.statistics import wilson
 
 
 def row(**changes: Any) -> dict[str, Any]:
@@ -123,6 +124,19 @@ def test_m_avg_is_the_mean_over_tasks(tmp_path: Path) -> None:
 
     assert [(metric.name, metric.value) for metric in found[:2]] == [("M-Avg", 50.0), ("accuracy", 75.0)]
     assert found[0].note == "5 of 7 tasks were not asked"
+
+
+def test_the_interval_of_m_avg_is_over_the_videos_of_each_task(tmp_path: Path) -> None:
+    write_json(tmp_path / "json" / "1_plotQA.json", [row(video=f"{n}.mp4") for n in range(8)])
+    write_json(tmp_path / "json" / "4_count.json", [row(video=f"{n}.mp4") for n in (1, 1, 2, 3)])
+    benchmark = load_benchmark("mlvu", tmp_path)
+
+    m_avg, *_ = metrics("mlvu", benchmark.items, {item.id: True for item in benchmark.items})
+
+    found = m_avg.interval
+    plot, count = wilson(1.0, 8)[0], wilson(1.0, 16 / 6)[0]  # of four answers two are about one video
+    assert found is not None and (found.mean, found.high, found.count, found.clusters) == (1.0, 1.0, 12, 11)
+    assert found.low == pytest.approx(1 - ((1 - plot) ** 2 + (1 - count) ** 2) ** 0.5 / 2)
 
 
 def test_other_files_are_not_mlvu(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from benchmark_files import by_id, touch, v2_group, write_parquet
 from gridprobe.benchmarks import Benchmark, Metric, load_benchmark, metrics
 from gridprobe.benchmarks.video_mme_v2 import non_linear
 from gridprobe.evaluation.tasks import Choice
+from gridprobe.statistics import clustered_bootstrap, wilson
 
 CHAIN, FORK_LATE, FORK_EARLY = [[1], [2], [3], [4]], [[1], [2, 3], [4]], [[1, 2], [3], [4]]
 
@@ -109,6 +110,35 @@ def test_the_aggregate_of_five(tmp_path: Path) -> None:
     assert named(found)["level 3"].count == 2 and scores["level 3"] == round((100 / 3 + 700 / 12) / 2, 4)
     assert scores["second head Temporal"] == scores["third head Order"] == 36.5833
     assert [metric.note for metric in found] == [""] * len(found)
+
+
+def test_every_score_has_an_interval_over_its_groups(tmp_path: Path) -> None:
+    benchmark, right = vectors(tmp_path, 5)
+    found = named(metrics("video-mme-v2", benchmark.items, right))
+
+    for name, groups in (("Non-Lin", 5), ("logic", 4), ("level 3", 2), ("relevance", 1)):
+        interval = found[name].interval
+        assert interval is not None and interval.clusters == groups and interval.method == "wilson"
+        assert 100 * interval.mean == pytest.approx(found[name].value)
+        assert (interval.low, interval.high) == pytest.approx(wilson((found[name].value or 0.0) / 100, groups))
+    questions = found["Avg Acc"].interval
+    assert questions is not None and (questions.count, questions.clusters) == (20, 5)
+
+
+def test_a_full_run_is_resampled_by_groups(tmp_path: Path) -> None:
+    benchmark = load(tmp_path, *(row for number in range(60) for row in v2_group(f"{number:03d}")))
+    right = {item.id: (int(item.group) * 7 + item.extra["position"]) % 5 > 1 for item in benchmark.items}
+    (first, *_) = metrics("video-mme-v2", benchmark.items, right)
+
+    scores = [score / 100 for _, score in first.strata[0]]
+    assert first.interval == clustered_bootstrap(scores, range(60)) and first.interval.method == "bootstrap"
+    assert first.value == pytest.approx(100 * sum(scores) / 60)
+
+
+def test_no_group_has_no_interval(tmp_path: Path) -> None:
+    benchmark, _ = vectors(tmp_path, 5)
+
+    assert metrics("video-mme-v2", benchmark.items, {})[0].interval is None
 
 
 def test_groups_that_are_not_complete_are_left_out_and_said_so(tmp_path: Path) -> None:

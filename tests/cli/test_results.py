@@ -46,8 +46,33 @@ def test_the_table_shows_both_runs_and_their_difference(runs: list[Path]) -> Non
     assert any(line[:8] == ["probe", "all", "questions", "4", "1", "0", "75.0", "23.9"] for line in lines)
     assert any(line[:7] == ["probe", "−", "all", "all", "questions", "4", "+25.0"] for line in lines)
     assert "duration: long" in result.stdout and "level" not in result.stdout
-    assert "too few videos to resample for 6 of the intervals (fewer than 20, or fewer than 5" in result.stdout
+    assert "too few videos to resample for 8 of the intervals (fewer than 20, or fewer than 5" in result.stdout
     assert "honest: causal attention" in result.stdout and "published: all-pairs" in result.stdout
+
+
+def test_official_scores_have_intervals(runs: list[Path]) -> None:
+    table = gridprobe("score", *runs).stdout.split("Official scores\n")[1].splitlines()
+    found = json.loads(gridprobe("score", *runs, "--format", "json").stdout)["runs"]
+    one, other = (each["official"][0] for each in found)
+    row, *_ = csv.DictReader(io.StringIO(gridprobe("score", *runs, "--format", "csv").stdout))
+
+    assert table[0].split() == ["score", "all", "95", "%", "interval", "probe", "95", "%", "interval", "of", "note"]
+    assert table[2].split()[:8] == ["accuracy", "50.00", "11.6", "…", "88.4", "75.00", "23.9", "…"]
+    assert (one["value"], one["interval"], one["count"]) == (50.0, "wilson", 4)
+    assert (one["low"], one["high"]) == pytest.approx((11.586, 88.414), abs=0.001)
+    assert other["low"] == pytest.approx(23.9, abs=0.1)
+    assert set(one) == {"name", "value", "low", "high", "interval", "count", "note"}
+    assert float(row["official:accuracy_low"]) == one["low"] and float(row["official:accuracy_high"]) == one["high"]
+
+
+def test_one_video_has_no_interval_of_its_official_score(tmp_path: Path) -> None:
+    alone = write_run(tmp_path / "r", [item("v1-a"), item("v1-b")], [record("v1-a"), record("v1-b")])
+    (found,) = json.loads(gridprobe("score", alone, "--format", "json").stdout)["runs"][0]["official"]
+
+    assert (found["value"], found["low"], found["high"], found["interval"]) == (100.0, None, None, None)
+    assert ["accuracy", "100.00", "–", "2"] in [
+        line.split()[:4] for line in gridprobe("score", alone).stdout.splitlines()
+    ]
 
 
 def test_official_scores_stand_side_by_side() -> None:

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 from gridprobe.question import Question
+from gridprobe.statistics import Interval, score_interval
 from gridprobe.video import FramePool, SampleSpec, VideoInfo
 
 __all__ = ["NO_RIGHT_OPTION", "Benchmark", "Item", "Metric", "Module", "Problem", "as_file", "unknown"]
@@ -96,6 +98,18 @@ class Metric:
     count: int
     """Number of questions, or groups, in the mean."""
     note: str = ""
+    strata: Sequence[Sequence[tuple[str, float]]] = field(default=(), compare=False, repr=False)
+    """What the interval is made of: groups (videos) and their scores from 0 to 100, whose mean is the value. Several
+    lists if the value is the mean of their means. Empty for a score without an interval."""
+
+    @cached_property
+    def interval(self) -> Interval | None:
+        """The 95 % interval, in fractions of one; None without anything to take the mean of."""
+        if not self.strata or self.value is None:
+            return None
+        return score_interval(
+            [([score / 100 for _, score in each], [name for name, _ in each]) for each in self.strata]
+        )
 
 
 class Module(Protocol):

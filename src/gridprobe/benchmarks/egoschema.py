@@ -76,7 +76,7 @@ def _item(row: Mapping[str, Any], *, videos: Media) -> Item:
     gold = None if known(row.get("answer")) is None else letter_at(whole(row, "answer"), options)
     return Item(
         id=name,
-        question=Question(text(row, "question"), options, answer=gold, id=name),
+        question=Question(text(row, "question"), options, answer=gold, template="egoschema", id=name),
         video=videos.find(f"{name}.mp4"),
         group=name,
     )

@@ -56,7 +56,7 @@ def _item(row: Mapping[str, Any], *, videos: Media) -> Item:
         extra["time_reference"] = row["time_reference"]
     return Item(
         id=name,
-        question=Question(stem, options, answer=letter(row.get("answer"), options), id=name),
+        question=Question(stem, options, answer=letter(row.get("answer"), options), template="lvbench", id=name),
         video=_video(video, row["place"], videos),
         group=video,
         bins={"type": str(row["type"])} if known(row.get("type")) is not None else {},

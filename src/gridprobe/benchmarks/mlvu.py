@@ -72,4 +72,5 @@ def metrics(items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:
     missing = len(TASKS) - len(tasks)
     note = f"{missing} of {len(TASKS)} tasks were not asked" if missing else ""
     average = mean([task.value for task in tasks if task.value is not None])
-    return [Metric("M-Avg", average, len(tasks), note), accuracy(items, right), *tasks]
+    strata = [stratum for task in tasks for stratum in task.strata]
+    return [Metric("M-Avg", average, len(tasks), note, strata), accuracy(items, right), *tasks]

@@ -41,11 +41,12 @@ def _item(row: Mapping[str, Any], *, places: Mapping[str, str], videos: Media) -
     video, kind = text(row, "video"), text(row, "type")
     name = f"{video}_{text(row, 'qid')}"
     options = [text(row, f"a{i}") for i in range(5)]
+    gold = letter_at(whole(row, "answer"), options)
     if kind[0] not in KINDS:
         raise DataError(f"the type {kind!r} should start with C, T or D")
     return Item(
         id=name,
-        question=Question(text(row, "question"), options, answer=letter_at(whole(row, "answer"), options), id=name),
+        question=Question(text(row, "question"), options, answer=gold, template="nextqa", id=name),
         video=videos.find(f"{places.get(video, video)}.mp4", f"{video}.mp4"),
         group=video,
         bins={"kind": KINDS[kind[0]], "type": MERGED.get(kind, kind)},

@@ -10,12 +10,13 @@ __all__ = ["accuracy", "by_bin", "mean", "values"]
 def accuracy(items: Sequence[Item], right: Mapping[str, bool], *, name: str = "accuracy") -> Metric:
     """The percentage of right answers among the questions that were asked and have a known answer."""
     known = [item for item in items if not item.withheld]
-    asked = [right[item.id] for item in known if item.id in right]
+    asked = [(item.group, 100.0 * right[item.id]) for item in known if item.id in right]
     notes = [
         f"{len(known) - len(asked)} of {len(known)} not asked" if len(asked) < len(known) else "",
         f"{len(items) - len(known)} with a withheld answer" if len(known) < len(items) else "",
     ]
-    return Metric(name, mean([100.0 * each for each in asked]), len(asked), ", ".join(filter(None, notes)))
+    value = mean([score for _, score in asked])
+    return Metric(name, value, len(asked), ", ".join(filter(None, notes)), [asked])
 
 
 def by_bin(items: Sequence[Item], right: Mapping[str, bool], *bins: str) -> list[Metric]:

@@ -117,12 +117,14 @@ def metrics(items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:
     scores = {name: non_linear(outcomes[name], group[4].extra["structure"]) for name, group in whole.items()}
     left = len(groups) - len(whole)
     note = f"{left} of {len(groups)} groups are incomplete and not counted" if left else ""
-    linear_scores = [25.0 * sum(outcomes[name]) for name, group in whole.items() if group[4].extra["type"] == RELEVANCE]
+    linear_scores = {
+        name: 25.0 * sum(outcomes[name]) for name, group in whole.items() if group[4].extra["type"] == RELEVANCE
+    }
     found = [
-        Metric("Non-Lin", mean(list(scores.values())), len(scores), note),
+        _mean_of("Non-Lin", scores, note),
         accuracy(items, right, name="Avg Acc"),
         *_cells({name: group[4] for name, group in whole.items()}, scores, "type"),
-        *([Metric("relevance, linear", mean(linear_scores), len(linear_scores))] if linear_scores else []),
+        *([_mean_of("relevance, linear", linear_scores)] if linear_scores else []),
     ]
     for cell in ("level", *HEADS):
         found += _cells({name: group[4] for name, group in whole.items()}, scores, cell)
@@ -135,10 +137,15 @@ def _complete(group: Mapping[int, Item], right: Mapping[str, bool]) -> bool:
 
 def _cells(last: Mapping[str, Item], scores: Mapping[str, float], name: str) -> list[Metric]:
     """The mean over the groups for each value of a bin; groups without a value are counted in a note."""
-    cells: dict[str, list[float]] = {}
+    cells: dict[str, dict[str, float]] = {}
     for group, item in last.items():
-        cells.setdefault(item.bins.get(name, ""), []).append(scores[group])
-    without = len(cells.pop("", []))
+        cells.setdefault(item.bins.get(name, ""), {})[group] = scores[group]
+    without = len(cells.pop("", {}))
     note = f"{without} groups have none" if without else ""
     label = "" if name == "type" else f"{name.replace('_', ' ')} "
-    return [Metric(f"{label}{value}", mean(cells[value]), len(cells[value]), note) for value in sorted(cells)]
+    return [_mean_of(f"{label}{value}", cells[value], note) for value in sorted(cells)]
+
+
+def _mean_of(name: str, scores: Mapping[str, float], note: str = "") -> Metric:
+    """The mean over groups; each is about one video."""
+    return Metric(name, mean(list(scores.values())), len(scores), note, [list(scores.items())] if scores else [])

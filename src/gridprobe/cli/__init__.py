@@ -15,6 +15,7 @@ from gridprobe.cli.console import printable
 from gridprobe.cli.demo import demo
 from gridprobe.cli.doctor import doctor
 from gridprobe.cli.evaluate import evaluate
+from gridprobe.cli.figure import figure
 from gridprobe.cli.keyframes import export
 from gridprobe.cli.listing import listing
 from gridprobe.cli.plan import plan
@@ -68,6 +69,7 @@ COMMANDS = (
     evaluate,
     export,
     export_predictions,
+    figure,
     listing,
     plan,
     report,

@@ -27,7 +27,18 @@ from gridprobe.statistics import (
     sign_flip,
 )
 
-__all__ = ["Comparison", "Cost", "Reached", "Row", "bins_of", "compare", "official", "score", "shared"]
+__all__ = [
+    "Comparison",
+    "Cost",
+    "Reached",
+    "Row",
+    "all_frames_cost",
+    "bins_of",
+    "compare",
+    "official",
+    "score",
+    "shared",
+]
 
 
 @dataclass(frozen=True)
@@ -172,6 +183,12 @@ def shared(runs: Sequence[Run]) -> list[Run]:
     return [replace(run, results=tuple(result for result in run.results if result.id in common)) for run in runs]
 
 
+def all_frames_cost(run: Run, convention: str) -> float:
+    """The mean cost of one pass over all frames, over the answered questions; 0 without any."""
+    costs = [result.answered.cost[f"baseline_{convention}"] for result in run.results if result.answered]
+    return float(np.mean(costs)) if costs else 0.0
+
+
 def _natural(text: str) -> tuple[float, str]:
     """A sort key: numbers by value, then text."""
     try:
@@ -270,7 +287,9 @@ def official(run: Run) -> list[Metric]:
         found = benchmarks.metrics(run.benchmark, [_item(result) for result in run.results], right)
     if found or not right:
         return found
-    return [Metric("accuracy", 100.0 * sum(right.values()) / len(right), len(right), "no official scoring is known")]
+    scores = [(result.group, 100.0 * right[result.id]) for result in run.results if result.id in right]
+    value = 100.0 * sum(right.values()) / len(right)
+    return [Metric("accuracy", value, len(right), "no official scoring is known", [scores])]
 
 
 def _item(result: Result) -> Item:

@@ -8,6 +8,8 @@ need neither probes nor a focused pass. A second look (refine) is not counted.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isqrt
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +27,7 @@ from gridprobe.selectors.gridprobe import overview_request
 from gridprobe.setup import Setup
 from gridprobe.video import FramePool, FrameSize, Limits, Pending, VideoInfo, probe
 
-__all__ = ["SCHEMA", "plan"]
+__all__ = ["SCHEMA", "GridPrice", "plan", "price_grid"]
 
 SCHEMA = "gridprobe.plan-run/1"
 
@@ -109,6 +111,38 @@ class _Bill:
             setup.answerer.estimate(_focus(count, video, question, setup)) for count in selector.bounds(len(pool))
         )
         return _Bill(overview, probes, self.least + few, self.most + many, max(longest, many.tokens))
+
+
+@dataclass(frozen=True)
+class GridPrice:
+    """What one question about K × K frames would cost."""
+
+    k: int
+    everything: Cost
+    """One pass over all frames at native size."""
+    selecting: Cost
+    """The overview and the probes."""
+    focus: Mapping[int, Cost]
+    """Number of kept frames -> the focused pass over them."""
+
+
+def price_grid(setup: Setup, question: Question, info: VideoInfo, *, kept: Sequence[int] = ()) -> GridPrice:
+    """Price one question about a video of this size, for so many kept frames or else for the selector's bounds.
+
+    The models of the setup are gauges.
+    """
+    assert setup.sampling is not None
+    video = _Footage.of(Item("", question, Path(info.path), ""), info, setup)
+    cells = len(video.times)
+    counts = kept or setup.selector.bounds(cells)
+    bill = _Bill().plus(question, video, setup)
+    whole = focus_request(video.frames(setup.size_of(setup.shown, cells)), question, setup)
+    return GridPrice(
+        k=isqrt(setup.sampling.cells),
+        everything=setup.answerer.estimate(whole),
+        selecting=bill.overview + bill.probes,
+        focus={count: setup.answerer.estimate(_focus(count, video, question, setup)) for count in counts},
+    )
 
 
 def _headers(items: Sequence[Item], benchmark: Benchmark, limits: Limits) -> Iterator[VideoInfo | str]:

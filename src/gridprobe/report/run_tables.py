@@ -7,7 +7,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from gridprobe.benchmarks import Metric
@@ -15,7 +15,7 @@ from gridprobe.evaluation.metrics import Row, shared
 from gridprobe.evaluation.reader import Run
 from gridprobe.flops import CONVENTIONS
 from gridprobe.report.words import amount
-from gridprobe.statistics import FEW_CLUSTERS, FEW_OUTCOMES, Interval
+from gridprobe.statistics import FEW_CLUSTERS, FEW_OUTCOMES, FEW_WHOLE, Interval
 from gridprobe.text import one_line
 
 __all__ = ["FORMATS", "Scores", "Table", "people_tables", "render_scores", "too_few", "uneven"]
@@ -81,22 +81,27 @@ def _span(found: Interval | None, form: str) -> str:
 
 
 def _official(scores: Scores) -> Table:
-    """One row for each score, one column for each run."""
+    """One row for each score, for each run a column with the score and, if some score has one, with its interval."""
     found = {run: {metric.name: metric for metric in metrics} for run, metrics in scores.official.items()}
     names = list(dict.fromkeys(name for metrics in found.values() for name in metrics))
     noted = any(metric.note for metrics in found.values() for metric in metrics.values())
+    wide = any(metric.interval for metrics in found.values() for metric in metrics.values())
     cells = []
     for name in names:
         here = {run: metrics[name] for run, metrics in found.items() if name in metrics}
-        values = [_score(here.get(run)) for run in found]
+        values = [cell for run in found for cell in _score(here.get(run))[: 1 + wide]]
         counts = sorted({metric.count for metric in here.values()})
         notes = (f"{run}: {each.note}" if len(found) > 1 else each.note for run, each in here.items() if each.note)
         cells.append([name, *values, "–".join(map(str, counts)), *(["; ".join(notes)] if noted else [])])
-    return Table("Official scores", ["score", *found, "of", *(["note"] if noted else [])], cells, left=1)
+    heads = [head for run in found for head in (run, "95 % interval")[: 1 + wide]]
+    return Table("Official scores", ["score", *heads, "of", *(["note"] if noted else [])], cells, left=1)
 
 
-def _score(metric: Metric | None) -> str:
-    return "–" if metric is None or metric.value is None else f"{metric.value:.2f}"
+def _score(metric: Metric | None) -> list[str]:
+    """The score and its interval."""
+    if metric is None or metric.value is None:
+        return ["–", "–"]
+    return [f"{metric.value:.2f}", _span(metric.interval, "{:.1f}")]
 
 
 def _reached(rows: Sequence[Row]) -> Table:
@@ -201,19 +206,21 @@ def _plain_table(table: Table) -> str:
 def _remarks(scores: Scores) -> list[str]:
     """Notes on the runs, and the definitions of the two conventions."""
     notes = [f"{run.name}: {note}." for run in scores.runs for note in run.notes]
-    notes += [f"{warning}." for warning in (uneven(scores.runs), too_few(scores.rows)) if warning]
+    notes += [f"{warning}." for warning in (uneven(scores.runs), too_few(scores)) if warning]
     return ["\n".join(one_line(note) for note in [*notes, CONVENTIONS["tflops"], CONVENTIONS["tflops_paper"]])]
 
 
-def too_few(rows: Sequence[Row]) -> str:
+def too_few(scores: Scores) -> str:
     """A note if some intervals are of too few videos to resample; otherwise empty."""
-    found = [each for row in rows for each in (row.accuracy, row.versus and row.versus.difference) if each]
+    found = [each for row in scores.rows for each in (row.accuracy, row.versus and row.versus.difference) if each]
+    found += [metric.interval for metrics in scores.official.values() for metric in metrics if metric.interval]
     wilson = sum(each.method == "wilson" and each.clusters > 1 for each in found)
     if not wilson:
         return ""
     return (
         f"too few videos to resample for {wilson} of the intervals (fewer than {FEW_CLUSTERS}, or fewer than "
-        f"{FEW_OUTCOMES} with a right or with a wrong answer): these are Wilson's, with each video as one observation"
+        f"{FEW_OUTCOMES} with a right or with a wrong answer, or partial scores worth fewer than {FEW_WHOLE} full or "
+        "empty ones): these are Wilson's, with each video as one observation"
     )
 
 
@@ -299,7 +306,7 @@ def _interval(name: str, found: Interval | None) -> dict[str, float | str | None
 
 def _csv(scores: Scores) -> str:
     """One table: paired differences are further columns of each row, official scores are named official:NAME."""
-    metrics = {run: {f"official:{m.name}": m.value for m in found} for run, found in scores.official.items()}
+    metrics = {run: _columns(found) for run, found in scores.official.items()}
     extra = list(dict.fromkeys(name for found in metrics.values() for name in found))
     text = io.StringIO()
     rows = [_flat(row) | (metrics.get(row.run, {}) if not row.bin else {}) for row in scores.rows]
@@ -307,6 +314,28 @@ def _csv(scores: Scores) -> str:
     writer.writeheader()
     writer.writerows([{name: _inert(value) for name, value in row.items()} for row in rows])
     return text.getvalue().rstrip("\n")
+
+
+def _columns(found: Sequence[Metric]) -> dict[str, float | None]:
+    """The official scores and the ends of their intervals, 0 to 100."""
+    columns: dict[str, float | None] = {}
+    for metric in found:
+        low, high = _ends(metric.interval)
+        name = f"official:{metric.name}"
+        columns |= {name: metric.value, f"{name}_low": low, f"{name}_high": high}
+    return columns
+
+
+def _ends(found: Interval | None) -> tuple[float | None, float | None]:
+    """The ends of an official score's interval; none for a single video."""
+    return (100 * found.low, 100 * found.high) if found and found.clusters > 1 else (None, None)
+
+
+def _official_values(metric: Metric) -> dict[str, Any]:
+    low, high = _ends(metric.interval)
+    method = metric.interval.method if metric.interval and low is not None else None
+    values = {"name": metric.name, "value": metric.value, "low": low, "high": high, "interval": method}
+    return {**values, "count": metric.count, "note": metric.note}
 
 
 def _inert(value: Any) -> Any:
@@ -323,7 +352,7 @@ def _json(scores: Scores) -> str:
             "benchmark_version": run.version,
             "selector": run.selector,
             "model": run.models,
-            "official": [asdict(metric) for metric in scores.official[run.name]],
+            "official": [_official_values(metric) for metric in scores.official[run.name]],
             "notes": list(run.notes),
         }
         for run in scores.runs

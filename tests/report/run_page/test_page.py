@@ -10,6 +10,7 @@ import pytest
 
 from browser import Tab, browser, needs_browser
 from evaluation_runs import item, large_run, record, selection, spec_of, staged, write_run
+from gridprobe.benchmarks import Metric
 from gridprobe.errors import UsageError
 from gridprobe.evaluation.reader import Run, read_run, read_runs
 from gridprobe.grid import Grid
@@ -112,6 +113,17 @@ def test_how_answers_were_reached_is_packed(tmp_path: Path) -> None:
     assert (exit["native"], exit["map"], exit["scores"]) == (0, "", [])
     assert (focus["native"], focus["map"], focus["scores"][8]) == (2, "attention", 0.08)
     assert packed["maps"]["attention"] == "what the question looks at"
+
+
+def test_the_card_has_the_official_score_and_its_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = [(f"v{n}", 100.0 * (n < 6)) for n in range(8)]
+    monkeypatch.setattr(
+        "gridprobe.report.run_page.page.official", lambda run: [Metric("Non-Lin <x>", 75.0, 8, "", [scores])]
+    )
+    page = render_runs([small(tmp_path / "r")])
+
+    assert "<li>Non-Lin &lt;x&gt; 75.00, 95 % interval 40.9 to 92.9</li>" in page  # Wilson's, 6 of 8
+    assert "<td>75.00</td><td>40.9 … 92.9</td>" in page.replace("\n", "")
 
 
 def test_the_card_counts_answers_from_the_overview(tmp_path: Path) -> None:

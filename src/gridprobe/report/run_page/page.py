@@ -12,13 +12,13 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-import numpy as np
-
+from gridprobe.benchmarks import Metric
 from gridprobe.errors import UsageError
-from gridprobe.evaluation.metrics import Row, bins_of, official, score, shared
+from gridprobe.evaluation.metrics import Row, all_frames_cost, bins_of, official, score, shared
 from gridprobe.evaluation.reader import Run
 from gridprobe.flops import CONVENTIONS
 from gridprobe.report.answer_page.style import STYLE
+from gridprobe.report.difficulty import difficulty
 from gridprobe.report.files import write_whole
 from gridprobe.report.html import document, pairs, table
 from gridprobe.report.run_page.data import Thumbnails, embedded_json, pack
@@ -29,8 +29,6 @@ from gridprobe.report.words import compute_saved, percent
 
 __all__ = ["render_runs", "save_run_report"]
 
-FEW = 20
-"""The smallest number of maps for a curve."""
 NAMES = {"tflops": "honest convention", "tflops_paper": "published convention"}
 
 
@@ -47,7 +45,7 @@ def render_runs(runs: Sequence[Run], *, thumbnails: Thumbnails | None = None, no
         raise UsageError("a report needs at least one run, got none")
     scores = Scores(runs, score(runs, by=bins_of(runs)), {run.name: official(run) for run in runs})
     whole = [row for row in scores.rows if not row.bin]
-    sections = [_summary(runs, whole), _pareto(shared(runs)), _difficulty(runs), _tables(scores), _list(runs)]
+    sections = [_summary(scores, whole), _pareto(shared(runs)), _difficulty(runs), _tables(scores), _list(runs)]
     remarks = [*(f"{run.name}: {note}" for run in runs for note in run.notes), *notes]
     script = files("gridprobe.report.run_page").joinpath("page.js").read_text(encoding="utf-8")
     style = STYLE + RUN_STYLE
@@ -78,8 +76,12 @@ def _hash(text: str) -> str:
 # Sections.
 
 
-def _summary(runs: Sequence[Run], rows: Sequence[Row]) -> str:
-    cards = "".join(_card(run, row, number) for number, (run, row) in enumerate(zip(runs, rows, strict=True)))
+def _summary(scores: Scores, rows: Sequence[Row]) -> str:
+    runs = scores.runs
+    cards = "".join(
+        _card(run, row, number, scores.official[run.name])
+        for number, (run, row) in enumerate(zip(runs, rows, strict=True))
+    )
     asked = max(len(run.results) for run in runs)
     source = f"{escape(runs[0].benchmark)} · {escape(runs[0].version)} · {asked:,} questions"
     message = uneven(runs)
@@ -87,14 +89,14 @@ def _summary(runs: Sequence[Run], rows: Sequence[Row]) -> str:
     return f'<article><p class="source">{source}</p><div class="cards">{cards}</div>{warning}</article>'
 
 
-def _card(run: Run, row: Row, number: int) -> str:
+def _card(run: Run, row: Row, number: int, official: Sequence[Metric]) -> str:
     found, cost = row.accuracy, row.cost
     big = f"{100 * found.mean:.1f}<small>%</small>" if found else "–"
     between = f"95 % interval {100 * found.low:.1f} to {100 * found.high:.1f}" if found and found.clusters > 1 else ""
     facts = [f"{row.asked:,} asked", f"{row.failed:,} failed", *([f"{row.missing:,} missing"] if row.missing else [])]
-    lines = [between, " · ".join(facts)]
+    lines = [between, _headline(official), " · ".join(facts)]
     if cost:
-        saved = compute_saved(cost.tflops, _everything(run, "tflops"))
+        saved = compute_saved(cost.tflops, all_frames_cost(run, "tflops"))
         against = (
             f"{saved} compute than all frames" if saved not in ("", "the same") else "as much compute as all frames"
         )
@@ -108,10 +110,14 @@ def _card(run: Run, row: Row, number: int) -> str:
     )
 
 
-def _everything(run: Run, convention: str) -> float:
-    """The mean cost of one pass over all frames."""
-    costs = [result.answered.cost[f"baseline_{convention}"] for result in run.results if result.answered]
-    return float(np.mean(costs)) if costs else 0.0
+def _headline(official: Sequence[Metric]) -> str:
+    """The benchmark's first score with its interval, if it is not the accuracy that the card shows."""
+    first = next(iter(official), None)
+    if first is None or first.value is None or first.name == "accuracy":
+        return ""
+    found = first.interval
+    between = f", 95 % interval {100 * found.low:.1f} to {100 * found.high:.1f}" if found and found.clusters > 1 else ""
+    return f"{escape(first.name)} {first.value:.2f}{between}"
 
 
 def _pareto(runs: Sequence[Run]) -> str:
@@ -124,7 +130,7 @@ def _pareto(runs: Sequence[Run]) -> str:
             if row.cost and row.accuracy
         ]
         if points:
-            everything = max(_everything(run, convention) for run in runs)
+            everything = max(all_frames_cost(run, convention) for run in runs)
             figures.append(f"<figure>{pareto_svg(points, words=words, everything=everything)}</figure>")
     if not figures:
         return ""
@@ -153,25 +159,16 @@ def _difficulty(runs: Sequence[Run]) -> str:
 
 def _skew(runs: Sequence[Run]) -> str:
     """Kept frames of the first run with maps, and accuracy of the run over all frames, against skew."""
-    mapped = next((run for run in runs if any(r.answered and r.answered.skew is not None for r in run.results)), None)
-    whole = next((run for run in runs if run.selector == "all"), None)
-    if mapped is None or whole is None:
-        lacking = "a run with importance maps (gridprobe)" if mapped is None else 'a run of the selector "all" as well'
-        return f'<p class="lack">The plot of kept frames and accuracy against skew needs {lacking}.</p>'
-    right = {result.id: result.right for result in whole.results if result.right is not None}
-    shared = [
-        (result.answered, bool(right[result.id]))
-        for result in mapped.results
-        if result.answered and result.answered.skew is not None and result.id in right
-    ]
-    if len(shared) < FEW:
-        return f'<p class="lack">Kept frames against skew: needs {FEW} shared questions, got {len(shared)}.</p>'
-    skew, kept = [answer.skew or 0.0 for answer, _ in shared], [answer.native for answer, _ in shared]
-    svg = skew_svg(skew, kept, [float(hit) for _, hit in shared], pool=max(answer.pool for answer, _ in shared))
+    try:
+        found = difficulty(runs)
+    except UsageError as error:
+        words = str(error)
+        return f'<p class="lack">{escape(words[0].upper() + words[1:], quote=False)}.</p>'
+    svg = skew_svg(found.skew, found.kept, found.right, pool=found.pool)
     caption = (
-        f'<span class="kept-key">frames kept by {escape(mapped.name)}</span> and '
-        f'<span class="accuracy-key">accuracy of {escape(whole.name)}</span>, '
-        f"smoothed over {len(shared):,} questions; grey: density of questions"
+        f'<span class="kept-key">frames kept by {escape(found.mapped)}</span> and '
+        f'<span class="accuracy-key">accuracy of {escape(found.whole)}</span>, '
+        f"smoothed over {len(found.skew):,} questions; grey: density of questions"
     )
     return f'<figure>{svg}<figcaption dir="auto">{caption}</figcaption></figure>'
 

@@ -1,0 +1,128 @@
+"""gridprobe figure: the paper's figures, from runs or from a model's price list."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gridprobe.cli.console import announce_saved, printable, progress
+from gridprobe.errors import UsageError
+from gridprobe.settings import PRESETS
+
+__all__ = ["figure"]
+
+CONVENTIONS = {"honest": "tflops", "published": "tflops_paper"}
+
+
+@click.group()
+def figure() -> None:
+    """Draw a figure for a paper as SVG or PNG, from runs. Needs matplotlib: pip install 'gridprobe[figures]'."""
+
+
+def _common(command: Any) -> Any:
+    decorators: list[Callable[[Any], Any]] = [
+        click.argument("runs", nargs=-1, type=click.Path(path_type=Path), metavar="RUN..."),
+        click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="FILE.svg or FILE.png."),
+        click.option("--width", type=click.FloatRange(60, 400), default=80.0, show_default=True, help="Millimetres."),
+    ]
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command
+
+
+def _numbers(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int, ...]:
+    """Whole numbers from "6,8,12" or "6 8 12"."""
+    parts = (text or "").replace(",", " ").split()
+    if not all(part.isdecimal() and int(part) for part in parts):
+        raise UsageError(f"--{parameter.name} takes whole numbers above 0, as in 6,8,12; got {text!r}")
+    return tuple(map(int, parts))
+
+
+def _size(context: click.Context, parameter: click.Parameter, text: str) -> tuple[int, int]:
+    width, _, height = text.lower().partition("x")
+    if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
+        raise UsageError(f"--size takes a width and a height, as in 1920x1080; got {text!r}")
+    return int(width), int(height)
+
+
+@figure.command()
+@_common
+@click.option("-m", "--model", metavar="NAME", help="Plan the cost of this model instead of, or beside, the runs.")
+@click.option("--k", callback=_numbers, metavar="6,8,…", help="Grid sizes to plan for.")
+@click.option("--kept", callback=_numbers, metavar="N,…", help="Kept frames to plan for, one number or one for each K.")
+@click.option("--size", callback=_size, default="1920x1080", show_default=True, help="Size of the planned video.")
+@click.option("--preset", type=click.Choice(list(PRESETS)), default="paper", show_default=True, help="To plan for.")
+@click.option("--convention", type=click.Choice(list(CONVENTIONS)), default="honest", show_default=True)
+def compute(runs: tuple[Path, ...], out: Path, width: float, **given: Any) -> None:
+    """Compute over the grid size K, and accuracy: each RUN of another K at its measured cost (figure 1b)."""
+    from gridprobe.backends import gauge_model
+    from gridprobe.evaluation.reader import read_runs
+    from gridprobe.report.figures.compute import compute_figure, measured, planned
+
+    if bool(given["model"]) != bool(given["k"]):
+        raise UsageError("to plan, name a model and grid sizes: --model Qwen/Qwen3-VL-2B-Instruct --k 6,8,12")
+    _check(out)
+    convention: Any = CONVENTIONS[given["convention"]]
+    curves = measured(read_runs(runs), convention=convention) if runs else []
+    if given["model"]:
+        options = {name: given[name] for name in ("size", "kept", "preset")}
+        curves += planned(gauge_model(given["model"]), given["k"], convention=convention, **options)
+    _save(compute_figure(curves, convention=convention, width=width), out)
+
+
+@figure.command()
+@_common
+def skew(runs: tuple[Path, ...], out: Path, width: float) -> None:
+    """Kept frames, and accuracy over all frames, against the skew of the map; one RUN is of the selector all."""
+    from gridprobe.evaluation.metrics import score
+    from gridprobe.evaluation.reader import read_runs
+    from gridprobe.report.difficulty import difficulty
+    from gridprobe.report.figures.skew import skew_figure
+
+    _check(out)
+    found = read_runs(_some(runs))
+    score(found)  # refuses runs of different benchmark versions
+    _save(skew_figure(difficulty(found), width=width), out)
+
+
+@figure.command()
+@_common
+@click.option("--ids", metavar="A,B,…", help="The questions.  [default: most, median and fewest frames kept]")
+def regime(runs: tuple[Path, ...], out: Path, width: float, ids: str | None) -> None:
+    """One row per question: its map, the kept frames, and the answer of each RUN."""
+    from gridprobe.evaluation.reader import read_runs
+    from gridprobe.report.figures.regime import regimes
+    from gridprobe.report.figures.regime_plot import regime_figure
+
+    _check(out)
+    with progress():
+        rows, notes = regimes(read_runs(_some(runs)), [name.strip() for name in (ids or "").split(",") if name.strip()])
+    for note in notes:
+        click.echo(f"note: {printable(note)}", err=True)
+    _save(regime_figure(rows, width=width), out)
+
+
+def _some(runs: tuple[Path, ...]) -> tuple[Path, ...]:
+    if not runs:
+        raise UsageError("this figure is drawn from runs; name at least one run folder")
+    return runs
+
+
+def _check(out: Path) -> None:
+    """Find out before any work whether the figure can be drawn and saved."""
+    from gridprobe.report.figures.canvas import check_format, styled
+    from gridprobe.report.files import check_writable
+
+    check_format(out)
+    check_writable(out)
+    with styled():
+        pass
+
+
+def _save(drawn: Any, out: Path) -> None:
+    from gridprobe.report.figures.canvas import save
+
+    for note in save(drawn, out):
+        click.echo(f"note: {note}", err=True)
+    announce_saved("figure", out)

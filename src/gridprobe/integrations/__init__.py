@@ -1,0 +1,1 @@
+"""gridprobe as a model of other evaluation programs."""

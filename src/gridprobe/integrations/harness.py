@@ -1,0 +1,96 @@
+"""Harness: answers prompts that another program wrote, each about a video, with a letter."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gridprobe.answer import Answer
+from gridprobe.errors import ModelError, UsageError
+from gridprobe.evaluation.method import Attempt
+from gridprobe.pipeline import Session
+from gridprobe.progress import report
+from gridprobe.question import Question
+from gridprobe.settings import Settings
+from gridprobe.setup import Setup, make_setup
+
+__all__ = ["Asked", "Harness"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One prompt about one video."""
+
+    id: str
+    video: str
+    prompt: str
+
+
+@dataclass(frozen=True)
+class Harness:
+    """How prompts are answered: `Harness.of` makes one from names."""
+
+    setup: Setup
+    max_failures: float = 0.1
+    """The share of prompts that may fail. A failed one has the answer "", which every harness counts as wrong."""
+    out: Path | None = None
+    """A file for the whole answers, one JSON object a line: kept frames, confidence, cost."""
+    failures: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls,
+        model: str,
+        *,
+        answer_model: str | None = None,
+        selector: str = "gridprobe",
+        preset: str = "default",
+        device: str | None = None,
+        max_failures: float = 0.1,
+        out: str | None = None,
+        **changes: Any,
+    ) -> "Harness":
+        """Load the models. `changes` are any settings on top of the preset."""
+        settings = Settings.from_preset(preset, **changes)
+        setup = make_setup(model=model, answer_model=answer_model, selector=selector, settings=settings)
+        return cls(setup.loaded(**({"device": device} if device else {})), max_failures, Path(out) if out else None)
+
+    def answers(self, asked: Sequence[Asked]) -> list[str]:
+        """The letter for each prompt, in their order. Prompts about one video are asked together: it is decoded once.
+
+        Raises:
+            ModelError: more prompts failed than `max_failures` allows.
+        """
+        letters: dict[str, str] = {}
+        failed: list[str] = []
+        for done, (each, attempt, answer) in enumerate(self._asked(asked), start=1):
+            letters[each.id] = answer.choice if answer else ""
+            if attempt.error is not None:
+                failed.append(f"{each.id}: {attempt.error}")
+            elif answer is not None:
+                self._record(each, answer)
+            report("questions", done, len(asked))
+        self.failures.extend(failed)
+        if len(failed) > self.max_failures * len(asked):
+            raise ModelError(f"{len(failed)} of {len(asked)} questions failed; the first was {failed[0]}")
+        return [letters[each.id] for each in asked]
+
+    def _asked(self, asked: Sequence[Asked]) -> Iterator[tuple[Asked, Attempt, Answer | None]]:
+        videos: dict[str, list[Asked]] = {}
+        for each in asked:
+            videos.setdefault(each.video, []).append(each)
+        if len({each.id for each in asked}) < len(asked):
+            raise UsageError("two prompts have the same id; each needs its own")
+        for video, about in videos.items():
+            with Session(video, setup=self.setup, reuse=len(about) > 1) as session:
+                for each in about:
+                    answer = None
+                    with Attempt() as attempt:
+                        answer = session.ask(Question.from_prompt(each.prompt, id=each.id))
+                    yield each, attempt, answer
+
+    def _record(self, asked: Asked, answer: Answer) -> None:
+        if self.out is not None:
+            with self.out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"id": asked.id, **answer.to_dict()}, allow_nan=False) + "\n")
