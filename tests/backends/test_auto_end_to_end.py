@@ -9,10 +9,13 @@ from click.testing import CliRunner
 
 import gridprobe as gp
 from auto_checkpoints import TINY, new_enough
-from gridprobe.backends import Backend
+from gridprobe.backends import Backend, FrameGroup, ScoreRequest, View
+from gridprobe.backends.transformers_auto.turn import time_text
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError
 from gridprobe.gridworld.dataset import items, pool_of
+from gridprobe.video import FramePool, FrameSize
+from gridprobe.video.sheet import contact_sheet
 from videos import numbered_video
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), new_enough]
@@ -32,6 +35,36 @@ def test_overview_probes_context_and_focus(family: str, auto_model: Callable[[st
     assert answer.cost.overview.calls == 1 and answer.cost.probe.calls == 8 and answer.cost.focus.calls == 1
     assert answer.cost.focus.visual_tokens > 0 < answer.cost.overview.flops
     assert answer.models[1] == model.identity
+
+
+@pytest.mark.parametrize("family", ["internvl", "llava_onevision", "smolvlm", "qwen2_5_vl"])
+def test_a_contact_sheet_is_the_picture_it_is(family: str, auto_model: Callable[[str], Backend]) -> None:
+    model, frames = auto_model(family), POOL.take(range(4))
+    picture = FramePool(contact_sheet(frames.pixels, 2)[None], (0.0,), source="sheet")
+    sheet = FrameGroup(frames, View(FrameSize(), timestamps="none", sheet=2))
+    whole = FrameGroup(picture, View(FrameSize(), timestamps="none"))
+
+    one, other = model.score([ScoreRequest("?", ("A", "B"), (group,)) for group in (sheet, whole)])
+
+    assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+    assert one.cost.tokens == other.cost.tokens and one.cost.flops == other.cost.flops
+
+
+def test_the_times_of_a_contact_sheet_stand_before_it() -> None:
+    assert time_text((12.34,)) == "Time: 12.3s" and time_text(()) == ""
+    assert time_text((0.0, 4.25)) == "Times from left to right, top to bottom: 0.0s, 4.2s"
+
+
+def test_where_pictures_cost_the_same_an_overview_on_sheets_saves_most_of_all_frames(
+    auto_model: Callable[[str], Backend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = auto_model("internvl")
+    monkeypatch.setattr(type(model), "picture_tokens", 256)  # as a released one would have; this one is tiny
+
+    answer = gp.ask(POOL, ITEM.asked.question, model=model, k=4, effort="quick")
+
+    assert answer.settings["overview"]["sheet"] == 3
+    assert answer.cost.overview.visual_tokens * 8 == answer.cost.baseline.visual_tokens  # 2 sheets for 16 frames
 
 
 @pytest.fixture(scope="module")
