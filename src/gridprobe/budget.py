@@ -102,7 +102,9 @@ class ShapeRule(Budget):
 
     def describe(self) -> dict[str, Any]:
         """Plain values."""
-        return {"name": "shape", "gamma0": self.gamma0, "least": self.least, "scale": self.scale}
+        if self.scale is not None:
+            return {"name": "authors", "scale": self.scale, "least": self.least}
+        return {"name": "shape", "gamma0": self.gamma0}
 
     @classmethod
     def authors(cls, text: str) -> "ShapeRule":

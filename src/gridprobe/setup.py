@@ -194,7 +194,7 @@ def make_setup(
     effort = settings.effort or ("auto" if isinstance(chosen, GridProbe) else "focus")
     alone = effort == "focus" or settings.collage or settings.order != "time"
     context = settings.context or ("none" if alone else "small")
-    return Setup(
+    made = Setup(
         model=asked,
         answerer=answerer,
         selector=chosen,
@@ -212,6 +212,7 @@ def make_setup(
         template=settings.template,
         prompt_order=settings.prompt_order,
     )
+    return made.using(asked, answerer)
 
 
 def _selector(selector: str | Selector, model: Backend, settings: Settings) -> Selector:

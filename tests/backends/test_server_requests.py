@@ -126,7 +126,7 @@ class TestMessages:
         server = open_server(fake)
         before = fake.asked
 
-        with pytest.raises(UsageError, match="packing=single"):
+        with pytest.raises(UsageError, match='use packing="single"'):
             server.score([shown(POOL), shown(POOL, packing="pairs")])
         assert fake.asked == before
 

@@ -8,6 +8,7 @@ import pytest
 
 from gridprobe import Answer
 from gridprobe.answer import AnswerCost, Seconds
+from gridprobe.backends import Scripted
 from gridprobe.calibration import Exit
 from gridprobe.flops import Cost
 from gridprobe.importance import MapKind
@@ -98,9 +99,10 @@ def test_without_an_overview_the_frames_are_counted() -> None:
     assert reached_words(collage) == "Answered from 3 of 9 frames in one picture."
 
 
-def test_all_frames_small_are_not_called_native() -> None:
+@pytest.mark.parametrize("model", ["embedded", Scripted(lambda _: {})], ids=["named", "loaded"])
+def test_all_frames_small_are_not_called_native(model: str | Scripted) -> None:
     settings = Settings.from_preset("gridworld")
-    setup = make_setup(model="embedded", selector=AllSmall(settings.small_view), settings=settings)
+    setup = make_setup(model=model, selector=AllSmall(settings.small_view), settings=settings)
     answer = replace(without_map(handmade(), tuple(range(9))), settings=setup.describe())
 
     assert reached_words(answer) == "Answered from all 9 frames at 64 px."

@@ -6,7 +6,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from gridprobe.backends.base import (
     Backend,
@@ -107,6 +107,7 @@ class NamedModel:
 
     name: str
     options: tuple[tuple[str, Any], ...] = ()
+    pending: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _find(self.name)

@@ -71,9 +71,10 @@ class View:
         """The same view with the number of frames in a picture that suits a model, where that was left to it.
 
         A picture of a model that spends the same number of tokens on every one holds so many frames that each costs
-        about what a small frame costs in Qwen3-VL. For all other models it holds one.
+        about what a small frame costs in Qwen3-VL. For all other models it holds one. A model that is not loaded yet
+        decides later.
         """
-        if self.sheet:
+        if self.sheet or getattr(model, "pending", False):
             return self
         tokens: int = getattr(model, "picture_tokens", None) or SMALL_TOKENS
         side = round(math.sqrt(tokens / SMALL_TOKENS)) if self.packing == "single" else 1
