@@ -9,13 +9,14 @@ the options ourselves, so an option string without a space after its letter ("C.
 wordings keep it: a benchmark's authors sent their texts as they are.
 """
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gridprobe.question import Question
 
-__all__ = ["NO_TEXT", "PAPER_SUBTITLES", "TEMPLATES", "wording"]
+__all__ = ["NO_TEXT", "PAPER_SUBTITLES", "TEMPLATES", "describes", "open_prompt", "wording"]
 
 NO_TEXT = "(no text)"
 """Stands for an empty question or option that a benchmark asks nevertheless; the official wordings show it as empty."""
@@ -28,6 +29,26 @@ DIRECTLY = "Answer with the option's letter from the given choices directly."
 def _said(question: "Question") -> str:
     """A block of subtitles, where a wording has no place of its own for one."""
     return f"Subtitles of the video:\n{question.subtitles}\n\n" if question.subtitles else ""
+
+
+DESCRIBE = re.compile(
+    r"\s*(?:(?:please|can you|could you)\s+)*"
+    r"(?:describe|summari[sz]e|outline|give (?:me )?(?:a|an) (?:short )?(?:summary|overview|description)"
+    r"|what (?:happens|is happening|is going on|is shown) in (?:the|this) (?:video|clip|film)"
+    r"|what is (?:the|this) (?:video|clip|film) about|tell me (?:about|what))\b",
+    re.IGNORECASE,
+)
+
+
+def describes(text: str) -> bool:
+    """Whether a question asks for a description or summary, which no single place of a video decides."""
+    return DESCRIBE.match(text) is not None
+
+
+def open_prompt(question: "Question") -> str:
+    """The text for a question without options."""
+    how = "Answer in a few sentences." if describes(question.text) else "Answer with a short phrase."
+    return f"{_said(question)}Question: {question.text}\n{how}"
 
 
 def _options(question: "Question", form: str) -> str:

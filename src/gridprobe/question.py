@@ -1,12 +1,13 @@
-"""Question: its text, options and labels, and the prompt that a model gets."""
+"""Question: its text, options and labels, and the prompt that a model gets. Without options it is an open question."""
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from string import ascii_uppercase
 
+from gridprobe.drafts import exact_match
 from gridprobe.errors import UsageError
-from gridprobe.prompts import TEMPLATES
+from gridprobe.prompts import TEMPLATES, open_prompt
 from gridprobe.subtitles import Between
 
 __all__ = ["MAX_OPTIONS", "TEMPLATES", "Question"]
@@ -18,12 +19,15 @@ _LABELLED = re.compile(r"\s*\(?([A-Z])(?:\)|\.|:)\s*(.*)")
 
 @dataclass(frozen=True)
 class Question:
-    """A multiple-choice question. Labels belong to the question: three options are A, B and C, never A to H."""
+    """A question with 2 to 26 options, or an open one without any.
+
+    Labels belong to the question: three options are A, B and C, never A to H.
+    """
 
     text: str
     options: Sequence[str] = ()
     answer: str | None = None
-    """The right label, if known (evaluation and the demo); no model ever sees it."""
+    """The right label, or the right text of an open question, if known; no model ever sees it."""
     subtitles: str = ""
     template: str = "default"
     id: str | None = None
@@ -31,6 +35,8 @@ class Question:
     """Subtitles that are shown between the frames instead, at the time they are spoken."""
     verbatim: str = ""
     """The whole prompt, as another program wrote it, in place of a template's; see `from_prompt`."""
+    drafted_for: "Question | None" = None
+    """The open question that the options are candidates for, if a model wrote them; see `drafted`."""
 
     @classmethod
     def from_prompt(cls, prompt: str, *, id: str | None = None) -> "Question":
@@ -43,10 +49,9 @@ class Question:
             raise UsageError(f"options must be a list of texts, got {self.options!r}")
         object.__setattr__(self, "options", tuple(self.options))
         _check_text("question", self.text)
-        if not 2 <= len(self.options) <= MAX_OPTIONS:
+        if len(self.options) == 1 or len(self.options) > MAX_OPTIONS:
             raise UsageError(
-                f"a question needs 2 to {MAX_OPTIONS} options, got {len(self.options)}: "
-                "GridProbe reads how sure the model is among a finite set of answers"
+                f"a question needs 2 to {MAX_OPTIONS} options, or none if it is open, got {len(self.options)}"
             )
         for label, option in zip(ascii_uppercase, self.options, strict=False):
             _check_text(f"option {label}", option)
@@ -56,8 +61,22 @@ class Question:
             raise UsageError(f"a question's id must be text, got {self.id!r}")
         if self.template not in TEMPLATES:
             raise UsageError(f"unknown prompt template {self.template!r}; choose one of {', '.join(TEMPLATES)}")
-        if self.answer is not None and self.answer not in self.labels:
+        if self.open and self.answer is not None:
+            _check_text("right answer", self.answer)
+        elif self.answer is not None and self.answer not in self.labels:
             raise UsageError(f"the answer {self.answer!r} is not one of the labels {', '.join(self.labels)}")
+
+    @property
+    def open(self) -> bool:
+        """Whether it has no options, so that the answer is a text."""
+        return not self.options
+
+    def drafted(self, candidates: Sequence[str]) -> "Question":
+        """An open question with candidates as options; the right one is known if it is among them."""
+        truth = self.answer
+        labels = zip(ascii_uppercase, candidates, strict=False)
+        right = next((label for label, text in labels if truth and exact_match(text, truth)), None)
+        return replace(self, options=tuple(candidates), answer=right, drafted_for=self)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -67,7 +86,9 @@ class Question:
     @property
     def prompt(self) -> str:
         """The text that follows the frames."""
-        return self.verbatim or TEMPLATES[self.template](self)
+        if self.verbatim:
+            return self.verbatim
+        return open_prompt(self) if self.open else TEMPLATES[self.template](self)
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -1,0 +1,118 @@
+"""Answers in words: when two of them say the same, what kind they are, and candidates merged from several drafts."""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+__all__ = ["NOT_SAID", "Draft", "canonical", "exact_match", "kind_of", "merge", "token_f1"]
+
+NOT_SAID = "not shown in the video"
+"""The candidate that every open question has besides its drafts."""
+UNKNOWN = frozenset(
+    (
+        "not shown",
+        "not shown in video",
+        "video does not say",
+        "it never appears",
+        "unknown",
+        "not visible",
+        "i dont know",
+    )
+)
+"""What models write when they mean it, in canonical form."""
+NUMBERS = {
+    word: str(number)
+    for number, word in enumerate(
+        [
+            "zero",
+            "one",
+            "two",
+            "three",
+            "four",
+            "five",
+            "six",
+            "seven",
+            "eight",
+            "nine",
+            "ten",
+            "eleven",
+            "twelve",
+            "thirteen",
+            "fourteen",
+            "fifteen",
+            "sixteen",
+            "seventeen",
+            "eighteen",
+            "nineteen",
+            "twenty",
+        ]
+    )
+} | {"once": "1 times", "twice": "2 times", "none": "0"}
+ARTICLES = frozenset(("a", "an", "the"))
+YES, NO = frozenset(("yes", "yeah", "true", "correct")), frozenset(("no", "nope", "false", "incorrect"))
+WORD = re.compile(r"[^\W_]+(?:\.\d+)?")
+
+
+class Draft(NamedTuple):
+    """A candidate answer."""
+
+    text: str
+    """As it was written most often."""
+    share: float
+    """The share of the drafts that say it."""
+
+
+def canonical(text: str) -> str:
+    """The text without case, punctuation, articles and accents, and with digits for number words.
+
+    "The 3rd of May." and "3rd of may" are the same, and so are "Twice" and "two times".
+    """
+    plain = unicodedata.normalize("NFKD", text.replace("'", "").replace("’", "")).casefold()
+    plain = "".join(letter for letter in plain if not unicodedata.combining(letter))
+    words = [NUMBERS.get(word, word) for word in WORD.findall(plain) if word not in ARTICLES]
+    found = " ".join(words)
+    if found in YES:
+        return "yes"
+    if found in NO:
+        return "no"
+    return NOT_SAID if found in UNKNOWN or found == "not shown in video" else found
+
+
+def kind_of(text: str) -> Literal["yes/no", "number", "not said", "text"]:
+    """What kind of answer a text is."""
+    plain = canonical(text)
+    if plain in ("yes", "no"):
+        return "yes/no"
+    if plain == NOT_SAID:
+        return "not said"
+    return "number" if re.fullmatch(r"\d+(?:\.\d+)?(?: times)?", plain) else "text"
+
+
+def exact_match(text: str, truth: str) -> bool:
+    """Whether two answers say the same; numbers are compared as numbers."""
+    one, other = canonical(text), canonical(truth)
+    if {kind_of(text), kind_of(truth)} == {"number"}:
+        return float(one.split()[0]) == float(other.split()[0])
+    return one == other
+
+
+def token_f1(text: str, truth: str) -> float:
+    """The harmonic mean of precision and recall over the words of both; 1 for two empty texts."""
+    one, other = Counter(canonical(text).split()), Counter(canonical(truth).split())
+    if not one or not other:
+        return float(one == other)
+    shared = (one & other).total()
+    return 2 * shared / (one.total() + other.total())
+
+
+def merge(texts: Sequence[str]) -> list[Draft]:
+    """Drafts that say the same as one, the most frequent first, then in the order they came; empty ones are dropped."""
+    spellings: dict[str, Counter[str]] = {}
+    for text in texts:
+        found = " ".join(text.split())
+        if canonical(found):
+            spellings.setdefault(canonical(found), Counter())[found] += 1
+    merged = [Draft(counts.most_common(1)[0][0], counts.total() / len(texts)) for counts in spellings.values()]
+    return sorted(merged, key=lambda draft: -draft.share)
