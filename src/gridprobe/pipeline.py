@@ -3,19 +3,23 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from gridprobe.answer import Answer, AnswerCost, Reached, Seconds
 from gridprobe.backends import Backend, FrameGroup, Posterior, ScoreRequest
+from gridprobe.budget import Fixed
 from gridprobe.calibration import Exit
 from gridprobe.collage import collage_request
+from gridprobe.drafting import NO_PLACE, answer_open
 from gridprobe.errors import UsageError
 from gridprobe.flops import Cost
-from gridprobe.prompts import wording
+from gridprobe.grid import Grid
+from gridprobe.prompts import describes, wording
 from gridprobe.question import Question
 from gridprobe.rotations import score_rotated
-from gridprobe.selectors import Selection, Selector
+from gridprobe.selectors import Selection, Selector, Uniform
 from gridprobe.selectors.base import OVERVIEW
 from gridprobe.selectors.gridprobe import overview_request
 from gridprobe.settings import Settings
@@ -136,19 +140,15 @@ class Session:
         if setup.template is not None:
             question = replace(question, template=wording(setup.template, question.template))
         first = self._look_over(question) if setup.overview is not None else None
-        if first is not None and self._settles(first.posterior):
+        question = first.question if first is not None else _askable(question, setup)
+        if first is not None and self._settles(first):
             return self._from_overview(question, first, show_map=show_map)
         look = self._look(question, first)
         unsure = first is not None and not _sure(first.posterior, setup.exit)
         again = self._look_again(question, look) if setup.refine and unsure else None
         if again is not None and _sure(again.posterior, setup.exit):
             return self._refined(again, look)
-        request = focus_request(look.frames, question, setup, others=look.others)
-        if self._reuse and look.selection.kept == look.selection.pool:  # the next question will see the same frames
-            request = replace(request, again=True)
-        posterior, focusing = _timed(
-            lambda: score_rotated(setup.answerer, request, question, rotations=setup.rotations)
-        )
+        (question, posterior), focusing = _timed(lambda: self._focus(question, look))
         answer = self._answer(question, look, posterior, focusing)
         if again is None:
             return answer
@@ -159,9 +159,31 @@ class Session:
             seconds=replace(whole.seconds, focus=whole.seconds.focus + answer.seconds.focus),
         )
 
-    def _settles(self, overview: Posterior) -> bool:
+    def _focus(self, question: Question, look: "_Look") -> tuple[Question, Posterior]:
+        """The answer from the kept frames."""
+        setup = self.setup
+        every = self._reuse and look.selection.kept == look.selection.pool  # the next question will see the same frames
+
+        def show(asked: Question) -> ScoreRequest:
+            request = focus_request(look.frames, asked, setup, others=look.others)
+            return replace(request, again=True) if every else request
+
+        return self._believe(setup.answerer, question, show)
+
+    def _believe(
+        self, model: Backend, question: Question, show: Callable[[Question], ScoreRequest]
+    ) -> tuple[Question, Posterior]:
+        """What a model answers; an open question has candidates as its options then."""
+        setup = self.setup
+        if question.open or question.drafted_for:
+            return answer_open(model, question, show, way=setup.open_way, rotations=setup.rotations)
+        return question, score_rotated(model, show(question), question, rotations=setup.rotations)
+
+    def _settles(self, first: "_Overview") -> bool:
         effort = self.setup.effort
-        return effort == "quick" or (effort == "auto" and _sure(overview, self.setup.exit))
+        return effort == "quick" or (
+            effort == "auto" and _sure(first.posterior, self.setup.exit) and not _describes(first.question)
+        )
 
     def _from_overview(self, question: Question, first: "_Overview", *, show_map: bool) -> Answer:
         """The answer of the overview, with a map if that is wanted."""
@@ -207,9 +229,9 @@ class Session:
         assert setup.overview is not None
         pool, decoding = _timed(lambda: self.pool)
         more = self._reuse or setup.effort != "quick"
-        request = overview_request(pool, question, setup.overview, again=more)
-        posterior, seconds = _timed(lambda: score_rotated(setup.model, request, question, rotations=setup.rotations))
-        return _Overview(pool, posterior, decoding, seconds)
+        show = partial(overview_request, pool, view=setup.overview, again=more)
+        (question, posterior), seconds = _timed(lambda: self._believe(setup.model, question, show))
+        return _Overview(pool, posterior, decoding, seconds, question)
 
     def _look(self, question: Question, first: "_Overview | None") -> "_Look":
         """The pool, the selection, and the kept frames at native size."""
@@ -232,9 +254,12 @@ class Session:
         return _Look(pool, selection, frames, others, decoding, probing, first)
 
     def _select(self, selector: Selector, pool: FramePool, question: Question, first: "_Overview | None") -> Selection:
+        if _describes(question):
+            spread = Uniform(Fixed(Grid.holding(len(pool)).k)).select(pool, question)
+            return replace(spread, notes=(NO_PLACE,))
         if first is None:
             return selector.select(pool, question)
-        if self._settles(first.posterior):
+        if self._settles(first):
             return selector.where(pool, question, first.posterior)
         return selector.knowing(first.posterior).select(pool, question)
 
@@ -296,6 +321,8 @@ class _Overview:
     posterior: Posterior
     decoding: float
     seconds: float
+    question: Question
+    """With candidates, if it was an open one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -341,6 +368,20 @@ def _for_video(setup: Setup, video: object) -> Setup:
                     "open it again, or change the settings"
                 )
     return setup
+
+
+def _describes(question: Question) -> bool:
+    return question.drafted_for is not None and describes(question.text)
+
+
+def _askable(question: Question, setup: Setup) -> Question:
+    """The question, unless it is an open one that a selector would have to ask about before there are candidates."""
+    if question.open and setup.selector.models:
+        raise UsageError(
+            f"the selector {setup.selector.name!r} asks about options, which an open question gets from an overview; "
+            "leave out effort=focus"
+        )
+    return question
 
 
 def _order(selection: Selection, setup: Setup) -> list[int]:

@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from gridprobe.backends.base import Packing, PromptOrder, Timestamps, View
 from gridprobe.budget import Budget, Fixed, Ties
 from gridprobe.calibration import check_threshold
+from gridprobe.drafting import OpenWay
 from gridprobe.errors import UsageError
 from gridprobe.grid import Grid
 from gridprobe.registry import BUDGETS, SIGNALS, suggestion
@@ -81,6 +82,9 @@ class Settings:
     ties: Ties = "spread"
     order: Literal["time", "importance"] = "time"
     collage: bool = False
+    open_way: OpenWay = "drafts"
+    """How open questions are answered: `drafts` lets the model write candidates and choose among them, `text` takes
+    the likeliest text. See `gridprobe.drafting`."""
     template: str | None = None
     """Name of a prompt template; None leaves the question's own."""
     seed: int = 0

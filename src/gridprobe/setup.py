@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from gridprobe.backends import Backend, NamedModel, PromptOrder, View
 from gridprobe.calibration import Exit, find
+from gridprobe.drafting import OpenWay
 from gridprobe.errors import UsageError
 from gridprobe.registry import SELECTORS, SIGNALS
 from gridprobe.selectors import GridProbe, Parts, Selector
@@ -55,6 +56,8 @@ class Setup:
     template: str | None = None
     """Name of a prompt template; None leaves the question's own."""
     prompt_order: PromptOrder = "frames_first"
+    open_way: OpenWay = "drafts"
+    """How open questions are answered; see `gridprobe.drafting`."""
 
     def __post_init__(self) -> None:
         if (self.overview is None) != (self.effort == "focus"):
@@ -171,6 +174,7 @@ class Setup:
             "collage": self.collage,
             "template": self.template,
             "prompt_order": self.prompt_order,
+            "open_way": self.open_way,
         }
 
 
@@ -211,6 +215,7 @@ def make_setup(
         collage=settings.collage,
         template=settings.template,
         prompt_order=settings.prompt_order,
+        open_way=settings.open_way,
     )
     return made.using(asked, answerer)
 
