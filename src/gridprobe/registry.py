@@ -1,9 +1,9 @@
-"""Names -> what makes the value: backends, model families, selectors, budgets, signals and benchmarks.
+"""Names -> what makes the value: backends, model families, encoders, selectors, budgets, signals and benchmarks.
 
 A name such as "keyframes:chosen.json" is an entry's name, a colon and an argument. An entry names its code as
 "module:attribute" or "module" and is imported when it is first used, so listing names loads nothing heavy. Other
 packages add entries through entry points of the groups "gridprobe.selectors", "gridprobe.backends",
-"gridprobe.budgets", "gridprobe.signals" and "gridprobe.benchmarks".
+"gridprobe.encoders", "gridprobe.budgets", "gridprobe.signals" and "gridprobe.benchmarks".
 
 Only `ask()`, `Session()`, `load_model()`, `load_benchmark()` and the command line take names. Everything behind them
 takes values.
@@ -20,7 +20,18 @@ from typing import Any
 
 from gridprobe.errors import ModelError, UsageError
 
-__all__ = ["BACKENDS", "BENCHMARKS", "BUDGETS", "FAMILIES", "SELECTORS", "SIGNALS", "Entry", "Registry", "suggestion"]
+__all__ = [
+    "BACKENDS",
+    "BENCHMARKS",
+    "BUDGETS",
+    "ENCODERS",
+    "FAMILIES",
+    "SELECTORS",
+    "SIGNALS",
+    "Entry",
+    "Registry",
+    "suggestion",
+]
 
 
 @dataclass(frozen=True)
@@ -155,6 +166,33 @@ FAMILIES = Registry(
 """Checkpoints in a folder or on the Hugging Face hub, by the `model_type` of their config.json. A family's module has
 `load(name, folder, **options)`, `gauge(name, folder)` and `KNOWN`."""
 
+ENCODERS = Registry(
+    "encoder",
+    {
+        "embedded": Entry(
+            "gridprobe.encoders.embedded:load",
+            "the encoder inside gridprobe, a CLIP of 2.6 M parameters; it knows only gridworld",
+            extra="local",
+        ),
+        "clip": Entry(
+            "gridprobe.encoders.clip:load_clip",
+            "CLIP: a folder or a Hugging Face id; openai/clip-vit-large-patch14 if none is given",
+            argument="FOLDER|OWNER/NAME",
+            optional=True,
+            extra="local",
+        ),
+        "siglip": Entry(
+            "gridprobe.encoders.clip:load_siglip",
+            "SigLIP or SigLIP2: a folder or a Hugging Face id; google/siglip-so400m-patch14-384 if none is given",
+            argument="FOLDER|OWNER/NAME",
+            optional=True,
+            extra="local",
+        ),
+    },
+    group="gridprobe.encoders",
+)
+"""An encoder's function takes the argument and options and returns an `Encoder`."""
+
 SELECTORS = Registry(
     "selector",
     {
@@ -172,6 +210,16 @@ SELECTORS = Registry(
         "uniform-like": Entry(
             "gridprobe.selectors.baselines:uniform_like",
             "as many frames as gridprobe would keep, evenly spaced: the matched-budget control",
+        ),
+        "clip": Entry(
+            "gridprobe.selectors.clip:clip", "the frames most similar to the question by CLIP; any budget rule"
+        ),
+        "siglip": Entry(
+            "gridprobe.selectors.clip:siglip", "the frames most similar to the question by SigLIP; any budget rule"
+        ),
+        "mdp3": Entry(
+            "gridprobe.selectors.mdp3:make",
+            "MDP3: relevant, diverse and sequential frames by SigLIP; published with --frames 8",
         ),
         "keyframes": Entry(
             "gridprobe.selectors.keyframes:make",

@@ -1,0 +1,142 @@
+"""A checkpoint's parts through transformers: never unpickled, never with code of the checkpoint, never by the network.
+
+`opened` is what every local engine's `load` does: device, dtype, weights, identity, and a check that the folder did not
+change meanwhile.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import transformers
+from safetensors import SafetensorError
+
+from gridprobe.backends.local.checkpoint import first_line
+from gridprobe.backends.local.fingerprint import file_stamps, fingerprint
+from gridprobe.errors import ModelError, UsageError
+
+__all__ = ["Opened", "Options", "opened", "read"]
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a checkpoint is loaded."""
+
+    device: str = "auto"
+    """"auto" uses a GPU if there is one."""
+    dtype: str = "auto"
+    """"auto" is bfloat16 on a GPU and float32 on a CPU."""
+    attn_implementation: str = "sdpa"
+    """Passed to transformers."""
+    device_map: Any = None
+    """Passed to transformers; spreads a model over devices and replaces `device`."""
+    quantization: Literal["4bit", "8bit"] | None = None
+    """Through bitsandbytes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A loaded checkpoint."""
+
+    config: Any
+    tokenizer: Any
+    model: Any
+    identity: str
+    """Name, fingerprint, dtype and settings."""
+
+
+def opened(name: str, folder: Path, options: Options) -> Opened:
+    """Load a checkpoint; `name` is what it is called in its identity."""
+    target = _device(options.device)
+    kind = _dtype(options.dtype, target)
+    given: dict[str, Any] = {"dtype": kind, "attn_implementation": options.attn_implementation}
+    if options.quantization is not None:
+        given["quantization_config"] = _quantization(options.quantization, kind)
+    if options.device_map is not None or options.quantization is not None:
+        given["device_map"] = options.device_map if options.device_map is not None else str(target)
+    stamps = file_stamps(folder)
+    config = read(name, transformers.AutoConfig, folder)
+    tokenizer = read(name, transformers.AutoTokenizer, folder)
+    model = _read_model(name, folder, given)
+    if "device_map" not in given:
+        model = model.to(target)
+    settings = f"{kind}:{options.attn_implementation}:{options.quantization or 'full'}"
+    identity = f"{_label(name, folder)}@{fingerprint(folder)}:{settings}"
+    if file_stamps(folder) != stamps:
+        raise ModelError(f"the checkpoint {name} changed while it was loaded; try again when it is complete")
+    return Opened(config, tokenizer, model, identity)
+
+
+def _label(name: str, folder: Path) -> str:
+    """The model in its identity: the hub id, or the folder's own name, so that it may be anywhere."""
+    return folder.resolve().name if folder == Path(name).expanduser() else name
+
+
+def read(name: str, kind: Any, folder: Path, **options: Any) -> Any:
+    """Read a part of the checkpoint with transformers and report its errors in one sentence.
+
+    Code in the checkpoint never runs. Without the argument, transformers asks on standard input.
+    """
+    try:
+        return kind.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False, **options)
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
+        raise ModelError(f"cannot load the checkpoint {name}: {first_line(error)}") from error
+
+
+def _read_model(name: str, folder: Path, options: dict[str, Any]) -> Any:
+    """Read the weights. transformers fills missing weights with random numbers; here that is an error."""
+    kind = transformers.AutoModelForImageTextToText
+    with _quiet_unless_watched():
+        model, report = read(name, kind, folder, use_safetensors=True, output_loading_info=True, **options)
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise ModelError(f"the checkpoint {name} lacks {len(missing)} weights, {missing[0]} among them")
+    return model.eval()
+
+
+@contextmanager
+def _quiet_unless_watched() -> Iterator[None]:
+    """Show transformers' progress bar only on a terminal; it would write to a log file, too."""
+    bars = transformers.utils.logging
+    if sys.stderr.isatty() or not bars.is_progress_bar_enabled():
+        yield
+        return
+    bars.disable_progress_bar()
+    try:
+        yield
+    finally:
+        bars.enable_progress_bar()
+
+
+def _device(device: str) -> torch.device:
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        found = torch.device(device)
+    except RuntimeError:
+        raise UsageError(f"unknown device {device!r}; use auto, cpu, cuda or cuda:N") from None
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError(f"device {device!r} was asked for, but torch finds no GPU; use --device cpu")
+    return found
+
+
+def _dtype(dtype: str, device: torch.device) -> torch.dtype:
+    if dtype == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    if dtype not in DTYPES:
+        raise UsageError(f"unknown dtype {dtype!r}; use auto, {', '.join(DTYPES)}")
+    return DTYPES[dtype]
+
+
+def _quantization(bits: str, compute: torch.dtype) -> Any:
+    if bits not in ("4bit", "8bit"):
+        raise UsageError(f'unknown quantization {bits!r}; use "4bit" or "8bit"')
+    return transformers.BitsAndBytesConfig(
+        load_in_4bit=bits == "4bit", load_in_8bit=bits == "8bit", bnb_4bit_compute_dtype=compute
+    )
