@@ -221,9 +221,25 @@ SELECTORS = Registry(
             "gridprobe.selectors.mdp3:make",
             "MDP3: relevant, diverse and sequential frames by SigLIP; published with --frames 8",
         ),
+        "aks": Entry("gridprobe.selectors.aks:make", "AKS: splits the video where relevance is even; by CLIP"),
+        "bolt": Entry("gridprobe.selectors.bolt:make", "BOLT: inverse transform sampling of similarities; by CLIP"),
+        "focus": Entry(
+            "gridprobe.selectors.focus:make", "FOCUS: a bandit that compares few frames with the question; by SigLIP"
+        ),
+        "wavelet": Entry(
+            "gridprobe.selectors.wavelet:make", "WFS-SB: diverse frames of segments that a wavelet finds; by SigLIP"
+        ),
+        "hybrid": Entry(
+            "gridprobe.selectors.hybrid:make", "gridprobe's probes, of the rows and columns that SigLIP finds promising"
+        ),
+        "scores": Entry(
+            "gridprobe.selectors.scores:make",
+            "frame scores of other programs, such as Frame-Voyager or HFS, which have no public code; by question id",
+            argument="FILE",
+        ),
         "keyframes": Entry(
             "gridprobe.selectors.keyframes:make",
-            "frames chosen before, from a file of gridprobe export-keyframes; needs questions with ids",
+            "frames chosen before: export-keyframes, or frame_idx files of AKS and LongVideoBench; by question id",
             argument="FILE",
         ),
     },

@@ -1,6 +1,6 @@
 """Encoded: what selectors have in common that compare frames with the question in an encoder's space."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -34,7 +34,7 @@ class Compared:
     frames: Vectors
     text: Vectors
     """One row."""
-    cost: Cost
+    cost: Cost = field(default_factory=Cost)
 
     @property
     def cosines(self) -> Floats:
