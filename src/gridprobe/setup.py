@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from gridprobe.backends import Backend, NamedModel, PromptOrder, View
 from gridprobe.calibration import Exit, find
+from gridprobe.encoders import NamedEncoder
 from gridprobe.errors import UsageError
 from gridprobe.registry import SELECTORS, SIGNALS
 from gridprobe.selectors import GridProbe, Parts, Selector
@@ -71,13 +72,18 @@ class Setup:
             raise UsageError('context=small merges frames by their true times; timestamps="paper" hides them')
 
     def loaded(self, **options: Any) -> "Setup":
-        """The same with its models loaded; what is loaded already stays. `options` are passed on to the loaders."""
+        """The same with its models and its encoder loaded; what is loaded already stays.
+
+        `options` are passed on to the loaders of models, and the device to that of the encoder.
+        """
         model, answerer = self.model, self.answerer
         if isinstance(model, NamedModel) and (self._asks_model or answerer == model):
             model = model.load(**options)
         if isinstance(answerer, NamedModel):
             answerer = model if answerer == self.model else answerer.load(**options)
         loaded = self.using(model, answerer)
+        device = {**options, **dict(getattr(self.model, "options", ()))}.get("device", "auto")
+        loaded = replace(loaded, selector=loaded.selector.loaded(device=device))
         needs_exit = self.exit is None and self.effort in ("auto", "full")
         return replace(loaded, exit=find(loaded.calibrated_for)) if needs_exit else loaded
 
@@ -226,6 +232,7 @@ def _selector(selector: str | Selector, model: Backend, settings: Settings) -> S
                 "select",
                 "bounds",
                 "using",
+                "loaded",
                 "repeated",
                 "knowing",
                 "where",
@@ -252,6 +259,7 @@ def _selector(selector: str | Selector, model: Backend, settings: Settings) -> S
         prompt_order=settings.prompt_order,
         seed=settings.seed,
         sampling=settings.sampling,
+        encoder=NamedEncoder(settings.encoder or "", cache=settings.limits.cache > 0),
     )
     made: Selector = make(argument, parts)
     return made

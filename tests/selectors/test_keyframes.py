@@ -14,7 +14,8 @@ from gridprobe.errors import DataError, UsageError
 from gridprobe.evaluation.keyframes import export_keyframes
 from gridprobe.evaluation.reader import read_run
 from gridprobe.selectors import Keyframes
-from gridprobe.selectors.keyframes import MAX_BYTES, MAX_FRAMES, SCHEMA, Chosen
+from gridprobe.selectors.imported import MAX_BYTES
+from gridprobe.selectors.keyframes import MAX_FRAMES, SCHEMA, Chosen
 from videos_of_arrays import gray_pool
 
 QUESTION = gp.Question("Where?", ["here", "there"], id="v1-a")

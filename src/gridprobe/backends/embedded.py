@@ -19,7 +19,7 @@ from gridprobe.errors import ModelError, UsageError
 from gridprobe.flops import Cost
 from gridprobe.question import Question
 
-__all__ = ["MODELS", "SIZES", "Embedded", "Vocabulary", "gauge", "load"]
+__all__ = ["MODELS", "SIZES", "Embedded", "Vocabulary", "gauge", "load", "some_words"]
 
 MODELS = Path(__file__).parent.parent / "models"
 SIZES = ("micro", "nano")
@@ -62,7 +62,7 @@ class Vocabulary:
         """Refuse a text with unknown words."""
         words = self.unknown(text)
         if words:
-            raise UsageError(_refusal(f"has never seen {_some(words)}"))
+            raise UsageError(_refusal(f"has never seen {some_words(words)}"))
 
 
 class Embedded:
@@ -122,7 +122,7 @@ class Embedded:
 
     def _notes(self, prompt: str) -> tuple[str, ...]:
         words = self.unknown_words(prompt)
-        return (f"the embedded model met {_some(words)}, which it has never seen, and guesses",) if words else ()
+        return (f"the embedded model met {some_words(words)}, which it has never seen, and guesses",) if words else ()
 
 
 def load(size: str = "", *, implied: bool = False, **options: Any) -> Embedded:
@@ -175,7 +175,7 @@ def _refusal(reason: str) -> str:
     )
 
 
-def _some(words: Sequence[str]) -> str:
+def some_words(words: Sequence[str]) -> str:
     """Such as "dog", "beach" and 3 other words."""
     shown = [f'"{word[:SHOWN_LETTERS]}{"…" if len(word) > SHOWN_LETTERS else ""}"' for word in words[:SHOWN_WORDS]]
     more = len(words) - len(shown)

@@ -16,6 +16,7 @@ __all__ = ["announce_saved", "printable", "progress", "speaks_unicode", "stdout"
 
 STAGES = {
     "hash": "checking the weights (MiB)",
+    "features": "encoding frames",
     "decode": "decoding frames",
     "model": "asking the model",
     "server": "waiting for the server (s)",

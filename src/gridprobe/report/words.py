@@ -42,6 +42,8 @@ MAP_WORDS: dict[MapKind, str] = {
     "frames": "how sure the overview's memory of each frame is",
     "leave-out": "what the answer depends on",
     "evidence": "which frames show the answer by themselves",
+    "encoder": "how similar each frame is to the question",
+    "scores": "the scores of a file",
 }
 """What the numbers of a map are."""
 SOURCES = {

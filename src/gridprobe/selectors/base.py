@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from gridprobe.backends.base import Backend, Posterior, PromptOrder, View
 from gridprobe.budget import Budget, Ties
+from gridprobe.encoders import Encoder, NamedEncoder
 from gridprobe.flops import Cost
 from gridprobe.importance import Contrast, ImportanceMap, Shape, Signal
 from gridprobe.question import Question
@@ -111,6 +112,10 @@ class Selector(Protocol):
         """The same selector with another model; itself if it asks none."""
         return self
 
+    def loaded(self, **options: Any) -> "Selector":
+        """The same selector with the encoder that it only names loaded; itself if it has none."""
+        return self
+
     def repeated(self) -> "Selector":
         """The same selector, prepared for more questions about the same frames; it selects the same."""
         return self
@@ -148,3 +153,5 @@ class Parts:
     seed: int = 0
     sampling: Sampling = "middle"
     """How evenly spaced frames are chosen: as the video is sampled."""
+    encoder: Encoder = field(default_factory=NamedEncoder)
+    """What compares frames with the question; one without a name is the selector's own."""
