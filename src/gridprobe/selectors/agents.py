@@ -40,10 +40,10 @@ class Agent(ByModel):
 
 
 def farthest(pool: int, seen: Collection[int], count: int) -> list[int]:
-    """So many positions of the pool, each as far as possible from those before it and those seen; earliest first."""
-    chosen: list[int] = []
+    """So many positions, each as far as possible from those before it and those seen; without any, the middle first."""
+    chosen: list[int] = [] if seen else [pool // 2]
     while len(chosen) < count and len(chosen) + len(seen) < pool:
-        taken = [*seen, *chosen] or [-pool]
+        taken = [*seen, *chosen]
         others = (i for i in range(pool) if i not in taken)
         chosen.append(max(others, key=lambda i: (min(abs(i - other) for other in taken), -i)))
     return chosen

@@ -5,11 +5,11 @@ take from it what it defines without them: the type of question decides the poli
 what was seen is remembered, and the agent stops when it is sure.
 
 Deviations. The type is found by words of the question (`question_type`), not by a language model. "spread" accesses
-frames far from all seen ones, for questions about counts, order, absence or the whole video. "search" accesses frames
-next to the most certain one in every second place, for all others. The short-term memory is the certainty of
-each new frame by itself, the long-term memory all seen frames in one pass, whose confidence ends the rounds at 0.9. A
-number of frames is the most that is kept; without one it is 8. There is no verbal feedback. The final answer is read
-from the kept frames at native size, as for every selector.
+frames far from all seen ones, for questions about counts, order, absence or the whole video. "search" accesses
+frames next to the most certain one in every second place, if it stands out by 0.1, for all other questions. The
+short-term memory is the certainty of each new frame by itself, the long-term memory all seen frames in one pass, whose
+confidence ends the rounds at 0.9. A number of frames is the most that is kept; without one it is 8. There is no verbal
+feedback. The final answer is read from the kept frames at native size, as for every selector.
 """
 
 import re
@@ -29,6 +29,8 @@ __all__ = ["Avua", "question_type"]
 ROUND = 3
 """Frames that are accessed in one round."""
 MOST = 8
+STANDS_OUT = 0.1
+"""A search goes next to a frame only if it is more certain than another seen one by this."""
 WORDS = {
     "count": r"how many|how often|count|number of times",
     "order": r"before|after|first|last|latest|next|then|order|sequence|earlier|later",
@@ -77,7 +79,7 @@ class Avua(Agent):
 
 def _access(pool: int, seen: Mapping[int, float], count: int, *, policy: Literal["search", "spread"]) -> list[int]:
     """The next frames: far from all seen ones, or by turns next to the most certain one and far from all."""
-    if policy == "spread" or not seen:
+    if policy == "spread" or not seen or max(seen.values()) - min(seen.values()) < STANDS_OUT:
         return farthest(pool, seen, count)
     best = max(seen, key=lambda i: (seen[i], -i))
     chosen: list[int] = []
