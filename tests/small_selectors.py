@@ -1,7 +1,7 @@
 """How the contract suite builds a small selector of every name in the registry.
 
-A selector that a model and an encoder suffice for needs no entry. One that takes an argument, or no number of frames,
-says so in `DECLARED`.
+A selector that a model and an encoder suffice for needs no entry. One that takes an argument, or may keep fewer frames
+than it is given, says so in `DECLARED`.
 """
 
 import json
@@ -29,10 +29,10 @@ class Small:
 
     argument: Callable[[Path, int], str] = lambda folder, pool: ""
     """What follows the colon, for a pool of so many frames; files are written to the folder."""
-    takes_number: bool = True
-    """Whether a fixed number of frames fits it."""
-    takes_rule: bool = True
-    """Whether a rule that decides the number fits it."""
+    own_map: bool = False
+    """Whether its map is not flat for frames that are all alike: it comes from a file, or says where a search went."""
+    stops_early: bool = False
+    """Whether it stops looking when it is sure, so that a number of frames is the most it keeps."""
 
 
 def _keyframes(folder: Path, pool: int) -> str:
@@ -48,12 +48,11 @@ def _scores(folder: Path, pool: int) -> str:
 
 
 DECLARED: Mapping[str, Small] = {
-    "uniform": Small(takes_rule=False),
-    "random": Small(takes_rule=False),
-    "all": Small(takes_number=False),
-    "all-small": Small(takes_number=False),
-    "keyframes": Small(_keyframes, takes_number=False),
-    "scores": Small(_scores),
+    "keyframes": Small(_keyframes),
+    "scores": Small(_scores, own_map=True),
+    "videoatlas": Small(own_map=True),
+    "videoagent": Small(stops_early=True),
+    "avua": Small(stops_early=True),
 }
 
 

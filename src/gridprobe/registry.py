@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, Literal
 
 from gridprobe.errors import ModelError, UsageError
 
@@ -50,6 +50,8 @@ class Entry:
     """The extra of the package that installs what the code needs."""
     lacks: str = ""
     """What a model family cannot do that others can."""
+    frames: Literal["optional", "needed", "none"] = "optional"
+    """Whether a selector takes a number of frames to keep."""
 
     def load(self) -> Any:
         """Import the code; a missing package is an error that names the extra."""
@@ -241,12 +243,19 @@ SELECTORS = Registry(
             "gridprobe.selectors.gridprobe:make",
             "the paper: row and column probes, importance map, shape-adaptive budget",
         ),
-        "uniform": Entry("gridprobe.selectors.baselines:uniform", "evenly spaced frames; needs --frames N"),
-        "random": Entry("gridprobe.selectors.baselines:drawn", "random frames, seeded; needs --frames N"),
-        "all": Entry("gridprobe.selectors.baselines:everything", "every frame of the pool: the baseline"),
+        "uniform": Entry(
+            "gridprobe.selectors.baselines:uniform", "evenly spaced frames; needs --frames N", frames="needed"
+        ),
+        "random": Entry(
+            "gridprobe.selectors.baselines:drawn", "random frames, seeded; needs --frames N", frames="needed"
+        ),
+        "all": Entry(
+            "gridprobe.selectors.baselines:everything", "every frame of the pool: the baseline", frames="none"
+        ),
         "all-small": Entry(
             "gridprobe.selectors.baselines:everything_small",
             "every frame of the pool at the size of the probes, in one pass: the cheap baseline",
+            frames="none",
         ),
         "uniform-like": Entry(
             "gridprobe.selectors.baselines:uniform_like",
@@ -282,6 +291,29 @@ SELECTORS = Registry(
             "gridprobe.selectors.keyframes:make",
             "frames chosen before: export-keyframes, or frame_idx files of AKS and LongVideoBench; by question id",
             argument="FILE",
+            frames="none",
+        ),
+        "frag": Entry("gridprobe.selectors.frag:make", "FRAG: the model says of each frame alone whether it is needed"),
+        "uncertainty": Entry(
+            "gridprobe.selectors.uncertainty:make",
+            "uncertainty guidance: frames, or windows of them, from which the answer has a low entropy",
+            argument="WINDOW",
+            optional=True,
+        ),
+        "q-frame": Entry(
+            "gridprobe.selectors.q_frame:make",
+            "Q-Frame: N frames at native size, 2N at half and 8N at a quarter of the side",
+        ),
+        "videoagent": Entry(
+            "gridprobe.selectors.videoagent:make",
+            "VideoAgent without text: few frames, and at most twice more from the best segments; at most N",
+        ),
+        "videoatlas": Entry(
+            "gridprobe.selectors.videoatlas:make", "VideoAtlas without text: the model descends through contact sheets"
+        ),
+        "avua": Entry(
+            "gridprobe.selectors.avua:make",
+            "AVUA, no public code: a policy by type of question, frames accessed in rounds; at most N",
         ),
     },
     group="gridprobe.selectors",

@@ -19,7 +19,7 @@ from gridprobe.errors import UsageError
 from gridprobe.registry import SELECTORS, SIGNALS
 from gridprobe.selectors import GridProbe, Parts, Selector
 from gridprobe.settings import Settings
-from gridprobe.video import Footage, FrameSize, SampleSpec, open_cache
+from gridprobe.video import Footage, FramePool, FrameSize, SampleSpec, open_cache
 
 __all__ = ["Setup", "make_setup"]
 
@@ -64,6 +64,11 @@ class Setup:
             raise UsageError("refine looks again where an overview is not sure; effort=focus takes none")
         if self.overview is not None and "paper" in (self.overview.timestamps, self.view.timestamps):
             raise UsageError('an overview shows true times; use effort=focus with timestamps="paper"')
+        if self.selector.beside(1, 2) and (self.collage or self.order != "time" or self.view.timestamps == "paper"):
+            raise UsageError(
+                f"the selector {self.selector.name!r} shows frames of several sizes, merged by their true times; "
+                'leave out collage, order=importance and timestamps="paper"'
+            )
         if self.context is None:
             return
         if self.collage or self.order != "time":
@@ -137,6 +142,11 @@ class Setup:
     def size_of(self, view: View, frames: int) -> FrameSize:
         """The size so many frames are decoded at, to be shown to the answering model under a view."""
         return view.size_for(frames, self.answerer.multiple)
+
+    def smaller(self, kept: FramePool, share: float) -> View:
+        """How frames are shown at a share of the side of the kept ones."""
+        side = max(1, round(share * max(kept.width, kept.height)))
+        return replace(self.shown, pixels=FrameSize(max_side=side), sheet=1)
 
     def pool_size(self, cells: int) -> FrameSize:
         """The size a pool of so many frames is decoded at: what the selector, the overview or the answer needs."""
@@ -231,6 +241,7 @@ def _selector(selector: str | Selector, model: Backend, settings: Settings) -> S
                 "models",
                 "select",
                 "bounds",
+                "beside",
                 "using",
                 "loaded",
                 "repeated",

@@ -90,13 +90,9 @@ class View:
         return max(1, self.sheet) ** 2 if self.packing == "single" else 2
 
     def describe(self) -> dict[str, Any]:
-        """Plain values, for records."""
-        return {
-            "pixels": self.pixels.describe(),
-            "packing": self.packing,
-            "timestamps": self.timestamps,
-            "sheet": self.sheet,
-        }
+        """Plain values, for records; frames that stand alone are not mentioned."""
+        sheet = {"sheet": self.sheet} if self.sheet > 1 else {}
+        return {"pixels": self.pixels.describe(), "packing": self.packing, "timestamps": self.timestamps, **sheet}
 
 
 @dataclass(frozen=True, eq=False)
