@@ -82,8 +82,9 @@ def test_a_rule_decides_the_number_or_is_refused(name: str, rule: Budget, tmp_pa
 @pytest.mark.parametrize("size", [1, 9, 16, 144])
 @every_selector
 def test_frames_that_are_all_alike_are_no_obstacle(name: str, size: int, tmp_path: Path) -> None:
-    parts = {"asks": constant_model(), "compares": constant_encoder()}
-    found = small(name, tmp_path, budget_for(name), pool=size, **parts).select(gray_pool(size), QUESTION)
+    selector = small(name, tmp_path, budget_for(name), pool=size, asks=constant_model(), compares=constant_encoder())
+
+    found = selector.select(gray_pool(size), QUESTION)
 
     if declared(name).takes_number:
         assert found.kept == min(8, size)
@@ -110,10 +111,11 @@ def test_what_is_asked_is_on_the_bill(name: str, tmp_path: Path) -> None:
 def test_what_is_not_a_number_is_refused(name: str, tmp_path: Path) -> None:
     broken = Scripted(lambda request: dict.fromkeys(request.labels, float("nan")))
     blind = ScriptedEncoder(lambda level: [float("nan"), 1.0])
-    for parts in ({"asks": broken}, {"compares": blind}):
-        selector = small(name, tmp_path, budget_for(name), **parts)
-        used = {each.identity for each in parts.values()} & set(selector.models)
-        if used:
+    for used, selector in (
+        (broken.identity, small(name, tmp_path, budget_for(name), asks=broken)),
+        (blind.identity, small(name, tmp_path, budget_for(name), compares=blind)),
+    ):
+        if used in selector.models:
             with pytest.raises(ModelError):
                 selector.select(gray_pool(144), QUESTION)
 
