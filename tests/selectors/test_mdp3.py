@@ -60,8 +60,8 @@ def reference(frames: Rows, text: Rows, kept: int) -> tuple[int, ...]:
 
 
 def unit(rows: Rows) -> Rows:
-    found: Rows = rows / np.linalg.norm(rows, axis=-1, keepdims=True)
-    return found
+    lengths: Rows = np.linalg.norm(rows, axis=-1, keepdims=True)
+    return rows / lengths
 
 
 def drawn(seed: int, count: int, *, width: int = 6, like: float = 1.0) -> tuple[Rows, Rows]:
