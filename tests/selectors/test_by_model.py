@@ -1,6 +1,7 @@
 """Selectors that ask the model: what each asks, what it keeps, and what that costs."""
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -89,9 +90,9 @@ def test_a_posterior_that_is_not_a_number_fails_the_question(name: str) -> None:
 @pytest.mark.parametrize("name", OURS)
 def test_the_paper_is_named_on_the_first_line(name: str) -> None:
     make, _ = SELECTORS.resolve(name)
-    first = __import__(make.__module__, fromlist=["__doc__"]).__doc__.splitlines()[0]
+    text = sys.modules[make.__module__].__doc__ or ""
 
-    assert "arXiv:" in first and "Deviations." in __import__(make.__module__, fromlist=["__doc__"]).__doc__
+    assert "arXiv:" in text.splitlines()[0] and "Deviations." in text
 
 
 def test_doubtful_answers_are_reported_by_all() -> None:
