@@ -90,9 +90,9 @@ def test_a_posterior_that_is_not_a_number_fails_the_question(name: str) -> None:
 @pytest.mark.parametrize("name", OURS)
 def test_the_paper_is_named_on_the_first_line(name: str) -> None:
     make, _ = SELECTORS.resolve(name)
-    words = sys.modules[make.__module__].__doc__ or ""
+    text = sys.modules[make.__module__].__doc__ or ""
 
-    assert "arXiv:" in words.splitlines()[0] and "Deviations." in words
+    assert "arXiv:" in text.splitlines()[0] and "Deviations." in text
 
 
 def test_doubtful_answers_are_reported_by_all() -> None:

@@ -22,6 +22,7 @@ STAGES = {
     "server": "waiting for the server (s)",
     "encode": "writing the video",
     "questions": "questions done",
+    "selectors": "selectors asked",
     "headers": "reading headers",
     "plan": "counting tokens",
     "verify videos": "checking videos",
