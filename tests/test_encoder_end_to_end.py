@@ -1,12 +1,13 @@
 """The embedded encoder in a session: it finds evidence, is on the bill and in the records, and can be planned for."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import gridprobe as gp
-from gridprobe.backends import gauge_model
+from gridprobe.backends import NamedModel, gauge_model
 from gridprobe.benchmarks import Benchmark, Item, load_benchmark
 from gridprobe.encoders import NamedEncoder
 from gridprobe.encoders.gauge import gauge_encoder
@@ -103,3 +104,21 @@ def test_settings_are_recorded(tmp_path: Path) -> None:
     described = setup_for("bolt").describe()
 
     assert json.loads(json.dumps(described))["selector"]["encoder"] == "encoder:embedded"
+
+
+def test_the_encoder_is_loaded_on_the_device_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def loaded(self: NamedEncoder, *, device: str) -> NamedEncoder:
+        asked.append(device)
+        return self
+
+    monkeypatch.setattr(NamedEncoder, "loaded", loaded)
+    setup = setup_for("clip")
+
+    setup.loaded()
+    setup.loaded(device="cpu")
+    replace(setup, model=NamedModel("embedded:nano", (("device", "cpu"),))).loaded()
+    replace(setup, model=gp.Scripted(lambda request: {"A": 1.0})).loaded()
+
+    assert asked == ["auto", "cpu", "cpu", "auto"]
