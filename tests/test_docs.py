@@ -16,7 +16,7 @@ from gridprobe.cli import cli
 from gridprobe.grid import Grid
 from gridprobe.importance import ImportanceMap
 from gridprobe.question import TEMPLATES
-from gridprobe.registry import ENCODERS, SELECTORS, Entry
+from gridprobe.registry import Entry
 from gridprobe.settings import Settings
 from videos import numbered_video
 from videos_of_arrays import gray_pool
@@ -160,15 +160,6 @@ def test_the_benchmarks_page_knows_every_benchmark_and_subtitle_mode() -> None:
         assert f"`{name}`" in page
     for rows in RELEASES.values():
         assert str(rows[""]) in page
-
-
-def test_the_selectors_page_has_a_row_for_every_selector_and_encoder() -> None:
-    page = (ROOT / "docs" / "selectors.md").read_text()
-
-    for registry in (SELECTORS, ENCODERS):
-        for name, entry in registry.items():
-            written = entry.written(name).replace("|", "\\|")
-            assert page.count(f"\n| `{written}` |") == 1, f"docs/selectors.md needs one row for {written}"
 
 
 def test_every_flag_in_the_readme_exists() -> None:
