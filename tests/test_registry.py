@@ -19,6 +19,7 @@ from gridprobe.registry import (
     BACKENDS,
     BENCHMARKS,
     BUDGETS,
+    ENCODERS,
     FAMILIES,
     SELECTORS,
     SIGNALS,
@@ -29,7 +30,7 @@ from gridprobe.registry import (
 )
 from videos import numbered_video
 
-REGISTRIES = (BACKENDS, FAMILIES, SELECTORS, BUDGETS, SIGNALS, BENCHMARKS)
+REGISTRIES = (BACKENDS, FAMILIES, ENCODERS, SELECTORS, BUDGETS, SIGNALS, BENCHMARKS)
 
 EXTENSION = """
 from gridprobe import Scripted, Selection, Selector

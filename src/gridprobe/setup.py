@@ -87,7 +87,8 @@ class Setup:
         if isinstance(answerer, NamedModel):
             answerer = model if answerer == self.model else answerer.load(**options)
         loaded = self.using(model, answerer)
-        device = {**options, **dict(getattr(self.model, "options", ()))}.get("device", "auto")
+        named = dict(self.model.options) if isinstance(self.model, NamedModel) else {}
+        device = {**options, **named}.get("device", "auto")
         loaded = replace(loaded, selector=loaded.selector.loaded(device=device))
         needs_exit = self.exit is None and self.effort in ("auto", "full")
         return replace(loaded, exit=find(loaded.calibrated_for)) if needs_exit else loaded

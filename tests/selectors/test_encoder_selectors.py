@@ -203,9 +203,11 @@ class TestFOCUS:
         assert len({indices(seed, question) for seed in (0, 1) for question in (QUESTION, other)}) == 4
 
     def test_frames_keep_a_distance(self) -> None:
-        found = FOCUS(matching(lambda level: 0.5), Fixed(4)).select(gray_pool(200, step=0.25), QUESTION)
+        hot = matching(lambda level: 0.5 if 96 <= level < 112 else 0.1)
 
-        assert np.diff(found.timestamps).min() >= 0.25
+        found = FOCUS(hot, Fixed(12)).select(gray_pool(200, step=0.25), QUESTION)
+
+        assert np.diff(found.timestamps).min() >= 1.0, "a quarter of 50 s / 12 is more than a second"
 
     def test_the_parts_give_the_seed(self) -> None:
         settings = Settings(frames=8, seed=7)

@@ -67,8 +67,12 @@ class NamedEncoder(Encoder):
         """Refuse: it is not known yet."""
         raise self._error()
 
-    def loaded(self, **options: Any) -> Encoder:
-        """Load it."""
+    def loaded(self, *, weights: bool = True, **options: Any) -> Encoder:
+        """Load it, or a gauge of it."""
+        if not weights:
+            from gridprobe.encoders.gauge import gauge_encoder
+
+            return gauge_encoder(self.name)
         return load_encoder(self.name, cache=self.cache, **options)
 
     def images(self, frames: FramePool) -> Vectors:

@@ -64,5 +64,5 @@ class Encoder(Protocol):
         return ()
 
     def loaded(self, **options: Any) -> "Encoder":
-        """The encoder, loaded; itself if it is."""
+        """The encoder, loaded; itself if it is. With `weights=False` only its price is known."""
         return self

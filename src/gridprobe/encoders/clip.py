@@ -23,22 +23,18 @@ from gridprobe.backends.local.fingerprint import file_stamps, fingerprint
 from gridprobe.backends.local.reading import _device, _dtype, _label, _quiet_unless_watched, read
 from gridprobe.encoders.base import Encoder, Vectors
 from gridprobe.encoders.features import FeatureCache, frame_keys
-from gridprobe.encoders.pricing import EncoderDims, dims_of, image_flops, text_flops
+from gridprobe.encoders.pricing import DEFAULTS, EncoderDims, dims_of, encoder_cost, image_flops, size_for, text_flops
 from gridprobe.encoders.text import lower_case, pieces, without_punctuation
 from gridprobe.errors import ModelError
 from gridprobe.flops import Cost
 from gridprobe.progress import report
 from gridprobe.video import FramePool, FrameSize
 
-__all__ = ["DEFAULTS", "KINDS", "ClipEncoder", "dims", "load", "load_clip", "load_siglip", "size_for"]
+__all__ = ["KINDS", "ClipEncoder", "dims", "load", "load_clip", "load_siglip"]
 
 KINDS = ("clip", "siglip", "siglip2")
 """The values of `model_type` that are understood."""
-DEFAULTS = {"clip": "openai/clip-vit-large-patch14", "siglip": "google/siglip-so400m-patch14-384"}
 CPU_BATCH, GPU_BATCH = 16, 128
-WIDE = 16 / 9
-NAFLEX_SIDE = 384
-"""The side a pool is decoded for if the encoder takes any aspect ratio."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +102,7 @@ class ClipEncoder(Encoder):
         keys = frame_keys(frames)
         each = image_flops(self._reading.dims)
         new = len({key for key in keys if self._frames.get(key) is None})
-        return _cost(len(keys), flops=each * len(keys), computed=each * new)
+        return encoder_cost(len(keys), flops=each * len(keys), computed=each * new)
 
     def text_cost(self, texts: Sequence[str]) -> Cost:
         """One call for each piece."""
@@ -114,7 +110,7 @@ class ClipEncoder(Encoder):
         for text in texts:
             cut = self._pieces(text)
             flops = sum(text_flops(self._reading.dims, self._count(piece)) for piece in cut)
-            total += _cost(len(cut), flops=flops, computed=flops if self._texts.get(text) is None else 0.0)
+            total += encoder_cost(len(cut), flops=flops, computed=flops if self._texts.get(text) is None else 0.0)
         return total
 
     def _encode(self, frames: FramePool, rows: list[int]) -> Vectors:
@@ -164,15 +160,6 @@ def _unit(vectors: Vectors, identity: str) -> Vectors:
     return np.asarray(vectors / lengths, dtype=np.float32)
 
 
-def _cost(calls: int, *, flops: float, computed: float) -> Cost:
-    return Cost(calls=calls, flops=flops, flops_paper=flops, flops_computed=computed)
-
-
-def size_for(dims: EncoderDims) -> FrameSize:
-    """The size a pool is decoded at: the encoder's side is the short side of a 16:9 frame."""
-    return FrameSize(max_pixels=round((dims.side or NAFLEX_SIDE) ** 2 * WIDE))
-
-
 def load_clip(argument: str = "", **options: Any) -> ClipEncoder:
     """The function of the registry, for "clip"."""
     return load(argument or DEFAULTS["clip"], **options)
@@ -202,7 +189,7 @@ def load(
         cache: whether features are kept on disk.
         made: the class of the encoder.
     """
-    folder = find_folder(name)
+    folder = _folder(name)
     target = _device(device)
     kind = torch.float16 if dtype == "auto" and target.type == "cuda" else _dtype(dtype, target)
     stamps = file_stamps(folder)
@@ -220,9 +207,18 @@ def load(
     return made(reading, identity, cache=cache)
 
 
-def dims(name: str) -> EncoderDims:
-    """The widths of a checkpoint on this machine; no weights are read."""
-    return dims_of(_config(name, find_folder(name)))
+def _folder(name: str) -> Path:
+    try:
+        return find_folder(name)
+    except ModelError as error:
+        raise ModelError(
+            f"{error}; another encoder is named with --set encoder=NAME, see gridprobe list encoders"
+        ) from error
+
+
+def dims(name: str, folder: Path) -> EncoderDims:
+    """The widths of a checkpoint; no weights are read."""
+    return dims_of(_config(name, folder))
 
 
 def _config(name: str, folder: Path) -> Any:

@@ -3,7 +3,26 @@
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["KNOWN", "EncoderDims", "Tower", "dims_of", "image_flops", "text_flops"]
+from gridprobe.flops import Cost
+from gridprobe.video import FrameSize
+
+__all__ = [
+    "DEFAULTS",
+    "KNOWN",
+    "EncoderDims",
+    "Tower",
+    "dims_of",
+    "encoder_cost",
+    "image_flops",
+    "size_for",
+    "text_flops",
+]
+
+DEFAULTS = {"clip": "openai/clip-vit-large-patch14", "siglip": "google/siglip-so400m-patch14-384"}
+"""The checkpoints behind the two names without an argument."""
+WIDE = 16 / 9
+ANY_SIDE = 384
+"""The side a pool is decoded for if the encoder takes any aspect ratio."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +78,16 @@ def dims_of(config: Any) -> EncoderDims:
         out=vision.hidden_size if sigmoid else config.projection_dim,
         sigmoid=sigmoid,
     )
+
+
+def size_for(dims: EncoderDims) -> FrameSize:
+    """The size a pool is decoded at: the encoder's side is the short side of a 16:9 frame."""
+    return FrameSize(max_pixels=round((dims.side or ANY_SIDE) ** 2 * WIDE))
+
+
+def encoder_cost(calls: int, *, flops: float, computed: float | None = None) -> Cost:
+    """So many calls; what was computed is all of it, unless it is given."""
+    return Cost(calls=calls, flops=flops, flops_paper=flops, flops_computed=flops if computed is None else computed)
 
 
 def image_flops(dims: EncoderDims) -> float:

@@ -46,7 +46,8 @@ def plan(
     Sizes are read from the videos' headers. A video that cannot be read is reported and counted with the
     most common size.
     """
-    method = Method.of(benchmark, setup.using(model, answerer), subtitles=subtitles)
+    gauged = replace(setup, selector=setup.selector.loaded(weights=False)).using(model, answerer)
+    method = Method.of(benchmark, gauged, subtitles=subtitles)
     setup = method.setup
     assert setup.sampling is not None
     items = (choice or Choice()).items(benchmark)

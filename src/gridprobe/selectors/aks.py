@@ -3,10 +3,11 @@
 Scores are scaled to 0…1. A stretch whose n best frames exceed its mean by more than 0.8 is kept as it is; any other is
 split into halves, up to five times. A stretch of depth d then gets n / 2^d frames, its best.
 
-What is different here: scores are cosines of CLIP instead of BLIP's matching head, at the frames of the pool instead of
-one a second. Splitting ends where a half would get no frame, and places that stretches leave go to the best frames of
-all, so that exactly n are kept; the released code keeps fewer. The published number of frames is 32 or 64. The second
-threshold of the released code (a standard deviation above -100) is always met and left out.
+What is different here: scores are cosines of CLIP ViT-L/14 instead of BLIP's matching head (the authors also used CLIP
+B/32: `encoder=clip:openai/clip-vit-base-patch32`), at the frames of the pool instead of one a second.
+Splitting ends where a half would get no frame, and places that stretches leave go to the best frames of all, so that
+exactly n are kept; the released code keeps fewer. The published number of frames is 32 or 64. The second threshold of
+the released code (a standard deviation above -100) is always met and left out.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from gridprobe.budget import top
-from gridprobe.question import Question
 from gridprobe.selectors.base import Parts
 from gridprobe.selectors.encoded import Compared, Encoded, encoder_of, unit_range
 
@@ -34,7 +34,7 @@ class AKS(Encoded):
 
     name: ClassVar[str] = "aks"
 
-    def choose(self, found: Compared, kept: int, question: Question) -> tuple[int, ...]:
+    def choose(self, found: Compared, kept: int) -> tuple[int, ...]:
         """The best frames of every stretch."""
         return choose_frames(unit_range(found.cosines), kept)
 

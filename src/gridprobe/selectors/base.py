@@ -133,7 +133,10 @@ class Selector(Protocol):
         return self
 
     def loaded(self, **options: Any) -> "Selector":
-        """The same selector with the encoder that it only names loaded; itself if it has none."""
+        """The same selector with the encoder that it only names loaded; itself if it has none.
+
+        With `weights=False` the encoder knows only what it costs, for `gridprobe plan`.
+        """
         return self
 
     def repeated(self) -> "Selector":

@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from gridprobe.question import Question
 from gridprobe.selectors.base import Parts
 from gridprobe.selectors.encoded import Compared, Encoded, encoder_of, unit_range
 
@@ -34,7 +33,7 @@ class BOLT(Encoded):
     power: float = POWER
     name: ClassVar[str] = "bolt"
 
-    def choose(self, found: Compared, kept: int, question: Question) -> tuple[int, ...]:
+    def choose(self, found: Compared, kept: int) -> tuple[int, ...]:
         """Frames at even levels of the cumulated similarity."""
         return choose_frames(unit_range(found.cosines) ** self.power, kept)
 

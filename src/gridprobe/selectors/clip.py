@@ -9,7 +9,6 @@ The query is the bare question. Equal similarities are resolved by `ties`, as in
 
 from dataclasses import dataclass
 
-from gridprobe.question import Question
 from gridprobe.selectors.base import Parts
 from gridprobe.selectors.encoded import Compared, Encoded, encoder_of, similarity_map
 
@@ -22,7 +21,7 @@ class TopMatches(Encoded):
 
     name: str = "clip"
 
-    def choose(self, found: Compared, kept: int, question: Question) -> tuple[int, ...]:
+    def choose(self, found: Compared, kept: int) -> tuple[int, ...]:
         """Those that the budget chooses from the map."""
         return self.budget.choose(similarity_map(found.cosines), ties=self.ties)
 

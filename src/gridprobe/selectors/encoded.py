@@ -1,5 +1,6 @@
-"""Encoded: what selectors have in common that compare frames with the question in an encoder's space."""
+"""What selectors have in common that compare frames with the question in an encoder's space."""
 
+from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -17,7 +18,7 @@ from gridprobe.selectors.base import Parts, Selection, Selector
 from gridprobe.selectors.gridprobe import FLAT
 from gridprobe.video import FramePool, FrameSize
 
-__all__ = ["Compared", "Encoded", "Query", "compare", "encoder_of", "similarity_map", "unit_range"]
+__all__ = ["Compared", "Comparing", "Encoded", "Query", "compare", "encoder_of", "similarity_map", "unit_range"]
 
 Query = Literal["question", "question and options"]
 """What frames are compared with."""
@@ -65,12 +66,8 @@ def unit_range(values: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Encoded(Selector):
-    """Compares every frame with the question, and keeps as many as the budget says.
-
-    The budget may be a fixed number or any rule for a map with one number for every frame. A class that derives from
-    this one chooses which: `choose`.
-    """
+class Comparing(Selector):
+    """Has an encoder, and keeps as many frames as a budget says: a fixed number, or a rule for a map by frames."""
 
     encoder: Encoder
     budget: Budget
@@ -87,22 +84,15 @@ class Encoded(Selector):
         """The encoder."""
         return (self.encoder.identity,)
 
-    def choose(self, found: Compared, kept: int, question: Question) -> tuple[int, ...]:
-        """Positions of exactly so many frames, ascending; `kept` is from 1 to the number of frames."""
-        raise NotImplementedError
+    def text(self, question: Question) -> str:
+        """What frames are compared with."""
+        return question.text if self.query == "question" else " ".join((question.text, *question.options))
 
-    def select(self, pool: FramePool, question: Question) -> Selection:
-        """Compare, decide how many, choose."""
-        found = compare(self.encoder, pool, self._text(question))
-        evidence = similarity_map(found.cosines)
-        kept = self.budget.kept(evidence)
-        indices = self.choose(found, kept, question) if kept < len(pool) else tuple(range(len(pool)))
-        return self._selection(pool, question, indices, evidence, found.cost)
-
-    def _selection(
-        self, pool: FramePool, question: Question, indices: tuple[int, ...], evidence: ImportanceMap, cost: Cost
+    def selection(
+        self, pool: FramePool, question: Question, indices: tuple[int, ...], *, evidence: ImportanceMap, cost: Cost
     ) -> Selection:
-        notes = self.encoder.notes(self._text(question))
+        """These frames, with the map and the notes."""
+        notes = self.encoder.notes(self.text(question))
         return Selection(
             selector=self.name,
             indices=indices,
@@ -114,14 +104,11 @@ class Encoded(Selector):
             notes=(*notes, FLAT) if self.budget.flat(evidence) else notes,
         )
 
-    def _text(self, question: Question) -> str:
-        return question.text if self.query == "question" else " ".join((question.text, *question.options))
-
     def bounds(self, pool: int) -> tuple[int, int]:
         """Those of its budget."""
         return self.budget.bounds(pool)
 
-    def loaded(self, **options: Any) -> "Encoded":
+    def loaded(self, **options: Any) -> "Comparing":
         """The same with its encoder loaded."""
         return replace(self, encoder=self.encoder.loaded(**options))
 
@@ -134,6 +121,23 @@ class Encoded(Selector):
             "budget": self.budget.describe(),
             "ties": self.ties,
         }
+
+
+@dataclass(frozen=True)
+class Encoded(Comparing):
+    """Compares every frame with the question; a class that derives from it chooses which ones are kept."""
+
+    @abstractmethod
+    def choose(self, found: Compared, kept: int) -> tuple[int, ...]:
+        """Positions of so many frames, ascending; `kept` is at least 1 and less than the number of frames."""
+
+    def select(self, pool: FramePool, question: Question) -> Selection:
+        """Compare, decide how many, choose."""
+        found = compare(self.encoder, pool, self.text(question))
+        evidence = similarity_map(found.cosines)
+        kept = self.budget.kept(evidence)
+        indices = self.choose(found, kept) if kept < len(pool) else tuple(range(len(pool)))
+        return self.selection(pool, question, indices, evidence=evidence, cost=found.cost)
 
 
 def encoder_of(parts: Parts, default: str) -> Encoder:

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from gridprobe.budget import spread, top
 from gridprobe.question import Question
 from gridprobe.selectors.base import Parts, Selection
-from gridprobe.selectors.encoded import Compared, Encoded, encoder_of, similarity_map
+from gridprobe.selectors.encoded import Compared, Comparing, encoder_of, similarity_map
 from gridprobe.video import FramePool
 
 __all__ = ["FOCUS"]
@@ -47,7 +47,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class FOCUS(Encoded):
+class FOCUS(Comparing):
     """Explores clips, and compares more frames of the promising ones."""
 
     seed: int = 0
@@ -55,7 +55,7 @@ class FOCUS(Encoded):
 
     def select(self, pool: FramePool, question: Question) -> Selection:
         """Compare some frames, then choose."""
-        text = self._text(question)
+        text = self.text(question)
         digest = hashlib.sha256(f"{self.seed}:{text}".encode("utf-8", "surrogatepass")).digest()
         search = _Search(self, pool, text, np.random.default_rng(list(digest)))
         search.look([i for arm in search.arms for i in search.coarse(arm)])
@@ -65,7 +65,7 @@ class FOCUS(Encoded):
         evidence = similarity_map(search.everywhere())
         kept = self.budget.kept(evidence)
         indices = search.choose(kept) if kept < len(pool) else tuple(range(len(pool)))
-        return self._selection(pool, question, indices, evidence, search.cost)
+        return self.selection(pool, question, indices, evidence=evidence, cost=search.cost)
 
     def describe(self) -> dict[str, Any]:
         """With its seed."""

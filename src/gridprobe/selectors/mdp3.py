@@ -21,7 +21,6 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from gridprobe.question import Question
 from gridprobe.selectors.base import Parts
 from gridprobe.selectors.encoded import Compared, Encoded, Query, encoder_of
 
@@ -45,7 +44,7 @@ class MDP3(Encoded):
     name: ClassVar[str] = "mdp3"
     query: ClassVar[Query] = "question and options"
 
-    def choose(self, found: Compared, kept: int, question: Question) -> tuple[int, ...]:
+    def choose(self, found: Compared, kept: int) -> tuple[int, ...]:
         """The best set of so many frames."""
         return choose_frames(found.frames.astype(np.float64), found.text[0].astype(np.float64), kept)
 

@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from gridprobe.budget import spread, top
-from gridprobe.question import Question
 from gridprobe.selectors.base import Parts
 from gridprobe.selectors.encoded import Compared, Encoded, encoder_of, unit_range
 from gridprobe.selectors.peaks import find_peaks
@@ -53,7 +52,7 @@ class Wavelet(Encoded):
 
     name: ClassVar[str] = "wavelet"
 
-    def choose(self, found: Compared, kept: int, question: Question) -> tuple[int, ...]:
+    def choose(self, found: Compared, kept: int) -> tuple[int, ...]:
         """Frames of every segment by its share."""
         scores = unit_range(found.cosines)
         edges = boundaries(scores)
