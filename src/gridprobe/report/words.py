@@ -42,6 +42,8 @@ MAP_WORDS: dict[MapKind, str] = {
     "frames": "how sure the overview's memory of each frame is",
     "leave-out": "what the answer depends on",
     "evidence": "which frames show the answer by themselves",
+    "encoder": "how similar each frame is to the question",
+    "scores": "the scores of a file",
     "needed": "how likely the model calls each frame needed",
     "certainty": "how certain the answer from each frame is",
     "descent": "where a search by contact sheets went",
@@ -178,7 +180,7 @@ def _focused(answer: Answer) -> str:
 def _small_side(settings: Mapping[str, Any]) -> int | None:
     """The longer side of the frames of a selector that shows them small; None at native size."""
     own = settings.get("selector", {}).get("view")
-    if own is None or own["pixels"] != settings["view"]["pixels"]:  # the sheet of its own may be left to the model
+    if own is None or settings["view"]["pixels"] != own["pixels"]:
         return None
     side: int | None = own["pixels"].get("max_side") or own["pixels"].get("square")
     return side
