@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 import gridprobe as gp
@@ -26,7 +27,7 @@ from gridprobe.selectors.videoagent import VideoAgent
 from gridprobe.selectors.videoatlas import VideoAtlas
 from gridprobe.settings import Settings
 from gridprobe.setup import make_setup
-from gridprobe.video import FramePool
+from gridprobe.video import FramePool, FrameSize
 from videos_of_arrays import gray_pool, levels
 
 QUESTION = Question("Where is the needle?", ["here", "there", "nowhere"], id="q")
@@ -90,9 +91,9 @@ def test_a_posterior_that_is_not_a_number_fails_the_question(name: str) -> None:
 @pytest.mark.parametrize("name", OURS)
 def test_the_paper_is_named_on_the_first_line(name: str) -> None:
     make, _ = SELECTORS.resolve(name)
-    text = sys.modules[make.__module__].__doc__ or ""
+    words = sys.modules[make.__module__].__doc__ or ""
 
-    assert "arXiv:" in text.splitlines()[0] and "Deviations." in text
+    assert "arXiv:" in words.splitlines()[0] and "Deviations." in words
 
 
 def test_doubtful_answers_are_reported_by_all() -> None:
@@ -170,6 +171,41 @@ class TestQFrame:
         assert QFrame(model(), Fixed(4)).beside(4, 20) == ((8, 0.5), (8, 0.25))
         assert QFrame(model(), Fixed(4)).beside(4, 10) == ((6, 0.5),)
         assert QFrame(model(), Fixed(4)).beside(4, 4) == ()
+
+    def test_an_encoder_of_the_settings_scores_in_place_of_the_model(self) -> None:
+        class Encoder:
+            """Frame 30 is like the text, all others are not."""
+
+            identity, image_size, scale, name = "encoder:x", FrameSize(max_side=32), 100.0, "x"
+
+            def images(self, frames: FramePool) -> npt.NDArray[np.float32]:
+                return np.array([[1, 0] if level == 30 else [0, 1] for level in levels(frames)], np.float32)
+
+            def texts(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+                assert list(texts) == [QUESTION.text]
+                return np.array([[1, 0]], np.float32)
+
+            def image_cost(self, frames: FramePool) -> Cost:
+                return Cost(calls=len(frames))
+
+            def text_cost(self, texts: Sequence[str]) -> Cost:
+                return Cost(calls=1)
+
+            def notes(self, text: str) -> tuple[str, ...]:
+                return ("a note",)
+
+            def loaded(self, **options: object) -> "Encoder":
+                return self
+
+        scripted = model()
+        selector = QFrame(scripted, Fixed(1), encoder=Encoder())
+
+        found = selector.loaded(device="cpu").select(gray_pool(64), QUESTION)
+
+        assert found.indices == (30,) and found.warnings == ("a note",) and found.cost == Cost(calls=65)
+        assert not scripted.requests and selector.models == ("encoder:x",) and selector.looks_at.max_side == 32
+        assert found.evidence is not None and found.evidence.kind == "encoder"
+        assert selector.describe()["model"] == "encoder:x"
 
     def test_the_draw_depends_on_the_seed_and_the_question(self) -> None:
         pool = gray_pool(144)
@@ -249,6 +285,13 @@ class TestVideoAtlas:
         assert sizes == [9] * 16 + [1] * 27  # 16 spans of nine frames, then the frames of the best three
         assert scripted.requests[0].groups[0].view.sheet == 3 and len(scripted.requests[0].units) == 1
         assert found.scores is not None and min(found.scores[i] for i in range(99, 108)) >= 0.5
+
+    def test_where_no_part_is_better_frames_are_spread(self) -> None:
+        scripted = model()
+
+        found = VideoAtlas(scripted, Fixed(4)).select(gray_pool(144), QUESTION)
+
+        assert len(scripted.requests) == 16 and found.indices == (18, 54, 90, 126)
 
     def test_a_long_span_is_sampled_to_fill_the_largest_sheet(self) -> None:
         scripted = model()

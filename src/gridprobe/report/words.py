@@ -180,7 +180,7 @@ def _focused(answer: Answer) -> str:
 def _small_side(settings: Mapping[str, Any]) -> int | None:
     """The longer side of the frames of a selector that shows them small; None at native size."""
     own = settings.get("selector", {}).get("view")
-    if own is None or own["pixels"] != settings["view"]["pixels"]:  # the sheet of its own may be left to the model
+    if own is None or settings["view"]["pixels"] != own["pixels"]:
         return None
     side: int | None = own["pixels"].get("max_side") or own["pixels"].get("square")
     return side

@@ -29,6 +29,8 @@ BRANCHES = 16
 """Spans that a span is divided into."""
 BEAM = 3
 """Spans that are divided again."""
+FLAT = 1e-6
+"""Spans whose scores differ by no more than this are equal, and none is divided."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class VideoAtlas(ByModel):
             for part, score in zip(parts, scores, strict=True):
                 for frame in part:
                     found[frame] = (level, score)
+            if max(scores) - min(scores) <= FLAT:  # no part of the video is better than another
+                break
             ranked = sorted(range(len(parts)), key=lambda i: (-scores[i], i))
             spans = [parts[i] for i in ranked if len(parts[i]) > 1][:BEAM]
         return self.selected(pool, [(at - 1 + score) / level for at, score in found], asked, kind="descent")

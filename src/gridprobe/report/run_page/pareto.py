@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 from typing import NamedTuple
 
-from gridprobe.report.run_page.axes import RUN_COLOURS, WIDTH, Axis, across, frame, svg, text_at, upwards
+from gridprobe.report.run_page.axes import LEFT, RUN_COLOURS, WIDTH, Axis, across, frame, svg, text_at, upwards
 from gridprobe.report.words import amount
 from gridprobe.statistics import Interval
 
@@ -13,7 +14,7 @@ __all__ = ["Point", "frontier", "pareto_svg"]
 
 TOP = 34
 """Room for the name of a run with 100 %."""
-LETTER, LINE = 8.8, 17
+LETTER, LINE = 9.2, 17
 """Width of a letter and height of a line of a name, at the size it has on a phone."""
 MARK = 7
 """Radius that a mark takes up."""
@@ -65,8 +66,10 @@ def pareto_svg(points: Sequence[Point], *, words: str, everything: float) -> str
     x = across(0, highest * 1.12)
     y = upwards(max(0.0, min(lows) - margin), min(100.0, max(highs) + margin), TOP)
     best = frontier(points)
-    parts = [*_shade(best, x, y), *frame(x, y, f"TFLOPs a question, {words}", "accuracy %")]
+    stairs = _stairs(best, x, y)
+    parts = [*_shade(stairs, x, y), *frame(x, y, f"TFLOPs a question, {words}", "accuracy %")]
     taken = [_mark_box(point, x, y) for point in points]
+    taken += [_Box(min(a, c), min(b, d) - 2, max(a, c) + 2, max(b, d) + 2) for (a, b), (c, d) in pairwise(stairs)]
     if everything:
         at, label = x(everything), "all frames in one pass"
         parts.append(f'<line class="reference" x1="{at:.1f}" x2="{at:.1f}" y1="{y.end}" y2="{y.start}"/>')
@@ -80,12 +83,17 @@ def pareto_svg(points: Sequence[Point], *, words: str, everything: float) -> str
     return svg(parts, f"accuracy against compute, {words}; on the front: {front}; {values}")
 
 
-def _shade(best: Sequence[Point], x: Axis, y: Axis) -> list[str]:
-    """The front as a staircase, and the region to the right of it and below."""
+def _stairs(best: Sequence[Point], x: Axis, y: Axis) -> list[tuple[float, float]]:
+    """The corners of the front: level from each run to the next, then up."""
     stairs = []
     for here, after in zip(best, [*best[1:], None], strict=True):
         height = y(100 * here.accuracy.mean)
         stairs += [(x(here.compute), height), (x(after.compute) if after else x.end, height)]
+    return stairs
+
+
+def _shade(stairs: Sequence[tuple[float, float]], x: Axis, y: Axis) -> list[str]:
+    """The front as a line, and the region to the right of it and below."""
     corners = [(stairs[0][0], y.start), *stairs, (x.end, y.start)]
     area, line = (" ".join(f"{a:.1f},{b:.1f}" for a, b in path) for path in (corners, stairs))
     hover = "more compute than a run with equal or higher accuracy"
@@ -120,7 +128,7 @@ def _mark(point: Point, x: Axis, y: Axis, taken: list[_Box], *, best: bool) -> s
 
 def _name(text: str, mark: tuple[float, float], y: Axis, taken: list[_Box], *, needed: bool) -> str:
     """The name at the first free place near the mark; a needed one at the first place inside if none is free."""
-    inside = [box for box in _places(len(text) * LETTER, mark) if _fits(box, y)]
+    inside = [box for box in _places(len(text) * LETTER, mark, far=needed) if _fits(box, y)]
     free = [box for box in inside if not any(box.meets(other) for other in taken)]
     if not free and not (needed and inside):
         return ""
@@ -131,17 +139,17 @@ def _name(text: str, mark: tuple[float, float], y: Axis, taken: list[_Box], *, n
     return text_at(x, box.bottom - 4, text, anchor, "name")
 
 
-def _places(width: float, mark: tuple[float, float]) -> Iterator[_Box]:
-    """Where a name may stand: right and left of the mark, level with it, then ever further above and below."""
+def _places(width: float, mark: tuple[float, float], *, far: bool) -> Iterator[_Box]:
+    """Where a name may stand: right and left of the mark, level with it, then above and below, then further off."""
     x, y = mark
-    for shift in (0, -1, 1, -2, 2, -3, 3):
+    for shift in (0, -1, 1, -2, 2, -3, 3) if far else (0, -1, 1):
         top = y + shift * LINE - LINE / 2
         for left in (x + 10, x - 10 - width):
             yield _Box(left, top, left + width, top + LINE)
 
 
 def _fits(box: _Box, y: Axis) -> bool:
-    return box.left >= 2 and box.right <= WIDTH - 2 and box.top >= 2 and box.bottom <= y.start
+    return box.left >= LEFT and box.right <= WIDTH - 2 and box.top >= 2 and box.bottom <= y.start
 
 
 def _short(text: str) -> str:
