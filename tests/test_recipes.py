@@ -80,7 +80,7 @@ ROWS = (
     *(Row("Figure 1b", f"K = {k}", "", "k-sweep", f"k-{k}", {**SMALL, "model": TWO, "k": k})
       for k in (6, 8, 12, 16, 24, 32)),
 )  # fmt: skip
-"""Tables 1 to 3, those of the ablations and of the appendix (the breakdowns there have the rows of Table 1), Figure 1b."""
+"""Tables 1 to 3, those of the ablations and of the appendix (breakdowns there have the rows of Table 1), Figure 1b."""
 
 
 def options_of(command: list[str]) -> dict[str, Any]:
