@@ -27,7 +27,7 @@ from gridprobe.backends.local.texts import Draft, Scribe, end_tokens, write_all
 from gridprobe.backends.qwen3vl.blocks import compiled, plain_weights, text_block, vision_block
 from gridprobe.backends.qwen3vl.branches import Branches, Prefix, follow_texts
 from gridprobe.backends.qwen3vl.features import Features
-from gridprobe.backends.qwen3vl.jobs import Job, Span, price_job, price_texts
+from gridprobe.backends.qwen3vl.jobs import Job, Span, price_job, price_texts, price_with_texts
 from gridprobe.backends.qwen3vl.language import LanguageModel, Piece
 from gridprobe.backends.qwen3vl.pixels import PatchSpec, upload
 from gridprobe.backends.qwen3vl.plain import plain_cached, plain_logits
@@ -138,8 +138,7 @@ class Qwen3VL:
 
     def estimate_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
         """The cost of texts of so many tokens each, with the request read once."""
-        job = Job(0, request, self._layout(request))
-        return sum(price_texts(self.dims, job, tokens), price_job(self.dims, job))
+        return price_with_texts(self.dims, Job(0, request, self._layout(request)), tokens)
 
     def _layout(self, request: ScoreRequest) -> Layout:
         layout = build_layout(request, self._encode_text, self._special, patch=self._spec.patch, merge=self._spec.merge)

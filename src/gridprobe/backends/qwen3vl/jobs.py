@@ -16,7 +16,7 @@ from gridprobe.flops import Cost
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Job", "Kind", "Span", "price_job", "price_texts"]
+__all__ = ["Job", "Kind", "Span", "price_job", "price_texts", "price_with_texts"]
 
 
 class Kind(NamedTuple):
@@ -88,6 +88,11 @@ def price_texts(dims: ModelDims, job: Job, tokens: Sequence[int]) -> list[Cost]:
     """What texts of so many tokens each cost after a request that was read."""
     known = len(job.columns) + len(job.layout) - job.layout.stem
     return [price_text(dims, count, known=known) for count in tokens]
+
+
+def price_with_texts(dims: ModelDims, job: Job, tokens: Sequence[int]) -> Cost:
+    """What a request and texts of so many tokens each cost together."""
+    return sum(price_texts(dims, job, tokens), price_job(dims, job))
 
 
 @dataclass(frozen=True, eq=False)
