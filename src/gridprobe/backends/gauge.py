@@ -29,7 +29,7 @@ class Gauge:
     """Whether the memory of frames can be questioned; see `gridprobe.backends.base.recalls`."""
     texts: Callable[[ScoreRequest, Sequence[int]], Cost] | None = None
     """What texts of so many tokens each cost for a request, if the model writes."""
-    weighs: bool = True
+    weighs: bool = False
     """Whether a model that writes also weighs; see `gridprobe.backends.writing`."""
 
     @property

@@ -125,12 +125,12 @@ def write_all(scribe: Scribe, drafts: Sequence[Draft], logits: Tensor, step: Ste
             logits = step([drafts[number].ids[-1] for number in live], live)
 
 
-def end_tokens(model: Any, tokenizer: Any, *more: int) -> tuple[int, ...]:
-    """The tokens that end a text: those of the checkpoint's generation settings, or else its tokenizer's."""
-    found = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    if found is None:
-        found = tokenizer.eos_token_id
-    listed = [] if found is None else [found] if isinstance(found, int) else list(found)
-    if not listed and not more:
-        raise ModelError("the checkpoint does not say which token ends a text (eos_token_id in generation_config.json)")
-    return tuple(sorted({*map(int, listed), *more}))
+def end_tokens(model: Any, tokenizer: Any) -> tuple[int, ...]:
+    """The tokens that end a text: those of the checkpoint's generation settings and its tokenizer's own."""
+    named = getattr(model.generation_config, "eos_token_id", None)
+    listed = [*(named if isinstance(named, list) else [named]), tokenizer.eos_token_id]
+    size = model.get_output_embeddings().weight.shape[0]
+    found = {int(token) for token in listed if token is not None and token < size}
+    if not found:
+        raise ModelError("the checkpoint does not say which token ends a text: set eos_token_id in its tokenizer")
+    return tuple(sorted(found))

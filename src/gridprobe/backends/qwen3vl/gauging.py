@@ -54,6 +54,7 @@ def _gauge(name: str, dims: ModelDims, *, count: Count | None, weights: int) -> 
         identity=name,
         estimate=found.request,
         texts=found.texts,
+        weighs=True,
         multiple=dims.vision.patch * dims.vision.merge,
         exact=count is not None,
         weights=weights,

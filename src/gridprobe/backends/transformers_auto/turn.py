@@ -133,6 +133,16 @@ class Composer:
         ids = self._tokenizer(text, add_special_tokens=again)["input_ids"]
         return Layout(self._expanded(ids, shown), sum(each.tokens for each in shown), tuple(sizes))
 
+    def answer(self, text: str) -> tuple[int, ...]:
+        """A text as the model would write it after the turn, where most templates end with a line break or a blank."""
+        after = self._turn.after
+        lead = "" if not after or after[-1].isspace() else " "
+        opening, whole = (
+            tuple(self._tokenizer(part, add_special_tokens=False)["input_ids"])
+            for part in (after, after + lead + self._data(text))
+        )
+        return whole[len(opening) :]
+
     def _frames(self, request: ScoreRequest, sizes: Sequence[Size]) -> tuple[str, list["_Shown"]]:
         """The pictures with the texts and times before them."""
         parts: list[str] = []
