@@ -277,5 +277,5 @@ def test_candidates_are_weighed(backend: Backend) -> None:
 @pytest.mark.parametrize("candidates", [[], [()] * 3, [("a", "a")] * 3, ["text"] * 3])
 def test_candidates_that_do_not_fit_are_refused(backend: Backend, candidates: list[tuple[str, ...]]) -> None:
     if weighs(backend):
-        with pytest.raises(UsageError, match="as many lists of candidates|at least 1 candidate and no text twice"):
+        with pytest.raises(UsageError, match=r"as many lists of candidates|at least 1 candidate and no text twice"):
             backend.weigh(open_requests(), candidates)

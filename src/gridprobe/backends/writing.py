@@ -117,8 +117,8 @@ class Writer(Backend, Protocol):
         ...
 
 
-class Weigher(Backend, Protocol):
-    """A backend that weighs."""
+class Weigher(Writer, Protocol):
+    """A backend that writes and also weighs."""
 
     def weigh(self, requests: Sequence[ScoreRequest], candidates: Sequence[Sequence[str]]) -> list[Weighed]:
         """For each request, in order, the probabilities of its candidates as the model's whole answer."""
@@ -131,7 +131,7 @@ def writes(backend: Backend) -> TypeGuard[Writer]:
 
 
 def weighs(backend: Backend) -> TypeGuard[Weigher]:
-    """Whether a backend has `weigh`: its attribute `weighs` says so."""
+    """Whether a backend also has `weigh`: its attribute `weighs` says so."""
     return bool(getattr(backend, "weighs", False))
 
 

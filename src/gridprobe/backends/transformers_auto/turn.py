@@ -136,12 +136,12 @@ class Composer:
     def answer(self, text: str) -> tuple[int, ...]:
         """A text as the model would write it after the turn, where most templates end with a line break or a blank."""
         after = self._turn.after
-        lead = "" if not after or after[-1].isspace() else " "
-        opening, whole = (
-            tuple(self._tokenizer(part, add_special_tokens=False)["input_ids"])
-            for part in (after, after + lead + self._data(text))
-        )
-        return whole[len(opening) :]
+        written = self._data(text) if not text or after[-1:].isspace() else f" {self._data(text)}"
+        opening, whole, alone = (self._ids(part) for part in (after, after + written, written))
+        return whole[len(opening) :] if whole[: len(opening)] == opening else alone
+
+    def _ids(self, text: str) -> tuple[int, ...]:
+        return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def _frames(self, request: ScoreRequest, sizes: Sequence[Size]) -> tuple[str, list["_Shown"]]:
         """The pictures with the texts and times before them."""
