@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from threading import Event as Flag
 from typing import Any
 from unittest.mock import Mock
 
@@ -19,7 +20,8 @@ from gridprobe.backends.qwen3vl.engine import Qwen3VL
 from gridprobe.backends.qwen3vl.jobs import Job
 from gridprobe.backends.qwen3vl.pricing import head_flops, prefill_flops, published_flops
 from gridprobe.backends.writing import Writing
-from gridprobe.errors import ModelError, UsageError
+from gridprobe.errors import Cancelled, ModelError, UsageError
+from gridprobe.progress import Event, listening
 from gridprobe.video import FrameSize
 from scoring import like, load_qwen, noise_pool, shown
 
@@ -418,6 +420,20 @@ class TestMemory:
 
         for notes in (written.notes, weighed.notes):
             assert notes and "because larger ones do not fit memory" in notes[0]
+
+
+def test_progress_is_reported_with_every_token_and_can_be_cancelled(fresh: Qwen3VL) -> None:
+    seen: list[Event] = []
+    cancel = Flag()
+    with listening(seen.append):
+        fresh.write([asked()], Writing(limit=4))
+    assert seen == [*(Event("write", done, 4) for done in (1, 2, 3)), Event("model", 1, 1)]
+
+    def at_once(event: Event) -> None:
+        cancel.set()
+
+    with pytest.raises(Cancelled, match="cancelled while working on write"), listening(at_once, cancel=cancel):
+        fresh.write([asked()], GREEDY)
 
 
 class TestRefused:

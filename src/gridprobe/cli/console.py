@@ -18,6 +18,7 @@ STAGES = {
     "hash": "checking the weights (MiB)",
     "decode": "decoding frames",
     "model": "asking the model",
+    "write": "writing (tokens)",
     "server": "waiting for the server (s)",
     "encode": "writing the video",
     "questions": "questions done",

@@ -14,6 +14,7 @@ from torch import Tensor
 from gridprobe.backends.writing import Weighed, Writing, Written, cut_at, seed_of
 from gridprobe.errors import ModelError
 from gridprobe.flops import Cost
+from gridprobe.progress import report
 
 __all__ = ["Draft", "Scribe", "Step", "end_tokens", "write_all"]
 
@@ -122,6 +123,7 @@ def write_all(scribe: Scribe, drafts: Sequence[Draft], logits: Tensor, step: Ste
             scribe.add(drafts[number], token, logprob)
         live = [number for number in live if not drafts[number].done]
         if live:
+            report("write", len(drafts[live[0]].ids), max(draft.limit for draft in drafts))
             logits = step([drafts[number].ids[-1] for number in live], live)
 
 
