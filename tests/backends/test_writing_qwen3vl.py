@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Event as Flag
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -16,6 +17,7 @@ from transformers import Qwen3VLForConditionalGeneration
 from gridprobe.backends import FrameGroup, Packing, ScoreRequest, View
 from gridprobe.backends.embedded import MODELS
 from gridprobe.backends.local import memory
+from gridprobe.backends.local.texts import end_tokens
 from gridprobe.backends.qwen3vl.engine import Qwen3VL
 from gridprobe.backends.qwen3vl.jobs import Job
 from gridprobe.backends.qwen3vl.pricing import head_flops, prefill_flops, published_flops
@@ -453,3 +455,17 @@ class TestRefused:
         for ask in (lambda: fresh.write([asked()], GREEDY), lambda: fresh.weigh([asked()], [["a", "b"]])):
             with pytest.raises(ModelError, match=r"not a number \(NaN\)"):
                 ask()
+
+
+def test_all_that_may_end_a_text_ends_it() -> None:
+    """A list or a number in the generation settings, the tokenizer's own token, the end of a turn; none outside."""
+    head = SimpleNamespace(weight=torch.zeros(10, 2))
+
+    def ends(named: Any, own: int | None, *more: int) -> tuple[int, ...]:
+        settings = SimpleNamespace(eos_token_id=named)
+        model = SimpleNamespace(generation_config=settings, get_output_embeddings=lambda: head)
+        return end_tokens(model, SimpleNamespace(eos_token_id=own), *more)
+
+    assert ends([3, 2, 99], 5) == (2, 3, 5) and ends(3, 3) == (3,) and ends(None, None, 7) == (7,)
+    with pytest.raises(ModelError, match="does not say which token ends a text"):
+        ends(None, None)

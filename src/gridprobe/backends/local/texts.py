@@ -127,10 +127,10 @@ def write_all(scribe: Scribe, drafts: Sequence[Draft], logits: Tensor, step: Ste
             logits = step([drafts[number].ids[-1] for number in live], live)
 
 
-def end_tokens(model: Any, tokenizer: Any) -> tuple[int, ...]:
-    """The tokens that end a text: those of the checkpoint's generation settings and its tokenizer's own."""
+def end_tokens(model: Any, tokenizer: Any, *more: int) -> tuple[int, ...]:
+    """The tokens that end a text: those of the checkpoint's generation settings, its tokenizer's own, and these."""
     named = getattr(model.generation_config, "eos_token_id", None)
-    listed = [*(named if isinstance(named, list) else [named]), tokenizer.eos_token_id]
+    listed = [*(named if isinstance(named, list) else [named]), tokenizer.eos_token_id, *more]
     size = model.get_output_embeddings().weight.shape[0]
     found = {int(token) for token in listed if token is not None and token < size}
     if not found:

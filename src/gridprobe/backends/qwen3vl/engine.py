@@ -85,7 +85,7 @@ class Qwen3VL:
         self._spec = spec
         self._min_mass = min_letter_mass
         self._context = int(model.config.text_config.max_position_embeddings)
-        self._scribe = Scribe(tokenizer, end_tokens(model, tokenizer), self._context)
+        self._scribe = Scribe(tokenizer, end_tokens(model, tokenizer, self._special.im_end), self._context)
         self._language = LanguageModel(model, block=compiled(text_block) if compile else text_block)
         self._memory = Memory.of(model, token_bytes=token_bytes(self.dims, model.dtype.itemsize))
         tower = VisionTower(model.model.visual, block=compiled(vision_block) if compile else vision_block)
