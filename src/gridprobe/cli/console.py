@@ -19,6 +19,7 @@ STAGES = {
     "features": "encoding frames",
     "decode": "decoding frames",
     "model": "asking the model",
+    "write": "writing (tokens)",
     "server": "waiting for the server (s)",
     "encode": "writing the video",
     "questions": "questions done",
