@@ -13,7 +13,7 @@ import re
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from string import ascii_uppercase
 from threading import Lock, Thread
@@ -25,6 +25,7 @@ from PIL import Image
 from gridprobe.backends import Backend, FrameGroup, ScoreRequest, View
 from gridprobe.backends.server import Server, load
 from gridprobe.backends.server.gate import Clock
+from gridprobe.backends.writing import Writing, Written, writer
 from gridprobe.video import FramePool, FrameSize
 from gridprobe.video.frames import Pixels
 
@@ -35,16 +36,20 @@ __all__ = [
     "Fault",
     "Heard",
     "Open",
+    "Prose",
     "Voice",
     "as_request",
     "by_hash",
     "opener",
     "serving",
     "spoken_by",
+    "written_by",
 ]
 
 Heard = list[str | Pixels]
 """A message: texts and pictures in order."""
+Prose = Callable[[Heard, Mapping[str, Any]], Sequence[Written] | None]
+"""The texts for a message and the body it came in; None if it is to be answered with a letter."""
 Voice = Callable[[Heard, Sequence[str]], Mapping[str, float]]
 """The probability of every letter, which may sum to less than 1."""
 KEY = "sk-secret-0123456789"
@@ -101,6 +106,7 @@ class Fake:
     """What the server does."""
 
     voice: Voice = by_hash
+    prose: Prose = lambda heard, body: None
     models: tuple[str, ...] = ("fake",)
     key: str | None = None
     ids: bool = True
@@ -170,7 +176,7 @@ class Fake:
 
     def _chat(self, conversations: Sequence[Any], body: Mapping[str, Any]) -> tuple[int, Any]:
         choices: list[Any] = []
-        tokens = 0
+        tokens = written = 0
         for messages in conversations:
             try:
                 heard = self._hear(messages[0]["content"])
@@ -183,13 +189,25 @@ class Fake:
                 }
             heard = self.shuffles(_limited(heard, self.keeps))
             tokens += (self.count or self._count)(heard)
-            for _ in range(body.get("n", 1) if self.many else 1):
-                choices.append({"index": len(choices), **self._choice(heard, body, len(choices))})
-        usage = {"prompt_tokens": tokens, "completion_tokens": len(choices)}
+            wanted = body.get("n", 1) if self.many else 1
+            texts = self.prose(heard, {**body, "n": wanted})
+            for number in range(wanted):
+                found = self._choice(heard, body, len(choices)) if texts is None else self._told(texts[number], body)
+                choices.append({"index": len(choices), **found})
+            written += wanted if texts is None else sum(text.tokens for text in texts)
+        usage = {"prompt_tokens": tokens, "completion_tokens": written}
         if self.cached:
             usage["prompt_tokens_details"] = {"cached_tokens": self.cached}  # type: ignore[assignment]
         reply = {"object": "chat.completion", "choices": choices, "system_fingerprint": self.fingerprint}
         return 200, reply | ({"usage": usage} if self.counts else {})
+
+    def _told(self, text: Written, body: Mapping[str, Any]) -> dict[str, Any]:
+        choice: dict[str, Any] = {"message": {"role": "assistant", "content": text.text}, "logprobs": None}
+        choice["finish_reason"] = "stop" if text.finished else "length"
+        if body.get("logprobs") and self.top:
+            each = {"token": "?", "logprob": (text.logprob or 0.0) / text.tokens}
+            choice["logprobs"] = {"content": [each] * text.tokens}
+        return choice
 
     def _choice(self, heard: Heard, body: Mapping[str, Any], number: int) -> dict[str, Any]:
         letters = self.voice(heard, ascii_uppercase)
@@ -285,6 +303,19 @@ def spoken_by(model: Backend) -> Voice:
         return {letter: share * posterior.mass for letter, share in posterior.probabilities.items()}
 
     return voice
+
+
+def written_by(model: Backend, marker: str = "Describe") -> Prose:
+    """The texts of a real model after messages with this word in them."""
+
+    def prose(heard: Heard, body: Mapping[str, Any]) -> Sequence[Written] | None:
+        if not any(isinstance(part, str) and marker in part for part in heard):
+            return None
+        stop = tuple(body.get("stop", ()))
+        writing = Writing(body["max_tokens"], body["temperature"], body["n"], body.get("seed", 0), stop)
+        return writer(model).write([replace(as_request(heard), labels=())], writing)[0]
+
+    return prose
 
 
 class _Handler(BaseHTTPRequestHandler):

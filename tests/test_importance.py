@@ -286,7 +286,7 @@ def test_every_kind_of_map_is_accepted_and_kept(kind: MapKind) -> None:
 
 
 def test_unknown_kind_of_map_is_refused() -> None:
-    with pytest.raises(ValueError, match="leave-out, attention, evidence, got 'other'"):
+    with pytest.raises(ValueError, match="certainty, descent, got 'other'"):
         ImportanceMap(Grid(2), by_frame=(0.5,) * 4, kind="other")  # type: ignore[arg-type]
 
 

@@ -13,6 +13,9 @@ from click.testing import CliRunner
 from benchmark_files import lvb_row, v2_group, write_json, write_parquet
 from gridprobe.cli import cli
 from gridprobe.evaluation.reader import read_run
+from gridprobe.registry import SELECTORS
+from gridprobe.settings import Settings
+from gridprobe.setup import make_setup
 from videos import numbered_video
 
 RECIPES = Path(__file__).parents[1] / "recipes"
@@ -20,11 +23,10 @@ GRIDPROBE = str(Path(sys.executable).parent / "gridprobe")
 PAPER = sorted((RECIPES / "paper").glob("*.sh"))
 
 
-def commands(recipe: Path, *arguments: str) -> list[list[str]]:
+def commands(recipe: Path, *arguments: str, **environment: str) -> list[list[str]]:
     """What a recipe would call, with a gridprobe that only prints."""
-    printed = subprocess.run(
-        [str(recipe), *arguments], env=os.environ | {"GRIDPROBE": "echo"}, capture_output=True, text=True, check=True
-    ).stdout
+    changed = os.environ | {"GRIDPROBE": "echo", "PYTHON": sys.executable} | environment
+    printed = subprocess.run([str(recipe), *arguments], env=changed, capture_output=True, text=True, check=True).stdout
     return [shlex.split(line) for line in printed.splitlines()]
 
 
@@ -59,6 +61,8 @@ ROWS = (
     Row("Table 1", "GP-2B → 4B", "10.76 25.22 60.4", "gp-2b-4b", "gp-2b-4b", {"model": TWO, "answer_model": FOUR}),
     Row("Table 1", "GP-2B → 8B", "11.70 26.72 59.7", "gp-2b-8b", "gp-2b-8b", {"model": TWO, "answer_model": EIGHT}),
     Row("Tables 2, 3", "GridProbe, M = 8", "7.49 20.12 54.6", "gp-2b-m8", "gp-2b-m8", {"model": TWO, "frames": 8}),
+    Row("Table 2", "MDP3, M = 8", "7.38 20.09 51.0", "mdp3-2b-m8", "mdp3-2b-m8",
+        {"selector": "mdp3", "model": TWO, "frames": 8}),
     Row("LVB by duration", "8B, uniform", "59.3", "uniform-8b", "uniform-8b", {**CONTROL, "model": EIGHT}),
     Row("LVB by duration", "2B → 4B, uniform", "58.8", "uniform-2b-4b", "uniform-2b-4b",
         {**CONTROL, "model": TWO, "answer_model": FOUR}),
@@ -76,8 +80,7 @@ ROWS = (
     *(Row("Figure 1b", f"K = {k}", "", "k-sweep", f"k-{k}", {**SMALL, "model": TWO, "k": k})
       for k in (6, 8, 12, 16, 24, 32)),
 )  # fmt: skip
-"""Tables 1 to 3, those of the ablations and of the appendix (the breakdowns there have the rows of Table 1), Figure 1b.
-Not here: MDP3 of Table 2, which gridprobe does not have yet."""
+"""Tables 1 to 3, those of the ablations and of the appendix (breakdowns there have the rows of Table 1), Figure 1b."""
 
 
 def options_of(command: list[str]) -> dict[str, Any]:
@@ -154,7 +157,7 @@ def test_a_recipe_runs(
     for size, model in (("2B", "nano"), ("4B", "nano"), ("8B", "micro")):
         monkeypatch.setenv(f"QWEN_{size}", f"embedded:{model}")
     monkeypatch.setenv("RUNS", str(tmp_path))
-    here = ("--k", "2", "--workers", "0", "--device", "cpu")
+    here = ("--k", "2", "--workers", "0", "--device", "cpu", "--set", "encoder=embedded")
     for command in commands(recipe, benchmark, str(tiny[benchmark]), *here):
         done = CliRunner().invoke(cli, command)
 
@@ -182,6 +185,54 @@ def test_the_gridworld_recipe(tmp_path: Path) -> None:
     assert [given["selector"] for given in evaluated] == ["all", "all-small", "gridprobe", "gridprobe", "gridprobe"]
     assert [given["effort"] for given in evaluated[2:]] == ["focus", None, None]
     assert evaluated[4]["model"] == "embedded:nano" and all(given["workers"] == 2 for given in evaluated)
+
+
+WITHOUT_FILE = {name: entry for name, entry in SELECTORS.items() if entry.optional or not entry.argument}
+
+
+class TestSelectors:
+    RECIPE = RECIPES / "selectors.sh"
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def asked(cls, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+        folder = tmp_path_factory.mktemp("selectors")
+        called = commands(cls.RECIPE, str(folder), "--workers", "2", MODELS="embedded:nano")
+        assert [command[0] for command in called[-2:]] == ["score", "report"]
+        assert all(given["workers"] == 2 for given in map(accepted, called[:-2]))
+        return [accepted(command) for command in called[:-2]]
+
+    @pytest.mark.parametrize("name", WITHOUT_FILE)
+    def test_no_selector_is_missing(self, name: str, asked: list[dict[str, Any]]) -> None:
+        mine = {(given["frames"], given["context"]) for given in asked if given["selector"] == name}
+        fewer: dict[str, list[int | str]] = {"q-frame": [4, 8, "auto"], "uniform-like": ["auto"]}
+        sizes = fewer.get(name, [8, 16, "auto"])
+        if WITHOUT_FILE[name].frames == "needed":
+            sizes.remove("auto")
+
+        if WITHOUT_FILE[name].frames == "none":
+            assert mine == {(None, None)}
+        else:
+            assert {(size, context) for size in sizes for context in ("none", "small")} <= mine
+
+    def test_each_run_has_a_folder_of_its_own_and_a_setup_that_can_be_made(self, asked: list[dict[str, Any]]) -> None:
+        assert len({given["out"] for given in asked}) == len(asked)
+        for given in asked:
+            changes = {name: given[name] for name in ("frames", "effort", "context") if given[name] is not None}
+            settings = Settings.from_preset(given["preset"], **changes)
+            make_setup(model=given["model"], selector=given["selector"], settings=settings)
+
+    def test_it_runs(self, tmp_path: Path) -> None:
+        few = {"COUNT": "2", "FIRST": "0", "SOURCE": "rendered", "BUDGETS": "2", "ONLY": "avua"}
+        environment = os.environ | few | {"GRIDPROBE": GRIDPROBE, "PYTHON": sys.executable, "MODELS": "embedded:nano"}
+        folder = tmp_path / "runs"
+        command = [str(self.RECIPE), str(folder), "--k", "3"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+
+        names = ("all-small", "all", "gridprobe", "avua-2", "avua-2-context")
+        assert all(len(read_run(folder / "embedded:nano" / name).results) == 2 for name in names)
+        assert "Kept frames against the evidence" in done.stdout and "avua-2-context" in done.stdout
+        assert "Pareto front" in (folder / "embedded:nano" / "report.html").read_text(encoding="utf-8")
 
 
 def test_the_recipe_for_a_checkpoint_of_yours(tmp_path: Path) -> None:

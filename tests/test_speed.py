@@ -67,3 +67,9 @@ def test_followup_divides_the_means_of_the_same_questions(monkeypatch: pytest.Mo
 
     assert "| mean question | 2 | 1.500 | 5.000 | 0.300 | ≤ 0.25 | 1.000 | 1.000 |" in lines
     assert "| follow-up, settled by the overview | 1 | 0.300 | 6.000 | 0.050 | ≤ 0.05 | 1.000 | 1.000 |" in lines
+
+
+def test_mdp3_chooses_what_the_reference_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("mdp3.py", "--rounds", 1, "--cases", "[[40, 3, 40, 1.0]]", "--out", tmp_path, monkeypatch=monkeypatch)
+
+    assert "| 40 | 3 | " in (tmp_path / "mdp3.md").read_text()

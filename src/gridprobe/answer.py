@@ -234,6 +234,7 @@ def _selection_dict(selection: Selection) -> dict[str, Any]:
         "k": Grid.holding(selection.pool).k,
         "indices": list(selection.indices),
         "timestamps": list(selection.timestamps),
+        "beside": [{"share": each.share, "indices": list(each.indices)} for each in selection.beside],
         "row_confidence": evidence and (list(evidence.row_confidence) or None),
         "column_confidence": evidence and (list(evidence.column_confidence) or None),
         "map": evidence and evidence.kind,

@@ -13,7 +13,19 @@ from gridprobe.grid import Grid
 
 __all__ = ["Contrast", "ImportanceMap", "MapKind", "Shape", "Signal", "gain", "leave_out", "margin", "peak"]
 
-MapKind = Literal["probes", "memory", "frames", "leave-out", "attention", "evidence"]
+MapKind = Literal[
+    "probes",
+    "memory",
+    "frames",
+    "leave-out",
+    "attention",
+    "evidence",
+    "encoder",
+    "scores",
+    "needed",
+    "certainty",
+    "descent",
+]
 """What a map's numbers are.
 
 - probes: how sure the model is from a row and from a column of frames, shown by themselves (the paper);
@@ -21,7 +33,12 @@ MapKind = Literal["probes", "memory", "frames", "leave-out", "attention", "evide
 - frames: the same for every frame by itself;
 - leave-out: how much the answer changes without a row and without a column, or without the frame;
 - attention: how much the question looks at the frame;
-- evidence: the same, times how likely the answer is from the frame by itself; 0 for frames that are hardly looked at.
+- evidence: the same, times how likely the answer is from the frame by itself; 0 for frames that are hardly looked at;
+- encoder: how similar the frame is to the question in an encoder's space: (1 + cosine) / 2;
+- scores: what a file says;
+- needed: how likely the model says of the frame by itself that it is needed (FRAG);
+- certainty: 1 less the entropy of the answer from the frame, or from its window, as a share of the largest entropy;
+- descent: how far a search by contact sheets descended towards the frame, and how certain it was there.
 """
 
 FLAT = 1e-9

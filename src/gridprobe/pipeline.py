@@ -191,7 +191,7 @@ class Session:
             look = self._look(question, first)
         else:
             everything = Selection.of(OVERVIEW, first.pool, tuple(range(len(first.pool))))
-            look = _Look(first.pool, everything, first.pool, None, first.decoding, 0.0, first)
+            look = _Look(first.pool, everything, first.pool, (), first.decoding, 0.0, first)
         return self._answer(question, look, first.posterior, None)
 
     def _answer(self, question: Question, look: "_Look", posterior: Posterior, focusing: float | None) -> Answer:
@@ -249,7 +249,7 @@ class Session:
         selector = self.setup.selector.repeated() if self._reuse else self.setup.selector
         selection, probing = _timed(lambda: self._select(selector, pool, question, first))
         frames = footage.frames(_order(selection, self.setup), self.setup.size_of(self.setup.shown, selection.kept))
-        others = self._others(selection)
+        others = self._others(selection, frames)
         decoding = time.perf_counter() - start - probing + (first.decoding if first else 0.0)
         return _Look(pool, selection, frames, others, decoding, probing, first)
 
@@ -299,12 +299,14 @@ class Session:
             settings=self.setup.describe(),
         )
 
-    def _others(self, selection: Selection) -> FramePool | None:
-        """The frames that were not kept, at the size of the context; none without a context."""
-        rest = sorted(set(range(selection.pool)) - set(selection.indices))
-        if self.setup.context is None or not rest:
-            return None
-        return self._footage.frames(rest, self.setup.size_of(self.setup.context, len(rest)))
+    def _others(self, selection: Selection, kept: FramePool) -> tuple[FrameGroup, ...]:
+        """What is shown beside the kept frames: the selection's own smaller sizes, and all others as context."""
+        setup, footage = self.setup, self._footage
+        shown = [(each.indices, setup.smaller(kept, each.share)) for each in selection.beside]
+        rest = set(range(selection.pool)).difference(selection.indices, *(each.indices for each in selection.beside))
+        if setup.context is not None and rest:
+            shown.append((tuple(sorted(rest)), setup.context))
+        return tuple(FrameGroup(footage.frames(at, setup.size_of(view, len(at))), view) for at, view in shown)
 
     def _baseline(self, question: Question) -> Cost:
         """What the answering model would spend on the whole pool; this needs its size, but no pixels."""
@@ -331,8 +333,8 @@ class _Look:
     selection: Selection
     frames: FramePool
     """The kept ones, in the order the answer is read from."""
-    others: FramePool | None
-    """The others, where they are shown as context."""
+    others: tuple[FrameGroup, ...]
+    """What is shown beside them."""
     decoding: float
     probing: float
     first: _Overview | None = None
@@ -394,15 +396,12 @@ def _order(selection: Selection, setup: Setup) -> list[int]:
 
 
 def focus_request(
-    frames: FramePool, question: Question, setup: Setup, *, others: FramePool | None = None
+    frames: FramePool, question: Question, setup: Setup, *, others: Sequence[FrameGroup] = ()
 ) -> ScoreRequest:
-    """The one request the answer is read from: the kept frames, and the others around them where there is a context."""
+    """The one request the answer is read from: the kept frames, and others among them."""
     if setup.collage:
         return collage_request(frames, question)
-    groups = [FrameGroup(frames, setup.shown)]
-    if others is not None and setup.context is not None:
-        groups.append(FrameGroup(others, setup.context))
-    return ScoreRequest.about(question, groups, prompt_order=setup.prompt_order)
+    return ScoreRequest.about(question, [FrameGroup(frames, setup.shown), *others], prompt_order=setup.prompt_order)
 
 
 def _sure(posterior: Posterior, exit: Exit | None) -> bool:

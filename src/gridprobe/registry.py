@@ -1,9 +1,9 @@
-"""Names -> what makes the value: backends, model families, selectors, budgets, signals and benchmarks.
+"""Names -> what makes the value: backends, model families, encoders, selectors, budgets, signals and benchmarks.
 
 A name such as "keyframes:chosen.json" is an entry's name, a colon and an argument. An entry names its code as
 "module:attribute" or "module" and is imported when it is first used, so listing names loads nothing heavy. Other
 packages add entries through entry points of the groups "gridprobe.selectors", "gridprobe.backends",
-"gridprobe.budgets", "gridprobe.signals" and "gridprobe.benchmarks".
+"gridprobe.encoders", "gridprobe.budgets", "gridprobe.signals" and "gridprobe.benchmarks".
 
 Only `ask()`, `Session()`, `load_model()`, `load_benchmark()` and the command line take names. Everything behind them
 takes values.
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, Literal
 
 from gridprobe.errors import ModelError, UsageError
 
@@ -24,6 +24,7 @@ __all__ = [
     "BACKENDS",
     "BENCHMARKS",
     "BUDGETS",
+    "ENCODERS",
     "FAMILIES",
     "REFUSED",
     "SELECTORS",
@@ -49,6 +50,8 @@ class Entry:
     """The extra of the package that installs what the code needs."""
     lacks: str = ""
     """What a model family cannot do that others can."""
+    frames: Literal["optional", "needed", "none"] = "optional"
+    """Whether a selector takes a number of frames to keep."""
 
     def load(self) -> Any:
         """Import the code; a missing package is an error that names the extra."""
@@ -206,6 +209,33 @@ REFUSED = {
 }
 """Families that people try and that do not work, with the reason."""
 
+ENCODERS = Registry(
+    "encoder",
+    {
+        "embedded": Entry(
+            "gridprobe.encoders.embedded:load",
+            "the encoder inside gridprobe, a CLIP of 2.6 M parameters; it knows only gridworld",
+            extra="local",
+        ),
+        "clip": Entry(
+            "gridprobe.encoders.clip:load_clip",
+            "CLIP: a folder or a Hugging Face id; openai/clip-vit-large-patch14 if none is given",
+            argument="FOLDER|OWNER/NAME",
+            optional=True,
+            extra="local",
+        ),
+        "siglip": Entry(
+            "gridprobe.encoders.clip:load_siglip",
+            "SigLIP or SigLIP2: a folder or a Hugging Face id; google/siglip-so400m-patch14-384 if none is given",
+            argument="FOLDER|OWNER/NAME",
+            optional=True,
+            extra="local",
+        ),
+    },
+    group="gridprobe.encoders",
+)
+"""An encoder's function takes the argument and options and returns an `Encoder`."""
+
 SELECTORS = Registry(
     "selector",
     {
@@ -213,21 +243,77 @@ SELECTORS = Registry(
             "gridprobe.selectors.gridprobe:make",
             "the paper: row and column probes, importance map, shape-adaptive budget",
         ),
-        "uniform": Entry("gridprobe.selectors.baselines:uniform", "evenly spaced frames; needs --frames N"),
-        "random": Entry("gridprobe.selectors.baselines:drawn", "random frames, seeded; needs --frames N"),
-        "all": Entry("gridprobe.selectors.baselines:everything", "every frame of the pool: the baseline"),
+        "uniform": Entry(
+            "gridprobe.selectors.baselines:uniform", "evenly spaced frames; needs --frames N", frames="needed"
+        ),
+        "random": Entry(
+            "gridprobe.selectors.baselines:drawn", "random frames, seeded; needs --frames N", frames="needed"
+        ),
+        "all": Entry(
+            "gridprobe.selectors.baselines:everything", "every frame of the pool: the baseline", frames="none"
+        ),
         "all-small": Entry(
             "gridprobe.selectors.baselines:everything_small",
             "every frame of the pool at the size of the probes, in one pass: the cheap baseline",
+            frames="none",
         ),
         "uniform-like": Entry(
             "gridprobe.selectors.baselines:uniform_like",
             "as many frames as gridprobe would keep, evenly spaced: the matched-budget control",
         ),
+        "clip": Entry(
+            "gridprobe.selectors.clip:clip", "the frames most similar to the question by CLIP; any budget rule"
+        ),
+        "siglip": Entry(
+            "gridprobe.selectors.clip:siglip", "the frames most similar to the question by SigLIP; any budget rule"
+        ),
+        "mdp3": Entry(
+            "gridprobe.selectors.mdp3:make",
+            "MDP3: relevant, diverse and sequential frames by SigLIP; published with --frames 8",
+        ),
+        "aks": Entry("gridprobe.selectors.aks:make", "AKS: splits the video where relevance is even; by CLIP"),
+        "bolt": Entry("gridprobe.selectors.bolt:make", "BOLT: inverse transform sampling of similarities; by CLIP"),
+        "focus": Entry(
+            "gridprobe.selectors.focus:make", "FOCUS: a bandit that compares few frames with the question; by SigLIP"
+        ),
+        "wavelet": Entry(
+            "gridprobe.selectors.wavelet:make", "WFS-SB: diverse frames of segments that a wavelet finds; by SigLIP"
+        ),
+        "hybrid": Entry(
+            "gridprobe.selectors.hybrid:make", "gridprobe's probes, of the rows and columns that SigLIP finds promising"
+        ),
+        "scores": Entry(
+            "gridprobe.selectors.scores:make",
+            "frame scores of other programs, such as Frame-Voyager or HFS, which have no public code; by question id",
+            argument="FILE",
+        ),
         "keyframes": Entry(
             "gridprobe.selectors.keyframes:make",
-            "frames chosen before, from a file of gridprobe export-keyframes; needs questions with ids",
+            "frames chosen before: export-keyframes, or frame_idx files of AKS and LongVideoBench; by question id",
             argument="FILE",
+            frames="none",
+        ),
+        "frag": Entry("gridprobe.selectors.frag:make", "FRAG: the model says of each frame alone whether it is needed"),
+        "uncertainty": Entry(
+            "gridprobe.selectors.uncertainty:make",
+            "uncertainty guidance: frames, or windows of them, from which the answer has a low entropy",
+            argument="WINDOW",
+            optional=True,
+        ),
+        "q-frame": Entry(
+            "gridprobe.selectors.q_frame:make",
+            "Q-Frame: N frames at native size, 2N at half and 8N at a quarter of the side",
+        ),
+        "videoagent": Entry(
+            "gridprobe.selectors.videoagent:make",
+            "VideoAgent without text: few frames, and at most twice more from the best segments; at most N",
+        ),
+        "videoatlas": Entry(
+            "gridprobe.selectors.videoatlas:make", "VideoAtlas without text: the model descends through contact sheets"
+        ),
+        "avua": Entry(
+            "gridprobe.selectors.avua:make",
+            "AVUA, no public code: a policy by type of question, frames accessed in rounds; at most N",
         ),
     },
     group="gridprobe.selectors",

@@ -7,7 +7,7 @@ code does differently from their text: its ties, its budget, probes shrunk from 
 `default` is ours: an overview of all frames, small; where that is not sure, the frames that the question looks at,
 large among all others; single frames, decoded straight to the probes' size, aspect kept, true times. `gridworld` is
 `default` with small frames of 64 pixels, since frames of gridworld are small themselves and 224 pixels would save
-nothing. Every field can be changed on top of any of them.
+nothing, and with the encoder of the package. Every field can be changed on top of any of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from gridprobe.calibration import check_threshold
 from gridprobe.drafting import OpenWay
 from gridprobe.errors import UsageError
 from gridprobe.grid import Grid
-from gridprobe.registry import BUDGETS, SIGNALS, suggestion
+from gridprobe.registry import BUDGETS, ENCODERS, SIGNALS, suggestion
 from gridprobe.rotations import check_rotations
 from gridprobe.selectors.gridprobe import PROBE, PROBE_SIDE
 from gridprobe.video import NATIVE, FrameSize, Limits, SampleSpec
@@ -53,6 +53,9 @@ class Settings:
     them; from its memory of every frame; or from the attention of the question in the overview."""
     signal: str = "peak"
     """What a probe's posterior counts for: a name of `gridprobe.registry.SIGNALS`. A map of attention has none."""
+    encoder: str | None = None
+    """What compares frames with the question, for selectors that do: a name of `gridprobe.registry.ENCODERS`, such as
+    "siglip:google/siglip2-so400m-patch14-384". None is the one of the selector's paper."""
     rotations: int = 1
     """In how many orders the options are shown, in the overview and in the focused pass; 1 is off."""
     sampling: Literal["middle", "linspace"] = "middle"
@@ -94,6 +97,8 @@ class Settings:
     def __post_init__(self) -> None:
         Grid(self.k)
         SIGNALS.find(self.signal)
+        if self.encoder is not None:
+            ENCODERS.find(self.encoder)
         check_rotations(self.rotations)
         if self.sure != "calibrated":
             check_threshold(self.sure)
@@ -219,5 +224,5 @@ PRESETS = {
     "default": Settings(),
     "paper": PAPER,
     "authors": replace(PAPER, preset="authors", budget="authors", ties="argsort", decoded="source"),
-    "gridworld": Settings(preset="gridworld", probe_pixels=FrameSize(max_side=64)),
+    "gridworld": Settings(preset="gridworld", probe_pixels=FrameSize(max_side=64), encoder="embedded"),
 }

@@ -15,11 +15,12 @@ from typing import Any, Literal
 from gridprobe.backends import Backend, NamedModel, PromptOrder, View
 from gridprobe.calibration import Exit, find
 from gridprobe.drafting import OpenWay
+from gridprobe.encoders import NamedEncoder
 from gridprobe.errors import UsageError
 from gridprobe.registry import SELECTORS, SIGNALS
 from gridprobe.selectors import GridProbe, Parts, Selector
 from gridprobe.settings import Settings
-from gridprobe.video import Footage, FrameSize, SampleSpec, open_cache
+from gridprobe.video import Footage, FramePool, FrameSize, SampleSpec, open_cache
 
 __all__ = ["Setup", "make_setup"]
 
@@ -66,6 +67,11 @@ class Setup:
             raise UsageError("refine looks again where an overview is not sure; effort=focus takes none")
         if self.overview is not None and "paper" in (self.overview.timestamps, self.view.timestamps):
             raise UsageError('an overview shows true times; use effort=focus with timestamps="paper"')
+        if self.selector.beside(1, 2) and (self.collage or self.order != "time" or self.view.timestamps == "paper"):
+            raise UsageError(
+                f"the selector {self.selector.name!r} shows frames of several sizes, merged by their true times; "
+                'leave out collage, order=importance and timestamps="paper"'
+            )
         if self.context is None:
             return
         if self.collage or self.order != "time":
@@ -74,13 +80,19 @@ class Setup:
             raise UsageError('context=small merges frames by their true times; timestamps="paper" hides them')
 
     def loaded(self, **options: Any) -> "Setup":
-        """The same with its models loaded; what is loaded already stays. `options` are passed on to the loaders."""
+        """The same with its models and its encoder loaded; what is loaded already stays.
+
+        `options` are passed on to the loaders of models, and the device to that of the encoder.
+        """
         model, answerer = self.model, self.answerer
         if isinstance(model, NamedModel) and (self._asks_model or answerer == model):
             model = model.load(**options)
         if isinstance(answerer, NamedModel):
             answerer = model if answerer == self.model else answerer.load(**options)
         loaded = self.using(model, answerer)
+        named = dict(self.model.options) if isinstance(self.model, NamedModel) else {}
+        device = {**options, **named}.get("device", "auto")
+        loaded = replace(loaded, selector=loaded.selector.loaded(device=device))
         needs_exit = self.exit is None and self.effort in ("auto", "full")
         return replace(loaded, exit=find(loaded.calibrated_for)) if needs_exit else loaded
 
@@ -134,6 +146,11 @@ class Setup:
     def size_of(self, view: View, frames: int) -> FrameSize:
         """The size so many frames are decoded at, to be shown to the answering model under a view."""
         return view.size_for(frames, self.answerer.multiple)
+
+    def smaller(self, kept: FramePool, share: float) -> View:
+        """How frames are shown at a share of the side of the kept ones."""
+        side = max(1, round(share * max(kept.width, kept.height)))
+        return replace(self.shown, pixels=FrameSize(max_side=side), sheet=1)
 
     def pool_size(self, cells: int) -> FrameSize:
         """The size a pool of so many frames is decoded at: what the selector, the overview or the answer needs."""
@@ -230,7 +247,9 @@ def _selector(selector: str | Selector, model: Backend, settings: Settings) -> S
                 "models",
                 "select",
                 "bounds",
+                "beside",
                 "using",
+                "loaded",
                 "repeated",
                 "knowing",
                 "where",
@@ -257,6 +276,7 @@ def _selector(selector: str | Selector, model: Backend, settings: Settings) -> S
         prompt_order=settings.prompt_order,
         seed=settings.seed,
         sampling=settings.sampling,
+        encoder=NamedEncoder(settings.encoder or "", cache=settings.limits.cache > 0),
     )
     made: Selector = make(argument, parts)
     return made

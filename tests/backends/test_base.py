@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from gridprobe.backends import FrameGroup, Posterior, ScoreRequest, View
+from gridprobe.backends.base import require_labels
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.flops import Cost
 from gridprobe.question import Question
@@ -47,10 +48,18 @@ def test_low_letter_mass_is_a_warning() -> None:
     assert Posterior(("A", "B"), (math.log(0.5), math.log(0.5)), mass=0.5).warnings == ()
 
 
-@pytest.mark.parametrize("labels", [(), ("A",), ("A", "A")])
+@pytest.mark.parametrize("labels", [("A",), ("A", "A")])
 def test_labels_must_be_at_least_two_and_different(labels: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match="2 different labels"):
         ScoreRequest("?", labels)
+
+
+def test_an_open_request_has_no_labels_and_is_not_scored() -> None:
+    request = ScoreRequest.open("Why?", again=True)
+
+    assert request.labels == () and request.again
+    with pytest.raises(UsageError, match="a request without labels cannot be scored"):
+        require_labels([ScoreRequest("?", ("A", "B")), request])
 
 
 def at(*times: float) -> FramePool:

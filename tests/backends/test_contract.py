@@ -10,8 +10,23 @@ import numpy as np
 import pytest
 
 from auto_checkpoints import TINY, new_enough
-from fake_server import Fake, Open, as_request, spoken_by
-from gridprobe.backends import Backend, FrameGroup, Packing, ScoreRequest, Scripted, View, fuses, load_model
+from fake_server import Fake, Open, as_request, spoken_by, written_by
+from gridprobe.backends import (
+    Backend,
+    FrameGroup,
+    Packing,
+    ScoreRequest,
+    Scripted,
+    View,
+    Writing,
+    Written,
+    fuses,
+    load_model,
+    weigher,
+    weighs,
+    writer,
+    writes,
+)
 from gridprobe.backends.embedded import Embedded, Vocabulary
 from gridprobe.errors import UsageError
 from gridprobe.flops import Cost
@@ -55,9 +70,16 @@ def backend(
     open_server: Open,
 ) -> Backend:
     """Every backend and model family there is; whoever adds one adds a way to build a small one."""
-    served = Fake(voice=spoken_by(tiny_model), count=lambda heard: tiny_model.estimate(as_request(heard)).tokens)
+    served = Fake(
+        voice=spoken_by(tiny_model),
+        prose=written_by(tiny_model),
+        count=lambda heard: tiny_model.estimate(as_request(heard)).tokens,
+    )
     known: dict[str, Callable[[], Backend]] = {
-        "scripted": lambda: Scripted(lambda asked: {label: 1.0 + i for i, label in enumerate(asked.labels)}),
+        "scripted": lambda: Scripted(
+            lambda asked: {label: 1.0 + i for i, label in enumerate(asked.labels)},
+            text=lambda asked: {f"{asked.prompt} It is {what}.": 1.0 for what in ("a red ball", "a cat", "a door")},
+        ),
         "embedded": lambda: Embedded(tiny_model, Vocabulary(frozenset()), "embedded:tiny"),
         "checkpoint": lambda: load_model(f"checkpoint:{tiny_checkpoint}", device="cpu"),
         "qwen3_vl": lambda: tiny_model,
@@ -148,3 +170,112 @@ def test_frames_of_several_sizes_together_equal_each_alone(backend: Backend) -> 
 
 def test_identity_is_a_name(backend: Backend) -> None:
     assert backend.identity and "\n" not in backend.identity
+
+
+OPEN = "Describe what happens."
+GREEDY, DRAWN = Writing(limit=10), Writing(limit=10, temperature=1.0, samples=3, seed=4)
+CANDIDATES = ("a red ball", "nothing", "")
+
+
+def open_requests() -> list[ScoreRequest]:
+    return [replace(each, prompt=f"{OPEN} {n}", labels=()) for n, each in enumerate((request(4), several(), NOTHING))]
+
+
+def told(texts: tuple[Written, ...]) -> list[tuple[str, int, bool]]:
+    return [(text.text, text.tokens, text.finished) for text in texts]
+
+
+@pytest.fixture
+def writing_backend(backend: Backend) -> Backend:
+    """A backend that writes; of one that does not, the refusal is tested."""
+    if not writes(backend):
+        with pytest.raises(UsageError, match="cannot write text; give the question options"):
+            writer(backend)
+        pytest.skip("this backend does not write, and says so")
+    return backend
+
+
+def test_open_requests_are_not_scored(backend: Backend) -> None:
+    with pytest.raises(UsageError, match="a request without labels cannot be scored"):
+        backend.score(open_requests())
+
+
+@pytest.mark.parametrize("writing", [GREEDY, DRAWN], ids=["greedy", "drawn"])
+def test_texts_are_the_same_again_and_in_any_company(writing_backend: Backend, writing: Writing) -> None:
+    model = writer(writing_backend)
+    together = model.write(open_requests(), writing)
+
+    assert [len(texts) for texts in together] == [writing.samples] * 3
+    for asked, texts in zip(open_requests(), together, strict=True):
+        assert told(model.write([asked], writing)[0]) == told(texts) == told(model.write([asked], writing)[0])
+
+
+def test_nothing_asked_nothing_written(writing_backend: Backend) -> None:
+    assert writer(writing_backend).write([], GREEDY) == []
+
+
+@pytest.mark.parametrize("limit", [1, 4])
+def test_the_limit_is_respected(writing_backend: Backend, limit: int) -> None:
+    model = writer(writing_backend)
+    for (whole,), (cut,) in zip(
+        model.write(open_requests(), GREEDY), model.write(open_requests(), Writing(limit=limit)), strict=True
+    ):
+        assert 1 <= cut.tokens <= limit and (cut.tokens == limit or cut.finished)
+        assert whole.tokens <= GREEDY.limit and (cut.finished or whole.tokens > limit or not whole.finished)
+
+
+def test_a_stop_text_is_honoured(writing_backend: Backend) -> None:
+    model = writer(writing_backend)
+    asked = next(each for each in open_requests() if len(model.write([each], GREEDY)[0][0].text) > 3)
+    text = model.write([asked], GREEDY)[0][0].text
+    stop = text[len(text) // 2 :][:2].strip()
+
+    (stopped,) = model.write([asked], replace(GREEDY, stop=(stop,)))[0]
+
+    assert stopped.finished and stopped.text == text[: text.index(stop)].strip()
+
+
+def test_a_text_s_logprob_is_one(writing_backend: Backend) -> None:
+    for texts in writer(writing_backend).write(open_requests(), DRAWN):
+        assert all(text.logprob is not None and text.logprob < 0 for text in texts)
+
+
+def test_costs_of_texts_are_positive_and_add_up(writing_backend: Backend) -> None:
+    model = writer(writing_backend)
+    for asked, texts in zip(open_requests(), model.write(open_requests(), DRAWN), strict=True):
+        whole = sum((text.cost for text in texts[1:]), texts[0].cost)
+        expected = model.estimate_texts(asked, [text.tokens for text in texts])
+
+        assert replace(whole, flops_computed=expected.flops) == expected
+        assert whole.calls == 1 and whole.tokens == model.estimate(asked).tokens + sum(text.tokens for text in texts)
+        assert texts[0].cost.flops >= model.estimate(asked).flops > 0
+        assert all(text.cost.tokens == text.tokens > 0 for text in texts[1:])
+        assert all(text.cost.flops > 0 and text.cost.flops_paper > 0 for text in texts if text.tokens > 1)
+        assert model.estimate_texts(asked, [5]).flops > model.estimate_texts(asked, [4]).flops
+
+
+def test_candidates_are_weighed(backend: Backend) -> None:
+    if not weighs(backend):
+        with pytest.raises(UsageError, match="cannot weigh texts"):
+            weigher(backend)
+        return
+    model = weigher(backend)
+    together = model.weigh(open_requests(), [CANDIDATES] * 3)
+
+    assert model.weigh([], []) == []
+    for asked, weighed in zip(open_requests(), together, strict=True):
+        assert weighed.labels == CANDIDATES and weighed.tokens[2] == 1
+        assert math.fsum(weighed.probabilities.values()) == pytest.approx(1.0, abs=1e-9)
+        differences = [weighed.logprobs[i] - weighed.means[i] for i in range(3)]
+        assert differences == pytest.approx([differences[0]] * 3), "weights are exp(mean), normalised"
+        alone = model.weigh([asked], [CANDIDATES])[0]
+        assert alone.means == pytest.approx(weighed.means, abs=1e-4)
+        expected = writer(backend).estimate_texts(asked, weighed.tokens)
+        assert replace(weighed.cost, flops_computed=expected.flops) == expected
+
+
+@pytest.mark.parametrize("candidates", [[], [()] * 3, [("a", "a")] * 3, ["text"] * 3])
+def test_candidates_that_do_not_fit_are_refused(backend: Backend, candidates: list[tuple[str, ...]]) -> None:
+    if weighs(backend):
+        with pytest.raises(UsageError, match=r"as many lists of candidates|at least 1 candidate and no text twice"):
+            backend.weigh(open_requests(), candidates)

@@ -139,7 +139,7 @@ def test_batches_respect_the_token_limit(tiny_model: Qwen3VL, monkeypatch: pytes
     requests = [request(pool(n)) for n in (1, 8, 3, 5)]
     whole = tiny_model.score(requests)
     sizes: list[tuple[int, int]] = []
-    run = Qwen3VL._run
+    run = Qwen3VL._score
     limit = 2 * len(tiny_model._layout(requests[3]))
     monkeypatch.setattr(memory, "CPU_TOKENS", limit)
 
@@ -147,7 +147,7 @@ def test_batches_respect_the_token_limit(tiny_model: Qwen3VL, monkeypatch: pytes
         sizes.append((len(batch), len(batch[0].layout)))
         return run(engine, batch)
 
-    monkeypatch.setattr(Qwen3VL, "_run", noted)
+    monkeypatch.setattr(Qwen3VL, "_score", noted)
 
     split = tiny_model.score(requests)
 

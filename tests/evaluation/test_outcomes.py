@@ -69,3 +69,10 @@ def test_the_published_method_has_no_overview(tmp_path: Path) -> None:
     assert found.stages.by == "focus" and found.stages.overview is None
     assert found.map == "probes" and found.native == found.kept == 3 and len(found.rows) == 3
     assert read(tmp_path / "s", without_map(handmade())).map == ""
+
+
+def test_answers_to_some_of_the_probes_are_not_recorded(tmp_path: Path) -> None:
+    answer = handmade(cells=7)
+    selection = replace(answer.selection, probes=(posterior(B=0.9),) * 5)  # hybrid asks about promising rows only
+
+    assert read(tmp_path / "r", replace(answer, selection=selection)).probes == ()

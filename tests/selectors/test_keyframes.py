@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,9 @@ from gridprobe.errors import DataError, UsageError
 from gridprobe.evaluation.keyframes import export_keyframes
 from gridprobe.evaluation.reader import read_run
 from gridprobe.selectors import Keyframes
-from gridprobe.selectors.keyframes import MAX_BYTES, MAX_FRAMES, SCHEMA, Chosen
+from gridprobe.selectors.imported import MAX_BYTES
+from gridprobe.selectors.keyframes import MAX_FRAMES, SCHEMA, Chosen
+from videos import numbered_video
 from videos_of_arrays import gray_pool
 
 QUESTION = gp.Question("Where?", ["here", "there"], id="v1-a")
@@ -146,3 +148,73 @@ def test_a_file_of_any_size_or_depth_is_refused_and_not_swallowed(tmp_path: Path
         Keyframes.read(large)
     with pytest.raises(UsageError, match="export-keyframes"):
         Keyframes.read(tmp_path / "none.json")
+
+
+class TestFrameNumbers:
+    """Files of AKS and LongVideoBench name frames by number."""
+
+    ROWS: ClassVar = [{"id": "v1-a", "frame_idx": [60, 30, 60], "video": "v1.mp4"}, {"id": "v1-b", "frame_idx": [0]}]
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            json.dumps(ROWS),
+            json.dumps(ROWS, indent=2),
+            "\n".join(map(json.dumps, ROWS)),
+            json.dumps({"v1-a": [30, 60], "v1-b": [0]}),
+            json.dumps(ROWS[0]),
+        ],
+        ids=["list", "indented", "lines", "object", "one line"],
+    )
+    def test_numbers_are_seconds_at_one_frame_a_second(self, text: str, tmp_path: Path) -> None:
+        path = tmp_path / "aks.json"
+        path.write_text(text)
+
+        chosen = Keyframes.read(f"{path}#fps=1")
+
+        assert chosen.select(gray_pool(9, step=10.0), QUESTION).indices == (3, 6)
+        assert chosen.describe()["fps"] == 1.0 and chosen.describe()["file"] == str(path)
+
+    def test_numbers_count_the_frames_of_the_video(self, tmp_path: Path) -> None:
+        path, clip = tmp_path / "aks.json", numbered_video(tmp_path / "clip.mp4", 50)
+        path.write_text(json.dumps({"v1-a": [0, 26, 49]}))
+        model = gp.Scripted(lambda request: {"A": 1.0, "B": 0.0})
+
+        answer = gp.ask(clip, QUESTION, model=model, selector=f"keyframes:{path}", k=7)
+
+        rate = answer.pool.info.fps if answer.pool.info else None
+        assert rate is not None
+        assert answer.selection.timestamps == pytest.approx([0.0, 26 / rate, 49 / rate], abs=1.01 / rate)
+
+    def test_without_a_rate_they_mean_nothing(self, tmp_path: Path) -> None:
+        path = tmp_path / "aks.json"
+        path.write_text(json.dumps({"v1-a": [3]}))
+
+        with pytest.raises(UsageError, match=r"the frame rate is not known; give it: .*#fps=30"):
+            Keyframes.read(path).select(gray_pool(9), QUESTION)
+
+    @pytest.mark.parametrize(
+        ("content", "rule"),
+        [
+            ([[1, 2], [3]], 'an object with an "id"'),
+            ([{"id": "a"}], 'no list "frame_idx"'),
+            ([{"id": "a", "frame_idx": [1]}, {"id": "a", "frame_idx": [2]}], "an id occurs twice"),
+            ({"a": []}, "1 to 4096 numbers"),
+            ({"a": [1.5]}, "whole numbers from 0"),
+            ({"a": [-1]}, "whole numbers from 0"),
+            ([], 'an object with an "id"'),
+        ],
+    )
+    def test_bad_numbers_are_named(self, content: Any, rule: str, tmp_path: Path) -> None:
+        path = tmp_path / "aks.json"
+        path.write_text(json.dumps(content))
+
+        with pytest.raises(DataError, match=rf"aks\.json.*{rule}"):
+            Keyframes.read(f"{path}#fps=1")
+
+    def test_a_rate_of_nothing_is_refused(self, tmp_path: Path) -> None:
+        path = tmp_path / "aks.json"
+        path.write_text(json.dumps({"a": [1]}))
+
+        with pytest.raises(DataError, match="fps must be above 0"):
+            Keyframes.read(f"{path}#fps=0")

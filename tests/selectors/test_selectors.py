@@ -1,22 +1,18 @@
-"""One contract for every selector, then what is special about each."""
+"""What is special about GridProbe and the controls; test_contract.py holds what all selectors have in common."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gridprobe.backends import Posterior, ScoreRequest, Scripted, View
-from gridprobe.budget import Budget, Fixed, ShapeRule
-from gridprobe.errors import ModelError, UsageError
+from gridprobe.backends import Posterior, ScoreRequest, Scripted
+from gridprobe.budget import Fixed, ShapeRule
+from gridprobe.errors import ModelError
 from gridprobe.flops import Cost
-from gridprobe.importance import margin, peak
+from gridprobe.importance import margin
 from gridprobe.question import Question
-from gridprobe.registry import SELECTORS
-from gridprobe.selectors import GridProbe, Parts, Random, Selection, Selector, Uniform, UniformLike
-from gridprobe.selectors.gridprobe import PROBE
+from gridprobe.selectors import GridProbe, Random, Selection, Uniform, UniformLike
 from gridprobe.settings import Settings
 from gridprobe.setup import make_setup
 from videos_of_arrays import gray_pool, levels
@@ -29,69 +25,9 @@ def needle(*where: int) -> Scripted:
 
     def answer(request: ScoreRequest) -> dict[str, float]:
         found = set(where) & set(levels(request.frames))
-        return {"A": 0.02, "B": 0.96, "C": 0.02} if found else {"A": 1, "B": 1, "C": 1}
+        return {label: 0.96 if found and label == "B" else 0.02 for label in request.labels}
 
     return Scripted(answer)
-
-
-PARTS = Parts(needle(17), Fixed(8), peak, View(PROBE))
-NEEDS_NO_NUMBER = ("all", "all-small", "keyframes")
-
-
-def made(name: str, folder: Path, budget: Budget | None = None) -> Selector:
-    """A selector of the registry by name, with a number of frames where it takes one."""
-    auto = budget is None and name in NEEDS_NO_NUMBER
-    parts = replace(PARTS, budget=ShapeRule() if auto else budget or PARTS.budget)
-    make, _ = SELECTORS.resolve(f"{name}:{_keyframes(folder)}" if name == "keyframes" else name)
-    found: Selector = make(str(_keyframes(folder)) if name == "keyframes" else "", parts)
-    return found
-
-
-def _keyframes(folder: Path) -> Path:
-    path = folder / "chosen.json"
-    path.write_text(json.dumps({"schema": "gridprobe.keyframes/1", "questions": {"q": {"times": [0.0, 30.0]}}}))
-    return path
-
-
-@pytest.mark.parametrize("pool_size", [1, 2, 3, 14, 16, 64, 143, 144])
-@pytest.mark.parametrize("name", SELECTORS)
-def test_every_selector_keeps_ascending_distinct_frames_with_their_times(
-    name: str, pool_size: int, tmp_path: Path
-) -> None:
-    pool = gray_pool(pool_size)
-    selector = made(name, tmp_path)
-
-    first, second = selector.select(pool, QUESTION), made(name, tmp_path).select(pool, QUESTION)
-
-    least, most = selector.bounds(pool_size)
-    assert 1 <= least <= first.kept <= most <= pool_size == first.pool
-    assert list(first.indices) == sorted(set(first.indices))
-    assert first.timestamps == tuple(pool.times[i] for i in first.indices)
-    assert first.indices == second.indices  # deterministic
-    assert first.scores is None or len(first.scores) == pool_size
-
-
-@pytest.mark.parametrize("name", SELECTORS)
-def test_every_selector_says_what_it_needs(name: str, tmp_path: Path) -> None:
-    selector = made(name, tmp_path)
-    other = Scripted(lambda request: dict.fromkeys(request.labels, 1.0), name="other")
-
-    assert selector.name == name == selector.describe()["name"]
-    assert json.loads(json.dumps(selector.describe(), allow_nan=False)) == selector.describe()
-    assert (selector.looks_at is None) or selector.models, "one that looks at frames asks a model, here"
-    swapped = selector.using(other)
-    assert swapped.models == (("scripted:other",) if selector.models else ())
-    assert selector.repeated().describe() == selector.describe()
-
-
-@pytest.mark.parametrize("name", SELECTORS)
-def test_a_number_of_frames_is_kept_to_or_refused(name: str, tmp_path: Path) -> None:
-    if name in NEEDS_NO_NUMBER:
-        with pytest.raises(UsageError, match="does not fit it"):
-            made(name, tmp_path, Fixed(3))
-        return
-    assert made(name, tmp_path, Fixed(3)).select(gray_pool(16), QUESTION).kept == 3
-    assert made(name, tmp_path, Fixed(99)).select(gray_pool(16), QUESTION).kept == 16
 
 
 class TestGridProbe:

@@ -23,6 +23,7 @@ from gridprobe.backends.base import (
 )
 from gridprobe.backends.gauge import Gauge
 from gridprobe.backends.scripted import Scripted
+from gridprobe.backends.writing import Weighed, Writing, Written, weigher, weighs, writer, writes
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.flops import Cost
 from gridprobe.registry import BACKENDS, explain_missing
@@ -40,11 +41,18 @@ __all__ = [
     "Timestamps",
     "Unit",
     "View",
+    "Weighed",
+    "Writing",
+    "Written",
     "fuses",
     "gauge_model",
     "is_server",
     "load_model",
     "recalls",
+    "weigher",
+    "weighs",
+    "writer",
+    "writes",
 ]
 
 CHECKPOINT = "checkpoint"

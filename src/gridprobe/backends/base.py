@@ -29,6 +29,7 @@ __all__ = [
     "View",
     "fuses",
     "recalls",
+    "require_labels",
     "require_plain",
 ]
 
@@ -90,13 +91,9 @@ class View:
         return max(1, self.sheet) ** 2 if self.packing == "single" else 2
 
     def describe(self) -> dict[str, Any]:
-        """Plain values, for records."""
-        return {
-            "pixels": self.pixels.describe(),
-            "packing": self.packing,
-            "timestamps": self.timestamps,
-            "sheet": self.sheet,
-        }
+        """Plain values, for records; frames that stand alone are not mentioned."""
+        sheet = {"sheet": self.sheet} if self.sheet > 1 else {}
+        return {"pixels": self.pixels.describe(), "packing": self.packing, "timestamps": self.timestamps, **sheet}
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,6 +154,7 @@ class ScoreRequest:
 
     prompt: str
     labels: tuple[str, ...]
+    """Empty for an open request, which can be answered only with text; see `gridprobe.backends.writing`."""
     groups: tuple[FrameGroup, ...] = ()
     prompt_order: PromptOrder = "frames_first"
     """Frames first, as Qwen3-VL was trained, so that another question about them can reuse them as its prefix; or the
@@ -172,7 +170,7 @@ class ScoreRequest:
     """Whether the posterior is to say how much the text looks at each frame. See `recalls`."""
 
     def __post_init__(self) -> None:
-        if len(set(self.labels)) != len(self.labels) or len(self.labels) < 2:
+        if len(set(self.labels)) != len(self.labels) or len(self.labels) == 1:
             raise UsageError(f"a model needs at least 2 different labels to choose from, got {self.labels}")
         count = sum(len(group.frames) for group in self.groups)
         if self.between and len(self.between) != count + 1:
@@ -197,6 +195,11 @@ class ScoreRequest:
         times = [time for group in groups for time in group.frames.times]
         between = question.between(times if len(groups) == 1 else sorted(times))
         return cls(question.prompt, question.labels, tuple(groups), prompt_order, again, between)
+
+    @classmethod
+    def open(cls, prompt: str, groups: Sequence[FrameGroup] = (), **changes: Any) -> "ScoreRequest":
+        """A request without labels; `changes` are the other fields."""
+        return cls(prompt, (), tuple(groups), **changes)
 
     @property
     def frames(self) -> FramePool:
@@ -332,7 +335,7 @@ class Backend(Protocol):
 
     One that has `recalls = True` besides answers requests that limit what the question `sees`, or ask for its
     `attention`. One that has `fuses = False` refuses requests with packing="pairs". One that spends the same number of
-    tokens on every picture has that number as `picture_tokens`.
+    tokens on every picture has that number as `picture_tokens`. Some also write text: see `gridprobe.backends.writing`.
     """
 
     @property
@@ -362,6 +365,12 @@ def recalls(backend: Backend) -> bool:
 def fuses(backend: Backend) -> bool:
     """Whether a backend shows frames in fused pairs; one that does not say otherwise does."""
     return bool(getattr(backend, "fuses", True))
+
+
+def require_labels(requests: Sequence[ScoreRequest]) -> None:
+    """Refuse open requests."""
+    if not all(request.labels for request in requests):
+        raise UsageError("a request without labels cannot be scored; let the model write an answer, or give 2 labels")
 
 
 def require_plain(request: ScoreRequest) -> None:

@@ -15,11 +15,12 @@ from typing import Any
 from gridprobe.backends.base import LOW_MASS, Backend, Posterior, ScoreRequest, recalls
 from gridprobe.backends.gauge import Gauge
 from gridprobe.backends.local import checkpoint
+from gridprobe.backends.writing import Weighed, Writing, Written, check_candidates, weigher, weighs, writer, writes
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.flops import Cost
 from gridprobe.question import Question
 
-__all__ = ["MODELS", "SIZES", "Embedded", "Vocabulary", "gauge", "load"]
+__all__ = ["MODELS", "SIZES", "Embedded", "Vocabulary", "gauge", "load", "some_words"]
 
 MODELS = Path(__file__).parent.parent / "models"
 SIZES = ("micro", "nano")
@@ -62,7 +63,7 @@ class Vocabulary:
         """Refuse a text with unknown words."""
         words = self.unknown(text)
         if words:
-            raise UsageError(_refusal(f"has never seen {_some(words)}"))
+            raise UsageError(_refusal(f"has never seen {some_words(words)}"))
 
 
 class Embedded:
@@ -97,24 +98,57 @@ class Embedded:
         """The engine's."""
         return recalls(self._engine)
 
+    @property
+    def writes(self) -> bool:
+        """The engine's."""
+        return writes(self._engine)
+
+    @property
+    def weighs(self) -> bool:
+        """The engine's."""
+        return weighs(self._engine)
+
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
         """Score the requests; one with unknown words is refused or gets a note."""
-        if self.implied:
-            for prompt in {request.prompt for request in requests}:
-                self.vocabulary.require(prompt)
+        notes = self._checked([request.prompt for request in requests])
         posteriors = self._engine.score(requests)
         if self.implied:
             _require_mass(posteriors)
-            return posteriors
-        notes = {prompt: self._notes(prompt) for prompt in {request.prompt for request in requests}}
+        return [replace(each, notes=each.notes + more) for each, more in zip(posteriors, notes, strict=True)]
+
+    def write(self, requests: Sequence[ScoreRequest], writing: Writing) -> list[tuple[Written, ...]]:
+        """Write texts; a request with unknown words is refused or its texts get a note."""
+        engine = writer(self._engine)
+        notes = self._checked([request.prompt for request in requests])
         return [
-            replace(posterior, notes=posterior.notes + notes[request.prompt])
-            for request, posterior in zip(requests, posteriors, strict=True)
+            tuple(replace(text, notes=text.notes + more) for text in texts)
+            for texts, more in zip(engine.write(requests, writing), notes, strict=True)
         ]
+
+    def weigh(self, requests: Sequence[ScoreRequest], candidates: Sequence[Sequence[str]]) -> list[Weighed]:
+        """Weigh candidates; unknown words in a request or its candidates are refused or lead to a note."""
+        engine = weigher(self._engine)
+        check_candidates(requests, candidates)
+        shown = ["\n".join((request.prompt, *texts)) for request, texts in zip(requests, candidates, strict=True)]
+        notes = self._checked(shown)
+        found = engine.weigh(requests, candidates)
+        return [replace(each, notes=each.notes + more) for each, more in zip(found, notes, strict=True)]
+
+    def _checked(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
+        """What to note about each text; a model that nobody named refuses instead."""
+        if self.implied:
+            for text in set(texts):
+                self.vocabulary.require(text)
+        notes = {text: self._notes(text) for text in set(texts)}
+        return [notes[text] for text in texts]
 
     def estimate(self, request: ScoreRequest) -> Cost:
         """What scoring the request would cost."""
         return self._engine.estimate(request)
+
+    def estimate_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
+        """What texts of so many tokens each would cost."""
+        return writer(self._engine).estimate_texts(request, tokens)
 
     def unknown_words(self, text: str) -> tuple[str, ...]:
         """The words of a text that the model was not trained on."""
@@ -122,7 +156,7 @@ class Embedded:
 
     def _notes(self, prompt: str) -> tuple[str, ...]:
         words = self.unknown_words(prompt)
-        return (f"the embedded model met {_some(words)}, which it has never seen, and guesses",) if words else ()
+        return (f"the embedded model met {some_words(words)}, which it has never seen, and guesses",) if words else ()
 
 
 def load(size: str = "", *, implied: bool = False, **options: Any) -> Embedded:
@@ -175,7 +209,7 @@ def _refusal(reason: str) -> str:
     )
 
 
-def _some(words: Sequence[str]) -> str:
+def some_words(words: Sequence[str]) -> str:
     """Such as "dog", "beach" and 3 other words."""
     shown = [f'"{word[:SHOWN_LETTERS]}{"…" if len(word) > SHOWN_LETTERS else ""}"' for word in words[:SHOWN_WORDS]]
     more = len(words) - len(shown)

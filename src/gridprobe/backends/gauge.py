@@ -3,7 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from gridprobe.backends.base import Posterior, ScoreRequest
+from gridprobe.backends.base import Posterior, ScoreRequest, require_labels
+from gridprobe.backends.writing import Weighed, Writing, Written, about_tokens, check_candidates, check_requests
+from gridprobe.errors import UsageError
 from gridprobe.flops import Cost
 
 __all__ = ["Gauge"]
@@ -25,9 +27,44 @@ class Gauge:
     """Bytes of memory for each token of a pass."""
     recalls: bool = True
     """Whether the memory of frames can be questioned; see `gridprobe.backends.base.recalls`."""
+    texts: Callable[[ScoreRequest, Sequence[int]], Cost] | None = None
+    """What texts of so many tokens each cost for a request, if the model writes."""
+    weighs: bool = False
+    """Whether a model that writes also weighs; see `gridprobe.backends.writing`."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether it can price texts."""
+        return self.texts is not None
+
+    def estimate_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
+        """What texts of so many tokens each would cost, with the prompt read once for all of them."""
+        if self.texts is None:
+            raise UsageError(f"what texts of {self.identity} cost is not known")
+        return self.texts(request, tokens)
+
+    def write(self, requests: Sequence[ScoreRequest], writing: Writing) -> list[tuple[Written, ...]]:
+        """As many different texts as asked for, each as long as it may be; the first one has the cost of all."""
+        check_requests(requests)
+        count, limit = writing.samples, writing.limit
+        found = []
+        for request in requests:
+            costs = [self.estimate_texts(request, [limit] * count), *[Cost()] * (count - 1)]
+            found.append(tuple(Written(f"text {n}", limit, None, True, cost) for n, cost in enumerate(costs, start=1)))
+        return found
+
+    def weigh(self, requests: Sequence[ScoreRequest], candidates: Sequence[Sequence[str]]) -> list[Weighed]:
+        """Equal probabilities, at the price of texts of these lengths."""
+        check_candidates(requests, candidates)
+        found = []
+        for request, texts in zip(requests, candidates, strict=True):
+            weighed = Weighed.of(texts, [0.0] * len(texts), [about_tokens(text) for text in texts])
+            found.append(replace(weighed, cost=self.estimate_texts(request, weighed.tokens)))
+        return found
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
         """Equal probabilities, so that a selector can run and its cost be measured."""
+        require_labels(requests)
         return [self._posterior(request) for request in requests]
 
     def _posterior(self, request: ScoreRequest) -> Posterior:

@@ -14,11 +14,13 @@ from gridprobe.errors import UsageError
 from gridprobe.flops import Cost
 
 __all__ = [
+    "CHARACTERS_PER_TOKEN",
     "Weighed",
     "Weigher",
     "Writer",
     "Writing",
     "Written",
+    "about_tokens",
     "check_candidates",
     "check_requests",
     "cut_at",
@@ -28,6 +30,9 @@ __all__ = [
     "writer",
     "writes",
 ]
+
+CHARACTERS_PER_TOKEN = 4
+"""Roughly, where no tokenizer can be asked."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +117,8 @@ class Writer(Backend, Protocol):
         ...
 
 
-class Weigher(Backend, Protocol):
-    """A backend that weighs."""
+class Weigher(Writer, Protocol):
+    """A backend that writes and also weighs."""
 
     def weigh(self, requests: Sequence[ScoreRequest], candidates: Sequence[Sequence[str]]) -> list[Weighed]:
         """For each request, in order, the probabilities of its candidates as the model's whole answer."""
@@ -126,7 +131,7 @@ def writes(backend: Backend) -> TypeGuard[Writer]:
 
 
 def weighs(backend: Backend) -> TypeGuard[Weigher]:
-    """Whether a backend has `weigh`: its attribute `weighs` says so."""
+    """Whether a backend also has `weigh`: its attribute `weighs` says so."""
     return bool(getattr(backend, "weighs", False))
 
 
@@ -164,6 +169,11 @@ def cut_at(text: str, stop: Sequence[str]) -> tuple[str, bool]:
     """The text before the first stop text, and whether there was one."""
     places = [place for place in map(text.find, stop) if place >= 0]
     return (text[: min(places)], True) if places else (text, False)
+
+
+def about_tokens(text: str) -> int:
+    """How many tokens a text has, with its end, where no tokenizer can be asked."""
+    return math.ceil(len(text) / CHARACTERS_PER_TOKEN) + 1
 
 
 def seed_of(writing: Writing, prompt: bytes, sample: int) -> int:

@@ -68,7 +68,7 @@ def load(
                 id=made.id,
                 question=replace(made.asked.question, id=made.id),
                 video=data / f"gridworld-{made.seed}-{SIDE}{_suffix(made.part)}.mp4",
-                group=str(made.seed),
+                group=str(made.seed) if made.part == "standard" else f"{made.seed}-{made.part}",
                 bins={"family": made.family, "part": made.part},
                 duration=made.duration,
                 extra=_extra(made),

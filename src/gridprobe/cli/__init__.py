@@ -11,6 +11,7 @@ import click
 from gridprobe._version import __version__
 from gridprobe.cli.ask import ask
 from gridprobe.cli.calibrate import calibrate
+from gridprobe.cli.compare import compare_selectors
 from gridprobe.cli.console import printable
 from gridprobe.cli.demo import demo
 from gridprobe.cli.doctor import doctor
@@ -64,6 +65,7 @@ def cli() -> None:
 COMMANDS = (
     ask,
     calibrate,
+    compare_selectors,
     demo,
     doctor,
     evaluate,

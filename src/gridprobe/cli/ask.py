@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from gridprobe.answer import Answer
-from gridprobe.backends import NamedModel, is_server
+from gridprobe.backends import Backend, NamedModel, is_server
 from gridprobe.backends.embedded import Vocabulary
 from gridprobe.benchmarks import parse_options
 from gridprobe.budget import Fixed
@@ -27,7 +27,21 @@ from gridprobe.setup import Setup, make_setup
 from gridprobe.subtitles import read_subtitles
 from gridprobe.video import Limits
 
-__all__ = ["WAY", "ask", "given_settings", "named_models", "way_options"]
+__all__ = [
+    "FILE",
+    "MODEL_HELP",
+    "WAY",
+    "FramesType",
+    "ask",
+    "asked_models",
+    "given_settings",
+    "imply",
+    "introduce",
+    "limits_of",
+    "load_options",
+    "named_models",
+    "way_options",
+]
 
 FILE = click.Path(path_type=Path)
 SAVERS: dict[str, Callable[[Sequence[Answer], Path], None]] = {"map": save_map, "report": save_report}
@@ -120,6 +134,25 @@ def way_options() -> list[Callable[[Any], Any]]:
     ]
 
 
+def load_options() -> list[Callable[[Any], Any]]:
+    """Options for loading models and videos, shared by ask and compare."""
+    return [
+        click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N."),
+        click.option("--dtype", default="auto", show_default=True, help="auto, float32, bfloat16 or float16."),
+        click.option("--attn", "attn_implementation", default="sdpa", show_default=True, help="Attention kernel."),
+        click.option("--device-map", metavar="MAP", help="Distribute the model over devices, e.g. auto."),
+        click.option("--quantization", type=click.Choice(["4bit", "8bit"]), help="Needs bitsandbytes."),
+        click.option(
+            "--decode-timeout",
+            type=float,
+            default=120.0,
+            show_default=True,
+            help="Limit in seconds.",
+        ),
+        click.option("--no-cache", is_flag=True, help="Do not use the frame cache on disk."),
+    ]
+
+
 def given_settings(given: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """The settings among the options that were given."""
     return {name: given[name] for name in names if given[name] is not None}
@@ -138,20 +171,8 @@ def _options(command: Any) -> Any:
         click.option("--order", type=click.Choice(["time", "importance"]), show_default="time"),
         click.option("--collage", is_flag=True, default=None, help="Show the kept frames as one 2048×2048 picture."),
         click.option("--seed", type=int, default=0, show_default=True, help="For the random selector."),
-        click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N."),
-        click.option("--dtype", default="auto", show_default=True, help="auto, float32, bfloat16 or float16."),
-        click.option("--attn", "attn_implementation", default="sdpa", show_default=True, help="Attention kernel."),
-        click.option("--device-map", metavar="MAP", help="Distribute the model over devices, e.g. auto."),
-        click.option("--quantization", type=click.Choice(["4bit", "8bit"]), help="Needs bitsandbytes."),
+        *load_options(),
         click.option("--decoder", type=click.Choice(["pyav", "torchcodec"]), show_default="pyav"),
-        click.option(
-            "--decode-timeout",
-            type=float,
-            default=120.0,
-            show_default=True,
-            help="Limit in seconds.",
-        ),
-        click.option("--no-cache", is_flag=True, help="Do not use the frame cache on disk."),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object per question."),
         click.option("--map", type=FILE, help="Save the map of the answer as a PNG file."),
         click.option("--report", type=FILE, help="Save all answers as a self-contained HTML page."),
@@ -174,11 +195,11 @@ def ask(video: Path, question: str | None, options: tuple[str, ...], **given: An
     setup = _setup(given)
     footage = setup.open(video)  # find a broken file before loading a large model
     if not given["model"]:
-        _imply(questions)
+        imply(questions)
     answers = []
     with progress():
         session = Session(footage, setup=setup, reuse=len(questions) > 1)
-        _introduce(session.setup)
+        introduce(session.setup.model, session.setup.answerer)
         for each in questions:
             answers.append(session.ask(each, show_map=bool(files) or not given["as_json"]))
             if given["as_json"]:
@@ -190,7 +211,7 @@ def ask(video: Path, question: str | None, options: tuple[str, ...], **given: An
         announce_saved(name, path)
 
 
-def _imply(questions: list[Question]) -> None:
+def imply(questions: list[Question]) -> None:
     """Raise UsageError for words that the embedded model does not know; otherwise print that it is used."""
     vocabulary = Vocabulary.embedded()
     for question in questions:
@@ -198,14 +219,15 @@ def _imply(questions: list[Question]) -> None:
     print(IMPLIED, file=sys.stderr)
 
 
-def _introduce(setup: Setup) -> None:
+def introduce(*models: Backend | None) -> None:
     """Print what is known about models on a server, once."""
-    for model in {id(each): each for each in (setup.model, setup.answerer)}.values():
+    for model in {id(each): each for each in models}.values():
         if summary := getattr(model, "summary", ""):
             print(printable(f"gridprobe: {summary}"), file=sys.stderr)
 
 
-def _limits(given: dict[str, Any]) -> Limits:
+def limits_of(given: dict[str, Any]) -> Limits:
+    """The limits for decoding."""
     limits = Limits(seconds=given["decode_timeout"])
     return replace(limits, cache=0) if given["no_cache"] else limits
 
@@ -213,13 +235,18 @@ def _limits(given: dict[str, Any]) -> Limits:
 def _setup(given: dict[str, Any]) -> Setup:
     """The setup that the options describe; models are not loaded."""
     changes = given_settings(given, (*WAY, "order", "collage", "seed", "decoder"))
-    settings = Settings.from_preset(given["preset"], **changes, limits=_limits(given))
+    settings = Settings.from_preset(given["preset"], **changes, limits=limits_of(given))
+    model, answer_model = asked_models(given)
+    return make_setup(model=model, answer_model=answer_model, selector=given["selector"], settings=settings)
+
+
+def asked_models(given: dict[str, Any]) -> tuple[NamedModel, NamedModel | None]:
+    """The models that the options name; the embedded one, where none is named, refuses what it does not know."""
     names = ("device", "dtype", "attn_implementation", "device_map", "quantization")
     options = tuple((name, given[name]) for name in names)
     implied = () if given["model"] else (("implied", True),)
     model, answer_model = named_models(given, given["model"] or "embedded", options)
-    model = replace(model, options=(*model.options, *implied))
-    return make_setup(model=model, answer_model=answer_model, selector=given["selector"], settings=settings)
+    return replace(model, options=(*model.options, *implied)), answer_model
 
 
 def named_models(

@@ -16,11 +16,14 @@ __all__ = ["announce_saved", "printable", "progress", "speaks_unicode", "stdout"
 
 STAGES = {
     "hash": "checking the weights (MiB)",
+    "features": "encoding frames",
     "decode": "decoding frames",
     "model": "asking the model",
+    "write": "writing (tokens)",
     "server": "waiting for the server (s)",
     "encode": "writing the video",
     "questions": "questions done",
+    "selectors": "selectors asked",
     "headers": "reading headers",
     "plan": "counting tokens",
     "verify videos": "checking videos",

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gridprobe.cli.console import stdout
-from gridprobe.registry import BACKENDS, BENCHMARKS, BUDGETS, FAMILIES, SELECTORS, SIGNALS
+from gridprobe.registry import BACKENDS, BENCHMARKS, BUDGETS, ENCODERS, FAMILIES, SELECTORS, SIGNALS
 
 __all__ = ["listing"]
 
@@ -21,11 +21,14 @@ PRESET_NOTES = {
 
 
 @click.command("list")
-@click.argument("what", type=click.Choice(["models", "selectors", "budgets", "signals", "presets", "benchmarks"]))
+@click.argument(
+    "what", type=click.Choice(["models", "encoders", "selectors", "budgets", "signals", "presets", "benchmarks"])
+)
 def listing(what: str) -> None:
-    """List the known models, selectors, budgets, signals, presets or benchmarks."""
+    """List the known models, encoders, selectors, budgets, signals, presets or benchmarks."""
     known = {
         "models": _models,
+        "encoders": ENCODERS.listed,
         "selectors": SELECTORS.listed,
         "budgets": BUDGETS.listed,
         "signals": SIGNALS.listed,

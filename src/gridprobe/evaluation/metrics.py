@@ -17,6 +17,7 @@ from gridprobe import benchmarks
 from gridprobe.benchmarks import Item, Metric
 from gridprobe.errors import DataError, UsageError
 from gridprobe.evaluation.reader import Answered, Result, Run
+from gridprobe.evaluation.temporal import Temporal
 from gridprobe.question import Question
 from gridprobe.statistics import (
     Interval,
@@ -153,8 +154,8 @@ class Row:
     """Expected calibration error of the answers whose right option is known."""
     above_chance: float | None = None
     """Mean confidence less that of a guess; what is left of it without any evidence is prejudice."""
-    covered: float | None = None
-    """Share of the gold intervals that a kept frame shows, where the benchmark has such intervals."""
+    temporal: Temporal | None = None
+    """Kept frames against gold intervals, where the benchmark has such intervals."""
     versus: Comparison | None = None
 
 
@@ -223,7 +224,7 @@ def _row(runs: Sequence[Run], place: int, part: tuple[str, str]) -> Row:
         reached=Reached.of(answers),
         calibration=_calibration(asked),
         above_chance=_above_chance(asked),
-        covered=_covered(asked),
+        temporal=Temporal.of(asked),
         versus=compare(mine, _part(runs[0], part), versus=runs[0].name) if place else None,
     )
 
@@ -236,15 +237,6 @@ def _calibration(results: Sequence[Result]) -> float | None:
 def _above_chance(results: Sequence[Result]) -> float | None:
     above = [result.answered.confidence - 1 / len(result.options) for result in results if result.answered]
     return float(np.mean(above)) if above else None
-
-
-def _covered(results: Sequence[Result]) -> float | None:
-    shares = [
-        np.mean([any(start <= time < end for time in result.answered.times) for start, end in gold])
-        for result in results
-        if result.answered and (gold := result.extra.get("evidence"))
-    ]
-    return float(np.mean(shares)) if shares else None
 
 
 def _part(run: Run, part: tuple[str, str]) -> list[Result]:

@@ -61,7 +61,7 @@ def answered(item: Item, answer: Answer, *, attempt: int, worker: str, opening: 
 
 
 def _map(selection: Selection) -> dict[str, Any]:
-    """The numbers of a map by frame, and what each probe answered: rows and columns, or frames."""
+    """The numbers of a map by frame, and what each probe answered: rows and columns, or frames, if all were asked."""
     evidence = selection.evidence
     if evidence is None:
         return {"by_frame": None, "probe_choices": None}
@@ -69,7 +69,9 @@ def _map(selection: Selection) -> dict[str, Any]:
     count = len(numbers) or evidence.grid.rows + evidence.grid.k
     return {
         "by_frame": numbers or None,
-        "probe_choices": [probe.choice for probe in selection.probes[:count]] or None,
+        "probe_choices": [probe.choice for probe in selection.probes[:count]]
+        if len(selection.probes) >= count
+        else None,
     }
 
 

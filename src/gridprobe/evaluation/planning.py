@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gridprobe.backends import Gauge, ScoreRequest
+from gridprobe.backends import FrameGroup, Gauge, ScoreRequest
 from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.errors import DataError, VideoError
 from gridprobe.evaluation.method import Method
@@ -46,7 +46,8 @@ def plan(
     Sizes are read from the videos' headers. A video that cannot be read is reported and counted with the
     most common size.
     """
-    method = Method.of(benchmark, setup.using(model, answerer), subtitles=subtitles)
+    gauged = replace(setup, selector=setup.selector.loaded(weights=False)).using(model, answerer)
+    method = Method.of(benchmark, gauged, subtitles=subtitles)
     setup = method.setup
     assert setup.sampling is not None
     items = (choice or Choice()).items(benchmark)
@@ -168,12 +169,17 @@ def _seconds(item: Item, info: VideoInfo | str) -> float | None:
 
 
 def _focus(count: int, video: "_Footage", question: Question, setup: Setup) -> ScoreRequest:
-    """The focused pass over so many kept frames, with the others around them where there is a context."""
+    """The focused pass over so many kept frames, with what the selector shows beside them and with the context."""
     kept = video.frames(setup.size_of(setup.shown, count)).take(range(count))
-    rest = range(count, len(video.times))
-    if setup.context is None or not rest:
-        return focus_request(kept, question, setup)
-    others = video.frames(setup.size_of(setup.context, len(rest))).take(rest)
+    shown = [(number, setup.smaller(kept, share)) for number, share in setup.selector.beside(count, len(video.times))]
+    rest = len(video.times) - count - sum(number for number, _ in shown)
+    if setup.context is not None and rest:
+        shown.append((rest, setup.context))
+    others, start = [], count
+    for number, view in shown:
+        frames = video.frames(setup.size_of(view, number)).take(range(start, start + number))
+        others.append(FrameGroup(frames, view))
+        start += number
     return focus_request(kept, question, setup, others=others)
 
 

@@ -44,9 +44,10 @@ class Table:
 
 
 def people_tables(scores: Scores) -> list[Table]:
-    """Accuracy, official scores, how answers were reached, cost, confidence and paired differences; for reading."""
+    """Accuracy, official scores, how answers were reached, cost, confidence, evidence and paired differences."""
     rows = scores.rows
-    tables = [_accuracy(rows), _official(scores), _reached(rows), _cost(rows), _confidence(rows), _differences(rows)]
+    tables = [_accuracy(rows), _official(scores), _reached(rows), _cost(rows), _confidence(rows)]
+    tables += [_temporal(rows), _differences(rows)]
     return [table for table in tables if table.rows]
 
 
@@ -138,14 +139,27 @@ def _cost(rows: Sequence[Row]) -> Table:
 
 
 def _confidence(rows: Sequence[Row]) -> Table:
-    gold = any(row.covered is not None for row in rows)
-    head = ["run", "questions", "calibration error", "confidence above chance", *(["evidence shown %"] if gold else [])]
-    cells = [
-        [*_names(row), _three(row.calibration), _three(row.above_chance)] + (_shares(row.covered) if gold else [])
-        for row in rows
-        if row.cost
-    ]
+    head = ["run", "questions", "calibration error", "confidence above chance"]
+    cells = [[*_names(row), _three(row.calibration), _three(row.above_chance)] for row in rows if row.cost]
     return Table("Confidence", head, cells)
+
+
+def _temporal(rows: Sequence[Row]) -> Table:
+    """For benchmarks with gold intervals."""
+    head = ["run", "questions", "n", "precision %", "95 % interval", "evidence covered %", "95 % interval"]
+    head += ["F1 %", "95 % interval", "s to evidence", "95 % interval"]
+    cells = []
+    for row in rows:
+        if found := row.temporal:
+            shares = [text for each in (found.precision, found.recall, found.f1) for text in _estimate(each)[:2]]
+            cells.append([*_names(row), str(found.distance.count), *shares, *_seconds(found.distance)])
+    return Table("Kept frames against the evidence", head, cells)
+
+
+def _seconds(found: Interval) -> list[str]:
+    """A mean and its interval; a dash for too few videos to resample."""
+    wide = found.clusters >= FEW_CLUSTERS
+    return [f"{found.mean:.1f}", f"{found.low:.1f} … {found.high:.1f}" if wide else "–"]
 
 
 def _three(value: float | None) -> str:
@@ -212,7 +226,9 @@ def _remarks(scores: Scores) -> list[str]:
 
 def too_few(scores: Scores) -> str:
     """A note if some intervals are of too few videos to resample; otherwise empty."""
-    found = [each for row in scores.rows for each in (row.accuracy, row.versus and row.versus.difference) if each]
+    rows = scores.rows
+    found = [each for row in rows for each in (row.accuracy, row.versus and row.versus.difference) if each]
+    found += [each for row in rows if (t := row.temporal) for each in (t.precision, t.recall, t.f1)]
     found += [metric.interval for metrics in scores.official.values() for metric in metrics if metric.interval]
     wilson = sum(each.method == "wilson" and each.clusters > 1 for each in found)
     if not wilson:
@@ -286,6 +302,8 @@ def _flat(row: Row) -> dict[str, Any]:
     names = ("kept", "kept_median", "tokens", "tflops", "tflops_paper", "variation", "variation_paper", "seconds")
     flat |= {name: getattr(cost, name, None) for name in names}
     flat |= {f"reached_{name}": getattr(row.reached, name, None) for name in ("overview", "refined", "both", "agree")}
+    for name in ("precision", "recall", "f1", "distance"):
+        flat |= _interval(f"temporal_{name}", getattr(row.temporal, name, None))
     flat |= {"versus": versus and versus.versus, "pairs": gap and gap.count} | _interval("difference", gap)
     return flat | {
         name: getattr(versus, name, None) for name in ("gained", "lost", "mcnemar", "permutation", "unpaired")

@@ -1,13 +1,11 @@
 """Show an answer in a terminal: with or without colour, in Unicode or ASCII, at 40 columns or more."""
 
-import io
-
-from rich.cells import cell_len, set_cell_size
-from rich.console import Console
+from rich.cells import cell_len
 from rich.text import Text
 
 from gridprobe.answer import Answer
 from gridprobe.report.colours import MARK, Scale, hex_colour
+from gridprobe.report.terminal_lines import padded, shortened, wrapped
 from gridprobe.report.terminal_map import Look, map_lines, strip_lines
 from gridprobe.report.words import (
     amount,
@@ -53,10 +51,10 @@ def answer_view(answer: Answer, *, width: int, color: bool, unicode: bool, hint:
 
 
 def _headline(answer: Answer, look: Look) -> list[Text]:
-    question = _wrapped(look.clean(one_line(answer.question.text)), look, "dim", QUESTION_LINES)
+    question = wrapped(look.clean(one_line(answer.question.text)), look, "dim", QUESTION_LINES)
     percent = f" {answer.confidence:.1%}"
     answered = look.clean(f"{answer.choice}. {one_line(answer.text)}")
-    line = Text(_shortened(answered, look.width - len(percent), look), look.style("bold"))
+    line = Text(shortened(answered, look.width - len(percent), look), look.style("bold"))
     return [*question, line.append(percent, look.style(f"bold {hex_colour(MARK)}"))]
 
 
@@ -69,7 +67,7 @@ def _posterior(answer: Answer, look: Look) -> list[Text]:
     for (label, share), text in zip(answer.posterior.probabilities.items(), texts, strict=True):
         chosen = label == answer.choice
         pointer = look.clean("▸" if chosen else " ")
-        line = Text(f"{pointer} {label} {_padded(text, room, look)} ", look.style("bold" if chosen else "none"))
+        line = Text(f"{pointer} {label} {padded(text, room, look)} ", look.style("bold" if chosen else "none"))
         line.append(_bar(share, bar, look), look.style(hex_colour(MARK) if chosen else "dim"))
         lines.append(line.append(f" {share:6.1%}", look.style("bold" if chosen else "none")))
     return lines
@@ -85,12 +83,12 @@ def _bar(share: float, width: int, look: Look) -> str:
 
 def _reached(answer: Answer, look: Look, *, hint: bool) -> list[Text]:
     """The sentence about how the answer was reached, and what each stage believed."""
-    lines = _wrapped(look.clean(reached_words(answer)), look, "none")
+    lines = wrapped(look.clean(reached_words(answer)), look, "none")
     if stages := beliefs(answer):
         told = ", ".join(f"{name} {choice} {percent(share)}" for name, (choice, share) in stages.items())
-        lines += _wrapped(f"Stages: {told}.", look, "dim")
+        lines += wrapped(f"Stages: {told}.", look, "dim")
     if hint and (advice := limit_hint(answer)):
-        lines += _wrapped(advice, look, "dim")
+        lines += wrapped(advice, look, "dim")
     return lines
 
 
@@ -155,7 +153,7 @@ def _tokens(answer: Answer) -> str:
 
 
 def _fact(key: str, value: str, look: Look) -> list[Text]:
-    lines = _wrapped(value, Look(look.width - KEY_WIDTH, look.color, look.unicode), "none")
+    lines = wrapped(value, Look(look.width - KEY_WIDTH, look.color, look.unicode), "none")
     keys = [key, *[""] * (len(lines) - 1)]
     return [
         Text().append(name.ljust(KEY_WIDTH), look.style("dim")).append_text(line)
@@ -164,29 +162,4 @@ def _fact(key: str, value: str, look: Look) -> list[Text]:
 
 
 def _warning(warning: str, look: Look) -> list[Text]:
-    return _wrapped(f"warning: {look.clean(one_line(warning))}", look, "yellow")
-
-
-def _wrapped(text: str, look: Look, style: str, limit: int | None = None) -> list[Text]:
-    """Wrap the text; if it needs more than `limit` lines, cut it with an ellipsis."""
-    if limit is not None:
-        text = _shortened(text, look.width * limit, look)  # wrapping a megabyte of text would be slow
-    console = Console(file=io.StringIO(), width=look.width)
-    lines = list(Text(text, look.style(style)).wrap(console, look.width))
-    for line in lines:
-        line.rstrip()
-    if limit is None or len(lines) <= limit:
-        return lines
-    cut = _shortened(f"{lines[limit - 1].plain} {lines[limit].plain}", look.width, look)
-    return [*lines[: limit - 1], Text(cut, look.style(style))]
-
-
-def _shortened(text: str, width: int, look: Look) -> str:
-    if cell_len(text) <= width:
-        return text
-    ellipsis = look.clean("…")
-    return set_cell_size(text, max(0, width - len(ellipsis))).rstrip() + ellipsis
-
-
-def _padded(text: str, width: int, look: Look) -> str:
-    return set_cell_size(_shortened(text, width, look), width)
+    return wrapped(f"warning: {look.clean(one_line(warning))}", look, "yellow")

@@ -42,6 +42,11 @@ MAP_WORDS: dict[MapKind, str] = {
     "frames": "how sure the overview's memory of each frame is",
     "leave-out": "what the answer depends on",
     "evidence": "which frames show the answer by themselves",
+    "encoder": "how similar each frame is to the question",
+    "scores": "the scores of a file",
+    "needed": "how likely the model calls each frame needed",
+    "certainty": "how certain the answer from each frame is",
+    "descent": "where a search by contact sheets went",
 }
 """What the numbers of a map are."""
 SOURCES = {
@@ -162,9 +167,12 @@ def _focused(answer: Answer) -> str:
     kept = f"all {selection.pool} frames" if selection.kept == selection.pool else kept_words(selection)
     if settings.get("collage"):
         return f"{kept} in one picture"
+    frames = f"{selection.kept} frame{'' if selection.kept == 1 else 's'} at native size"
+    beside = [f"{len(each.indices)} at {percent(each.share, 0)} of its side" for each in selection.beside]
     if settings.get("context") and selection.kept < selection.pool:
-        frames = "frame" if selection.kept == 1 else "frames"
-        return f"{selection.kept} {frames} at native size among all others small"
+        beside.append("all others small")
+    if beside:
+        return f"{frames} among {' and '.join(beside)}"
     small = _small_side(settings)
     return f"{kept} at {small} px" if small else f"{kept} at native size"
 

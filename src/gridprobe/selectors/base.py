@@ -1,22 +1,41 @@
 """Selection: which frames of the pool a selector keeps, and why."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from gridprobe.backends.base import Backend, Posterior, PromptOrder, View
 from gridprobe.budget import Budget, Ties
+from gridprobe.encoders import Encoder, NamedEncoder
 from gridprobe.flops import Cost
 from gridprobe.importance import Contrast, ImportanceMap, Shape, Signal
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize, Sampling
 
-__all__ = ["OVERVIEW", "Parts", "Selection", "Selector"]
+__all__ = ["OVERVIEW", "Beside", "Parts", "Selection", "Selector", "doubts"]
 
 OVERVIEW = "overview"
 """In place of a selector's name: all frames, because the overview settled the question and nobody asked for a map."""
+
+
+class Beside(NamedTuple):
+    """Frames that are shown beside the kept ones, smaller than these."""
+
+    indices: tuple[int, ...]
+    share: float
+    """Their side, as a share of a kept frame's side."""
+
+
+def doubts(asked: Sequence[Posterior]) -> tuple[str, ...]:
+    """What a reader should know about answers to probes: how many are doubtful, and the worst warning."""
+    doubtful = [probe for probe in asked if probe.warnings]
+    if not doubtful:
+        return ()
+    worst = min(doubtful, key=lambda probe: probe.mass)
+    return (f"in {len(doubtful)} of {len(asked)} probes {worst.warnings[0]}",)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,12 +55,17 @@ class Selection:
     """What the model answered to every probe: rows, then columns."""
     notes: tuple[str, ...] = ()
     """Warnings of the selector."""
+    beside: tuple[Beside, ...] = ()
+    """Frames that are shown smaller, for selectors that use several sizes; they do not count as kept."""
 
     def __post_init__(self) -> None:
         if not self.indices or list(self.indices) != sorted(set(self.indices)):
             raise ValueError(f"kept positions must ascend and be distinct, got {self.indices}")
         if self.indices[0] < 0 or self.indices[-1] >= self.pool or len(self.timestamps) != len(self.indices):
             raise ValueError(f"{self.indices} with {len(self.timestamps)} times do not fit a pool of {self.pool}")
+        shown = [*self.indices, *(index for each in self.beside for index in each.indices)]
+        if len(set(shown)) < len(shown) or not set(shown) <= set(range(self.pool)):
+            raise ValueError(f"frames beside the kept ones must be others of the pool, each once, got {self.beside}")
 
     @classmethod
     def of(cls, selector: str, pool: FramePool, indices: tuple[int, ...]) -> "Selection":
@@ -66,14 +90,7 @@ class Selection:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a reader of the answer should know about the choice."""
-        doubtful = [probe for probe in self.probes if probe.warnings]
-        if not doubtful:
-            return self.notes
-        worst = min(doubtful, key=lambda probe: probe.mass)
-        return (
-            *self.notes,
-            f"in {len(doubtful)} of {len(self.probes)} probes {worst.warnings[0]}",
-        )
+        return (*self.notes, *doubts(self.probes))
 
 
 class Selector(Protocol):
@@ -107,8 +124,19 @@ class Selector(Protocol):
         """The fewest and the most frames it may keep of a pool."""
         return 1, pool
 
+    def beside(self, kept: int, pool: int) -> tuple[tuple[int, float], ...]:
+        """How many frames it shows beside so many kept ones, and the share of their side, for each smaller size."""
+        return ()
+
     def using(self, model: Backend) -> "Selector":
         """The same selector with another model; itself if it asks none."""
+        return self
+
+    def loaded(self, **options: Any) -> "Selector":
+        """The same selector with the encoder that it only names loaded; itself if it has none.
+
+        With `weights=False` the encoder knows only what it costs, for `gridprobe plan`.
+        """
         return self
 
     def repeated(self) -> "Selector":
@@ -148,3 +176,5 @@ class Parts:
     seed: int = 0
     sampling: Sampling = "middle"
     """How evenly spaced frames are chosen: as the video is sampled."""
+    encoder: Encoder = field(default_factory=NamedEncoder)
+    """What compares frames with the question; one without a name is the selector's own."""

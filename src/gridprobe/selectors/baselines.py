@@ -132,6 +132,10 @@ class UniformLike(Selector):
         """The same, with another model for the other selector."""
         return replace(self, other=self.other.using(model))
 
+    def loaded(self, **options: Any) -> "UniformLike":
+        """The same, with the other selector loaded."""
+        return replace(self, other=self.other.loaded(**options))
+
     def repeated(self) -> "UniformLike":
         """The same, with the other selector prepared."""
         return replace(self, other=self.other.repeated())

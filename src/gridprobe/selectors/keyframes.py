@@ -5,42 +5,58 @@
                             "selector": "gridprobe", "model": "Qwen/Qwen3-VL-2B-Instruct"}}}
 
 Only `times` is required. This selector costs nothing; the cost of the first selection is in its own run.
+
+Files of other programs name frames by number. The patched LongVideoBench files of AKS and its successors are a list, or
+lines, of objects with `id` and `frame_idx`; an object of lists by question id will do as well:
+
+    [{"id": "v1-a", "frame_idx": [30, 450]}, ...]          {"v1-a": [30, 450], ...}
+
+A number counts the video's own frames from 0, so frame n is shown at n / fps, with the video's mean frame rate. If the
+numbers count frames of a sampled video, its rate is written behind the file's name: with `keyframes:FILE#fps=1` they
+are seconds. Each number then stands for the frame of the pool that is nearest in time; a note says how far that is.
 """
 
 import hashlib
-import math
-from bisect import bisect_left
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from gridprobe.errors import DataError, UsageError
-from gridprobe.files import parse_json
+from gridprobe.errors import UsageError
 from gridprobe.grid import MAX_K
 from gridprobe.question import Question
 from gridprobe.selectors.base import Parts, Selection, Selector
 from gridprobe.selectors.baselines import require_no_number
+from gridprobe.selectors.imported import MAX_QUESTIONS, SAME, is_number, nearest, need, question_id, read_json
 from gridprobe.video import FramePool
 
 __all__ = ["SCHEMA", "Chosen", "Keyframes"]
 
 SCHEMA = "gridprobe.keyframes/1"
-
-MAX_BYTES = 256 * 2**20
-MAX_QUESTIONS = 1_000_000
 MAX_FRAMES = MAX_K**2
-SAME = 0.001
-"""Two times that differ by less than this many seconds belong to the same frame."""
+RATE = re.compile(r"(?P<file>.+)#fps=(?P<fps>\d{1,4}(\.\d{1,6})?)")
 
 
 @dataclass(frozen=True)
 class Chosen:
     """The file's entry for one question."""
 
-    times: tuple[float, ...]
+    times: tuple[float, ...] = ()
     indices: tuple[int, ...] | None = None
     pool: int | None = None
+    numbers: tuple[int, ...] = ()
+    """In place of times: numbers of frames, from 0."""
+
+    @property
+    def content(self) -> tuple[Any, ...]:
+        """What it says."""
+        said = self.times, self.indices, self.pool
+        return (said, self.numbers) if self.numbers else (said,)
+
+    def at(self, fps: float) -> "Chosen":
+        """The same with times."""
+        return Chosen(tuple(number / fps for number in self.numbers))
 
 
 @dataclass(frozen=True, repr=False)
@@ -49,6 +65,8 @@ class Keyframes(Selector):
 
     questions: Mapping[str, Chosen]
     source: str = "the keyframes"
+    fps: float | None = None
+    """The rate that frame numbers are counted at; None is the video's own."""
     name: ClassVar[str] = "keyframes"
 
     def __repr__(self) -> str:
@@ -57,39 +75,40 @@ class Keyframes(Selector):
     @classmethod
     def read(cls, path: str | Path) -> "Keyframes":
         """Read and check a file."""
-        file = Path(path)
-        try:
-            with file.open("rb") as opened:
-                content = opened.read(MAX_BYTES + 1)
-            if len(content) > MAX_BYTES:
-                raise DataError(f"{file} is larger than {MAX_BYTES >> 20} MiB, which no keyframes file needs to be")
-            whole = parse_json(content)
-        except FileNotFoundError:
-            raise UsageError(f"there is no keyframes file {file}; write one with gridprobe export-keyframes") from None
-        except (OSError, ValueError) as error:
-            raise DataError(f"cannot read the keyframes file {file}: {error}") from error
-        return cls(_questions(whole, str(file)), str(file))
+        named = RATE.fullmatch(str(path))
+        file = Path(named["file"] if named else path)
+        whole = read_json(file, "keyframes", "write one with gridprobe export-keyframes")
+        fps = float(named["fps"]) if named else None
+        need(fps is None or fps > 0, str(path), "fps must be above 0")
+        return cls(_questions(whole, str(file)), str(file), fps)
 
     def describe(self) -> dict[str, Any]:
         """The file and a hash of its content."""
-        content = repr(sorted((name, astuple(chosen)) for name, chosen in self.questions.items()))
+        content = repr(sorted((name, *chosen.content) for name, chosen in self.questions.items()))
         digest = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        return {"name": self.name, "file": self.source, "content": digest}
+        rate = {} if self.fps is None else {"fps": self.fps}
+        return {"name": self.name, "file": self.source, "content": digest, **rate}
 
     def select(self, pool: FramePool, question: Question) -> Selection:
         """The frames that were chosen for this question."""
-        if question.id is None:
-            raise UsageError(f"{self.source} names questions by id, and this one has none; give it the id of the file")
-        if question.id not in self.questions:
-            raise DataError(f"{self.source} holds no question with the id {question.id!r}")
-        chosen = self.questions[question.id]
+        chosen = self.questions[question_id(question, self.questions, self.source)]
+        if chosen.numbers:
+            chosen = chosen.at(self._rate(pool))
         if _fits(chosen, pool.times):
             return Selection.of("keyframes", pool, tuple(sorted(chosen.indices or ())))
-        nearest = [_nearest(time, pool.times) for time in chosen.times]
-        off = max(abs(pool.times[i] - time) for i, time in zip(nearest, chosen.times, strict=True))
-        indices = tuple(sorted(set(nearest)))
+        places = [nearest(time, pool.times) for time in chosen.times]
+        off = max(abs(pool.times[i] - time) for i, time in zip(places, chosen.times, strict=True))
+        indices = tuple(sorted(set(places)))
         selection = Selection.of("keyframes", pool, indices)
         return selection if off <= SAME else replace(selection, notes=(_moved(chosen, indices, off),))
+
+    def _rate(self, pool: FramePool) -> float:
+        rate = self.fps or (pool.info and pool.info.fps)
+        if not rate:
+            raise UsageError(
+                f"{self.source} names frames by number, and the frame rate is not known; give it: {self.source}#fps=30"
+            )
+        return rate
 
 
 def make(argument: str, parts: Parts) -> Keyframes:
@@ -113,39 +132,40 @@ def _fits(chosen: Chosen, times: Sequence[float]) -> bool:
     return all(abs(times[i] - time) <= SAME for i, time in zip(chosen.indices, chosen.times, strict=True))
 
 
-def _nearest(time: float, times: Sequence[float]) -> int:
-    after = min(max(bisect_left(times, time), 1), len(times) - 1) if len(times) > 1 else 0
-    return min((max(after - 1, 0), after), key=lambda i: abs(times[i] - time))
-
-
 # The file.
 
 
-def _need(good: bool, where: str, rule: str) -> None:
-    if not good:
-        raise DataError(f"{where}: {rule}")
-
-
 def _questions(whole: Any, file: str) -> dict[str, Chosen]:
-    _need(isinstance(whole, dict) and whole.get("schema") == SCHEMA, file, f"it is not of schema {SCHEMA}")
+    rows = [whole] if isinstance(whole, dict) and "frame_idx" in whole else whole
+    if isinstance(rows, list):
+        good = all(isinstance(row, dict) and isinstance(row.get("id"), str) for row in rows)
+        need(good and bool(rows), file, 'every entry must be an object with an "id", as in LongVideoBench')
+        need(all(isinstance(row.get("frame_idx"), list) for row in rows), file, 'an entry has no list "frame_idx"')
+        whole = {row["id"]: row["frame_idx"] for row in rows}
+        need(len(whole) == len(rows), file, "an id occurs twice")
+    if isinstance(whole, dict) and whole and all(isinstance(entry, list) for entry in whole.values()):
+        return {name: _numbered(entry, f"{file}, question {name[:80]!r}") for name, entry in whole.items()}
+    need(isinstance(whole, dict) and whole.get("schema") == SCHEMA, file, f"it is not of schema {SCHEMA}")
     questions = whole.get("questions")
-    _need(isinstance(questions, dict) and 0 < len(questions) <= MAX_QUESTIONS, file, '"questions" must be an object')
+    need(isinstance(questions, dict) and 0 < len(questions) <= MAX_QUESTIONS, file, '"questions" must be an object')
     return {name: _chosen(entry, f"{file}, question {name[:80]!r}") for name, entry in questions.items()}
 
 
+def _numbered(entry: list[Any], where: str) -> Chosen:
+    need(0 < len(entry) <= MAX_FRAMES, where, f'"frame_idx" must be 1 to {MAX_FRAMES} numbers')
+    need(all(type(i) is int and 0 <= i < 10**9 for i in entry), where, '"frame_idx" must be whole numbers from 0')
+    return Chosen(numbers=tuple(sorted(set(entry))))
+
+
 def _chosen(entry: Any, where: str) -> Chosen:
-    _need(isinstance(entry, dict), where, "it must be an object")
+    need(isinstance(entry, dict), where, "it must be an object")
     times, indices, pool = (entry.get(key) for key in ("times", "indices", "pool"))
-    _need(isinstance(times, list) and 0 < len(times) <= MAX_FRAMES, where, f'"times" must be 1 to {MAX_FRAMES} numbers')
-    _need(all(map(_is_time, times)) and times == sorted(times), where, '"times" must be finite numbers that ascend')
+    need(isinstance(times, list) and 0 < len(times) <= MAX_FRAMES, where, f'"times" must be 1 to {MAX_FRAMES} numbers')
+    need(all(map(is_number, times)) and times == sorted(times), where, '"times" must be finite numbers that ascend')
     if indices is None:
         return Chosen(tuple(times))
-    _need(isinstance(indices, list) and len(indices) == len(times), where, '"indices" must be as many as "times"')
-    _need(all(type(i) is int and i >= 0 for i in indices), where, '"indices" must be whole numbers of at least 0')
-    _need(indices == sorted(set(indices)), where, '"indices" must ascend')
-    _need(pool is None or (type(pool) is int and pool > indices[-1]), where, '"pool" must be larger than any index')
+    need(isinstance(indices, list) and len(indices) == len(times), where, '"indices" must be as many as "times"')
+    need(all(type(i) is int and i >= 0 for i in indices), where, '"indices" must be whole numbers of at least 0')
+    need(indices == sorted(set(indices)), where, '"indices" must ascend')
+    need(pool is None or (type(pool) is int and pool > indices[-1]), where, '"pool" must be larger than any index')
     return Chosen(tuple(times), tuple(indices), pool)
-
-
-def _is_time(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) < 1e9 and math.isfinite(value)

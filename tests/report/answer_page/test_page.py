@@ -13,7 +13,8 @@ from PIL import Image
 
 from gridprobe import Answer, Question, UsageError
 from gridprobe.report import save_report
-from gridprobe.report.answer_page.page import MOST_THUMBNAILS, render
+from gridprobe.report.answer_page.page import render
+from gridprobe.report.answer_page.thumbnails import MOST_THUMBNAILS
 from report.answers import CITIES, balloon, handmade, info, without_map
 
 VOID = {"meta", "img", "br", "rect", "circle"}

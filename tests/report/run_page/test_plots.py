@@ -5,7 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from gridprobe.report.run_page.plots import Point, frontier, histogram_svg, pareto_svg, skew_svg, smoothed
+from gridprobe.report.run_page.axes import HEIGHT, WIDTH
+from gridprobe.report.run_page.pareto import LETTER, LINE, LONGEST, Point, frontier, pareto_svg
+from gridprobe.report.run_page.plots import histogram_svg, skew_svg, smoothed
 from gridprobe.statistics import Interval
 
 
@@ -32,6 +34,49 @@ def test_the_dominated_region_is_the_staircase_right_and_below() -> None:
     assert heights == sorted(heights, reverse=True)  # upwards is smaller
     assert float(places["c"]) == path[0][0] and float(places["g"]) == path[2][0]
     assert path[0][1] == path[-1][1] == max(y for _, y in path)
+
+
+def names(svg: str) -> list[tuple[str, float, float, float, float]]:
+    """Every name of a run with the box it takes up: left, top, right, bottom."""
+    found = re.findall(r'class="name" x="([\d.-]+)" y="([\d.-]+)" text-anchor="(\w+)">([^<]+)<', svg)
+    boxes = []
+    for x, y, anchor, text in found:
+        left = float(x) - (LETTER * len(text) if anchor == "end" else 0)
+        boxes.append((text, left, float(y) + 4 - LINE, left + LETTER * len(text), float(y) + 4))
+    return boxes
+
+
+def test_the_front_is_a_line_through_its_runs_and_no_other() -> None:
+    svg = pareto_svg([point("c", 1, 0.4), point("g", 2, 0.6), point("d", 3, 0.5)], words="honest", everything=4.0)
+    line = re.search(r'class="front" points="([^"]+)"', svg)
+    shade = re.search(r'class="dominated" points="([^"]+)"', svg)
+
+    assert line and shade and line[1] in shade[1] and len(line[1].split()) == 4
+    assert svg.count('class="mark best"') == 2 and svg.count('class="mark"') == 1
+
+
+@pytest.mark.parametrize("accuracy", [0.0, 0.02, 0.5, 1.0])
+@pytest.mark.parametrize("compute", [0.0, 2.0, 4.0])
+def test_no_name_is_clipped(accuracy: float, compute: float) -> None:
+    points = [Point("a run with a very long name", 0, compute, Interval(accuracy, accuracy, accuracy, 100, 25))]
+    ((text, left, top, right, bottom),) = names(pareto_svg(points, words="honest", everything=4.0))
+
+    assert len(text) <= LONGEST and text.endswith("long name")
+    assert left >= 0 and right <= WIDTH and top >= 0 and bottom <= HEIGHT
+
+
+def test_many_runs_get_names_that_do_not_overlap_and_the_front_all_of_its_own() -> None:
+    rng = np.random.default_rng(0)
+    runs = [point(f"run {n}", float(c), float(a), n) for n, (c, a) in enumerate(rng.uniform(0.2, 0.9, (40, 2)))]
+    svg = pareto_svg(runs, words="honest", everything=1.0)
+    boxes = names(svg)
+
+    shown = {text for text, *_ in boxes}
+    assert {each.name for each in frontier(runs)} <= shown and len(shown) < len(runs)
+    assert all(f"<title>{each.name}: " in svg for each in runs)  # every run has a mark that says its name
+    for place, (_, left, top, right, bottom) in enumerate(boxes):
+        for _, *other in boxes[:place]:
+            assert right <= other[0] or other[2] <= left or bottom <= other[1] or other[3] <= top
 
 
 def test_names_in_a_figure_are_escaped() -> None:

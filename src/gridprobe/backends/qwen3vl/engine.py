@@ -10,25 +10,27 @@ the model object.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
 
-from gridprobe.backends.base import FrameGroup, Posterior, ScoreRequest
+from gridprobe.backends.base import FrameGroup, Posterior, ScoreRequest, require_labels
 from gridprobe.backends.local.batching import batches
 from gridprobe.backends.local.letters import MIN_MASS, check_mass, letter_logprobs, letter_tokens
 from gridprobe.backends.local.memory import Memory
 from gridprobe.backends.local.store import Store
+from gridprobe.backends.local.texts import Draft, Scribe, end_tokens, write_all
 from gridprobe.backends.qwen3vl.blocks import compiled, plain_weights, text_block, vision_block
+from gridprobe.backends.qwen3vl.branches import Branches, Prefix, follow_texts
 from gridprobe.backends.qwen3vl.features import Features
-from gridprobe.backends.qwen3vl.jobs import Job, Span, price_job
+from gridprobe.backends.qwen3vl.jobs import Job, Span, price_job, price_texts, price_with_texts
 from gridprobe.backends.qwen3vl.language import LanguageModel, Piece
 from gridprobe.backends.qwen3vl.pixels import PatchSpec, upload
-from gridprobe.backends.qwen3vl.plain import plain_logits
+from gridprobe.backends.qwen3vl.plain import plain_cached, plain_logits
 from gridprobe.backends.qwen3vl.pricing import (
     attention_flops,
     dims_of,
@@ -38,6 +40,7 @@ from gridprobe.backends.qwen3vl.pricing import (
 )
 from gridprobe.backends.qwen3vl.prompt import Layout, SpecialTokens, build_layout, encoder
 from gridprobe.backends.qwen3vl.vision import VisionTower
+from gridprobe.backends.writing import Weighed, Writing, Written, check_candidates, check_requests
 from gridprobe.errors import ModelError
 from gridprobe.flops import Cost
 from gridprobe.progress import report
@@ -45,12 +48,19 @@ from gridprobe.video import FrameSize
 
 __all__ = ["Qwen3VL"]
 
+T = TypeVar("T")
+
 SMALLEST = 64
 """Frames are not shrunk below this side to make a pass fit into memory."""
+TEXT_SHARE = 3
+"""A pass that texts follow holds 1/this of the tokens of another one: the keys and values of all layers stay."""
 
 
 class Qwen3VL:
     """A Qwen3-VL model as a backend."""
+
+    writes: ClassVar[bool] = True
+    weighs: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -75,6 +85,7 @@ class Qwen3VL:
         self._spec = spec
         self._min_mass = min_letter_mass
         self._context = int(model.config.text_config.max_position_embeddings)
+        self._scribe = Scribe(tokenizer, end_tokens(model, tokenizer, self._special.im_end), self._context)
         self._language = LanguageModel(model, block=compiled(text_block) if compile else text_block)
         self._memory = Memory.of(model, token_bytes=token_bytes(self.dims, model.dtype.itemsize))
         tower = VisionTower(model.model.visual, block=compiled(vision_block) if compile else vision_block)
@@ -94,20 +105,40 @@ class Qwen3VL:
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
         """Score all requests, in as few forward passes as memory allows."""
-        most = self._memory.most()
+        require_labels(requests)
+        return self._each(requests, self._score, most=self._memory.most())
+
+    def write(self, requests: Sequence[ScoreRequest], writing: Writing) -> list[tuple[Written, ...]]:
+        """Write texts for all requests; each prompt is read once for all its texts."""
+        check_requests(requests)
+        return self._each(requests, partial(self._write, writing=writing), most=self._memory.most() // TEXT_SHARE)
+
+    def weigh(self, requests: Sequence[ScoreRequest], candidates: Sequence[Sequence[str]]) -> list[Weighed]:
+        """Weigh candidates for all requests; each prompt is read once, and its candidates follow in one pass."""
+        check_candidates(requests, candidates)
+        return self._each(requests, partial(self._weigh, candidates=candidates), most=self._memory.most() // TEXT_SHARE)
+
+    def _each(
+        self, requests: Sequence[ScoreRequest], work: Callable[[Sequence[Job]], dict[int, T]], *, most: int
+    ) -> list[T]:
+        """What some work gives for each request, in batches of at most so many tokens."""
         jobs = [Job(place, request, self._layout(request)) for place, request in enumerate(requests)]
         jobs = [self._fitting(job, most) for job in jobs]
         often = Counter(job.stem for job in jobs)
         jobs = [replace(job, shared=job.recalls or job.request.again or often[job.stem] > 1) for job in jobs]
-        posteriors: dict[int, Posterior] = {}
+        found: dict[int, T] = {}
         for batch in batches(jobs, room=min(most, self._memory.worthwhile)):
-            posteriors.update(self._run(batch))
-            report("model", len(posteriors), len(jobs))
-        return [posteriors[place] for place in range(len(jobs))]
+            found.update(self._run(batch, work))
+            report("model", len(found), len(jobs))
+        return [found[place] for place in range(len(jobs))]
 
     def estimate(self, request: ScoreRequest) -> Cost:
         """The cost of scoring the request, from its exact token count."""
         return price_job(self.dims, Job(0, request, self._layout(request)))
+
+    def estimate_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
+        """The cost of texts of so many tokens each, with the request read once."""
+        return price_with_texts(self.dims, Job(0, request, self._layout(request)), tokens)
 
     def _layout(self, request: ScoreRequest) -> Layout:
         layout = build_layout(request, self._encode_text, self._special, patch=self._spec.patch, merge=self._spec.merge)
@@ -144,53 +175,117 @@ class Qwen3VL:
         return replace(job, request=request, layout=layout, notes=(note,))
 
     @torch.inference_mode()
-    def _run(self, batch: Sequence[Job]) -> dict[int, Posterior]:
-        """Score a batch; when memory runs out, with less at once."""
+    def _run(self, batch: Sequence[Job], work: Callable[[Sequence[Job]], dict[int, T]]) -> dict[int, T]:
+        """Do some work on a batch; when memory runs out, on less at once."""
         try:
-            found = self._plain(batch) if self.plain else self._fast(batch)
+            return work(batch)
         except torch.OutOfMemoryError:
             pass  # inside this handler the error would keep tensors alive
-        else:
-            return self._posteriors(batch, found)
         self.kept.clear()
         torch.cuda.empty_cache()
-        return self._run_with_less(batch)
+        return self._run_with_less(batch, work)
 
-    def _run_with_less(self, batch: Sequence[Job]) -> dict[int, Posterior]:
-        """Score in halves; a single job with smaller frames; after that it is an error."""
+    def _run_with_less(self, batch: Sequence[Job], work: Callable[[Sequence[Job]], dict[int, T]]) -> dict[int, T]:
+        """Work in halves; on a single job with smaller frames; after that it is an error."""
         if len(batch) > 1:
             middle = len(batch) // 2
-            return self._run(batch[:middle]) | self._run(batch[middle:])
+            return self._run(batch[:middle], work) | self._run(batch[middle:], work)
         smaller = self._smaller(batch[0])
         if smaller is None:
             raise _out_of_memory(batch[0])
-        return self._run([smaller])
+        return self._run([smaller], work)
 
-    def _plain(self, batch: Sequence[Job]) -> "_Found":
+    def _score(self, batch: Sequence[Job]) -> dict[int, Posterior]:
+        return self._posteriors(batch, self._plain(batch) if self.plain else self._fast(batch))
+
+    def _write(self, batch: Sequence[Job], *, writing: Writing) -> dict[int, tuple[Written, ...]]:
+        spent: Counter[int] = Counter()
+        drafts = {job.place: self._scribe.drafts(job.layout.ids, writing) for job in batch}
+        every, count = [draft for some in drafts.values() for draft in some], writing.samples
+        if self.plain:
+            logits, cached = plain_cached(*self._plain_inputs(batch, spent), filler=self._special.im_end)
+            cached.copies([count] * len(batch))
+            step = cached.step
+        else:
+            prefixes = self._prefixes(batch, spent)
+            logits = torch.stack([prefix.logits for prefix in prefixes])
+            steps = max(draft.limit for draft in every) - 1
+            step = Branches(self._language, prefixes, texts=count, steps=steps).step
+        write_all(self._scribe, every, logits.repeat_interleave(count, 0), step)
+        return {job.place: self._written(job, drafts[job.place], spent[job.place]) for job in batch}
+
+    def _written(self, job: Job, drafts: Sequence[Draft], spent: int) -> tuple[Written, ...]:
+        first, *more = price_texts(self.dims, job, [len(draft.ids) for draft in drafts])
+        costs = [self._prompt_cost(job, spent) + first, *more]
+        return tuple(self._scribe.written(draft, cost, job.notes) for draft, cost in zip(drafts, costs, strict=True))
+
+    def _weigh(self, batch: Sequence[Job], *, candidates: Sequence[Sequence[str]]) -> dict[int, Weighed]:
+        spent: Counter[int] = Counter()
+        texts = [[self._encode_text(text) for text in candidates[job.place]] for job in batch]
+        if self.plain:
+            logits, cached = plain_cached(*self._plain_inputs(batch, spent), filler=self._special.im_end)
+            rows = cached.follow(logits, texts)
+        else:
+            rows = follow_texts(self._language, self._prefixes(batch, spent), texts)
+        found = {}
+        for job, ids, logits_of in zip(batch, texts, rows, strict=True):
+            weighed = self._scribe.weighed(candidates[job.place], ids, logits_of)
+            costs = price_texts(self.dims, job, weighed.tokens)
+            cost = sum(costs, self._prompt_cost(job, spent[job.place]))
+            found[job.place] = replace(weighed, cost=cost, notes=job.notes)
+        return found
+
+    def _prompt_cost(self, job: Job, spent: int) -> Cost:
+        return replace(price_job(self.dims, job), flops_computed=float(spent))
+
+    def _prefixes(self, batch: Sequence[Job], spent: Counter[int]) -> list[Prefix]:
+        """The jobs' sequences, read to their ends."""
+        found: dict[int, Prefix] = {}
+        for part in self._spans(batch, spent):
+            if part:
+                logits, known = self._language.read(self._pieces(part, spent))
+                for span, row, new in zip(part, logits, known, strict=True):
+                    parts = (new,) if span.past is None else (span.past, new)
+                    found[span.job.place] = Prefix(parts, int(span.job.layout.positions[0, -1]) + 1, row)
+        for job in batch:
+            spent[job.place] += int(head_flops(self.dims))
+        return [found[job.place] for job in batch]
+
+    def _spans(self, batch: Sequence[Job], spent: Counter[int]) -> tuple[list[Span], list[Span]]:
+        """Sequences that are read as a whole, and the rests of those whose stems are kept."""
+        shared = [job for job in batch if job.shared or job.stem in self.kept]
+        apart = {job.place for job in shared}
+        stems = self._stems(shared, spent)
+        alone = [Span(job, 0, len(job.layout)) for job in batch if job.place not in apart]
+        return alone, [self._rest(job, stems[job.stem]) for job in shared]
+
+    def _plain_inputs(self, batch: Sequence[Job], spent: Counter[int]) -> tuple[Any, list[Layout], list[Tensor | None]]:
+        """What the plain path takes: the model, layouts and patches."""
         if any(job.recalls for job in batch):
             raise ModelError(
                 "this model runs through transformers' own modules, which cannot question the memory of frames; "
                 "use probes=fresh"
             )
-        pixels = [self._features.patches(job) for job in batch]
-        rows = plain_logits(self._model, [job.layout for job in batch], pixels, filler=self._special.im_end)
-        spent = Counter({job.place: int(price_job(self.dims, job).flops) for job in batch})
-        return _Found({job.place: row for job, row in zip(batch, rows, strict=True)}, spent)
+        for job in batch:
+            spent[job.place] += int(price_job(self.dims, job).flops)
+        return self._model, [job.layout for job in batch], [self._features.patches(job) for job in batch]
+
+    def _plain(self, batch: Sequence[Job]) -> "_Found":
+        found = _Found()
+        rows = plain_logits(*self._plain_inputs(batch, found.spent), filler=self._special.im_end)
+        found.logits.update({job.place: row for job, row in zip(batch, rows, strict=True)})
+        return found
 
     def _fast(self, batch: Sequence[Job]) -> "_Found":
         found = _Found()
-        shared = [job for job in batch if job.shared or job.stem in self.kept]
-        apart = {job.place for job in shared}
-        stems = self._stems(shared, found.spent)
-        alone = [Span(job, 0, len(job.layout)) for job in batch if job.place not in apart]
-        rests = [self._rest(job, stems[job.stem]) for job in shared if not job.request.attention]
-        for part in (alone, rests):
+        alone, rests = self._spans(batch, found.spent)
+        for part in (alone, [span for span in rests if not span.job.request.attention]):
             if part:
                 rows = self._language.logits(self._pieces(part, found.spent))
                 found.logits.update({span.job.place: row for span, row in zip(part, rows, strict=True)})
-        for job in shared:
-            if job.request.attention:
-                self._watch(self._rest(job, stems[job.stem]), found)
+        for span in rests:
+            if span.job.request.attention:
+                self._watch(span, found)
         for job in batch:
             found.spent[job.place] += int(head_flops(self.dims))
         return found

@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -32,18 +33,30 @@ def gauge(name: str, folder: Path | None) -> Gauge | None:
         if size is None or size[1].upper() not in QWEN3_VL:
             return None
         dims, tied = QWEN3_VL[size[1].upper()], size[1].upper() not in UNTIED
-        return _gauge(name, dims, measure=None, weights=parameters(dims, tied=tied) * BYTES)
+        return _gauge(name, dims, count=None, weights=parameters(dims, tied=tied) * BYTES)
     dims = _read_dims(folder)
     weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-    return _gauge(name, dims, measure=_count(folder, dims), weights=weights)
+    return _gauge(name, dims, count=_count(folder, dims), weights=weights)
 
 
-def _gauge(name: str, dims: ModelDims, *, measure: Callable[[ScoreRequest], Cost] | None, weights: int) -> Gauge:
+@dataclass(frozen=True)
+class Count:
+    """What requests and texts cost."""
+
+    request: Callable[[ScoreRequest], Cost]
+    texts: Callable[[ScoreRequest, Sequence[int]], Cost]
+
+
+def _gauge(name: str, dims: ModelDims, *, count: Count | None, weights: int) -> Gauge:
+    rough = Scripted(lambda request: {}, priced_as=dims)
+    found = count or Count(rough.estimate, rough.estimate_texts)
     return Gauge(
         identity=name,
-        estimate=measure or Scripted(lambda request: {}, priced_as=dims).estimate,
+        estimate=found.request,
+        texts=found.texts,
+        weighs=True,
         multiple=dims.vision.patch * dims.vision.merge,
-        exact=measure is not None,
+        exact=count is not None,
         weights=weights,
         pass_bytes=CAUTION * token_bytes(dims, BYTES) + 2 * dims.kv_heads * dims.head_dim * dims.layers * BYTES,
     )
@@ -57,12 +70,12 @@ def _read_dims(folder: Path) -> ModelDims:
         raise ModelError(f"{folder}/config.json is not that of a Qwen3-VL model: {error}") from error
 
 
-def _count(folder: Path, dims: ModelDims) -> Callable[[ScoreRequest], Cost] | None:
+def _count(folder: Path, dims: ModelDims) -> Count | None:
     """Count tokens as the engine does; None without its packages or a tokenizer."""
     try:
         from transformers import AutoTokenizer
 
-        from gridprobe.backends.qwen3vl.jobs import Job, price_job
+        from gridprobe.backends.qwen3vl.jobs import Job, price_job, price_with_texts
         from gridprobe.backends.qwen3vl.prompt import SpecialTokens, build_layout, encoder
 
         tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
@@ -70,8 +83,10 @@ def _count(folder: Path, dims: ModelDims) -> Callable[[ScoreRequest], Cost] | No
         return None
     special, encode, vision = SpecialTokens.of(tokenizer), encoder(tokenizer), dims.vision
 
-    def measure(request: ScoreRequest) -> Cost:
-        layout = build_layout(request, encode, special, patch=vision.patch, merge=vision.merge)
-        return price_job(dims, Job(0, request, layout))
+    def job(request: ScoreRequest) -> Job:
+        return Job(0, request, build_layout(request, encode, special, patch=vision.patch, merge=vision.merge))
 
-    return measure
+    return Count(
+        lambda request: price_job(dims, job(request)),
+        lambda request, tokens: price_with_texts(dims, job(request), tokens),
+    )

@@ -1,6 +1,6 @@
 """One request in the engine: its tokens, what identifies its frames and its stem, and the parts of it that are run."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from gridprobe.backends.base import ScoreRequest
-from gridprobe.backends.qwen3vl.pricing import ModelDims, price, price_recall, with_attention
+from gridprobe.backends.qwen3vl.pricing import ModelDims, price, price_recall, price_text, with_attention
 from gridprobe.backends.qwen3vl.prompt import Layout
 from gridprobe.flops import Cost
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Job", "Kind", "Span", "price_job"]
+__all__ = ["Job", "Kind", "Span", "price_job", "price_texts", "price_with_texts"]
 
 
 class Kind(NamedTuple):
@@ -82,6 +82,17 @@ def price_job(dims: ModelDims, job: Job) -> Cost:
     else:
         cost = price(dims, len(job.layout), job.layout.grids)
     return with_attention(cost, dims, rest, known=known) if job.request.attention else cost
+
+
+def price_texts(dims: ModelDims, job: Job, tokens: Sequence[int]) -> list[Cost]:
+    """What texts of so many tokens each cost after a request that was read."""
+    known = len(job.columns) + len(job.layout) - job.layout.stem
+    return [price_text(dims, count, known=known) for count in tokens]
+
+
+def price_with_texts(dims: ModelDims, job: Job, tokens: Sequence[int]) -> Cost:
+    """What a request and texts of so many tokens each cost together."""
+    return sum(price_texts(dims, job, tokens), price_job(dims, job))
 
 
 @dataclass(frozen=True, eq=False)

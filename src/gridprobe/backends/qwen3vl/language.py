@@ -95,18 +95,45 @@ class LanguageModel:
         language = self._language
         last = upload([len(piece) - 1 for piece in pieces], run.h.device)
         before = None if run.past is None else (run.past[-1, 0], run.past[-1, 1])
-        eps, final = language.config.rms_norm_eps, language.layers[-1]
+        eps, final = self._eps, language.layers[-1]
         states = last_text_block(run.h, run.cos, run.sin, run.mask, before, eps, *text_weights(final), last=last)
-        logits: Tensor = self._head(rms(states, language.norm.weight, eps))
-        return logits.float()
+        return self.vocabulary(rms(states, language.norm.weight, eps))
 
     def keys_and_values(self, pieces: Sequence[Piece]) -> list[Tensor]:
         """Keys and values of each piece for later tokens, in the form of `Piece.past`."""
-        kept = list(self._layers(self._begin(pieces), self._language.layers))
-        return [
-            torch.stack([torch.stack([part[row, :, : len(piece)] for part in layer]) for layer in kept])
-            for row, piece in enumerate(pieces)
-        ]
+        return _by_piece(list(self._layers(self._begin(pieces), self._language.layers)), pieces)
+
+    def read(self, pieces: Sequence[Piece]) -> tuple[Tensor, list[Tensor]]:
+        """Both of the above: logits after the last token of every piece, and the keys and values of its tokens."""
+        run = self._begin(pieces)
+        kept = list(self._layers(run, self._language.layers))
+        row, last = torch.arange(len(pieces), device=run.h.device), [len(piece) - 1 for piece in pieces]
+        states = rms(run.h[row, upload(last, run.h.device)], self._language.norm.weight, self._eps)
+        return self.vocabulary(states), _by_piece(kept, pieces)
+
+    def follow(self, ids: Tensor, positions: Tensor, past: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+        """Last states of text that follows `past`, batch × length × width, and its keys and values.
+
+        Args:
+            ids: batch × length.
+            positions: likewise; text has the same position on all axes.
+            past: layers × 2 × batch × heads × keys × head size.
+            seen: whether a token attends to a key, those of `past` and then those of the text: batch × length × keys.
+        """
+        h = self._language.embed_tokens(ids)
+        cos, sin = self._language.rotary_emb(h, positions[None].expand(3, -1, -1))
+        run = _Run(h, cos, sin, (ids[:0, 0], ids[:0, 0]), None, past, _added(seen, h.dtype))
+        kept = list(self._layers(run, self._language.layers))
+        return rms(run.h, self._language.norm.weight, self._eps), torch.stack([torch.stack(layer) for layer in kept])
+
+    def vocabulary(self, states: Tensor) -> Tensor:
+        """Logits of the tokens after these last states, in float32."""
+        logits: Tensor = self._head(states)
+        return logits.float()
+
+    @property
+    def _eps(self) -> float:
+        return float(self._language.config.rms_norm_eps)
 
     def _begin(self, pieces: Sequence[Piece]) -> "_Run":
         h, positions, places, features = self._gather(pieces)
@@ -116,7 +143,7 @@ class LanguageModel:
 
     def _layers(self, run: "_Run", layers: Sequence[Any]) -> Iterator[tuple[Tensor, Tensor]]:
         """Run the layers one after another, moving the states of the run; yields their keys and values."""
-        eps = self._language.config.rms_norm_eps
+        eps = self._eps
         for number, layer in enumerate(layers):
             before = None if run.past is None else (run.past[number, 0], run.past[number, 1])
             run.h, k, v = self._block(run.h, run.cos, run.sin, run.mask, before, eps, *text_weights(layer))
@@ -156,4 +183,17 @@ class LanguageModel:
         known = torch.arange(width, device=h.device) < lengths[:, None]
         own = torch.ones(length, length, dtype=torch.bool, device=h.device).tril()
         seen = torch.cat([known[:, None].expand(-1, length, -1), own.expand(len(stems), -1, -1)], dim=-1)
-        return past, torch.zeros_like(seen, dtype=h.dtype).masked_fill(~seen, float("-inf"))[:, None]
+        return past, _added(seen, h.dtype)
+
+
+def _added(seen: Tensor, dtype: torch.dtype) -> Tensor:
+    """What is seen as what is added to the scores of attention: batch × 1 × tokens × keys."""
+    return torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, float("-inf"))[:, None]
+
+
+def _by_piece(kept: Sequence[tuple[Tensor, Tensor]], pieces: Sequence[Piece]) -> list[Tensor]:
+    """Keys and values of all layers, by piece and without padding."""
+    return [
+        torch.stack([torch.stack([part[row, :, : len(piece)] for part in layer]) for layer in kept])
+        for row, piece in enumerate(pieces)
+    ]

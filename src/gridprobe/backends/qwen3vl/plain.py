@@ -8,19 +8,51 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import transformers
 from torch import Tensor
 
+from gridprobe.backends.local.cached import Cached
 from gridprobe.backends.qwen3vl.prompt import Layout
 
-__all__ = ["plain_logits"]
+__all__ = ["plain_cached", "plain_logits"]
 
 
 def plain_logits(model: Any, layouts: Sequence[Layout], pixels: Sequence[Tensor | None], *, filler: int) -> Tensor:
     """Vocabulary logits at the last position of every sequence; sequences are padded on the left.
 
-    The model is called with explicit position ids and without a cache, so no call changes its state
-    (transformers keeps `rope_deltas` on the model between calls, which silently shifts the next call).
+    The model is called with explicit position ids, so no call changes its state (transformers keeps `rope_deltas` on
+    the model between calls, which silently shifts the next call).
     """
+    return _read(model, layouts, pixels, filler=filler, cache=None)[0]
+
+
+def plain_cached(
+    model: Any, layouts: Sequence[Layout], pixels: Sequence[Tensor | None], *, filler: int
+) -> tuple[Tensor, Cached]:
+    """The same logits, and the sequences in a cache, to go on with."""
+    cache = transformers.DynamicCache(config=model.config.text_config)
+    logits, mask = _read(model, layouts, pixels, filler=filler, cache=cache)
+    ahead = torch.tensor([[int(layout.positions[0, -1]) + 1 - len(layout)] for layout in layouts])
+
+    def forward(ids: Tensor, mask: Tensor, numbers: Tensor, rows: Sequence[int]) -> Tensor:
+        positions = numbers + ahead.to(numbers.device)[rows]
+        hidden = model.model.language_model(
+            input_ids=ids,
+            position_ids=positions.expand(3, -1, -1),
+            attention_mask=mask,
+            past_key_values=cache,
+            use_cache=True,
+        ).last_hidden_state
+        logits: Tensor = model.lm_head(hidden)
+        return logits
+
+    return logits, Cached(forward, cache, mask)
+
+
+def _read(
+    model: Any, layouts: Sequence[Layout], pixels: Sequence[Tensor | None], *, filler: int, cache: Any
+) -> tuple[Tensor, Tensor]:
+    """Logits at the last position of every sequence, and which tokens are no padding."""
     length = max(map(len, layouts))
     ids = torch.full((len(layouts), length), filler, dtype=torch.long)
     mask = torch.zeros((len(layouts), length), dtype=torch.long)
@@ -48,7 +80,8 @@ def plain_logits(model: Any, layouts: Sequence[Layout], pixels: Sequence[Tensor 
         attention_mask=None if bool(mask.all()) else mask.to(embeds.device),
         visual_pos_masks=visual if grids else None,
         deepstack_visual_embeds=deep,
-        use_cache=False,
+        use_cache=cache is not None,
+        past_key_values=cache,
     ).last_hidden_state[:, -1]
     logits: Tensor = model.lm_head(hidden)
-    return logits.float()
+    return logits.float(), mask.to(embeds.device)

@@ -17,6 +17,7 @@ __all__ = [
     "prefill_flops",
     "price",
     "price_recall",
+    "price_text",
     "token_bytes",
     "vision_flops",
     "with_attention",
@@ -108,6 +109,14 @@ def price_recall(dims: ModelDims, tokens: int, *, known: int) -> Cost:
     flops = prefill_flops(dims, known + tokens, known=known) + head_flops(dims)
     paper = published_flops(dims, known + tokens) - published_flops(dims, known)
     return Cost(calls=1, tokens=tokens, visual_tokens=0, flops=flops, flops_paper=paper, flops_computed=flops)
+
+
+def price_text(dims: ModelDims, tokens: int, *, known: int) -> Cost:
+    """Price a text of so many tokens after `known` ones; its first token comes from the pass that read those."""
+    end = known + tokens - 1
+    flops = prefill_flops(dims, end, known=known) + (tokens - 1) * head_flops(dims)
+    paper = published_flops(dims, end) - published_flops(dims, known)
+    return Cost(tokens=tokens, flops=flops, flops_paper=paper, flops_computed=flops)
 
 
 def with_attention(cost: Cost, dims: ModelDims, tokens: int, *, known: int) -> Cost:

@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Any, NamedTuple, TypeVar
 
+from gridprobe.backends.server import texts
 from gridprobe.backends.server.client import TRIES, Client, Refused
 from gridprobe.backends.server.rungs import Reading, Rung, Samples
 from gridprobe.backends.server.turn import Part, Picture, message
 from gridprobe.backends.server.wire import Garbled
+from gridprobe.backends.writing import Writing, Written
 from gridprobe.errors import ServerError
 
-__all__ = ["BATCH", "CHAT", "Asker", "Query", "Said", "Usage"]
+__all__ = ["BATCH", "CHAT", "Asker", "Choices", "Query", "Said", "Usage"]
 
 T = TypeVar("T")
 
@@ -60,6 +62,16 @@ def _count(value: Any) -> int | None:
 
 
 @dataclass(frozen=True)
+class Choices:
+    """The choices of one or more replies to one message."""
+
+    choices: Sequence[Mapping[str, Any]]
+    usage: Usage
+    calls: int
+    fingerprint: str
+
+
+@dataclass(frozen=True)
 class Said:
     """What a server said to one query."""
 
@@ -96,18 +108,39 @@ class Asker:
 
         return self._read_again(once)
 
+    def write(
+        self, parts: Sequence[Part], writing: Writing, stop: Event | None = None
+    ) -> tuple[list[Written], Choices]:
+        """Texts after one message, without costs; a reply that cannot be used is asked for once more."""
+        fields = texts.fields(writing, logprobs=not isinstance(self.rung, Samples))
+        seed = writing.seed if writing.temperature else None
+
+        def once() -> tuple[list[Written], Choices]:
+            got = self._choices(parts, fields, count=writing.samples, seed=seed, stop=stop)
+            return texts.read(got.choices, writing, completion=got.usage.completion), got
+
+        return self._read_again(once)
+
     def _ask(self, query: Query, stop: Event | None) -> Said:
-        fields = self.rung.fields(query.labels)
         wanted = self.rung.count if isinstance(self.rung, Samples) else 1
+        seed = 0 if wanted > 1 else None
+        got = self._choices(query.parts, self.rung.fields(query.labels), count=wanted, seed=seed, stop=stop)
+        return Said(self.rung.read(got.choices, query.labels), got.usage, got.calls, got.fingerprint)
+
+    def _choices(
+        self, parts: Sequence[Part], fields: Mapping[str, Any], *, count: int, seed: int | None, stop: Event | None
+    ) -> Choices:
+        """So many choices; a server that gives fewer at once is asked again, with the next seed."""
         choices: list[Mapping[str, Any]] = []
         usage, calls, fingerprint = Usage(), 0, ""
-        while len(choices) < wanted:
-            more = {"n": wanted - len(choices), "seed": calls} if wanted > 1 else {}
-            reply = self._post(CHAT, [query.parts], {**fields, **more}, stop)
+        while len(choices) < count:
+            more = {"n": count - len(choices)} if count > 1 else {}
+            more |= {} if seed is None else {"seed": seed + calls}
+            reply = self._post(CHAT, [parts], {**fields, **more}, stop)
             choices += _choices(reply)
             usage, calls = usage + Usage.of(reply), calls + 1
             fingerprint = str(reply.get("system_fingerprint") or "")
-        return Said(self.rung.read(choices[:wanted], query.labels), usage, calls, fingerprint)
+        return Choices(choices[:count], usage, calls, fingerprint)
 
     def _post(
         self, path: str, messages: Sequence[Sequence[Part]], fields: Mapping[str, Any], stop: Event | None

@@ -1,12 +1,12 @@
 """Server: an OpenAI-compatible server as a backend."""
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from threading import Event
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
-from gridprobe.backends.base import Posterior, ScoreRequest, require_plain
+from gridprobe.backends.base import Posterior, ScoreRequest, require_labels, require_plain
 from gridprobe.backends.server.asking import Asker, Query, Said
 from gridprobe.backends.server.bill import Bill
 from gridprobe.backends.server.client import Client
@@ -14,11 +14,14 @@ from gridprobe.backends.server.rungs import Reading, Samples
 from gridprobe.backends.server.selftest import CANARY, Ability, near
 from gridprobe.backends.server.threads import in_threads
 from gridprobe.backends.server.turn import Album, Picture, lay_out
+from gridprobe.backends.writing import Writing, Written
 from gridprobe.errors import ServerError, ServerUnavailable
 from gridprobe.flops import Cost
 from gridprobe.progress import report
 
 __all__ = ["Server"]
+
+T = TypeVar("T")
 
 BATCH_BYTES = 32 * 2**20
 """A batch is closed when its pictures have so many bytes."""
@@ -26,10 +29,15 @@ BATCH_SIZE = 64
 
 
 class Server:
-    """A model on a server. It answers requests; it has no memory of frames that could be questioned."""
+    """A model on a server. It answers requests; it has no memory of frames that could be questioned.
+
+    It writes, but it does not weigh: the chat route gives no probabilities of a text that somebody else wrote.
+    """
 
     recalls: ClassVar[bool] = False
     fuses: ClassVar[bool] = False
+    writes: ClassVar[bool] = True
+    weighs: ClassVar[bool] = False
 
     def __init__(self, client: Client, model: str, ability: Ability, bill: Bill) -> None:
         self.ability = ability
@@ -76,14 +84,36 @@ class Server:
         require_plain(request)
         return self._bill.estimate(request)
 
+    def estimate_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
+        """The expected cost of texts of so many tokens each, with the request read once."""
+        require_plain(request)
+        return self._bill.estimate_texts(request, tokens)
+
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
         """Send all requests, many at a time, and wait for the replies."""
+        require_labels(requests)
         for request in requests:
             require_plain(request)
-        jobs, stop, found = list(self._jobs(requests)), Event(), dict[int, Posterior]()
+        return self._all(requests, list(self._jobs(requests)), self._run)
 
-        def run(job: list[int]) -> list[Posterior]:
-            return self._run([requests[place] for place in job], stop)
+    def write(self, requests: Sequence[ScoreRequest], writing: Writing) -> list[tuple[Written, ...]]:
+        """Let the server write, for many requests at a time. Whether a seed gives the same texts again is up to it."""
+        for request in requests:
+            require_plain(request)
+        jobs = [[place] for place in range(len(requests))]
+        return self._all(requests, jobs, lambda some, stop: [self._write(each, writing, stop) for each in some])
+
+    def _all(
+        self,
+        requests: Sequence[ScoreRequest],
+        jobs: Sequence[list[int]],
+        work: Callable[[Sequence[ScoreRequest], Event], list[T]],
+    ) -> list[T]:
+        """What some work gives for each request, in order; a job is the places of requests that are done together."""
+        stop, found = Event(), dict[int, T]()
+
+        def run(job: list[int]) -> list[T]:
+            return work([requests[place] for place in job], stop)
 
         try:
             for done in in_threads(run, jobs, threads=self._client.concurrency, stop=stop):
@@ -93,6 +123,14 @@ class Server:
         finally:
             stop.set()
         return [found[place] for place in range(len(requests))]
+
+    def _write(self, request: ScoreRequest, writing: Writing, stop: Event) -> tuple[Written, ...]:
+        query = Query(lay_out(request, self._album, multiple=self.multiple), ())
+        texts, got = self._asker.write(query.parts, writing, stop)
+        self._check_read([query], got.usage.prompt, got.calls)
+        costs = self._bill.spent_on_texts(request, got.usage, [text.tokens for text in texts], got.calls)
+        notes = self._changes(got.fingerprint)
+        return tuple(replace(text, cost=cost, notes=notes) for text, cost in zip(texts, costs, strict=True))
 
     def _report(self, done: int, total: int) -> None:
         """Report progress or, while the server is down, how long that has been so."""
@@ -146,11 +184,13 @@ class Server:
         return Posterior(request.labels, reading.logprobs, cost, reading.mass, reading.notes)
 
     def _with_change(self, posterior: Posterior, said: Said) -> Posterior:
+        return replace(posterior, notes=(*posterior.notes, *self._changes(said.fingerprint)))
+
+    def _changes(self, fingerprint: str) -> tuple[str, ...]:
         """A note if the server says that its configuration is not what it was."""
-        if said.fingerprint in ("", self.ability.fingerprint):
-            return posterior
-        note = f"the server's configuration changed from {self.ability.fingerprint or 'none'} to {said.fingerprint}"
-        return replace(posterior, notes=(*posterior.notes, note))
+        if fingerprint in ("", self.ability.fingerprint):
+            return ()
+        return (f"the server's configuration changed from {self.ability.fingerprint or 'none'} to {fingerprint}",)
 
     def _check_read(self, queries: Sequence[Query], tokens: int | None, calls: int = 1) -> None:
         """A server that drops pictures in silence counts fewer tokens than the smallest pictures would take."""

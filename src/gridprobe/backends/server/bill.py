@@ -98,6 +98,31 @@ class Bill:
             money=self._money(usage),
         )
 
+    def estimate_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
+        """The cost of texts of so many tokens each, with the request read once, before it is sent."""
+        return sum(self._texts(request, tokens), self._unanswered(self.estimate(request)))
+
+    def spent_on_texts(self, request: ScoreRequest, usage: Usage, tokens: Sequence[int], calls: int = 1) -> list[Cost]:
+        """The cost of every text; the first one has that of reading the request as the server counted it."""
+        first, *more = self._texts(request, tokens)
+        return [self._unanswered(self.spent(request, usage, calls)) + first, *more]
+
+    def _texts(self, request: ScoreRequest, tokens: Sequence[int]) -> list[Cost]:
+        """What texts cost besides their request."""
+        found = []
+        for count in tokens:
+            cost = Cost(tokens=count, money=self._money(Usage(completion=count)))
+            if self.gauge is not None and self.gauge.writes:
+                both, alone = self.gauge.estimate_texts(request, [count]), self.gauge.estimate(request)
+                flops, paper = both.flops - alone.flops, both.flops_paper - alone.flops_paper
+                cost = replace(cost, flops=flops, flops_paper=paper, flops_computed=flops)
+            found.append(cost)
+        return found
+
+    def _unanswered(self, cost: Cost) -> Cost:
+        """The cost of reading a request alone."""
+        return replace(cost, money=self._money(Usage(cost.tokens, cost.cached_tokens)))
+
     def shared(self, requests: Sequence[ScoreRequest], usage: Usage) -> list[Cost]:
         """The costs of requests whose tokens were counted together: each has its part of what was expected."""
         expected = [self.estimate(request).tokens for request in requests]

@@ -5,25 +5,35 @@ features; otherwise with each request. Nothing else is kept. Sequences are padde
 """
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gridprobe.backends.base import Posterior, ScoreRequest, Unit, require_plain
+from gridprobe.backends.base import Posterior, ScoreRequest, Unit, require_labels, require_plain
 from gridprobe.backends.local.batching import batches
+from gridprobe.backends.local.cached import Cached
 from gridprobe.backends.local.letters import MIN_MASS, check_mass, letter_logprobs, letter_tokens
 from gridprobe.backends.local.memory import Memory
 from gridprobe.backends.local.store import Store
+from gridprobe.backends.local.texts import Draft, Scribe, end_tokens, write_all
 from gridprobe.backends.qwen3vl.pixels import resize
 from gridprobe.backends.transformers_auto.features import Tower, accepted
 from gridprobe.backends.transformers_auto.pictures import Pictures, Size
-from gridprobe.backends.transformers_auto.pricing import LanguagePrice, PicturePrice, price, text_config, token_bytes
+from gridprobe.backends.transformers_auto.pricing import (
+    LanguagePrice,
+    PicturePrice,
+    price,
+    price_texts,
+    text_config,
+    token_bytes,
+)
 from gridprobe.backends.transformers_auto.turn import Composer, Layout
+from gridprobe.backends.writing import Weighed, Writing, Written, check_candidates, check_requests, weigher, writer
 from gridprobe.errors import ModelError
 from gridprobe.flops import Cost
 from gridprobe.progress import report
@@ -31,8 +41,14 @@ from gridprobe.video.frames import Pixels
 
 __all__ = ["Auto", "picture_sizes"]
 
+T = TypeVar("T")
+
 PATCHES_PER_TOKEN = 4
 """Patches of the vision tower for each visual token, roughly; limits how many pictures are encoded at once."""
+TYPES = frozenset({"mm_token_type_ids", "token_type_ids"})
+"""Names under which models ask which tokens are visual."""
+TEXT_SHARE = 3
+"""A pass that texts follow holds 1/this of the tokens of another one: the keys and values of all layers stay."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +86,7 @@ class Auto:
     ) -> None:
         self.identity = identity
         self._model = model
+        self._tokenizer = tokenizer
         self._pictures = pictures
         self._composer = composer
         self._language, self._price_of = prices
@@ -84,6 +101,10 @@ class Auto:
         self.kept = Store(self._memory.keep, host_limit=self._memory.keep_on_host)
         """Vision features that may be reused."""
 
+    @cached_property
+    def _scribe(self) -> Scribe:
+        return Scribe(self._tokenizer, end_tokens(self._model, self._tokenizer), self._context)
+
     @property
     def multiple(self) -> int:
         """Sides of frames are multiples of this."""
@@ -94,18 +115,52 @@ class Auto:
         """The number of visual tokens of every picture, whatever its size; None if it depends on the size."""
         return self._pictures.picture_tokens
 
+    @property
+    def writes(self) -> bool:
+        """Whether models of this family write text here."""
+        return self._pictures.family.writes
+
+    @property
+    def weighs(self) -> bool:
+        """As `writes`."""
+        return self.writes
+
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
         """Score all requests, in as few forward passes as memory allows."""
+        require_labels(requests)
+        return self._each(requests, self._score, most=self._memory.most())
+
+    def write(self, requests: Sequence[ScoreRequest], writing: Writing) -> list[tuple[Written, ...]]:
+        """Write texts for all requests; each prompt is read once for all its texts."""
+        writer(self)
+        check_requests(requests)
+        return self._each(requests, partial(self._write, writing=writing), most=self._memory.most() // TEXT_SHARE)
+
+    def weigh(self, requests: Sequence[ScoreRequest], candidates: Sequence[Sequence[str]]) -> list[Weighed]:
+        """Weigh candidates for all requests; each prompt is read once, and its candidates follow in one pass."""
+        weigher(self)
+        check_candidates(requests, candidates)
+        return self._each(requests, partial(self._weigh, candidates=candidates), most=self._memory.most() // TEXT_SHARE)
+
+    def _each(
+        self, requests: Sequence[ScoreRequest], work: Callable[[Sequence[Job]], dict[int, T]], *, most: int
+    ) -> list[T]:
+        """What some work gives for each request, in batches of at most so many tokens."""
         jobs = [Job(place, request, self._layout(request)) for place, request in enumerate(requests)]
-        posteriors: dict[int, Posterior] = {}
-        for batch in batches(jobs, room=min(self._memory.most(), self._memory.worthwhile)):
-            posteriors.update(self._run(batch))
-            report("model", len(posteriors), len(jobs))
-        return [posteriors[place] for place in range(len(jobs))]
+        found: dict[int, T] = {}
+        for batch in batches(jobs, room=min(most, self._memory.worthwhile)):
+            found.update(self._run(batch, work))
+            report("model", len(found), len(jobs))
+        return [found[place] for place in range(len(jobs))]
 
     def estimate(self, request: ScoreRequest) -> Cost:
         """The cost of scoring the request, from its exact token count."""
         return self._price(self._layout(request))
+
+    def estimate_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
+        """The cost of texts of so many tokens each, with the request read once."""
+        layout = self._layout(request)
+        return sum(price_texts(self._language, tokens, known=len(layout)), self._price(layout))
 
     def _layout(self, request: ScoreRequest) -> Layout:
         layout = self._composer.layout(request, picture_sizes(request, self.multiple))
@@ -120,15 +175,12 @@ class Auto:
         return price(self._language, layout, self._price_of)
 
     @torch.inference_mode()
-    def _run(self, batch: Sequence[Job]) -> dict[int, Posterior]:
-        """Score a batch; when memory runs out, with less at once."""
-        spent: Counter[int] = Counter()
+    def _run(self, batch: Sequence[Job], work: Callable[[Sequence[Job]], dict[int, T]]) -> dict[int, T]:
+        """Do some work on a batch; when memory runs out, on less at once."""
         try:
-            rows = self._logits(batch, spent)
+            return work(batch)
         except torch.OutOfMemoryError:
             pass  # inside this handler the error would keep tensors alive
-        else:
-            return self._posteriors(batch, rows, spent)
         self.kept.clear()
         torch.cuda.empty_cache()
         if len(batch) == 1:
@@ -137,10 +189,60 @@ class Auto:
                 "smaller or quantized model"
             )
         middle = len(batch) // 2
-        return self._run(batch[:middle]) | self._run(batch[middle:])
+        return self._run(batch[:middle], work) | self._run(batch[middle:], work)
 
-    def _logits(self, batch: Sequence[Job], spent: Counter[int]) -> Tensor:
-        """Vocabulary logits at the last position of every sequence; `spent` counts the vision tower's FLOPs."""
+    def _score(self, batch: Sequence[Job]) -> dict[int, Posterior]:
+        spent: Counter[int] = Counter()
+        given = self._given(batch, spent)
+        logits = self._model(**given, use_cache=False, logits_to_keep=1).logits[:, -1]
+        return self._posteriors(batch, logits.float(), spent)
+
+    def _write(self, batch: Sequence[Job], *, writing: Writing) -> dict[int, tuple[Written, ...]]:
+        spent: Counter[int] = Counter()
+        drafts = {job.place: self._scribe.drafts(job.layout.ids, writing) for job in batch}
+        logits, cached = self._cached(batch, spent)
+        cached.copies([writing.samples] * len(batch))
+        first = logits.repeat_interleave(writing.samples, 0)
+        write_all(self._scribe, [draft for some in drafts.values() for draft in some], first, cached.step)
+        return {job.place: self._written(job, drafts[job.place], spent[job.place]) for job in batch}
+
+    def _written(self, job: Job, drafts: Sequence[Draft], spent: int) -> tuple[Written, ...]:
+        first, *more = price_texts(self._language, [len(draft.ids) for draft in drafts], known=len(job.layout))
+        costs = [self._prompt_cost(job, spent) + first, *more]
+        return tuple(self._scribe.written(draft, cost) for draft, cost in zip(drafts, costs, strict=True))
+
+    def _weigh(self, batch: Sequence[Job], *, candidates: Sequence[Sequence[str]]) -> dict[int, Weighed]:
+        spent: Counter[int] = Counter()
+        texts = [[self._composer.answer(text) for text in candidates[job.place]] for job in batch]
+        logits, cached = self._cached(batch, spent)
+        found = {}
+        for job, ids, rows in zip(batch, texts, cached.follow(logits, texts), strict=True):
+            weighed = self._scribe.weighed(candidates[job.place], ids, rows)
+            costs = price_texts(self._language, weighed.tokens, known=len(job.layout))
+            found[job.place] = replace(weighed, cost=sum(costs, self._prompt_cost(job, spent[job.place])))
+        return found
+
+    def _prompt_cost(self, job: Job, spent: int) -> Cost:
+        return replace(self._price(job.layout), flops_computed=self._language(len(job.layout)) + spent)
+
+    def _cached(self, batch: Sequence[Job], spent: Counter[int]) -> tuple[Tensor, Cached]:
+        """The logits after every prompt, and the prompts in a cache, to go on with."""
+        given = self._given(batch, spent)
+        out = self._model(**given, use_cache=True, logits_to_keep=1)
+        cache, ahead = out.past_key_values, getattr(self._model.model, "rope_deltas", None)
+
+        def forward(ids: Tensor, mask: Tensor, numbers: Tensor, rows: Sequence[int]) -> Tensor:
+            more: dict[str, Any] = {"input_ids": ids, "attention_mask": mask}
+            more |= dict.fromkeys(TYPES & self._names, torch.zeros_like(ids))
+            if ahead is not None:
+                more["position_ids"] = (numbers + ahead[list(rows)]).expand(3, -1, -1)
+            logits: Tensor = self._model(**more, past_key_values=cache, use_cache=True).logits
+            return logits
+
+        return out.logits[:, -1].float(), Cached(forward, cache, given["attention_mask"])
+
+    def _given(self, batch: Sequence[Job], spent: Counter[int]) -> dict[str, Any]:
+        """What the model takes for a batch; `spent` counts the vision tower's FLOPs."""
         length = max(len(job.layout) for job in batch)
         ids = torch.full((len(batch), length), self._filler, dtype=torch.long)
         mask = torch.zeros((len(batch), length), dtype=torch.long)
@@ -149,11 +251,9 @@ class Auto:
             mask[row, length - len(job.layout) :] = 1
         given: dict[str, Any] = {"input_ids": ids, "attention_mask": mask, **self._types(ids, mask)}
         given |= self._seen(batch, spent)
-        given = {name: self._placed(value) for name, value in given.items() if name in self._names}
         if hasattr(self._model.model, "rope_deltas"):
             self._model.model.rope_deltas = None  # left over from the call before, it would shift positions
-        logits: Tensor = self._model(**given, use_cache=False, logits_to_keep=1).logits[:, -1]
-        return logits.float()
+        return {name: self._placed(value) for name, value in given.items() if name in self._names}
 
     def _placed(self, value: Any) -> Any:
         if not isinstance(value, Tensor):
@@ -162,10 +262,10 @@ class Auto:
 
     def _types(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
         """Which tokens are visual, for models that ask; both names are in use."""
-        if not {"mm_token_type_ids", "token_type_ids"} & self._names:
+        if not TYPES & self._names:
             return {}
         found = torch.tensor(self._pictures.processor.create_mm_token_type_ids(ids.tolist())) * mask
-        return {"mm_token_type_ids": found, "token_type_ids": found}
+        return dict.fromkeys(TYPES, found)
 
     def _seen(self, batch: Sequence[Job], spent: Counter[int]) -> dict[str, Any]:
         """The pictures of a batch: features and what belongs to them, or pixels."""
@@ -211,8 +311,7 @@ class Auto:
         found = {}
         for job, (logprobs, mass) in zip(batch, letters, strict=True):
             check_mass(mass, job.request.labels, least=self._min_mass)
-            computed = self._language(len(job.layout)) + spent[job.place]
-            cost = replace(self._price(job.layout), flops_computed=computed)
+            cost = self._prompt_cost(job, spent[job.place])
             found[job.place] = Posterior(job.request.labels, logprobs, cost, mass)
         return found
 

@@ -21,6 +21,8 @@ class Family:
     """Pixels of several pictures are joined along their last axis, not their first."""
     one_tile: bool = False
     """Tiles cannot be turned off, only limited to one beside the whole picture."""
+    writes: bool = True
+    """Whether it writes text; transformers cannot copy the state of linear attention for several texts."""
 
 
 AS_IT_IS = {"do_resize": False}
@@ -33,12 +35,12 @@ FAMILY: dict[str, Family] = {
     "idefics3": Family({"do_image_splitting": False}),
     "qwen2_5_vl": Family(AS_IT_IS),
     "qwen3_vl_moe": Family(AS_IT_IS),
-    "qwen3_5": Family(AS_IT_IS),
+    "qwen3_5": Family(AS_IT_IS, writes=False),
     "glm4v": Family(AS_IT_IS),
     "video_llama_3": Family(AS_IT_IS),
     "gemma3": Family({"do_pan_and_scan": False}),
     "gemma4": Family(),
-    "minicpmv4_6": Family({"slice_mode": False}, in_a_row=True),
+    "minicpmv4_6": Family({"slice_mode": False}, in_a_row=True, writes=False),
     "qwen3_vl": Family(AS_IT_IS),
 }
 """Families that are known to work. Qwen3-VL is here for comparison; `gridprobe.backends.qwen3vl` runs it."""

@@ -1,5 +1,6 @@
 """What a checkpoint of another family costs, from its configuration and tokenizer, without loading its weights."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import transformers
@@ -18,6 +19,7 @@ from gridprobe.backends.transformers_auto.pricing import (
     cache_bytes,
     language_price,
     price,
+    price_texts,
     token_bytes,
 )
 from gridprobe.flops import Cost
@@ -40,6 +42,10 @@ def gauge(name: str, folder: Path) -> Gauge:
     def measure(request: ScoreRequest) -> Cost:
         return price(language, composer.layout(request, picture_sizes(request, pictures.multiple)), tower)
 
+    def measure_texts(request: ScoreRequest, tokens: Sequence[int]) -> Cost:
+        read = measure(request)
+        return sum(price_texts(language, tokens, known=read.tokens), read)
+
     return Gauge(
         identity=name,
         estimate=measure,
@@ -48,4 +54,6 @@ def gauge(name: str, folder: Path) -> Gauge:
         weights=sum(file.stat().st_size for file in folder.glob("*.safetensors")),
         pass_bytes=CAUTION * token_bytes(config, BYTES) + cache_bytes(config, BYTES),
         recalls=False,
+        texts=measure_texts if pictures.family.writes else None,
+        weighs=pictures.family.writes,
     )

@@ -32,6 +32,7 @@ __all__ = [
     "cache_bytes",
     "language_price",
     "price",
+    "price_texts",
     "text_config",
     "token_bytes",
 ]
@@ -72,6 +73,17 @@ def price(language: LanguagePrice, layout: Layout, pictures: Callable[[Sequence[
         flops_paper=language.by_paper(len(layout)),
         flops_computed=flops,
     )
+
+
+def price_texts(language: LanguagePrice, tokens: Sequence[int], *, known: int) -> list[Cost]:
+    """What texts of so many tokens each cost after `known` ones that were read."""
+    found = []
+    for count in tokens:
+        end = known + count - 1
+        flops = language(end) - language(known) + (count - 1) * language.head
+        paper = language.by_paper(end) - language.by_paper(known)
+        found.append(Cost(tokens=count, flops=flops, flops_paper=paper, flops_computed=flops))
+    return found
 
 
 def text_config(config: Any) -> Any:

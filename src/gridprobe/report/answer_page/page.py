@@ -1,24 +1,19 @@
 """Answers as one self-contained HTML page: no scripts, no network requests, all text escaped, light and dark."""
 
-import base64
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
 from gridprobe.answer import Answer
-from gridprobe.budget import spread
 from gridprobe.errors import UsageError
 from gridprobe.flops import CONVENTIONS
 from gridprobe.report.answer_page.map import map_svg, strip_svg
 from gridprobe.report.answer_page.style import POLICY, STYLE
+from gridprobe.report.answer_page.thumbnails import thumbnails
 from gridprobe.report.files import write_whole
 from gridprobe.report.html import document, pairs, table
-from gridprobe.report.pixels import decoded_frames
 from gridprobe.report.words import (
     Stage,
     amount,
@@ -30,23 +25,14 @@ from gridprobe.report.words import (
     model_words,
     percent,
     reached_words,
-    score_words,
     share_words,
     video_name,
 )
-from gridprobe.video.frames import Pixels
 
 __all__ = ["render", "save_report"]
 
 Ways = Mapping[str, Sequence[Answer]]
 """Name of a method of selecting frames -> its answers."""
-
-MOST_THUMBNAILS = 144
-"""If more frames were kept, the page shows this many of them, evenly spaced, and says so."""
-THUMBNAIL_SIDES = {320: 16, 224: 48, 144: MOST_THUMBNAILS, 96: MOST_THUMBNAILS, 64: MOST_THUMBNAILS}
-"""Longer side of a thumbnail in pixels -> the most frames it is used for."""
-THUMBNAIL_BYTES = 600_000
-"""Limit for all thumbnails of an answer; in base64 they stay below a megabyte."""
 
 
 def save_report(
@@ -122,7 +108,7 @@ def _article(answer: Answer, number: int, *, hint: bool = False) -> str:
 {_reached(answer, hint=hint)}
 {_warnings(answer)}
 <section><h3>{heading}</h3>{picture}</section>
-<section><h3>{frames_title(answer)}</h3>{_thumbnails(answer)}</section>
+<section><h3>{frames_title(answer)}</h3>{thumbnails(answer)}</section>
 <section><h3>Compute and time</h3>{_cost(answer)}</section>
 <details><summary>Settings</summary>{pairs(_settings(answer))}</details>
 </article>"""
@@ -185,46 +171,6 @@ def _verdict(answer: Answer) -> str:
 def _warnings(answer: Answer) -> str:
     items = "".join(f'<li dir="auto">{escape(warning)}</li>' for warning in answer.warnings)
     return f'<aside class="warnings"><h3>Warnings</h3><ul>{items}</ul></aside>' if items else ""
-
-
-def _thumbnails(answer: Answer) -> str:
-    """The kept frames in time order, as the answering model saw them."""
-    selection, note = answer.selection, ""
-    shown = selection.indices
-    if selection.kept > MOST_THUMBNAILS:
-        shown = tuple(shown[place] for place in spread(selection.kept, MOST_THUMBNAILS))
-        note = f"<p>{MOST_THUMBNAILS} of the {selection.kept} kept frames are shown, evenly spaced.</p>"
-    decoded = decoded_frames(answer)
-    jpegs = _jpegs([decoded[index] for index in shown])
-    figures = "".join(_figure(answer, index, jpeg) for index, jpeg in zip(shown, jpegs, strict=True))
-    return f'{note}<div class="frames">{figures}</div>'
-
-
-def _figure(answer: Answer, index: int, jpeg: bytes) -> str:
-    time = clock(answer.pool.times[index], tenths=True)
-    scores = answer.selection.scores
-    caption = time if scores is None else f"{time} <span>{score_words(scores[index], 3)}</span>"
-    source = f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode('ascii')}"
-    return f'<figure><img src="{source}" alt="frame at {time}"><figcaption>{caption}</figcaption></figure>'
-
-
-def _jpegs(frames: Sequence[Pixels]) -> list[bytes]:
-    """The frames as JPEGs, in the largest size whose total stays within THUMBNAIL_BYTES."""
-    jpegs: list[bytes] = []
-    for side, most in THUMBNAIL_SIDES.items():
-        if len(frames) <= most:
-            jpegs = [_jpeg(pixels, side) for pixels in frames]
-            if sum(map(len, jpegs)) <= THUMBNAIL_BYTES:
-                break
-    return jpegs
-
-
-def _jpeg(pixels: Pixels, side: int) -> bytes:
-    image = Image.fromarray(pixels)
-    image.thumbnail((side, side), Image.Resampling.BILINEAR)
-    content = io.BytesIO()
-    image.save(content, "JPEG", quality=72, optimize=True)
-    return content.getvalue()
 
 
 def _cost(answer: Answer) -> str:

@@ -21,11 +21,13 @@ from gridprobe.report.answer_page.style import STYLE
 from gridprobe.report.difficulty import difficulty
 from gridprobe.report.files import write_whole
 from gridprobe.report.html import document, pairs, table
+from gridprobe.report.run_page.axes import RUN_COLOURS
 from gridprobe.report.run_page.data import Thumbnails, embedded_json, pack
-from gridprobe.report.run_page.plots import RUN_COLOURS, Point, histogram_svg, pareto_svg, skew_svg
+from gridprobe.report.run_page.pareto import Point, frontier, pareto_svg
+from gridprobe.report.run_page.plots import histogram_svg, skew_svg
 from gridprobe.report.run_page.style import RUN_STYLE
 from gridprobe.report.run_tables import Scores, Table, people_tables, uneven
-from gridprobe.report.words import compute_saved, percent
+from gridprobe.report.words import amount, compute_saved, percent
 
 __all__ = ["render_runs", "save_run_report"]
 
@@ -131,16 +133,24 @@ def _pareto(runs: Sequence[Run]) -> str:
         ]
         if points:
             everything = max(all_frames_cost(run, convention) for run in runs)
-            figures.append(f"<figure>{pareto_svg(points, words=words, everything=everything)}</figure>")
+            svg = pareto_svg(points, words=words, everything=everything)
+            figures.append(f'<figure>{svg}<figcaption dir="auto">{_front(points)}</figcaption></figure>')
     if not figures:
         return ""
     meanings = "".join(f"<li>{escape(CONVENTIONS[convention])}</li>" for convention in NAMES)
     caption = f"Over the {len(runs[0].results):,} questions that every run was asked. "
-    caption += "Error bars: 95 % intervals over videos. Shaded: more compute than a run with equal or higher accuracy."
+    caption += "Error bars: 95 % intervals over videos. Line: the Pareto front. Shaded: more compute than a run with "
+    caption += "equal or higher accuracy. A run without a name in the figure shows it on hover, and is in the tables."
     return (
         f'<article><h3>Accuracy against compute</h3><div class="figures">{"".join(figures)}</div>'
         f'<p class="source">{caption}</p><ul class="fine">{meanings}</ul></article>'
     )
+
+
+def _front(points: Sequence[Point]) -> str:
+    """The runs of the Pareto front in words, cheapest first; on a phone there is no hover."""
+    best = (f"{escape(p.name)} {100 * p.accuracy.mean:.1f} % at {amount(p.compute)} TFLOPs" for p in frontier(points))
+    return f"On the front: {'; '.join(best)}"
 
 
 def _difficulty(runs: Sequence[Run]) -> str:

@@ -25,7 +25,9 @@ article > h3:first-child { margin-top: 0; }
   font-variant-numeric: tabular-nums; } .plot .name { fill: var(--run); font-weight: 600; font-size: 13px; }
 .plot .gridline { stroke: var(--line); } .plot .axis { stroke: var(--quiet); }
 .plot .reference { stroke: var(--quiet); stroke-dasharray: 3 4; } .plot .dominated { fill: var(--shade); }
-.plot .mark { fill: var(--run); stroke: var(--card); stroke-width: 2; } 
+.plot .mark { fill: var(--run); stroke: var(--card); stroke-width: 2; }
+.plot .front { fill: none; stroke: var(--ink); stroke-width: 2; stroke-linejoin: round; opacity: .7; }
+.plot .best { stroke: var(--ink); }
 .plot .whisker { stroke: var(--run); stroke-width: 2; }
 .plot .bar { fill: var(--run); } .plot .density { fill: var(--track); }
 .plot .kept-line, .plot .accuracy-line { fill: none; stroke: var(--kept); stroke-width: 3; stroke-linejoin: round; }

@@ -1,0 +1,119 @@
+"""What selectors that ask the model about single frames, windows or contact sheets have in common."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, TypeVar
+
+from gridprobe.backends.base import Backend, FrameGroup, Posterior, PromptOrder, ScoreRequest, View
+from gridprobe.budget import Budget, ShapeRule, Ties
+from gridprobe.flops import Cost
+from gridprobe.grid import Grid
+from gridprobe.importance import ImportanceMap, MapKind
+from gridprobe.question import Question
+from gridprobe.selectors.base import Parts, Selection, Selector, doubts
+from gridprobe.selectors.gridprobe import PROBE
+from gridprobe.video import FramePool, FrameSize
+
+__all__ = ["ByModel", "certainty", "parts_of"]
+
+Self = TypeVar("Self", bound="ByModel")
+
+
+def certainty(probabilities: Mapping[str, float]) -> float:
+    """1 minus the entropy of the options divided by its maximum: 1 for a sure answer, 0 if all are equally likely."""
+    entropy = -sum(p * math.log(p) for p in probabilities.values() if p > 0)
+    return min(1.0, max(0.0, 1.0 - entropy / math.log(len(probabilities))))
+
+
+@dataclass(frozen=True)
+class ByModel(Selector):
+    """A selector that asks a model about small frames. Derived classes have a `name` and `select`."""
+
+    model: Backend
+    budget: Budget = field(default_factory=ShapeRule)
+    view: View = field(default_factory=lambda: View(PROBE))
+    """How the frames of its requests are shown."""
+    ties: Ties = "spread"
+    prompt_order: PromptOrder = "frames_first"
+    seed: int = 0
+    """For selectors that draw."""
+    again: bool = False
+    """Whether more questions about the same frames will follow."""
+    name: ClassVar[str]
+
+    @property
+    def looks_at(self) -> FrameSize:
+        """The size its frames are decoded at."""
+        return self.view.pixels.rounded_to(self.model.multiple)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The model that is asked."""
+        return (self.model.identity,)
+
+    def bounds(self, pool: int) -> tuple[int, int]:
+        """Those of its budget."""
+        return self.budget.bounds(pool)
+
+    def using(self: Self, model: Backend) -> Self:
+        """The same with another model."""
+        return replace(self, model=model, view=self.view.suiting(model))
+
+    def repeated(self: Self) -> Self:
+        """The same, and the model keeps what it computes for the frames."""
+        return replace(self, again=True)
+
+    def describe(self) -> dict[str, Any]:
+        """Everything that decides its choice; derived classes add their own numbers."""
+        return {
+            "name": self.name,
+            "model": self.model.identity,
+            "budget": self.budget.describe(),
+            "view": self.view.describe(),
+            "ties": self.ties,
+            "prompt_order": self.prompt_order,
+        }
+
+    def request(self, pool: FramePool, frames: Sequence[int], question: Question) -> ScoreRequest:
+        """The question about some frames of the pool, in one pass."""
+        groups = (FrameGroup(pool.take(frames), self.view),)
+        return ScoreRequest.about(question, groups, prompt_order=self.prompt_order, again=self.again)
+
+    def ask_each(
+        self, pool: FramePool, subsets: Sequence[Sequence[int]], question: Question
+    ) -> tuple[list[float], list[Posterior]]:
+        """How certain the model is from each subset of frames by itself, and what it answered."""
+        asked = self.model.score([self.request(pool, subset, question) for subset in subsets])
+        return [certainty(each.probabilities) for each in asked], asked
+
+    def selected(
+        self, pool: FramePool, scores: Sequence[float], asked: Sequence[Posterior], *, kind: MapKind
+    ) -> Selection:
+        """The frames that the budget chooses by these scores, one for each frame of the pool."""
+        evidence = ImportanceMap(Grid.holding(len(pool)), by_frame=tuple(scores), kind=kind)
+        return replace(
+            self.chosen(pool, self.budget.choose(evidence, ties=self.ties), asked),
+            scores=tuple(scores),
+            evidence=evidence,
+        )
+
+    def chosen(self, pool: FramePool, indices: Sequence[int], asked: Sequence[Posterior]) -> Selection:
+        """The frames at these positions, in time order, with the bill and the warnings of what was asked."""
+        return replace(
+            Selection.of(self.name, pool, tuple(sorted(indices))),
+            cost=sum((each.cost for each in asked), Cost()),
+            notes=doubts(asked),
+        )
+
+
+def parts_of(parts: Parts) -> dict[str, Any]:
+    """The arguments that all of them are made with."""
+    return {
+        "model": parts.model,
+        "budget": parts.budget,
+        "view": parts.view,
+        "ties": parts.ties,
+        "prompt_order": parts.prompt_order,
+        "seed": parts.seed,
+    }

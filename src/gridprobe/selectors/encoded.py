@@ -1,0 +1,145 @@
+"""What selectors have in common that compare frames with the question in an encoder's space."""
+
+from abc import abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from gridprobe.budget import Budget, Ties
+from gridprobe.encoders import Encoder, NamedEncoder, Vectors
+from gridprobe.errors import ModelError
+from gridprobe.flops import Cost
+from gridprobe.grid import Grid
+from gridprobe.importance import ImportanceMap
+from gridprobe.question import Question
+from gridprobe.selectors.base import Parts, Selection, Selector
+from gridprobe.selectors.gridprobe import FLAT
+from gridprobe.video import FramePool, FrameSize
+
+__all__ = ["Compared", "Comparing", "Encoded", "Query", "compare", "encoder_of", "similarity_map", "unit_range"]
+
+Query = Literal["question", "question and options"]
+"""What frames are compared with."""
+DIGITS = 6
+"""Cosines are rounded to so many digits: float32 means no more, and equal frames of two batches must compare equal."""
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """Frames and a question in one space."""
+
+    frames: Vectors
+    text: Vectors
+    """One row."""
+    cost: Cost = field(default_factory=Cost)
+
+    @property
+    def cosines(self) -> Floats:
+        """Of every frame with the question."""
+        found: Floats = self.frames.astype(np.float64) @ self.text[0].astype(np.float64)
+        if not np.isfinite(found).all():
+            raise ModelError("the encoder's vectors are not numbers (NaN); check its weights, or use float32")
+        rounded: Floats = np.round(found.clip(-1.0, 1.0), DIGITS)
+        return rounded
+
+
+def compare(encoder: Encoder, pool: FramePool, text: str) -> Compared:
+    """Encode the frames and the text, and count what that costs."""
+    cost = encoder.image_cost(pool) + encoder.text_cost([text])  # before: what is known is not computed
+    return Compared(encoder.images(pool), encoder.texts([text]), cost)
+
+
+def similarity_map(cosines: Floats) -> ImportanceMap:
+    """Importance of each frame: (1 + cosine) / 2."""
+    scores = (1.0 + cosines) / 2.0
+    return ImportanceMap(Grid.holding(len(scores)), by_frame=tuple(scores.tolist()), kind="encoder")
+
+
+def unit_range(values: Floats) -> Floats:
+    """Values from 0, the lowest, to 1, the highest; zeros if all are the same."""
+    low, high = float(values.min()), float(values.max())
+    return (values - low) / (high - low) if high > low else np.zeros_like(values)
+
+
+@dataclass(frozen=True)
+class Comparing(Selector):
+    """Has an encoder, and keeps as many frames as a budget says: a fixed number, or a rule for a map by frames."""
+
+    encoder: Encoder
+    budget: Budget
+    ties: Ties = "spread"
+    query: ClassVar[Query] = "question"
+
+    @property
+    def looks_at(self) -> FrameSize:
+        """The encoder's size."""
+        return self.encoder.image_size
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The encoder."""
+        return (self.encoder.identity,)
+
+    def text(self, question: Question) -> str:
+        """What frames are compared with."""
+        return question.text if self.query == "question" else " ".join((question.text, *question.options))
+
+    def selection(
+        self, pool: FramePool, question: Question, indices: tuple[int, ...], *, evidence: ImportanceMap, cost: Cost
+    ) -> Selection:
+        """These frames, with the map and the notes."""
+        notes = self.encoder.notes(self.text(question))
+        return Selection(
+            selector=self.name,
+            indices=indices,
+            timestamps=tuple(pool.times[i] for i in indices),
+            pool=len(pool),
+            scores=tuple(evidence.scores.tolist()),
+            cost=cost,
+            evidence=evidence,
+            notes=(*notes, FLAT) if self.budget.flat(evidence) else notes,
+        )
+
+    def bounds(self, pool: int) -> tuple[int, int]:
+        """Those of its budget."""
+        return self.budget.bounds(pool)
+
+    def loaded(self, **options: Any) -> "Comparing":
+        """The same with its encoder loaded."""
+        return replace(self, encoder=self.encoder.loaded(**options))
+
+    def describe(self) -> dict[str, Any]:
+        """Everything that decides its choice."""
+        return {
+            "name": self.name,
+            "encoder": self.encoder.identity,
+            "query": self.query,
+            "budget": self.budget.describe(),
+            "ties": self.ties,
+        }
+
+
+@dataclass(frozen=True)
+class Encoded(Comparing):
+    """Compares every frame with the question; a class that derives from it chooses which ones are kept."""
+
+    @abstractmethod
+    def choose(self, found: Compared, kept: int) -> tuple[int, ...]:
+        """Positions of so many frames, ascending; `kept` is at least 1 and less than the number of frames."""
+
+    def select(self, pool: FramePool, question: Question) -> Selection:
+        """Compare, decide how many, choose."""
+        found = compare(self.encoder, pool, self.text(question))
+        evidence = similarity_map(found.cosines)
+        kept = self.budget.kept(evidence)
+        indices = self.choose(found, kept) if kept < len(pool) else tuple(range(len(pool)))
+        return self.selection(pool, question, indices, evidence=evidence, cost=found.cost)
+
+
+def encoder_of(parts: Parts, default: str) -> Encoder:
+    """The encoder of the settings, or the one of the selector's paper."""
+    return parts.encoder.or_else(default) if isinstance(parts.encoder, NamedEncoder) else parts.encoder

@@ -1,0 +1,134 @@
+"""Texts of the generic backend: those of transformers' own `generate`, in every family that writes."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from auto_checkpoints import TINY, new_enough
+from gridprobe.backends import Backend, FrameGroup, ScoreRequest, View, gauge_model, weighs, writes
+from gridprobe.backends.transformers_auto.engine import Auto, Job
+from gridprobe.backends.transformers_auto.families import FAMILY
+from gridprobe.backends.writing import Writing
+from gridprobe.errors import UsageError
+from gridprobe.video import FramePool, FrameSize
+from scoring import shown
+
+pytestmark = [pytest.mark.usefixtures("one_thread"), new_enough]
+PIXELS = np.random.default_rng(1).integers(0, 256, (3, 64, 96, 3), dtype=np.uint8)
+POOL = FramePool(PIXELS, (0.0, 12.25, 3600.5), source="noise")
+LIMIT = 12
+DRAWN = Writing(limit=5, temperature=0.9, samples=3, seed=3)
+CANDIDATES = ("a red ball", "", "A", "nothing happens here at all")
+WRITERS = [family for family in TINY if FAMILY[family].writes]
+each_writer = pytest.mark.parametrize("family", WRITERS)
+
+
+def requests() -> list[ScoreRequest]:
+    small = FrameGroup(POOL.take([0, 2]), View(FrameSize(max_side=64)))
+    return [
+        shown(POOL, "What happens?", ()),
+        ScoreRequest.open("Why?", [FrameGroup(POOL.take([1]), View(FrameSize())), small]),
+        ScoreRequest.open("Who is it that comes in through the door?"),
+        shown(POOL.take([1]), "Where?", (), timestamps="none"),
+        shown(POOL.take([0, 1]), "When?", (), prompt_order="text_first"),
+    ]
+
+
+@pytest.fixture
+def model(family: str, auto_model: Callable[[str], Backend]) -> Auto:
+    found = auto_model(family)
+    assert isinstance(found, Auto)
+    return found
+
+
+@torch.inference_mode()
+def generated(model: Auto, request: ScoreRequest) -> list[int]:
+    given = model._given([Job(0, request, model._layout(request))], Counter())
+    out = model._model.generate(
+        **given,
+        max_new_tokens=LIMIT,
+        do_sample=False,
+        eos_token_id=list(model._scribe.ends),
+        pad_token_id=model._filler,
+    )
+    found: list[int] = out[0, given["input_ids"].shape[1] :].tolist()
+    return found
+
+
+@torch.inference_mode()
+def mean_of(model: Auto, request: ScoreRequest, tokens: Sequence[int]) -> float:
+    """The mean log-probability of tokens and of the end after them, from one pass without a cache."""
+    layout = model._layout(request)
+    longer = replace(layout, ids=np.concatenate([layout.ids, np.array(tokens, dtype=np.int64)]))
+    logits = model._model(**model._given([Job(0, request, longer)], Counter()), use_cache=False).logits[0]
+    logprobs = logits[-len(tokens) - 1 :].double().log_softmax(-1)
+    own = sum(float(logprobs[place, token]) for place, token in enumerate(tokens))
+    return (own + float(logprobs[-1, list(model._scribe.ends)].logsumexp(-1))) / (len(tokens) + 1)
+
+
+@each_writer
+def test_every_token_is_that_of_generate(model: Auto) -> None:
+    together = model.write(requests(), Writing(limit=LIMIT))
+
+    for request, (written,) in zip(requests(), together, strict=True):
+        assert list(written.ids) == generated(model, request)
+    assert len({written.ids for (written,) in together}) > 2
+
+
+@each_writer
+def test_weights_are_those_of_a_pass_without_a_cache(model: Auto) -> None:
+    for request, weighed in zip(requests(), model.weigh(requests(), [CANDIDATES] * 5), strict=True):
+        tokens = [model._composer.answer(text) for text in CANDIDATES]
+        assert weighed.means == pytest.approx([mean_of(model, request, each) for each in tokens], abs=1e-4)
+
+
+@pytest.mark.parametrize("family", ["internvl", "llava_onevision", "smolvlm"])
+def test_a_seed_decides_and_company_does_not(model: Auto) -> None:
+    together = model.write(requests(), DRAWN)
+
+    for request, texts in zip(requests(), together, strict=True):
+        assert [text.ids for text in model.write([request], DRAWN)[0]] == [text.ids for text in texts]
+        assert len({text.ids for text in texts}) == 3
+
+
+@each_writer
+def test_costs_add_up_to_the_estimate(model: Auto, family: str, auto_folder: Callable[[str], Path]) -> None:
+    request = requests()[0]
+    (texts,) = model.write([request], DRAWN)
+    whole = sum((text.cost for text in texts[1:]), texts[0].cost)
+    counts = [text.tokens for text in texts]
+
+    expected = model.estimate_texts(request, counts)
+
+    assert replace(whole, flops_computed=expected.flops_computed) == expected
+    assert texts[1].cost.calls == 0 and texts[1].cost.flops < 0.2 * texts[0].cost.flops
+    gauged = gauge_model(str(auto_folder(family)))
+    assert gauged.estimate_texts(request, counts) == expected
+
+
+def test_answers_follow_a_template_without_a_blank_at_its_end_after_one(auto_model: Callable[[str], Backend]) -> None:
+    led, bare = auto_model("smolvlm"), auto_model("internvl")
+    assert isinstance(led, Auto) and isinstance(bare, Auto)
+
+    assert led._tokenizer.decode(led._composer.answer("a ball")) == " a ball"
+    assert bare._tokenizer.decode(bare._composer.answer("a ball")) == "a ball"
+
+
+@pytest.mark.parametrize("family", [family for family in TINY if family not in WRITERS])
+def test_linear_attention_does_not_write(
+    family: str, auto_model: Callable[[str], Backend], auto_folder: Callable[[str], Path]
+) -> None:
+    model = auto_model(family)
+    assert isinstance(model, Auto) and not writes(model) and not weighs(model)
+    gauged = gauge_model(str(auto_folder(family)))
+    assert not writes(gauged) and not weighs(gauged)
+
+    with pytest.raises(UsageError, match=r"cannot write text; give the question options"):
+        model.write(requests(), DRAWN)
+    with pytest.raises(UsageError, match=r"cannot weigh texts; let it write, or give the question options"):
+        model.weigh(requests(), [CANDIDATES] * 5)
