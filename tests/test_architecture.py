@@ -18,7 +18,7 @@ LEVELS = (
     {"video", "budget", "calibration", "calibration_store"},
     {"backends", "encoders"},
     {"selectors", "rotations", "collage"},
-    {"settings", "setup", "answer", "pipeline", "comparison", "demo", "gridworld", "benchmarks"},
+    {"settings", "setup", "given", "drafting", "answer", "pipeline", "comparison", "demo", "gridworld", "benchmarks"},
     {"evaluation"},
     {"report"},
     {"cli", "integrations"},

@@ -15,6 +15,7 @@ from gridprobe.collage import collage_request
 from gridprobe.drafting import NO_PLACE, answer_open
 from gridprobe.errors import UsageError
 from gridprobe.flops import Cost
+from gridprobe.given import Given, for_video
 from gridprobe.grid import Grid
 from gridprobe.prompts import describes, wording
 from gridprobe.question import Question
@@ -91,11 +92,11 @@ class Session:
         if setup is None:
             settings = Settings.from_preset(preset, **changes)
             setup = make_setup(model=model or "", answer_model=answer_model, selector=selector, settings=settings)
-        self.setup = _for_video(setup, video).loaded()
+        self.setup = for_video(setup, video).loaded()
         """Everything that decides the answers."""
         self._reuse = reuse
         self._video = video
-        self._opened: Footage | _Given | None = None
+        self._opened: Footage | Given | None = None
 
     def __enter__(self) -> "Session":
         return self
@@ -118,10 +119,10 @@ class Session:
         return self._footage.pool(self._pool_size)
 
     @property
-    def _footage(self) -> "Footage | _Given":
+    def _footage(self) -> "Footage | Given":
         if self._opened is None:
-            video = _Given(self._video) if isinstance(self._video, FramePool) else self._video
-            self._opened = video if isinstance(video, Footage | _Given) else self.setup.open(video)
+            video = Given(self._video) if isinstance(self._video, FramePool) else self._video
+            self._opened = video if isinstance(video, Footage | Given) else self.setup.open(video)
         return self._opened
 
     @property
@@ -338,38 +339,6 @@ class _Look:
     decoding: float
     probing: float
     first: _Overview | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class _Given:
-    """The caller's frames, used like footage; they have one size."""
-
-    given: FramePool
-    trouble: tuple[str, ...] = ()
-
-    def pool(self, size: FrameSize) -> FramePool:
-        return self.given
-
-    def undecoded(self, size: FrameSize) -> FramePool:
-        return self.given
-
-    def frames(self, indices: Sequence[int], size: FrameSize) -> FramePool:
-        return self.given.take(indices)
-
-
-def _for_video(setup: Setup, video: object) -> Setup:
-    """The setup for this video: open footage must match its sampling; given frames are not sampled."""
-    if isinstance(video, FramePool):
-        return replace(setup, sampling=None)
-    if isinstance(video, Footage) and setup.sampling is not None:
-        for name in ("cells", "sampling", "precision", "decoder"):
-            have, want = getattr(video.spec, name), getattr(setup.sampling, name)
-            if have != want:
-                raise UsageError(
-                    f"the open video was sampled with {name}={have!r}, but the settings say {want!r}; "
-                    "open it again, or change the settings"
-                )
-    return setup
 
 
 def _describes(question: Question) -> bool:
