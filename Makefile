@@ -28,7 +28,7 @@ $(VENV)/.dev: $(VENV)/.runtime
 demo: $(VENV)/.runtime
 	$(BIN)/gridprobe demo
 
-# Two processes, a test file each: 3 min 56 s on 2 idle cores instead of 6 min 1 s in one.
+# Two processes, a test file each: 8 min 42 s on 2 cores.
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not vllm"
 

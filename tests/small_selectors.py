@@ -30,7 +30,7 @@ class Small:
     argument: Callable[[Path, int], str] = lambda folder, pool: ""
     """What follows the colon, for a pool of so many frames; files are written to the folder."""
     own_map: bool = False
-    """Whether its map is not flat for frames that are all alike: it comes from a file, or says where a search went."""
+    """Whether its map is not flat for frames that are all alike, since it comes from a file."""
     stops_early: bool = False
     """Whether it stops looking when it is sure, so that a number of frames is the most it keeps."""
 
@@ -50,7 +50,6 @@ def _scores(folder: Path, pool: int) -> str:
 DECLARED: Mapping[str, Small] = {
     "keyframes": Small(_keyframes),
     "scores": Small(_scores, own_map=True),
-    "videoatlas": Small(own_map=True),
     "videoagent": Small(stops_early=True),
     "avua": Small(stops_early=True),
 }

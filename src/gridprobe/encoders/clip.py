@@ -20,7 +20,7 @@ import transformers
 
 from gridprobe.backends.local.checkpoint import find_folder
 from gridprobe.backends.local.fingerprint import file_stamps, fingerprint
-from gridprobe.backends.local.reading import _device, _dtype, _label, _quiet_unless_watched, read
+from gridprobe.backends.local.reading import find_device, find_dtype, label_of, quiet_unless_watched, read
 from gridprobe.encoders.base import Encoder, Vectors
 from gridprobe.encoders.features import FeatureCache, frame_keys
 from gridprobe.encoders.pricing import DEFAULTS, EncoderDims, dims_of, encoder_cost, image_flops, size_for, text_flops
@@ -190,8 +190,8 @@ def load(
         made: the class of the encoder.
     """
     folder = _folder(name)
-    target = _device(device)
-    kind = torch.float16 if dtype == "auto" and target.type == "cuda" else _dtype(dtype, target)
+    target = find_device(device)
+    kind = torch.float16 if dtype == "auto" and target.type == "cuda" else find_dtype(dtype, target)
     stamps = file_stamps(folder)
     config = _config(name, folder)
     reading = Reading(
@@ -201,7 +201,7 @@ def load(
         clean=_clean(config.model_type, folder),
         dims=dims_of(config),
     )
-    identity = f"encoder:{label or _label(name, folder)}@{fingerprint(folder)}:{kind}"
+    identity = f"encoder:{label or label_of(name, folder)}@{fingerprint(folder)}:{kind}"
     if file_stamps(folder) != stamps:
         raise ModelError(f"the checkpoint {name} changed while it was loaded; try again when it is complete")
     return made(reading, identity, cache=cache)
@@ -230,7 +230,7 @@ def _config(name: str, folder: Path) -> Any:
 
 def _model(name: str, folder: Path, dtype: torch.dtype) -> Any:
     """Read the weights. transformers fills missing weights with random numbers; here that is an error."""
-    with _quiet_unless_watched():
+    with quiet_unless_watched():
         model, found = read(
             name, transformers.AutoModel, folder, use_safetensors=True, output_loading_info=True, dtype=dtype
         )

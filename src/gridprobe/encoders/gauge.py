@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from gridprobe.backends.embedded import MODELS
-from gridprobe.backends.local.checkpoint import _local_folder
+from gridprobe.backends.local.checkpoint import local_folder
 from gridprobe.encoders.base import Encoder, Vectors
 from gridprobe.encoders.pricing import (
     DEFAULTS,
@@ -87,7 +87,7 @@ def gauge_encoder(name: str) -> EncoderGauge:
 def _dims(checkpoint: str) -> EncoderDims:
     if checkpoint in KNOWN:
         return KNOWN[checkpoint]
-    folder: Path | None = _local_folder(checkpoint)
+    folder: Path | None = local_folder(checkpoint)
     if folder is None:
         raise UsageError(
             f"cannot plan for the encoder {checkpoint!r}: it is no checkpoint on this machine, nor one of "

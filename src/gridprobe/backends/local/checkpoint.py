@@ -13,7 +13,7 @@ from gridprobe.backends.gauge import Gauge
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.registry import FAMILIES, REFUSED, explain_missing
 
-__all__ = ["find_folder", "first_line", "gauge", "load"]
+__all__ = ["find_folder", "first_line", "gauge", "load", "local_folder"]
 
 FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja")
 """The files that are downloaded. Pickled weights never are."""
@@ -30,7 +30,7 @@ def load(name: str, *, revision: str | None = None, **options: Any) -> Backend:
 
 def gauge(name: str) -> Gauge:
     """Gauge a checkpoint that is on this machine, or one that a family knows by name; nothing is downloaded."""
-    folder = _local_folder(name)
+    folder = local_folder(name)
     modules = {entry.target: entry for entry in FAMILIES.values()}
     families = [_family(name, folder)] if folder else [entry.load() for entry in modules.values()]
     for family in families:
@@ -83,7 +83,8 @@ def _check(name: str) -> None:
         )
 
 
-def _local_folder(name: str) -> Path | None:
+def local_folder(name: str) -> Path | None:
+    """A checkpoint that is on this machine: a folder, or a snapshot in the cache; nothing is downloaded."""
     folder = Path(name).expanduser()
     if (folder / "config.json").is_file():
         return folder

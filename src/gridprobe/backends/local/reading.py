@@ -19,7 +19,7 @@ from gridprobe.backends.local.checkpoint import first_line
 from gridprobe.backends.local.fingerprint import file_stamps, fingerprint
 from gridprobe.errors import ModelError, UsageError
 
-__all__ = ["Opened", "Options", "opened", "read"]
+__all__ = ["Opened", "Options", "find_device", "find_dtype", "label_of", "opened", "quiet_unless_watched", "read"]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -53,8 +53,8 @@ class Opened:
 
 def opened(name: str, folder: Path, options: Options) -> Opened:
     """Load a checkpoint; `name` is what it is called in its identity."""
-    target = _device(options.device)
-    kind = _dtype(options.dtype, target)
+    target = find_device(options.device)
+    kind = find_dtype(options.dtype, target)
     given: dict[str, Any] = {"dtype": kind, "attn_implementation": options.attn_implementation}
     if options.quantization is not None:
         given["quantization_config"] = _quantization(options.quantization, kind)
@@ -67,13 +67,13 @@ def opened(name: str, folder: Path, options: Options) -> Opened:
     if "device_map" not in given:
         model = model.to(target)
     settings = f"{kind}:{options.attn_implementation}:{options.quantization or 'full'}"
-    identity = f"{_label(name, folder)}@{fingerprint(folder)}:{settings}"
+    identity = f"{label_of(name, folder)}@{fingerprint(folder)}:{settings}"
     if file_stamps(folder) != stamps:
         raise ModelError(f"the checkpoint {name} changed while it was loaded; try again when it is complete")
     return Opened(config, tokenizer, model, identity)
 
 
-def _label(name: str, folder: Path) -> str:
+def label_of(name: str, folder: Path) -> str:
     """The model in its identity: the hub id, or the folder's own name, so that it may be anywhere."""
     return folder.resolve().name if folder == Path(name).expanduser() else name
 
@@ -92,7 +92,7 @@ def read(name: str, kind: Any, folder: Path, **options: Any) -> Any:
 def _read_model(name: str, folder: Path, options: dict[str, Any]) -> Any:
     """Read the weights. transformers fills missing weights with random numbers; here that is an error."""
     kind = transformers.AutoModelForImageTextToText
-    with _quiet_unless_watched():
+    with quiet_unless_watched():
         model, report = read(name, kind, folder, use_safetensors=True, output_loading_info=True, **options)
     missing = sorted(report["missing_keys"])
     if missing:
@@ -101,7 +101,7 @@ def _read_model(name: str, folder: Path, options: dict[str, Any]) -> Any:
 
 
 @contextmanager
-def _quiet_unless_watched() -> Iterator[None]:
+def quiet_unless_watched() -> Iterator[None]:
     """Show transformers' progress bar only on a terminal; it would write to a log file, too."""
     bars = transformers.utils.logging
     if sys.stderr.isatty() or not bars.is_progress_bar_enabled():
@@ -114,7 +114,8 @@ def _quiet_unless_watched() -> Iterator[None]:
         bars.enable_progress_bar()
 
 
-def _device(device: str) -> torch.device:
+def find_device(device: str) -> torch.device:
+    """The device of a name; "auto" is a GPU if there is one."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -126,7 +127,8 @@ def _device(device: str) -> torch.device:
     return found
 
 
-def _dtype(dtype: str, device: torch.device) -> torch.dtype:
+def find_dtype(dtype: str, device: torch.device) -> torch.dtype:
+    """The type of a name; "auto" is bfloat16 on a GPU, and float32 elsewhere."""
     if dtype == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     if dtype not in DTYPES:
