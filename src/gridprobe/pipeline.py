@@ -1,23 +1,21 @@
 """ask(): a video and a question in, an Answer out. Session: the same for many questions about one video."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from gridprobe.answer import Answer, AnswerCost, Reached, Seconds
 from gridprobe.backends import Backend, FrameGroup, Posterior, ScoreRequest
 from gridprobe.budget import Fixed
-from gridprobe.calibration import Exit
-from gridprobe.collage import collage_request
 from gridprobe.drafting import NO_PLACE, answer_open
 from gridprobe.errors import UsageError
 from gridprobe.flops import Cost
 from gridprobe.given import Given, for_video
 from gridprobe.grid import Grid
-from gridprobe.prompts import describes, wording
+from gridprobe.prompts import wording
 from gridprobe.question import Question
 from gridprobe.rotations import score_rotated
 from gridprobe.selectors import Selection, Selector, Uniform
@@ -25,12 +23,21 @@ from gridprobe.selectors.base import OVERVIEW
 from gridprobe.selectors.gridprobe import overview_request
 from gridprobe.settings import Settings
 from gridprobe.setup import Setup, make_setup
+from gridprobe.stages import (
+    Look,
+    Overview,
+    askable,
+    asks_description,
+    focus_request,
+    in_order,
+    sure,
+    timed,
+    warnings_of,
+)
 from gridprobe.stretches import hot_stretches
 from gridprobe.video import Footage, FramePool, FrameSize, Moved
 
-__all__ = ["Session", "ask", "focus_request"]
-
-T = TypeVar("T")
+__all__ = ["Session", "ask"]
 
 
 def ask(
@@ -141,15 +148,15 @@ class Session:
         if setup.template is not None:
             question = replace(question, template=wording(setup.template, question.template))
         first = self._look_over(question) if setup.overview is not None else None
-        question = first.question if first is not None else _askable(question, setup)
+        question = first.question if first is not None else askable(question, setup)
         if first is not None and self._settles(first):
             return self._from_overview(question, first, show_map=show_map)
         look = self._look(question, first)
-        unsure = first is not None and not _sure(first.posterior, setup.exit)
+        unsure = first is not None and not sure(first.posterior, setup.exit)
         again = self._look_again(question, look) if setup.refine and unsure else None
-        if again is not None and _sure(again.posterior, setup.exit):
+        if again is not None and sure(again.posterior, setup.exit):
             return self._refined(again, look)
-        (question, posterior), focusing = _timed(lambda: self._focus(question, look))
+        (question, posterior), focusing = timed(lambda: self._focus(question, look))
         answer = self._answer(question, look, posterior, focusing)
         if again is None:
             return answer
@@ -160,7 +167,7 @@ class Session:
             seconds=replace(whole.seconds, focus=whole.seconds.focus + answer.seconds.focus),
         )
 
-    def _focus(self, question: Question, look: "_Look") -> tuple[Question, Posterior]:
+    def _focus(self, question: Question, look: Look) -> tuple[Question, Posterior]:
         """The answer from the kept frames."""
         setup = self.setup
         every = self._reuse and look.selection.kept == look.selection.pool  # the next question will see the same frames
@@ -180,22 +187,22 @@ class Session:
             return answer_open(model, question, show, way=setup.open_way, rotations=setup.rotations)
         return question, score_rotated(model, show(question), question, rotations=setup.rotations)
 
-    def _settles(self, first: "_Overview") -> bool:
+    def _settles(self, first: Overview) -> bool:
         effort = self.setup.effort
         return effort == "quick" or (
-            effort == "auto" and _sure(first.posterior, self.setup.exit) and not _describes(first.question)
+            effort == "auto" and sure(first.posterior, self.setup.exit) and not asks_description(first.question)
         )
 
-    def _from_overview(self, question: Question, first: "_Overview", *, show_map: bool) -> Answer:
+    def _from_overview(self, question: Question, first: Overview, *, show_map: bool) -> Answer:
         """The answer of the overview, with a map if that is wanted."""
         if show_map:
             look = self._look(question, first)
         else:
             everything = Selection.of(OVERVIEW, first.pool, tuple(range(len(first.pool))))
-            look = _Look(first.pool, everything, first.pool, (), first.decoding, 0.0, first)
+            look = Look(first.pool, everything, first.pool, (), first.decoding, 0.0, first)
         return self._answer(question, look, first.posterior, None)
 
-    def _answer(self, question: Question, look: "_Look", posterior: Posterior, focusing: float | None) -> Answer:
+    def _answer(self, question: Question, look: Look, posterior: Posterior, focusing: float | None) -> Answer:
         """The answer with its bill; `focusing` is None if there was no focused pass."""
         setup, first, focused = self.setup, look.first, focusing is not None
         reached = Reached(
@@ -220,21 +227,21 @@ class Session:
             frames=look.frames,
             models=(setup.models, setup.answerer.identity),
             settings=setup.describe(),
-            warnings=_warnings(look, question, reached, self._footage.trouble),
+            warnings=warnings_of(look, question, reached, self._footage.trouble),
             reached=reached,
         )
 
-    def _look_over(self, question: Question) -> "_Overview":
+    def _look_over(self, question: Question) -> Overview:
         """All frames, small, in one pass."""
         setup = self.setup
         assert setup.overview is not None
-        pool, decoding = _timed(lambda: self.pool)
+        pool, decoding = timed(lambda: self.pool)
         more = self._reuse or setup.effort != "quick"
         show = partial(overview_request, pool, view=setup.overview, again=more)
-        (question, posterior), seconds = _timed(lambda: self._believe(setup.model, question, show))
-        return _Overview(pool, posterior, decoding, seconds, question)
+        (question, posterior), seconds = timed(lambda: self._believe(setup.model, question, show))
+        return Overview(pool, posterior, decoding, seconds, question)
 
-    def _look(self, question: Question, first: "_Overview | None") -> "_Look":
+    def _look(self, question: Question, first: Overview | None) -> Look:
         """The pool, the selection, and the kept frames at native size."""
         blind = self.setup.selector.looks_at is None
         try:
@@ -242,20 +249,20 @@ class Session:
         except Moved:  # frames that the packets announced are damaged: decode everything to find the good ones
             return self._look_once(question, first, blind=False)
 
-    def _look_once(self, question: Question, first: "_Overview | None", *, blind: bool) -> "_Look":
+    def _look_once(self, question: Question, first: Overview | None, *, blind: bool) -> Look:
         start = time.perf_counter()
         footage = self._footage
         blind = blind and first is None
         pool = footage.undecoded(self._pool_size) if blind else footage.pool(self._pool_size)
         selector = self.setup.selector.repeated() if self._reuse else self.setup.selector
-        selection, probing = _timed(lambda: self._select(selector, pool, question, first))
-        frames = footage.frames(_order(selection, self.setup), self.setup.size_of(self.setup.shown, selection.kept))
+        selection, probing = timed(lambda: self._select(selector, pool, question, first))
+        frames = footage.frames(in_order(selection, self.setup), self.setup.size_of(self.setup.shown, selection.kept))
         others = self._others(selection, frames)
         decoding = time.perf_counter() - start - probing + (first.decoding if first else 0.0)
-        return _Look(pool, selection, frames, others, decoding, probing, first)
+        return Look(pool, selection, frames, others, decoding, probing, first)
 
-    def _select(self, selector: Selector, pool: FramePool, question: Question, first: "_Overview | None") -> Selection:
-        if _describes(question):
+    def _select(self, selector: Selector, pool: FramePool, question: Question, first: Overview | None) -> Selection:
+        if asks_description(question):
             spread = Uniform(Fixed(Grid.holding(len(pool)).k)).select(pool, question)
             return replace(spread, notes=(NO_PLACE,))
         if first is None:
@@ -264,7 +271,7 @@ class Session:
             return selector.where(pool, question, first.posterior)
         return selector.knowing(first.posterior).select(pool, question)
 
-    def _look_again(self, question: Question, look: "_Look") -> Answer | None:
+    def _look_again(self, question: Question, look: Look) -> Answer | None:
         """The same question about the stretches that the map points at, sampled more densely."""
         footage, setup = self._footage, self.setup
         if not isinstance(footage, Footage) or setup.sampling is None:
@@ -272,14 +279,14 @@ class Session:
         if look.selection.scores is None:
             return None
         stretches = hot_stretches(look.selection.scores, footage.info.duration or look.pool.times[-1])
-        closer, opening = _timed(lambda: footage.within(stretches))
+        closer, opening = timed(lambda: footage.within(stretches))
         sampling = replace(setup.sampling, stretches=stretches)
         session = Session(closer, setup=replace(setup, sampling=sampling, refine=False), reuse=self._reuse)
         answer = session.ask(question)
         seconds = replace(answer.seconds, decode=answer.seconds.decode + opening)
         return replace(answer, seconds=seconds, reached=replace(answer.reached, by="refined", stretches=stretches))
 
-    def _refined(self, again: Answer, look: "_Look") -> Answer:
+    def _refined(self, again: Answer, look: Look) -> Answer:
         """The answer of the second look, with the bill of both."""
         assert look.first is not None
         cost, seconds, first = again.cost, again.seconds, look.first
@@ -316,80 +323,3 @@ class Session:
         groups = (FrameGroup(everything, self.setup.view),)
         request = ScoreRequest.about(question, groups, prompt_order=self.setup.prompt_order)
         return self.setup.answerer.estimate(request)
-
-
-@dataclass(frozen=True, eq=False)
-class _Overview:
-    pool: FramePool
-    posterior: Posterior
-    decoding: float
-    seconds: float
-    question: Question
-    """With candidates, if it was an open one."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Look:
-    pool: FramePool
-    selection: Selection
-    frames: FramePool
-    """The kept ones, in the order the answer is read from."""
-    others: tuple[FrameGroup, ...]
-    """What is shown beside them."""
-    decoding: float
-    probing: float
-    first: _Overview | None = None
-
-
-def _describes(question: Question) -> bool:
-    return question.drafted_for is not None and describes(question.text)
-
-
-def _askable(question: Question, setup: Setup) -> Question:
-    """The question, unless it is an open one that a selector would have to ask about before there are candidates."""
-    if question.open and setup.selector.models:
-        raise UsageError(
-            f"the selector {setup.selector.name!r} asks about options, which an open question gets from an overview; "
-            "leave out effort=focus"
-        )
-    return question
-
-
-def _order(selection: Selection, setup: Setup) -> list[int]:
-    """The kept positions, in the order they are shown in."""
-    order = list(selection.indices)
-    if setup.order == "importance" and selection.scores is not None:
-        scores = selection.scores
-        order.sort(key=lambda i: -scores[i])
-    return order
-
-
-def focus_request(
-    frames: FramePool, question: Question, setup: Setup, *, others: Sequence[FrameGroup] = ()
-) -> ScoreRequest:
-    """The one request the answer is read from: the kept frames, and others among them."""
-    if setup.collage:
-        return collage_request(frames, question)
-    return ScoreRequest.about(question, [FrameGroup(frames, setup.shown), *others], prompt_order=setup.prompt_order)
-
-
-def _sure(posterior: Posterior, exit: Exit | None) -> bool:
-    return exit is not None and posterior.confidence >= exit.threshold
-
-
-def _warnings(look: _Look, question: Question, reached: Reached, trouble: tuple[str, ...]) -> tuple[str, ...]:
-    stages = (("overview", reached.overview), ("focused pass", reached.focus))
-    doubts = [f"in the {name} {warning}" for name, each in stages if each for warning in each.warnings]
-    if reached.contradicted and reached.overview is not None:
-        said = reached.overview
-        option = question.option(said.choice)
-        doubts.append(
-            f"the focused pass contradicts the overview, which was sure of {said.choice} ({option}, "
-            f"{said.confidence:.1%})"
-        )
-    return (*look.pool.warnings, *question.warnings, *look.selection.warnings, *doubts, *trouble)
-
-
-def _timed(work: Callable[[], T]) -> tuple[T, float]:
-    start = time.perf_counter()
-    return work(), time.perf_counter() - start

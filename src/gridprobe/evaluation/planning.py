@@ -20,11 +20,11 @@ from gridprobe.errors import DataError, VideoError
 from gridprobe.evaluation.method import Method
 from gridprobe.evaluation.tasks import Choice, Shard, tasks_of
 from gridprobe.flops import Cost
-from gridprobe.pipeline import focus_request
 from gridprobe.progress import report
 from gridprobe.question import Question
 from gridprobe.selectors.gridprobe import overview_request
 from gridprobe.setup import Setup
+from gridprobe.stages import focus_request
 from gridprobe.video import FramePool, FrameSize, Limits, Pending, VideoInfo, probe
 
 __all__ = ["SCHEMA", "GridPrice", "plan", "price_grid"]

@@ -1,0 +1,116 @@
+"""The stages of asking one question, as values: what was looked over, what was selected, and what is asked next."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from gridprobe.answer import Reached
+from gridprobe.backends import FrameGroup, Posterior, ScoreRequest
+from gridprobe.calibration import Exit
+from gridprobe.collage import collage_request
+from gridprobe.errors import UsageError
+from gridprobe.prompts import describes
+from gridprobe.question import Question
+from gridprobe.selectors import Selection
+from gridprobe.setup import Setup
+from gridprobe.video import FramePool
+
+__all__ = [
+    "Look",
+    "Overview",
+    "askable",
+    "asks_description",
+    "focus_request",
+    "in_order",
+    "sure",
+    "timed",
+    "warnings_of",
+]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Overview:
+    """All frames, looked over at a small size."""
+
+    pool: FramePool
+    posterior: Posterior
+    decoding: float
+    seconds: float
+    question: Question
+    """With candidates, if it was an open one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """What the answer is read from."""
+
+    pool: FramePool
+    selection: Selection
+    frames: FramePool
+    """The kept ones, in the order the answer is read from."""
+    others: tuple[FrameGroup, ...]
+    """What is shown beside them."""
+    decoding: float
+    probing: float
+    first: Overview | None = None
+
+
+def asks_description(question: Question) -> bool:
+    """Whether an open question, with candidates or without, asks for a description."""
+    return question.drafted_for is not None and describes(question.text)
+
+
+def askable(question: Question, setup: Setup) -> Question:
+    """The question, unless it is an open one that a selector would have to ask about before there are candidates."""
+    if question.open and setup.selector.models:
+        raise UsageError(
+            f"the selector {setup.selector.name!r} asks about options, which an open question gets from an overview; "
+            "leave out effort=focus"
+        )
+    return question
+
+
+def in_order(selection: Selection, setup: Setup) -> list[int]:
+    """The kept positions, in the order they are shown in."""
+    order = list(selection.indices)
+    if setup.order == "importance" and selection.scores is not None:
+        scores = selection.scores
+        order.sort(key=lambda i: -scores[i])
+    return order
+
+
+def focus_request(
+    frames: FramePool, question: Question, setup: Setup, *, others: Sequence[FrameGroup] = ()
+) -> ScoreRequest:
+    """The one request the answer is read from: the kept frames, and others among them."""
+    if setup.collage:
+        return collage_request(frames, question)
+    return ScoreRequest.about(question, [FrameGroup(frames, setup.shown), *others], prompt_order=setup.prompt_order)
+
+
+def sure(posterior: Posterior, exit: Exit | None) -> bool:
+    """Whether an answer needs no closer look."""
+    return exit is not None and posterior.confidence >= exit.threshold
+
+
+def warnings_of(look: Look, question: Question, reached: Reached, trouble: tuple[str, ...]) -> tuple[str, ...]:
+    """What a reader of the answer should know."""
+    stages = (("overview", reached.overview), ("focused pass", reached.focus))
+    doubts = [f"in the {name} {warning}" for name, each in stages if each for warning in each.warnings]
+    if reached.contradicted and reached.overview is not None:
+        said = reached.overview
+        option = question.option(said.choice)
+        doubts.append(
+            f"the focused pass contradicts the overview, which was sure of {said.choice} ({option}, "
+            f"{said.confidence:.1%})"
+        )
+    return (*look.pool.warnings, *question.warnings, *look.selection.warnings, *doubts, *trouble)
+
+
+def timed(work: Callable[[], T]) -> tuple[T, float]:
+    """What a piece of work gives, and how many seconds it takes."""
+    start = time.perf_counter()
+    return work(), time.perf_counter() - start
