@@ -14,7 +14,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 LEVELS = (
     {"errors", "files", "cores", "progress", "registry", "text", "_version"},
-    {"question", "prompts", "drafts", "grid", "importance", "flops", "subtitles", "statistics", "stretches"},
+    {"question", "prompts", "drafts", "reply", "grid", "importance", "flops", "subtitles", "statistics", "stretches"},
     {"video", "budget", "calibration", "calibration_store"},
     {"backends", "encoders"},
     {"selectors", "rotations", "collage"},

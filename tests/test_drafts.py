@@ -1,10 +1,12 @@
 """Answers in words: what counts as the same, what kind it is, and candidates from drafts."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gridprobe.drafts import NOT_SAID, canonical, exact_match, kind_of, merge, token_f1
+from gridprobe.drafts import canonical, exact_match, kind_of, merge, token_f1
 from gridprobe.prompts import describes
 from gridprobe.question import Question
 
@@ -65,15 +67,27 @@ def test_drafts_that_say_the_same_are_one_candidate() -> None:
         ("red", 0.5), ("Blue.", 0.167), ("green", 0.167)]  # fmt: skip
 
 
-def test_an_open_question_gets_its_candidates_as_options() -> None:
+def test_the_probability_of_a_candidate_is_that_of_all_its_wordings() -> None:
+    drafts = merge(["not shown", "red", "It never appears", "not shown"], [math.log(p) for p in (0.4, 0.15, 0.3, 0.4)])
+
+    assert [(draft.text, draft.share, draft.probability) for draft in drafts] == [
+        ("not shown", 0.75, pytest.approx(0.7)), ("red", 0.25, pytest.approx(0.15))]  # fmt: skip
+
+
+def test_a_probability_that_is_not_known_stays_unknown() -> None:
+    drafts = merge(["red", "the red", "blue"], [math.log(0.5), None, math.log(0.2)])
+
+    assert {draft.text: draft.probability for draft in drafts} == {"red": None, "blue": pytest.approx(0.2)}
+
+
+def test_an_open_question_says_that_the_video_may_not_show_it() -> None:
     question = Question("What colour is it?", answer="Red")
 
-    closed = question.drafted(["blue", "the red", NOT_SAID])
-
-    assert question.open and question.labels == () and not closed.open
-    assert (closed.answer, closed.drafted_for) == ("B", question)
-    assert question.drafted(["blue", NOT_SAID]).answer is None
-    assert question.prompt == "Question: What colour is it?\nAnswer with a short phrase."
+    assert question.open and question.labels == ()
+    assert question.prompt == (
+        "Question: What colour is it?\nAnswer with a short phrase. "
+        'If the video does not show it, answer "not shown in the video".'
+    )
 
 
 @pytest.mark.parametrize("text", ["Describe the video.", "please summarise this", "What is this video about?",

@@ -8,15 +8,20 @@ from typing import Any, Literal
 
 from gridprobe.backends import Posterior
 from gridprobe.calibration import Exit
+from gridprobe.drafting import kind_of_reply
+from gridprobe.drafts import exact_match
+from gridprobe.errors import UsageError
 from gridprobe.flops import CONVENTIONS, Cost
 from gridprobe.grid import Grid
 from gridprobe.question import Question
+from gridprobe.reply import Candidate, Choice, Reply, Text
 from gridprobe.selectors import Selection
+from gridprobe.stretches import spans
 from gridprobe.video import FramePool
 
 __all__ = ["SCHEMA", "Answer", "AnswerCost", "Reached", "Seconds"]
 
-SCHEMA = "gridprobe.answer/1"
+SCHEMA, OPEN_SCHEMA = "gridprobe.answer/1", "gridprobe.answer/2"
 
 
 @dataclass(frozen=True)
@@ -120,19 +125,22 @@ class Reached:
     @property
     def contradicted(self) -> bool:
         """Whether the focused pass answered otherwise than a sure overview."""
-        return (
-            self.sure
-            and self.overview is not None
-            and self.focus is not None
-            and self.overview.choice != self.focus.choice
-        )
+        if not self.sure or self.overview is None or self.focus is None:
+            return False
+        one, other = self.overview, self.focus
+        same = one.choice == other.choice if one.basis == "letters" else exact_match(one.choice, other.choice)
+        return not same
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         stages = {"overview": self.overview, "focus": self.focus}
         return {
             "by": self.by,
-            "stages": {name: each.probabilities for name, each in stages.items() if each is not None},
+            "stages": {
+                name: dict(zip(each.labels, each.shares, strict=True))
+                for name, each in stages.items()
+                if each is not None
+            },
             "exit": self.exit and self.exit.describe(),
             "contradicted": self.contradicted,
             "stretches": [list(stretch) for stretch in self.stretches],
@@ -161,21 +169,32 @@ class Answer:
 
     def __repr__(self) -> str:
         kept = f"{self.selection.kept} of {self.selection.pool} frames"
-        return f"Answer({self.choice}: {self.text!r}, confidence={self.confidence:.3f}, from {kept})"
+        label = "" if self.question.open else f"{self.choice}: "
+        return f"Answer({label}{self.text!r}, confidence={self.confidence:.3f}, from {kept})"
+
+    @property
+    def reply(self) -> Reply:
+        """What it says: an option that was chosen, or a text."""
+        if not self.question.open:
+            return Choice(self.choice, self.text, self.confidence)
+        pairs = zip(self.posterior.labels, self.posterior.shares, strict=True)
+        candidates = tuple(sorted((Candidate(*pair) for pair in pairs), key=lambda each: -each.probability))
+        kind = kind_of_reply(self.question, self.text)
+        return Text(self.text, self.confidence, self.posterior.basis, kind, candidates)
 
     @property
     def choice(self) -> str:
-        """The label, such as "B"."""
+        """The label, such as "B"; for a question without options, the text."""
         return self.posterior.choice
 
     @property
     def text(self) -> str:
-        """The text of the chosen option."""
-        return self.question.option(self.choice)
+        """The text of the chosen option, or the model's own."""
+        return self.choice if self.question.open else self.question.option(self.choice)
 
     @property
     def confidence(self) -> float:
-        """The probability of the chosen option among the question's own."""
+        """The probability of the chosen option among the question's own; for a text see `Text.basis`."""
         return self.posterior.confidence
 
     @property
@@ -185,12 +204,26 @@ class Answer:
 
     @property
     def right(self) -> bool | None:
-        """Whether the choice is the question's known answer; None if that is not known."""
-        return None if self.question.answer is None else self.choice == self.question.answer
+        """Whether it is the question's known answer; None if that is not known. Texts must say the same."""
+        truth = self.question.answer
+        if truth is None:
+            return None
+        return exact_match(self.text, truth) if self.question.open else self.choice == truth
 
-    def to_dict(self) -> dict[str, Any]:
-        """The answer as plain values, schema `gridprobe.answer/1` (src/gridprobe/schemas/answer-1.json)."""
-        info = self.pool.info
+    def to_dict(self, *, version: int | None = None) -> dict[str, Any]:
+        """The answer as plain values (src/gridprobe/schemas).
+
+        Args:
+            version: 1 is `gridprobe.answer/1`, for questions with options; 2 is `gridprobe.answer/2`, which has `reply`
+                in place of options, choice and posterior, for all questions. None takes 1 where it can.
+        """
+        if version is None:
+            version = 2 if self.question.open else 1
+        if version not in (1, 2) or (version == 1 and self.question.open):
+            raise UsageError(f"an answer has version 1 (only with options) or 2, got {version!r}")
+        return (self._chosen() if version == 1 else self._replied()) | self._how()
+
+    def _chosen(self) -> dict[str, Any]:
         return {
             "schema": SCHEMA,
             "id": self.question.id,
@@ -201,6 +234,47 @@ class Answer:
             "confidence": self.confidence,
             "posterior": self.posterior.probabilities,
             "letter_mass": self.posterior.mass,
+        }
+
+    def _replied(self) -> dict[str, Any]:
+        reply = self.reply
+        if isinstance(reply, Text):
+            said: dict[str, Any] = {
+                "type": "text",
+                "text": reply.text,
+                "confidence": reply.confidence,
+                "basis": reply.basis,
+                "kind": reply.kind,
+                "candidates": [each._asdict() for each in reply.candidates],
+            }
+        else:
+            options = zip(self.question.labels, self.question.options, self.posterior.shares, strict=True)
+            said = {
+                "type": "choice",
+                "label": reply.label,
+                "text": reply.text,
+                "confidence": reply.confidence,
+                "options": [{"label": label, "text": text, "probability": share} for label, text, share in options],
+                "letter_mass": self.posterior.mass,
+            }
+        return {
+            "schema": OPEN_SCHEMA,
+            "id": self.question.id,
+            "question": self.question.text,
+            "reply": said,
+            "evidence": [list(stretch) for stretch in self.evidence],
+        }
+
+    @property
+    def evidence(self) -> tuple[tuple[float, float], ...]:
+        """The stretches of the video around kept frames, in seconds; none where no single place decides."""
+        if self.selection.kept == self.selection.pool:
+            return ()
+        return spans(self.pool.times, self.selection.indices)
+
+    def _how(self) -> dict[str, Any]:
+        info = self.pool.info
+        return {
             "reached": self.reached.to_dict(),
             "selection": _selection_dict(self.selection),
             "cost": self.cost.to_dict(),

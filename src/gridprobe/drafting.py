@@ -1,99 +1,170 @@
-"""Open questions: candidates that the model writes become the options of a question that can be scored.
+"""Open questions: what a model answers in words, from which candidates, and how sure it is.
 
-`drafts` lets the model write several answers, the likeliest one and some drawn at random. Those that say the same are
-one candidate; "not shown in the video" is always another. The answer is then chosen among the candidates as among
-options: from the overview if that is sure, else from the focused pass, in which the model writes once more, so that
-what only large frames show can become a candidate. `text` takes the likeliest text as the answer and asks no more.
+The model writes its likeliest answer and some drawn at random. Those that say the same are one candidate, whose
+probability is that of writing any of its wordings. If that is high enough, it is the answer. If not, and the frames are
+the last to be looked at, then by `way`:
+
+- `drafts` shows the candidates as lettered options about the same frames, and the letters decide;
+- `likelihood` weighs the candidates by the length-normalised likelihood of their texts;
+- `sufficiency` and `text` take the likeliest answer. `text` draws no others. `sufficiency` finds the frames to look at
+  by asking of rows and columns whether they suffice to answer, where the other ways use the selector.
+
+docs/open-questions.md compares them.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import exp
 from typing import Literal
 
 from gridprobe.backends import Backend, Posterior, ScoreRequest
-from gridprobe.backends.writing import Writing, Written, writer
-from gridprobe.drafts import NOT_SAID, exact_match, merge
+from gridprobe.backends.base import recalls
+from gridprobe.backends.writing import Writing, Written, weigher, writer
+from gridprobe.calibration import CAUTIOUS, Exit
+from gridprobe.drafts import Draft, exact_match, kind_of, merge
 from gridprobe.flops import Cost
 from gridprobe.prompts import describes
 from gridprobe.question import Question
+from gridprobe.reply import Basis, Kind
 from gridprobe.rotations import score_rotated
 
-__all__ = ["NO_PLACE", "OpenWay", "answer_open"]
+__all__ = ["NO_PLACE", "OpenRule", "OpenWay", "answer_open", "kind_of_reply", "lettered", "sufficiency"]
 
-OpenWay = Literal["drafts", "text"]
+OpenWay = Literal["drafts", "likelihood", "sufficiency", "text"]
 
 SAMPLES, TEMPERATURE = 4, 1.0
 """Drafts beside the likeliest one, and how freely they are drawn."""
 CANDIDATES = 6
-"""The most candidates of a question, beside "not shown in the video"."""
+"""The most candidates of a question."""
 PHRASE, SENTENCES = 32, 256
 """The most tokens of an answer."""
+OTHER = "something else"
+NOTHING = "(no answer)"
+"""Stands for the answer of a model that wrote nothing."""
 
+TINY = 1e-9
+"""The least probability of a candidate."""
+Before = Sequence[str] | None
 
 NO_PLACE = "no single place of the video decides this, so evenly spaced frames were shown large"
 
 
+@dataclass(frozen=True)
+class OpenRule:
+    """How open questions are answered."""
+
+    way: OpenWay = "drafts"
+    rotations: int = 1
+    """In how many orders candidates are shown as options."""
+    exit: Exit | None = None
+    """When an answer is sure."""
+
+    def sure(self, posterior: Posterior) -> bool:
+        """Whether what was written needs no choice among candidates."""
+        return posterior.confidence >= (self.exit.threshold if self.exit else CAUTIOUS)
+
+
 def answer_open(
-    model: Backend, question: Question, make: Callable[[Question], ScoreRequest], *, way: OpenWay, rotations: int
-) -> tuple[Question, Posterior]:
-    """An open question with candidates as its options, and what the model believes of them.
+    model: Backend, question: Question, show: Callable[[Question], ScoreRequest], *, rule: OpenRule, before: Before
+) -> Posterior:
+    """The probabilities of texts that answer an open question; they are the labels of the posterior.
 
     Args:
         model: who writes and chooses.
-        question: an open question, or one that has candidates already; these stay.
-        make: a question with the frames that it is about.
-        way: how the answer is found.
-        rotations: in how many orders the candidates are shown.
+        question: an open question.
+        show: a question with the frames that it is about.
+        rule: how the answer is found.
+        before: candidates of an earlier look, which may be chosen again; None if a closer look will follow.
     """
-    origin = question.drafted_for or question
-    request = replace(make(origin), again=True)  # the candidates will be asked about the same frames
-    found = draft(model, origin, request, way=way, known=question.options)
-    if way == "text":
-        return found.question, as_posterior(found)
-    posterior = score_rotated(model, make(found.question), found.question, rotations=rotations)
-    return found.question, replace(posterior, cost=posterior.cost + found.cost)
+    request = replace(show(question), again=True)  # everything else is asked about the same frames
+    texts = _write(model, question, request, alone=rule.way == "text")
+    cost = sum((each.cost for each in texts), Cost())
+    drafts = merge([each.text for each in texts], [each.logprob for each in texts])[:CANDIDATES]
+    notes = tuple(dict.fromkeys(note for each in texts for note in each.notes))
+    longer = describes(question.text)
+    posterior = replace(_posterior(drafts, texts[0], longer=longer), cost=cost, notes=notes)
+    if before is None or rule.way in ("text", "sufficiency") or rule.sure(posterior) or longer:
+        return posterior
+    candidates = _union(posterior.labels, before)
+    if len(candidates) < 2:
+        return posterior
+    chosen = _choose(model, replace(question, options=candidates, answer=None), show, rule)
+    return replace(chosen, labels=candidates, cost=cost + chosen.cost, notes=(*notes, *chosen.notes))
 
 
-@dataclass(frozen=True)
-class Drafted:
-    """An open question with its candidates, and what writing them cost."""
-
-    question: Question
-    cost: Cost
-    likeliest: Written
-
-
-def draft(
-    model: Backend, question: Question, request: ScoreRequest, *, way: OpenWay, known: Sequence[str] = ()
-) -> Drafted:
-    """Let a model write answers to an open question.
-
-    Args:
-        model: who writes.
-        question: the open question.
-        request: the question with the frames it is about.
-        way: `drafts`, or `text` for the likeliest answer alone.
-        known: candidates from before; they stay.
-    """
-    limit = SENTENCES if describes(question.text) else PHRASE
+def _write(model: Backend, question: Question, request: ScoreRequest, *, alone: bool) -> list[Written]:
+    """The likeliest answer, and others unless it is to stay alone."""
     able = writer(model)
-    ((likeliest,),) = able.write([request], Writing(limit=limit))
-    written = [likeliest]
-    if way == "drafts" and not describes(question.text):
-        (more,) = able.write([request], Writing(limit=limit, temperature=TEMPERATURE, samples=SAMPLES))
-        written += more
-    cost = sum((each.cost for each in written), Cost())
-    texts = [each.text for each in merge([each.text for each in written])]
-    others = [text for text in texts if not any(exact_match(text, old) for old in (*known, NOT_SAID))]
-    candidates = [*(text for text in known if text != NOT_SAID), *others][-CANDIDATES:]
-    return Drafted(question.drafted([*(candidates or ["nothing"]), NOT_SAID]), cost, likeliest)
+    if describes(question.text):
+        return list(able.write([request], Writing(limit=SENTENCES))[0])
+    ((likeliest,),) = able.write([request], Writing(limit=PHRASE))
+    if alone:
+        return [likeliest]
+    (more,) = able.write([_remembered(model, request)], Writing(limit=PHRASE, temperature=TEMPERATURE, samples=SAMPLES))
+    return [likeliest, *more]
 
 
-def as_posterior(found: Drafted) -> Posterior:
-    """The likeliest text with its own probability, against everything else."""
-    likely = exp(min(0.0, found.likeliest.logprob or 0.0))
-    labels = found.question.labels
-    rest = (1.0 - likely) / (len(labels) - 1)
-    posterior = Posterior.from_probabilities(dict.fromkeys(labels, rest) | {labels[0]: likely}, found.cost)
-    return replace(posterior, notes=found.likeliest.notes)
+def _choose(
+    model: Backend, candidates: Question, show: Callable[[Question], ScoreRequest], rule: OpenRule
+) -> Posterior:
+    """The probabilities of candidates, from their letters or from the likelihood of their texts."""
+    if rule.way == "drafts":
+        request = _remembered(model, show(candidates))
+        return score_rotated(model, request, candidates, rotations=rule.rotations)
+    request = _remembered(model, show(replace(candidates, options=())))
+    (weighed,) = weigher(model).weigh([request], [candidates.options])
+    return Posterior(weighed.labels, weighed.logprobs, weighed.cost, basis="likelihood")
+
+
+def _remembered(model: Backend, request: ScoreRequest) -> ScoreRequest:
+    """The request, with the frames taken from memory by a model that has just read them."""
+    count = sum(len(group.frames) for group in request.groups)
+    able = recalls(model) and request.prompt_order == "frames_first" and count
+    return replace(request, again=True, sees=tuple(range(count))) if able else replace(request, again=True)
+
+
+def _posterior(drafts: Sequence[Draft], likeliest: Written, *, longer: bool) -> Posterior:
+    """The probabilities of candidates, normalised; `mass` is what they have together."""
+    if not drafts:
+        return Posterior((NOTHING,), (0.0,), mass=0.0, basis="written")
+    basis: Basis = "written"
+    weights = [draft.probability for draft in drafts]
+    if longer and likeliest.logprob is not None:
+        basis, weights = "tokens", [math.exp(min(0.0, likeliest.logprob / max(1, likeliest.tokens)))]
+    elif None in weights:
+        basis, weights = "drafts", [draft.share for draft in drafts]
+    known = [max(weight or 0.0, TINY) for weight in weights]
+    total = math.fsum(known)
+    logprobs = tuple(math.log(weight / total) for weight in known)
+    return Posterior(tuple(draft.text for draft in drafts), logprobs, mass=min(1.0, total), basis=basis)
+
+
+def _union(found: Sequence[str], before: Sequence[str]) -> tuple[str, ...]:
+    """The candidates of this look, and those of the one before that say something else."""
+    old = [text for text in before if not any(exact_match(text, new) for new in found)]
+    return tuple(text for text in (*found, *old) if text != NOTHING)[:CANDIDATES]
+
+
+def lettered(question: Question, posterior: Posterior) -> tuple[Question, Posterior]:
+    """An open question as selectors can ask it, with candidates as its options, and their probabilities by letters.
+
+    A single candidate gets "something else" beside it.
+    """
+    if not question.open:
+        return question, posterior
+    shares = dict(zip(posterior.labels, posterior.shares, strict=True))
+    if len(shares) < 2:
+        shares[OTHER] = max(TINY, 1.0 - sum(shares.values()))
+    asked = replace(question, options=tuple(shares), answer=None)
+    found = Posterior.from_probabilities(dict(zip(asked.labels, shares.values(), strict=True)), posterior.cost)
+    return asked, replace(found, attention=posterior.attention)
+
+
+def sufficiency(question: Question) -> Question:
+    """The question whether frames suffice to answer one."""
+    return Question(f"Can this be answered from these frames: {question.text}", ("yes", "no"), id=question.id)
+
+
+def kind_of_reply(question: Question, text: str) -> Kind:
+    """What kind of answer a text is."""
+    return "description" if describes(question.text) else kind_of(text)

@@ -1,5 +1,6 @@
 """Answers in words: when two of them say the same, what kind they are, and candidates merged from several drafts."""
 
+import math
 import re
 import unicodedata
 from collections import Counter
@@ -9,7 +10,7 @@ from typing import Literal, NamedTuple
 __all__ = ["NOT_SAID", "Draft", "canonical", "exact_match", "kind_of", "merge", "token_f1"]
 
 NOT_SAID = "not shown in the video"
-"""The candidate that every open question has besides its drafts."""
+"""How it is said that the video does not show what is asked."""
 UNKNOWN = frozenset(
     (
         "not shown",
@@ -62,6 +63,8 @@ class Draft(NamedTuple):
     """As it was written most often."""
     share: float
     """The share of the drafts that say it."""
+    probability: float | None = None
+    """The probability of writing any of its wordings that were drafted; None if that is not known."""
 
 
 def canonical(text: str) -> str:
@@ -107,12 +110,23 @@ def token_f1(text: str, truth: str) -> float:
     return 2 * shared / (one.total() + other.total())
 
 
-def merge(texts: Sequence[str]) -> list[Draft]:
-    """Drafts that say the same as one, the most frequent first, then in the order they came; empty ones are dropped."""
-    spellings: dict[str, Counter[str]] = {}
-    for text in texts:
+def merge(texts: Sequence[str], logprobs: Sequence[float | None] = ()) -> list[Draft]:
+    """Drafts that say the same as one, the likeliest first, then the most frequent; empty ones are dropped.
+
+    Args:
+        texts: the drafts. The wording that occurs most often stands for those that say the same.
+        logprobs: the log-probability of writing each; a text that was drafted twice counts once.
+    """
+    wordings: dict[str, Counter[str]] = {}
+    likely: dict[str, float | None] = {}
+    for text, logprob in zip(texts, logprobs or [None] * len(texts), strict=True):
         found = " ".join(text.split())
         if canonical(found):
-            spellings.setdefault(canonical(found), Counter())[found] += 1
-    merged = [Draft(counts.most_common(1)[0][0], counts.total() / len(texts)) for counts in spellings.values()]
-    return sorted(merged, key=lambda draft: -draft.share)
+            wordings.setdefault(canonical(found), Counter())[found] += 1
+            likely[found] = None if logprob is None else math.exp(min(0.0, logprob))
+    merged = []
+    for counts in wordings.values():
+        known = [likely[text] for text in counts]
+        total = None if None in known else min(1.0, math.fsum(p for p in known if p is not None))
+        merged.append(Draft(counts.most_common(1)[0][0], counts.total() / len(texts), total))
+    return sorted(merged, key=lambda draft: (-(draft.probability or 0.0), -draft.share))

@@ -1,7 +1,7 @@
 """ask(): a video and a question in, an Answer out. Session: the same for many questions about one video."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,15 +10,16 @@ from typing import Any, Literal
 from gridprobe.answer import Answer, AnswerCost, Reached, Seconds
 from gridprobe.backends import Backend, FrameGroup, Posterior, ScoreRequest
 from gridprobe.budget import Fixed
-from gridprobe.drafting import NO_PLACE, answer_open
+from gridprobe.drafting import NO_PLACE, answer_open, lettered, sufficiency
 from gridprobe.errors import UsageError
 from gridprobe.flops import Cost
 from gridprobe.given import Given, for_video
 from gridprobe.grid import Grid
+from gridprobe.importance import yes
 from gridprobe.prompts import wording
 from gridprobe.question import Question
 from gridprobe.rotations import score_rotated
-from gridprobe.selectors import Selection, Selector, Uniform
+from gridprobe.selectors import GridProbe, Selection, Selector, Uniform
 from gridprobe.selectors.base import OVERVIEW
 from gridprobe.selectors.gridprobe import overview_request
 from gridprobe.settings import Settings
@@ -42,7 +43,7 @@ __all__ = ["Session", "ask"]
 
 def ask(
     video: str | Path | Footage | FramePool,
-    question: Question,
+    question: Question | str,
     *,
     model: str | Backend,
     answer_model: str | Backend | None = None,
@@ -58,7 +59,7 @@ def ask(
     Args:
         video: a file or a folder of pictures; open footage of one; or your own frames, which are used unchanged at
             both sizes.
-        question: what to ask.
+        question: what to ask; a plain text is a question without options.
         model: the model that probes, and answers unless `answer_model` is given; a name or a loaded model.
         answer_model: a second, usually larger, model for the focused pass.
         selector: a name from `gridprobe list selectors`, or a `gridprobe.Selector`.
@@ -137,26 +138,28 @@ class Session:
         sampling, given = self.setup.sampling, self._video
         return self.setup.pool_size(sampling.cells if sampling else len(given) if isinstance(given, FramePool) else 1)
 
-    def ask(self, question: Question, *, show_map: bool = False) -> Answer:
+    def ask(self, question: Question | str, *, show_map: bool = False) -> Answer:
         """Answer a question: from the overview if it is sure, else from the frames that the selector keeps.
 
         Args:
-            question: what to ask.
+            question: what to ask; a plain text is a question without options.
             show_map: make the map of an answer from the overview too, which then needs none.
         """
         setup = self.setup
+        question = Question(question) if isinstance(question, str) else question
         if setup.template is not None:
             question = replace(question, template=wording(setup.template, question.template))
         first = self._look_over(question) if setup.overview is not None else None
-        question = first.question if first is not None else askable(question, setup)
-        if first is not None and self._settles(first):
+        if first is None:
+            askable(question, setup)
+        if first is not None and self._settles(first) and not asks_description(question):
             return self._from_overview(question, first, show_map=show_map)
         look = self._look(question, first)
         unsure = first is not None and not sure(first.posterior, setup.exit)
         again = self._look_again(question, look) if setup.refine and unsure else None
         if again is not None and sure(again.posterior, setup.exit):
             return self._refined(again, look)
-        (question, posterior), focusing = timed(lambda: self._focus(question, look))
+        posterior, focusing = timed(lambda: self._focus(question, look))
         answer = self._answer(question, look, posterior, focusing)
         if again is None:
             return answer
@@ -167,7 +170,7 @@ class Session:
             seconds=replace(whole.seconds, focus=whole.seconds.focus + answer.seconds.focus),
         )
 
-    def _focus(self, question: Question, look: Look) -> tuple[Question, Posterior]:
+    def _focus(self, question: Question, look: Look) -> Posterior:
         """The answer from the kept frames."""
         setup = self.setup
         every = self._reuse and look.selection.kept == look.selection.pool  # the next question will see the same frames
@@ -176,22 +179,26 @@ class Session:
             request = focus_request(look.frames, asked, setup, others=look.others)
             return replace(request, again=True) if every else request
 
-        return self._believe(setup.answerer, question, show)
+        before = look.first.posterior.labels if look.first else ()
+        return self._believe(setup.answerer, question, show, before=before)
 
     def _believe(
-        self, model: Backend, question: Question, show: Callable[[Question], ScoreRequest]
-    ) -> tuple[Question, Posterior]:
-        """What a model answers; an open question has candidates as its options then."""
+        self,
+        model: Backend,
+        question: Question,
+        show: Callable[[Question], ScoreRequest],
+        *,
+        before: Sequence[str] | None,
+    ) -> Posterior:
+        """What a model answers. `before` are candidates of the overview; None if a closer look may follow."""
         setup = self.setup
-        if question.open or question.drafted_for:
-            return answer_open(model, question, show, way=setup.open_way, rotations=setup.rotations)
-        return question, score_rotated(model, show(question), question, rotations=setup.rotations)
+        if question.open:
+            return answer_open(model, question, show, rule=setup.open_rule, before=before)
+        return score_rotated(model, show(question), question, rotations=setup.rotations)
 
     def _settles(self, first: Overview) -> bool:
         effort = self.setup.effort
-        return effort == "quick" or (
-            effort == "auto" and sure(first.posterior, self.setup.exit) and not asks_description(first.question)
-        )
+        return effort == "quick" or (effort == "auto" and sure(first.posterior, self.setup.exit))
 
     def _from_overview(self, question: Question, first: Overview, *, show_map: bool) -> Answer:
         """The answer of the overview, with a map if that is wanted."""
@@ -238,8 +245,9 @@ class Session:
         pool, decoding = timed(lambda: self.pool)
         more = self._reuse or setup.effort != "quick"
         show = partial(overview_request, pool, view=setup.overview, again=more)
-        (question, posterior), seconds = timed(lambda: self._believe(setup.model, question, show))
-        return Overview(pool, posterior, decoding, seconds, question)
+        before = () if setup.effort == "quick" else None
+        posterior, seconds = timed(lambda: self._believe(setup.model, question, show, before=before))
+        return Overview(pool, posterior, decoding, seconds)
 
     def _look(self, question: Question, first: Overview | None) -> Look:
         """The pool, the selection, and the kept frames at native size."""
@@ -267,9 +275,12 @@ class Session:
             return replace(spread, notes=(NO_PLACE,))
         if first is None:
             return selector.select(pool, question)
+        asked, posterior = lettered(question, first.posterior)
         if self._settles(first):
-            return selector.where(pool, question, first.posterior)
-        return selector.knowing(first.posterior).select(pool, question)
+            return selector.where(pool, asked, posterior)
+        if question.open and self.setup.open_way == "sufficiency" and isinstance(selector, GridProbe):
+            return replace(selector, probes="memory", signal=yes).select(pool, sufficiency(question))
+        return selector.knowing(posterior).select(pool, asked)
 
     def _look_again(self, question: Question, look: Look) -> Answer | None:
         """The same question about the stretches that the map points at, sampled more densely."""

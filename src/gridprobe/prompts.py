@@ -3,7 +3,8 @@
 `default` is for any question; `paper` and `paper-v2` are the wordings of the authors' code on LongVideoBench and on
 Video-MME-v2; `lmms-eval` and `lmms-eval-qwen3` are those of that harness (0.7.3), which has one for each benchmark;
 the others are the official wordings of the benchmarks they are named after, or `default` where there is none. We letter
-the options ourselves, so an option string without a space after its letter ("C.Mission accomplished") gets one.
+the options ourselves, so an option string without a space after its letter ("C.Mission accomplished") gets one. A
+question without options has one wording, `open_prompt`.
 
 `default` and `paper` collapse white space in options, as an option on several lines could look like two. The official
 wordings keep it: a benchmark's authors sent their texts as they are.
@@ -16,13 +17,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gridprobe.question import Question
 
-__all__ = ["NO_TEXT", "PAPER_SUBTITLES", "TEMPLATES", "describes", "open_prompt", "wording"]
+__all__ = ["NO_TEXT", "OR_NOT_SHOWN", "PAPER_SUBTITLES", "TEMPLATES", "describes", "open_prompt", "wording"]
 
 NO_TEXT = "(no text)"
 """Stands for an empty question or option that a benchmark asks nevertheless; the official wordings show it as empty."""
 
 PAPER_SUBTITLES = 3000
 """How many characters of subtitles the authors' code shows."""
+SHORT = "Answer with a short phrase."
+OR_NOT_SHOWN = 'If the video does not show it, answer "not shown in the video".'
 DIRECTLY = "Answer with the option's letter from the given choices directly."
 
 
@@ -47,7 +50,7 @@ def describes(text: str) -> bool:
 
 def open_prompt(question: "Question") -> str:
     """The text for a question without options."""
-    how = "Answer in a few sentences." if describes(question.text) else "Answer with a short phrase."
+    how = "Answer in a few sentences." if describes(question.text) else f"{SHORT} {OR_NOT_SHOWN}"
     return f"{_said(question)}Question: {question.text}\n{how}"
 
 

@@ -2,10 +2,9 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from string import ascii_uppercase
 
-from gridprobe.drafts import exact_match
 from gridprobe.errors import UsageError
 from gridprobe.prompts import TEMPLATES, open_prompt
 from gridprobe.subtitles import Between
@@ -35,8 +34,6 @@ class Question:
     """Subtitles that are shown between the frames instead, at the time they are spoken."""
     verbatim: str = ""
     """The whole prompt, as another program wrote it, in place of a template's; see `from_prompt`."""
-    drafted_for: "Question | None" = None
-    """The open question that the options are candidates for, if a model wrote them; see `drafted`."""
 
     @classmethod
     def from_prompt(cls, prompt: str, *, id: str | None = None) -> "Question":
@@ -70,13 +67,6 @@ class Question:
     def open(self) -> bool:
         """Whether it has no options, so that the answer is a text."""
         return not self.options
-
-    def drafted(self, candidates: Sequence[str]) -> "Question":
-        """An open question with candidates as options; the right one is known if it is among them."""
-        truth = self.answer
-        labels = zip(ascii_uppercase, candidates, strict=False)
-        right = next((label for label, text in labels if truth and exact_match(text, truth)), None)
-        return replace(self, options=tuple(candidates), answer=right, drafted_for=self)
 
     @property
     def labels(self) -> tuple[str, ...]:

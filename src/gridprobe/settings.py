@@ -86,8 +86,8 @@ class Settings:
     order: Literal["time", "importance"] = "time"
     collage: bool = False
     open_way: OpenWay = "drafts"
-    """How open questions are answered: `drafts` lets the model write candidates and choose among them, `text` takes
-    the likeliest text. See `gridprobe.drafting`."""
+    """How open questions are answered: `drafts` lets the model write candidates and, where that leaves it unsure,
+    choose among them; `likelihood`, `sufficiency` and `text` are alternatives. See `gridprobe.drafting`."""
     template: str | None = None
     """Name of a prompt template; None leaves the question's own."""
     seed: int = 0

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from gridprobe.backends import Backend, NamedModel, PromptOrder, View
 from gridprobe.calibration import Exit, find
-from gridprobe.drafting import OpenWay
+from gridprobe.drafting import OpenRule, OpenWay
 from gridprobe.encoders import NamedEncoder
 from gridprobe.errors import UsageError
 from gridprobe.registry import SELECTORS, SIGNALS
@@ -78,6 +78,11 @@ class Setup:
             raise UsageError("context=small shows all frames in time order; leave out collage and order=importance")
         if "paper" in (self.context.timestamps, self.view.timestamps):
             raise UsageError('context=small merges frames by their true times; timestamps="paper" hides them')
+
+    @property
+    def open_rule(self) -> OpenRule:
+        """How open questions are answered."""
+        return OpenRule(self.open_way, self.rotations, self.exit)
 
     def loaded(self, **options: Any) -> "Setup":
         """The same with its models and its encoder loaded; what is loaded already stays.

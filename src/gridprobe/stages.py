@@ -39,8 +39,6 @@ class Overview:
     posterior: Posterior
     decoding: float
     seconds: float
-    question: Question
-    """With candidates, if it was an open one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +57,8 @@ class Look:
 
 
 def asks_description(question: Question) -> bool:
-    """Whether an open question, with candidates or without, asks for a description."""
-    return question.drafted_for is not None and describes(question.text)
+    """Whether an open question asks for a description."""
+    return question.open and describes(question.text)
 
 
 def askable(question: Question, setup: Setup) -> Question:
@@ -102,11 +100,8 @@ def warnings_of(look: Look, question: Question, reached: Reached, trouble: tuple
     doubts = [f"in the {name} {warning}" for name, each in stages if each for warning in each.warnings]
     if reached.contradicted and reached.overview is not None:
         said = reached.overview
-        option = question.option(said.choice)
-        doubts.append(
-            f"the focused pass contradicts the overview, which was sure of {said.choice} ({option}, "
-            f"{said.confidence:.1%})"
-        )
+        what = f"{said.choice!r} (" if question.open else f"{said.choice} ({question.option(said.choice)}, "
+        doubts.append(f"the focused pass contradicts the overview, which was sure of {what}{said.confidence:.1%})")
     return (*look.pool.warnings, *question.warnings, *look.selection.warnings, *doubts, *trouble)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["SHARE", "hot_stretches"]
+__all__ = ["SHARE", "hot_stretches", "spans"]
 
 SHARE = 4
 """One in so many cells is sampled again, so that frames lie so many times closer there."""
@@ -31,3 +31,17 @@ def hot_stretches(scores: Sequence[float], duration: float) -> tuple[tuple[float
         else:
             found.append((start, end))
     return tuple(found)
+
+
+def spans(times: Sequence[float], places: Sequence[int]) -> tuple[tuple[float, float], ...]:
+    """The times of frames at these places, with neighbours taken together: from the first of a run to its last.
+
+    spans([0.5, 1.5, 2.5, 3.5, 4.5], [1, 2, 4])  ->  ((1.5, 2.5), (4.5, 4.5))
+    """
+    found: list[list[int]] = []
+    for place in sorted(places):
+        if found and place == found[-1][1] + 1:
+            found[-1][1] = place
+        else:
+            found.append([place, place])
+    return tuple((times[first], times[last]) for first, last in found)

@@ -12,6 +12,7 @@ import numpy as np
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.flops import Cost
 from gridprobe.question import Question
+from gridprobe.reply import Basis
 from gridprobe.video import FramePool, FrameSize
 from gridprobe.video.frames import Pixels
 from gridprobe.video.sheet import contact_sheet
@@ -288,6 +289,9 @@ class Posterior:
     """Warnings of the backend, worded to follow "in the focused pass"."""
     attention: tuple[float, ...] | None = None
     """How much the question looks at each frame, in the order shown, if the request asked for it: from 0 to 1."""
+    basis: Basis = "letters"
+    """How the probabilities were obtained. Those of texts are normalised too; `mass` is what the texts have together,
+    and what is left is anything else that the model could write."""
 
     def __post_init__(self) -> None:
         if len(self.labels) != len(self.logprobs):
@@ -315,7 +319,13 @@ class Posterior:
     @property
     def confidence(self) -> float:
         """The highest probability (the paper's c(S, q), eq. 1)."""
-        return min(1.0, math.exp(max(self.logprobs)))
+        return min(1.0, max(self.shares))
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """The probability of each label; those of texts leave room for other texts."""
+        share = self.mass if self.basis in ("written", "drafts", "tokens") else 1.0
+        return tuple(math.exp(value) * share for value in self.logprobs)
 
     @property
     def choice(self) -> str:
@@ -325,7 +335,7 @@ class Posterior:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a reader of the answer should know."""
-        if self.mass >= LOW_MASS:
+        if self.mass >= LOW_MASS or self.basis != "letters":
             return self.notes
         return (*self.notes, f"the model puts only {self.mass:.1%} of its probability on the option letters")
 

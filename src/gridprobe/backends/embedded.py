@@ -18,6 +18,7 @@ from gridprobe.backends.local import checkpoint
 from gridprobe.backends.writing import Weighed, Writing, Written, check_candidates, weigher, weighs, writer, writes
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.flops import Cost
+from gridprobe.prompts import OR_NOT_SHOWN
 from gridprobe.question import Question
 
 __all__ = ["MODELS", "SIZES", "Embedded", "Vocabulary", "gauge", "load", "some_words"]
@@ -110,6 +111,7 @@ class Embedded:
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
         """Score the requests; one with unknown words is refused or gets a note."""
+        requests = [_trained(request) for request in requests]
         notes = self._checked([request.prompt for request in requests])
         posteriors = self._engine.score(requests)
         if self.implied:
@@ -119,6 +121,7 @@ class Embedded:
     def write(self, requests: Sequence[ScoreRequest], writing: Writing) -> list[tuple[Written, ...]]:
         """Write texts; a request with unknown words is refused or its texts get a note."""
         engine = writer(self._engine)
+        requests = [_trained(request) for request in requests]
         notes = self._checked([request.prompt for request in requests])
         return [
             tuple(replace(text, notes=text.notes + more) for text in texts)
@@ -129,6 +132,7 @@ class Embedded:
         """Weigh candidates; unknown words in a request or its candidates are refused or lead to a note."""
         engine = weigher(self._engine)
         check_candidates(requests, candidates)
+        requests = [_trained(request) for request in requests]
         shown = ["\n".join((request.prompt, *texts)) for request, texts in zip(requests, candidates, strict=True)]
         notes = self._checked(shown)
         found = engine.weigh(requests, candidates)
@@ -144,11 +148,11 @@ class Embedded:
 
     def estimate(self, request: ScoreRequest) -> Cost:
         """What scoring the request would cost."""
-        return self._engine.estimate(request)
+        return self._engine.estimate(_trained(request))
 
     def estimate_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
         """What texts of so many tokens each would cost."""
-        return writer(self._engine).estimate_texts(request, tokens)
+        return writer(self._engine).estimate_texts(_trained(request), tokens)
 
     def unknown_words(self, text: str) -> tuple[str, ...]:
         """The words of a text that the model was not trained on."""
@@ -178,6 +182,12 @@ def gauge(size: str = "") -> Gauge:
     """What a model of the package costs."""
     size = size or SIZES[0]
     return replace(checkpoint.gauge(str(_folder(size))), identity=f"embedded:{size}")
+
+
+def _trained(request: ScoreRequest) -> ScoreRequest:
+    """The request in the words of the model's training, where open questions had only the short instruction."""
+    prompt = request.prompt.removesuffix(f" {OR_NOT_SHOWN}")
+    return request if prompt == request.prompt else replace(request, prompt=prompt)
 
 
 def _folder(size: str) -> Path:
@@ -231,7 +241,9 @@ def _spaced(char: str) -> str:
 
 def _template_words() -> frozenset[str]:
     """The words around question, options and subtitles in the prompts the models were trained with."""
-    prompts = (Question("question", ("option",) * 2, subtitles="subtitles", template=name).prompt for name in TRAINED)
+    asked = Question("question", ("option",) * 2, subtitles="subtitles")
+    prompts = [replace(asked, template=name).prompt for name in TRAINED]
+    prompts.append(replace(asked, options=()).prompt)
     return frozenset(word for prompt in prompts for word in _split(LABEL.sub("", prompt)))
 
 

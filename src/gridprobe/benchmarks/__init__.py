@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from gridprobe.benchmarks.base import Benchmark, Item, Metric, Problem
+from gridprobe.benchmarks.opening import opened
+from gridprobe.benchmarks.rows import choose
 from gridprobe.benchmarks.spoken import SUBTITLE_MODES, has_subtitles, with_subtitles
 from gridprobe.errors import UsageError
 from gridprobe.registry import BENCHMARKS, suggestion
@@ -37,16 +39,22 @@ def load_benchmark(name: str, data: str | Path, **options: Any) -> Benchmark:
         name: one of `BENCHMARKS`.
         data: the folder with the files (for "jsonl" also the file itself; for "gridworld" the folder to write its
             videos to).
-        **options: the benchmark's own options; see docs/benchmarks.md.
+        **options: the benchmark's own options; see docs/benchmarks.md. All have `open`: with `open=True` the questions
+            are asked without their options, and the text of the right one is the answer to find.
     """
     code, _ = BENCHMARKS.resolve(name)
+    given, without_options = options, options.get("open", False)
+    choose("open", without_options, (True, False))
+    options = {option: value for option, value in options.items() if option != "open"}
     parameters = inspect.signature(code.load).parameters.values()
     known = [each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
     for option in options:
         if option not in known:
-            raise UsageError(f"unknown option {option!r} of {name}; {suggestion(option, known)}")
+            raise UsageError(f"unknown option {option!r} of {name}; {suggestion(option, [*known, 'open'])}")
     found: Benchmark = code.load(Path(data), **options)
-    return replace(found, data=str(data), options=options)
+    if without_options:
+        found = opened(found, getattr(code, "open_answer", None))
+    return replace(found, data=str(data), options=given)
 
 
 def metrics(name: str, items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:

@@ -12,6 +12,7 @@ from uuid import uuid4
 from gridprobe.benchmarks.base import Benchmark, Item, Metric
 from gridprobe.benchmarks.rows import choose
 from gridprobe.benchmarks.scores import accuracy, by_bin
+from gridprobe.drafts import NOT_SAID
 from gridprobe.errors import UsageError
 from gridprobe.video import FramePool, SampleSpec, VideoInfo
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from gridprobe.gridworld.parts import Part
     from gridprobe.gridworld.world import Worlds
 
-__all__ = ["load", "metrics", "open_video", "video_info"]
+__all__ = ["load", "metrics", "open_answer", "open_video", "video_info"]
 
 SIDE = 224
 
@@ -164,6 +165,14 @@ def _script(item: Item) -> "Worlds":
     from gridprobe.gridworld.dataset import script
 
     return script(item.extra["seed"], cast("Part", item.bins["part"]))
+
+
+def open_answer(item: Item) -> str | None:
+    """The answer to a question without options; what never appears cannot be asked so."""
+    if item.bins["family"] == "negation":
+        return None
+    question = item.question
+    return question.option(question.answer) if question.answer else NOT_SAID
 
 
 def metrics(items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:

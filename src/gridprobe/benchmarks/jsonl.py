@@ -1,6 +1,7 @@
-"""Your own benchmark: one JSON object per line with "video", "question" and "options".
+"""Your own benchmark: one JSON object per line with "video" and "question".
 
-"answer" (a letter), "id", "subtitles" and "bins" are optional. Paths are relative to the file.
+"options", "answer" (a letter, or the text of an open question's answer), "id", "subtitles" and "bins" are optional.
+Paths are relative to the file.
 """
 
 import difflib
@@ -41,7 +42,7 @@ def _item(row: Mapping[str, Any], *, folder: Path) -> Item:
             near = difflib.get_close_matches(field, FIELDS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(FIELDS)}"
             raise DataError(f"unknown field {field!r}; {hint}")
-    name, options, gold, bins = text(row, "id"), row.get("options"), known(row.get("answer")), row.get("bins", {})
+    name, options, bins = text(row, "id"), row.get("options", []), row.get("bins", {})
     if not isinstance(options, list):
         raise DataError(f"the options must be a list of texts, got {options!r}")
     if not isinstance(bins, dict):
@@ -49,14 +50,19 @@ def _item(row: Mapping[str, Any], *, folder: Path) -> Item:
     track = known(row.get("subtitles"))
     return Item(
         id=name,
-        question=Question(
-            text(row, "question"), options, answer=None if gold is None else letter(gold, options), id=name
-        ),
+        question=Question(text(row, "question"), options, answer=_gold(row, options), id=name),
         video=folder / text(row, "video"),
         group=text(row, "video"),
         bins={str(key): str(value) for key, value in bins.items()},
         subtitles=None if track is None else folder / text(row, "subtitles"),
     )
+
+
+def _gold(row: Mapping[str, Any], options: Sequence[str]) -> str | None:
+    """The right letter, or the right text of a question without options."""
+    if known(row.get("answer")) is None:
+        return None
+    return letter(row["answer"], options) if options else text(row, "answer")
 
 
 def metrics(items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:

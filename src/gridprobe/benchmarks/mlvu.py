@@ -1,6 +1,8 @@
-"""MLVU: seven multiple-choice tasks, one file each. Its two open-ended tasks (sub_scene, summary) are not read.
+"""MLVU: seven multiple-choice tasks and two generation tasks (sub_scene, summary), one file each.
 
-Files: json/1_plotQA.json to json/7_topic_reasoning.json (also without the number); video/1_plotQA/ and so on.
+Files: json/1_plotQA.json to json/9_summary.json (also without the number); video/1_plotQA/ and so on. The generation
+tasks are officially judged by GPT-4 on two scales of 1 to 5; we report token F1 and, with `gridprobe judge`, how often
+a judge of your own finds that an answer says the same as the reference.
 """
 
 import re
@@ -11,7 +13,7 @@ from typing import Any
 
 from gridprobe.benchmarks.base import NO_RIGHT_OPTION, Benchmark, Item, Metric
 from gridprobe.benchmarks.files import Media, find_files, read_rows
-from gridprobe.benchmarks.rows import duration, gather, letter_at, text, verbatim
+from gridprobe.benchmarks.rows import choose, duration, gather, letter_at, text, verbatim
 from gridprobe.benchmarks.scores import accuracy, by_bin, mean
 from gridprobe.errors import DataError
 from gridprobe.question import Question
@@ -19,15 +21,19 @@ from gridprobe.question import Question
 __all__ = ["TASKS", "load", "metrics"]
 
 TASKS = ("plotQA", "needle", "ego", "count", "order", "anomaly_reco", "topic_reasoning")
-_FILE = re.compile(rf"(?:\d+_)?({'|'.join(TASKS)})")
+GENERATION = ("sub_scene", "summary")
+_FILE = re.compile(rf"(?:\d+_)?({'|'.join((*TASKS, *GENERATION))})")
 
 
-def load(data: Path) -> Benchmark:
-    """Read the multiple-choice tasks of the dev set."""
+def load(data: Path, *, generation: bool = False) -> Benchmark:
+    """Read the multiple-choice tasks of the dev set, or with `generation` the two that are answered in words."""
+    choose("generation", generation, (True, False))
+    wanted = GENERATION if generation else TASKS
     found = find_files(data, "json/*.json", "MLVU/json/*.json", "*.json")
-    files = [path for path in found if _FILE.fullmatch(path.stem)]
+    files = [path for path in found if (match := _FILE.fullmatch(path.stem)) and match[1] in wanted]
     if not files:
-        raise DataError(f"none of MLVU's task files, such as 1_plotQA.json, in {found[0].parent}")
+        example = "8_sub_scene.json" if generation else "1_plotQA.json"
+        raise DataError(f"none of MLVU's task files, such as {example}, in {found[0].parent}")
     videos = Media(data, "video", "videos", "MLVU/video", ".")
     rows = (row for path in files for row in _rows(path))
     return gather("mlvu", rows, partial(_item, videos=videos), files=files)
@@ -43,6 +49,16 @@ def _rows(path: Path) -> Iterator[Any]:
 
 def _item(row: Mapping[str, Any], *, videos: Media) -> Item:
     name, video, options = text(row, "id"), text(row, "video"), row.get("candidates")
+    where = videos.find(f"{row['folder']}/{video}", f"{row['task']}/{video}", video, deep=False)
+    if row["task"] in GENERATION:
+        return Item(
+            id=name,
+            question=Question(text(row, "question"), answer=text(row, "answer"), id=name),
+            video=where,
+            group=f"{row['task']}/{video}",
+            bins={"task": row["task"]},
+            duration=duration(row),
+        )
     if not isinstance(options, list) or not options:
         raise DataError(f"the candidates must be a list of texts, got {options!r}")
     gold = _gold(row.get("answer"), options)
@@ -50,7 +66,7 @@ def _item(row: Mapping[str, Any], *, videos: Media) -> Item:
     return Item(
         id=name,
         question=Question(verbatim(row.get("question"), "question"), texts, answer=gold, template="mlvu", id=name),
-        video=videos.find(f"{row['folder']}/{video}", f"{row['task']}/{video}", video, deep=False),
+        video=where,
         group=f"{row['task']}/{video}",
         bins={"task": row["task"]},
         duration=duration(row),
@@ -69,6 +85,8 @@ def _gold(answer: Any, options: Sequence[Any]) -> str | None:
 def metrics(items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:
     """M-Avg, which is the mean over tasks, not questions, and excludes tasks without an asked question."""
     tasks = by_bin(items, right, "task")
+    if items and items[0].bins.get("task") in GENERATION:
+        return [accuracy(items, right, name="exact match"), *tasks]
     missing = len(TASKS) - len(tasks)
     note = f"{missing} of {len(TASKS)} tasks were not asked" if missing else ""
     average = mean([task.value for task in tasks if task.value is not None])

@@ -17,6 +17,7 @@ from gridprobe.cli.demo import demo
 from gridprobe.cli.doctor import doctor
 from gridprobe.cli.evaluate import evaluate
 from gridprobe.cli.figure import figure
+from gridprobe.cli.judge import judge_run
 from gridprobe.cli.keyframes import export
 from gridprobe.cli.listing import listing
 from gridprobe.cli.plan import plan
@@ -72,6 +73,7 @@ COMMANDS = (
     export,
     export_predictions,
     figure,
+    judge_run,
     listing,
     plan,
     report,

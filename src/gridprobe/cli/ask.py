@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -16,6 +16,7 @@ from gridprobe.benchmarks import parse_options
 from gridprobe.budget import Fixed
 from gridprobe.calibration import check_threshold
 from gridprobe.cli.console import announce_saved, printable, progress, speaks_unicode, stdout
+from gridprobe.drafting import OpenWay
 from gridprobe.errors import DataError, UsageError
 from gridprobe.pipeline import Session
 from gridprobe.question import Question
@@ -53,7 +54,7 @@ IMPLIED = (
 )
 
 
-WAY = ("k", "frames", "effort", "refine", "probes", "sure", "signal", "rotations", "context")
+WAY = ("k", "frames", "effort", "refine", "probes", "sure", "signal", "rotations", "context", "open_way")
 """The settings among `way_options`. An option that is not given is None and leaves the preset's value."""
 
 
@@ -130,6 +131,11 @@ def way_options() -> list[Callable[[Any], Any]]:
             type=click.Choice(["none", "small"]),
             help="What is shown beside the kept frames: nothing, or all others at the size of the probes.",
         ),
+        click.option(
+            "--open-way",
+            type=click.Choice(get_args(OpenWay)),
+            help="How questions without options are answered; see docs/open-questions.md.",
+        ),
         click.option("--preset", type=click.Choice(list(PRESETS)), default="default", show_default=True),
     ]
 
@@ -163,8 +169,8 @@ def _options(command: Any) -> Any:
     decorators = [
         click.argument("video", type=FILE),
         click.argument("question", required=False),
-        click.option("-o", "--option", "options", multiple=True, metavar="TEXT", help="An option; give 2 to 26."),
-        click.option("--questions", type=FILE, help="JSON Lines file: question, options; optional: id, answer."),
+        click.option("-o", "--option", "options", multiple=True, metavar="TEXT", help="An option; 2 to 26, or none."),
+        click.option("--questions", type=FILE, help="JSON Lines file: question; optional: options, id, answer."),
         click.option("--subtitles", type=FILE, help="An .srt, .vtt or .json subtitle file."),
         click.option("-m", "--model", envvar="GRIDPROBE_MODEL", metavar="NAME", help=MODEL_HELP),
         *way_options(),
@@ -174,6 +180,9 @@ def _options(command: Any) -> Any:
         *load_options(),
         click.option("--decoder", type=click.Choice(["pyav", "torchcodec"]), show_default="pyav"),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object per question."),
+        click.option(
+            "--json-version", type=click.IntRange(1, 2), help="1, with options, or 2.  [default: 1 if it can]"
+        ),
         click.option("--map", type=FILE, help="Save the map of the answer as a PNG file."),
         click.option("--report", type=FILE, help="Save all answers as a self-contained HTML page."),
     ]
@@ -185,7 +194,7 @@ def _options(command: Any) -> Any:
 @click.command()
 @_options
 def ask(video: Path, question: str | None, options: tuple[str, ...], **given: Any) -> None:
-    """Ask a multiple-choice QUESTION about VIDEO, and see which frames the answer is based on."""
+    """Ask a QUESTION about VIDEO, with options or without, and see which frames the answer is based on."""
     files = {name: path for name in SAVERS if (path := given[name])}
     for path in files.values():
         check_writable(path)
@@ -203,7 +212,8 @@ def ask(video: Path, question: str | None, options: tuple[str, ...], **given: An
         for each in questions:
             answers.append(session.ask(each, show_map=bool(files) or not given["as_json"]))
             if given["as_json"]:
-                print(json.dumps(answers[-1].to_dict(), allow_nan=False), flush=True)
+                values = answers[-1].to_dict(version=given["json_version"])
+                print(json.dumps(values, allow_nan=False), flush=True)
     if not given["as_json"]:
         _print(answers)
     for name, path in files.items():
@@ -278,7 +288,7 @@ def _questions(
     """The question on the command line, or the questions in a file."""
     subtitles = read_subtitles(subtitle_file).text if subtitle_file else ""
     if (text is None) == (file is None):
-        raise UsageError("give either one QUESTION with -o options, or --questions FILE")
+        raise UsageError("give either one QUESTION, with -o options or without, or --questions FILE")
     if file is None:
         return [Question(text or "", options, subtitles=subtitles)]
     if options:
@@ -304,14 +314,15 @@ def _parse(file: Path, number: int, line: str, subtitles: str) -> Question:
     except json.JSONDecodeError as error:
         raise DataError(f"{where}: not a JSON object ({error.msg})") from error
     known = {"question", "options", "id", "answer"}
-    if not isinstance(row, dict) or not {"question", "options"} <= set(row):
-        raise DataError(f'{where}: needs an object with "question" and "options"')
+    if not isinstance(row, dict) or "question" not in row:
+        raise DataError(f'{where}: needs an object with a "question"')
     if set(row) - known:
         raise DataError(f"{where}: unknown key {sorted(set(row) - known)[0]!r}; known keys: {', '.join(sorted(known))}")
-    if not isinstance(row["options"], list):
+    options = row.get("options", [])
+    if not isinstance(options, list):
         raise DataError(f'{where}: "options" must be a list of strings')
     answer, name = row.get("answer"), row.get("id")
     try:
-        return Question(row["question"], row["options"], answer=answer, id=name, subtitles=subtitles)
+        return Question(row["question"], options, answer=answer, id=name, subtitles=subtitles)
     except UsageError as error:
         raise DataError(f"{where}: {error}") from error

@@ -18,6 +18,7 @@ from gridprobe.benchmarks import Item, Metric
 from gridprobe.errors import DataError, UsageError
 from gridprobe.evaluation.reader import Answered, Result, Run
 from gridprobe.evaluation.temporal import Temporal
+from gridprobe.evaluation.texts import text_metrics
 from gridprobe.question import Question
 from gridprobe.statistics import (
     Interval,
@@ -272,7 +273,11 @@ def compare(one: Sequence[Result], other: Sequence[Result], *, versus: str) -> C
 
 
 def official(run: Run) -> list[Metric]:
-    """The benchmark's official scores; plain accuracy if it has none."""
+    """The benchmark's official scores, or plain accuracy if it has none, and what is known about answers in words."""
+    return [*_official(run), *text_metrics(run)]
+
+
+def _official(run: Run) -> list[Metric]:
     right: Mapping[str, bool] = {result.id: result.right for result in run.results if result.right is not None}
     found: list[Metric] = []
     if run.benchmark in benchmarks.BENCHMARKS:

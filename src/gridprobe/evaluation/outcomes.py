@@ -7,6 +7,7 @@ from typing import Any
 from gridprobe.answer import Answer
 from gridprobe.benchmarks import Item
 from gridprobe.evaluation.records import SCHEMA
+from gridprobe.reply import Text
 from gridprobe.selectors import Selection
 
 __all__ = ["answered", "failed", "now"]
@@ -53,10 +54,13 @@ def answered(item: Item, answer: Answer, *, attempt: int, worker: str, opening: 
         "confidence": answer.confidence,
         "logprobs": {label: value if math.isfinite(value) else None for label, value in posterior},
     }
-    record |= {name: values[name] for name in ("letter_mass", "selection", "cost", "seconds", "video", "warnings")}
+    record["letter_mass"] = answer.posterior.mass
+    record |= {name: values[name] for name in ("selection", "cost", "seconds", "video", "warnings")}
     record["selection"].pop("importance")
     record["selection"] |= _map(answer.selection)
     record["cost"].pop("conventions")
+    if isinstance(answer.reply, Text):
+        record["reply"] = {"basis": answer.reply.basis, "kind": answer.reply.kind}
     return record | {"reached": _reached(answer), "shown_native": answer.shown_native}
 
 

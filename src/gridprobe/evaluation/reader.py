@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gridprobe.benchmarks.base import NO_RIGHT_OPTION
+from gridprobe.drafts import exact_match, token_f1
 from gridprobe.errors import DataError, UsageError
 from gridprobe.evaluation.records import read_records
 from gridprobe.evaluation.spec import Spec
@@ -49,6 +50,7 @@ class Answered:
     """What an answered question holds beside its choice."""
 
     choice: str
+    """The letter of an option, or the text of an answer to a question without options."""
     confidence: float
     logprobs: Mapping[str, float]
     selector: str
@@ -104,11 +106,21 @@ class Result:
         return self.answer is None and not self.extra.get(NO_RIGHT_OPTION)
 
     @property
+    def f1(self) -> float | None:
+        """How many words the text of an answer has in common with the right one; None where there is no such text."""
+        if self.options or self.outcome == "missing" or self.answer is None:
+            return None
+        return 0.0 if self.answered is None else token_f1(self.answered.choice, self.answer)
+
+    @property
     def right(self) -> bool | None:
         """Whether it counts as right: what failed does not. None when it was not asked, or the answer is withheld."""
         if self.outcome == "missing" or self.withheld:
             return None
-        return self.answered is not None and self.answered.choice == self.answer
+        if self.answered is None or self.answer is None:
+            return False
+        said = self.answered.choice
+        return said == self.answer if self.options else exact_match(said, self.answer)
 
 
 @dataclass(frozen=True)
@@ -230,7 +242,7 @@ def _item(row: Any, where: str) -> Result:
         isinstance(options, list) and all(isinstance(o, str) for o in options), where, "options must be texts", options
     )
     _need(isinstance(bins, dict) and all(isinstance(b, str) for b in bins.values()), where, "bins must be texts", bins)
-    _need(answer is None or isinstance(answer, str), where, "the answer must be a letter or null", answer)
+    _need(answer is None or isinstance(answer, str), where, "the answer must be a letter, a text or null", answer)
     _need(isinstance(row.get("extra", {}), dict), where, "extra must be an object", row.get("extra"))
     duration = row.get("duration")
     _need(duration is None or _is_number(duration), where, "the duration must be a number or null", duration)
@@ -264,7 +276,7 @@ def _answered(record: Mapping[str, Any], where: str) -> Answered:
     assert isinstance(chosen, dict)
     choice, shape = record.get("choice"), chosen.get("shape") or {}
     pool = int(_number(chosen, "pool", where))
-    _need(isinstance(choice, str), where, "the choice must be a letter", choice)
+    _need(isinstance(choice, str), where, "the choice must be text", choice)
     indices, times = (_numbers(chosen.get(key), where, key) for key in ("indices", "timestamps"))
     rows, columns = (_numbers(chosen.get(key) or [], where, key) for key in ("row_confidence", "column_confidence"))
     _need(len(indices) == len(times) > 0, where, "selection must name kept frames", indices)

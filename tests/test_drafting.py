@@ -1,0 +1,230 @@
+"""Open questions through the pipeline: what is written, when candidates are chosen among, and what the answer says."""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+import gridprobe as gp
+from gridprobe.backends import Backend, ScoreRequest
+from gridprobe.backends.scripted import Scripted
+from gridprobe.drafting import NOTHING, OTHER, lettered, sufficiency
+from gridprobe.reply import Choice, Text
+from gridprobe.video import FramePool
+
+SCHEMA = json.loads((Path(gp.__file__).parent / "schemas" / "answer-2.json").read_text())
+RED = 7
+SURE, TORN, BLIND = {"red": 0.995, "blue": 0.005}, {"red": 0.4, "blue": 0.35, "green": 0.25}, {"blue": 0.6, "red": 0.4}
+
+
+@pytest.fixture
+def pool() -> FramePool:
+    """16 dark frames, of which one is red."""
+    pixels = np.full((16, 32, 32, 3), 20, dtype=np.uint8)
+    pixels[RED, ..., 0] = 250
+    return FramePool(pixels, tuple(float(i) for i in range(16)), source="test:drafting")
+
+
+def large(request: ScoreRequest) -> bool:
+    """Whether the request shows a frame at native size: the overview shows all frames in one group."""
+    return len(request.groups) > 1 or len(request.groups[0].frames) < 16
+
+
+def model(overview: Mapping[str, float], focus: Mapping[str, float], letters: str = "A", **more: Any) -> Scripted:
+    """One that writes by these probabilities, and among options prefers the one with this letter."""
+
+    def choose(request: ScoreRequest) -> Mapping[str, float]:
+        red = any(group.frames.pixels[..., 0].max() > 200 for group in request.groups)
+        likely = 0.9 if red else 0.6
+        rest = (1 - likely) / (len(request.labels) - 1)
+        return {label: likely if label == letters else rest for label in request.labels}
+
+    return Scripted(choose, text=lambda request: focus if large(request) else overview, **more)
+
+
+def ask(pool: FramePool, asked: Backend, text: str = "What colour is it?", **changes: Any) -> gp.Answer:
+    question = gp.Question(text, answer=changes.pop("answer", None))
+    return gp.ask(pool, question, model=asked, k=4, **changes)
+
+
+def test_a_sure_overview_answers_in_words(pool: FramePool) -> None:
+    asked = model(SURE, TORN)
+
+    answer = ask(pool, asked, answer="Red.")
+
+    reply = answer.reply
+    assert isinstance(reply, Text)
+    assert (reply.text, reply.basis, reply.kind) == ("red", "written", "text")
+    assert reply.confidence == pytest.approx(0.995) and reply.candidates[0].probability == pytest.approx(0.995)
+    assert answer.reached.by == "overview" and answer.right is True
+    assert all(not request.labels for request in asked.requests)  # nothing but writing was needed
+
+
+def test_an_unsure_overview_leads_to_the_kept_frames(pool: FramePool) -> None:
+    answer = ask(pool, model(TORN, SURE))
+
+    assert (answer.text, answer.reached.by) == ("red", "focus")
+    assert answer.posterior.basis == "written"
+    assert answer.reached.overview is not None and answer.reached.overview.confidence < 0.5
+    assert RED in answer.selection.indices
+    assert answer.evidence and all(start <= end for start, end in answer.evidence)
+
+
+def test_an_unsure_focus_chooses_among_all_candidates_by_letters(pool: FramePool) -> None:
+    asked = model({"blue": 0.6, "green": 0.4}, {"red": 0.55, "yellow": 0.45}, letters="B")
+
+    answer = ask(pool, asked)
+
+    last = asked.requests[-1]
+    assert answer.posterior.basis == "letters" and answer.text == answer.posterior.labels[1]
+    assert set(answer.posterior.labels) == {"red", "yellow", "blue", "green"}
+    assert all(f"{label}. {text}" in last.prompt for label, text in zip("ABCD", answer.posterior.labels, strict=True))
+    assert last.sees is not None  # from the memory of the frames that were just read
+
+
+def test_likelihood_weighs_the_candidates(pool: FramePool) -> None:
+    answer = ask(pool, model(BLIND, TORN), open_way="likelihood")
+
+    assert (answer.text, answer.posterior.basis) == ("red", "likelihood")
+    assert sum(answer.posterior.shares) == pytest.approx(1.0)
+
+
+def test_text_draws_nothing_and_chooses_nothing(pool: FramePool) -> None:
+    asked = model(BLIND, TORN)
+
+    answer = ask(pool, asked, open_way="text")
+
+    assert answer.posterior.labels == ("red",) and answer.confidence == pytest.approx(0.4)
+    assert answer.posterior.mass == pytest.approx(0.4) and answer.posterior.probabilities == {"red": 1.0}
+
+
+def test_sufficiency_asks_of_rows_and_columns_whether_they_suffice(pool: FramePool) -> None:
+    asked = model(BLIND, SURE)
+
+    answer = ask(pool, asked, open_way="sufficiency")
+
+    probes = [request for request in asked.requests if "Can this be answered from these frames" in request.prompt]
+    assert len(probes) == 8 and answer.selection.evidence is not None
+    assert answer.selection.evidence.kind == "memory" and answer.text == "red"
+
+
+def test_what_the_video_does_not_show_is_an_answer(pool: FramePool) -> None:
+    answer = ask(pool, model({"not shown": 0.55, "it never appears": 0.44, "red": 0.01}, SURE), answer="not shown")
+
+    assert isinstance(answer.reply, Text) and answer.reply.kind == "not said"
+    assert answer.reached.by == "overview" and answer.reply.confidence == pytest.approx(0.99)
+
+
+@pytest.mark.parametrize(("text", "kind"), [("Yes.", "yes/no"), ("seven", "number"), ("a red bar", "text")])
+def test_kinds_of_replies(pool: FramePool, text: str, kind: str) -> None:
+    answer = ask(pool, model({text: 1.0}, {text: 1.0}))
+
+    assert isinstance(answer.reply, Text) and answer.reply.kind == kind
+
+
+def test_a_description_is_read_from_evenly_spaced_frames_among_all_others(pool: FramePool) -> None:
+    said = "A dark room. A red light goes on and off."
+    asked = model({said: 1.0}, {said: 1.0})
+
+    answer = ask(pool, asked, "Describe the video.")
+
+    reply = answer.reply
+    assert isinstance(reply, Text) and (reply.kind, reply.basis, reply.text) == ("description", "tokens", said)
+    assert answer.selection.kept == 4 and any("no single place" in warning for warning in answer.warnings)
+    assert len(asked.requests[-1].groups) == 2
+
+
+def test_a_model_that_writes_nothing(pool: FramePool) -> None:
+    answer = ask(pool, model({" ": 1.0}, {" ": 1.0}))
+
+    assert (answer.text, answer.confidence) == (NOTHING, 0.0)
+
+
+def test_a_server_that_gives_no_probabilities_is_counted_by_drafts(pool: FramePool) -> None:
+    class Silent(Scripted):
+        def write(self, requests: Any, writing: Any) -> Any:
+            texts = super().write(requests, writing)
+            return [tuple(gp_replace(each, logprob=None) for each in some) for some in texts]
+
+    from dataclasses import replace as gp_replace
+
+    answer = ask(pool, Silent(lambda r: dict.fromkeys(r.labels, 1.0), text=lambda r: {"red": 1.0}))
+
+    assert (answer.posterior.basis, answer.confidence) == ("drafts", 1.0)
+
+
+def test_a_sure_overview_that_the_focused_pass_contradicts(pool: FramePool) -> None:
+    answer = ask(pool, model(SURE, {"blue": 1.0}), effort="full")
+    same = ask(pool, model(SURE, {"The red.": 1.0}), effort="full")
+
+    assert answer.reached.contradicted and any("contradicts" in warning for warning in answer.warnings)
+    assert not same.reached.contradicted
+
+
+def test_a_single_candidate_gets_an_alternative_for_selectors(pool: FramePool) -> None:
+    answer = ask(pool, model({"red": 0.9}, SURE), open_way="text")
+
+    question, posterior = lettered(answer.question, answer.posterior)
+
+    assert question.options == ("red", OTHER) and posterior.labels == ("A", "B")
+    assert posterior.probabilities["A"] == pytest.approx(answer.confidence)
+
+
+def test_questions_with_options_stay_as_they_are(pool: FramePool) -> None:
+    question = gp.Question("Which?", ["red", "blue"])
+    answer = gp.ask(pool, question, model=model(SURE, SURE), k=4)
+
+    assert isinstance(answer.reply, Choice) and answer.reply.label == answer.choice
+    assert lettered(question, answer.posterior) == (question, answer.posterior)
+    assert answer.to_dict()["schema"] == "gridprobe.answer/1"
+    jsonschema.validate(answer.to_dict(version=2), SCHEMA)
+
+
+def test_json_of_an_answer_in_words(pool: FramePool) -> None:
+    answer = ask(pool, model(TORN, SURE))
+    values = json.loads(json.dumps(answer.to_dict(), allow_nan=False))
+
+    jsonschema.validate(values, SCHEMA)
+    assert values["schema"] == "gridprobe.answer/2" and values["reply"]["text"] == "red"
+    assert values["evidence"] and values["reached"]["stages"]["overview"]["red"] == pytest.approx(0.4)
+    with pytest.raises(gp.UsageError, match="version 1"):
+        answer.to_dict(version=1)
+
+
+def test_a_plain_text_is_an_open_question(pool: FramePool) -> None:
+    answer = gp.ask(pool, "What colour is it?", model=model(SURE, SURE), k=4)
+
+    assert answer.question == gp.Question("What colour is it?")
+
+
+def test_probing_without_an_overview_needs_options(pool: FramePool) -> None:
+    with pytest.raises(gp.UsageError, match="leave out effort=focus"):
+        ask(pool, model(SURE, SURE), effort="focus")
+
+
+def test_a_selector_without_questions_needs_no_overview(pool: FramePool) -> None:
+    answer = ask(pool, model(SURE, SURE), selector="uniform", frames=4, effort="focus")
+
+    assert (answer.text, answer.reached.by, answer.selection.kept) == ("red", "focus", 4)
+
+
+def test_a_model_that_cannot_write_says_so(pool: FramePool) -> None:
+    with pytest.raises(gp.UsageError, match="cannot write text; give the question options"):
+        ask(pool, Scripted(lambda request: dict.fromkeys(request.labels, 1.0)))
+
+
+def test_costs_are_those_of_all_requests(pool: FramePool) -> None:
+    asked = model(TORN, TORN)
+    answer = ask(pool, asked)
+
+    assert answer.cost.total.calls == len(asked.requests)
+    assert answer.cost.total.tokens > 0 and math.isfinite(answer.cost.tflops)
+
+
+def test_sufficiency_names_the_question() -> None:
+    assert sufficiency(gp.Question("Who?")).text == "Can this be answered from these frames: Who?"
