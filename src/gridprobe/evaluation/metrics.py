@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from gridprobe import benchmarks
 from gridprobe.benchmarks import Item, Metric
+from gridprobe.drafts import exact_match
 from gridprobe.errors import DataError, UsageError
 from gridprobe.evaluation.reader import Answered, Result, Run
 from gridprobe.evaluation.temporal import Temporal
@@ -106,13 +107,18 @@ class Reached:
         stages = [answer.stages for answer in answers]
         if not any(each.overview for each in stages):
             return None
-        both = [each.overview[0] == each.focus[0] for each in stages if each.overview and each.focus]
+        both = [_same(each.overview[0], each.focus[0]) for each in stages if each.overview and each.focus]
         return cls(
             overview=float(np.mean([each.by == "overview" for each in stages])),
             refined=float(np.mean([each.by == "refined" for each in stages])),
             both=len(both),
             agree=float(np.mean(both)) if both else None,
         )
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether two passes prefer the same letter, or say the same in words."""
+    return one == other or (min(len(one), len(other)) > 1 and exact_match(one, other))
 
 
 @dataclass(frozen=True)
@@ -236,7 +242,9 @@ def _calibration(results: Sequence[Result]) -> float | None:
 
 
 def _above_chance(results: Sequence[Result]) -> float | None:
-    above = [result.answered.confidence - 1 / len(result.options) for result in results if result.answered]
+    """None for answers in words, which nobody could guess from."""
+    chosen = [result for result in results if result.answered and result.options]
+    above = [result.answered.confidence - 1 / len(result.options) for result in chosen if result.answered]
     return float(np.mean(above)) if above else None
 
 
