@@ -19,7 +19,7 @@ BLOCKS, ASCII_BLOCKS = "▁▂▃▄▅▆▇", "._:-=+"
 STRIP_WIDTH = 72
 PICTURE_WIDTH, PICTURE_LINES = 24, 9
 """The largest picture of a frame, in columns and lines."""
-DARK: RGB = (28, 31, 40)
+DARK: RGB = (42, 46, 58)
 LIGHT: RGB = (196, 201, 212)
 
 
