@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: setup demo test test-slow test-oldest test-vllm test-lmms lint fmt bench bench-decode bench-engine bench-followup experiment clean
+.PHONY: setup demo test test-slow test-oldest test-vllm test-lmms lint fmt pictures bench bench-decode bench-engine bench-followup experiment clean
 .DEFAULT_GOAL := test
 
 setup: $(VENV)/.dev
@@ -79,6 +79,10 @@ lint: setup
 fmt: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Every picture under docs/images, from real output; a minute.
+pictures: setup
+	$(BIN)/python speed/pictures.py
 
 bench: setup
 	$(BIN)/python speed/sampling.py

@@ -1,6 +1,6 @@
 """The table of open questions, from the run folders that recipes/open-questions.sh makes.
 
-    python speed/open_table.py RUNS/all RUNS/all-small RUNS/drafts …    # Markdown; the first run shows all native frames
+    python speed/open_table.py RUNS/all RUNS/all-small RUNS/drafts …    # Markdown; the first run: all frames
 
 Accuracy is exact match in % with its 95 % interval over videos; compute is the honest convention as a share of the
 first run's. The second table says how far the confidence can be trusted: answers in bins of it, and how often they are

@@ -286,8 +286,8 @@ class Answer:
         }
 
     def save_map(self, path: str | Path) -> None:
-        """Write the grid of frames with its importance as a PNG."""
-        from gridprobe.report.png import save_map
+        """Write the answer as one picture, a PNG or JPEG file as the ending of its name says."""
+        from gridprobe.report.picture import save_map
 
         save_map([self], Path(path))
 

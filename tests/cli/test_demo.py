@@ -217,7 +217,7 @@ class TestDemo:
         table = table_of(shown)
         assert len(re.findall(r"\byes\b", table)) == (24 if right else 0)
         assert len(re.findall(r"\bno\b", table)) == (0 if right else 24)
-        assert ("(wrong, it is cyan)" in shown) is not right
+        assert ("wrong: it is cyan" in shown) is not right
         assert table.count("6/6" if right else "0/6") == 4
 
     def test_compute_is_a_share_of_all_frames_at_native_size(self, folder: Path) -> None:
@@ -238,7 +238,7 @@ class TestDemo:
         assert max(len(line.rstrip()) for line in shown.splitlines()) <= width
         assert encoding == "utf-8" or shown.isascii()
         if width >= 80:
-            words = ("(wrong, it is cyan)", "ours", "published", "all small", "all native", "question", "0/6")
+            words = ("wrong: it is cyan", "ours", "published", "all small", "all native", "question", "0/6")
             for word in words:
                 assert word in shown
 

@@ -15,8 +15,8 @@ from PIL import Image
 import gridprobe as gp
 from gridprobe.report.answer_page.page import render
 from gridprobe.report.pixels import decoded_frames
-from gridprobe.report.png.layout import Layout
-from gridprobe.report.png.picture import BLANK, draw_map
+from gridprobe.report.sheet import BLANK, Sheet, draw_sheet
+from gridprobe.report.where import brightness
 from gridprobe.video.decode import FileClip
 from report.answers import PUBLISHED, handmade
 from videos import numbered_video, read_number
@@ -75,19 +75,19 @@ def test_kept_frames_are_those_the_answer_was_read_from_whatever_their_order() -
 def test_a_frame_that_was_not_decoded_is_a_blank_tile(numbered: Path) -> None:
     answer = gp.ask(numbered, QUESTION, model=surer_of_late(), selector="uniform", k=3, frames=2)
 
-    image = draw_map(answer)
+    sheet = Sheet.of(answer, width=600, height=600)
+    image = draw_sheet(answer, sheet)
 
-    bare = Layout.of(answer)
-    layout = replace(bare, title=image.height - bare.size[1])
-    corners = [image.getpixel(layout.box(index, layout.inset)[:2]) for index in range(9)]
-    assert [index for index, colour in enumerate(corners) if colour != BLANK] == list(answer.selection.indices)
+    dim = tuple(int(part * min(brightness(answer))) for part in BLANK)
+    corners = [image.getpixel(sheet.corner(index)) for index in range(9)]
+    assert [index for index, colour in enumerate(corners) if colour != dim] == list(answer.selection.indices)
 
 
 def test_the_page_shows_kept_frames_at_the_size_they_were_answered_from() -> None:
     answer = handmade(kept=(1, 4))
     large = replace(answer, frames=replace(answer.frames, data=np.full((2, 90, 160, 3), 200, np.uint8)))
 
-    jpegs = re.findall(r"data:image/jpeg;base64,([^\"]+)", render([large]))
+    jpegs = re.findall(r"data:image/jpeg;base64,([^\"]+)\" alt=\"frame", render([large]))
 
     assert [Image.open(io.BytesIO(base64.b64decode(jpeg))).size for jpeg in jpegs] == [(160, 90)] * 2
 
@@ -96,7 +96,6 @@ def test_a_squashed_pool_is_drawn_in_the_shape_of_the_kept_frames() -> None:
     answer = handmade(pixels=np.full((9, 64, 64, 3), 255, np.uint8), kept=(0,))
     wide = replace(answer, frames=replace(answer.frames, data=np.full((1, 32, 64, 3), 255, np.uint8)))
 
-    layout = Layout.of(wide)
+    sheet = Sheet.of(wide, width=900, height=900)
 
-    assert layout.picture[0] / layout.picture[1] == pytest.approx(2, rel=0.03)
-    assert layout.aspect == 2
+    assert sheet.tile[0] / sheet.tile[1] == pytest.approx(2, rel=0.03)

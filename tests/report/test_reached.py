@@ -14,10 +14,8 @@ from gridprobe.flops import Cost
 from gridprobe.importance import MapKind
 from gridprobe.report import answer_view
 from gridprobe.report.answer_page.page import render
-from gridprobe.report.colours import MARK, ramp
-from gridprobe.report.png.layout import BARS, COLUMN_BARS, GAP, Layout
-from gridprobe.report.png.picture import _footer, draw_map
-from gridprobe.report.words import MAP_WORDS, beliefs, bill, limit_hint, reached_words, score_words, share_words
+from gridprobe.report.facts import bill, details, stage_words
+from gridprobe.report.words import MAP_WORDS, limit_hint, reached_words, score_words, share_words
 from gridprobe.selectors import AllSmall
 from gridprobe.settings import Settings
 from gridprobe.setup import make_setup
@@ -26,12 +24,12 @@ from report.answers import by_frame, handmade, posterior, reached, without_map
 DEFAULT = Exit()
 CALIBRATED = Exit(0.93, "calibrated", 0.05, 0.1, 400)
 SURE, UNSURE = posterior(B=0.998), posterior(C=0.43, B=0.3)
-TOTAL = ("total", "30.0 %", 2.5)
+TOTAL = ("total", "30 %", 2.5)
 KINDS: tuple[MapKind, ...] = get_args(MapKind)
 
 
-def view(answer: Answer, *, width: int = 100, unicode: bool = True, hint: bool = True) -> str:
-    return answer_view(answer, width=width, color=False, unicode=unicode, hint=hint).plain
+def view(answer: Answer, *, width: int = 100, unicode: bool = True, **more: bool) -> str:
+    return answer_view(answer, width=width, color=False, unicode=unicode, **more).plain
 
 
 def wide(answer: Answer) -> Answer:
@@ -70,8 +68,8 @@ def wide(answer: Answer) -> Answer:
         ),
         (
             {"by": "refined", "overview": UNSURE, "exit": DEFAULT, "stretches": ((130.0, 160.0), (300.0, 310.0))},
-            "Answered from stretches sampled again, since the overview was not sure: 0:02:10–0:02:40, "
-            "0:05:00–0:05:10; read from 3 frames at native size among all others small.",
+            "Answered from stretches sampled again, since the overview was not sure: 2:10–2:40, "
+            "5:00–5:10; read from 3 frames at native size among all others small.",
         ),
         (
             {
@@ -81,8 +79,8 @@ def wide(answer: Answer) -> Answer:
                 "focus": None,
                 "stretches": tuple((60.0 * i, 60.0 * i + 30) for i in range(6)),
             },
-            "Answered from stretches sampled again, since the overview was not sure: 0:00:00–0:00:30, "
-            "0:01:00–0:01:30, 0:02:00–0:02:30, 0:03:00–0:03:30 and 2 more; read from their overview.",
+            "Answered from stretches sampled again, since the overview was not sure: 0:00–0:30, "
+            "1:00–1:30, 2:00–2:30, 3:00–3:30 and 2 more; read from their overview.",
         ),
     ],
 )
@@ -113,12 +111,11 @@ FOCUS = reached(handmade(), "focus", overview=UNSURE, exit=DEFAULT)
 
 
 @pytest.mark.parametrize("answer", [EXIT, FOCUS, handmade()], ids=["exit", "focus", "published"])
-def test_every_view_has_the_sentence(answer: Answer) -> None:
+def test_terminal_and_page_have_the_sentence(answer: Answer) -> None:
     sentence = reached_words(answer)
 
     assert sentence in re.sub(r"\s+", " ", view(answer))
     assert sentence in render([answer])
-    assert _footer(answer)[0] == sentence
 
 
 def test_the_default_limit_is_mentioned_once_and_only_where_it_decides() -> None:
@@ -133,21 +130,20 @@ def test_the_default_limit_is_mentioned_once_and_only_where_it_decides() -> None
 
 
 def test_both_stages_are_shown_where_there_are_two() -> None:
-    assert [(name, choice) for name, (choice, _) in beliefs(FOCUS).items()] == [("overview", "C"), ("focus", "B")]
-    assert "Stages: overview C 43.0 %, focus B 75.0 %." in view(FOCUS)
-    page = render([FOCUS])
-    assert '<th scope="row">overview</th>' in page and "<strong>focus</strong>" in page
-    assert "<strong>43.0 %</strong>" in page and "<strong>75.0 %</strong>" in page
-    assert beliefs(EXIT) == {} and "Stages" not in view(EXIT)
+    stages = ["overview: Lima, in a football ground 43.0 %", "focus: Rome, beside the river 75.0 %"]
+
+    assert stage_words(FOCUS) == stages
+    assert f"{'; '.join(stages)}." in view(FOCUS) and f"{'; '.join(stages)}." in render([FOCUS])
+    assert stage_words(EXIT) == [] and "focus: " not in view(EXIT)
 
 
 def test_an_answer_from_the_overview_keeps_nothing() -> None:
     page, text = render([EXIT]), view(EXIT)
 
-    assert "Hottest: 3 of 9 frames" in page and "Kept" not in page and ", hottest</title>" in page
-    assert "hottest  3 of 9 frames" in text and "kept" not in text
+    assert "kept" not in re.sub("<style>.*?</style>|class=.kept.", "", page, flags=re.S)
+    assert "most important" in page and "most important" in text and "kept" not in text
     bare = without_map(EXIT, tuple(range(9)))
-    assert "shown small" in view(bare) and "no map was asked for" in render([bare])
+    assert "No frame was preferred." in render([bare]) and "most important" not in view(bare)
 
 
 # The bill.
@@ -158,9 +154,9 @@ def test_stages_are_shares_of_all_frames_with_their_seconds() -> None:
     answer = replace(FOCUS, cost=cost, seconds=Seconds(1.0, 0.25, 0.5, 0.75))
 
     stages = [(stage.name, share_words(stage.share), stage.seconds) for stage in bill(answer)]
-    assert stages == [("overview", "10.0 %", 0.75), ("probes", "5.0 %", 0.25), ("focus", "15.0 %", 0.5), TOTAL]
-    assert "overview   10.0 %     0.8 s" in view(answer)
-    row = r"overview</th><td>10.0 %</td><td>0.75</td><td>2.00</td>"
+    assert stages == [("overview", "10 %", 0.75), ("probes", "5.0 %", 0.25), ("focus", "15 %", 0.5), TOTAL]
+    assert "overview      10 %     0.8 s" in view(answer)
+    row = r"overview</th><td>10 %</td><td>0.75</td><td>2.00</td>"
     assert row in render([answer])
 
 
@@ -182,43 +178,39 @@ def test_without_prices_there_is_no_share() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_view_says_what_the_map_shows(kind: MapKind) -> None:
+def test_the_details_say_what_the_map_shows(kind: MapKind) -> None:
     answer = by_frame((0.1, 0.2, 0.3, 0.4, 0.9, 0.1, 0.1), kind=kind)
 
     assert len(set(MAP_WORDS.values())) == len(KINDS)
-    assert f"map: {MAP_WORDS[kind]}" in view(answer)
-    assert f"The map shows {MAP_WORDS[kind].replace(chr(39), '&#x27;')}." in render([answer])
-    assert any(MAP_WORDS[kind] in line for line in _footer(answer))
+    assert details(answer)["map"] == f"{MAP_WORDS[kind]}; from 0.100 to 0.900"
+    assert MAP_WORDS[kind] in view(answer, all_details=True) and MAP_WORDS[kind] not in view(answer)
+    page = render([answer])
+    assert MAP_WORDS[kind].replace(chr(39), "&#x27;") in page[page.index("<details>") :]
 
 
-def test_a_map_by_frame_has_no_bars_in_the_terminal() -> None:
+def test_rows_and_columns_are_details_of_a_map_that_is_made_of_them() -> None:
+    product, plain = details(handmade()), details(by_frame((0.1, 0.2, 0.3, 0.4, 0.9, 0.1, 0.1)))
+
+    assert (product["rows"], product["columns"]) == ("0.40 0.90 0.50", "0.30 0.80 0.60")
+    assert not {"rows", "columns"} & set(plain)
+    assert "σ 0.85, skew" in product["shape"]
+
+
+def test_mathematics_is_folded_away() -> None:
+    page, text = render([handmade()]), view(handmade())
+    folded = page[page.index("<details>") :]
+
+    for words in ("σ 0.85", "scripted:a", "TFLOPs", "0.40 0.90 0.50"):
+        assert words in folded and words not in page.replace(folded, "") and words not in text
+        assert words in view(handmade(), all_details=True)
+
+
+def test_a_map_by_frame_is_drawn_in_rows() -> None:
     answer = by_frame((0.1, 0.2, 0.3, 0.4, 0.9, 0.1, 0.1))
     lines = [line.rstrip() for line in view(answer).split("\n")]
-    start = lines.index("0:00:00  ░  ░  ░")
+    start = lines.index("   0:00  ░  ░  ░")
 
-    assert lines[start + 1 : start + 4] == ["0:30:00  ▒ [█] ░", "1:00:00  ░", "map: what the question looks at"]
-
-
-def test_a_map_by_frame_has_no_bars_on_the_page() -> None:
-    page = render([by_frame((0.1, 0.2, 0.3, 0.4, 0.9, 0.1, 0.1))])
-
-    assert page.count('class="cell"') == 7 and page.count('class="blank"') == 2
-    assert 'class="track"' not in page and "row confidence" not in page
-    assert ">0:30:00</text>" in page
-
-
-def test_a_map_by_frame_has_no_room_for_bars_in_the_picture() -> None:
-    scores = (0.1, 0.2, 0.3, 0.4, 0.9, 0.1, 0.1, 0.1, 0.1)
-    answer, product = by_frame(scores), handmade(kept=(4,))
-    plain, barred = Layout.of(answer), Layout.of(product)
-    image = draw_map(answer)
-    layout = replace(plain, title=image.height - plain.size[1])
-
-    assert (plain.bars, barred.bars) == (False, True)
-    assert barred.size[1] - plain.size[1] == COLUMN_BARS and barred.size[0] - plain.size[0] in (BARS, 0)
-    assert image.getpixel(layout.box(4, GAP)[:2]) == MARK
-    assert image.getpixel(layout.box(4, GAP + layout.mark)[:2]) == ramp(1.0)
-    assert image.getpixel(layout.box(0, GAP + layout.mark)[:2]) == ramp(0.0)
+    assert lines[start + 1 : start + 4] == ["  30:00  ▒ [█] ░", "1:00:00  ░", "Time runs left to right, row by row."]
 
 
 @pytest.mark.parametrize("width", [40, 57, 80])

@@ -7,19 +7,20 @@ from dataclasses import replace
 import pytest
 
 from gridprobe.report.colours import MARK, MIDDLE, STOPS, Scale, ink_on, ramp
-from gridprobe.report.words import amount, clock, compute_saved, kept_times, kept_words, model_words
+from gridprobe.report.words import amount, clock, model_words, share_words, sure_words
 from report.answers import handmade
 
 
 @pytest.mark.parametrize(
     ("seconds", "whole", "tenths"),
     [
-        (0, "0:00:00", "0:00:00.0"),
-        (59.96, "0:00:59", "0:01:00.0"),
-        (3599.99, "0:59:59", "1:00:00.0"),
+        (0, "0:00", "0:00.0"),
+        (59.96, "0:59", "1:00.0"),
+        (160.25, "2:40", "2:40.2"),
+        (3599.99, "59:59", "1:00:00.0"),
         (3725.64, "1:02:05", "1:02:05.6"),
         (360000, "100:00:00", "100:00:00.0"),
-        (-1.5, "-0:00:01", "-0:00:01.5"),
+        (-1.5, "-0:01", "-0:01.5"),
     ],
 )
 def test_clock(seconds: float, whole: str, tenths: str) -> None:
@@ -27,24 +28,20 @@ def test_clock(seconds: float, whole: str, tenths: str) -> None:
     assert clock(seconds, tenths=True) == tenths
 
 
-def test_three_neighbours_become_a_range_and_two_do_not() -> None:
-    answer = handmade(kept=(0, 1, 3, 4, 5, 8))
-
-    assert kept_times(answer.selection) == [
-        "0:00:00.0",
-        "0:10:00.0",
-        "0:30:00.0–0:50:00.0 (3)",
-        "1:20:00.0",
-    ]
-    assert kept_words(answer.selection) == "6 of 9 frames"
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [(0.1666, "17 %"), (0.0613, "6.1 %"), (0.00084, "0.08 %"), (1.04, "104 %"), (0.0996, "10 %"), (None, "–")],
+)
+def test_shares_of_compute_have_two_digits(share: float | None, words: str) -> None:
+    assert share_words(share) == words
 
 
 @pytest.mark.parametrize(
-    ("spent", "baseline", "words"),
-    [(5, 20, "4.0× less"), (20, 5, "4.0× more"), (10, 10.2, "the same"), (0, 5, ""), (5, 0, "")],
+    ("share", "words"),
+    [(0.75, "75.0 %"), (1.0, "100.0 %"), (0.99996, "> 99.9 %"), (0.9994, "99.9 %"), (0.0004, "< 0.1 %"), (0, "0.0 %")],
 )
-def test_compute_saved(spent: float, baseline: float, words: str) -> None:
-    assert compute_saved(spent, baseline) == words
+def test_no_probability_is_rounded_to_certainty(share: float, words: str) -> None:
+    assert sure_words(share) == words
 
 
 def test_amount_keeps_about_three_digits() -> None:

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -23,6 +24,7 @@ from gridprobe.question import Question
 from gridprobe.registry import SELECTORS, SIGNALS
 from gridprobe.report import answer_view, save_map, save_report
 from gridprobe.report.files import check_writable
+from gridprobe.report.picture import check_picture
 from gridprobe.settings import PRESETS, Settings
 from gridprobe.setup import Setup, make_setup
 from gridprobe.subtitles import read_subtitles
@@ -180,10 +182,9 @@ def _options(command: Any) -> Any:
         *load_options(),
         click.option("--decoder", type=click.Choice(["pyav", "torchcodec"]), show_default="pyav"),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object per question."),
-        click.option(
-            "--json-version", type=click.IntRange(1, 2), help="1, with options, or 2.  [default: 1 if it can]"
-        ),
-        click.option("--map", type=FILE, help="Save the map of the answer as a PNG file."),
+        click.option("--json-version", type=click.IntRange(1, 2), help="Of the schema; 1 only with options."),
+        click.option("-v", "--details", is_flag=True, help="Also show the map's shape, TFLOPs, tokens and models."),
+        click.option("--map", type=FILE, help="Save the answer as one picture: .png or .jpg."),
         click.option("--report", type=FILE, help="Save all answers as a self-contained HTML page."),
     ]
     for decorator in reversed(decorators):
@@ -198,6 +199,8 @@ def ask(video: Path, question: str | None, options: tuple[str, ...], **given: An
     files = {name: path for name in SAVERS if (path := given[name])}
     for path in files.values():
         check_writable(path)
+    if "map" in files:
+        check_picture(files["map"])
     questions = _questions(question, options, given["questions"], given["subtitles"])
     if "map" in files and len(questions) > 1:
         raise UsageError(f"--map shows one answer, but there are {len(questions)} questions; use --report")
@@ -215,7 +218,7 @@ def ask(video: Path, question: str | None, options: tuple[str, ...], **given: An
                 values = answers[-1].to_dict(version=given["json_version"])
                 print(json.dumps(values, allow_nan=False), flush=True)
     if not given["as_json"]:
-        _print(answers)
+        _print(answers, all_details=given["details"])
     for name, path in files.items():
         SAVERS[name](answers, path)
         announce_saved(name, path)
@@ -271,7 +274,7 @@ def named_models(
     return found[0], found[1] if len(found) > 1 else None
 
 
-def _print(answers: list[Answer]) -> None:
+def _print(answers: list[Answer], *, all_details: bool) -> None:
     console = stdout()
     color = console.is_terminal and not console.no_color
     unicode = speaks_unicode(console)
@@ -279,7 +282,8 @@ def _print(answers: list[Answer]) -> None:
         if number:
             console.print()
         hint = number == len(answers) - 1
-        console.print(answer_view(answer, width=console.width, color=color, unicode=unicode, hint=hint))
+        view = partial(answer_view, width=console.width, color=color, unicode=unicode)
+        console.print(view(answer, hint=hint, all_details=all_details))
 
 
 def _questions(

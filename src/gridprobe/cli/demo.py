@@ -17,8 +17,9 @@ from gridprobe.backends import load_model
 from gridprobe.cli.console import printable, progress, speaks_unicode, stdout
 from gridprobe.demo import WAYS, Compared
 from gridprobe.errors import UsageError
-from gridprobe.report.terminal_map import Look, map_lines, strip_lines
-from gridprobe.report.words import reached_words
+from gridprobe.report.terminal import headline
+from gridprobe.report.terminal_lines import Look, wrapped
+from gridprobe.report.terminal_map import map_lines, timeline_lines
 
 __all__ = ["demo"]
 
@@ -99,23 +100,11 @@ def _show(console: Console, rows: Sequence[Compared]) -> None:
 
 
 def _map(row: Compared, look: Look) -> Text:
-    """A question, its answer, how that was reached, and its map."""
-    answer, evidence = row.ours, row.ours.selection.evidence
-    said = Text(f"{answer.text} {answer.confidence:.1%}", look.style("bold"))
-    if not answer.right:
-        said.append(f" (wrong, it is {_right_text(answer)})", look.style("red"))
-    lines = map_lines(answer, evidence, look) if evidence else []
-    head = [
-        Text(row.kind, look.style("dim")),
-        Text(answer.question.text),
-        said,
-        Text(look.clean(reached_words(answer))),
-    ]
-    return Text("\n").join([*head, *(lines or strip_lines(answer, look))])
-
-
-def _right_text(answer: Answer) -> str:
-    return answer.question.option(answer.question.answer or answer.choice)
+    """A question, its answer, where that is, and its map."""
+    answer = row.ours
+    lines = [Text(row.kind, look.style("dim")), *wrapped(look.clean(answer.question.text), look, "none")]
+    lines += [*headline(answer, look), *timeline_lines(answer, look), *map_lines(answer, look)]
+    return Text("\n").join(lines)
 
 
 def _table(rows: Sequence[Compared]) -> Table:

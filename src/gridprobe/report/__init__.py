@@ -1,14 +1,15 @@
-"""Views of an answer: text for a terminal, a PNG file and a self-contained HTML page.
+"""Views of an answer: text for a terminal, a picture and a self-contained HTML page.
 
-    answer_view   the answer, the map, the times of the kept frames and the compute, for a terminal
-    save_map      the grid of frames, tinted by importance, with the kept frames outlined
-    save_report   a page with all of this, for one answer or more
+    answer_view   for a terminal
+    save_map      a PNG or JPEG file
+    save_report   a page, for one answer or more
 
-All three use the same colours (colours.py) and wording (words.py).
+All three show the same in the same order: where the answer is, a timeline, the kept frames, the contact sheet, the
+options, the stages and the bill. What they show comes from where.py, facts.py and words.py, colours from colours.py.
 """
 
 from gridprobe.report.answer_page import save_report
-from gridprobe.report.png import save_map
+from gridprobe.report.picture import save_map
 from gridprobe.report.terminal import answer_view
 
 __all__ = ["answer_view", "save_map", "save_report"]

@@ -8,7 +8,7 @@ from gridprobe.comparison import Compared
 from gridprobe.evaluation.temporal import Match, match
 from gridprobe.report.words import amount, percent, share_words
 
-__all__ = ["COLUMNS", "MARKS", "SCHEMA", "Mark", "Span", "cells", "comparison_dict", "length_of", "marks"]
+__all__ = ["COLUMNS", "MARKS", "SCHEMA", "Mark", "Span", "cells", "comparison_dict", "marks"]
 
 SCHEMA = "gridprobe.comparison/1"
 Span = tuple[float, float]
@@ -35,12 +35,6 @@ def marks(answer: Answer) -> dict[int, Mark]:
     for index in () if all_of_it else selection.indices:
         found[index] = "seen" if overview else "native" if answer.reached.native else "small"
     return found
-
-
-def length_of(answer: Answer) -> float:
-    """The end of the timeline, in seconds."""
-    info, last = answer.pool.info, answer.pool.times[-1]
-    return max(last, info.duration or 0.0 if info else 0.0) or 1.0
 
 
 def against(answer: Answer, evidence: Sequence[Span]) -> Match | None:

@@ -12,9 +12,10 @@ from gridprobe.comparison import Compared
 from gridprobe.errors import UsageError
 from gridprobe.report.answer_page.style import POLICY, STYLE
 from gridprobe.report.answer_page.thumbnails import thumbnails
-from gridprobe.report.comparison import COLUMNS, MARKS, Mark, Span, cells, length_of, marks
+from gridprobe.report.comparison import COLUMNS, MARKS, Mark, Span, cells, marks
 from gridprobe.report.files import write_whole
 from gridprobe.report.html import document, table
+from gridprobe.report.where import length_of
 from gridprobe.report.words import clock, frames_title, model_words, percent, reached_words, video_name
 
 __all__ = ["render_comparison", "save_comparison"]

@@ -33,10 +33,14 @@ def document(title: str, main: str, *, style: str, policy: str, after: str = "")
 """
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table with HTML in its cells; short rows are padded with empty cells."""
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, stacked: bool = False) -> str:
+    """A table with HTML in its cells; short rows are padded with empty cells.
+
+    With `stacked`, cells carry the name of their column, so that a stylesheet can write them below each other.
+    """
     names = "".join(f'<th scope="col">{name}</th>' if name else "<td></td>" for name in head)
-    body = "".join(_row([*row, *[""] * (len(head) - len(row))]) for row in rows)
+    heads = head[1:] if stacked else ()
+    body = "".join(_row([*row, *[""] * (len(head) - len(row))], heads) for row in rows)
     return f'<div class="scroll"><table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
@@ -46,6 +50,8 @@ def pairs(values: Mapping[str, Any]) -> str:
     return f'<table class="pairs"><tbody>{"".join(map(_row, rows))}</tbody></table>'
 
 
-def _row(row: Sequence[str]) -> str:
+def _row(row: Sequence[str], heads: Sequence[str] = ()) -> str:
     first, *rest = row
-    return f'<tr><th scope="row">{first}</th>{"".join(f"<td>{value}</td>" for value in rest)}</tr>'
+    named = [f' data-head="{name}"' for name in heads] or [""] * len(rest)
+    cells = "".join(f"<td{name}>{value}</td>" for name, value in zip(named, rest, strict=True))
+    return f'<tr><th scope="row">{first}</th>{cells}</tr>'

@@ -4,72 +4,99 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from gridprobe.answer import Answer
-from gridprobe.report.colours import MARK, Scale, hex_colour
-from gridprobe.report.terminal_lines import padded, shortened, wrapped
-from gridprobe.report.terminal_map import Look, map_lines, strip_lines
-from gridprobe.report.words import (
-    amount,
-    beliefs,
+from gridprobe.report.colours import MARK, hex_colour
+from gridprobe.report.facts import (
     bill,
-    compute_saved,
-    kept_times,
-    kept_words,
-    limit_hint,
-    mark_words,
-    model_words,
-    percent,
-    reached_words,
-    share_words,
+    compute_words,
+    details,
+    folded_words,
+    split_options,
+    stage_words,
+    verdict_words,
 )
+from gridprobe.report.terminal_lines import Look, padded, shortened, wrapped
+from gridprobe.report.terminal_map import map_lines, picture_lines, timeline_lines
+from gridprobe.report.where import main_spans, spans, where_words
+from gridprobe.report.words import limit_hint, mark_words, reached_words, share_words, sure_words
 from gridprobe.text import one_line
 
-__all__ = ["answer_view"]
+__all__ = ["answer_view", "headline"]
 
-QUESTION_LINES = 4
-KEPT_ITEMS = 12
-"""At most this many times or ranges are listed."""
-KEY_WIDTH = 9
+QUESTION_LINES, VERDICT_LINES = 4, 2
+MOST_MOMENTS = 12
+"""At most this many times or stretches are listed."""
+KEY_WIDTH = 10
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-def answer_view(answer: Answer, *, width: int, color: bool, unicode: bool, hint: bool = True) -> Text:
-    """The answer, how it was reached, the map, the kept frames and the bill, in lines of at most `width` columns.
+def answer_view(
+    answer: Answer, *, width: int, color: bool, unicode: bool, hint: bool = True, all_details: bool = False
+) -> Text:
+    """Where the answer is, the timeline, the kept frames, the sheet, the options, the stages and the bill.
 
     Args:
         answer: what to show.
-        width: columns of the terminal, at least 40.
+        width: columns of the terminal, at least 40; no line is longer.
         color: whether to use colours; otherwise characters show importance.
         unicode: whether the terminal can show characters outside ASCII.
         hint: whether to say that a limit is the default and how to find a better one.
+        all_details: whether to add the mathematics of the map, TFLOPs, tokens and models.
     """
     look = Look(width=max(20, width), color=color, unicode=unicode)
-    blocks = [_headline(answer, look), _posterior(answer, look), _reached(answer, look, hint=hint)]
-    blocks += [_map(answer, look), _facts(answer, look)]
-    blocks += [[line for warning in answer.warnings for line in _warning(warning, look)]]
+    blocks = [
+        [*wrapped(look.clean(one_line(answer.question.text)), look, "dim", QUESTION_LINES), *headline(answer, look)],
+        timeline_lines(answer, look),
+        picture_lines(answer, look) + _moments(answer, look),
+        map_lines(answer, look),
+        _options(answer, look),
+        _reached(answer, look, hint=hint) + _bill(answer, look),
+        _details(answer, look) if all_details else [],
+        [line for warning in answer.warnings for line in _warning(warning, look)],
+    ]
     lines = [line for block in blocks if block for line in (*block, Text())]
     return Text("\n").join(lines[:-1])
 
 
-def _headline(answer: Answer, look: Look) -> list[Text]:
-    question = wrapped(look.clean(one_line(answer.question.text)), look, "dim", QUESTION_LINES)
-    percent = f" {answer.confidence:.1%}"
-    answered = look.clean(f"{answer.choice}. {one_line(answer.text)}")
-    line = Text(shortened(answered, look.width - len(percent), look), look.style("bold"))
-    return [*question, line.append(percent, look.style(f"bold {hex_colour(MARK)}"))]
+def headline(answer: Answer, look: Look) -> list[Text]:
+    """The answer with its probability and, if known, whether it is right; below it, where it is."""
+    sure = look.clean(f" {sure_words(answer.confidence)}")
+    line = Text(shortened(look.clean(one_line(answer.text)), look.width - len(sure), look), look.style("bold"))
+    line.append(sure, look.style(f"bold {hex_colour(MARK)}"))
+    verdict = look.clean(one_line(verdict_words(answer)))
+    if answer.right and line.cell_len + len(verdict) + 2 <= look.width:
+        line.append(f", {verdict}", look.style("green"))
+        verdict = ""
+    judged = wrapped(verdict, look, "green" if answer.right else "red", VERDICT_LINES) if verdict else []
+    return [line, *judged, *wrapped(look.clean(where_words(answer)), look, "bold")]
 
 
-def _posterior(answer: Answer, look: Look) -> list[Text]:
-    """One bar for each option; the chosen option is marked."""
-    texts = [look.clean(one_line(option)) for option in answer.question.options]
+def _moments(answer: Answer, look: Look) -> list[Text]:
+    """The times of all kept frames; empty if the headline has them already."""
+    found = spans(answer)
+    if found == main_spans(answer):
+        return []
+    items = [span.words + (f" ({len(span.indices)})" if len(span.indices) > 1 else "") for span in found]
+    rest = f" and {len(items) - MOST_MOMENTS} more" if len(items) > MOST_MOMENTS else ""
+    words = f"{mark_words(answer)}: {', '.join(items[:MOST_MOMENTS])}{rest}"
+    return wrapped(look.clean(words), look, "none")
+
+
+def _options(answer: Answer, look: Look) -> list[Text]:
+    """A bar for each option, the chosen one first; unlikely ones share a line."""
+    shown, folded = split_options(answer)
+    texts = [look.clean(one_line(f"{option.label} {option.text}")) for option in shown]
     room = min(max(map(cell_len, texts)), look.width * 2 // 5)
     bar = min(40, look.width - room - 13)
     lines = []
-    for (label, share), text in zip(answer.posterior.probabilities.items(), texts, strict=True):
-        chosen = label == answer.choice
-        pointer = look.clean("▸" if chosen else " ")
-        line = Text(f"{pointer} {label} {padded(text, room, look)} ", look.style("bold" if chosen else "none"))
-        line.append(_bar(share, bar, look), look.style(hex_colour(MARK) if chosen else "dim"))
-        lines.append(line.append(f" {share:6.1%}", look.style("bold" if chosen else "none")))
+    for option, text in zip(shown, texts, strict=True):
+        weight = "bold" if option.chosen else "none"
+        line = Text(f"{look.clean('▸' if option.chosen else ' ')} {padded(text, room, look)} ", look.style(weight))
+        line.append(_bar(option.share, bar, look), look.style(hex_colour(MARK) if option.chosen else "dim"))
+        lines.append(line.append(f" {look.clean(sure_words(option.share)):>8}", look.style(weight)))
+    if folded:
+        lines.append(
+            Text(shortened(look.clean(f"  {one_line(folded_words(folded))}"), look.width, look), look.style("dim"))
+        )
     return lines
 
 
@@ -82,83 +109,34 @@ def _bar(share: float, width: int, look: Look) -> str:
 
 
 def _reached(answer: Answer, look: Look, *, hint: bool) -> list[Text]:
-    """The sentence about how the answer was reached, and what each stage believed."""
+    """The sentence about how the answer was reached, and what each stage preferred."""
     lines = wrapped(look.clean(reached_words(answer)), look, "none")
-    if stages := beliefs(answer):
-        told = ", ".join(f"{name} {choice} {percent(share)}" for name, (choice, share) in stages.items())
-        lines += wrapped(f"Stages: {told}.", look, "dim")
+    if stages := stage_words(answer):
+        lines += wrapped(look.clean(one_line(f"{'; '.join(stages)}.")), look, "dim")
     if hint and (advice := limit_hint(answer)):
         lines += wrapped(advice, look, "dim")
     return lines
 
 
-def _map(answer: Answer, look: Look) -> list[Text]:
-    evidence = answer.selection.evidence
-    if evidence is None:
-        return strip_lines(answer, look)
-    return map_lines(answer, evidence, look) or strip_lines(answer, look, Scale.over(evidence.scores))
-
-
-def _facts(answer: Answer, look: Look) -> list[Text]:
-    """Kept frames, the bill by stages, compute by both conventions, tokens and models."""
-    cost, everything = answer.cost, f" for all {answer.selection.pool} frames at native size"
-    compute = _compute(cost.tflops, cost.baseline.tflops, everything)
-    published = f"{_compute(cost.tflops_paper, cost.baseline.tflops_paper)} by the published convention"
-    if not cost.priced:
-        saved = compute_saved(cost.total.tokens, cost.baseline.tokens)
-        compute = "TFLOPs unknown, as the server's model is not known"
-        published = f"{cost.total.tokens:,} tokens instead of about {cost.baseline.tokens:,}{everything}, {saved}"
-    facts = {
-        mark_words(answer): _kept(answer),
-        "compute": compute,
-        "": published,
-        "tokens": _tokens(answer),
-        "model": model_words(answer),
-    }
-    lines = {key: _fact(key, look.clean(one_line(value)), look) for key, value in facts.items()}
-    lines[""] += _bill(answer, look)
-    return [line for fact in lines.values() for line in fact]
-
-
-def _kept(answer: Answer) -> str:
-    items = kept_times(answer.selection)
-    rest = f" and {len(items) - KEPT_ITEMS} more" if len(items) > KEPT_ITEMS else ""
-    return f"{kept_words(answer.selection)}: {', '.join(items[:KEPT_ITEMS])}{rest}"
-
-
-def _compute(spent: float, baseline: float, reference: str = "") -> str:
-    saved = compute_saved(spent, baseline)
-    if not saved:
-        return f"{amount(spent)} TFLOPs"
-    return f"{amount(spent)} TFLOPs instead of {amount(baseline)}{reference}, {saved}"
-
-
 def _bill(answer: Answer, look: Look) -> list[Text]:
-    """One line for each stage: its share of the compute for all frames at native size, and its seconds."""
+    """The share of the compute, and one line for each stage with its share and its seconds."""
     rows = [("decode", "", answer.seconds.decode)]
     rows += [(stage.name, share_words(stage.share), stage.seconds) for stage in bill(answer)]
-    keys = ["bill", *[""] * (len(rows) - 1)]
-    return [
-        Text().append(key.ljust(KEY_WIDTH), look.style("dim")).append(look.clean(f"{name:<9}{share:>8}{taken:>8.1f} s"))
-        for key, (name, share, taken) in zip(keys, rows, strict=True)
+    stages = [
+        Text(look.clean(f"{name:<{KEY_WIDTH}}{share:>8}{taken:>8.1f} s"), look.style("dim"))
+        for name, share, taken in rows
     ]
+    return [*wrapped(look.clean(compute_words(answer)), look, "bold"), *stages]
 
 
-def _tokens(answer: Answer) -> str:
-    total = answer.cost.total
-    passes = "1 pass" if total.calls == 1 else f"{total.calls} passes"
-    cached = f", {total.cached_tokens:,} from the server's cache" if total.cached_tokens else ""
-    money = f", for {total.money:.3g} at the given prices" if total.money else ""
-    return f"{total.tokens:,}, {total.visual_tokens:,} of them visual{cached}, in {passes}{money}"
-
-
-def _fact(key: str, value: str, look: Look) -> list[Text]:
-    lines = wrapped(value, Look(look.width - KEY_WIDTH, look.color, look.unicode), "none")
-    keys = [key, *[""] * (len(lines) - 1)]
-    return [
-        Text().append(name.ljust(KEY_WIDTH), look.style("dim")).append_text(line)
-        for name, line in zip(keys, lines, strict=True)
-    ]
+def _details(answer: Answer, look: Look) -> list[Text]:
+    """The details in two columns."""
+    lines = []
+    for name, value in details(answer).items():
+        found = wrapped(look.clean(one_line(value)), Look(look.width - KEY_WIDTH, look.color, look.unicode), "none")
+        for key, line in zip([name, *[""] * (len(found) - 1)], found, strict=True):
+            lines.append(Text(key.ljust(KEY_WIDTH), look.style("dim")).append_text(line))
+    return lines
 
 
 def _warning(warning: str, look: Look) -> list[Text]:

@@ -7,9 +7,10 @@ from rich.text import Text
 
 from gridprobe.comparison import Compared
 from gridprobe.report.colours import MARK, hex_colour
-from gridprobe.report.comparison import MARKS, Mark, Span, cells, length_of, marks
-from gridprobe.report.terminal_lines import padded, wrapped
-from gridprobe.report.terminal_map import STRIP_WIDTH, Look
+from gridprobe.report.comparison import MARKS, Mark, Span, cells, marks
+from gridprobe.report.terminal_lines import Look, padded, wrapped
+from gridprobe.report.terminal_map import STRIP_WIDTH
+from gridprobe.report.where import length_of
 from gridprobe.report.words import clock
 from gridprobe.text import one_line
 

@@ -1,14 +1,36 @@
-"""Text wrapped, cut or padded to the columns of a terminal."""
+"""What a terminal can show, and text wrapped, cut or padded to its columns."""
 
 import io
+from dataclasses import dataclass
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from gridprobe.report.terminal_map import Look
+__all__ = ["Look", "padded", "shortened", "wrapped"]
 
-__all__ = ["padded", "shortened", "wrapped"]
+ASCII_WORDS = str.maketrans(
+    {"×": "x", "–": "-", "−": "-", "…": "...", "σ": "sigma", "●": "O", "▸": ">", "·": ".", "✓": "+", "✗": "x"}
+)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the terminal can show."""
+
+    width: int
+    color: bool
+    unicode: bool
+
+    def style(self, style: str) -> str:
+        """The style; empty without colour."""
+        return style if self.color else ""
+
+    def clean(self, text: str) -> str:
+        """The text; without Unicode, in ASCII, with common symbols replaced and other characters escaped."""
+        if self.unicode:
+            return text
+        return text.translate(ASCII_WORDS).encode("ascii", "backslashreplace").decode("ascii")
 
 
 def wrapped(text: str, look: Look, style: str, limit: int | None = None) -> list[Text]:

@@ -1,172 +1,153 @@
-"""Draw the importance map, or a timeline, as lines of text."""
+"""Draw the timeline, the kept frames and the contact sheet of an answer as lines of text."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
+from PIL import Image
 from rich.text import Text
 
 from gridprobe.answer import Answer
-from gridprobe.importance import ImportanceMap
-from gridprobe.report.colours import MARK, RGB, Scale, hex_colour, ink_on, ramp
-from gridprobe.report.words import MAP_WORDS, clock, mark_words, score_words
-from gridprobe.text import one_line
+from gridprobe.grid import Grid
+from gridprobe.report.colours import MARK, RGB, hex_colour, mix
+from gridprobe.report.pixels import decoded_frames
+from gridprobe.report.terminal_lines import Look, wrapped
+from gridprobe.report.where import READING, kept_frames, large_frames, length_of, levels, main_spans, spans
+from gridprobe.report.words import clock, mark_words
 
-__all__ = ["Look", "map_lines", "strip_lines"]
+__all__ = ["STRIP_WIDTH", "map_lines", "picture_lines", "timeline_lines"]
 
-SHADES, ASCII_SHADES = " ░▒▓█", " .:-=+*#%@"
-BLOCKS = "▁▂▃▄▅▆▇█"
-ASCII_WORDS = str.maketrans({"×": "x", "–": "-", "…": "...", "σ": "sigma", "●": "O", "▸": ">", "·": "."})
+SHADES, ASCII_SHADES = "░▒▓█", ".:-=+*%@"
+BLOCKS, ASCII_BLOCKS = "▁▂▃▄▅▆▇", "._:-=+"
+"""Levels of importance on the timeline, lowest first."""
 STRIP_WIDTH = 72
-CONFIDENCE_WIDTH = 7
-"""A space, a number such as 0.93, a space and a block."""
+PICTURE_WIDTH, PICTURE_LINES = 24, 9
+"""The largest picture of a frame, in columns and lines."""
+DARK: RGB = (42, 46, 58)
+LIGHT: RGB = (196, 201, 212)
 
 
-@dataclass(frozen=True)
-class Look:
-    """What the terminal can show."""
-
-    width: int
-    color: bool
-    unicode: bool
-
-    def style(self, style: str) -> str:
-        """The style; empty without colour."""
-        return style if self.color else ""
-
-    def clean(self, text: str) -> str:
-        """The text; without Unicode, in ASCII, with common symbols replaced and other characters escaped."""
-        if self.unicode:
-            return text
-        return text.translate(ASCII_WORDS).encode("ascii", "backslashreplace").decode("ascii")
-
-    def shade(self, level: float) -> str:
-        """The shading character for a level from 0 to 1."""
-        shades = SHADES[1:] if self.unicode else ASCII_SHADES[1:]
-        return shades[min(len(shades) - 1, int(level * len(shades)))]
-
-    def block(self, confidence: float, scale: Scale) -> str:
-        """A block whose height shows the confidence; in ASCII, the first decimal digit."""
-        if not self.unicode:
-            return str(min(9, int(confidence * 10)))
-        return BLOCKS[min(len(BLOCKS) - 1, int(scale.level(confidence) * len(BLOCKS)))]
+# The timeline.
 
 
-@dataclass(frozen=True)
-class Frame:
-    """Widths of a cell, of the times at the left and of the confidences at the right, in columns."""
-
-    cell: int
-    times: int
-    confidence: int
-
-    @classmethod
-    def fitting(cls, evidence: ImportanceMap, times: int, width: int) -> "Frame | None":
-        """The widest layout that fits, or None: cells get narrower first, then confidences and times are omitted."""
-        k = evidence.grid.k
-        both, left = (times, CONFIDENCE_WIDTH if evidence.row_confidence else 0), (times, 0)
-        for cell, (start, end) in ((3, both), (2, both), (1, both), (1, left), (1, (0, 0))):
-            if start + k * cell + end <= width:
-                return cls(cell, start, end)
-        return None
-
-
-def map_lines(answer: Answer, evidence: ImportanceMap, look: Look) -> list[Text]:
-    """The K×K map with times and, if it is made of them, row and column confidences; empty if it is too wide."""
-    grid, matrix = evidence.grid, evidence.matrix
-    starts = [clock(answer.pool.times[r * grid.k]) for r in range(grid.rows)]
-    frame = Frame.fitting(evidence, max(map(len, starts)) + 1, look.width)
-    if frame is None:
-        return []
-    kept, scale = set(answer.selection.indices), Scale.over(evidence.scores)
-    probes = Scale.over((*evidence.row_confidence, *evidence.column_confidence))
-    lines = []
-    for r, start in enumerate(starts):
-        line = Text().append(f"{start:>{frame.times - 1}} " if frame.times else "", look.style("dim"))
-        for c in range(grid.k):
-            index = r * grid.k + c
-            level = scale.level(matrix[r, c]) if index < grid.cells else None
-            line.append_text(_cell(level, index in kept, frame.cell, look))
-        if evidence.row_confidence:
-            line.append_text(_confidence(evidence.row_confidence[r], probes, frame, look))
-        lines.append(line)
-    columns = "".join(look.block(value, probes).center(frame.cell) for value in evidence.column_confidence)
-    below = [Text(" " * frame.times + columns.rstrip())] if columns else []
-    return [*lines, *below, *_legend(answer, evidence, scale, look)]
+def timeline_lines(answer: Answer, look: Look) -> list[Text]:
+    """The whole video from left to right: times of the main stretches, importance with kept frames, and both ends."""
+    width, length, kept = min(look.width, STRIP_WIDTH), length_of(answer), set(kept_frames(answer))
+    known = levels(answer)
+    highest: dict[int, float] = {}
+    marked = set()
+    for index, time in enumerate(answer.pool.times):
+        column = _column(time, length, width)
+        highest[column] = max(highest.get(column, 0.0), known[index] if known else 0.0)
+        marked |= {column} if index in kept else set()
+    strip = Text()
+    for column in range(width):
+        strip.append_text(_notch(highest.get(column), column in marked, look, plain=known is None))
+    first, last = clock(0), clock(length)
+    ends = Text(first + last.rjust(width - len(first)), look.style("dim"))
+    return [line for line in (_moments(answer, look, width), strip, ends) if line.plain.strip()]
 
 
-def _cell(level: float | None, kept: bool, width: int, look: Look) -> Text:
-    """One cell: a coloured background or a shade, marked if the frame was kept; blank if there is no frame."""
+def _column(time: float, length: float, width: int) -> int:
+    return min(width - 1, max(0, int(time / length * width)))
+
+
+def _notch(level: float | None, marked: bool, look: Look, *, plain: bool) -> Text:
+    """One column: bright if a frame in it was kept, otherwise its importance; blank where there is no frame."""
+    if marked:
+        return Text("█" if look.unicode else "#", look.style(hex_colour(MARK)))
     if level is None:
-        return Text(" " * width)
+        return Text(" ")
+    blocks = BLOCKS if look.unicode else ASCII_BLOCKS
+    sign = look.clean("·") if plain else blocks[min(len(blocks) - 1, int(level * len(blocks)))]
+    return Text(sign, look.style("dim"))
+
+
+def _moments(answer: Answer, look: Look, width: int) -> Text:
+    """The times of the stretches above the strip; a time without room is left out."""
+    line = ""
+    for span in main_spans(answer) or spans(answer):
+        words = look.clean(span.words)
+        middle = _column((span.start + span.end) / 2, length_of(answer), width)
+        start = min(width - len(words), max(0, middle - len(words) // 2))
+        if start > len(line) or not line:
+            line = line.ljust(start) + words
+    return Text(line, look.style(f"bold {hex_colour(MARK)}"))
+
+
+# The kept frames.
+
+
+def picture_lines(answer: Answer, look: Look) -> list[Text]:
+    """The most important kept frames side by side, in blocks of colour; empty without colour or Unicode."""
+    most = max(1, (look.width + 2) // (PICTURE_WIDTH + 2))
+    shown = large_frames(answer, most)
+    if not (look.color and look.unicode and shown):
+        return []
+    aspect = answer.frames.width / answer.frames.height
+    columns = max(4, min(PICTURE_WIDTH, look.width, round(2 * PICTURE_LINES * aspect)))
+    rows = max(1, min(PICTURE_LINES, round(columns / aspect / 2)))
+    decoded = decoded_frames(answer)
+    pictures = [_picture(Image.fromarray(decoded[index]), columns, rows) for index in shown]
+    lines = [Text("  ").join(each) for each in zip(*pictures, strict=True)]
+    times = "  ".join(clock(answer.pool.times[index], tenths=True).ljust(columns) for index in shown)
+    return [*lines, Text(times.rstrip(), look.style("dim"))]
+
+
+def _picture(image: Image.Image, columns: int, rows: int) -> list[Text]:
+    """An image in half blocks: two of its pixels in every character."""
+    small = image.resize((columns, 2 * rows), Image.Resampling.BOX).tobytes()
+    pixels = [small[i : i + 3].hex() for i in range(0, len(small), 3)]
+    lines = []
+    for row in range(rows):
+        upper, lower = (pixels[start : start + columns] for start in (2 * row * columns, (2 * row + 1) * columns))
+        lines.append(Text().join(Text("▀", f"#{a} on #{b}") for a, b in zip(upper, lower, strict=True)))
+    return lines
+
+
+# The contact sheet.
+
+
+def map_lines(answer: Answer, look: Look) -> list[Text]:
+    """The frames in rows with the time of each row: brighter is more important, kept ones are marked.
+
+    Empty without scores, or if the rows are too wide.
+    """
+    known, kept = levels(answer), set(kept_frames(answer))
+    if known is None:
+        return []
+    evidence = answer.selection.evidence
+    grid = evidence.grid if evidence else Grid.holding(len(known))
+    starts = [clock(answer.pool.times[r * grid.k]) for r in range(grid.rows)]
+    times = max(map(len, starts)) + 1
+    shapes = ((3, times), (2, times), (1, times), (1, 0))
+    shape = next(((cell, start) for cell, start in shapes if start + grid.k * cell <= look.width), None)
+    if shape is None:
+        return []
+    cell, start = shape
+    lines = []
+    for r, words in enumerate(starts):
+        line = Text(f"{words:>{start - 1}} " if start else "", look.style("dim"))
+        for index in grid.row(r):
+            line.append_text(_cell(known[index], index in kept, cell, look))
+        lines.append(line)
+    return [*lines, *_legend(answer, look)]
+
+
+def _cell(level: float, kept: bool, width: int, look: Look) -> Text:
+    """One frame: a grey or, if it was kept, a bright background; without colour a shade, in brackets if kept."""
     if look.color:
-        ground = ramp(level)
-        mark = ("●" if look.unicode else ("O", "[]", "[ ]")[width - 1]) if kept else ""
-        return Text(mark.center(width), f"bold {_on(ground)}")
-    shade = look.shade(level)
+        ground = MARK if kept else mix(DARK, LIGHT, level)
+        mark = look.clean("●") if kept else ""
+        return Text(mark.center(width), f"bold {hex_colour(DARK)} on {hex_colour(ground)}")
+    shades = SHADES if look.unicode else ASCII_SHADES
+    shade = shades[min(len(shades) - 1, int(level * len(shades)))]
     if not kept:
         return Text(shade * width if width < 3 else f" {shade} ")
     return Text(("●" if look.unicode else "O", f"[{shade}", f"[{shade}]")[width - 1])
 
 
-def _on(ground: RGB) -> str:
-    return f"{hex_colour(ink_on(ground))} on {hex_colour(ground)}"
-
-
-def _confidence(value: float, scale: Scale, frame: Frame, look: Look) -> Text:
-    if not frame.confidence:
-        return Text()
-    return Text(f" {value:.2f} {look.block(value, scale) if look.unicode else ''}".rstrip(), look.style("dim"))
-
-
-def _legend(answer: Answer, evidence: ImportanceMap, scale: Scale, look: Look) -> list[Text]:
-    """What the map shows, and the meaning of the colours and marks, as far as they fit."""
-    shape = evidence.shape
-    low, high = score_words(evidence.scores.min()), score_words(evidence.scores.max())
-    kind = Text(f"map: {MAP_WORDS[evidence.kind]}", look.style("dim"))
-    kind.truncate(look.width)
-    key = Text().join(_cell(i / 7, False, 1, look) for i in range(8))
-    line = Text().append("importance ", look.style("dim")).append(low + " ").append_text(key).append(f" {high}")
-    mark = Text("   ").append_text(_cell(1.0, True, 3, look)).append(f" {mark_words(answer)}")
-    sigma = Text(look.clean(f"   σ {shape.sigma:.2f}"))
-    for part in (mark, sigma):
-        if line.cell_len + part.cell_len <= look.width:
-            line.append_text(part)
-    return [kind, line]
-
-
-def strip_lines(answer: Answer, look: Look, scale: Scale | None = None) -> list[Text]:
-    """A timeline with the kept frames marked; with a scale, coloured by the selector's scores."""
-    pool, scores = answer.selection.pool, answer.selection.scores
-    kept, strip = set(answer.selection.indices), Text()
-    for part in _parts(pool, min(pool, look.width, STRIP_WIDTH)):
-        marked = not kept.isdisjoint(part)
-        level = scale.level(max(scores[i] for i in part)) if scale and scores else None
-        strip.append_text(_notch(marked, level, look))
-    first, last = clock(answer.pool.times[0]), clock(answer.pool.times[-1])
-    gap = max(1, len(strip) - len(first) - len(last))
-    ends = [Text(first + " " * gap + last, look.style("dim"))]
-    selector = look.clean(one_line(answer.selection.selector))
-    words = Text(f"{selector}: {_mark(look)} {_strip_word(answer)}, {look.clean('·')} left out", look.style("dim"))
-    words.truncate(look.width)
-    return [strip, *ends, words]
-
-
-def _strip_word(answer: Answer) -> str:
-    """An overview without a map shows all frames; only a selection keeps some."""
-    return mark_words(answer) if answer.selection.evidence or answer.reached.by != "overview" else "shown small"
-
-
-def _parts(pool: int, parts: int) -> Iterator[range]:
-    """Divide the pool into ranges of nearly equal length."""
-    for part in range(parts):
-        yield range(part * pool // parts, (part + 1) * pool // parts)
-
-
-def _notch(marked: bool, level: float | None, look: Look) -> Text:
-    if level is not None:
-        return _cell(level, marked, 1, look)
-    return Text(_mark(look), look.style(hex_colour(MARK))) if marked else Text(look.clean("·"), look.style("dim"))
-
-
-def _mark(look: Look) -> str:
-    return "█" if look.unicode else "#"
+def _legend(answer: Answer, look: Look) -> list[Text]:
+    """How the rows are read, and what brightness and marks mean."""
+    key = Text("importance ", look.style("dim"))
+    for step in range(8):
+        key.append_text(_cell(step / 7, False, 1, look))
+    if kept_frames(answer):
+        key.append("   ").append_text(_cell(1.0, True, 3, look)).append(f" {mark_words(answer)}", look.style("dim"))
+    return [*wrapped(READING, look, "dim"), key]

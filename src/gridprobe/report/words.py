@@ -1,27 +1,20 @@
 """What reports say about an answer, and how they write numbers; the terminal, the PNG and the pages share this."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gridprobe.answer import Answer
 from gridprobe.calibration import Exit
-from gridprobe.flops import Cost
 from gridprobe.importance import MapKind
 from gridprobe.selectors import Selection
 
 __all__ = [
     "MAP_WORDS",
     "SOURCES",
-    "Stage",
     "amount",
-    "beliefs",
-    "bill",
     "clock",
-    "compute_saved",
     "frames_title",
-    "kept_times",
     "kept_words",
     "limit_hint",
     "mark_words",
@@ -30,11 +23,10 @@ __all__ = [
     "reached_words",
     "score_words",
     "share_words",
+    "sure_words",
     "video_name",
 ]
 
-SAME = 1.05
-"""Two costs that differ by less than this factor count as equal."""
 MAP_WORDS: dict[MapKind, str] = {
     "attention": "what the question looks at",
     "probes": "how sure the model is from each row and column",
@@ -60,39 +52,17 @@ STRETCHES = 4
 
 
 def clock(seconds: float, *, tenths: bool = False) -> str:
-    """Format seconds as h:mm:ss or, with tenths, as h:mm:ss.s.
+    """Format seconds as m:ss or h:mm:ss and, with tenths, as m:ss.s.
 
-    3725.64 -> "1:02:05", with tenths "1:02:05.6". Whole seconds are rounded down, tenths to the nearest.
+    160.25 -> "2:40"; 3725.64 -> "1:02:05", with tenths "1:02:05.6". Whole seconds are rounded down, tenths to the
+    nearest.
     """
     sign = "-" if seconds < 0 else ""
     parts = round(abs(seconds) * 10) if tenths else int(abs(seconds)) * 10
     minutes, rest = divmod(parts, 600)
     hours, minutes = divmod(minutes, 60)
     second = f"{rest / 10:04.1f}" if tenths else f"{rest // 10:02d}"
-    return f"{sign}{hours}:{minutes:02d}:{second}"
-
-
-def kept_times(selection: Selection) -> list[str]:
-    """The times of the kept frames; three or more consecutive frames become one range."""
-    times, items = selection.timestamps, []
-    for first, last in _runs(selection.indices):
-        if last - first < 2:
-            items += [clock(time, tenths=True) for time in times[first : last + 1]]
-        else:
-            start, end = (clock(times[i], tenths=True) for i in (first, last))
-            items.append(f"{start}–{end} ({last - first + 1})")
-    return items
-
-
-def _runs(indices: Sequence[int]) -> list[tuple[int, int]]:
-    """First and last position of each run of consecutive indices: [3, 4, 5, 9] -> [(0, 2), (3, 3)]."""
-    runs: list[tuple[int, int]] = []
-    for place, index in enumerate(indices):
-        if runs and indices[place - 1] == index - 1:
-            runs[-1] = (runs[-1][0], place)
-        else:
-            runs.append((place, place))
-    return runs
+    return f"{sign}{hours}:{minutes:02d}:{second}" if hours else f"{sign}{minutes}:{second}"
 
 
 def kept_words(selection: Selection) -> str:
@@ -110,16 +80,6 @@ def amount(value: float) -> str:
 def score_words(score: float, digits: int = 2) -> str:
     """The importance of a frame with so many decimals, as 0.72, or so many significant digits if small, as 0.0069."""
     return f"{score:.{digits}f}" if score == 0 or score >= 0.1 else f"{score:.{digits}g}"
-
-
-def compute_saved(spent: float, baseline: float) -> str:
-    """Compare compute with the baseline: "5.0× less", "1.3× more" or "the same"; empty if either is unknown."""
-    if spent <= 0 or baseline <= 0:
-        return ""
-    factor = max(baseline / spent, spent / baseline)
-    if factor < SAME:
-        return "the same"
-    return f"{factor:.1f}× {'less' if spent < baseline else 'more'}"
 
 
 def video_name(answer: Answer) -> str:
@@ -219,64 +179,32 @@ def limit_hint(answer: Answer) -> str:
     return f"The limit of {100 * exit.threshold:g} % is the cautious default; gridprobe calibrate finds a better one."
 
 
-def beliefs(answer: Answer) -> dict[str, tuple[str, float]]:
-    """Stage -> the option it prefers and its probability; empty for an answer with one stage."""
-    stages = {"overview": answer.reached.overview, "focus": answer.reached.focus}
-    known = {name: (each.choice, each.confidence) for name, each in stages.items() if each is not None}
-    return known if len(known) > 1 else {}
-
-
 def frames_title(answer: Answer) -> str:
     """A heading for the frames of the selection, which an answer from the overview did not need."""
     return f"{mark_words(answer).capitalize()}: {kept_words(answer.selection)}"
 
 
 def mark_words(answer: Answer) -> str:
-    """What a mark on a frame says: it was kept; or, after an overview, the answer is seen there, or it is a hot one."""
+    """What a mark on a frame says: it was kept; or, after an overview, the answer is seen there, or it matters most."""
     if answer.reached.by != "overview":
         return "kept"
     evidence = answer.selection.evidence
-    return "seen" if evidence is not None and evidence.kind == "evidence" else "hottest"
+    return "seen here" if evidence is not None and evidence.kind == "evidence" else "most important"
 
 
-# Bills.
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One line of an answer's bill."""
-
-    name: str
-    cost: Cost
-    share: float | None
-    """Of the compute for all frames at native size, by the honest convention, or of the tokens if that is not known."""
-    seconds: float
-
-
-def bill(answer: Answer) -> list[Stage]:
-    """The stages that were taken, then their total; decoding needs no compute and is not among them."""
-    cost, seconds, reached = answer.cost, answer.seconds, answer.reached
-    lines = {
-        "overview": (cost.overview, seconds.overview, reached.overview is not None or bool(cost.overview.calls)),
-        "probes": (cost.probe, seconds.probe, answer.selection.evidence is not None or bool(cost.probe.calls)),
-        "focus": (cost.focus, seconds.focus, reached.by == "focus" or bool(cost.focus.calls)),
-        "total": (cost.total, seconds.total, True),
-    }
-
-    def size(spent: Cost) -> float:
-        return spent.tflops if cost.priced else spent.tokens
-
-    whole = size(cost.baseline)
-    return [
-        Stage(name, spent, size(spent) / whole if whole > 0 else None, taken)
-        for name, (spent, taken, shown) in lines.items()
-        if shown
-    ]
+# Shares.
 
 
 def share_words(share: float | None) -> str:
-    """A share of compute; a dash if it is not known."""
-    return "–" if share is None else percent(share)
+    """A share of compute with two or three digits: "17 %", "6.1 %", "0.08 %", "104 %"; a dash if it is not known."""
+    if share is None:
+        return "–"
+    return percent(share, 0 if share >= 0.0995 else 1 if share >= 0.00995 else 2)
+
+
+def sure_words(share: float) -> str:
+    """The probability of an option; it is never rounded to certainty: "> 99.9 %"."""
+    return "> 99.9 %" if 0.9995 <= share < 1 else "< 0.1 %" if 0 < share < 0.0005 else percent(share)
 
 
 def percent(share: float, digits: int = 1) -> str:

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from browser import browser, needs_browser
 from gridprobe import Answer, Question, UsageError
 from gridprobe.report import save_report
 from gridprobe.report.answer_page.page import render
-from gridprobe.report.answer_page.thumbnails import MOST_THUMBNAILS
-from report.answers import CITIES, balloon, handmade, info, without_map
+from gridprobe.report.answer_page.thumbnails import MOST_LARGE
+from report.answers import CITIES, balloon, handmade, info, posterior, without_map
 
-VOID = {"meta", "img", "br", "rect", "circle"}
+VOID = {"meta", "img", "br"}
 PAYLOADS = (
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
@@ -100,53 +101,106 @@ def _without_data(text: str) -> tuple[str, str]:
     return (text, re.sub(r"data:image/jpeg;base64,[A-Za-z0-9+/=]+", "", text))
 
 
-def test_one_thumbnail_for_each_kept_frame_with_its_time() -> None:
+def large(page: Page) -> list[dict[str, str | None]]:
+    """The kept frames; the other picture of an answer is its contact sheet."""
+    return [image for image in page.all("img") if (image["alt"] or "").startswith("frame at ")]
+
+
+def picture(image: dict[str, str | None]) -> Image.Image:
+    jpeg = base64.b64decode((image["src"] or "").partition(",")[2])
+    return Image.open(io.BytesIO(jpeg))
+
+
+def test_kept_frames_are_large_and_have_their_times() -> None:
     page = Page(render([handmade(kept=(1, 4, 5))]))
 
-    assert [image["alt"] for image in page.all("img")] == [f"frame at 0:{minute}0:00.0" for minute in (1, 4, 5)]
-    for image in page.all("img"):
-        jpeg = base64.b64decode((image["src"] or "").partition(",")[2])
-        with Image.open(io.BytesIO(jpeg)) as picture:
-            assert (picture.format, picture.size) == ("JPEG", (64, 36))
+    assert [image["alt"] for image in large(page)] == [f"frame at {minute}0:00.0" for minute in (1, 4, 5)]
+    for image in large(page):
+        with picture(image) as found:
+            assert (found.format, found.size) == ("JPEG", (64, 36))
 
 
-def test_map_marks_the_kept_cells_and_tells_times() -> None:
+def test_the_order_is_where_timeline_frames_sheet_options_bill_details() -> None:
+    text = render([handmade()])
+    marks = ["<h2", 'class="said"', 'class="where"', 'class="timeline"', 'class="frames"', 'class="sheet"']
+    marks += ['class="options"', "Answered from", 'class="bill"', "<details>"]
+    places = [text.index(mark) for mark in marks]
+
+    assert places == sorted(places)
+
+
+def test_the_sheet_has_all_frames_with_times_at_row_starts_and_under_the_pointer() -> None:
     text = render([handmade(cells=7, kept=(1, 4, 5))])
     page = Page(text)
-    classes = [attributes.get("class") for attributes in page.all("rect")]
+    (sheet,) = [image for image in page.all("img") if image not in large(page)]
 
-    assert classes.count("cell") == 7
-    assert classes.count("blank") == 2
-    assert len([circle for circle in page.all("circle") if circle["class"] == "mark"]) == 3
-    titles = re.findall(r"<title>(\d[^<]*)</title>", text)
+    assert sheet["alt"] == "contact sheet of 7 frames in rows of 3"
+    with picture(sheet) as found:
+        assert found.width > found.height
+    titles = [span["title"] or "" for span in page.all("span") if "title" in span]
     assert len(titles) == 7
     assert [title for title in titles if title.endswith(", kept")] == [
-        "0:10:00.0, importance 0.320, kept",
-        "0:40:00.0, importance 0.720, kept",
-        "0:50:00.0, importance 0.540, kept",
+        "10:00.0, importance 0.320, kept",
+        "40:00.0, importance 0.720, kept",
+        "50:00.0, importance 0.540, kept",
     ]
+    starts = text[text.index('class="row-times"') : text.index('class="tiles"')]
+    assert re.findall(r">([\d:]+)<", starts) == ["0:00", "30:00", "1:00:00"]
+    assert "Time runs left to right, row by row. Framed: kept; the darker, the less important." in page.text
 
 
-def test_selection_without_a_map_has_a_tick_for_each_kept_frame() -> None:
+def test_the_timeline_marks_kept_frames_and_names_the_main_stretches() -> None:
+    text = render([handmade(kept=(1, 4, 5))])
+
+    assert text.count('class="kept"') == 3 and text.count('class="level"') == 6
+    assert re.findall(r'class="moments">(.*?)</div>', text)[0].endswith(">40:00–50:00</span>")
+
+
+def test_selection_without_a_map_has_a_mark_for_each_kept_frame() -> None:
     page = Page(render([without_map(handmade(), (0, 4, 8))]))
 
-    assert [rect.get("class") for rect in page.all("rect")] == ["rail", "kept", "kept", "kept"]
-    assert "this selector produces no importance map" in page.text
+    assert [rect.get("class") for rect in page.all("rect")] == ["kept"] * 3
+    assert "Framed: kept; dark: not kept." in page.text and "importance" not in page.text
 
 
-@pytest.mark.parametrize(("right", "verdict"), [("B", "✓ right"), ("A", "✗ wrong"), (None, "chosen")])
+def test_unlikely_options_share_a_line() -> None:
+    page = Page(render([handmade(posterior=posterior(B=0.9999))]))
+
+    assert [span for span in page.all("span") if span.get("class") == "label"] == [{"class": "label"}]
+    assert "3 others below 0.05 % each: Oslo, on the market square, Lima" in page.text
+
+
+@needs_browser
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_phone_shows_everything_without_scrolling_sideways(tmp_path: Path, dark: bool) -> None:
+    long = Question("Why " * 60 + "?", options=["because of the weather " * 12 + letter for letter in "abcdefgh"])
+    answers = [balloon(k=12, wide=64, high=36), handmade(question=long), without_map(handmade())]
+    page = render(answers, others={"the published method": answers})
+    (tmp_path / "page.html").write_text(page.replace("<html ", '<html data-ready="yes" '), encoding="utf-8")
+    with browser(tmp_path) as tab:
+        tab.look(390, dark=dark)
+        tab.open(tmp_path / "page.html")
+        assert tab.run("document.documentElement.scrollWidth") == 390
+        outside = "[...document.querySelectorAll('main :not(details *)')].filter(e => e.getClientRects().length && "
+        outside += "e.getBoundingClientRect().right > 391).map(e => e.tagName + '.' + e.className)"
+        assert tab.run(outside) == []
+        assert tab.complaints == []
+
+
+@pytest.mark.parametrize(("right", "verdict"), [("B", "✓ right"), ("A", "✗ wrong"), (None, "")])
 def test_verdict(right: str | None, verdict: str) -> None:
     page = Page(render([handmade(question=replace(CITIES, answer=right))]))
 
     assert verdict in page.text
-    assert ("right answer" in page.text) == (right == "A")
+    assert ("right answer" in page.text) == (right is not None) and ("✓" in page.text) == (right == "B")
 
 
 def test_facts_are_on_the_page() -> None:
     text = Page(render([handmade(warnings=("the file ends early",))])).text
 
     for fact in (
-        "75.0%",
+        "75.0 %",
+        "25 % of the compute of showing all 9 frames at native size",
         "Not shown",
         "the file ends early",
         "scripted:a",
@@ -154,7 +208,7 @@ def test_facts_are_on_the_page() -> None:
         "selector.view.pixels.max_side",
     ):
         assert fact in text
-    assert "TFLOPs, honest" in text and "TFLOPs, published" in text and "4.0× less" in text
+    assert "TFLOPs, honest" in text and "TFLOPs, published" in text
     assert "honest: causal attention" in text and "published: all-pairs attention" in text
 
 
@@ -184,15 +238,19 @@ def test_worst_page_at_k_12_is_below_a_megabyte(tmp_path: Path) -> None:
     answer.save_report(tmp_path / "report.html")
 
     assert (tmp_path / "report.html").stat().st_size < 1_000_000
-    assert len(Page((tmp_path / "report.html").read_text(encoding="utf-8")).all("img")) == 144
 
 
-def test_more_kept_frames_than_fit_are_thinned_out_and_the_page_says_so() -> None:
+@pytest.mark.parametrize("mapped", [True, False])
+def test_of_many_kept_frames_eight_are_large_and_the_page_says_which(mapped: bool) -> None:
     pixels = np.zeros((225, 9, 16, 3), np.uint8)
-    page = Page(render([handmade((0.5,) * 15, (0.5,) * 15, kept=tuple(range(225)), pixels=pixels)]))
+    rows = tuple(0.5 + i / 100 for i in range(15))
+    answer = handmade(rows, (0.5,) * 15, kept=tuple(range(200)), pixels=pixels)
+    page = Page(render([answer if mapped else without_map(answer, tuple(range(200)))]))
 
-    assert len(page.all("img")) == MOST_THUMBNAILS
-    assert "144 of the 225 kept frames are shown" in page.text
+    assert len(large(page)) == MOST_LARGE == 8
+    assert f"8 of 200 frames, {'the most important' if mapped else 'evenly spaced'}" in page.text
+    first = "30:20:00.0" if mapped else "2:00:00.0"
+    assert large(page)[0]["alt"] == f"frame at {first}"
 
 
 def test_half_a_surrogate_in_a_file_name_does_not_stop_the_page(tmp_path: Path) -> None:

@@ -9,30 +9,22 @@ from typing import Any
 from gridprobe.answer import Answer
 from gridprobe.errors import UsageError
 from gridprobe.flops import CONVENTIONS
-from gridprobe.report.answer_page.map import map_svg, strip_svg
 from gridprobe.report.answer_page.style import POLICY, STYLE
 from gridprobe.report.answer_page.thumbnails import thumbnails
+from gridprobe.report.answer_page.timeline import sheet_html, timeline_html
+from gridprobe.report.facts import Stage, bill, compute_words, details, folded_words, split_options, stage_words
 from gridprobe.report.files import write_whole
 from gridprobe.report.html import document, pairs, table
-from gridprobe.report.words import (
-    Stage,
-    amount,
-    bill,
-    clock,
-    compute_saved,
-    frames_title,
-    limit_hint,
-    model_words,
-    percent,
-    reached_words,
-    share_words,
-    video_name,
-)
+from gridprobe.report.where import where_words
+from gridprobe.report.words import amount, clock, limit_hint, reached_words, share_words, sure_words, video_name
 
 __all__ = ["render", "save_report"]
 
 Ways = Mapping[str, Sequence[Answer]]
 """Name of a method of selecting frames -> its answers."""
+LONG = 60
+"""Answers of more letters are written smaller."""
+RIGHT_NOTE = '<span class="note right">right answer</span>'
 
 
 def save_report(
@@ -66,21 +58,16 @@ def _overview(answers: Sequence[Answer], others: Ways) -> str:
         [
             f'<a href="#answer-{number}" dir="auto">{escape(_shortened(answer.question.text))}</a>',
             _said(answer),
-            f"{answer.confidence:.1%}",
-            _source_of(answer),
-            compute_saved(answer.cost.tflops, answer.cost.baseline.tflops),
+            sure_words(answer.confidence),
+            escape(where_words(answer)),
+            share_words(bill(answer)[-1].share),
             *(_said(each[number - 1]) for each in others.values()),
         ]
         for number, answer in enumerate(answers, start=1)
     ]
-    head = ["question", "answer", "confidence", "read from", "compute", *map(escape, others)]
+    head = ["question", "answer", "sure", "where", "compute", *map(escape, others)]
     score = f"<p>{'; '.join(scores)}.</p>" if scores else ""
-    return f'<section class="overview"><h2>Answers</h2>{score}{table(head, rows)}</section>'
-
-
-def _source_of(answer: Answer) -> str:
-    """The stage and the number of frames at native size."""
-    return "overview" if answer.reached.by == "overview" else f"{answer.selection.kept} / {answer.selection.pool}"
+    return f'<section class="overview"><h2>Answers</h2>{score}{table(head, rows, stacked=True)}</section>'
 
 
 def _score(name: str, answers: Sequence[Answer]) -> str:
@@ -90,7 +77,7 @@ def _score(name: str, answers: Sequence[Answer]) -> str:
 
 
 def _said(answer: Answer) -> str:
-    return f'<span dir="auto">{answer.choice}. {escape(_shortened(answer.text))}</span> {_verdict(answer)}'
+    return f'<span dir="auto">{escape(_shortened(answer.text))}</span> {_verdict(answer)}'
 
 
 def _shortened(text: str, length: int = 90) -> str:
@@ -98,74 +85,72 @@ def _shortened(text: str, length: int = 90) -> str:
 
 
 def _article(answer: Answer, number: int, *, hint: bool = False) -> str:
-    evidence = answer.selection.evidence
-    picture = map_svg(answer, evidence) if evidence else strip_svg(answer)
-    heading = "Importance map" if evidence else "Timeline"
+    """Where the answer is, then what it was read from, then the rest; mathematics and settings are folded away."""
     return f"""<article id="answer-{number}">
 <p class="source">{escape(_source(answer))}</p>
 <h2 dir="auto">{escape(answer.question.text)}</h2>
-{_options(answer)}
-{_reached(answer, hint=hint)}
+{_said_large(answer)}
+<p class="where">{escape(where_words(answer))}</p>
+{timeline_html(answer)}
+{thumbnails(answer)}
+{sheet_html(answer)}
+<section><h3>Options</h3>{_options(answer)}</section>
+<section><h3>How it was answered</h3>{_reached(answer, hint=hint)}{_bill(answer)}</section>
 {_warnings(answer)}
-<section><h3>{heading}</h3>{picture}</section>
-<section><h3>{frames_title(answer)}</h3>{thumbnails(answer)}</section>
-<section><h3>Compute and time</h3>{_cost(answer)}</section>
+<details><summary>Details</summary>{pairs(details(answer))}{_cost(answer)}</details>
 <details><summary>Settings</summary>{pairs(_settings(answer))}</details>
 </article>"""
 
 
+def _said_large(answer: Answer) -> str:
+    """The answer, its probability and, if known, whether it is right."""
+    size = " long" if len(answer.text) > LONG else ""
+    said = f'<strong dir="auto">{escape(answer.text)}</strong> <span>{sure_words(answer.confidence)}</span>'
+    return f'<p class="said{size}">{said} {_verdict(answer)}</p>'
+
+
 def _reached(answer: Answer, *, hint: bool) -> str:
-    """How the answer was reached, and what each stage believed of every option."""
-    advice = f'<p class="source">{escape(limit_hint(answer))}</p>' if hint else ""
-    stages = {"overview": answer.reached.overview, "focus": answer.reached.focus}
-    known = {name: each for name, each in stages.items() if each is not None}
-    if len(known) < 2:
-        return f'<section class="reached"><p>{escape(reached_words(answer))}</p>{advice}</section>'
-    rows = [
-        [
-            f"<strong>{name}</strong>" if each is answer.posterior else name,
-            *(_believed(share, label == each.choice) for label, share in each.probabilities.items()),
-        ]
-        for name, each in known.items()
-    ]
-    believed = table(["stage", *answer.posterior.probabilities], rows)
-    return f'<section class="reached"><p>{escape(reached_words(answer))}</p>{advice}{believed}</section>'
+    """How the answer was reached, and what each stage preferred."""
+    lines = [f"<p>{escape(reached_words(answer))}</p>"]
+    lines += [f'<p dir="auto">{escape("; ".join(stages))}.</p>' for stages in [stage_words(answer)] if stages]
+    if hint:
+        lines.append(f'<p class="source">{escape(limit_hint(answer))}</p>')
+    return "".join(lines)
 
 
-def _believed(share: float, best: bool) -> str:
-    bar = f'<span class="bar"><span style="width:{share:.2%}"></span></span>'
-    return f"{f'<strong>{percent(share)}</strong>' if best else percent(share)}{bar}"
+def _bill(answer: Answer) -> str:
+    """The share of the compute and the seconds of each stage."""
+    rows = [["decode", "", f"{answer.seconds.decode:.1f} s"]]
+    rows += [[stage.name, share_words(stage.share), f"{stage.seconds:.1f} s"] for stage in bill(answer)]
+    words = f"<p><strong>{escape(compute_words(answer))}</strong></p>" if compute_words(answer) else ""
+    return f'{words}<div class="bill">{table(["stage", "compute", "time"], rows)}</div>'
 
 
 def _source(answer: Answer) -> str:
     info = answer.pool.info
     length = clock(info.duration) if info and info.duration is not None else ""
-    return " · ".join(part for part in (video_name(answer), length, model_words(answer)) if part)
+    return " · ".join(part for part in (video_name(answer), length) if part)
 
 
 def _options(answer: Answer) -> str:
-    """The options with their probabilities; the chosen option is highlighted."""
-    items = []
-    for label, share in answer.posterior.probabilities.items():
-        chosen = label == answer.choice
-        notes = _verdict(answer) if chosen else ""
-        if label == answer.question.answer and not chosen:
-            notes = '<span class="note right">right answer</span>'
-        items.append(
-            f'<li{" class=chosen" if chosen else ""}><span class="label">{label}</span>'
-            f'<span class="text"><span dir="auto">{escape(answer.question.option(label))}</span> {notes}</span>'
-            f'<span class="percent">{share:.1%}</span>'
-            f'<span class="bar"><span style="width:{share:.2%}"></span></span></li>'
-        )
-    return f'<ul class="options">{"".join(items)}</ul>'
+    """The options with their probabilities, the chosen one first; unlikely ones share a line."""
+    shown, folded = split_options(answer)
+    items = "".join(
+        f'<li{" class=chosen" if option.chosen else ""}><span class="label">{escape(option.label)}</span>'
+        f'<span class="text"><span dir="auto">{escape(option.text)}</span>{RIGHT_NOTE if option.right else ""}</span>'
+        f'<span class="percent">{sure_words(option.share)}</span>'
+        f'<span class="bar"><span style="width:{option.share:.2%}"></span></span></li>'
+        for option in shown
+    )
+    rest = f'<p class="source" dir="auto">{escape(folded_words(folded))}</p>' if folded else ""
+    return f'<ul class="options">{items}</ul>{rest}'
 
 
 def _verdict(answer: Answer) -> str:
-    """A note on the chosen option: right or wrong, if the correct answer is known."""
+    """Whether the answer is right; empty if that is not known."""
     if answer.right is None:
-        return '<span class="note">chosen</span>'
-    right = answer.right
-    return f'<span class="note {"right" if right else "wrong"}">{"✓ right" if right else "✗ wrong"}</span>'
+        return ""
+    return '<span class="note right">✓ right</span>' if answer.right else '<span class="note wrong">✗ wrong</span>'
 
 
 def _warnings(answer: Answer) -> str:
@@ -174,18 +159,13 @@ def _warnings(answer: Answer) -> str:
 
 
 def _cost(answer: Answer) -> str:
-    """The bill by stages: share of the compute for all frames, seconds, and compute by both conventions."""
+    """The whole bill: shares, seconds, compute by both conventions, tokens and passes."""
     cost = answer.cost
     stages = [_cost_row(stage, f"{stage.seconds:.2f}", priced=cost.priced) for stage in bill(answer)]
     rows = [["decode", "", f"{answer.seconds.decode:.2f}"], *stages]
     everything = Stage(f"all {answer.selection.pool} frames at native size", cost.baseline, None, 0.0)
     known = cost.baseline.tflops or not cost.priced
     rows.append(_cost_row(replace(everything, share=1.0 if known else None), "", priced=cost.priced))
-    honest = compute_saved(cost.tflops, cost.baseline.tflops)
-    published = compute_saved(cost.tflops_paper, cost.baseline.tflops_paper)
-    if honest:
-        strong = map("<strong>{}</strong>".format, ("", "", honest, published))
-        rows.append(["<strong>compared with all frames</strong>", *strong])
     head = ["", "share of all frames", "seconds", "TFLOPs, honest", "TFLOPs, published"]
     head += ["tokens", "visual tokens", "passes"]
     meanings = "".join(f"<li>{escape(meaning)}</li>" for meaning in CONVENTIONS.values())

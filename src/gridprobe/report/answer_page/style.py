@@ -29,6 +29,7 @@ footer, .source, .fine, figcaption { color: var(--quiet); font-size: .85rem; }
 .options { list-style: none; margin: 0; padding: 0; }
 .options li { display: grid; grid-template-columns: 1.8rem 1fr auto; column-gap: 8px; padding: 8px 12px;
   border-radius: 10px; border: 1px solid transparent; }
+.options + .source { margin: 8px 12px; }
 .options .text { overflow-wrap: anywhere; }
 .options .label { color: var(--quiet); font-weight: 600; }
 .options .percent { font-variant-numeric: tabular-nums; }
@@ -39,38 +40,52 @@ footer, .source, .fine, figcaption { color: var(--quiet); font-size: .85rem; }
 .options .chosen .bar span { background: var(--accent); }
 .note { font-size: .8rem; font-weight: 600; color: var(--accent); margin-left: 6px; white-space: nowrap; }
 .note.right { color: var(--right); } .note.wrong { color: var(--wrong); }
-.reached { margin-top: 18px; } .reached p { margin: 0 0 6px; } .reached .bar { display: block; height: 4px;
-  border-radius: 2px; background: var(--track); margin-top: 4px; min-width: 60px; }
-.reached .bar span { display: block; height: 100%; min-width: 1px; border-radius: 2px; background: var(--quiet); }
+.said { margin: 0; font-size: 1.15rem; overflow-wrap: anywhere; }
+.said strong { font-size: 2rem; line-height: 1.2; color: var(--accent);
+  margin-right: .4rem; } .said .note { font-size: 1rem; }
+.said.long strong { font-size: 1.25rem; }
+.where { margin: 6px 0 18px; font-size: 1.3rem; line-height: 1.35; }
+section p { margin: 0 0 6px; overflow-wrap: anywhere; } .bill { max-width: 460px; }
 .warnings { background: var(--warn-ground); color: var(--warn); border-radius: 10px; padding: 10px 16px;
   margin-top: 20px; }
 .warnings h3 { margin: 0; color: inherit; } 
 .warnings ul { margin: 4px 0 0; padding-left: 18px; overflow-wrap: anywhere; }
-.map { margin: 0; } .map figcaption { margin-top: 8px; } .map svg { display: block; max-width: 100%; height: auto; }
-.map text { fill: var(--quiet); font-size: 12px; font-variant-numeric: tabular-nums; }
-.map .track { fill: var(--track); } .map .value { fill: var(--quiet); }
-.map .blank { fill: none; stroke: var(--line); } .map .rail { fill: var(--track); } .map .kept { fill: var(--accent); }
-.map .cell:hover { stroke: var(--ink); stroke-width: 2; }
-.legend { display: inline-block; width: 120px; height: 10px; border-radius: 5px; margin: 0 6px; vertical-align: -1px;
-  border: 1px solid var(--line); }
-.dot { display: inline-block; width: 11px; height: 11px; border-radius: 50%; background: MARK; 
-  border: 2px solid #0c1016; vertical-align: -1px; margin: 0 5px 0 18px; }
-.frames { display: grid; gap: 12px; grid-template-columns: repeat(auto-fill, minmax(min(45%, 160px), 1fr)); }
-.frames figure { margin: 0; } .frames img { display: block; width: 100%; height: auto; max-height: 320px;
-  object-fit: contain; border-radius: 6px; background: var(--track); }
-.frames figcaption { display: flex; justify-content: space-between; font-variant-numeric: tabular-nums;
-  margin-top: 3px; }
-.scroll { overflow-x: auto; } .scroll td { white-space: nowrap; } .overview td:nth-child(2) { white-space: normal; }
+.timeline { margin: 0 0 22px; } .timeline svg { display: block; width: 100%; height: 46px; background: var(--track);
+  border-radius: 5px; } .timeline .level { fill: var(--quiet); opacity: .55; } .timeline .kept { fill: var(--accent); }
+.timeline .again { fill: var(--accent); opacity: .18; }
+.moments { position: relative; height: 1.6rem; color: var(--accent); font-weight: 600; }
+.moments span { position: absolute; white-space: nowrap; }
+.ends { display: flex; justify-content: space-between; margin-top: 3px; }
+.timeline, .sheet, .frames { font-variant-numeric: tabular-nums; }
+.sheet { margin: 22px 0 0; } .sheet > figcaption { margin-top: 8px; }
+.sheet-body { display: flex; background: #101218; border-radius: 10px; padding: 8px; }
+.row-times { display: flex; flex-direction: column; color: #a0a6b3; font-size: .75rem; line-height: 1;
+  padding-right: 8px; }
+.row-times span { display: flex; align-items: center; justify-content: flex-end; min-height: 0; }
+.tiles { position: relative; flex: 1; min-width: 0; } .tiles img { display: block; width: 100%; }
+.cells { position: absolute; inset: 0; display: grid; } .cells span:hover { outline: 2px solid #fff; }
+.frames { display: grid; gap: 10px; grid-template-columns: repeat(auto-fill, minmax(max(130px, 22%), 1fr)); }
+.frames.few { grid-template-columns: repeat(auto-fill, minmax(min(100%, 280px), 1fr)); }
+.frames figure { margin: 0; } .frames img { display: block; width: 100%; height: auto; border-radius: 6px;
+  border: 3px solid transparent; }
+.frames .main img { border-color: var(--accent); } .frames .main figcaption { color: var(--ink); font-weight: 600; }
+.frames figcaption { margin-top: 2px; }
+.scroll { overflow-x: auto; } .scroll td { white-space: nowrap; } .overview td { white-space: normal; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; width: 100%; }
 th, td { padding: 6px 10px; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top; }
 th { font-weight: 500; } thead th { color: var(--quiet); }
-th:first-child, td:first-child, .overview td:nth-child(2), .overview th:nth-child(2) {
-  text-align: left; padding-left: 0; }
+th:first-child, td:first-child { text-align: left; padding-left: 0; }
+.overview th, .overview td { text-align: left; }
 .pairs td { overflow-wrap: anywhere; }
 summary { font-size: .8rem; letter-spacing: .06em; text-transform: uppercase; color: var(--quiet); margin: 30px 0 10px;
   cursor: pointer; font-weight: 700; }
-@media (max-width: 640px) { article, .overview { padding: 18px 16px; }
-  h2 { font-size: 1.2rem; } }
+@media (max-width: 640px) { body { padding: 10px 8px 32px; } article, .overview { padding: 16px 14px; }
+  h2 { font-size: 1.1rem; margin-bottom: 10px; } .said strong { font-size: 1.6rem; } .where { font-size: 1.1rem; }
+  .row-times { font-size: .62rem; padding-right: 4px; } .sheet-body { padding: 5px; }
+  .overview thead { display: none; }
+  .overview tr { display: block; padding: 10px 0; border-bottom: 1px solid var(--line); }
+  .overview tbody th, .overview td { display: block; border: 0; padding: 1px 0; }
+  .overview td::before { content: attr(data-head) ": "; color: var(--quiet); } }
 @media print { article { break-inside: avoid-page; border: 0; } }
 """
 ).replace("MARK", hex_colour(MARK))

@@ -7,40 +7,45 @@ from collections.abc import Sequence
 from PIL import Image
 
 from gridprobe.answer import Answer
-from gridprobe.budget import spread
 from gridprobe.report.pixels import decoded_frames
-from gridprobe.report.words import clock, score_words
+from gridprobe.report.where import large_frames, large_words, main_spans
+from gridprobe.report.words import clock
 from gridprobe.video.frames import Pixels
 
-__all__ = ["MOST_THUMBNAILS", "thumbnails"]
+__all__ = ["MOST_LARGE", "thumbnails"]
 
-MOST_THUMBNAILS = 144
-"""If more frames were kept, the page shows this many of them, evenly spaced, and says so."""
-THUMBNAIL_SIDES = {320: 16, 224: 48, 144: MOST_THUMBNAILS, 96: MOST_THUMBNAILS, 64: MOST_THUMBNAILS}
+MOST_LARGE = 8
+"""How many kept frames a page shows large; all of them are on the contact sheet."""
+THUMBNAIL_SIDES = {640: 2, 480: 4, 320: 16, 224: 48, 144: 144, 96: 144, 64: 144}
 """Longer side of a thumbnail in pixels -> the most frames it is used for."""
-THUMBNAIL_BYTES = 600_000
-"""Limit for all thumbnails of an answer; in base64 they stay below a megabyte."""
+HIGHEST = 440
+"""The height of a large frame on the page, in pixels."""
+THUMBNAIL_BYTES = 400_000
+"""Limit for all thumbnails of an answer."""
 
 
-def thumbnails(answer: Answer, *, most: int = MOST_THUMBNAILS, most_bytes: int = THUMBNAIL_BYTES) -> str:
-    """The kept frames in time order, as the answering model saw them; of more than `most`, evenly spaced ones."""
-    selection, note = answer.selection, ""
-    shown = selection.indices
-    if selection.kept > most:
-        shown = tuple(shown[place] for place in spread(selection.kept, most))
-        note = f"<p>{most} of the {selection.kept} kept frames are shown, evenly spaced.</p>"
+def thumbnails(answer: Answer, *, most: int = MOST_LARGE, most_bytes: int = THUMBNAIL_BYTES) -> str:
+    """The kept frames in time order, as the answering model saw them; of more than `most`, the most important ones."""
+    shown, note = large_frames(answer, most), large_words(answer, most)
+    if not shown:
+        return ""
     decoded = decoded_frames(answer)
     jpegs = _jpegs([decoded[index] for index in shown], most_bytes)
-    figures = "".join(_figure(answer, index, jpeg) for index, jpeg in zip(shown, jpegs, strict=True))
-    return f'{note}<div class="frames">{figures}</div>'
+    main = {index for span in main_spans(answer) for index in span.indices}
+    figures = "".join(
+        _figure(answer, index, jpeg, main=index in main) for index, jpeg in zip(shown, jpegs, strict=True)
+    )
+    few = " few" if len(shown) <= 2 else ""
+    return f'<div class="frames{few}">{figures}</div>' + (f'<p class="source">{note}</p>' if note else "")
 
 
-def _figure(answer: Answer, index: int, jpeg: bytes) -> str:
+def _figure(answer: Answer, index: int, jpeg: bytes, *, main: bool) -> str:
     time = clock(answer.pool.times[index], tenths=True)
-    scores = answer.selection.scores
-    caption = time if scores is None else f"{time} <span>{score_words(scores[index], 3)}</span>"
     source = f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode('ascii')}"
-    return f'<figure><img src="{source}" alt="frame at {time}"><figcaption>{caption}</figcaption></figure>'
+    wide = round(HIGHEST * answer.frames.width / answer.frames.height)
+    mark = ' class="main"' if main else ""
+    image = f'<img src="{source}" alt="frame at {time}">'
+    return f'<figure{mark} style="max-width:{wide}px">{image}<figcaption>{time}</figcaption></figure>'
 
 
 def _jpegs(frames: Sequence[Pixels], most_bytes: int) -> list[bytes]:

@@ -27,7 +27,7 @@ from gridprobe.report.run_page.pareto import Point, frontier, pareto_svg
 from gridprobe.report.run_page.plots import histogram_svg, skew_svg
 from gridprobe.report.run_page.style import RUN_STYLE
 from gridprobe.report.run_tables import Scores, Table, people_tables, uneven
-from gridprobe.report.words import amount, compute_saved, percent
+from gridprobe.report.words import amount, percent, share_words
 
 __all__ = ["render_runs", "save_run_report"]
 
@@ -98,12 +98,10 @@ def _card(run: Run, row: Row, number: int, official: Sequence[Metric]) -> str:
     facts = [f"{row.asked:,} asked", f"{row.failed:,} failed", *([f"{row.missing:,} missing"] if row.missing else [])]
     lines = [between, _headline(official), " · ".join(facts)]
     if cost:
-        saved = compute_saved(cost.tflops, all_frames_cost(run, "tflops"))
-        against = (
-            f"{saved} compute than all frames" if saved not in ("", "the same") else "as much compute as all frames"
-        )
+        whole = all_frames_cost(run, "tflops")
+        against = f"{share_words(cost.tflops / whole)} of the compute of all frames" if cost.tflops and whole else ""
         overview = f"{percent(row.reached.overview)} answered from the overview" if row.reached else ""
-        lines += [overview, f"{cost.kept:.1f} frames kept, median {cost.kept_median:g}", against if saved else ""]
+        lines += [overview, f"{cost.kept:.1f} frames kept, median {cost.kept_median:g}", against]
     items = "".join(f"<li>{line}</li>" for line in lines if line)
     return (
         f'<section class="card run-{number % RUN_COLOURS}"><h2 dir="auto">{escape(run.name)}</h2>'

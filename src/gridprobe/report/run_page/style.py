@@ -78,6 +78,11 @@ article > h3:first-child { margin-top: 0; }
 .panel { border: 1px solid var(--line); border-left: 4px solid var(--run); border-radius: 10px; padding: 12px 16px;
   min-width: 0; } .panel h4 { margin: 0 0 2px; font-size: .95rem; overflow-wrap: anywhere; }
 .panel p { margin: 2px 0 8px; font-size: .85rem; color: var(--quiet); overflow-wrap: anywhere; }
+.map { margin: 0; } .map figcaption { margin-top: 8px; } .map svg { display: block; max-width: 100%; height: auto; }
+.map text { fill: var(--quiet); font-size: 12px; font-variant-numeric: tabular-nums; }
+.map .track { fill: var(--track); } .map .value { fill: var(--quiet); }
+.map .blank { fill: none; stroke: var(--line); } .map .rail { fill: var(--track); } .map .kept { fill: var(--accent); }
+.map .cell:hover { stroke: var(--ink); stroke-width: 2; }
 .panel .map svg { width: 100%; }
 .panel .map text { font-size: 11px; } .panel .frames { grid-template-columns: repeat(auto-fill, minmax(88px, 1fr));
   gap: 8px;   margin-top: 10px; } .panel .fault { color: var(--wrong); }

@@ -19,14 +19,15 @@ OTHERS = (
     "arial.ttf",
 )
 """Fonts to try, in this order, if Pillow's default font lacks a character; without any it is drawn as a box."""
-STAND_INS = {"×": "x", "–": "-", "—": "-", "‘": "'", "’": "'", "“": '"', "”": '"'}
+STAND_INS = {"×": "x", "–": "-", "—": "-", "‘": "'", "’": "'", "“": '"', "”": '"', "·": "|", "…": "..."}
+"""Used where the font lacks a character; a line does not change its font for these alone."""
 LONGEST = 600
 """The most characters of a line that are measured; measuring a megabyte of text would take minutes."""
 
 
 def face(text: str, size: int) -> FreeTypeFont:
     """The font of this size that contains the most characters of the text; Pillow's default font wins ties."""
-    return _face(frozenset(text[:LONGEST]), size)
+    return _face(frozenset(text[:LONGEST]).difference(STAND_INS), size)
 
 
 @lru_cache(maxsize=256)
