@@ -13,7 +13,7 @@ import pytest
 import gridprobe as gp
 from gridprobe.backends import Backend, ScoreRequest
 from gridprobe.backends.scripted import Scripted
-from gridprobe.drafting import NOTHING, OTHER, lettered, sufficiency
+from gridprobe.drafting import ABSENT, NOTHING, PRESENT, lettered, sufficiency
 from gridprobe.reply import Choice, Text
 from gridprobe.video import FramePool
 
@@ -171,8 +171,14 @@ def test_a_single_candidate_gets_an_alternative_for_selectors(pool: FramePool) -
 
     question, posterior = lettered(answer.question, answer.posterior)
 
-    assert question.options == ("red", OTHER) and posterior.labels == ("A", "B")
+    assert question.options == ("red", ABSENT) and posterior.labels == ("A", "B")
     assert posterior.probabilities["A"] == pytest.approx(answer.confidence)
+
+
+def test_a_single_candidate_that_says_it_is_not_shown(pool: FramePool) -> None:
+    answer = ask(pool, model({"not shown": 0.9}, {"not shown": 1.0}), open_way="text")
+
+    assert lettered(answer.question, answer.posterior)[0].options == ("not shown", PRESENT)
 
 
 def test_questions_with_options_stay_as_they_are(pool: FramePool) -> None:

@@ -16,7 +16,7 @@ from gridprobe.grid import Grid
 from gridprobe.question import Question
 from gridprobe.reply import Candidate, Choice, Reply, Text
 from gridprobe.selectors import Selection
-from gridprobe.stretches import spans
+from gridprobe.stretches import runs
 from gridprobe.video import FramePool
 
 __all__ = ["SCHEMA", "Answer", "AnswerCost", "Reached", "Seconds"]
@@ -270,7 +270,8 @@ class Answer:
         """The stretches of the video around kept frames, in seconds; none where no single place decides."""
         if self.selection.kept == self.selection.pool:
             return ()
-        return spans(self.pool.times, self.selection.indices)
+        times = self.pool.times
+        return tuple((times[run[0]], times[run[-1]]) for run in runs(times, self.selection.indices))
 
     def _how(self) -> dict[str, Any]:
         info = self.pool.info

@@ -38,7 +38,8 @@ CANDIDATES = 6
 """The most candidates of a question."""
 PHRASE, SENTENCES = 32, 256
 """The most tokens of an answer."""
-OTHER = "something else"
+ABSENT, PRESENT = "not shown", "shown"
+"""What stands beside a single candidate."""
 NOTHING = "(no answer)"
 """Stands for the answer of a model that wrote nothing."""
 
@@ -148,13 +149,14 @@ def _union(found: Sequence[str], before: Sequence[str]) -> tuple[str, ...]:
 def lettered(question: Question, posterior: Posterior) -> tuple[Question, Posterior]:
     """An open question as selectors can ask it, with candidates as its options, and their probabilities by letters.
 
-    A single candidate gets "something else" beside it.
+    A single candidate gets "not shown" beside it, or "shown" if it says that itself.
     """
     if not question.open:
         return question, posterior
     shares = dict(zip(posterior.labels, posterior.shares, strict=True))
     if len(shares) < 2:
-        shares[OTHER] = max(TINY, 1.0 - sum(shares.values()))
+        other = PRESENT if kind_of(posterior.choice) == "not said" else ABSENT
+        shares[other] = max(TINY, 1.0 - sum(shares.values()))
     asked = replace(question, options=tuple(shares), answer=None)
     found = Posterior.from_probabilities(dict(zip(asked.labels, shares.values(), strict=True)), posterior.cost)
     return asked, replace(found, attention=posterior.attention)

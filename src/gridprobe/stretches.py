@@ -1,11 +1,15 @@
 """Where to look again: the stretches of a video that the map points at."""
 
 from collections.abc import Sequence
+from itertools import pairwise
+from statistics import median
 
 import numpy as np
 
-__all__ = ["SHARE", "hot_stretches", "spans"]
+__all__ = ["SHARE", "hot_stretches", "runs"]
 
+APART = 3.0
+"""Neighbours further apart than this many usual distances belong to two stretches; frames sampled again do."""
 SHARE = 4
 """One in so many cells is sampled again, so that frames lie so many times closer there."""
 
@@ -33,15 +37,16 @@ def hot_stretches(scores: Sequence[float], duration: float) -> tuple[tuple[float
     return tuple(found)
 
 
-def spans(times: Sequence[float], places: Sequence[int]) -> tuple[tuple[float, float], ...]:
-    """The times of frames at these places, with neighbours taken together: from the first of a run to its last.
+def runs(times: Sequence[float], places: Sequence[int]) -> list[tuple[int, ...]]:
+    """The places of frames, with neighbours taken together; those that are far apart in time are no neighbours.
 
-    spans([0.5, 1.5, 2.5, 3.5, 4.5], [1, 2, 4])  ->  ((1.5, 2.5), (4.5, 4.5))
+    runs([0.5, 1.5, 2.5, 3.5, 9.5], [1, 2, 3, 4])  ->  [(1, 2, 3), (4,)]
     """
     found: list[list[int]] = []
+    usual = median([later - earlier for earlier, later in pairwise(times)] or [0.0])
     for place in sorted(places):
-        if found and place == found[-1][1] + 1:
-            found[-1][1] = place
+        if found and found[-1][-1] == place - 1 and times[place] - times[place - 1] <= APART * usual:
+            found[-1].append(place)
         else:
-            found.append([place, place])
-    return tuple((times[first], times[last]) for first, last in found)
+            found.append([place])
+    return [tuple(each) for each in found]

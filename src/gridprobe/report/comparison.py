@@ -6,6 +6,7 @@ from typing import Any, Literal
 from gridprobe.answer import Answer
 from gridprobe.comparison import Compared
 from gridprobe.evaluation.temporal import Match, match
+from gridprobe.report.facts import answer_words
 from gridprobe.report.words import amount, percent, share_words
 
 __all__ = ["COLUMNS", "MARKS", "SCHEMA", "Mark", "Span", "cells", "comparison_dict", "marks"]
@@ -50,7 +51,7 @@ def cells(row: Compared, evidence: Sequence[Span]) -> dict[str, str]:
     cost, whole, found = answer.cost, answer.cost.baseline, against(row.answer, evidence)
     spent = (cost.tflops, whole.tflops) if cost.priced else (cost.total.tokens, whole.tokens)
     words = {
-        "answer": f"{answer.choice}. {answer.text}",
+        "answer": answer_words(answer),
         "sure": percent(answer.confidence),
         "frames": f"{answer.shown_native}" if answer.shown_native else f"{answer.selection.pool} small",
         "compute": share_words(spent[0] / spent[1] if spent[1] else None),

@@ -13,6 +13,7 @@ from gridprobe.errors import UsageError
 from gridprobe.report.answer_page.style import POLICY, STYLE
 from gridprobe.report.answer_page.thumbnails import thumbnails
 from gridprobe.report.comparison import COLUMNS, MARKS, Mark, Span, cells, marks
+from gridprobe.report.facts import answer_words
 from gridprobe.report.files import write_whole
 from gridprobe.report.html import document, table
 from gridprobe.report.where import length_of
@@ -85,7 +86,7 @@ def _lane(row: Compared, gold: str, length: float) -> str:
     answer = row.answer
     found = marks(answer)
     ticks = "".join(_tick(answer.pool.times[i], found[i], length) for i in sorted(found))
-    said = f"{answer.choice}. {answer.text}"
+    said = answer_words(answer)
     words = f"{row.selector}: {reached_words(answer)}"
     return (
         f'<div class="lane"><p><strong dir="auto">{escape(row.selector)}</strong>'

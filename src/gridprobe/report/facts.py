@@ -5,7 +5,9 @@ from typing import NamedTuple
 
 from gridprobe.answer import Answer
 from gridprobe.backends import Posterior
+from gridprobe.drafts import exact_match
 from gridprobe.flops import Cost
+from gridprobe.reply import Basis, Text
 from gridprobe.report.words import (
     MAP_WORDS,
     amount,
@@ -19,11 +21,15 @@ from gridprobe.report.words import (
 __all__ = [
     "Option",
     "Stage",
+    "answer_words",
+    "basis_words",
     "bill",
     "compute_words",
     "details",
     "folded_words",
     "options",
+    "options_title",
+    "said_words",
     "split_options",
     "stage_words",
     "verdict_words",
@@ -31,6 +37,14 @@ __all__ = [
 
 FOLDED = 0.0005
 """Options below this probability share one line."""
+ELSE, DOES_NOT_SAY = "(anything else)", "The video does not say"
+BASIS_WORDS: dict[Basis, str] = {
+    "letters": "how likely the model chooses it among the candidates it wrote",
+    "written": "how likely the model writes it, in any wording that was drafted",
+    "drafts": "the share of drafts that say it",
+    "likelihood": "the likelihood of its text among the candidates, length-normalised",
+    "tokens": "the mean probability of its tokens",
+}
 NAMED = 60
 """The texts of folded options are listed up to this many characters."""
 
@@ -47,13 +61,20 @@ class Option(NamedTuple):
 
 
 def options(answer: Answer) -> list[Option]:
-    """The chosen option, then the others, most likely first."""
-    asked = answer.question
-    found = [
-        Option(label, asked.option(label), share, label == answer.choice, label == asked.answer)
-        for label, share in answer.posterior.probabilities.items()
-    ]
-    return sorted(found, key=lambda option: (not option.chosen, -option.share))
+    """The chosen option, then the others, most likely first; for an answer in words, what else could be written."""
+    asked, posterior = answer.question, answer.posterior
+    found = []
+    for label, share in zip(posterior.labels, posterior.shares, strict=True):
+        chosen = label == answer.choice
+        if asked.open:
+            right = asked.answer is not None and exact_match(label, asked.answer)
+            found.append(Option("", label, share, chosen, right))
+        else:
+            found.append(Option(label, asked.option(label), share, chosen, label == asked.answer))
+    rest = 1.0 - sum(option.share for option in found)
+    if asked.open and posterior.basis != "tokens" and rest >= FOLDED:
+        found.append(Option("", ELSE, rest, chosen=False, right=False))
+    return sorted(found, key=lambda option: (not option.chosen, option.text == ELSE, -option.share))
 
 
 def split_options(answer: Answer) -> tuple[list[Option], list[Option]]:
@@ -77,7 +98,31 @@ def verdict_words(answer: Answer) -> str:
     """Whether the answer is right, and what is; empty if that is not known."""
     if answer.right is None:
         return ""
-    return "right" if answer.right else f"wrong: it is {answer.question.option(answer.question.answer or '')}"
+    truth = answer.question.answer or ""
+    return (
+        "right" if answer.right else f"wrong: it is {truth if answer.question.open else answer.question.option(truth)}"
+    )
+
+
+def said_words(answer: Answer) -> str:
+    """The answer as a headline: its text, or that the video does not say."""
+    reply = answer.reply
+    return DOES_NOT_SAY if isinstance(reply, Text) and reply.kind == "not said" else answer.text
+
+
+def answer_words(answer: Answer) -> str:
+    """The answer in a table, with its letter if it has one."""
+    return said_words(answer) if answer.question.open else f"{answer.choice}. {answer.text}"
+
+
+def options_title(answer: Answer) -> str:
+    """The heading of the options."""
+    return f"Candidates: {basis_words(answer)}" if answer.question.open else "Options"
+
+
+def basis_words(answer: Answer) -> str:
+    """What the percentages of an answer in words are; empty for options."""
+    return BASIS_WORDS[answer.posterior.basis] if answer.question.open else ""
 
 
 def stage_words(answer: Answer) -> list[str]:
@@ -88,7 +133,8 @@ def stage_words(answer: Answer) -> list[str]:
 
 
 def _preferred(answer: Answer, posterior: Posterior) -> str:
-    return f"{answer.question.option(posterior.choice)} {sure_words(posterior.confidence)}"
+    said = posterior.choice if answer.question.open else answer.question.option(posterior.choice)
+    return f"{said} {sure_words(posterior.confidence)}"
 
 
 @dataclass(frozen=True)
@@ -147,7 +193,7 @@ def details(answer: Answer) -> dict[str, str]:
     found["published"] = f"{_compute(cost.tflops_paper, cost.baseline.tflops_paper)}, by the published convention"
     if not cost.priced:
         found |= {"compute": "TFLOPs unknown, as the server's model is not known", "published": ""}
-    found |= {"tokens": _tokens(cost.total), "model": model_words(answer)}
+    found |= {"tokens": _tokens(cost.total), "model": model_words(answer), "confidence": basis_words(answer)}
     return {name: value for name, value in found.items() if value}
 
 

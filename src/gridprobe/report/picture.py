@@ -9,7 +9,16 @@ from PIL import Image, ImageDraw
 from gridprobe.answer import Answer
 from gridprobe.errors import UsageError
 from gridprobe.report.colours import MARK, RGB
-from gridprobe.report.facts import Option, bill, compute_words, folded_words, split_options, verdict_words
+from gridprobe.report.facts import (
+    Option,
+    bill,
+    compute_words,
+    folded_words,
+    options_title,
+    said_words,
+    split_options,
+    verdict_words,
+)
 from gridprobe.report.files import write_whole
 from gridprobe.report.lettering import face, fitted, wrapped
 from gridprobe.report.pixels import decoded_frames
@@ -103,10 +112,10 @@ def _text(text: str, size: int, colour: RGB, *, lines: int = 1, width: int = INS
 def _title(answer: Answer) -> Image.Image:
     """The question, the answer with its probability, and where it is."""
     sure, font = sure_words(answer.confidence), face("0", 30)
-    said = _text(answer.text, 46, MARK, lines=3, width=INSIDE - 190)
+    said = _text(said_words(answer), 46, MARK, lines=3, width=INSIDE - 190)
     headline = Image.new("RGB", (INSIDE, said.height), GROUND)
     headline.paste(said)
-    words = face(answer.text, 46).getlength(one_line(answer.text)[:200])
+    words = face(said_words(answer), 46).getlength(one_line(said_words(answer))[:200])
     ImageDraw.Draw(headline).text((min(words + 30, INSIDE - 160), 14), sure, INK, font)
     lines = [_text(answer.question.text, 27, QUIET, lines=2), headline, _text(where_words(answer), 33, INK, lines=2)]
     if verdict := verdict_words(answer):
@@ -197,7 +206,8 @@ def draw_labelled_sheet(answer: Answer) -> Image.Image:
 def _options(answer: Answer) -> Image.Image:
     """A bar for each option; unlikely ones share a line."""
     shown, folded = split_options(answer)
-    rows = [_option(option) for option in shown]
+    rows = [_text(options_title(answer), 20, QUIET)] if answer.question.open else []
+    rows += [_option(option) for option in shown]
     return _stacked([*rows, _text(folded_words(folded), 20, QUIET)] if folded else rows, gap=8)
 
 

@@ -10,6 +10,8 @@ from gridprobe.report.facts import (
     compute_words,
     details,
     folded_words,
+    options_title,
+    said_words,
     split_options,
     stage_words,
     verdict_words,
@@ -60,7 +62,7 @@ def answer_view(
 def headline(answer: Answer, look: Look) -> list[Text]:
     """The answer with its probability and, if known, whether it is right; below it, where it is."""
     sure = look.clean(f" {sure_words(answer.confidence)}")
-    line = Text(shortened(look.clean(one_line(answer.text)), look.width - len(sure), look), look.style("bold"))
+    line = Text(shortened(look.clean(one_line(said_words(answer))), look.width - len(sure), look), look.style("bold"))
     line.append(sure, look.style(f"bold {hex_colour(MARK)}"))
     verdict = look.clean(one_line(verdict_words(answer)))
     if answer.right and line.cell_len + len(verdict) + 2 <= look.width:
@@ -84,10 +86,10 @@ def _moments(answer: Answer, look: Look) -> list[Text]:
 def _options(answer: Answer, look: Look) -> list[Text]:
     """A bar for each option, the chosen one first; unlikely ones share a line."""
     shown, folded = split_options(answer)
-    texts = [look.clean(one_line(f"{option.label} {option.text}")) for option in shown]
+    texts = [look.clean(one_line(f"{option.label} {option.text}".strip())) for option in shown]
     room = min(max(map(cell_len, texts)), look.width * 2 // 5)
     bar = min(40, look.width - room - 13)
-    lines = []
+    lines = wrapped(look.clean(options_title(answer)), look, "dim") if answer.question.open else []
     for option, text in zip(shown, texts, strict=True):
         weight = "bold" if option.chosen else "none"
         line = Text(f"{look.clean('▸' if option.chosen else ' ')} {padded(text, room, look)} ", look.style(weight))

@@ -4,8 +4,6 @@ The picture, the pages and the terminal show the same things in the same order, 
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
-from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -13,8 +11,10 @@ import numpy as np
 from gridprobe.answer import Answer
 from gridprobe.budget import spread, top
 from gridprobe.report.colours import FLOOR, Scale
+from gridprobe.report.facts import said_words
 from gridprobe.report.words import clock, kept_words, mark_words
 from gridprobe.selectors.gridprobe import FLAT
+from gridprobe.stretches import runs
 
 __all__ = [
     "READING",
@@ -37,8 +37,6 @@ MAIN = (0.5, 0.8)
 leaves more than MOST_SPANS."""
 MOST_SPANS = 4
 """If still more stretches matter, no moment stands out."""
-APART = 3.0
-"""Neighbours further apart than this many usual distances are in two stretches; frames that were sampled again are."""
 DIMMEST, DIM = 0.3, 0.65
 """Brightness of a frame that was not kept, from the least to the most important one."""
 PLAIN_DIM = 0.45
@@ -71,12 +69,8 @@ def kept_frames(answer: Answer) -> tuple[int, ...]:
 
 def spans(answer: Answer) -> list[Span]:
     """The stretches of kept frames, in time order."""
-    times, runs = answer.pool.times, list[list[int]]()
-    usual = median([b - a for a, b in pairwise(times)] or [0.0])
-    for index in kept_frames(answer):
-        near = runs and runs[-1][-1] == index - 1 and times[index] - times[index - 1] <= APART * usual
-        runs[-1].append(index) if near else runs.append([index])
-    return [Span(times[run[0]], times[run[-1]], tuple(run)) for run in runs]
+    times = answer.pool.times
+    return [Span(times[run[0]], times[run[-1]], run) for run in runs(times, kept_frames(answer))]
 
 
 def levels(answer: Answer) -> list[float] | None:
@@ -105,7 +99,7 @@ def _is_flat(answer: Answer) -> bool:
 
 def sentence(answer: Answer) -> str:
     """For example "cyan: seen at 2:40–2:44, in 2 of 144 frames"."""
-    return f"{answer.text}: {where_words(answer)}"
+    return f"{said_words(answer)}: {where_words(answer)}"
 
 
 def where_words(answer: Answer) -> str:

@@ -12,7 +12,17 @@ from gridprobe.flops import CONVENTIONS
 from gridprobe.report.answer_page.style import POLICY, STYLE
 from gridprobe.report.answer_page.thumbnails import thumbnails
 from gridprobe.report.answer_page.timeline import sheet_html, timeline_html
-from gridprobe.report.facts import Stage, bill, compute_words, details, folded_words, split_options, stage_words
+from gridprobe.report.facts import (
+    Stage,
+    bill,
+    compute_words,
+    details,
+    folded_words,
+    options_title,
+    said_words,
+    split_options,
+    stage_words,
+)
 from gridprobe.report.files import write_whole
 from gridprobe.report.html import document, pairs, table
 from gridprobe.report.where import where_words
@@ -77,7 +87,7 @@ def _score(name: str, answers: Sequence[Answer]) -> str:
 
 
 def _said(answer: Answer) -> str:
-    return f'<span dir="auto">{escape(_shortened(answer.text))}</span> {_verdict(answer)}'
+    return f'<span dir="auto">{escape(_shortened(said_words(answer)))}</span> {_verdict(answer)}'
 
 
 def _shortened(text: str, length: int = 90) -> str:
@@ -94,7 +104,7 @@ def _article(answer: Answer, number: int, *, hint: bool = False) -> str:
 {timeline_html(answer)}
 {thumbnails(answer)}
 {sheet_html(answer)}
-<section><h3>Options</h3>{_options(answer)}</section>
+<section><h3>{escape(options_title(answer))}</h3>{_options(answer)}</section>
 <section><h3>How it was answered</h3>{_reached(answer, hint=hint)}{_bill(answer)}</section>
 {_warnings(answer)}
 <details><summary>Details</summary>{pairs(details(answer))}{_cost(answer)}</details>
@@ -105,7 +115,7 @@ def _article(answer: Answer, number: int, *, hint: bool = False) -> str:
 def _said_large(answer: Answer) -> str:
     """The answer, its probability and, if known, whether it is right."""
     size = " long" if len(answer.text) > LONG else ""
-    said = f'<strong dir="auto">{escape(answer.text)}</strong> <span>{sure_words(answer.confidence)}</span>'
+    said = f'<strong dir="auto">{escape(said_words(answer))}</strong> <span>{sure_words(answer.confidence)}</span>'
     return f'<p class="said{size}">{said} {_verdict(answer)}</p>'
 
 
