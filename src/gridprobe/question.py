@@ -47,9 +47,8 @@ class Question:
         object.__setattr__(self, "options", tuple(self.options))
         _check_text("question", self.text)
         if len(self.options) == 1 or len(self.options) > MAX_OPTIONS:
-            raise UsageError(
-                f"a question needs 2 to {MAX_OPTIONS} options, or none if it is open, got {len(self.options)}"
-            )
+            given = len(self.options)
+            raise UsageError(f"a question needs 2 to {MAX_OPTIONS} options, got {given}; an open one has none")
         for label, option in zip(ascii_uppercase, self.options, strict=False):
             _check_text(f"option {label}", option)
         if self.subtitles != "":
