@@ -25,6 +25,7 @@ LEVELS = (
         "drafting",
         "answer",
         "stages",
+        "together",
         "pipeline",
         "comparison",
         "demo",

@@ -288,7 +288,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        monkeypatch.setattr("gridprobe.pipeline.time.perf_counter", lambda: self.now)
+        monkeypatch.setattr("gridprobe.backends.batcher.time.perf_counter", lambda: self.now)
 
 
 def test_decoding_seconds_count_both_passes(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -67,6 +68,39 @@ def test_followup_divides_the_means_of_the_same_questions(monkeypatch: pytest.Mo
 
     assert "| mean question | 2 | 1.500 | 5.000 | 0.300 | ≤ 0.25 | 1.000 | 1.000 |" in lines
     assert "| follow-up, settled by the overview | 1 | 0.300 | 6.000 | 0.050 | ≤ 0.05 | 1.000 | 1.000 |" in lines
+
+
+def test_many_asks_in_three_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gridprobe.backends.embedded.MODELS", make_models(tmp_path / "models"))
+    monkeypatch.setattr("torch.set_num_threads", lambda count: None)
+
+    run("many.py", "--count", 3, "--k", 3, "--minutes", 0.1, "--out", tmp_path / "many.json", monkeypatch=monkeypatch)
+
+    rows = json.loads((tmp_path / "many.json").read_text())["rows"]
+    assert [row["name"] for row in rows] == ["separate", "session", "together"]
+    assert len({(row["right"], row["overview"]) for row in rows}) == 1
+
+
+def test_many_needs_no_video_library_for_random_weights(tmp_path: Path) -> None:
+    """The machine with a GPU has no PyAV."""
+    code = f"import sys; sys.path.insert(0, {str(SPEED)!r}); sys.modules['av'] = None; import many; print(many.TARGET)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_many_counts_answers_a_second(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SPEED))
+    many = runpy.run_path(str(SPEED / "many.py"))
+    given = SimpleNamespace(model=str(tiny_checkpoint), sizes=[], device="cpu", dtype="auto")
+    (case,) = many["cases"](given)
+
+    found = list(many["on_gpu"](case, 1, 2))
+
+    assert [(each.way, each.questions) for each in found] == [
+        (way, count) for way in ("engine", "session") for count in (1, 8, 32)
+    ]
+    assert all(each.answers_a_second == each.questions / each.seconds for each in found)
+    assert "| session | 32 |" in many["gpu_table"](found)
 
 
 def test_mdp3_chooses_what_the_reference_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

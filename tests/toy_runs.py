@@ -213,9 +213,9 @@ class FullDiskModel(ToyModel):
 
 
 def main() -> None:
-    """Run six videos in a process that can be killed: DATA OUT WORKERS."""
+    """Run twelve videos in a process that can be killed: DATA OUT WORKERS."""
     data, out, workers = sys.argv[1:]
-    benchmark = toy_benchmark(Path(data), videos=6)
+    benchmark = toy_benchmark(Path(data), videos=12, questions=1)
     with evaluation(benchmark, Path(out), workers=int(workers)) as running:
         running.run()
 

@@ -1,7 +1,8 @@
 """ask(): a video and a question in, an Answer out. Session: the same for many questions about one video."""
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, Literal
 
 from gridprobe.answer import Answer, AnswerCost, Reached, Seconds
 from gridprobe.backends import Backend, FrameGroup, Posterior, ScoreRequest
+from gridprobe.backends.batcher import Batcher, own_seconds
 from gridprobe.budget import Fixed
 from gridprobe.drafting import NO_PLACE, answer_open, lettered, sufficiency
 from gridprobe.errors import UsageError
@@ -36,6 +38,7 @@ from gridprobe.stages import (
     warnings_of,
 )
 from gridprobe.stretches import hot_stretches
+from gridprobe.together import TOGETHER, check_together, in_threads, merged
 from gridprobe.video import Footage, FramePool, FrameSize, Moved
 
 __all__ = ["Session", "ask"]
@@ -170,6 +173,36 @@ class Session:
             seconds=replace(whole.seconds, focus=whole.seconds.focus + answer.seconds.focus),
         )
 
+    def ask_all(
+        self, questions: Sequence[Question], *, together: int = TOGETHER, show_map: bool = False
+    ) -> list[Answer]:
+        """The answers to all questions, in order; what several of them ask the models is asked in one call.
+
+        An error of one question does not keep the others from being answered; then it is raised. `ask_each` gives what
+        there is.
+
+        Args:
+            questions: what to ask.
+            together: how many questions are asked at the same time.
+            show_map: as for `ask`.
+        """
+        outcomes = dict(self.ask_each(questions, together=together, show_map=show_map))
+        return [outcomes[number].result() for number in range(len(questions))]
+
+    def ask_each(
+        self, questions: Sequence[Question], *, together: int = TOGETHER, show_map: bool = False
+    ) -> Generator[tuple[int, "Future[Answer]"], None, None]:
+        """As `ask_all`: the number of each question and its outcome, as soon as it is there."""
+        check_together(together)
+        batcher = Batcher(in_turns=True)
+        _ = self._footage
+        mine = copy(self)
+        mine.setup = merged(self.setup, batcher)
+        try:
+            yield from in_threads(partial(mine.ask, show_map=show_map), questions, batcher, at_once=together)
+        finally:
+            batcher.close()
+
     def _focus(self, question: Question, look: Look) -> Posterior:
         """The answer from the kept frames."""
         setup = self.setup
@@ -258,7 +291,7 @@ class Session:
             return self._look_once(question, first, blind=False)
 
     def _look_once(self, question: Question, first: Overview | None, *, blind: bool) -> Look:
-        start = time.perf_counter()
+        start = own_seconds()
         footage = self._footage
         blind = blind and first is None
         pool = footage.undecoded(self._pool_size) if blind else footage.pool(self._pool_size)
@@ -266,7 +299,7 @@ class Session:
         selection, probing = timed(lambda: self._select(selector, pool, question, first))
         frames = footage.frames(in_order(selection, self.setup), self.setup.size_of(self.setup.shown, selection.kept))
         others = self._others(selection, frames)
-        decoding = time.perf_counter() - start - probing + (first.decoding if first else 0.0)
+        decoding = own_seconds() - start - probing + (first.decoding if first else 0.0)
         return Look(pool, selection, frames, others, decoding, probing, first)
 
     def _select(self, selector: Selector, pool: FramePool, question: Question, first: Overview | None) -> Selection:

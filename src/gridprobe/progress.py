@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Event as Flag
+from threading import RLock
 from typing import NamedTuple
 
 from gridprobe.errors import Cancelled
 
-__all__ = ["Event", "Listener", "listening", "report"]
+__all__ = ["Event", "Listener", "listening", "report", "shared"]
 
 
 class Event(NamedTuple):
@@ -40,12 +41,28 @@ def listening(listener: Listener, *, cancel: Flag | None = None) -> Iterator[Non
         _listener.reset(token)
 
 
+@contextmanager
+def shared(stop: Flag) -> Iterator[None]:
+    """Events of threads that run in copies of this context reach its listener one at a time; `stop` ends their work."""
+    found, lock = _listener.get(), RLock()
+
+    def relay(event: Event) -> None:
+        with lock:
+            _send(found, event)
+
+    with listening(relay, cancel=stop):
+        yield
+
+
 def report(stage: str, done: int, total: int) -> None:
     """Say that `done` of `total` steps of `stage` are finished."""
-    found = _listener.get()
+    _send(_listener.get(), Event(stage, done, total))
+
+
+def _send(found: tuple[Listener, Flag | None] | None, event: Event) -> None:
     if found is None:
         return
     listener, cancel = found
     if cancel is not None and cancel.is_set():
-        raise Cancelled(f"cancelled while working on {stage} ({done} of {total} done)")
-    listener(Event(stage, done, total))
+        raise Cancelled(f"cancelled while working on {event.stage} ({event.done} of {event.total} done)")
+    listener(event)

@@ -1,12 +1,12 @@
 """The stages of asking one question, as values: what was looked over, what was selected, and what is asked next."""
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from gridprobe.answer import Reached
 from gridprobe.backends import FrameGroup, Posterior, ScoreRequest
+from gridprobe.backends.batcher import own_seconds
 from gridprobe.calibration import Exit
 from gridprobe.collage import collage_request
 from gridprobe.errors import UsageError
@@ -106,6 +106,6 @@ def warnings_of(look: Look, question: Question, reached: Reached, trouble: tuple
 
 
 def timed(work: Callable[[], T]) -> tuple[T, float]:
-    """What a piece of work gives, and how many seconds it takes."""
-    start = time.perf_counter()
-    return work(), time.perf_counter() - start
+    """What a piece of work gives, and how many seconds it takes; waiting for other questions is not counted."""
+    start = own_seconds()
+    return work(), own_seconds() - start

@@ -28,6 +28,7 @@ from gridprobe.report.picture import check_picture
 from gridprobe.settings import PRESETS, Settings
 from gridprobe.setup import Setup, make_setup
 from gridprobe.subtitles import read_subtitles
+from gridprobe.together import in_sequence
 from gridprobe.video import Limits
 
 __all__ = [
@@ -208,20 +209,27 @@ def ask(video: Path, question: str | None, options: tuple[str, ...], **given: An
     footage = setup.open(video)  # find a broken file before loading a large model
     if not given["model"]:
         imply(questions)
-    answers = []
+    answers, errors = [], []
     with progress():
         session = Session(footage, setup=setup, reuse=len(questions) > 1)
         introduce(session.setup.model, session.setup.answerer)
-        for each in questions:
-            answers.append(session.ask(each, show_map=bool(files) or not given["as_json"]))
+        outcomes = session.ask_each(questions, show_map=bool(files) or not given["as_json"])
+        for outcome in in_sequence(outcomes):
+            if error := outcome.exception():
+                errors.append(error)
+                continue
+            answers.append(outcome.result())
             if given["as_json"]:
                 values = answers[-1].to_dict(version=given["json_version"])
                 print(json.dumps(values, allow_nan=False), flush=True)
     if not given["as_json"]:
         _print(answers, all_details=given["details"])
-    for name, path in files.items():
-        SAVERS[name](answers, path)
-        announce_saved(name, path)
+    if answers:
+        for name, path in files.items():
+            SAVERS[name](answers, path)
+            announce_saved(name, path)
+    if errors:
+        raise errors[0]
 
 
 def imply(questions: list[Question]) -> None:

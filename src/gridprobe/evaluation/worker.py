@@ -7,12 +7,14 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Literal, NamedTuple
 
+from gridprobe.answer import Answer
 from gridprobe.benchmarks import Item
 from gridprobe.errors import GridProbeError, ServerUnavailable
 from gridprobe.evaluation.disk import write_whole
@@ -24,7 +26,9 @@ from gridprobe.evaluation.pulse import PULSE_SECONDS, pulses
 from gridprobe.evaluation.records import Writer
 from gridprobe.evaluation.tasks import Task
 from gridprobe.progress import Event, listening
+from gridprobe.question import Question
 from gridprobe.setup import Setup
+from gridprobe.together import TOGETHER
 
 __all__ = ["Inbox", "Job", "Message", "Take", "Worker", "load", "serve"]
 
@@ -136,27 +140,47 @@ class Worker:
         ahead: Prefetch | None = None
         while (current := ahead or self._open(take(True))) is not None:
             ahead = None
-            for item in current.task.items:
-                self._beat(item)
-                self._tell(Message("begun", item.id))
+            for items in _groups(current.task):
+                self._beat(items[0])
+                self._tell(Message("begun", items[0].id))
                 current.wait()  # first, so that two videos are not decoded at the same time
                 ahead = ahead or self._open(take(False))
-                self._ask(item, current)
+                self._ask(items, current)
 
     def _open(self, task: Task | None) -> Prefetch | None:
         return None if task is None else Prefetch(task, self._job.method)
 
-    def _ask(self, item: Item, opened: Prefetch) -> None:
-        trial, attempt = Attempt(), opened.task.attempts.get(item.id, 0) + 1
-        with trial, listening(self._pulse):
-            answer = opened.session.ask(self._job.method.question(item))
-            opening, opened.seconds = opened.seconds, 0.0
-            record = answered(item, answer, attempt=attempt, worker=self._name, opening=opening)
-        if isinstance(trial.error, ServerUnavailable):  # the other questions would fail, too; this one stays open
-            raise trial.error
-        if trial.error is not None:
-            error = (type(trial.error).__name__, str(trial.error))
-            record = failed(item, error, attempt=attempt, worker=self._name)
+    def _ask(self, items: Sequence[Item], opened: Prefetch) -> None:
+        """Ask some questions together; each is recorded as soon as it is answered."""
+        asked: list[tuple[Item, Question]] = []
+        for item in items:
+            trial = Attempt()
+            with trial:
+                _ = opened.session  # what is wrong with the video is wrong with each question
+                asked.append((item, self._job.method.question(item)))
+            if trial.error is not None:
+                self._record(item, opened, trial.error)
+        if not asked:
+            return
+        questions = [question for _, question in asked]
+        with listening(self._pulse), closing(opened.session.ask_each(questions, together=len(asked))) as outcomes:
+            for number, outcome in outcomes:
+                trial = Attempt()
+                with trial:
+                    answer = outcome.result()
+                self._record(asked[number][0], opened, trial.error or answer)
+
+    def _record(self, item: Item, opened: Prefetch, outcome: Answer | Exception) -> None:
+        if isinstance(outcome, ServerUnavailable):  # the other questions would fail, too; this one stays open
+            raise outcome
+        attempt, trial = opened.task.attempts.get(item.id, 0) + 1, Attempt()
+        if isinstance(outcome, Answer):
+            with trial:
+                opening, opened.seconds = opened.seconds, 0.0
+                record = answered(item, outcome, attempt=attempt, worker=self._name, opening=opening)
+        if (error := trial.error or outcome) and isinstance(error, Exception):
+            reason = (type(error).__name__, str(error))
+            record = failed(item, reason, attempt=attempt, worker=self._name)
         self._writer.write(record)
         self._counts[record["outcome"]] += 1
         self._tell(Message(record["outcome"], item.id))
@@ -182,6 +206,12 @@ class Worker:
         }
         file = self._job.folder / f"heartbeat-{self._name}.json"
         write_whole(file, json.dumps(beat).encode(), durable=False)
+
+
+def _groups(task: Task) -> Iterator[Sequence[Item]]:
+    """The questions that are asked together; one by one after a worker died, so that the right one is blamed."""
+    size = 1 if task.alone else TOGETHER
+    return (task.items[start : start + size] for start in range(0, len(task.items), size))
 
 
 def _sentence(error: Exception) -> str:

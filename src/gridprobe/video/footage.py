@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,8 @@ class Footage:
         small = footage.pool(FrameSize(max_side=224))        # all of them, decoded straight to this size
         large = footage.frames([3, 17, 90], NATIVE)          # some of them, by the same plan
 
-    What was decoded stays at hand, up to `Limits.memory` bytes, and in the cache on disk if one is given. Arguments as
-    for `sample`.
+    What was decoded stays at hand, up to `Limits.memory` bytes, and in the cache on disk if one is given. Several
+    threads may use it; what two of them want is decoded once. Arguments as for `sample`.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Footage:
         self._shelf = MemoryCache(int(wish.limits.memory))
         self._found: Found | None = None
         self._promises = True
+        self._lock = RLock()
         self._key: str | None = None
         self._film: Clip
         if os.path.isdir(path):
@@ -101,12 +103,13 @@ class Footage:
     def pool(self, size: FrameSize = NATIVE) -> FramePool:
         """All frames, decoded; the first call finds out which can be, and refuses a video with too much damage."""
         shown = self._shown(size)
-        if self._found is not None and self._found.decoded:
-            return self._pool(self._found.ticks, self._pixels(self._found.ticks, shown))
-        found, pixels = self._film.read(shown)
-        self._settle(found)
-        self._keep(found.ticks, pixels, shown)
-        return self._pool(found.ticks, pixels)
+        with self._lock:
+            if self._found is not None and self._found.decoded:
+                return self._pool(self._found.ticks, self._pixels(self._found.ticks, shown))
+            found, pixels = self._film.read(shown)
+            self._settle(found)
+            self._keep(found.ticks, pixels, shown)
+            return self._pool(found.ticks, pixels)
 
     def undecoded(self, size: FrameSize = NATIVE) -> FramePool:
         """All frames before they are decoded: times are known, or told by the packets; pixels come when looked at.
@@ -121,25 +124,27 @@ class Footage:
 
     def frames(self, indices: Sequence[int], size: FrameSize = NATIVE) -> FramePool:
         """The frames at these places of the pool, in the order given; Moved where a promised one is damaged."""
-        known = self._known()
-        if known is None:
-            return self.pool(size).take(indices)
-        rows = sorted(set(indices))
-        pixels = self._pixels([known[row] for row in rows], self._shown(size))
-        if rows != list(indices):
-            pixels = pixels[[rows.index(row) for row in indices]]
-        return self._pool([known[row] for row in indices], pixels)
+        with self._lock:
+            known = self._known()
+            if known is None:
+                return self.pool(size).take(indices)
+            rows = sorted(set(indices))
+            pixels = self._pixels([known[row] for row in rows], self._shown(size))
+            if rows != list(indices):
+                pixels = pixels[[rows.index(row) for row in indices]]
+            return self._pool([known[row] for row in indices], pixels)
 
     def _shown(self, size: FrameSize) -> tuple[int, int]:
         return size.fit(self.info.width, self.info.height)
 
     def _known(self) -> tuple[int, ...] | None:
         """The frames' ticks; before anything is decoded, those the packets promise, if they tell."""
-        if self._found is None and self._promises:
-            promised = self._film.expected_ticks()
-            if promised is not None:
-                self._settle(Found(tuple(promised), decoded=False))
-        return self._found.ticks if self._found else None
+        with self._lock:
+            if self._found is None and self._promises:
+                promised = self._film.expected_ticks()
+                if promised is not None:
+                    self._settle(Found(tuple(promised), decoded=False))
+            return self._found.ticks if self._found else None
 
     def _pool(self, ticks: Sequence[int], pixels: Pixels) -> FramePool:
         return FramePool(pixels, self._times(ticks), **self._facts())
@@ -159,19 +164,20 @@ class Footage:
 
     def _pixels(self, ticks: Sequence[int], size: tuple[int, int], *, gaps: bool = False) -> Pixels:
         """The frames at these rising ticks: from memory, from the cache on disk, and the rest decoded."""
-        together = self._shelf.together(size, ticks)
-        if together is not None:
-            return together
-        rows = {tick: row for tick in ticks if (row := self._shelf.get(size, tick)) is not None}
-        for there, batch in self._fetched([tick for tick in ticks if tick not in rows], size, gaps=gaps):
-            if there == list(ticks):
-                return batch
-            rows.update(zip(there, batch, strict=True))
-        pixels = np.zeros((len(ticks), size[1], size[0], 3), np.uint8)
-        for place, tick in enumerate(ticks):
-            if tick in rows:
-                pixels[place] = rows[tick]
-        return pixels
+        with self._lock:
+            together = self._shelf.together(size, ticks)
+            if together is not None:
+                return together
+            rows = {tick: row for tick in ticks if (row := self._shelf.get(size, tick)) is not None}
+            for there, batch in self._fetched([tick for tick in ticks if tick not in rows], size, gaps=gaps):
+                if there == list(ticks):
+                    return batch
+                rows.update(zip(there, batch, strict=True))
+            pixels = np.zeros((len(ticks), size[1], size[0], 3), np.uint8)
+            for place, tick in enumerate(ticks):
+                if tick in rows:
+                    pixels[place] = rows[tick]
+            return pixels
 
     def _fetched(self, ticks: list[int], size: tuple[int, int], *, gaps: bool) -> Iterator[tuple[list[int], Pixels]]:
         stored, pixels = self._stored(ticks, size)

@@ -16,6 +16,8 @@ KEEP_ON_CPU = 2**30
 KEEP_ON_HOST = 8 * 2**30
 KEEP_OF_GPU = 16
 """The store gets 1/this of a GPU's memory."""
+COPIES_ON_CPU = 2**28
+"""Bytes of keys and values that a pass may copy on a CPU."""
 CAUTION = 2
 """A pass is assumed to need this many times its activations: the allocator needs room, and attention has its own."""
 
@@ -60,3 +62,7 @@ class Memory:
         free, _ = torch.cuda.mem_get_info(self.device)
         idle = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
         return (free + idle) // (CAUTION * self.token_bytes)
+
+    def copies(self, most: int) -> int:
+        """Bytes of keys and values that a pass of at most so many tokens may copy."""
+        return COPIES_ON_CPU if self.device.type != "cuda" else most * self.token_bytes // CAUTION

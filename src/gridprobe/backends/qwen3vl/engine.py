@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from gridprobe.backends.base import FrameGroup, Posterior, ScoreRequest, require_labels
-from gridprobe.backends.local.batching import batches
 from gridprobe.backends.local.letters import MIN_MASS, check_mass, letter_logprobs, letter_tokens
 from gridprobe.backends.local.memory import Memory
 from gridprobe.backends.local.store import Store
@@ -29,12 +28,14 @@ from gridprobe.backends.qwen3vl.branches import Branches, Prefix, follow_texts
 from gridprobe.backends.qwen3vl.features import Features
 from gridprobe.backends.qwen3vl.jobs import Job, Span, price_job, price_texts, price_with_texts
 from gridprobe.backends.qwen3vl.language import LanguageModel, Piece
+from gridprobe.backends.qwen3vl.passes import Room, narrowed, passes, rows_of, side_by_side
 from gridprobe.backends.qwen3vl.pixels import PatchSpec, upload
 from gridprobe.backends.qwen3vl.plain import plain_cached, plain_logits
 from gridprobe.backends.qwen3vl.pricing import (
     attention_flops,
     dims_of,
     head_flops,
+    kept_bytes,
     prefill_flops,
     token_bytes,
 )
@@ -84,8 +85,9 @@ class Qwen3VL:
         self._letters = lru_cache(partial(letter_tokens, tokenizer))
         self._spec = spec
         self._min_mass = min_letter_mass
-        self._context = int(model.config.text_config.max_position_embeddings)
-        self._scribe = Scribe(tokenizer, end_tokens(model, tokenizer, self._special.im_end), self._context)
+        self.context_tokens = int(model.config.text_config.max_position_embeddings)
+        self._scribe = Scribe(tokenizer, end_tokens(model, tokenizer, self._special.im_end), self.context_tokens)
+        self._kept_bytes = kept_bytes(self.dims, model.dtype.itemsize)
         self._language = LanguageModel(model, block=compiled(text_block) if compile else text_block)
         self._memory = Memory.of(model, token_bytes=token_bytes(self.dims, model.dtype.itemsize))
         tower = VisionTower(model.model.visual, block=compiled(vision_block) if compile else vision_block)
@@ -106,46 +108,55 @@ class Qwen3VL:
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
         """Score all requests, in as few forward passes as memory allows."""
         require_labels(requests)
-        return self._each(requests, self._score, most=self._memory.most())
+        return self._each(requests, self._score)
 
     def write(self, requests: Sequence[ScoreRequest], writing: Writing) -> list[tuple[Written, ...]]:
         """Write texts for all requests; each prompt is read once for all its texts."""
         check_requests(requests)
-        return self._each(requests, partial(self._write, writing=writing), most=self._memory.most() // TEXT_SHARE)
+        return self._each(requests, partial(self._write, writing=writing), share=TEXT_SHARE)
 
     def weigh(self, requests: Sequence[ScoreRequest], candidates: Sequence[Sequence[str]]) -> list[Weighed]:
         """Weigh candidates for all requests; each prompt is read once, and its candidates follow in one pass."""
         check_candidates(requests, candidates)
-        return self._each(requests, partial(self._weigh, candidates=candidates), most=self._memory.most() // TEXT_SHARE)
+        return self._each(requests, partial(self._weigh, candidates=candidates), share=TEXT_SHARE)
 
     def _each(
-        self, requests: Sequence[ScoreRequest], work: Callable[[Sequence[Job]], dict[int, T]], *, most: int
+        self, requests: Sequence[ScoreRequest], work: Callable[[Sequence[Job]], dict[int, T]], *, share: int = 1
     ) -> list[T]:
-        """What some work gives for each request, in batches of at most so many tokens."""
+        """What some work gives for each request, in batches that hold 1/share of what memory allows."""
+        most = self._memory.most() // share
         jobs = [Job(place, request, self._layout(request)) for place, request in enumerate(requests)]
         jobs = [self._fitting(job, most) for job in jobs]
         often = Counter(job.stem for job in jobs)
-        jobs = [replace(job, shared=job.recalls or job.request.again or often[job.stem] > 1) for job in jobs]
+        jobs = [replace(job, shared=self._shares(job, often[job.stem])) for job in jobs]
         found: dict[int, T] = {}
-        for batch in batches(jobs, room=min(most, self._memory.worthwhile)):
+        room = Room(min(most, self._memory.worthwhile), self._memory.copies(most) // self._kept_bytes)
+        for batch in passes(jobs, room, kept=self.kept, copying=share > 1):
             found.update(self._run(batch, work))
             report("model", len(found), len(jobs))
         return [found[place] for place in range(len(jobs))]
 
+    def _shares(self, job: Job, often: int) -> bool:
+        """Whether a job's stem is read by itself: another job begins alike, now, later or before."""
+        return not self.plain and (job.recalls or job.request.again or often > 1 or job.stem in self.kept)
+
     def estimate(self, request: ScoreRequest) -> Cost:
         """The cost of scoring the request, from its exact token count."""
-        return price_job(self.dims, Job(0, request, self._layout(request)))
+        return price_job(self.dims, Job(0, request, self._laid_out(request)))
 
     def estimate_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
         """The cost of texts of so many tokens each, with the request read once."""
-        return price_with_texts(self.dims, Job(0, request, self._layout(request)), tokens)
+        return price_with_texts(self.dims, Job(0, request, self._laid_out(request)), tokens)
+
+    def _laid_out(self, request: ScoreRequest) -> Layout:
+        return build_layout(request, self._encode_text, self._special, patch=self._spec.patch, merge=self._spec.merge)
 
     def _layout(self, request: ScoreRequest) -> Layout:
-        layout = build_layout(request, self._encode_text, self._special, patch=self._spec.patch, merge=self._spec.merge)
-        if len(layout) > self._context:
+        layout = self._laid_out(request)
+        if len(layout) > self.context_tokens:
             raise ModelError(
-                f"{_frames(request, layout)} and the question need "
-                f"{len(layout):,} tokens, but the model reads at most {self._context:,}; use fewer or smaller frames"
+                f"{_frames(request, layout)} and the question need {len(layout):,} tokens, "
+                f"but the model reads at most {self.context_tokens:,}; use fewer or smaller frames"
             )
         return layout
 
@@ -241,7 +252,8 @@ class Qwen3VL:
     def _prefixes(self, batch: Sequence[Job], spent: Counter[int]) -> list[Prefix]:
         """The jobs' sequences, read to their ends."""
         found: dict[int, Prefix] = {}
-        for part in self._spans(batch, spent):
+        alone, rests = self._spans(batch, spent)
+        for part in (alone, [narrowed(span) for span in rests]):
             if part:
                 logits, known = self._language.read(self._pieces(part, spent))
                 for span, row, new in zip(part, logits, known, strict=True):
@@ -253,11 +265,10 @@ class Qwen3VL:
 
     def _spans(self, batch: Sequence[Job], spent: Counter[int]) -> tuple[list[Span], list[Span]]:
         """Sequences that are read as a whole, and the rests of those whose stems are kept."""
-        shared = [job for job in batch if job.shared or job.stem in self.kept]
-        apart = {job.place for job in shared}
+        shared = [job for job in batch if job.shared]
         stems = self._stems(shared, spent)
-        alone = [Span(job, 0, len(job.layout)) for job in batch if job.place not in apart]
-        return alone, [self._rest(job, stems[job.stem]) for job in shared]
+        alone = [Span(job, 0, len(job.layout)) for job in batch if not job.shared]
+        return alone, [Span(job, job.layout.stem, len(job.layout), stems[job.stem]) for job in shared]
 
     def _plain_inputs(self, batch: Sequence[Job], spent: Counter[int]) -> tuple[Any, list[Layout], list[Tensor | None]]:
         """What the plain path takes: the model, layouts and patches."""
@@ -279,32 +290,36 @@ class Qwen3VL:
     def _fast(self, batch: Sequence[Job]) -> "_Found":
         found = _Found()
         alone, rests = self._spans(batch, found.spent)
-        for part in (alone, [span for span in rests if not span.job.request.attention]):
+        often = Counter(span.job.stem for span in rests if not span.job.request.attention)
+        apart = [span for span in rests if not side_by_side(span, often[span.job.stem])]
+        for part in (alone, [narrowed(span) for span in apart]):
             if part:
                 rows = self._language.logits(self._pieces(part, found.spent))
                 found.logits.update({span.job.place: row for span, row in zip(part, rows, strict=True)})
-        for span in rests:
-            if span.job.request.attention:
-                self._watch(span, found)
+        beside = [span for span in rests if side_by_side(span, often[span.job.stem])]
+        for row in rows_of(beside, heads=self.dims.heads):
+            self._beside(row, found)
         for job in batch:
             found.spent[job.place] += int(head_flops(self.dims))
         return found
 
-    def _rest(self, job: Job, stem: Tensor) -> Span:
-        """What follows the stem, with the keys and values it may attend to."""
-        if job.request.sees is not None:
-            stem = stem[..., upload(job.columns, stem.device), :]
-        return Span(job, job.layout.stem, len(job.layout), stem)
-
-    def _watch(self, span: Span, found: "_Found") -> None:
-        """Run what follows a stem and note how much it attends to each unit."""
-        job = span.job
-        (piece,) = self._pieces([span], found.spent)
-        owners = upload(job.layout.owners[job.columns], self._memory.device)
-        row, seen = self._language.watched(piece, owners, len(job.units))
-        found.logits[job.place] = row[0]
-        found.attention[job.place] = tuple(seen.tolist())
-        found.spent[job.place] += int(attention_flops(self.dims, span.end - span.start, known=span.known))
+    def _beside(self, row: Sequence[Span], found: "_Found") -> None:
+        """Run texts that follow one stem, side by side; note how much each attends to each unit if that is asked."""
+        device, layout = self._memory.device, row[0].job.layout
+        seen = [torch.zeros(layout.stem, dtype=torch.bool, device=device) for _ in row]
+        for mine, span in zip(seen, row, strict=True):
+            mine[upload(span.job.columns, device)] = True
+        pieces = self._pieces(row, found.spent)
+        if row[0].job.request.attention:
+            owners = upload(layout.owners, device)
+            logits, watched = self._language.watched(pieces, seen, owners, len(row[0].job.units))
+            for span, shares in zip(row, watched.tolist(), strict=True):
+                found.attention[span.job.place] = tuple(shares)
+                flops = attention_flops(self.dims, len(span), known=len(span.job.columns))
+                found.spent[span.job.place] += int(flops)
+        else:
+            logits = self._language.beside(pieces, seen)
+        found.logits.update({span.job.place: mine for span, mine in zip(row, logits, strict=True)})
 
     def _stems(self, jobs: Sequence[Job], spent: Counter[int]) -> dict[Hashable, Tensor]:
         """Keys and values of the jobs' stems: kept ones, and the others computed in one pass."""
@@ -331,8 +346,8 @@ class Qwen3VL:
             layout, cut = span.job.layout, slice(span.start, span.end)
             seen = torch.cat([features[unit] for unit in span.job.units], dim=1) if span.sees else None
             pieces.append(Piece(layout.ids[cut], layout.positions[:, cut], layout.visual[cut], seen, span.past))
-            tokens = span.known + span.end - span.start
-            spent[span.job.place] += int(prefill_flops(self.dims, tokens, known=span.known))
+            known = len(span.job.columns) if span.past is not None else 0
+            spent[span.job.place] += int(prefill_flops(self.dims, known + len(span), known=known))
         return pieces
 
     def _posteriors(self, batch: Sequence[Job], found: "_Found") -> dict[int, Posterior]:

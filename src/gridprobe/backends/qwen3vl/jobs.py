@@ -65,6 +65,16 @@ class Job:
         """Whether it needs the keys and values of its stem by themselves."""
         return self.request.sees is not None or self.request.attention
 
+    @property
+    def rest(self) -> int:
+        """How many tokens follow the stem."""
+        return len(self.layout) - self.layout.stem
+
+    @property
+    def narrow(self) -> bool:
+        """Whether what follows the stem sees less than half of it, so that copying that is cheaper than a mask."""
+        return self.request.sees is not None and 2 * len(self.columns) < self.layout.stem
+
     @cached_property
     def columns(self) -> npt.NDArray[np.int64]:
         """The tokens of the stem that what follows may attend to."""
@@ -76,7 +86,7 @@ class Job:
 
 def price_job(dims: ModelDims, job: Job) -> Cost:
     """What a request costs by itself; one that `sees` some frames finds the memory of all of them there."""
-    rest, known = len(job.layout) - job.layout.stem, len(job.columns)
+    rest, known = job.rest, len(job.columns)
     if job.request.sees is not None:
         cost = price_recall(dims, rest, known=known)
     else:
@@ -86,7 +96,7 @@ def price_job(dims: ModelDims, job: Job) -> Cost:
 
 def price_texts(dims: ModelDims, job: Job, tokens: Sequence[int]) -> list[Cost]:
     """What texts of so many tokens each cost after a request that was read."""
-    known = len(job.columns) + len(job.layout) - job.layout.stem
+    known = len(job.columns) + job.rest
     return [price_text(dims, count, known=known) for count in tokens]
 
 
@@ -103,6 +113,9 @@ class Span:
     start: int
     end: int
     past: "Tensor | None" = None
+
+    def __len__(self) -> int:
+        return self.end - self.start
 
     @property
     def sees(self) -> bool:

@@ -12,6 +12,7 @@ from gridprobe.backends.qwen3vl.blocks import (
     Block,
     attention_weights,
     last_text_block,
+    last_text_block_of_row,
     rms,
     text_block,
     text_weights,
@@ -66,29 +67,70 @@ class LanguageModel:
             pass
         return self._finish(run, pieces)
 
-    def watched(self, piece: Piece, owners: Tensor, units: int) -> tuple[Tensor, Tensor]:
-        """As `logits` for one piece, and how much its tokens attend to each unit of its past.
+    def beside(self, pieces: Sequence[Piece], seen: Sequence[Tensor]) -> Tensor:
+        """As `logits`, for texts that follow the same past, each as if it were alone; the past is not copied.
+
+        Args:
+            pieces: texts without frames, all with the same `past`.
+            seen: for each text, which tokens of the past it attends to.
+        """
+        run = self._row(pieces, seen)
+        for _ in self._layers(run, self._language.layers[:-1]):
+            pass
+        return self._finish_row(run, pieces)
+
+    def watched(
+        self, pieces: Sequence[Piece], seen: Sequence[Tensor], owners: Tensor, units: int
+    ) -> tuple[Tensor, Tensor]:
+        """As `beside`, and how much the tokens of each text attend to each unit of the past: texts × units.
 
         A unit's number is its share of the attention of the token that attends to it most, averaged over all heads of
         all layers but the last, where only one token is computed. `owners` has the unit of every token of the past, or
         -1.
         """
-        run, layers = self._begin([piece]), self._language.layers[:-1]
+        run, layers = self._row(pieces, seen), self._language.layers[:-1]
         steps = self._layers(run, layers)
-        seen = torch.zeros(units, device=run.h.device)
+        found = torch.zeros(len(pieces), units, device=run.h.device)
+        lengths = [len(piece) for piece in pieces]
         for number, layer in enumerate(layers):
-            seen += self._attention(run, number, layer, owners, units)
+            shares = self._attention(run, number, layer, owners, units)
+            found += torch.stack([part.amax(1).mean(0) for part in torch.split(shares, lengths, 1)])
             next(steps)
-        return self._finish(run, [piece]), seen / max(1, len(layers))
+        return self._finish_row(run, pieces), found / max(1, len(layers))
 
     def _attention(self, run: "_Run", number: int, layer: Any, owners: Tensor, units: int) -> Tensor:
-        """How much the tokens attend to each unit in one layer."""
+        """How much each token attends to each unit in one layer: heads × tokens × units."""
         assert run.past is not None and run.mask is not None
         weights, past = attention_weights(run.h, run.cos, run.sin, run.mask, run.past[number, 0], layer), len(owners)
         mine = owners >= 0
         shares = weights.new_zeros(*weights.shape[:2], units)
-        shares.index_add_(2, owners[mine], weights[:, :, :past][:, :, mine])
-        return shares.amax(1).mean(0)
+        return shares.index_add_(2, owners[mine], weights[:, :, :past][:, :, mine])
+
+    def _row(self, pieces: Sequence[Piece], seen: Sequence[Tensor]) -> "_Run":
+        """Texts side by side in one row; each attends to what it sees of the past and to its own tokens before."""
+        stem, lengths = pieces[0].past, upload([len(piece) for piece in pieces], self._device)
+        assert stem is not None
+        joined = Piece(
+            np.concatenate([piece.ids for piece in pieces]),
+            np.concatenate([piece.positions for piece in pieces], axis=1),
+            np.concatenate([piece.visual for piece in pieces]),
+            None,
+        )
+        h, positions, places, _ = self._gather([joined])
+        cos, sin = self._language.rotary_emb(h, positions)
+        owner = torch.arange(len(pieces), device=h.device).repeat_interleave(lengths)
+        own = (owner[:, None] == owner).tril()
+        visible = torch.cat([torch.stack(list(seen))[owner], own], dim=-1)
+        return _Run(h, cos, sin, places, None, stem[:, :, None], _added(visible[None], h.dtype))
+
+    def _finish_row(self, run: "_Run", pieces: Sequence[Piece]) -> Tensor:
+        """The last layer and the logits after each text of a row."""
+        assert run.past is not None and run.mask is not None
+        language, eps = self._language, self._eps
+        last = upload(np.cumsum([len(piece) for piece in pieces]) - 1, run.h.device)
+        before, weights = (run.past[-1, 0], run.past[-1, 1]), text_weights(language.layers[-1])
+        states = last_text_block_of_row(run.h, run.cos, run.sin, run.mask, before, eps, *weights, last=last)
+        return self.vocabulary(rms(states, language.norm.weight, eps))
 
     def _finish(self, run: "_Run", pieces: Sequence[Piece]) -> Tensor:
         """The last layer and the logits."""
@@ -132,6 +174,11 @@ class LanguageModel:
         return logits.float()
 
     @property
+    def _device(self) -> torch.device:
+        device: torch.device = self._language.embed_tokens.weight.device
+        return device
+
+    @property
     def _eps(self) -> float:
         return float(self._language.config.rms_norm_eps)
 
@@ -153,8 +200,7 @@ class LanguageModel:
 
     def _gather(self, pieces: Sequence[Piece]) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor], Tensor | None]:
         """First states, positions, and the places of visual features; one copy to the device for each."""
-        device = self._language.embed_tokens.weight.device
-        length = max(map(len, pieces))
+        device, length = self._device, max(map(len, pieces))
         ids = np.zeros((len(pieces), length), dtype=np.int64)
         positions = np.zeros((3, len(pieces), length), dtype=np.int64)
         visual = np.zeros((len(pieces), length), dtype=bool)

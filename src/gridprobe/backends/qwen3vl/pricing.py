@@ -13,6 +13,7 @@ __all__ = [
     "attention_flops",
     "dims_of",
     "head_flops",
+    "kept_bytes",
     "parameters",
     "prefill_flops",
     "price",
@@ -176,6 +177,11 @@ def token_bytes(dims: ModelDims, value_bytes: int) -> int:
     """Bytes of one token's activations at the widest place of a layer."""
     attention = (dims.heads + 2 * dims.kv_heads) * dims.head_dim
     return (6 * dims.hidden + 3 * dims.ffn + 3 * attention) * value_bytes
+
+
+def kept_bytes(dims: ModelDims, value_bytes: int) -> int:
+    """Bytes of one token's keys and values in all layers."""
+    return 2 * dims.layers * dims.kv_heads * dims.head_dim * value_bytes
 
 
 def parameters(dims: ModelDims, *, tied: bool) -> int:

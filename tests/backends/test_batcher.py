@@ -1,0 +1,288 @@
+"""Calls that wait at the same time are one call; who waits is counted, never timed."""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from gridprobe.backends import Posterior, ScoreRequest, Scripted, recalls, writes
+from gridprobe.backends.batcher import Batcher, Merging, own_seconds
+from gridprobe.backends.writing import Writing, weighs
+from gridprobe.errors import Cancelled, ModelError, ServerUnavailable, UsageError
+from gridprobe.progress import Event, listening, report
+
+LABELS = ("A", "B")
+
+
+class Model(Scripted):
+    """Sure of A in proportion to the number in the prompt; notes what came in each call, and from which thread."""
+
+    def __init__(self, fails: Callable[[Sequence[str]], Exception | None] = lambda prompts: None) -> None:
+        weights = {"yes": 1.0, "no": 0.5}
+        super().__init__(lambda asked: {"A": float(asked.prompt), "B": 1.0}, text=lambda asked: weights)
+        self.calls: list[list[str]] = []
+        self.threads: set[int] = set()
+        self._fails = fails
+        self._busy = threading.Lock()
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+        assert self._busy.acquire(blocking=False), "two threads call the model at the same time"
+        try:
+            prompts = [request.prompt for request in requests]
+            self.calls.append(prompts)
+            self.threads.add(threading.get_ident())
+            if error := self._fails(prompts):
+                raise error
+            return super().score(requests)
+        finally:
+            self._busy.release()
+
+
+def asked(*numbers: int) -> list[ScoreRequest]:
+    return [ScoreRequest(str(number), LABELS) for number in numbers]
+
+
+def numbers(posteriors: Sequence[Posterior]) -> list[int]:
+    """The numbers that the model was asked about, from its answers."""
+    return [round(each.probabilities["A"] / each.probabilities["B"]) for each in posteriors]
+
+
+def all_at_once(batcher: Batcher, *works: Callable[[], Any]) -> list[Any]:
+    """What each of some work gives, or its error; all take part before any begins."""
+    seats = [batcher.join() for _ in works]
+
+    def begin(number: int) -> Any:
+        with seats[number]:
+            return works[number]()
+
+    with ThreadPoolExecutor(len(works)) as pool:
+        futures = [pool.submit(begin, number) for number in range(len(works))]
+        return [future.exception() or future.result() for future in futures]
+
+
+@pytest.fixture
+def batcher() -> Batcher:
+    return Batcher()
+
+
+def test_calls_of_all_participants_are_one_call(batcher: Batcher) -> None:
+    model = Model()
+    merged = batcher.merging(model)
+    found = all_at_once(batcher, *(lambda n=n: numbers(merged.score(asked(n, n + 10))) for n in range(1, 6)))
+    assert found == [[n, n + 10] for n in range(1, 6)]
+    assert len(model.calls) == 1 and sorted(model.calls[0], key=int) == [str(n) for n in (*range(1, 6), *range(11, 16))]
+
+
+def test_those_who_work_longer_are_waited_for_and_those_who_left_are_not(batcher: Batcher) -> None:
+    model = Model()
+    merged = batcher.merging(model)
+
+    def several(*counts: int) -> None:
+        for count in counts:
+            merged.score(asked(count))
+
+    all_at_once(batcher, lambda: several(1, 2, 3), lambda: several(4), lambda: several(5, 6))
+    assert [sorted(call, key=int) for call in model.calls] == [["1", "4", "5"], ["2", "6"], ["3"]]
+
+
+def test_someone_at_work_is_waited_for(batcher: Batcher) -> None:
+    model = Model()
+    merged = batcher.merging(model)
+    waits, leaves = threading.Event(), threading.Event()
+    late = batcher.join()
+
+    def early() -> list[int]:
+        with batcher.taking_part():
+            waits.set()
+            return numbers(merged.score(asked(7)))
+
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(early)
+        assert waits.wait(60)
+        assert not model.calls
+        with late:
+            assert not future.done()
+            leaves.set()
+        assert future.result(60) == [7]
+
+
+def test_a_thread_that_does_not_take_part_is_answered_at_once(batcher: Batcher) -> None:
+    merged = batcher.merging(Model())
+    assert numbers(merged.score(asked(3, 4))) == [3, 4]
+    assert merged.score([]) == []
+
+
+def test_the_model_runs_in_one_thread(batcher: Batcher) -> None:
+    model = Model()
+    merged = batcher.merging(model)
+    all_at_once(batcher, *(lambda n=n: [merged.score(asked(n)) for _ in range(5)] for n in range(1, 9)))
+    assert len(model.threads) == 1
+    assert len(model.calls) == 5
+
+
+def test_an_error_reaches_only_its_own_request(batcher: Batcher) -> None:
+    model = Model(lambda prompts: ModelError("3 is bad") if "3" in prompts else None)
+    merged = batcher.merging(model)
+    found = all_at_once(batcher, *(lambda n=n: numbers(merged.score(asked(n))) for n in range(1, 6)))
+    assert [str(each) if isinstance(each, ModelError) else each for each in found] == [[1], [2], "3 is bad", [4], [5]]
+    assert len(model.calls) == 1 + 5
+
+
+@pytest.mark.parametrize("error", [ServerUnavailable("gone"), Cancelled("stop")], ids=lambda error: str(error))
+def test_what_nobody_can_survive_is_not_tried_again(batcher: Batcher, error: Exception) -> None:
+    model = Model(lambda prompts: error)
+    merged = batcher.merging(model)
+    assert all_at_once(batcher, *(lambda n=n: merged.score(asked(n)) for n in range(1, 4))) == [error] * 3
+    assert len(model.calls) == 1
+
+
+def test_a_bug_reaches_everyone_it_concerns(batcher: Batcher) -> None:
+    merged = batcher.merging(Model(lambda prompts: ZeroDivisionError("a bug")))
+    found = all_at_once(batcher, *(lambda n=n: merged.score(asked(n)) for n in range(1, 4)))
+    assert all(isinstance(each, ZeroDivisionError) for each in found)
+
+
+def test_a_bounded_call_takes_one_request_of_each_in_turn() -> None:
+    batcher, model = Batcher(most=4), Model()
+    merged = batcher.merging(model)
+    many, few = (11, 12, 13, 14, 15, 16), (21,)
+    found = all_at_once(
+        batcher,
+        lambda: numbers(merged.score(asked(*many))),
+        lambda: numbers(merged.score(asked(*few))),
+        lambda: numbers(merged.score(asked(31, 32))),
+    )
+    assert found == [list(many), list(few), [31, 32]]
+    assert [len(call) for call in model.calls] == [4, 4, 1]
+    assert {"21", "31", "11"} < set(model.calls[0])
+    assert "32" in model.calls[0] + model.calls[1]
+
+
+def test_what_is_left_of_a_bounded_call_waits_for_nobody() -> None:
+    batcher, model = Batcher(most=1), Model()
+    merged = batcher.merging(model)
+    released = threading.Event()
+
+    def first() -> list[int]:
+        found = numbers(merged.score(asked(1)))
+        assert released.wait(60), "the second participant waits for this one"
+        return found
+
+    def second() -> list[int]:
+        found = numbers(merged.score(asked(2)))
+        released.set()
+        return found
+
+    def either() -> list[list[int]]:
+        return all_at_once(batcher, first, second)
+
+    assert either() == [[1], [2]]
+
+
+def test_a_bound_of_nothing_is_refused() -> None:
+    with pytest.raises(UsageError, match="at least 1 request, got most=0"):
+        Batcher(most=0)
+
+
+def test_two_models_and_several_kinds_of_calls_do_not_wait_for_each_other(batcher: Batcher) -> None:
+    """Half of the participants wait for one model and half for another; neither half is all of them."""
+    small, large = Model(), Model()
+    models = [batcher.merging(small), batcher.merging(large)]
+    works: list[Callable[[], Any]] = [
+        lambda: numbers(models[0].score(asked(1))),
+        lambda: numbers(models[1].score(asked(2))),
+        lambda: models[0].write([ScoreRequest.open("3")], Writing(limit=4))[0][0].text,
+        lambda: models[0].write([ScoreRequest.open("4")], Writing(limit=5))[0][0].text,
+        lambda: models[1].weigh(asked(5), [["yes", "no"]])[0].choice,
+        lambda: numbers(models[1].score(asked(6))),
+    ]
+    assert all_at_once(batcher, *works) == [[1], [2], "yes", "yes", "yes", [6]]
+    assert (small.calls, [sorted(call) for call in large.calls]) == ([["1"]], [["2", "6"]])
+
+
+def test_participants_that_take_turns_are_never_at_work_together() -> None:
+    batcher, model = Batcher(in_turns=True), Model()
+    merged = batcher.merging(model)
+    at_work = threading.Lock()
+
+    def careful(number: int) -> list[int]:
+        found = []
+        for _ in range(20):
+            assert at_work.acquire(blocking=False)
+            at_work.release()
+            found += numbers(merged.score(asked(number)))
+        return found
+
+    found = all_at_once(batcher, *(lambda n=n: careful(n) for n in range(1, 7)))
+    assert found == [[n] * 20 for n in range(1, 7)]
+    assert [len(call) for call in model.calls] == [6] * 20
+
+
+def test_whatever_else_a_model_has_is_passed_through(batcher: Batcher) -> None:
+    model = Model()
+    merged = batcher.merging(model)
+    assert (merged.identity, merged.multiple) == (model.identity, model.multiple)
+    assert recalls(merged) and writes(merged) and weighs(merged)
+    assert merged.estimate(asked(1)[0]) == model.estimate(asked(1)[0])
+    assert merged.estimate_texts(asked(1)[0], [2]) == model.estimate_texts(asked(1)[0], [2])
+    assert not hasattr(merged, "picture_tokens")
+
+
+def test_progress_of_the_model_reaches_a_participants_listener(batcher: Batcher) -> None:
+    events: list[Event] = []
+    merged = batcher.merging(Model())
+    with listening(events.append):
+        merged.score(asked(1, 2))
+    assert events == [Event("model", 1, 2), Event("model", 2, 2)]
+
+
+def test_a_clock_does_not_count_what_the_model_does_for_others(
+    batcher: Batcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model takes 8 seconds, by the clock, for requests of four participants; each counts 2."""
+    now = [100.0]
+    monkeypatch.setattr("gridprobe.backends.batcher.time.perf_counter", lambda: now[0])
+
+    class Slow(Model):
+        def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+            now[0] += 2.0 * len(requests)
+            return super().score(requests)
+
+    merged = batcher.merging(Slow())
+
+    def timed() -> float:
+        start = own_seconds()
+        merged.score(asked(1))
+        return own_seconds() - start
+
+    assert all_at_once(batcher, *[timed] * 4) == pytest.approx([2.0] * 4)
+
+
+def test_an_interrupted_participant_holds_nobody_up(batcher: Batcher) -> None:
+    """Its own thread leaves in the middle of a call; the others are answered."""
+    model = Model()
+    merged = batcher.merging(model)
+    found = all_at_once(batcher, lambda: 1 / 0, lambda: numbers(merged.score(asked(2))))
+    assert isinstance(found[0], ZeroDivisionError)
+    assert found[1] == [2]
+
+
+def test_a_model_is_merged_by_what_stands_behind_the_wrapper(batcher: Batcher) -> None:
+    model = Model()
+    first, second = Merging(batcher, model), Merging(batcher, model)
+    all_at_once(batcher, lambda: first.score(asked(1)), lambda: second.score(asked(2)))
+    assert [len(call) for call in model.calls] == [2]
+
+
+def test_a_listener_can_cancel_a_merged_call(batcher: Batcher) -> None:
+    class Reporting(Model):
+        def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+            report("model", 0, len(requests))
+            return super().score(requests)
+
+    merged, stop = batcher.merging(Reporting()), threading.Event()
+    stop.set()
+    with listening(lambda event: None, cancel=stop), pytest.raises(Cancelled):
+        merged.score(asked(1))
