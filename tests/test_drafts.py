@@ -74,6 +74,10 @@ def test_the_probability_of_a_candidate_is_that_of_all_its_wordings() -> None:
     assert [draft.probability for draft in drafts] == pytest.approx([0.7, 0.15])
 
 
+def test_what_no_prompt_may_contain_is_dropped() -> None:
+    assert [draft.text for draft in merge(["a\x00 red\x1b\n car\ud800", "\x00"])] == ["a red car"]
+
+
 def test_a_probability_that_is_not_known_stays_unknown() -> None:
     drafts = merge(["red", "the red", "blue"], [math.log(0.5), None, math.log(0.2)])
 

@@ -67,7 +67,7 @@ def test_answer_is_not_shown_to_the_model(template: str) -> None:
 
 @pytest.mark.parametrize("count", [1, 27, 100])
 def test_too_few_or_too_many_options_are_refused_with_their_count(count: int) -> None:
-    with pytest.raises(UsageError, match=f"needs 2 to 26 options, or none if it is open, got {count}"):
+    with pytest.raises(UsageError, match=f"needs 2 to 26 options, got {count}; an open one has none"):
         Question("Which?", [f"option {i}" for i in range(count)])
 
 

@@ -110,17 +110,22 @@ def token_f1(text: str, truth: str) -> float:
     return 2 * shared / (one.total() + other.total())
 
 
+def _printable(text: str) -> str:
+    """What a model wrote, in one line and without control characters, which no prompt may contain."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+
+
 def merge(texts: Sequence[str], logprobs: Sequence[float | None] = ()) -> list[Draft]:
     """Drafts that say the same as one, the likeliest first, then the most frequent; empty ones are dropped.
 
     Args:
-        texts: the drafts. The wording that occurs most often stands for those that say the same.
+        texts: the drafts, of which control characters are dropped. The wording that occurs most often stands for those that say the same.
         logprobs: the log-probability of writing each; a text that was drafted twice counts once.
     """
     wordings: dict[str, Counter[str]] = {}
     likely: dict[str, float | None] = {}
     for text, logprob in zip(texts, logprobs or [None] * len(texts), strict=True):
-        found = " ".join(text.split())
+        found = _printable(text)
         if canonical(found):
             wordings.setdefault(canonical(found), Counter())[found] += 1
             likely[found] = None if logprob is None else math.exp(min(0.0, logprob))
