@@ -169,3 +169,66 @@ def test_plan_takes_the_same_options(data: Path, clip: Path, tiny_checkpoint: Pa
 
     assert calls == {"fresh": 6, "attention": 1}
     assert sizes["cells"] == 9
+
+
+def test_frames_and_clip_are_saved(clip: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    asked = ("ask", clip, "What?", "-o", "a", "-o", "b", "--k", 3, "--model", tiny_checkpoint, "--selector", "uniform")
+    outputs = (
+        "--frames",
+        2,
+        "--save-frames",
+        tmp_path / "frames",
+        "--clip",
+        tmp_path / "c.mp4",
+        "--map",
+        tmp_path / "m.jpg",
+    )
+
+    result = run(*asked, *outputs)
+
+    assert result.exit_code == 0, result.output
+    assert len(list((tmp_path / "frames").iterdir())) == 3
+    assert (tmp_path / "m.jpg").read_bytes()[:3] == b"\xff\xd8\xff"
+    for words in ("frames saved to", "clip saved to", "map saved to"):
+        assert words in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        (("--map", "m.gif"), "must end in .png, .jpg, .jpeg"),
+        (("--clip", "c.avi"), "must end in .mp4, .mov, .mkv"),
+        (("--clip", "missing/c.mp4"), "does not exist"),
+        (("--save-frames", "missing/frames"), "does not exist"),
+        (("--save-frames", "."), "not empty"),
+        (("--report", "."), "not a regular file"),
+    ],
+)
+def test_outputs_are_checked_before_any_work(
+    output: tuple[str, str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "something").write_text("x")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Setup, "open", lambda *_: pytest.fail("the video was opened"))
+
+    result = run("ask", "clip.mp4", "What?", "-o", "a", "-o", "b", "--model", "x/y", *output)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert words in result.stderr
+
+
+def test_one_answer_for_pictures_and_clips(tmp_path: Path) -> None:
+    rows = [{"question": text, "options": ["a", "b"]} for text in ("One?", "Two?")]
+    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    for option, name in (("--map", "m.png"), ("--clip", "c.mp4"), ("--save-frames", "new")):
+        result = run("ask", "v.mp4", "--questions", tmp_path / "q.jsonl", "--model", "x/y", option, tmp_path / name)
+        assert result.exit_code == 2 and f"{option} is for one answer, but there are 2 questions" in result.stderr
+
+
+def test_details_are_shown_on_request(clip: Path, tiny_checkpoint: Path) -> None:
+    asked = ("ask", clip, "What?", "-o", "a", "-o", "b", "--k", 3, "--model", tiny_checkpoint)
+    plain, detailed = run(*asked), run(*asked, "-v")
+
+    assert "TFLOPs" not in plain.stdout and "skew" not in plain.stdout
+    assert "TFLOPs" in detailed.stdout and "skew" in detailed.stdout
+    assert max(map(len, detailed.stdout.splitlines())) <= 80

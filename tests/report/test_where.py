@@ -41,6 +41,7 @@ def overview(answer: Answer) -> Answer:
     [
         (overview(hot(4, 5, kind="evidence")), "seen at 40:00–50:00, in 2 of 36 frames"),
         (overview(hot(4, kind="evidence")), "seen at 40:00, in 1 of 36 frames"),
+        (overview(hot(4, kind="evidence", kept=(4, 9))), "seen mainly at 40:00, in 2 of 36 frames"),
         (overview(hot(4, 9)), "read from all 36 frames, mainly at 40:00 and 1:30:00"),
         (overview(without_map(handmade(), tuple(range(9)))), "read from all 9 frames"),
         (hot(4, 5), "read from 2 of 36 frames, at 40:00–50:00"),
