@@ -198,6 +198,8 @@ class Answer:
             "options": dict(zip(self.question.labels, self.question.options, strict=True)),
             "choice": self.choice,
             "answer": self.text,
+            "truth": self.question.answer,
+            "right": self.right,
             "confidence": self.confidence,
             "posterior": self.posterior.probabilities,
             "letter_mass": self.posterior.mass,

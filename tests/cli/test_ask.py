@@ -232,3 +232,45 @@ def test_details_are_shown_on_request(clip: Path, tiny_checkpoint: Path) -> None
     assert "TFLOPs" not in plain.stdout and "skew" not in plain.stdout
     assert "TFLOPs" in detailed.stdout and "skew" in detailed.stdout
     assert max(map(len, detailed.stdout.splitlines())) <= 80
+
+
+def test_known_answers_are_judged_and_counted(clip: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"question": f"{n}?", "options": ["a", "b"], "answer": n} for n in "AB"]
+    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, [*rows, {"question": "?", "options": ["a", "b"]}])))
+    asked = ("ask", clip, "--questions", tmp_path / "q.jsonl", "--k", 3, "--model", tiny_checkpoint)
+
+    shown, machine = run(*asked), run(*asked, "--json")
+    answers = [json.loads(line) for line in machine.stdout.splitlines()]
+    right = sum(answer["choice"] == truth for answer, truth in zip(answers, "AB", strict=False))
+
+    assert [answer["truth"] for answer in answers] == ["A", "B", None]
+    assert [answer["right"] for answer in answers] == [
+        a["choice"] == t for a, t in zip(answers, "AB", strict=False)
+    ] + [None]
+    assert {answer["answer"] for answer in answers} <= {"a", "b"}  # the text of the model's choice, as before
+    total = f"{right} of 2 right; the right answer of 1 is not known"
+    assert shown.stdout.splitlines()[-1] == total and total in machine.stderr
+    assert shown.stdout.count(" %, right\n") == right and shown.stdout.count("wrong: it is ") == 2 - right
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "cp1252"])
+def test_ask_prints_in_every_encoding(clip: Path, tiny_checkpoint: Path, encoding: str) -> None:
+    asked = [
+        "ask",
+        str(clip),
+        "Où…?",
+        "-o",
+        "Zürich – 1",
+        "-o",
+        "漢字",
+        "--k",
+        "3",
+        "--model",
+        str(tiny_checkpoint),
+        "-v",
+    ]
+    result = CliRunner(env={"GRIDPROBE_MODEL": "", "COLUMNS": "80"}, charset=encoding).invoke(cli, asked)
+
+    assert result.exit_code == 0, result.output
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert encoding == "utf-8" or result.stdout.isascii()

@@ -23,6 +23,7 @@ from gridprobe.pipeline import Session
 from gridprobe.question import Question
 from gridprobe.registry import SELECTORS, SIGNALS
 from gridprobe.report import answer_view
+from gridprobe.report.facts import total_words
 from gridprobe.settings import PRESETS, Settings
 from gridprobe.setup import Setup, make_setup
 from gridprobe.subtitles import read_subtitles
@@ -204,6 +205,8 @@ def ask(video: Path, question: str | None, options: tuple[str, ...], **given: An
                 print(json.dumps(answers[-1].to_dict(), allow_nan=False), flush=True)
     if not given["as_json"]:
         _print(answers, all_details=given["details"])
+    if len(answers) > 1 and (total := total_words(answers)):
+        print(f"\n{total}", file=sys.stderr if given["as_json"] else sys.stdout)
     save_outputs(answers, video, files, limits=limits_of(given))
 
 

@@ -1,5 +1,6 @@
 """Options with their probabilities, the stages and the bill of an answer, and the details that reports fold away."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ __all__ = [
     "options",
     "split_options",
     "stage_words",
+    "total_words",
     "verdict_words",
 ]
 
@@ -78,6 +80,14 @@ def verdict_words(answer: Answer) -> str:
     if answer.right is None:
         return ""
     return "right" if answer.right else f"wrong: it is {answer.question.option(answer.question.answer or '')}"
+
+
+def total_words(answers: Sequence[Answer]) -> str:
+    """For example "3 of 4 right"; empty if no right answer is known."""
+    judged = [answer.right for answer in answers if answer.right is not None]
+    unknown = len(answers) - len(judged)
+    rest = f"; the right answer of {unknown} is not known" if unknown else ""
+    return f"{sum(judged)} of {len(judged)} right{rest}" if judged else ""
 
 
 def stage_words(answer: Answer) -> list[str]:
