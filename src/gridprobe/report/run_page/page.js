@@ -55,7 +55,8 @@
   function clock(seconds) {
     const tenths = Math.round(Math.abs(seconds) * 10), hours = Math.floor(tenths / 36000);
     const minutes = Math.floor(tenths / 600) % 60, rest = ((tenths % 600) / 10).toFixed(1);
-    return `${seconds < 0 ? "-" : ""}${hours}:${String(minutes).padStart(2, "0")}:${rest.padStart(4, "0")}`;
+    const front = hours ? `${hours}:${String(minutes).padStart(2, "0")}` : `${minutes}`;
+    return `${seconds < 0 ? "-" : ""}${front}:${rest.padStart(4, "0")}`;
   }
 
   // Colours; the same as in report/colours.py.
