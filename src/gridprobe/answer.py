@@ -231,6 +231,8 @@ class Answer:
             "options": dict(zip(self.question.labels, self.question.options, strict=True)),
             "choice": self.choice,
             "answer": self.text,
+            "truth": self.question.answer,
+            "right": self.right,
             "confidence": self.confidence,
             "posterior": self.posterior.probabilities,
             "letter_mass": self.posterior.mass,
@@ -262,6 +264,8 @@ class Answer:
             "id": self.question.id,
             "question": self.question.text,
             "reply": said,
+            "truth": self.question.answer,
+            "right": self.right,
             "evidence": [list(stretch) for stretch in self.evidence],
         }
 

@@ -119,7 +119,8 @@ def merge(texts: Sequence[str], logprobs: Sequence[float | None] = ()) -> list[D
     """Drafts that say the same as one, the likeliest first, then the most frequent; empty ones are dropped.
 
     Args:
-        texts: the drafts, of which control characters are dropped. The wording that occurs most often stands for those that say the same.
+        texts: the drafts, of which control characters are dropped. The wording that occurs most often stands for those
+            that say the same.
         logprobs: the log-probability of writing each; a text that was drafted twice counts once.
     """
     wordings: dict[str, Counter[str]] = {}

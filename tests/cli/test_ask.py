@@ -169,3 +169,108 @@ def test_plan_takes_the_same_options(data: Path, clip: Path, tiny_checkpoint: Pa
 
     assert calls == {"fresh": 6, "attention": 1}
     assert sizes["cells"] == 9
+
+
+def test_frames_and_clip_are_saved(clip: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    asked = ("ask", clip, "What?", "-o", "a", "-o", "b", "--k", 3, "--model", tiny_checkpoint, "--selector", "uniform")
+    outputs = (
+        "--frames",
+        2,
+        "--save-frames",
+        tmp_path / "frames",
+        "--clip",
+        tmp_path / "c.mp4",
+        "--map",
+        tmp_path / "m.jpg",
+    )
+
+    result = run(*asked, *outputs)
+
+    assert result.exit_code == 0, result.output
+    assert len(list((tmp_path / "frames").iterdir())) == 3
+    assert (tmp_path / "m.jpg").read_bytes()[:3] == b"\xff\xd8\xff"
+    for words in ("frames saved to", "clip saved to", "map saved to"):
+        assert words in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        (("--map", "m.gif"), "must end in .png, .jpg, .jpeg"),
+        (("--clip", "c.avi"), "must end in .mp4, .mov, .mkv"),
+        (("--clip", "missing/c.mp4"), "does not exist"),
+        (("--save-frames", "missing/frames"), "does not exist"),
+        (("--save-frames", "."), "not empty"),
+        (("--report", "."), "not a regular file"),
+    ],
+)
+def test_outputs_are_checked_before_any_work(
+    output: tuple[str, str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "something").write_text("x")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Setup, "open", lambda *_: pytest.fail("the video was opened"))
+
+    result = run("ask", "clip.mp4", "What?", "-o", "a", "-o", "b", "--model", "x/y", *output)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert words in result.stderr
+
+
+def test_one_answer_for_pictures_and_clips(tmp_path: Path) -> None:
+    rows = [{"question": text, "options": ["a", "b"]} for text in ("One?", "Two?")]
+    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    for option, name in (("--map", "m.png"), ("--clip", "c.mp4"), ("--save-frames", "new")):
+        result = run("ask", "v.mp4", "--questions", tmp_path / "q.jsonl", "--model", "x/y", option, tmp_path / name)
+        assert result.exit_code == 2 and f"{option} is for one answer, but there are 2 questions" in result.stderr
+
+
+def test_details_are_shown_on_request(clip: Path, tiny_checkpoint: Path) -> None:
+    asked = ("ask", clip, "What?", "-o", "a", "-o", "b", "--k", 3, "--model", tiny_checkpoint)
+    plain, detailed = run(*asked), run(*asked, "-v")
+
+    assert "TFLOPs" not in plain.stdout and "skew" not in plain.stdout
+    assert "TFLOPs" in detailed.stdout and "skew" in detailed.stdout
+    assert max(map(len, detailed.stdout.splitlines())) <= 80
+
+
+def test_known_answers_are_judged_and_counted(clip: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"question": f"{n}?", "options": ["a", "b"], "answer": n} for n in "AB"]
+    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, [*rows, {"question": "?", "options": ["a", "b"]}])))
+    asked = ("ask", clip, "--questions", tmp_path / "q.jsonl", "--k", 3, "--model", tiny_checkpoint)
+
+    shown, machine = run(*asked), run(*asked, "--json")
+    answers = [json.loads(line) for line in machine.stdout.splitlines()]
+    right = sum(answer["choice"] == truth for answer, truth in zip(answers, "AB", strict=False))
+
+    assert [answer["truth"] for answer in answers] == ["A", "B", None]
+    assert [answer["right"] for answer in answers] == [
+        a["choice"] == t for a, t in zip(answers, "AB", strict=False)
+    ] + [None]
+    assert {answer["answer"] for answer in answers} <= {"a", "b"}  # the text of the model's choice, as before
+    total = f"{right} of 2 right; the right answer of 1 is not known"
+    assert shown.stdout.splitlines()[-1] == total and total in machine.stderr
+    assert shown.stdout.count(" %, right\n") == right and shown.stdout.count("wrong: it is ") == 2 - right
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "cp1252"])
+def test_ask_prints_in_every_encoding(clip: Path, tiny_checkpoint: Path, encoding: str) -> None:
+    asked = [
+        "ask",
+        str(clip),
+        "Où…?",
+        "-o",
+        "Zürich – 1",
+        "-o",
+        "漢字",
+        "--k",
+        "3",
+        "--model",
+        str(tiny_checkpoint),
+        "-v",
+    ]
+    result = CliRunner(env={"GRIDPROBE_MODEL": "", "COLUMNS": "80"}, charset=encoding).invoke(cli, asked)
+
+    assert result.exit_code == 0, result.output
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert encoding == "utf-8" or result.stdout.isascii()

@@ -18,8 +18,8 @@ NAMES = ("v1-a", "v1-b", "v2-a", "v3-a")
 MAPPED = selection((0.5, 0.9, 0.5), (0.4, 0.5, 0.8))
 
 
-def gridprobe(*arguments: object) -> Result:
-    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+def gridprobe(*arguments: object, columns: int = 200) -> Result:
+    return CliRunner(env={"COLUMNS": str(columns)}).invoke(cli, [str(argument) for argument in arguments])
 
 
 @pytest.fixture
@@ -37,8 +37,48 @@ def runs(tmp_path: Path) -> list[Path]:
     ]
 
 
-def test_the_table_shows_both_runs_and_their_difference(runs: list[Path]) -> None:
-    result = gridprobe("score", *runs)
+def test_the_short_table_shows_both_runs_and_their_difference(runs: list[Path]) -> None:
+    result = gridprobe("score", *runs, columns=80)
+
+    assert result.exit_code == 0, result.output
+    table = [line.split() for line in result.stdout.splitlines()]
+    assert table[2] == ["all", "4", "50.0", "11.6–88.4", "5.0", "50", "%"]
+    assert table[3] == ["probe", "4", "1", "75.0", "23.9–96.6", "5.0", "50", "%", "+25.0", "1.000"]
+    for absent in ("Official", "duration", "TFLOPs", "Wilson"):
+        assert absent not in result.stdout
+    assert "compute: of one pass over all frames" in result.stdout and "--all shows more" in result.stdout
+
+
+def test_bins_are_in_the_short_table_on_request(runs: list[Path]) -> None:
+    shown = gridprobe("score", *runs, "--by", "duration").stdout
+
+    assert [line.split()[:3] for line in shown.splitlines()[2:8]] == [
+        ["all", "all", "4"],
+        ["probe", "all", "4"],
+        *(["all", "duration:", "long"], ["probe", "duration:", "long"]),
+        *(["all", "duration:", "short"], ["probe", "duration:", "short"]),
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "cp1252"])
+@pytest.mark.parametrize("columns", [40, 80, 120])
+@pytest.mark.parametrize("more", [(), ("--all",), ("--by", "all")])
+def test_tables_fit_the_terminal(runs: list[Path], columns: int, encoding: str, more: tuple[str, ...]) -> None:
+    long = runs[1].rename(runs[1].with_name("a-run-with-a-very-long-name-" * 3 + "-é−…"))
+    result = CliRunner(env={"COLUMNS": str(columns)}, charset=encoding).invoke(
+        cli, ["score", str(runs[0]), str(long), *more]
+    )
+
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert max(map(len, lines)) <= columns
+    assert encoding == "utf-8" or result.stdout.isascii()
+    rulers = [place for place, line in enumerate(lines) if line and set(line) == {"-"}]
+    assert rulers and all(len(lines[place - 1]) <= len(lines[place]) for place in rulers)
+
+
+def test_all_tables_show_both_runs_and_their_difference(runs: list[Path]) -> None:
+    result = gridprobe("score", *runs, "--all")
 
     assert result.exit_code == 0, result.output
     lines = [line.split() for line in result.stdout.splitlines()]
@@ -50,13 +90,23 @@ def test_the_table_shows_both_runs_and_their_difference(runs: list[Path]) -> Non
     assert "honest: causal attention" in result.stdout and "published: all-pairs" in result.stdout
 
 
+def test_a_table_that_is_too_wide_continues_below(runs: list[Path]) -> None:
+    wide, narrow = (gridprobe("score", *runs, "--all", columns=columns).stdout for columns in (200, 60))
+
+    assert "continued" not in wide and "Accuracy, continued" in narrow
+    part = narrow[narrow.index("Accuracy, continued") :].splitlines()
+    assert part[1].split()[:2] == ["run", "questions"] and part[3].split()[:3] == ["all", "all", "questions"]
+    for words in ("95 % interval", "McNemar p", "TFLOPs, published", "note"):
+        assert (words in narrow) == (words in wide)
+
+
 def test_official_scores_have_intervals(runs: list[Path]) -> None:
-    table = gridprobe("score", *runs).stdout.split("Official scores\n")[1].splitlines()
+    table = gridprobe("score", *runs, "--all").stdout.split("Official scores\n")[1].splitlines()
     found = json.loads(gridprobe("score", *runs, "--format", "json").stdout)["runs"]
     one, other = (each["official"][0] for each in found)
     row, *_ = csv.DictReader(io.StringIO(gridprobe("score", *runs, "--format", "csv").stdout))
 
-    assert table[0].split() == ["score", "all", "95", "%", "interval", "probe", "95", "%", "interval", "of", "note"]
+    assert table[0].split() == ["score", "all", "95", "%", "interval", "probe", "95", "%", "interval", "of"]
     assert table[2].split()[:8] == ["accuracy", "50.00", "11.6", "…", "88.4", "75.00", "23.9", "…"]
     assert (one["value"], one["interval"], one["count"]) == (50.0, "wilson", 4)
     assert (one["low"], one["high"]) == pytest.approx((11.586, 88.414), abs=0.001)
@@ -71,7 +121,7 @@ def test_one_video_has_no_interval_of_its_official_score(tmp_path: Path) -> None
 
     assert (found["value"], found["low"], found["high"], found["interval"]) == (100.0, None, None, None)
     assert ["accuracy", "100.00", "–", "2"] in [
-        line.split()[:4] for line in gridprobe("score", alone).stdout.splitlines()
+        line.split()[:4] for line in gridprobe("score", alone, "--all").stdout.splitlines()
     ]
 
 
@@ -94,7 +144,7 @@ def test_official_scores_stand_side_by_side() -> None:
 def test_score_says_how_answers_were_reached(tmp_path: Path) -> None:
     exit, focus = staged("v1-a", "B", "overview", overview="B"), staged("v1-b", "B", "focus", overview="C", focus="B")
     folder = write_run(tmp_path / "ours", [item("v1-a"), item("v1-b")], [exit, focus])
-    shown = gridprobe("score", folder).stdout
+    shown = gridprobe("score", folder, "--all").stdout
     table = shown[shown.index("How answers were reached") :].splitlines()
 
     assert table[1].split("  ")[-1] == "they agree %"
@@ -104,7 +154,7 @@ def test_score_says_how_answers_were_reached(tmp_path: Path) -> None:
 
 
 def test_runs_without_an_overview_have_no_such_table(runs: list[Path]) -> None:
-    assert "How answers were reached" not in gridprobe("score", *runs).stdout
+    assert "How answers were reached" not in gridprobe("score", *runs, "--all").stdout
 
 
 def test_csv_holds_every_number_in_full(runs: list[Path]) -> None:
@@ -215,12 +265,12 @@ def withheld_run(folder: Path, benchmark: str, *names: str) -> Path:
 def test_withheld_answers_give_no_accuracy(tmp_path: Path) -> None:
     folder = withheld_run(tmp_path / "test", "longvideobench", "a_0", "b_0", "c_0")
 
-    shown = gridprobe("score", folder).stdout
+    shown = gridprobe("score", folder, "--all").stdout
     accuracy, official = shown[: shown.index("Official")], shown[shown.index("Official") : shown.index("Cost")]
 
     assert ["test", "all", "questions", "4", "1", "0", "–", "–", "–", "–"] in [x.split() for x in accuracy.splitlines()]
     assert "0.0" not in accuracy + official
-    assert official.splitlines()[3].split(maxsplit=3) == ["accuracy", "–", "0", "4 with a withheld answer"]
+    assert official.splitlines()[3:5] == ["accuracy     –   0", "accuracy: 4 with a withheld answer"]
     assert "test: the answers to 4 of 4 questions are withheld; these are in no accuracy." in shown
     assert (summary(folder)["all"]["accuracy"], summary(folder)["all"]["withheld"]) == (None, 4)
 

@@ -13,7 +13,10 @@ from gridprobe.evaluation.metrics import official, score
 from gridprobe.evaluation.reader import Run, read_run
 from gridprobe.evaluation.temporal import match
 from gridprobe.report.run_tables import Scores, render_scores
+from gridprobe.report.score_view import all_tables
+from gridprobe.report.terminal_lines import Look
 
+WIDE = Look(250, color=False, unicode=True)
 GOLD = [(10.0, 20.0), (40.0, 50.0)]
 
 
@@ -71,14 +74,14 @@ def test_a_benchmark_without_evidence_has_no_such_table(tmp_path: Path) -> None:
     plain = read_run(write_run(tmp_path / "a", [item("v1-a")], [record("v1-a")]))
     scores = Scores([plain], score([plain]), {plain.name: official(plain)})
 
-    assert scores.rows[0].temporal is None and "evidence" not in render_scores(scores, "table")
+    assert scores.rows[0].temporal is None and "evidence" not in all_tables(scores, WIDE)
 
 
 def test_the_table_and_the_columns(tmp_path: Path) -> None:
     made = run(tmp_path / "a")
     scores = Scores([made], score([made]), {made.name: official(made)})
 
-    text = render_scores(scores, "table")
+    text = all_tables(scores, WIDE)
     (flat,) = csv.DictReader(io.StringIO(render_scores(scores, "csv")))
 
     line = text.partition("Kept frames against the evidence")[2].splitlines()[3].split()

@@ -8,7 +8,7 @@ import pytest
 from gridprobe import Answer, Question
 from gridprobe.answer import AnswerCost
 from gridprobe.flops import Cost
-from gridprobe.report.facts import compute_words, folded_words, options, split_options, verdict_words
+from gridprobe.report.facts import compute_words, folded_words, options, split_options, total_words, verdict_words
 from gridprobe.report.where import (
     brightness,
     kept_frames,
@@ -41,6 +41,7 @@ def overview(answer: Answer) -> Answer:
     [
         (overview(hot(4, 5, kind="evidence")), "seen at 40:00–50:00, in 2 of 36 frames"),
         (overview(hot(4, kind="evidence")), "seen at 40:00, in 1 of 36 frames"),
+        (overview(hot(4, kind="evidence", kept=(4, 9))), "seen mainly at 40:00, in 2 of 36 frames"),
         (overview(hot(4, 9)), "read from all 36 frames, mainly at 40:00 and 1:30:00"),
         (overview(without_map(handmade(), tuple(range(9)))), "read from all 9 frames"),
         (hot(4, 5), "read from 2 of 36 frames, at 40:00–50:00"),
@@ -148,6 +149,14 @@ def test_verdict_names_the_right_answer() -> None:
     assert verdict_words(handmade()) == "right"
     assert verdict_words(handmade(question=replace(CITIES, answer="D"))) == "wrong: it is Not shown"
     assert verdict_words(handmade(question=replace(CITIES, answer=None))) == ""
+
+
+def test_the_total_counts_only_known_answers() -> None:
+    right, wrong, unknown = (handmade(question=replace(CITIES, answer=label)) for label in ("B", "A", None))
+
+    assert total_words([right, wrong, right]) == "2 of 3 right"
+    assert total_words([right, unknown]) == "1 of 1 right; the right answer of 1 is not known"
+    assert total_words([unknown]) == total_words([]) == ""
 
 
 def test_compute_is_a_share_of_showing_all_frames() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gridprobe.report.colours import MARK, MIDDLE, STOPS, Scale, ink_on, ramp
-from gridprobe.report.words import amount, clock, model_words, share_words, sure_words
+from gridprobe.report.words import aligned, amount, clock, model_words, share_words, sure_words
 from report.answers import handmade
 
 
@@ -53,6 +53,21 @@ def test_amount_keeps_about_three_digits() -> None:
         "999.9",
         "1,234",
     ]
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ([0.083, 8.21, 15.3], ["0.083", "8.210", "15.300"]),
+        ([0.49, 4.8, None], ["0.49", "4.80", "–"]),
+        ([12.0, 3456.7], ["12", "3,457"]),
+        ([0.5, 250.0], ["0.5", "250.0"]),
+        ([0.0, 0.0], ["0.0", "0.0"]),
+        ([], []),
+    ],
+)
+def test_numbers_of_a_column_have_the_same_decimals(values: list[float | None], texts: list[str]) -> None:
+    assert aligned(values) == texts
 
 
 def test_two_models_are_both_named() -> None:

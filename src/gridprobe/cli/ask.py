@@ -16,15 +16,15 @@ from gridprobe.backends.embedded import Vocabulary
 from gridprobe.benchmarks import parse_options
 from gridprobe.budget import Fixed
 from gridprobe.calibration import check_threshold
-from gridprobe.cli.console import announce_saved, printable, progress, speaks_unicode, stdout
+from gridprobe.cli.console import printable, progress, speaks_unicode, stdout
+from gridprobe.cli.outputs import checked_outputs, output_options, save_outputs
 from gridprobe.drafting import OpenWay
 from gridprobe.errors import DataError, UsageError
 from gridprobe.pipeline import Session
 from gridprobe.question import Question
 from gridprobe.registry import SELECTORS, SIGNALS
-from gridprobe.report import answer_view, save_map, save_report
-from gridprobe.report.files import check_writable
-from gridprobe.report.picture import check_picture
+from gridprobe.report import answer_view
+from gridprobe.report.facts import total_words
 from gridprobe.settings import PRESETS, Settings
 from gridprobe.setup import Setup, make_setup
 from gridprobe.subtitles import read_subtitles
@@ -48,8 +48,6 @@ __all__ = [
 ]
 
 FILE = click.Path(path_type=Path)
-SAVERS: dict[str, Callable[[Sequence[Answer], Path], None]] = {"map": save_map, "report": save_report}
-"""The options that save the answers to a file."""
 MODEL_HELP = "Folder, Hugging Face id, http://HOST/v1#NAME, or embedded (the default; knows only gridworld)."
 IMPLIED = (
     "gridprobe: no model was named, so the embedded model answers; it knows only gridworld (see gridprobe demo); "
@@ -185,8 +183,7 @@ def _options(command: Any) -> Any:
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object per question."),
         click.option("--json-version", type=click.IntRange(1, 2), help="Of the schema; 1 only with options."),
         click.option("-v", "--details", is_flag=True, help="Also show the map's shape, TFLOPs, tokens and models."),
-        click.option("--map", type=FILE, help="Save the answer as one picture: .png or .jpg."),
-        click.option("--report", type=FILE, help="Save all answers as a self-contained HTML page."),
+        *output_options(),
     ]
     for decorator in reversed(decorators):
         command = decorator(command)
@@ -197,14 +194,11 @@ def _options(command: Any) -> Any:
 @_options
 def ask(video: Path, question: str | None, options: tuple[str, ...], **given: Any) -> None:
     """Ask a QUESTION about VIDEO, with options or without, and see which frames the answer is based on."""
-    files = {name: path for name in SAVERS if (path := given[name])}
-    for path in files.values():
-        check_writable(path)
-    if "map" in files:
-        check_picture(files["map"])
+    files = checked_outputs(given, video)
     questions = _questions(question, options, given["questions"], given["subtitles"])
-    if "map" in files and len(questions) > 1:
-        raise UsageError(f"--map shows one answer, but there are {len(questions)} questions; use --report")
+    if len(questions) > 1 and (single := [name for name in files if name != "report"]):
+        option = single[0].replace("_", "-")
+        raise UsageError(f"--{option} is for one answer, but there are {len(questions)} questions; use --report")
     setup = _setup(given)
     footage = setup.open(video)  # find a broken file before loading a large model
     if not given["model"]:
@@ -224,10 +218,10 @@ def ask(video: Path, question: str | None, options: tuple[str, ...], **given: An
                 print(json.dumps(values, allow_nan=False), flush=True)
     if not given["as_json"]:
         _print(answers, all_details=given["details"])
+    if len(answers) > 1 and (total := total_words(answers)):
+        print(f"\n{total}", file=sys.stderr if given["as_json"] else sys.stdout)
     if answers:
-        for name, path in files.items():
-            SAVERS[name](answers, path)
-            announce_saved(name, path)
+        save_outputs(answers, video, files, limits=limits_of(given))
     if errors:
         raise errors[0]
 

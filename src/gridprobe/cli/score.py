@@ -4,9 +4,12 @@ from pathlib import Path
 
 import click
 
+from gridprobe.cli.console import speaks_unicode, stdout
 from gridprobe.evaluation.metrics import bins_of, official, score
 from gridprobe.evaluation.reader import read_runs
 from gridprobe.report.run_tables import FORMATS, Scores, render_scores
+from gridprobe.report.score_view import all_tables, short_table
+from gridprobe.report.terminal_lines import Look
 
 __all__ = ["score_runs"]
 
@@ -14,11 +17,18 @@ __all__ = ["score_runs"]
 @click.command("score")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
 @click.option("--by", multiple=True, metavar="BIN", help="Break down by this bin, or by all.  [default: the first bin]")
-@click.option("--format", "form", type=click.Choice(list(FORMATS)), default="table", show_default=True)
-def score_runs(runs: tuple[Path, ...], by: tuple[str, ...], form: str) -> None:
-    """Show accuracy, official scores and cost of each RUN, and compare further runs with the first."""
+@click.option("--all", "everything", is_flag=True, help="Every table: official scores, cost, confidence, bins.")
+@click.option("--format", "form", type=click.Choice(["table", *FORMATS]), default="table", show_default=True)
+def score_runs(runs: tuple[Path, ...], by: tuple[str, ...], everything: bool, form: str) -> None:
+    """Show accuracy and compute of each RUN, and compare further runs with the first."""
     found = read_runs(runs)
     known = bins_of(found)
-    names = known if "all" in by and "all" not in known else list(dict.fromkeys(by)) or known[:1]
-    rows = score(found, by=names)
-    print(render_scores(Scores(found, rows, {run.name: official(run) for run in found}), form))
+    short = form == "table" and not everything
+    names = known if "all" in by and "all" not in known else list(dict.fromkeys(by)) or known[: 0 if short else 1]
+    scores = Scores(found, score(found, by=names), {run.name: official(run) for run in found})
+    console = stdout()
+    look = Look(max(40, console.width), color=False, unicode=speaks_unicode(console))
+    if form == "table":
+        print((short_table if short else all_tables)(scores, look))
+    else:
+        print(look.clean(render_scores(scores, form)))

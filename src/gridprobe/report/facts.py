@@ -1,5 +1,6 @@
 """Options with their probabilities, the stages and the bill of an answer, and the details that reports fold away."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -32,6 +33,7 @@ __all__ = [
     "said_words",
     "split_options",
     "stage_words",
+    "total_words",
     "verdict_words",
 ]
 
@@ -123,6 +125,14 @@ def options_title(answer: Answer) -> str:
 def basis_words(answer: Answer) -> str:
     """What the percentages of an answer in words are; empty for options."""
     return BASIS_WORDS[answer.posterior.basis] if answer.question.open else ""
+
+
+def total_words(answers: Sequence[Answer]) -> str:
+    """For example "3 of 4 right"; empty if no right answer is known."""
+    judged = [answer.right for answer in answers if answer.right is not None]
+    unknown = len(answers) - len(judged)
+    rest = f"; the right answer of {unknown} is not known" if unknown else ""
+    return f"{sum(judged)} of {len(judged)} right{rest}" if judged else ""
 
 
 def stage_words(answer: Answer) -> list[str]:

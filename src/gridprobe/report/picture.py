@@ -52,7 +52,8 @@ INSIDE = WIDTH - 2 * MARGIN
 SHEET_HEIGHT = 1000
 LARGE_HEIGHT, LARGE_COLUMNS, MOST_LARGE = 430, 4, 8
 """The height of a large frame, how many stand side by side, and how many there are."""
-RAIL_HEIGHT = 46
+RAIL_HEIGHT, WIDEST = 46, 20
+"""Height of the timeline, and the width of a frame's column on it, at most."""
 TIMES = 96
 """Width of the times at the left of the sheet."""
 
@@ -132,7 +133,7 @@ def _timeline(answer: Answer) -> Image.Image:
     draw.rounded_rectangle((0, top, INSIDE - 1, bottom), 5, RAIL)
     for start, end in answer.reached.stretches:
         draw.rectangle((_x(start, length), top, _x(end, length), bottom), BAR)
-    wide = max(2, INSIDE // max(1, len(answer.pool)) - 2)
+    wide = min(WIDEST, max(2, INSIDE // max(1, len(answer.pool)) - 2))
     for index, level in enumerate(known or ()):
         x = _x(answer.pool.times[index], length) - wide // 2
         draw.rectangle((x, bottom - round(level * RAIL_HEIGHT), x + wide - 1, bottom), BAR)
@@ -166,7 +167,7 @@ def _large(answer: Answer) -> list[Image.Image]:
     shown = large_frames(answer, MOST_LARGE)
     if not shown:
         return []
-    columns = min(LARGE_COLUMNS, len(shown))
+    columns = 3 if len(shown) in (5, 6) else min(LARGE_COLUMNS, len(shown))
     aspect = answer.frames.width / answer.frames.height
     width = min(INSIDE / columns - 14, LARGE_HEIGHT * aspect)
     size = max(8, round(width)), max(8, round(width / aspect))

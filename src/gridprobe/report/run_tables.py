@@ -1,4 +1,4 @@
-"""Scores of runs as tables for a terminal, in Markdown and in LaTeX, with rounded numbers, and as CSV and JSON in full.
+"""Scores of runs as tables in Markdown and in LaTeX, with rounded numbers, and as CSV and JSON in full.
 
 The rows come from `evaluation.metrics.score`.
 """
@@ -14,11 +14,11 @@ from gridprobe.benchmarks import Metric
 from gridprobe.evaluation.metrics import Row, shared
 from gridprobe.evaluation.reader import Run
 from gridprobe.flops import CONVENTIONS
-from gridprobe.report.words import amount
+from gridprobe.report.words import aligned
 from gridprobe.statistics import FEW_CLUSTERS, FEW_OUTCOMES, FEW_WHOLE, Interval
 from gridprobe.text import one_line
 
-__all__ = ["FORMATS", "Scores", "Table", "people_tables", "render_scores", "too_few", "uneven"]
+__all__ = ["FORMATS", "Scores", "Table", "people_tables", "remarks", "render_scores", "too_few", "uneven"]
 
 SCHEMA = "gridprobe.scores/1"
 
@@ -122,19 +122,17 @@ def _shares(*shares: float | None) -> list[str]:
 
 def _cost(rows: Sequence[Row]) -> Table:
     head = ["run", "questions", "kept mean", "median", "tokens", "TFLOPs, honest", "CV", "TFLOPs, published", "CV", "s"]
+    costs = [row.cost for row in rows if row.cost]
+    honest, published = (aligned([getattr(cost, name) for cost in costs]) for name in ("tflops", "tflops_paper"))
+    seconds = aligned([cost.seconds for cost in costs])
     cells = []
-    for row in rows:
-        if cost := row.cost:
-            spent = [
-                amount(cost.tflops),
-                f"{cost.variation:.2f}",
-                amount(cost.tflops_paper),
-                f"{cost.variation_paper:.2f}",
-            ]
-            if not cost.priced:
-                spent = ["unknown"] * len(spent)
-            kept = [f"{cost.kept:.1f}", f"{cost.kept_median:g}", f"{cost.tokens:,.0f}"]
-            cells.append([*_names(row), *kept, *spent, amount(cost.seconds)])
+    for place, row in enumerate(row for row in rows if row.cost):
+        cost = costs[place]
+        spent = [honest[place], f"{cost.variation:.2f}", published[place], f"{cost.variation_paper:.2f}"]
+        if not cost.priced:
+            spent = ["unknown"] * len(spent)
+        kept = [f"{cost.kept:.1f}", f"{cost.kept_median:.1f}", f"{cost.tokens:,.0f}"]
+        cells.append([*_names(row), *kept, *spent, seconds[place]])
     return Table("Cost, mean over answered questions", head, cells)
 
 
@@ -200,28 +198,11 @@ def render_scores(scores: Scores, form: str) -> str:
     return FORMATS[form](scores)
 
 
-def _plain(scores: Scores) -> str:
-    return "\n\n".join([*map(_plain_table, people_tables(scores)), *_remarks(scores)])
-
-
-def _plain_table(table: Table) -> str:
-    lines = [[one_line(cell) for cell in row] for row in (table.head, *table.rows)]
-    widths = [max(len(row[column]) for row in lines) for column in range(len(table.head))]
-    text = [
-        "  ".join(
-            cell.ljust(width) if column < table.left or table.head[column] == "note" else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in lines
-    ]
-    return "\n".join([table.title, text[0], "-" * max(map(len, text)), *text[1:]])
-
-
-def _remarks(scores: Scores) -> list[str]:
-    """Notes on the runs, and the definitions of the two conventions."""
+def remarks(scores: Scores, *, short: bool = False) -> list[str]:
+    """Notes on the runs and, if not short, on the intervals and the two conventions."""
     notes = [f"{run.name}: {note}." for run in scores.runs for note in run.notes]
-    notes += [f"{warning}." for warning in (uneven(scores.runs), too_few(scores)) if warning]
-    return ["\n".join(one_line(note) for note in [*notes, CONVENTIONS["tflops"], CONVENTIONS["tflops_paper"]])]
+    notes += [f"{warning}." for warning in (uneven(scores.runs), "" if short else too_few(scores)) if warning]
+    return notes if short else [*notes, CONVENTIONS["tflops"], CONVENTIONS["tflops_paper"]]
 
 
 def too_few(scores: Scores) -> str:
@@ -261,7 +242,7 @@ def _markdown(scores: Scores) -> str:
         rows = [[escaped(cell) for cell in row] for row in (table.head, *table.rows)]
         lines = [f"| {' | '.join(row)} |" for row in (rows[0], ruler, *rows[1:])]
         parts.append(f"### {table.title}\n\n" + "\n".join(lines))
-    notes = "\n".join(f"- {escaped(line)}" for part in _remarks(scores) for line in part.splitlines())
+    notes = "\n".join(f"- {escaped(line)}" for line in remarks(scores))
     return "\n\n".join([*parts, notes])
 
 
@@ -380,7 +361,6 @@ def _json(scores: Scores) -> str:
 
 
 FORMATS: dict[str, Callable[[Scores], str]] = {
-    "table": _plain,
     "json": _json,
     "csv": _csv,
     "latex": _latex,

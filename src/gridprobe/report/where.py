@@ -108,7 +108,7 @@ def where_words(answer: Answer) -> str:
     moments = _listed([span.words for span in main])
     overview = answer.reached.by == "overview"
     if overview and main and selection.evidence is not None and selection.evidence.kind == "evidence":
-        return f"seen at {moments}, in {kept_words(selection)}"
+        return f"seen {'at' if main == spans(answer) else 'mainly at'} {moments}, in {kept_words(selection)}"
     if overview or selection.kept == selection.pool:
         read = f"read from all {selection.pool} frames" if selection.pool > 1 else "read from the only frame"
     else:

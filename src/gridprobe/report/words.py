@@ -1,6 +1,7 @@
 """What reports say about an answer, and how they write numbers; the terminal, the PNG and the pages share this."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from gridprobe.selectors import Selection
 __all__ = [
     "MAP_WORDS",
     "SOURCES",
+    "aligned",
     "amount",
     "clock",
     "frames_title",
@@ -75,6 +77,14 @@ def amount(value: float) -> str:
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.{1 if abs(value) >= 10 else 2}f}" if abs(value) >= 1 or value == 0 else f"{value:.2g}"
+
+
+def aligned(values: Sequence[float | None]) -> list[str]:
+    """The numbers of a column, all with the same decimals: as many as the smallest needs for two digits, at most 3."""
+    known = [abs(value) for value in values if value]
+    least, most = min(known, default=1.0), max(known, default=1.0)
+    digits = 0 if most >= 1000 else min(3 if most < 100 else 1, max(0, 1 - math.floor(math.log10(least))))
+    return ["–" if value is None else f"{value:,.{digits}f}" for value in values]
 
 
 def score_words(score: float, digits: int = 2) -> str:

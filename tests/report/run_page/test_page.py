@@ -253,6 +253,63 @@ def test_it_works_by_keyboard_alone(tab: Tab, large: Path) -> None:
 
 
 @needs_browser
+def test_arrow_keys_lead_from_a_fresh_page_into_the_list(tab: Tab, large: Path) -> None:
+    tab.look(1100)
+    tab.open(large)
+    tab.press("ArrowDown")
+    assert tab.run("document.activeElement.parentElement.id") == "question-0"
+    tab.press("ArrowDown")
+    assert tab.run("document.activeElement.parentElement.id") == "question-1"
+    tab.press("ArrowUp")
+    tab.press("/", "/")
+    tab.press("ArrowDown")
+    assert tab.run("document.activeElement.name") == "search"  # a field keeps its own keys
+
+
+def many_runs(folder: Path, count: int) -> list[Run]:
+    """Runs whose compute differs by a factor of up to 100; the first is right everywhere."""
+    names = [f"v{i // 4}-{i % 4}" for i in range(16)]
+    paths = []
+    for number in range(count):
+        answers = [
+            record(name, "B" if i % (number + 1) == 0 else "C", tflops=8.0 / (1 + 3 * number))
+            for i, name in enumerate(names)
+        ]
+        path = folder / f"a-run-with-a-long-name-{number:02d}"
+        paths.append(write_run(path, [item(name) for name in names], answers, spec=spec_of("uniform")))
+    return read_runs(paths)
+
+
+def test_the_plot_comes_first_and_many_runs_are_folded(tmp_path: Path) -> None:
+    few, many = render_runs(many_runs(tmp_path / "few", 3)), render_runs(many_runs(tmp_path / "many", 35))
+
+    assert few.index('class="figures"') < few.index('class="cards"')
+    assert "<summary>All" not in few and "<summary>All 35 runs</summary>" in many
+    assert "<title>toy: 35 runs</title>" in many and "long-name-02</title>" in few
+    assert 'class="whisker faint"' in many and 'class="whisker faint"' not in few
+    assert "of the compute of all frames" in few and "× less" not in few
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_name_is_clipped_in_a_figure_and_a_question_of_many_runs_is_one_line(
+    tab: Tab, tmp_path: Path, width: int
+) -> None:
+    save_run_report(many_runs(tmp_path / "many", 35), tmp_path / "r.html")
+    tab.look(width)
+    tab.open(tmp_path / "r.html")
+    clipped = "[...document.querySelectorAll('.plot .name')].filter(name => { const box = name.getBBox(); "
+    clipped += "const all = name.ownerSVGElement.viewBox.baseVal; return box.x < 0 || box.y < 0 || "
+    clipped += "box.x + box.width > all.width || box.y + box.height > all.height; }).map(name => name.textContent)"
+
+    assert tab.run("document.querySelectorAll('.plot .name').length") > 0
+    assert tab.run(clipped) == []
+    assert tab.run("document.documentElement.scrollWidth") <= width
+    assert tab.run("document.querySelector('.row .tally').textContent") == "35 of 35 right"
+    assert tab.run("document.querySelector('.row').getBoundingClientRect().height") < 120
+
+
+@needs_browser
 def test_more_are_shown_on_demand(tab: Tab, large: Path) -> None:
     tab.open(large)
     first = rows(tab)

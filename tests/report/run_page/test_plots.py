@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from gridprobe.report.run_page.axes import HEIGHT, WIDTH
+from gridprobe.report.run_page.axes import HEIGHT, WIDTH, across
 from gridprobe.report.run_page.pareto import LETTER, LINE, LONGEST, Point, frontier, pareto_svg
 from gridprobe.report.run_page.plots import histogram_svg, skew_svg, smoothed
 from gridprobe.statistics import Interval
@@ -115,3 +115,31 @@ def test_bars_by_hand() -> None:
         "7 to 12 frames: 1 questions",
         "139 to 144 frames: 1 questions",
     ]
+
+
+def ticks(svg: str) -> list[str]:
+    """The numbers at the side of a figure."""
+    return re.findall(r'text-anchor="end">([\d.,]+)<', svg)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 40, 1000])
+def test_questions_are_counted_in_whole_numbers(count: int) -> None:
+    svg = histogram_svg([1] * count, pool=9, number=0, name="r")
+
+    assert len(ticks(svg)) >= 2 and all("." not in tick for tick in ticks(svg))
+
+
+def test_the_axis_of_compute_is_logarithmic_where_runs_differ_by_a_large_factor() -> None:
+    def places(*compute: float) -> list[float]:
+        svg = pareto_svg([point(f"r{c}", c, 0.5 + c / 1000) for c in compute], words="honest", everything=compute[-1])
+        return sorted(float(x) for x in re.findall(r'class="whisker" x1="([\d.]+)"', svg))
+
+    log, even = places(0.1, 1.0, 10.0), places(2.0, 3.0, 4.0)
+    assert log[1] - log[0] == pytest.approx(log[2] - log[1], abs=0.3)
+    assert even[1] - even[0] == pytest.approx(even[2] - even[1], abs=0.3) and even[0] > 200
+    zero = places(0.0, 10.0)
+    assert zero[0] < zero[1]
+
+
+def test_ticks_of_a_logarithmic_axis_are_round() -> None:
+    assert across(0.3, 30, log=True).ticks == pytest.approx([0.5, 1, 2, 5, 10, 20])

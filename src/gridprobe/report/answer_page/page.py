@@ -22,6 +22,7 @@ from gridprobe.report.facts import (
     said_words,
     split_options,
     stage_words,
+    total_words,
 )
 from gridprobe.report.files import write_whole
 from gridprobe.report.html import document, pairs, table
@@ -82,8 +83,8 @@ def _overview(answers: Sequence[Answer], others: Ways) -> str:
 
 def _score(name: str, answers: Sequence[Answer]) -> str:
     """For example "4 of 5 right" or "uniform: 2 of 5 right"; empty if no correct answers are known."""
-    judged = [answer.right for answer in answers if answer.right is not None]
-    return f"{escape(name)}{': ' if name else ''}{sum(judged)} of {len(judged)} right" if judged else ""
+    total = total_words(answers)
+    return f"{escape(name)}{': ' if name else ''}{total}" if total else ""
 
 
 def _said(answer: Answer) -> str:

@@ -65,12 +65,13 @@ section p { margin: 0 0 6px; overflow-wrap: anywhere; } .bill { max-width: 460px
 .tiles { position: relative; flex: 1; min-width: 0; } .tiles img { display: block; width: 100%; }
 .cells { position: absolute; inset: 0; display: grid; } .cells span:hover { outline: 2px solid #fff; }
 .frames { display: grid; gap: 10px; grid-template-columns: repeat(auto-fill, minmax(max(130px, 22%), 1fr)); }
-.frames.few { grid-template-columns: repeat(auto-fill, minmax(min(100%, 280px), 1fr)); }
+.frames.few { grid-template-columns: repeat(auto-fit, minmax(min(100%, 280px), 1fr)); }
 .frames figure { margin: 0; } .frames img { display: block; width: 100%; height: auto; border-radius: 6px;
   border: 3px solid transparent; }
 .frames .main img { border-color: var(--accent); } .frames .main figcaption { color: var(--ink); font-weight: 600; }
 .frames figcaption { margin-top: 2px; }
 .scroll { overflow-x: auto; } .scroll td { white-space: nowrap; } .overview td { white-space: normal; }
+.overview :is(td:nth-child(3), td:nth-child(5)) { white-space: nowrap; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; width: 100%; }
 th, td { padding: 6px 10px; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top; }
 th { font-weight: 500; } thead th { color: var(--quiet); }

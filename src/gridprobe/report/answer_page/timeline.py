@@ -13,6 +13,8 @@ __all__ = ["sheet_html", "timeline_html"]
 
 RAIL, HIGH = 1000, 46
 """Width and height of the timeline in its own units."""
+WIDEST = 16.0
+"""The width of a frame's column, at most."""
 NARROW, LETTER = 320, 8.5
 """The narrowest timeline and the width of a letter, in pixels; times that would overlap there are left out."""
 SHEET_WIDTHS = (1008, 720, 480)
@@ -20,6 +22,8 @@ SHEET_BYTES = 250_000
 """The sheet gets the largest of these widths that stays within the limit."""
 HIGHEST = 760
 """The height of the sheet on the page, in pixels."""
+TIMES = 70
+"""Room for the times of rows."""
 MOST_CELLS = 1024
 """Sheets of more frames do not show the time of each under the pointer."""
 MOST_LABELS = 12
@@ -29,7 +33,7 @@ MOST_LABELS = 12
 def timeline_html(answer: Answer) -> str:
     """The whole video from left to right; columns show importance, and bright ones the kept frames."""
     length, times, kept = length_of(answer), answer.pool.times, set(kept_frames(answer))
-    wide = max(2.0, 0.8 * RAIL / len(times))
+    wide = min(WIDEST, max(2.0, 0.8 * RAIL / len(times)))
     parts = [_rect("again", start, end, length) for start, end in answer.reached.stretches]
     for index, level in enumerate(levels(answer) or ()):
         x, high = times[index] / length * RAIL - wide / 2, level * HIGH
@@ -78,11 +82,12 @@ def sheet_html(answer: Answer) -> str:
         for row in starts
     )
     source = f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode('ascii')}"
-    wide = round(HIGHEST * sheet.size[0] / sheet.size[1])
+    wide = round(HIGHEST * sheet.size[0] / sheet.size[1]) + TIMES
     words = f"contact sheet of {answer.selection.pool} frames in rows of {sheet.columns}"
     return (
-        f'<figure class="sheet"><div class="sheet-body"><div class="row-times">{labels}</div>'
-        f'<div class="tiles" style="max-width:{wide}px"><img src="{source}" alt="{words}">{_cells(answer, sheet)}'
+        f'<figure class="sheet"><div class="sheet-body" style="max-width:{wide}px">'
+        f'<div class="row-times">{labels}</div>'
+        f'<div class="tiles"><img src="{source}" alt="{words}">{_cells(answer, sheet)}'
         "</div></div>"
         f"<figcaption>{escape(sheet_words(answer))}</figcaption></figure>"
     )

@@ -24,6 +24,7 @@ from gridprobe.report.figures.canvas import (
     styled,
     wrap,
 )
+from gridprobe.report.words import share_words
 from gridprobe.settings import Settings
 from gridprobe.setup import make_setup
 from gridprobe.statistics import Interval
@@ -34,7 +35,7 @@ __all__ = ["Convention", "Curve", "Point", "compute_figure", "measured", "planne
 Convention = Literal["tflops", "tflops_paper"]
 AXIS = {"tflops": "TFLOPs a question\n(honest convention)", "tflops_paper": "TFLOPs a question\n(published convention)"}
 ALL = "all frames, one pass"
-FACTOR = "÷: times less than all frames."
+SHARE = "%: of the compute of all frames."
 TEXT_CHARACTERS = 1120
 """Length of a planned prompt: 280 tokens, which is what the token counts behind the published tables leave for it."""
 SECONDS = 600.0
@@ -195,7 +196,7 @@ def compute_figure(curves: Sequence[Curve], *, convention: Convention, width: fl
             _accuracy_panel(bottom, curves)
         _grid_axis(bottom, sorted({point.k for curve in curves for point in curve.points}), width)
         add_legend(figure, top.get_lines(), width=width)
-        add_note(figure, " ".join([*dict.fromkeys(curve.note for curve in curves), FACTOR]), width=width)
+        add_note(figure, " ".join([*dict.fromkeys(curve.note for curve in curves), SHARE]), width=width)
     return figure
 
 
@@ -220,7 +221,7 @@ def _compute_panel(axes: Any, curves: Sequence[Curve]) -> None:
             high = [point.highest or point.compute for point in curve.points]
             axes.plot(sides, high, **line | {"label": "_"}, markerfacecolor="white")
             axes.fill_between(sides, low, high, color=style.colour, alpha=0.15, linewidth=0)
-    _factors(axes, curves)
+    _shares(axes, curves)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -228,20 +229,19 @@ def _compute_panel(axes: Any, curves: Sequence[Curve]) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
     axes.margins(x=0.09)
     low, high = axes.get_ylim()
-    axes.set_ylim(low / (high / low) ** 0.08, high)  # room for the factors
+    axes.set_ylim(low / (high / low) ** 0.08, high)  # room for the shares
     axes.grid(axis="y")
 
 
-def _factors(axes: Any, curves: Sequence[Curve]) -> None:
-    """How many times less than all frames (÷), or more (×), below each point of the other curves; none for a range."""
+def _shares(axes: Any, curves: Sequence[Curve]) -> None:
+    """The share of the compute of all frames, below each point of the other curves; none for a range."""
     whole = {(curve.planned, p.k): p.compute for curve in curves if curve.name == ALL for p in curve.points}
     for curve, style in zip(curves, _styles(curves), strict=True):
         for point in curve.points if curve.name != ALL else ():
             everything = whole[curve.planned, point.k]
             if point.highest is None and min(everything, point.compute) > 0:
-                factor = everything / point.compute
                 axes.annotate(
-                    f"÷{factor:.1f}" if factor >= 1 else f"×{1 / factor:.1f}",
+                    share_words(point.compute / everything),
                     (point.k, point.compute),
                     xytext=(0, -5),
                     textcoords="offset points",

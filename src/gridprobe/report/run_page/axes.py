@@ -36,29 +36,42 @@ class Axis:
     high: float
     start: float
     end: float
+    log: bool = False
+    """Whether equal distances are equal factors."""
+    whole: bool = False
+    """Whether only whole numbers are ticks."""
 
     def __call__(self, value: float) -> float:
         """The coordinate of a value."""
-        return self.start + (value - self.low) / ((self.high - self.low) or 1.0) * (self.end - self.start)
+        low, high, place = self.low, self.high, value
+        if self.log:
+            low, high, place = (math.log(max(number, self.low)) for number in (low, high, place))
+        return self.start + (place - low) / ((high - low) or 1.0) * (self.end - self.start)
 
     @property
     def ticks(self) -> list[float]:
-        """Round values from low to high, about five."""
+        """Round values from low to high, about five; on a logarithmic axis 1, 2 and 5 times powers of ten."""
+        if self.log:
+            powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+            return [f * 10.0**p for p in powers for f in (1, 2, 5) if self.low <= f * 10.0**p <= self.high]
         raw = ((self.high - self.low) or 1.0) / 5
+        raw = max(1.0, raw) if self.whole else raw
         scale = 10.0 ** math.floor(math.log10(raw))
-        step = scale * next(factor for factor in (1, 2, 2.5, 5, 10) if factor * scale >= raw * 0.999)
+        step = scale * next(
+            factor for factor in ((1, 2, 5, 10) if self.whole else (1, 2, 2.5, 5, 10)) if factor * scale >= raw * 0.999
+        )
         first = math.ceil(self.low / step - 1e-9)
         return [step * i for i in range(first, math.floor(self.high / step + 1e-9) + 1)]
 
 
-def across(low: float, high: float, right: int = RIGHT) -> Axis:
+def across(low: float, high: float, right: int = RIGHT, *, log: bool = False) -> Axis:
     """The horizontal axis."""
-    return Axis(low, high, LEFT, WIDTH - right)
+    return Axis(low, high, LEFT, WIDTH - right, log)
 
 
-def upwards(low: float, high: float, top: int = TOP) -> Axis:
+def upwards(low: float, high: float, top: int = TOP, *, whole: bool = False) -> Axis:
     """The vertical axis."""
-    return Axis(low, high, HEIGHT - BOTTOM, top)
+    return Axis(low, high, HEIGHT - BOTTOM, top, whole=whole)
 
 
 def frame(x: Axis, y: Axis, below: str, side: str, ink: str = "") -> list[str]:

@@ -5,6 +5,7 @@
   const { runs, bins, videos, questions, fields } = data;
   const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
   const PAGE = 60;
+  const BADGES = 6; // of more runs, a question shows only how many are right
   const MARK = "#22e0ee", RIM = "#0c1016";
   const WORDS = { right: "✓ right", wrong: "✗ wrong", failed: "! failed", missing: "not asked", unknown: "answered" };
   const SIGNS = { right: "✓", wrong: "✗", failed: "!", missing: "·", unknown: "?" };
@@ -54,7 +55,8 @@
   function clock(seconds) {
     const tenths = Math.round(Math.abs(seconds) * 10), hours = Math.floor(tenths / 36000);
     const minutes = Math.floor(tenths / 600) % 60, rest = ((tenths % 600) / 10).toFixed(1);
-    return `${seconds < 0 ? "-" : ""}${hours}:${String(minutes).padStart(2, "0")}:${rest.padStart(4, "0")}`;
+    const front = hours ? `${hours}:${String(minutes).padStart(2, "0")}` : `${minutes}`;
+    return `${seconds < 0 ? "-" : ""}${front}:${rest.padStart(4, "0")}`;
   }
 
   // Colours; the same as in report/colours.py.
@@ -210,11 +212,15 @@
     return element("div", { class: "detail", id: `detail-${place}` }, source, options(place), panels);
   }
 
+  function tally(fates) {
+    const right = fates.filter((fate) => fate === "right").length;
+    return element("span", { class: "tally" }, `${right} of ${fates.length} right`);
+  }
   function row(place) {
     const [id, text] = questions[place];
     const fates = runs.map((_, run) => outcome(run, place));
-    const marks = element("span", { class: "marks" }, ...fates.map((fate, run) =>
-      element("span", { class: `badge ${fate} run-${run % 6}`, role: "img", "aria-label": `${runs[run]}: ${WORDS[fate]}` }, SIGNS[fate])));
+    const marks = element("span", { class: "marks" }, ...(runs.length > BADGES ? [tally(fates)] : fates.map((fate, run) =>
+      element("span", { class: `badge ${fate} run-${run % 6}`, role: "img", "aria-label": `${runs[run]}: ${WORDS[fate]}` }, SIGNS[fate]))));
     const mapped = runs.map((_, run) => result(run, place)).find((found) => found && isMapped(found));
     const picture = mapped ? miniature(mapped) : element("span", { class: "none" });
     const words = element("span", {}, element("span", { class: "text", dir: "auto" }, text), element("span", { class: "id" }, id));
@@ -309,8 +315,9 @@
     const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName);
     if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) { event.preventDefault(); search.focus(); }
     const step = { ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling" }[event.key];
-    if (!step || !event.target.classList.contains("row")) return;
-    const there = event.target.parentElement[step];
+    if (!step || typing || event.ctrlKey || event.metaKey || event.altKey) return;
+    const here = event.target.closest("#list > li");
+    const there = here ? here[step] : list.firstElementChild; // from anywhere else into the list
     if (there) { event.preventDefault(); there.firstChild.focus(); }
   }
 

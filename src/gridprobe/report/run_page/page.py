@@ -31,6 +31,8 @@ from gridprobe.report.words import amount, percent, share_words
 
 __all__ = ["render_runs", "save_run_report"]
 
+MOST_OPEN = 6
+"""The cards and histograms of more runs are folded."""
 NAMES = {"tflops": "honest convention", "tflops_paper": "published convention"}
 
 
@@ -47,7 +49,7 @@ def render_runs(runs: Sequence[Run], *, thumbnails: Thumbnails | None = None, no
         raise UsageError("a report needs at least one run, got none")
     scores = Scores(runs, score(runs, by=bins_of(runs)), {run.name: official(run) for run in runs})
     whole = [row for row in scores.rows if not row.bin]
-    sections = [_summary(scores, whole), _pareto(shared(runs)), _difficulty(runs), _tables(scores), _list(runs)]
+    sections = [_pareto(shared(runs)), _summary(scores, whole), _difficulty(runs), _tables(scores), _list(runs)]
     remarks = [*(f"{run.name}: {note}" for run in runs for note in run.notes), *notes]
     script = files("gridprobe.report.run_page").joinpath("page.js").read_text(encoding="utf-8")
     style = STYLE + RUN_STYLE
@@ -63,12 +65,17 @@ def render_runs(runs: Sequence[Run], *, thumbnails: Thumbnails | None = None, no
     )
     data = f'<script type="application/json" id="data">{embedded_json(pack(runs, thumbnails))}</script>'
     return document(
-        f"{runs[0].benchmark}: {', '.join(run.name for run in runs)}",
+        _title(runs),
         "\n".join([*sections, _about(runs, remarks)]),
         style=style,
         policy=policy,
         after=f"{data}\n<script>{script}</script>\n",
     )
+
+
+def _title(runs: Sequence[Run]) -> str:
+    names = ", ".join(run.name for run in runs) if len(runs) <= MOST_OPEN else f"{len(runs)} runs"
+    return f"{runs[0].benchmark}: {names}"
 
 
 def _hash(text: str) -> str:
@@ -88,7 +95,15 @@ def _summary(scores: Scores, rows: Sequence[Row]) -> str:
     source = f"{escape(runs[0].benchmark)} · {escape(runs[0].version)} · {asked:,} questions"
     message = uneven(runs)
     warning = f'<aside class="warnings">{escape(message[0].upper() + message[1:])}.</aside>' if message else ""
-    return f'<article><p class="source">{source}</p><div class="cards">{cards}</div>{warning}</article>'
+    body = _folded(runs, f'<div class="cards">{cards}</div>')
+    return f'<article><p class="source">{source}</p>{body}{warning}</article>'
+
+
+def _folded(runs: Sequence[Run], inner: str, words: str = "All") -> str:
+    """The HTML, behind a fold if there are many runs."""
+    if len(runs) <= MOST_OPEN:
+        return inner
+    return f"<details><summary>{words} {len(runs)} runs</summary>{inner}</details>"
 
 
 def _card(run: Run, row: Row, number: int, official: Sequence[Metric]) -> str:
@@ -153,7 +168,7 @@ def _front(points: Sequence[Point]) -> str:
 
 def _difficulty(runs: Sequence[Run]) -> str:
     """Kept frames against skew, as in the paper, and a histogram of kept frames for each run."""
-    parts = [_skew(runs)]
+    parts = []
     for number, run in enumerate(runs):
         answers = [result.answered for result in run.results if result.answered]
         kept = [answer.native for answer in answers if answer.native]  # an overview keeps none
@@ -162,7 +177,8 @@ def _difficulty(runs: Sequence[Run]) -> str:
             parts.append(f'<figure>{svg}<figcaption dir="auto">{escape(run.name)}</figcaption></figure>')
     steady = [run.name for run in runs if len({r.answered.native for r in run.results if r.answered}) == 1]
     note = f'<p class="source">Always the same number of frames: {escape(", ".join(steady))}.</p>' if steady else ""
-    return f'<article><h3>Frames kept</h3><div class="figures">{"".join(parts)}</div>{note}</article>'
+    histograms = _folded(runs, f'<div class="figures">{"".join(parts)}</div>', "Histograms of") if parts else ""
+    return f'<article><h3>Frames kept</h3><div class="figures">{_skew(runs)}</div>{histograms}{note}</article>'
 
 
 def _skew(runs: Sequence[Run]) -> str:

@@ -12,12 +12,16 @@ from gridprobe.statistics import Interval
 
 __all__ = ["Point", "frontier", "pareto_svg"]
 
-TOP = 34
+TOP = 44
 """Room for the name of a run with 100 %."""
 LETTER, LINE = 9.2, 17
 """Width of a letter and height of a line of a name, at the size it has on a phone."""
 MARK = 7
 """Radius that a mark takes up."""
+FEW = 6
+"""Of more runs, those behind the front get faint error bars."""
+WIDE = 8
+"""From this factor between the cheapest and the dearest run on, the axis of compute is logarithmic."""
 LONGEST = 20
 """Letters of a name; of a longer one the end is shown."""
 
@@ -63,7 +67,7 @@ def pareto_svg(points: Sequence[Point], *, words: str, everything: float) -> str
     highest = max(everything, *(point.compute for point in points))
     lows, highs = ([100 * getattr(p.accuracy, end) for p in points] for end in ("low", "high"))
     margin = max(2.0, 0.15 * (max(highs) - min(lows)))
-    x = across(0, highest * 1.12)
+    x = _compute_axis([point.compute for point in points], highest)
     y = upwards(max(0.0, min(lows) - margin), min(100.0, max(highs) + margin), TOP)
     best = frontier(points)
     stairs = _stairs(best, x, y)
@@ -77,10 +81,18 @@ def pareto_svg(points: Sequence[Point], *, words: str, everything: float) -> str
         taken.append(_Box(at - 5 - LETTER * len(label), y.start - LINE, at, y.start))
     others = sorted((point for point in points if point not in best), key=lambda p: -p.accuracy.mean)
     for point in (*reversed(best), *others):  # the front gets its names first
-        parts.append(_mark(point, x, y, taken, best=point in best))
+        parts.append(_mark(point, x, y, taken, best=point in best, faint=len(points) > FEW and point not in best))
     values = "; ".join(f"{p.name}: {100 * p.accuracy.mean:.1f} % at {amount(p.compute)} TFLOPs" for p in points)
     front = ", ".join(point.name for point in best)
     return svg(parts, f"accuracy against compute, {words}; on the front: {front}; {values}")
+
+
+def _compute_axis(spent: Sequence[float], highest: float) -> Axis:
+    """Logarithmic where the runs differ by a large factor."""
+    lowest = min(spent)
+    if lowest > 0 and highest / lowest >= WIDE:
+        return across(lowest / 1.3, highest * 1.3, log=True)
+    return across(0, highest * 1.12)
 
 
 def _stairs(best: Sequence[Point], x: Axis, y: Axis) -> list[tuple[float, float]]:
@@ -108,7 +120,7 @@ def _mark_box(point: Point, x: Axis, y: Axis) -> _Box:
     return _Box(at - MARK, height - MARK, at + MARK, height + MARK)
 
 
-def _mark(point: Point, x: Axis, y: Axis, taken: list[_Box], *, best: bool) -> str:
+def _mark(point: Point, x: Axis, y: Axis, taken: list[_Box], *, best: bool, faint: bool) -> str:
     """An error bar, a mark, and the name where it covers no other; a run behind the front may have none."""
     at, height = x(point.compute), y(100 * point.accuracy.mean)
     low, high = y(100 * point.accuracy.low), y(100 * point.accuracy.high)
@@ -118,9 +130,10 @@ def _mark(point: Point, x: Axis, y: Axis, taken: list[_Box], *, best: bool) -> s
         shape = f'<rect class="{kind}" x="{at - 5.5:.1f}" y="{height - 5.5:.1f}" width="11" height="11" rx="2"/>'
     hover = f"{point.name}: {100 * point.accuracy.mean:.1f} % ({100 * point.accuracy.low:.1f} to "
     hover += f"{100 * point.accuracy.high:.1f}), {amount(point.compute)} TFLOPs"
+    whisker = "whisker faint" if faint else "whisker"
     return (
         f'<g class="run-{point.number % RUN_COLOURS}"><title>{escape(hover)}</title>'
-        f'<line class="whisker" x1="{at:.1f}" x2="{at:.1f}" y1="{low:.1f}" y2="{high:.1f}"/>{shape}'
+        f'<line class="{whisker}" x1="{at:.1f}" x2="{at:.1f}" y1="{low:.1f}" y2="{high:.1f}"/>{shape}'
         + _name(_short(point.name), (at, height), y, taken, needed=best)
         + "</g>"
     )

@@ -67,7 +67,7 @@ def histogram_svg(kept: Sequence[int], *, pool: int, number: int, name: str) -> 
     width = -(-pool // BARS)
     edges = np.arange(0, pool + width, width)
     counts, _ = np.histogram(kept, edges + 0.5)  # a bar covers whole numbers: 1 to 6, 7 to 12
-    x, y = across(0, float(edges[-1])), upwards(0, float(counts.max()) * 1.06 or 1.0)
+    x, y = across(0, float(edges[-1])), upwards(0, float(counts.max()) * 1.06 or 1.0, whole=True)
     parts = [*frame(x, y, "frames kept", "questions")]
     for low, high, count in zip(edges.tolist(), edges[1:].tolist(), counts.tolist(), strict=False):
         if count:

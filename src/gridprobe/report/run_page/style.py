@@ -22,13 +22,14 @@ article > h3:first-child { margin-top: 0; }
 .lack { color: var(--quiet); border: 1px dashed var(--line); border-radius: 10px; padding: 24px; margin: 0;
   align-self: start; }
 .plot { display: block; width: 100%; height: auto; } .plot text { fill: var(--quiet); font-size: 12px;
-  font-variant-numeric: tabular-nums; } .plot .name { fill: var(--run); font-weight: 600; font-size: 13px; }
+  font-variant-numeric: tabular-nums; } .plot .name { fill: var(--run); font-weight: 600; font-size: 13px;
+  paint-order: stroke; stroke: var(--card); stroke-width: 3px; stroke-linejoin: round; }
 .plot .gridline { stroke: var(--line); } .plot .axis { stroke: var(--quiet); }
 .plot .reference { stroke: var(--quiet); stroke-dasharray: 3 4; } .plot .dominated { fill: var(--shade); }
 .plot .mark { fill: var(--run); stroke: var(--card); stroke-width: 2; }
 .plot .front { fill: none; stroke: var(--ink); stroke-width: 2; stroke-linejoin: round; opacity: .7; }
 .plot .best { stroke: var(--ink); }
-.plot .whisker { stroke: var(--run); stroke-width: 2; }
+.plot .whisker { stroke: var(--run); stroke-width: 2; } .plot .faint { opacity: .3; }
 .plot .bar { fill: var(--run); } .plot .density { fill: var(--track); }
 .plot .kept-line, .plot .accuracy-line { fill: none; stroke: var(--kept); stroke-width: 3; stroke-linejoin: round; }
 .plot .accuracy-line { stroke: var(--accuracy); stroke-dasharray: 8 4; }
@@ -58,6 +59,7 @@ article > h3:first-child { margin-top: 0; }
   -webkit-box-orient: vertical; overflow-wrap: anywhere; line-height: 1.35; }
 .row[aria-expanded="true"] .text { display: block; font-weight: 600; }
 .row .id { color: var(--quiet); font-size: .78rem; overflow-wrap: anywhere; display: block; }
+.tally { color: var(--quiet); font-size: .8rem; width: 4.2rem; line-height: 1.2; font-variant-numeric: tabular-nums; }
 .marks { display: grid; gap: 4px; } .badge { display: inline-grid; place-items: center; width: 22px; height: 22px;
   border-radius: 6px; font-size: .8rem; font-weight: 700; border-left: 4px solid var(--run); background: var(--track); }
 .badge.right, .verdict.right { color: var(--right); } .badge.wrong, .verdict.wrong { color: var(--wrong); }

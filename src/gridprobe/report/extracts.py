@@ -1,0 +1,88 @@
+"""What an answer was read from, as files: the kept frames, and a clip of the stretches around them."""
+
+import io
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from PIL import Image
+
+from gridprobe.answer import Answer
+from gridprobe.errors import UsageError
+from gridprobe.report.files import check_writable, write_whole
+from gridprobe.report.picture import draw_labelled_sheet, encoded
+from gridprobe.report.pixels import decoded_frames
+from gridprobe.report.where import length_of, main_spans, spans
+from gridprobe.video import Limits
+from gridprobe.video.cut import FORMATS, Cut, cut
+
+__all__ = ["SHEET", "check_clip", "check_folder", "clip_stretches", "frame_name", "save_clip", "save_frames"]
+
+SHEET = "contact-sheet.jpg"
+LEAST_BESIDE = 1.0
+"""Seconds of a clip before and after a kept frame, at least."""
+
+
+def check_folder(folder: Path) -> None:
+    """Raise UsageError if frames cannot be saved there; the command line calls this before any work starts."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"cannot save frames in {folder}: it is not a folder; name a new one")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise UsageError(f"cannot save frames in {folder}: it is not empty; name a new folder")
+    if not folder.is_dir() and not folder.resolve().parent.is_dir():
+        raise UsageError(f"cannot save frames in {folder}: the folder {folder.resolve().parent} does not exist")
+
+
+def check_clip(path: Path, video: Path) -> None:
+    """Raise UsageError if no clip of this video can be saved there."""
+    check_writable(path)
+    if path.suffix.lower() not in FORMATS:
+        raise UsageError(f"cannot write the clip {path}: its name must end in {', '.join(FORMATS)}")
+    if video.is_dir():
+        raise UsageError(f"cannot cut a clip from {video}: it is a folder of pictures; use --save-frames")
+    if path.resolve() == video.resolve():
+        raise UsageError(f"cannot write the clip {path}: it is the video itself; name another file")
+
+
+def save_frames(answer: Answer, folder: Path) -> None:
+    """Write the kept frames, named by their times, and the contact sheet as JPEG files into a new folder."""
+    check_folder(folder)
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot create the folder {folder}: {error.strerror}; name another") from None
+    decoded = decoded_frames(answer)
+    for index in answer.selection.indices:
+        content = io.BytesIO()
+        Image.fromarray(decoded[index]).save(content, "JPEG", quality=92)
+        write_whole(folder / frame_name(answer.pool.times[index]), content.getvalue())
+    write_whole(folder / SHEET, encoded(draw_labelled_sheet(answer), folder / SHEET))
+
+
+def frame_name(time: float) -> str:
+    """For example "frame-0h02m40.25s.jpg"; names sort by time."""
+    hundredths = round(time * 100)
+    minutes, rest = divmod(hundredths, 6000)
+    return f"frame-{minutes // 60}h{minutes % 60:02d}m{rest / 100:05.2f}s.jpg"
+
+
+def save_clip(answer: Answer, video: Path, path: Path, *, limits: Limits) -> Cut | None:
+    """Write the stretches around the main kept frames; None if the answer does not point at any moment."""
+    stretches = clip_stretches(answer)
+    if not stretches:
+        return None
+    made = cut(video, stretches, suffix=path.suffix.lower(), limits=limits)
+    write_whole(path, made.content)
+    return made
+
+
+def clip_stretches(answer: Answer) -> list[tuple[float, float]]:
+    """The main stretches, or else all, each with half the distance of two frames before and after; in time order."""
+    usual = median([b - a for a, b in pairwise(answer.pool.times)] or [0.0])
+    beside, joined = max(LEAST_BESIDE, usual / 2), list[tuple[float, float]]()
+    for span in main_spans(answer) or spans(answer):
+        start, end = max(0.0, span.start - beside), min(length_of(answer), span.end + beside)
+        if joined and start <= joined[-1][1]:
+            start, end = joined.pop()[0], max(end, start)
+        joined.append((start, end))
+    return joined
