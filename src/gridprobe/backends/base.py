@@ -288,6 +288,8 @@ class Posterior:
     """Warnings of the backend, worded to follow "in the focused pass"."""
     attention: tuple[float, ...] | None = None
     """How much the question looks at each frame, in the order shown, if the request asked for it: from 0 to 1."""
+    windows: int = 1
+    """In how many windows the frames were shown; see `gridprobe.backends.windows`."""
 
     def __post_init__(self) -> None:
         if len(self.labels) != len(self.logprobs):
@@ -335,7 +337,8 @@ class Backend(Protocol):
 
     One that has `recalls = True` besides answers requests that limit what the question `sees`, or ask for its
     `attention`. One that has `fuses = False` refuses requests with packing="pairs". One that spends the same number of
-    tokens on every picture has that number as `picture_tokens`. Some also write text: see `gridprobe.backends.writing`.
+    tokens on every picture has that number as `picture_tokens`. One that cannot read any number of tokens or frames at
+    once has the most as `context_tokens` or `context_frames`. Some also write text: see `gridprobe.backends.writing`.
     """
 
     @property

@@ -54,7 +54,7 @@ IMPLIED = (
 )
 
 
-WAY = ("k", "frames", "effort", "refine", "probes", "sure", "signal", "rotations", "context")
+WAY = ("k", "frames", "effort", "refine", "probes", "sure", "signal", "rotations", "context", "window")
 """The settings among `way_options`. An option that is not given is None and leaves the preset's value."""
 
 
@@ -131,6 +131,7 @@ def way_options() -> list[Callable[[Any], Any]]:
             type=click.Choice(["none", "small"]),
             help="What is shown beside the kept frames: nothing, or all others at the size of the probes.",
         ),
+        click.option("--window", type=int, metavar="N", help="Show at most N frames in one pass, more in windows."),
         click.option("--preset", type=click.Choice(list(PRESETS)), default="default", show_default=True),
     ]
 
