@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import gridprobe as gp
@@ -17,7 +18,7 @@ from gridprobe.errors import UsageError
 from gridprobe.flops import Cost
 from gridprobe.question import Question
 from gridprobe.settings import Settings
-from gridprobe.video import FrameSize
+from gridprobe.video import FramePool, FrameSize
 from scoring import like, noise_pool, shown
 from videos_of_arrays import gray_pool, levels
 
@@ -265,3 +266,23 @@ class TestSession:
         answers = session.ask_all([QUESTION] * 4)
         assert [answer.choice for answer in answers] == ["B"] * 4
         assert model.calls == [20, 20, 4]
+
+    @pytest.mark.parametrize(
+        "changes", [{"probes": "fresh"}, {"probes": "attention"}, {"preset": "paper", "context": "none"}]
+    )
+    def test_a_grid_of_32_works_in_every_way(self, changes: dict[str, Any]) -> None:
+        """The paper's largest; the model reads 100 frames at once."""
+        needle = 10.0 * 1000
+        pixels = np.random.default_rng(0).integers(0, 256, (1024, 32, 32, 3), dtype=np.uint8)
+        pool = FramePool(pixels, tuple(10.0 * n for n in range(1024)), source="grid of 32")
+
+        def believe(request: ScoreRequest) -> dict[str, float]:
+            shown = {time for group in request.groups for time in group.frames.times}
+            assert len(shown) <= 100
+            return SURE if needle in shown else FLAT
+
+        model = Scripted(believe)
+        answer = gp.Session(pool, model=model, k=32, window=100, **changes).ask(QUESTION)
+        assert answer.choice == "B" and needle in answer.selection.timestamps
+        assert answer.selection.scores is not None and len(answer.selection.scores) == 1024
+        assert answer.reached.windows == (1 if "preset" in changes else 11)

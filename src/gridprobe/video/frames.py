@@ -114,6 +114,8 @@ class Pending:
     """Frames × height × width × 3."""
     keeps: bool = True
     """Whether decoded frames stay here; otherwise they are decoded at every look, unless `decode` has kept them."""
+    whole: bool = True
+    """Whether all frames are decoded when some are looked at, if they are kept."""
 
     @property
     def pixels(self) -> Pixels:
@@ -130,13 +132,13 @@ class Pending:
         return "_pixels" in vars(self)
 
     def take(self, rows: Sequence[int]) -> "Pending":
-        """Some of the frames, still to be decoded; without the others, if none were yet."""
+        """Some of the frames, still to be decoded."""
 
         def decode(some: Sequence[int]) -> Pixels:
             wanted = [rows[row] for row in some]
-            return self._pixels[wanted] if self.decoded else self.decode(wanted)
+            return self._pixels[wanted] if self.decoded or (self.keeps and self.whole) else self.decode(wanted)
 
-        return replace(self, decode=decode, shape=(len(rows), *self.shape[1:]))
+        return replace(self, decode=decode, shape=(len(rows), *self.shape[1:]), whole=False)
 
 
 @dataclass(frozen=True, eq=False)
