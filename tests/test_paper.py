@@ -24,7 +24,8 @@ PAPER = Settings.from_preset("paper")
 def blank(frames: int, width: int = 1920, height: int = 1080) -> FramePool:
     """Frames of a size, without pixels."""
     shape = (frames, height, width, 3)
-    return FramePool(Pending(lambda: np.zeros(shape, np.uint8), shape), tuple(float(i) for i in range(frames)), "blank")
+    pixels = Pending(lambda rows: np.zeros((len(rows), *shape[1:]), np.uint8), shape)
+    return FramePool(pixels, tuple(float(i) for i in range(frames)), "blank")
 
 
 # Times.

@@ -103,6 +103,19 @@ def test_many_counts_answers_a_second(tiny_checkpoint: Path, monkeypatch: pytest
     assert "| session | 32 |" in many["gpu_table"](found)
 
 
+def test_long_video_finds_the_same_needle_in_windows_and_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files with needles, questions in processes of their own; one answer is from the model of the package."""
+    out = tmp_path / "long.json"
+    run("long_video.py", "--hours", 0.05, "--k", 4, "--out", out, monkeypatch=monkeypatch)
+
+    rows = json.loads(out.read_text())["rows"]
+    assert [(row["kind"], row["k"], row["windows"]) for row in rows] == [("same frames", 4, 1), ("same density", 4, 1)]
+    assert all(row["frames"] == 16 and row["mb"] > 0 for row in rows)
+    assert [row["right"] for row in rows] == [True, True]
+
+
 def test_mdp3_chooses_what_the_reference_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run("mdp3.py", "--rounds", 1, "--cases", "[[40, 3, 40, 1.0]]", "--out", tmp_path, monkeypatch=monkeypatch)
 

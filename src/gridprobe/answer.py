@@ -120,7 +120,14 @@ class Reached:
     @property
     def sure(self) -> bool:
         """Whether the overview was sure."""
-        return self.overview is not None and self.exit is not None and self.overview.confidence >= self.exit.threshold
+        if self.overview is None or self.exit is None or self.windows > 1:
+            return False
+        return self.overview.confidence >= self.exit.threshold
+
+    @property
+    def windows(self) -> int:
+        """In how many windows the overview showed the frames."""
+        return 1 if self.overview is None else self.overview.windows
 
     @property
     def contradicted(self) -> bool:
@@ -144,6 +151,7 @@ class Reached:
             "exit": self.exit and self.exit.describe(),
             "contradicted": self.contradicted,
             "stretches": [list(stretch) for stretch in self.stretches],
+            "windows": self.windows,
         }
 
 

@@ -358,7 +358,8 @@ class Session:
         rest = set(range(selection.pool)).difference(selection.indices, *(each.indices for each in selection.beside))
         if setup.context is not None and rest:
             shown.append((tuple(sorted(rest)), setup.context))
-        return tuple(FrameGroup(footage.frames(at, setup.size_of(view, len(at))), view) for at, view in shown)
+        # Of many small frames only some may be shown, and only those are decoded.
+        return tuple(FrameGroup(footage.undecoded(setup.size_of(view, len(at))).take(at), view) for at, view in shown)
 
     def _baseline(self, question: Question) -> Cost:
         """What the answering model would spend on the whole pool; this needs its size, but no pixels."""

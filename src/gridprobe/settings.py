@@ -16,6 +16,7 @@ from json import loads
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from gridprobe.backends.base import Packing, PromptOrder, Timestamps, View
+from gridprobe.backends.windows import check_window
 from gridprobe.budget import Budget, Fixed, Ties
 from gridprobe.calibration import check_threshold
 from gridprobe.drafting import OpenWay
@@ -88,6 +89,9 @@ class Settings:
     open_way: OpenWay = "drafts"
     """How open questions are answered: `drafts` lets the model write candidates and, where that leaves it unsure,
     choose among them; `likelihood`, `sufficiency` and `text` are alternatives. See `gridprobe.drafting`."""
+    window: int | None = None
+    """The most frames that are shown to a model in one pass; more are shown in windows, see
+    `gridprobe.backends.windows`. None is as many as the model can read."""
     template: str | None = None
     """Name of a prompt template; None leaves the question's own."""
     seed: int = 0
@@ -100,6 +104,7 @@ class Settings:
         if self.encoder is not None:
             ENCODERS.find(self.encoder)
         check_rotations(self.rotations)
+        check_window(self.window)
         if self.sure != "calibrated":
             check_threshold(self.sure)
         _ = self.rule, self.small_view
@@ -161,7 +166,7 @@ class Settings:
 
 BY_SELECTOR = ("effort", "context")
 """Settings that may be None: what suits the selector."""
-CHECKED_THERE = ("k", "frames", "sure", *BY_SELECTOR)
+CHECKED_THERE = ("k", "frames", "sure", "window", *BY_SELECTOR)
 """Settings whose own types refuse wrong values, in better words."""
 
 

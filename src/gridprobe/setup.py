@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gridprobe.backends import Backend, NamedModel, PromptOrder, View
+from gridprobe.backends.windows import windowed
 from gridprobe.calibration import Exit, find
 from gridprobe.drafting import OpenRule, OpenWay
 from gridprobe.encoders import NamedEncoder
@@ -59,6 +60,8 @@ class Setup:
     prompt_order: PromptOrder = "frames_first"
     open_way: OpenWay = "drafts"
     """How open questions are answered; see `gridprobe.drafting`."""
+    window: int | None = None
+    """The most frames that a model reads at once, where that is less than it can."""
 
     def __post_init__(self) -> None:
         if (self.overview is None) != (self.effort == "focus"):
@@ -94,7 +97,8 @@ class Setup:
             model = model.load(**options)
         if isinstance(answerer, NamedModel):
             answerer = model if answerer == self.model else answerer.load(**options)
-        loaded = self.using(model, answerer)
+        first = windowed(model, self.window)
+        loaded = self.using(first, first if answerer is model else windowed(answerer, self.window))
         named = dict(self.model.options) if isinstance(self.model, NamedModel) else {}
         device = {**options, **named}.get("device", "auto")
         loaded = replace(loaded, selector=loaded.selector.loaded(device=device))
@@ -197,6 +201,7 @@ class Setup:
             "template": self.template,
             "prompt_order": self.prompt_order,
             "open_way": self.open_way,
+            **({} if self.window is None else {"window": self.window}),
         }
 
 
@@ -238,6 +243,7 @@ def make_setup(
         template=settings.template,
         prompt_order=settings.prompt_order,
         open_way=settings.open_way,
+        window=settings.window,
     )
     return made.using(asked, answerer)
 

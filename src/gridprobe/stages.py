@@ -90,8 +90,8 @@ def focus_request(
 
 
 def sure(posterior: Posterior, exit: Exit | None) -> bool:
-    """Whether an answer needs no closer look."""
-    return exit is not None and posterior.confidence >= exit.threshold
+    """Whether an answer needs no closer look; one from several windows always does, because no pass saw them all."""
+    return exit is not None and posterior.windows == 1 and posterior.confidence >= exit.threshold
 
 
 def warnings_of(look: Look, question: Question, reached: Reached, trouble: tuple[str, ...]) -> tuple[str, ...]:

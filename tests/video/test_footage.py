@@ -117,6 +117,26 @@ def test_an_undecoded_pool_knows_everything_but_pixels(clip: Path, monkeypatch: 
     assert (renamed.width, renamed.source) == (128, "other") and np.array_equal(renamed.pixels, outline.pixels)
 
 
+def test_of_a_pool_too_large_to_keep_only_what_is_looked_at_is_decoded(clip: Path) -> None:
+    whole = sample(clip, cells=20, size=SMALL)
+    footage = Footage(clip, cells=20, limits=Limits(memory=whole.pixels.nbytes // 4))
+    pool = footage.pool(SMALL)
+    assert isinstance(pool.data, Pending) and pool.times == whole.times
+    for start in range(0, 20, 4):
+        window = pool.cut(range(start, start + 4))
+        assert np.array_equal(window.pixels, whole.pixels[start : start + 4])
+        assert window.pixels is window.pixels, "the footage keeps what was decoded last"
+        assert footage._shelf.bytes <= whole.pixels.nbytes // 4
+    assert not pool.data.decoded
+
+
+def test_frames_that_were_cut_out_are_not_copied_and_cannot_be_changed(clip: Path) -> None:
+    pool = sample(clip, cells=20, size=SMALL)
+    part = pool.cut(range(5, 9))
+    assert part.times == pool.times[5:9] and part.keys == pool.keys[5:9]
+    assert np.shares_memory(part.pixels, pool.pixels) and not part.pixels.flags.writeable
+
+
 def test_a_pool_too_large_to_keep_is_decoded_once(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passes = reads(monkeypatch)
     footage = Footage(clip, cells=20, limits=Limits(memory=1000))

@@ -292,6 +292,8 @@ class Posterior:
     basis: Basis = "letters"
     """How the probabilities were obtained. Those of texts are normalised too; `mass` is what the texts have together,
     and what is left is anything else that the model could write."""
+    windows: int = 1
+    """In how many windows the frames were shown; see `gridprobe.backends.windows`."""
 
     def __post_init__(self) -> None:
         if len(self.labels) != len(self.logprobs):
@@ -345,7 +347,8 @@ class Backend(Protocol):
 
     One that has `recalls = True` besides answers requests that limit what the question `sees`, or ask for its
     `attention`. One that has `fuses = False` refuses requests with packing="pairs". One that spends the same number of
-    tokens on every picture has that number as `picture_tokens`. Some also write text: see `gridprobe.backends.writing`.
+    tokens on every picture has that number as `picture_tokens`. One that cannot read any number of tokens or frames at
+    once has the most as `context_tokens` or `context_frames`. Some also write text: see `gridprobe.backends.writing`.
     """
 
     @property

@@ -25,6 +25,8 @@ __all__ = ["MODELS", "SIZES", "Embedded", "Vocabulary", "gauge", "load", "some_w
 
 MODELS = Path(__file__).parent.parent / "models"
 SIZES = ("micro", "nano")
+FRAMES = 144
+"""The most frames of a sequence they were trained on; of four times as many they understand next to nothing."""
 TRAINED = ("default", "paper")
 """The prompt templates they were trained with."""
 WORDS_FILE = "vocabulary.json"
@@ -93,6 +95,16 @@ class Embedded:
     def multiple(self) -> int:
         """The engine's."""
         return self._engine.multiple
+
+    @property
+    def context_frames(self) -> int:
+        """The most frames it reads at once."""
+        return FRAMES
+
+    @property
+    def context_tokens(self) -> int | None:
+        """The engine's."""
+        return getattr(self._engine, "context_tokens", None)
 
     @property
     def recalls(self) -> bool:

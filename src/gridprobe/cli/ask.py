@@ -55,7 +55,7 @@ IMPLIED = (
 )
 
 
-WAY = ("k", "frames", "effort", "refine", "probes", "sure", "signal", "rotations", "context", "open_way")
+WAY = ("k", "frames", "effort", "refine", "probes", "sure", "signal", "rotations", "context", "open_way", "window")
 """The settings among `way_options`. An option that is not given is None and leaves the preset's value."""
 
 
@@ -137,6 +137,7 @@ def way_options() -> list[Callable[[Any], Any]]:
             type=click.Choice(get_args(OpenWay)),
             help="How questions without options are answered; see docs/open-questions.md.",
         ),
+        click.option("--window", type=int, metavar="N", help="Show at most N frames in one pass, more in windows."),
         click.option("--preset", type=click.Choice(list(PRESETS)), default="default", show_default=True),
     ]
 

@@ -203,7 +203,7 @@ class _Footage:
         """All of them at a size."""
         width, height = size.fit(self.info.width, self.info.height)
         shape = (len(self.times), height, width, 3)
-        pixels = Pending(lambda: np.zeros(shape, np.uint8), shape)
+        pixels = Pending(lambda rows: np.zeros((len(rows), *shape[1:]), np.uint8), shape)
         return FramePool(pixels, self.times, source=self.info.path, info=self.info)
 
 

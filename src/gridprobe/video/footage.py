@@ -1,5 +1,6 @@
 """Footage: a video that is opened once and decoded as far as it is looked at. sample(): all of it at one size."""
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -101,8 +102,13 @@ class Footage:
         return (self._cache.trouble,) if self._cache is not None and self._cache.trouble else ()
 
     def pool(self, size: FrameSize = NATIVE) -> FramePool:
-        """All frames, decoded; the first call finds out which can be, and refuses a video with too much damage."""
+        """All frames, decoded; the first call finds out which can be, and refuses a video with too much damage.
+
+        More frames than `Limits.memory` holds are decoded when they are looked at, as many as are looked at together.
+        """
         shown = self._shown(size)
+        if 3 * shown[0] * shown[1] * self.spec.cells > self.spec.limits.memory and self._known() is not None:
+            return self.undecoded(size)
         with self._lock:
             if self._found is not None and self._found.decoded:
                 return self._pool(self._found.ticks, self._pixels(self._found.ticks, shown))
@@ -119,7 +125,12 @@ class Footage:
         ticks, (width, height) = self._known(), self._shown(size)
         if ticks is None:
             return self.pool(size)
-        pending = Pending(lambda: self._pixels(ticks, (width, height), gaps=True), (len(ticks), height, width, 3))
+        shape = (len(ticks), height, width, 3)
+
+        def decode(rows: Sequence[int]) -> Pixels:
+            return self._pixels([ticks[row] for row in rows], (width, height), gaps=True)
+
+        pending = Pending(decode, shape, keeps=math.prod(shape) <= self.spec.limits.memory)
         return FramePool(pending, self._times(ticks), **self._facts())
 
     def frames(self, indices: Sequence[int], size: FrameSize = NATIVE) -> FramePool:

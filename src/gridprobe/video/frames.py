@@ -108,23 +108,37 @@ class Found(NamedTuple):
 class Pending:
     """Pixels that are decoded when they are first read. Their shape is known before."""
 
-    decode: Callable[[], Pixels]
+    decode: Callable[[Sequence[int]], Pixels]
+    """The frames in these rows."""
     shape: tuple[int, int, int, int]
     """Frames × height × width × 3."""
+    keeps: bool = True
+    """Whether decoded frames stay here; otherwise they are decoded at every look, unless `decode` has kept them."""
+    whole: bool = True
+    """Whether all frames are decoded when some are looked at, if they are kept."""
 
-    @cached_property
+    @property
     def pixels(self) -> Pixels:
         """The decoded frames."""
-        return self.decode()
+        return self._pixels if self.keeps else self.decode(range(self.shape[0]))
+
+    @cached_property
+    def _pixels(self) -> Pixels:
+        return self.decode(range(self.shape[0]))
 
     @property
     def decoded(self) -> bool:
-        """Whether the pixels were read already."""
-        return "pixels" in vars(self)
+        """Whether the pixels were read already, and kept."""
+        return "_pixels" in vars(self)
 
     def take(self, rows: Sequence[int]) -> "Pending":
         """Some of the frames, still to be decoded."""
-        return Pending(lambda: self.pixels[list(rows)], (len(rows), *self.shape[1:]))
+
+        def decode(some: Sequence[int]) -> Pixels:
+            wanted = [rows[row] for row in some]
+            return self._pixels[wanted] if self.decoded or (self.keeps and self.whole) else self.decode(wanted)
+
+        return replace(self, decode=decode, shape=(len(rows), *self.shape[1:]), whole=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,6 +223,14 @@ class FramePool:
         rows = list(indices)
         data = self.data.take(rows) if isinstance(self.data, Pending) else self.data[rows]
         return replace(self, data=data, times=tuple(self.times[i] for i in rows))
+
+    def cut(self, places: range) -> "FramePool":
+        """Adjacent frames, which are not copied and cannot be changed."""
+        if isinstance(self.data, Pending):
+            return self.take(places)
+        view = self.data[places.start : places.stop]
+        view.flags.writeable = False
+        return replace(self, data=view, times=self.times[places.start : places.stop])
 
 
 def _digest(frame: Pixels) -> str:

@@ -96,14 +96,14 @@ class Auto:
         self._tower = Tower(model, pictures, device=model.device, dtype=model.dtype)
         self._names = accepted(model.forward) | accepted(model.model.forward)
         self._reuses = "mm_encoder_outputs" in self._names  # from transformers 5.18 on
-        self._context = getattr(text_config(model.config), "max_position_embeddings", None)
+        self.context_tokens = getattr(text_config(model.config), "max_position_embeddings", None)
         self._memory = Memory.of(model, token_bytes=token_bytes(model.config, model.dtype.itemsize))
         self.kept = Store(self._memory.keep, host_limit=self._memory.keep_on_host)
         """Vision features that may be reused."""
 
     @cached_property
     def _scribe(self) -> Scribe:
-        return Scribe(self._tokenizer, end_tokens(self._model, self._tokenizer), self._context)
+        return Scribe(self._tokenizer, end_tokens(self._model, self._tokenizer), self.context_tokens)
 
     @property
     def multiple(self) -> int:
@@ -155,19 +155,22 @@ class Auto:
 
     def estimate(self, request: ScoreRequest) -> Cost:
         """The cost of scoring the request, from its exact token count."""
-        return self._price(self._layout(request))
+        return self._price(self._laid_out(request))
 
     def estimate_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
         """The cost of texts of so many tokens each, with the request read once."""
-        layout = self._layout(request)
+        layout = self._laid_out(request)
         return sum(price_texts(self._language, tokens, known=len(layout)), self._price(layout))
 
+    def _laid_out(self, request: ScoreRequest) -> Layout:
+        return self._composer.layout(request, picture_sizes(request, self.multiple))
+
     def _layout(self, request: ScoreRequest) -> Layout:
-        layout = self._composer.layout(request, picture_sizes(request, self.multiple))
-        if self._context is not None and len(layout) > self._context:
+        layout = self._laid_out(request)
+        if self.context_tokens is not None and len(layout) > self.context_tokens:
             raise ModelError(
                 f"{len(layout.sizes)} pictures and the question need {len(layout):,} tokens, but the model reads at "
-                f"most {self._context:,}; use fewer frames"
+                f"most {self.context_tokens:,}; use fewer frames"
             )
         return layout
 

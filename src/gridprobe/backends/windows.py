@@ -1,0 +1,278 @@
+"""Windowed: a model whose requests are cut to what it can read at once.
+
+Frames that do not fit into the model's context are shown in windows: consecutive frames, each window a request of its
+own, all in one call. What the windows answer becomes one posterior, and their attention one map of all frames.
+
+A window says something about the question only as far as its answer differs from the answer without frames: its gain is
+1 - exp(-KL) of the one against the other. The posterior is the mean of those of the windows, and attention to a frame
+counts, by this gain. Adding up log-odds is as often right about what one window shows, but it is sure of wrong answers
+about the whole video, such as a count of which each window sees a part (docs/long-videos.md). No window sees the whole,
+so a session never takes such an overview for the last word, and goes on to a focused pass.
+
+A request with frames of several sizes, such as a focused pass, is not divided, because its frames answer the question
+together. Of its last group, which is the context, only so many frames are shown as fit, half of them nearest to the
+other frames and half evenly spaced.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, TypeVar
+
+from gridprobe.backends.base import Backend, Posterior, ScoreRequest
+from gridprobe.backends.cutting import window_of, with_context, without_frames
+from gridprobe.backends.writing import Weighed, Writing, Written, check_candidates, weigher, writer
+from gridprobe.errors import UsageError
+from gridprobe.flops import Cost
+
+__all__ = ["Windowed", "check_window", "combined", "windowed"]
+
+P = TypeVar("P")
+
+MARKER = 32
+"""More tokens than a frame has beside its pixels: its time, and what encloses it."""
+TURN = 64
+"""More tokens than a turn has beside its text."""
+LEAST = 1e-4
+"""Probabilities below this count as this where they are compared with; gains whose sum is below are none."""
+
+
+def check_window(frames: int | None) -> None:
+    """Refuse a number of frames that makes no sense."""
+    if frames is not None and (isinstance(frames, bool) or not isinstance(frames, int) or frames < 1):
+        raise UsageError(f"a window needs a whole number of at least 1 frame, got {frames!r}")
+
+
+def windowed(model: Backend, frames: int | None = None) -> Backend:
+    """The model, with windows of at most so many frames; itself if nothing limits what it reads at once."""
+    limits = (frames, getattr(model, "context_frames", None), getattr(model, "context_tokens", None))
+    if isinstance(model, Windowed) or getattr(model, "pending", False) or not any(limits):
+        return model
+    return Windowed(model, frames=frames)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A request as it is asked."""
+
+    parts: tuple[ScoreRequest, ...]
+    """The windows that hold a frame the text may look at; or the request itself."""
+    places: tuple[range, ...]
+    """The frames of each part, by their places in the request."""
+    count: int = 1
+    """How many windows there are."""
+    text: ScoreRequest | None = None
+    """The same without frames, if several parts have to be combined."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def requests(self) -> list[ScoreRequest]:
+        """All that is asked."""
+        return [*self.parts, *([self.text] if self.text else [])]
+
+
+class Windowed:
+    """A model with requests of any length; whatever else it has is passed through."""
+
+    def __init__(self, model: Backend, *, frames: int | None = None) -> None:
+        """Wrap a model.
+
+        Args:
+            model: who is asked. What it reads at once is limited by its `context_tokens` and `context_frames`.
+            frames: the most frames of a request, where that is less.
+        """
+        check_window(frames)
+        self._model = model
+        limits = [each for each in (frames, getattr(model, "context_frames", None)) if each]
+        self._frames: int | None = min(limits, default=None)
+        self._tokens: int | None = getattr(model, "context_tokens", None)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    @property
+    def identity(self) -> str:
+        """That of the model behind it."""
+        return self._model.identity
+
+    @property
+    def multiple(self) -> int:
+        """That of the model behind it."""
+        return self._model.multiple
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+        """One posterior for each request, in order; all windows of all requests are asked in one call."""
+        plans = [self._plan(request) for request in requests]
+        answers = iter(self._model.score([part for plan in plans for part in plan.requests]))
+        return [_posterior(request, plan, _next(answers, plan)) for request, plan in zip(requests, plans, strict=True)]
+
+    def write(self, requests: Sequence[ScoreRequest], writing: Writing) -> list[tuple[Written, ...]]:
+        """Texts for each request, in order; of those of its windows the likeliest ones."""
+        model, plans = writer(self._model), [self._plan(request, scores=False) for request in requests]
+        found = iter(model.write([part for plan in plans for part in plan.parts], writing))
+        return [_likeliest(plan, _next(found, plan), writing.samples) for plan in plans]
+
+    def weigh(self, requests: Sequence[ScoreRequest], candidates: Sequence[Sequence[str]]) -> list[Weighed]:
+        """Probabilities of candidates for each request, in order; those of the window that is most certain."""
+        check_candidates(requests, candidates)
+        plans = [self._plan(request, scores=False) for request in requests]
+        texts = [some for plan, some in zip(plans, candidates, strict=True) for _ in plan.parts]
+        found = iter(weigher(self._model).weigh([part for plan in plans for part in plan.parts], texts))
+        return [_most_certain(plan, _next(found, plan)) for plan in plans]
+
+    def estimate(self, request: ScoreRequest) -> Cost:
+        """What all windows of the request would cost."""
+        return sum((self._model.estimate(part) for part in self._plan(request).requests), Cost())
+
+    def estimate_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
+        """What texts after each window of the request would cost."""
+        model, plan = writer(self._model), self._plan(request, scores=False)
+        return sum((model.estimate_texts(part, tokens) for part in plan.parts), Cost())
+
+    def _plan(self, request: ScoreRequest, *, scores: bool = True) -> _Plan:
+        """How a request is asked; `scores` if the answers of its windows will be combined."""
+        everything = range(sum(len(group.frames) for group in request.groups))
+        if self._fits(request):
+            return _Plan((request,), (everything,))
+        if len(request.groups) > 1:
+            return self._trimmed(request)
+        cuts = self._cuts(request)
+        seen = set(everything if request.sees is None else request.sees)
+        shown = [cut for cut in cuts if seen.intersection(cut)] or cuts[:1]
+        note = f"the frames were shown in {len(cuts)} windows of at most {max(map(len, cuts))}"
+        text = without_frames(request) if scores and len(shown) > 1 else None
+        parts = tuple(window_of(request, cut) for cut in shown)
+        return _Plan(parts, tuple(shown), len(cuts), text, (note,) if len(shown) > 1 else ())
+
+    def _cuts(self, request: ScoreRequest) -> list[range]:
+        """As few windows of about equal length as fit."""
+        frames, step = len(request.frames), request.groups[0].view.step
+        units, number = math.ceil(frames / step), max(2, self._least(request))
+        while True:
+            edges = [step * round(units * i / number) for i in range(number + 1)]
+            cuts = [range(start, min(end, frames)) for start, end in pairwise(edges) if start < end]
+            if number >= units or self._fits(window_of(request, max(cuts, key=len))):
+                return cuts
+            number += 1
+
+    def _least(self, request: ScoreRequest) -> int:
+        """A number of windows below which they cannot fit."""
+        by_frames = len(request.frames) / (self._frames or math.inf)
+        by_tokens = self._length(request) / self._tokens if self._tokens else 0.0
+        return math.ceil(max(by_frames, by_tokens))
+
+    def _trimmed(self, request: ScoreRequest) -> _Plan:
+        """The request with as much of its context as fits; without any, if the other frames alone are too many."""
+        *others, context = request.groups
+        least, most = 0, len(context.frames)
+        while least < most:  # the most frames of the context with which it fits
+            middle = (least + most + 1) // 2
+            least, most = (middle, most) if self._fits(with_context(request, middle)) else (least, middle - 1)
+        trimmed = with_context(request, least)
+        kept = sum(len(group.frames) for group in others)
+        note = (
+            f"only {least} of {len(context.frames)} small frames were shown beside the {kept} kept ones, because the "
+            "model cannot read more at once"
+        )
+        if least == 0 and not self._fits(trimmed):
+            plan = self._plan(trimmed)
+            return replace(plan, notes=(note, *plan.notes))
+        return _Plan((trimmed,), (range(len(request.units)),), notes=(note,))
+
+    def _fits(self, request: ScoreRequest) -> bool:
+        if self._frames is not None and sum(len(group.frames) for group in request.groups) > self._frames:
+            return False
+        if self._tokens is None or self._at_most(request) <= self._tokens:
+            return True
+        return self._length(request) <= self._tokens
+
+    def _length(self, request: ScoreRequest) -> int:
+        """The tokens of a request, those of all its frames included."""
+        return self._model.estimate(replace(request, sees=None, attention=False)).tokens
+
+    def _at_most(self, request: ScoreRequest) -> float:
+        """More tokens than a request has, found quickly; infinity if that is not known."""
+        area = self.multiple**2 if self.multiple > 1 else 0
+        if not area:
+            return math.inf
+        text = len(request.prompt.encode()) + sum(len(each.encode()) + 1 for each in request.between) + TURN
+        sizes = [group.size(self.multiple) for group in request.groups]
+        units = [len(group.frames) for group in request.groups]
+        return text + sum(
+            count * (width * height // area + MARKER) for (width, height), count in zip(sizes, units, strict=True)
+        )
+
+
+def combined(windows: Sequence[Posterior], text: Posterior) -> tuple[tuple[float, ...], list[float]]:
+    """Log-probabilities of the labels, and each window's gain, from windows and the answer without frames."""
+    gains = [_gain(window, text) for window in windows]
+    weights = gains if sum(gains) > LEAST else [1.0] * len(gains)
+    values = [
+        sum(weight * math.exp(each) for weight, each in zip(weights, column, strict=True)) / sum(weights)
+        for column in zip(*(window.logprobs for window in windows), strict=True)
+    ]
+    total = math.fsum(values)
+    return tuple(math.log(value / total) if value > 0 else -math.inf for value in values), gains
+
+
+def _gain(window: Posterior, text: Posterior) -> float:
+    """How much a window says: 1 - exp(-KL) of its answer against the answer without frames."""
+    pairs = zip(window.logprobs, text.logprobs, strict=True)
+    divergence = sum(math.exp(mine) * (mine - max(other, math.log(LEAST))) for mine, other in pairs if mine > -60.0)
+    return -math.expm1(-max(0.0, divergence))
+
+
+def _posterior(request: ScoreRequest, plan: _Plan, answers: Sequence[Posterior]) -> Posterior:
+    """One posterior from those of the windows."""
+    if plan.text is None:
+        only = answers[0]
+        attention = only.attention and _spread_out(request, plan, [only.attention])
+        return replace(only, notes=(*only.notes, *plan.notes), attention=attention, windows=plan.count)
+    *windows, text = answers
+    logprobs, gains = combined(windows, text)
+    shares = [
+        tuple(gain * value for value in window.attention) if window.attention is not None else None
+        for window, gain in zip(windows, gains, strict=True)
+    ]
+    known = [share for share in shares if share is not None]
+    return replace(
+        windows[0],
+        logprobs=logprobs,
+        cost=sum((answer.cost for answer in answers), Cost()),
+        mass=min(window.mass for window in windows),
+        notes=tuple(dict.fromkeys((*(note for window in windows for note in window.notes), *plan.notes))),
+        attention=_spread_out(request, plan, known) if len(known) == len(windows) else None,
+        windows=plan.count,
+    )
+
+
+def _spread_out(request: ScoreRequest, plan: _Plan, shares: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """Attention to every frame of the request; to frames of windows that were not asked it is 0."""
+    found = [0.0] * sum(len(group.frames) for group in request.groups)
+    for places, some in zip(plan.places, shares, strict=True):
+        for place, value in zip(places, some, strict=True):
+            found[place] = value
+    return tuple(found)
+
+
+def _likeliest(plan: _Plan, found: Sequence[tuple[Written, ...]], samples: int) -> tuple[Written, ...]:
+    """The likeliest texts of all windows; the first has the costs of those that were left out."""
+    if len(found) == 1:
+        first, *more = found[0]
+        return (replace(first, notes=(*first.notes, *plan.notes)), *more)
+    texts = sorted((text for some in found for text in some), key=lambda text: -(text.logprob or 0.0) / text.tokens)
+    kept = texts[:samples]
+    rest = sum((text.cost for text in texts[samples:]), Cost())
+    return (replace(kept[0], cost=kept[0].cost + rest, notes=(*kept[0].notes, *plan.notes)), *kept[1:])
+
+
+def _most_certain(plan: _Plan, found: Sequence[Weighed]) -> Weighed:
+    best = max(found, key=lambda weighed: weighed.confidence)
+    cost = sum((weighed.cost for weighed in found), Cost())
+    return replace(best, cost=cost, notes=(*best.notes, *plan.notes), windows=plan.count)
+
+
+def _next(answers: Iterator[P], plan: _Plan) -> list[P]:
+    """The answers to a plan's requests."""
+    return [next(answers) for _ in plan.requests]
