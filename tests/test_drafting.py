@@ -202,6 +202,26 @@ def test_json_of_an_answer_in_words(pool: FramePool) -> None:
         answer.to_dict(version=1)
 
 
+def test_both_schemas_say_the_same_about_how_an_answer_was_found() -> None:
+    first = json.loads((Path(gp.__file__).parent / "schemas" / "answer-1.json").read_text())
+    shared = set(first["properties"]) & set(SCHEMA["properties"]) - {"schema", "truth"}
+
+    assert {"reached", "selection", "cost", "seconds"} <= shared
+    assert all(first["properties"][name] == SCHEMA["properties"][name] for name in shared)
+
+
+def test_a_needle_in_one_of_several_windows(pool: FramePool) -> None:
+    def text(request: ScoreRequest) -> Mapping[str, float]:
+        red = any(group.frames.pixels[..., 0].max() > 200 for group in request.groups)
+        return {"red": 0.8, "blue": 0.2} if red else {"not shown": 1.0}
+
+    answer = ask(pool, Scripted(lambda r: dict.fromkeys(r.labels, 1.0), text=text), window=5)
+
+    assert answer.reached.overview is not None and answer.reached.overview.windows == 4
+    assert answer.reached.by == "focus"  # no pass saw the whole video
+    assert answer.reached.overview.choice == "red"
+
+
 def test_a_plain_text_is_an_open_question(pool: FramePool) -> None:
     answer = gp.ask(pool, "What colour is it?", model=model(SURE, SURE), k=4)
 

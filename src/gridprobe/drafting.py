@@ -83,7 +83,8 @@ def answer_open(
     drafts = merge([each.text for each in texts], [each.logprob for each in texts])[:CANDIDATES]
     notes = tuple(dict.fromkeys(note for each in texts for note in each.notes))
     longer = describes(question.text)
-    posterior = replace(_posterior(drafts, texts[0], longer=longer), cost=cost, notes=notes)
+    windows = max(each.windows for each in texts)
+    posterior = replace(_posterior(drafts, texts[0], longer=longer), cost=cost, notes=notes, windows=windows)
     if before is None or rule.way in ("text", "sufficiency") or rule.sure(posterior) or longer:
         return posterior
     candidates = _union(posterior.labels, before)

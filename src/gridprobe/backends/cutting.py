@@ -31,7 +31,7 @@ def with_context(request: ScoreRequest, count: int) -> ScoreRequest:
     kept = nearby(context.frames.times, [time for group in others for time in group.frames.times], count)
     groups = [*others, FrameGroup(context.frames.take(kept), context.view)] if kept else others
     between = _texts(request, set(kept)) if request.between else ()
-    return replace(request, groups=tuple(groups), between=between)
+    return replace(request, groups=tuple(groups), between=between, sees=_seen(request, set(kept)))
 
 
 def nearby(times: Sequence[float], others: Sequence[float], count: int) -> tuple[int, ...]:
@@ -44,11 +44,24 @@ def nearby(times: Sequence[float], others: Sequence[float], count: int) -> tuple
     return tuple(sorted([*near, *(rest[i] for i in spread(len(rest), count - len(near)))]))
 
 
+def _order(request: ScoreRequest) -> list[tuple[int, int]]:
+    """Group and place in it of every frame, in the order shown."""
+    return [(unit.group, member) for unit in request.units for member in unit.members]
+
+
+def _seen(request: ScoreRequest, kept: set[int]) -> tuple[int, ...] | None:
+    """What the text may look at, when only some frames of the last group are kept."""
+    if request.sees is None:
+        return None
+    last = len(request.groups) - 1
+    left = [place for place, (group, member) in enumerate(_order(request)) if group != last or member in kept]
+    return tuple(new for new, place in enumerate(left) if place in set(request.sees))
+
+
 def _texts(request: ScoreRequest, kept: set[int]) -> tuple[str, ...]:
     """What stands before each frame and after the last, when only some frames of the last group are kept."""
     last, texts, held = len(request.groups) - 1, list[str](), list[str]()
-    order = [(unit.group, member) for unit in request.units for member in unit.members]
-    for (group, member), text in zip(order, request.between[:-1], strict=True):
+    for (group, member), text in zip(_order(request), request.between[:-1], strict=True):
         held.append(text)
         if group != last or member in kept:
             texts.append("\n".join(filter(None, held)))

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from gridprobe.backends.base import Backend, Posterior, ScoreRequest
 from gridprobe.backends.cutting import window_of, with_context, without_frames
 from gridprobe.backends.writing import Weighed, Writing, Written, check_candidates, weigher, writer
+from gridprobe.drafts import kind_of
 from gridprobe.errors import UsageError
 from gridprobe.flops import Cost
 
@@ -257,11 +258,15 @@ def _spread_out(request: ScoreRequest, plan: _Plan, shares: Sequence[Sequence[fl
 
 
 def _likeliest(plan: _Plan, found: Sequence[tuple[Written, ...]], samples: int) -> tuple[Written, ...]:
-    """The likeliest texts of all windows; the first has the costs of those that were left out."""
+    """The likeliest texts of all windows; the first has the costs of those that were left out.
+
+    What a window shows counts before what others do not show, since most windows do not show what is asked about.
+    """
     if len(found) == 1:
         first, *more = found[0]
         return (replace(first, notes=(*first.notes, *plan.notes)), *more)
-    texts = sorted((text for some in found for text in some), key=lambda text: -(text.logprob or 0.0) / text.tokens)
+    texts = [replace(text, windows=plan.count) for some in found for text in some]
+    texts.sort(key=lambda text: (kind_of(text.text) == "not said", -(text.logprob or 0.0) / max(1, text.tokens)))
     kept = texts[:samples]
     rest = sum((text.cost for text in texts[samples:]), Cost())
     return (replace(kept[0], cost=kept[0].cost + rest, notes=(*kept[0].notes, *plan.notes)), *kept[1:])
