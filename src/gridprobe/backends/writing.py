@@ -78,10 +78,10 @@ class Written:
     """The first text of a request has the cost of reading the prompt; the costs of all texts add up to the whole."""
     notes: tuple[str, ...] = ()
     """Warnings of the backend, as in `Posterior`."""
-    windows: int = 1
-    """In how many windows the frames were shown; see `gridprobe.backends.windows`."""
     ids: tuple[int, ...] = field(default=(), repr=False)
     """The tokens, where the backend knows them."""
+    windows: int = 1
+    """In how many windows the frames were shown; see `gridprobe.backends.windows`."""
 
 
 @dataclass(frozen=True)
