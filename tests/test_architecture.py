@@ -14,8 +14,19 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 LEVELS = (
     {"errors", "files", "cores", "progress", "registry", "text", "_version"},
-    {"question", "prompts", "drafts", "grid", "importance", "flops", "subtitles", "statistics", "stretches"},
-    {"video", "budget", "calibration", "calibration_store"},
+    {
+        "question",
+        "prompts",
+        "drafts",
+        "grid",
+        "importance",
+        "flops",
+        "subtitles",
+        "statistics",
+        "stretches",
+        "allowance",
+    },
+    {"video", "budget", "calibration", "calibration_store", "pace"},
     {"backends", "encoders"},
     {"selectors", "rotations", "collage"},
     {
@@ -25,6 +36,9 @@ LEVELS = (
         "drafting",
         "answer",
         "stages",
+        "prices",
+        "shrinking",
+        "spending",
         "pipeline",
         "comparison",
         "demo",

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from json import loads
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from gridprobe.allowance import Allowance
 from gridprobe.backends.base import Packing, PromptOrder, Timestamps, View
 from gridprobe.budget import Budget, Fixed, Ties
 from gridprobe.calibration import check_threshold
@@ -93,6 +94,8 @@ class Settings:
     seed: int = 0
     limits: Limits = field(default_factory=Limits)
     """How large, long and slow a video may be before it is refused."""
+    allowance: Allowance = field(default_factory=Allowance)
+    """What a question may take; see `gridprobe.allowance`."""
 
     def __post_init__(self) -> None:
         Grid(self.k)
@@ -168,7 +171,7 @@ CHECKED_THERE = ("k", "frames", "sure", *BY_SELECTOR)
 def _value(name: str, value: Any) -> Any:
     """A value of the field's own kind: sizes and limits may come as JSON objects."""
     kind = get_type_hints(Settings)[name]
-    if kind in (FrameSize, Limits) and isinstance(value, Mapping):
+    if kind in (FrameSize, Limits, Allowance) and isinstance(value, Mapping):
         try:
             return kind(**value)
         except TypeError:

@@ -14,7 +14,7 @@ from gridprobe.prompts import describes
 from gridprobe.question import Question
 from gridprobe.selectors import Selection
 from gridprobe.setup import Setup
-from gridprobe.video import FramePool
+from gridprobe.video import FramePool, FrameSize
 
 __all__ = [
     "Look",
@@ -23,6 +23,7 @@ __all__ = [
     "asks_description",
     "focus_request",
     "in_order",
+    "others_of",
     "sure",
     "timed",
     "warnings_of",
@@ -89,6 +90,21 @@ def focus_request(
     if setup.collage:
         return collage_request(frames, question)
     return ScoreRequest.about(question, [FrameGroup(frames, setup.shown), *others], prompt_order=setup.prompt_order)
+
+
+def others_of(
+    selection: Selection, kept: FramePool, setup: Setup, *, get: Callable[[Sequence[int], FrameSize], FramePool]
+) -> tuple[FrameGroup, ...]:
+    """What is shown beside the kept frames: the selection's own smaller sizes, and all others as context.
+
+    `get` gives the frames at some places of the pool, at a size.
+    """
+    shown = [(each.indices, setup.smaller(kept, each.share)) for each in selection.beside]
+    rest = set(range(selection.pool)).difference(selection.indices, *(each.indices for each in selection.beside))
+    context = setup.context_at(selection.context)
+    if context is not None and rest:
+        shown.append((tuple(sorted(rest)), context))
+    return tuple(FrameGroup(get(at, setup.size_of(view, len(at))), view) for at, view in shown)
 
 
 def sure(posterior: Posterior, exit: Exit | None) -> bool:

@@ -336,6 +336,8 @@ class Backend(Protocol):
     One that has `recalls = True` besides answers requests that limit what the question `sees`, or ask for its
     `attention`. One that has `fuses = False` refuses requests with packing="pairs". One that spends the same number of
     tokens on every picture has that number as `picture_tokens`. Some also write text: see `gridprobe.backends.writing`.
+    One whose bill may exceed its estimate says by which factor in `slack`. One that takes memory here says how many
+    gigabytes in `memory(tokens)`: its weights, and a pass of so many tokens.
     """
 
     @property

@@ -33,6 +33,7 @@ from gridprobe.backends.qwen3vl.pixels import PatchSpec, upload
 from gridprobe.backends.qwen3vl.plain import plain_cached, plain_logits
 from gridprobe.backends.qwen3vl.pricing import (
     attention_flops,
+    cache_bytes,
     dims_of,
     head_flops,
     prefill_flops,
@@ -87,7 +88,10 @@ class Qwen3VL:
         self._context = int(model.config.text_config.max_position_embeddings)
         self._scribe = Scribe(tokenizer, end_tokens(model, tokenizer, self._special.im_end), self._context)
         self._language = LanguageModel(model, block=compiled(text_block) if compile else text_block)
-        self._memory = Memory.of(model, token_bytes=token_bytes(self.dims, model.dtype.itemsize))
+        size = model.dtype.itemsize
+        self._memory = Memory.of(
+            model, token_bytes=token_bytes(self.dims, size), cache_bytes=cache_bytes(self.dims, size)
+        )
         tower = VisionTower(model.model.visual, block=compiled(vision_block) if compile else vision_block)
         self._features = Features(tower, spec, self.dims.vision, self._memory, model.dtype)
         self.kept = Store(self._memory.keep, host_limit=self._memory.keep_on_host)
@@ -139,6 +143,10 @@ class Qwen3VL:
     def estimate_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
         """The cost of texts of so many tokens each, with the request read once."""
         return price_with_texts(self.dims, Job(0, request, self._layout(request)), tokens)
+
+    def memory(self, tokens: int) -> float:
+        """Gigabytes for the weights and one pass over this many tokens."""
+        return self._memory.gigabytes(tokens)
 
     def _layout(self, request: ScoreRequest) -> Layout:
         layout = build_layout(request, self._encode_text, self._special, patch=self._spec.patch, merge=self._spec.merge)

@@ -11,6 +11,7 @@ __all__ = [
     "ModelDims",
     "VisionDims",
     "attention_flops",
+    "cache_bytes",
     "dims_of",
     "head_flops",
     "parameters",
@@ -176,6 +177,11 @@ def token_bytes(dims: ModelDims, value_bytes: int) -> int:
     """Bytes of one token's activations at the widest place of a layer."""
     attention = (dims.heads + 2 * dims.kv_heads) * dims.head_dim
     return (6 * dims.hidden + 3 * dims.ffn + 3 * attention) * value_bytes
+
+
+def cache_bytes(dims: ModelDims, value_bytes: int) -> int:
+    """Bytes of one token's keys and values."""
+    return 2 * dims.kv_heads * dims.head_dim * dims.layers * value_bytes
 
 
 def parameters(dims: ModelDims, *, tied: bool) -> int:
