@@ -140,12 +140,11 @@ class Spending:
             everything = Selection.of(OVERVIEW, pool, tuple(range(len(pool))))
             return replace(everything, cost=_minus(self.meter.spent, before))
 
-    def _fitted(self, selection: Selection, pool: FramePool, prices: Prices, first: Overview | None) -> Selection:
+    def _fitted(self, chosen: Selection, pool: FramePool, prices: Prices, first: Overview | None) -> Selection:
         """The selection with as many frames, and as large a context, as can be paid."""
-        selection = self._at_least(selection, pool)
-        native = self.setup.selector.shows is None
-        most = self.allowance.max_frames if native and self.allowance.max_frames else selection.kept
-        wanted = min(selection.kept, most)
+        native, most = self.setup.selector.shows is None, self.allowance.max_frames
+        selection = resized(chosen, pool, max(chosen.kept, min(self.allowance.min_frames or 0, len(pool))))
+        wanted = min(selection.kept, most) if native and most else selection.kept
         floor = min(wanted, self._floor(len(pool)))
 
         def lacking(number: int, way: Way) -> str | None:
@@ -156,26 +155,18 @@ class Spending:
         way = next((way for way in ways if lacking(floor, way) is None), None) if limit else ways[0]
         if way is None and first is not None:
             raise OverBudget("the kept frames cannot be shown", limit=limit or "")
-        shown = way or ways[-1]
-        number = wanted
+        shown, number = way or ways[-1], wanted
         if limit:
             number = largest(lambda count: lacking(count, shown) is None, floor if way else 1, wanted)
         if not number:
             self._require(prices.focus(shown.of(resized(selection, pool, 1))), "1 kept frame alone")
         if number < selection.kept:
-            self._give(
-                f"{number} of {selection.kept} frames kept", limit if number < wanted and limit else "max_frames"
-            )
+            self._give(f"{number} of {selection.kept} frames kept", limit or "max_frames")
+        elif number > chosen.kept:
+            self._give(f"{number} frames kept instead of {chosen.kept}", "min_frames")
         if shown.gives:
             self._give(shown.gives, limit or "")
         return shown.of(resized(selection, pool, number))
-
-    def _at_least(self, selection: Selection, pool: FramePool) -> Selection:
-        least = min(self.allowance.min_frames or 0, len(pool))
-        if selection.kept >= least:
-            return selection
-        self._give(f"{least} frames kept instead of {selection.kept}", "min_frames")
-        return resized(selection, pool, least)
 
     def refined(self, look_again: Callable[[], Answer | None], first: Overview, *, focus: Claim) -> Answer | None:
         """What a second look finds, if it leaves enough for the focused pass."""
