@@ -63,7 +63,7 @@ class Case:
         if not limits:
             return session.ask(self.question, show_map=self.show_map)
         spending = Spending.of(session.setup, clock=lambda: model.now, paces=lambda _: model.pace)
-        return session._ask_within(spending, self.question, show_map=self.show_map)
+        return session.ask_within(spending, self.question, show_map=self.show_map)
 
 
 def drawn_case(seed: int) -> Case:
@@ -191,7 +191,7 @@ def ask(model: Toll, pool: int = 144, *, question: gp.Question = QUESTION, **opt
     setup = make_setup(model=model, settings=settings)
     session = Session(undecodable(pool, 640, 360), setup=setup, reuse=False)
     spending = Spending.of(session.setup, clock=lambda: model.now, paces=lambda _: model.pace)
-    return session._ask_within(spending, question, show_map=False)
+    return session.ask_within(spending, question, show_map=False)
 
 
 def test_what_gives_comes_in_the_stated_order() -> None:
@@ -274,7 +274,7 @@ def test_an_unknown_pace_is_measured_with_two_small_passes_that_are_billed() -> 
     session = Session(given, setup=setup, reuse=False)
     paces: dict[str, Pace] = {}
     spending = Spending.of(session.setup, clock=lambda: model.now, paces=lambda name: paces.setdefault(name, Pace()))
-    answer = session._ask_within(spending, QUESTION, show_map=False)
+    answer = session.ask_within(spending, QUESTION, show_map=False)
     assert [len(request.frames) for request in model.asked] == [1, 1, 16]
     assert answer.cost.total.tokens == model.tokens and answer.cost.probe.calls == 2
     assert paces["toll"].tflops / paces["toll"].seconds == pytest.approx(0.002)
@@ -286,6 +286,6 @@ def test_a_slower_machine_than_planned_is_followed() -> None:
     setup = make_setup(model=model, settings=Settings(effort="full", allowance=Allowance(max_seconds=2.0)))
     session = Session(undecodable(144, 640, 360), setup=setup, reuse=False)
     spending = Spending.of(session.setup, clock=lambda: model.now, paces=lambda _: hopeful)
-    answer = session._ask_within(spending, QUESTION, show_map=False)
+    answer = session.ask_within(spending, QUESTION, show_map=False)
     assert answer.reached.by == "overview", "the overview took longer than planned, and nothing followed"
     assert hopeful.tflops / hopeful.seconds < 1.0

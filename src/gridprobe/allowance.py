@@ -50,7 +50,8 @@ class Allowance:
 
     def flag(self, name: str) -> str:
         """A limit as it is given on the command line, such as "--max-tokens 20000"."""
-        return f"{as_flag(name)} {getattr(self, name)}"
+        value = getattr(self, name)
+        return f"{as_flag(name)} {int(value) if value == int(value) else value}"
 
     def tightened(self, others: Mapping[str, float]) -> "Allowance":
         """The same with some limits lowered; those that are lower already stay."""

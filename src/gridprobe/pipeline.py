@@ -154,7 +154,7 @@ class Session:
         if setup.template is not None:
             question = replace(question, template=wording(setup.template, question.template))
         if setup.allowance and self._spending is None:
-            return self._ask_within(Spending.of(setup), question, show_map=show_map)
+            return self.ask_within(Spending.of(setup), question, show_map=show_map)
         first = self._look_over(question) if setup.overview is not None else None
         question = first.question if first is not None else askable(question, setup)
         if first is not None and self._settles(first):
@@ -167,8 +167,8 @@ class Session:
             self._spending.unfocused(refused)
             return self._from_overview(question, first, show_map=False)
 
-    def _ask_within(self, spending: Spending, question: Question, *, show_map: bool) -> Answer:
-        """Answer a question within the setup's allowance."""
+    def ask_within(self, spending: Spending, question: Question, *, show_map: bool = False) -> Answer:
+        """Answer a question within an allowance; `ask` does so whenever the setup has one."""
         thrifty = copy.copy(self)
         thrifty._spending = spending
         thrifty._opened = spending.begin(self._footage, question, self._pool_size)

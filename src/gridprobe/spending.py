@@ -20,7 +20,7 @@ from gridprobe.budget import LEAST, spread
 from gridprobe.errors import OverBudget
 from gridprobe.flops import Cost
 from gridprobe.given import Given, Thinned
-from gridprobe.pace import Pace, pace_of
+from gridprobe.pace import Pace, learn_pace, pace_of
 from gridprobe.prices import Prices, Source
 from gridprobe.question import Question
 from gridprobe.selectors import Selection, Selector, Uniform
@@ -30,7 +30,7 @@ from gridprobe.shrinking import Smaller, Way, grid_side, largest, resized, small
 from gridprobe.stages import Overview
 from gridprobe.video import Footage, FramePool, FrameSize
 
-__all__ = ["Spending"]
+__all__ = ["Spending", "learn_from"]
 
 FRAME_SECONDS = 0.05
 """What decoding a frame of a video takes, before it was measured."""
@@ -308,3 +308,17 @@ def _rounded_up(value: float) -> str:
     """Three digits that are not below the value."""
     step = 10.0 ** (math.floor(math.log10(value)) - 2) if value > 0 else 1.0
     return f"{math.ceil(value / step * (1 + 1e-12)) * step:.3g}"
+
+
+def learn_from(answer: Answer, *, names: tuple[str, str]) -> None:
+    """Keep how fast the models worked, by their identities and by the names they were loaded by.
+
+    `names` are those of the model that is asked first and of the answering one.
+    """
+    asked, answerer = answer.models
+    stages = [(names[1], answerer, answer.cost.focus, answer.seconds.focus)]
+    if answer.reached.overview is not None:
+        stages.append((names[0], asked[0], answer.cost.overview, answer.seconds.overview))
+    for name, identity, cost, seconds in stages:
+        for each in dict.fromkeys((name, identity)):
+            learn_pace(each, cost, seconds)

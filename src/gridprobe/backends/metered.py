@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 TIME_MARGIN = 1.25
 """Work is planned to take this many times what the measured pace says."""
+ROUNDING = 1 + 1e-12
+"""A sum of floating-point numbers may be so much larger if it is added up in another order."""
 
 
 @dataclass(frozen=True)
@@ -67,16 +69,16 @@ class Meter:
 
     def lacking(self, claim: Claim) -> str | None:
         """The limit that a claim would break; None if it fits."""
-        most, kept = self.allowance, self.reserved
-        if most.max_tokens is not None and self.spent.tokens + kept.tokens + claim.tokens > most.max_tokens:
-            return "max_tokens"
-        if most.max_tflops is not None and self.spent.tflops + kept.tflops + claim.tflops > most.max_tflops:
-            return "max_tflops"
-        if most.max_gpu_memory is not None and claim.memory > most.max_gpu_memory:
-            return "max_gpu_memory"
-        if most.max_seconds is not None and self.elapsed + kept.seconds + claim.seconds > most.max_seconds:
-            return "max_seconds"
-        return None
+        total = Claim(self.spent.tokens, self.spent.tflops, self.elapsed) + self.reserved + claim
+        taken = {
+            "max_tokens": total.tokens,
+            "max_tflops": total.tflops,
+            "max_gpu_memory": claim.memory,
+            "max_seconds": total.seconds,
+        }
+        limits = {name: getattr(self.allowance, name) for name in taken}
+        broken = (name for name, most in limits.items() if most is not None and taken[name] > most * ROUNDING)
+        return next(broken, None)
 
     def require(self, claim: Claim) -> None:
         """Refuse a claim that does not fit."""
@@ -246,7 +248,7 @@ class Metered:
             ratios = (
                 cost_of(each).tokens / cost.tokens for each, cost in zip(found, expected, strict=True) if cost.tokens
             )
-            self.excess = max(self.excess, *ratios)
+            self.excess = max([self.excess, *ratios])
         return found
 
 

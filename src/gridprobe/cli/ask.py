@@ -16,6 +16,7 @@ from gridprobe.benchmarks import parse_options
 from gridprobe.budget import Fixed
 from gridprobe.calibration import check_threshold
 from gridprobe.cli.console import announce_saved, printable, progress, speaks_unicode, stdout
+from gridprobe.cli.limits import allowance_of, limit_options
 from gridprobe.errors import DataError, UsageError
 from gridprobe.pipeline import Session
 from gridprobe.question import Question
@@ -24,6 +25,7 @@ from gridprobe.report import answer_view, save_map, save_report
 from gridprobe.report.files import check_writable
 from gridprobe.settings import PRESETS, Settings
 from gridprobe.setup import Setup, make_setup
+from gridprobe.spending import learn_from
 from gridprobe.subtitles import read_subtitles
 from gridprobe.video import Limits
 
@@ -168,6 +170,7 @@ def _options(command: Any) -> Any:
         click.option("--subtitles", type=FILE, help="An .srt, .vtt or .json subtitle file."),
         click.option("-m", "--model", envvar="GRIDPROBE_MODEL", metavar="NAME", help=MODEL_HELP),
         *way_options(),
+        *limit_options(),
         click.option("--order", type=click.Choice(["time", "importance"]), show_default="time"),
         click.option("--collage", is_flag=True, default=None, help="Show the kept frames as one 2048×2048 picture."),
         click.option("--seed", type=int, default=0, show_default=True, help="For the random selector."),
@@ -202,6 +205,7 @@ def ask(video: Path, question: str | None, options: tuple[str, ...], **given: An
         introduce(session.setup.model, session.setup.answerer)
         for each in questions:
             answers.append(session.ask(each, show_map=bool(files) or not given["as_json"]))
+            learn_from(answers[-1], names=(setup.model.identity, setup.answerer.identity))
             if given["as_json"]:
                 print(json.dumps(answers[-1].to_dict(), allow_nan=False), flush=True)
     if not given["as_json"]:
@@ -234,7 +238,7 @@ def limits_of(given: dict[str, Any]) -> Limits:
 
 def _setup(given: dict[str, Any]) -> Setup:
     """The setup that the options describe; models are not loaded."""
-    changes = given_settings(given, (*WAY, "order", "collage", "seed", "decoder"))
+    changes = given_settings(given, (*WAY, "order", "collage", "seed", "decoder")) | allowance_of(given)
     settings = Settings.from_preset(given["preset"], **changes, limits=limits_of(given))
     model, answer_model = asked_models(given)
     return make_setup(model=model, answer_model=answer_model, selector=given["selector"], settings=settings)
