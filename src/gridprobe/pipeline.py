@@ -110,6 +110,8 @@ class Session:
         self._opened: Footage | Given | Thinned | None = None
         self._spending: Spending | None = None
         """What keeps the question within its allowance, while it is asked."""
+        self.spent = Cost()
+        """What the last question with an allowance took, also if it failed."""
 
     def __enter__(self) -> "Session":
         return self
@@ -170,10 +172,13 @@ class Session:
     def ask_within(self, spending: Spending, question: Question, *, show_map: bool = False) -> Answer:
         """Answer a question within an allowance; `ask` does so whenever the setup has one."""
         thrifty = copy.copy(self)
-        thrifty._spending = spending
-        thrifty._opened = spending.begin(self._footage, question, self._pool_size)
-        thrifty.setup = spending.setup
-        answer = thrifty.ask(question, show_map=show_map)
+        thrifty._spending, self.spent = spending, Cost()
+        try:
+            thrifty._opened = spending.begin(self._footage, question, self._pool_size)
+            thrifty.setup = spending.setup
+            answer = thrifty.ask(question, show_map=show_map)
+        finally:
+            self.spent = spending.meter.spent
         return spending.settled(answer, baseline=self._baseline(answer.question))
 
     def _prices(self, question: Question, spending: Spending, first: Overview | None) -> Prices:

@@ -205,7 +205,8 @@ def ask(video: Path, question: str | None, options: tuple[str, ...], **given: An
         introduce(session.setup.model, session.setup.answerer)
         for each in questions:
             answers.append(session.ask(each, show_map=bool(files) or not given["as_json"]))
-            learn_from(answers[-1], names=(setup.model.identity, setup.answerer.identity))
+            if not given["no_cache"]:
+                learn_from(answers[-1], names=(setup.model.identity, setup.answerer.identity))
             if given["as_json"]:
                 print(json.dumps(answers[-1].to_dict(), allow_nan=False), flush=True)
     if not given["as_json"]:

@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import Literal, NamedTuple
 
 from gridprobe.benchmarks import Item
-from gridprobe.errors import GridProbeError, ServerUnavailable
+from gridprobe.errors import GridProbeError, OverBudget, ServerUnavailable
 from gridprobe.evaluation.disk import write_whole
 from gridprobe.evaluation.folder import RunFolder
 from gridprobe.evaluation.method import Attempt, Method
@@ -23,8 +23,12 @@ from gridprobe.evaluation.prefetch import Prefetch
 from gridprobe.evaluation.pulse import PULSE_SECONDS, pulses
 from gridprobe.evaluation.records import Writer
 from gridprobe.evaluation.tasks import Task
+from gridprobe.evaluation.totals import Taken, taken_by
+from gridprobe.flops import Cost
+from gridprobe.pipeline import Session
 from gridprobe.progress import Event, listening
 from gridprobe.setup import Setup
+from gridprobe.spending import learn_from
 
 __all__ = ["Inbox", "Job", "Message", "Take", "Worker", "load", "serve"]
 
@@ -32,9 +36,11 @@ __all__ = ["Inbox", "Job", "Message", "Take", "Worker", "load", "serve"]
 class Message(NamedTuple):
     """A message from a worker."""
 
-    kind: Literal["ready", "begun", "pulse", "answered", "failed", "broken", "unfit", "ended"]
+    kind: Literal["ready", "begun", "pulse", "answered", "failed", "refused", "broken", "unfit", "ended"]
     text: str = ""
     """The record file, a question's id, or a sentence."""
+    taken: Taken | None = None
+    """What a question took; of one that was refused, what it was granted of the total that was too small."""
 
 
 Take = Callable[[bool], Task | None]
@@ -65,13 +71,17 @@ class Job:
 
     folder: Path
     method: Method
+    names: tuple[str, str] = ("", "")
+    """What the models were loaded by."""
 
     def loaded(self, place: int) -> "Job":
         """The same with the models loaded, which must be those the run was started with."""
         setup = load(self.method.setup, place)
         limit = [f"an exit at {setup.exit.threshold}"] if setup.effort == "auto" and setup.exit else []
         RunFolder(self.folder).claim([*setup.models, setup.answerer.identity, *limit])
-        return replace(self, method=replace(self.method, setup=setup))
+        named = self.method.setup
+        names = (named.model.identity, named.answerer.identity)
+        return replace(self, method=replace(self.method, setup=setup), names=names)
 
 
 def serve(job: Job, *, name: str, place: int, take: Take, tell: Callable[[Message], None]) -> None:
@@ -147,19 +157,44 @@ class Worker:
         return None if task is None else Prefetch(task, self._job.method)
 
     def _ask(self, item: Item, opened: Prefetch) -> None:
-        trial, attempt = Attempt(), opened.task.attempts.get(item.id, 0) + 1
+        trial, attempt, start = Attempt(), opened.task.attempts.get(item.id, 0) + 1, time.perf_counter()
+        grant = opened.task.grants.get(item.id, {})
         with trial, listening(self._pulse):
-            answer = opened.session.ask(self._job.method.question(item))
+            answer = self._limited(opened.session, grant).ask(self._job.method.question(item))
             opening, opened.seconds = opened.seconds, 0.0
             record = answered(item, answer, attempt=attempt, worker=self._name, opening=opening)
         if isinstance(trial.error, ServerUnavailable):  # the other questions would fail, too; this one stays open
             raise trial.error
+        if isinstance(trial.error, OverBudget) and (short := self._short(trial.error, grant)):
+            self._tell(Message("refused", item.id, short))
+            return
+        taken = None if trial.error is None else self._taken(opened, start)
         if trial.error is not None:
             error = (type(trial.error).__name__, str(trial.error))
             record = failed(item, error, attempt=attempt, worker=self._name)
         self._writer.write(record)
         self._counts[record["outcome"]] += 1
-        self._tell(Message(record["outcome"], item.id))
+        self._tell(Message(record["outcome"], item.id, taken or taken_by(record)))
+        if trial.error is None and item is opened.task.items[-1]:
+            learn_from(answer, names=self._job.names)
+
+    def _limited(self, session: Session, grant: Taken) -> Session:
+        """The session, with an allowance for the next question that no total of the run is exceeded by."""
+        if grant:
+            own, limits = self._job.method.setup.allowance, {f"max_{name}": value for name, value in grant.items()}
+            session.setup = replace(session.setup, allowance=own.tightened(limits))
+        return session
+
+    def _short(self, error: OverBudget, grant: Taken) -> Taken:
+        """The part of a grant that was too small for a question, unless the question's own limit was as small."""
+        name = error.limit.removeprefix("max_")
+        own = getattr(self._job.method.setup.allowance, error.limit, None) if error.limit else None
+        return {name: grant[name]} if name in grant and (own is None or own > grant[name]) else {}
+
+    def _taken(self, opened: Prefetch, start: float) -> Taken:
+        """What a question took that failed."""
+        spent = opened.session.spent if opened.attempt.error is None else Cost()
+        return {"tokens": spent.tokens, "tflops": spent.tflops, "seconds": time.perf_counter() - start}
 
     def _pulse(self, event: Event) -> None:
         """Report that work on a question continues: it is slow, but does not hang."""
