@@ -78,7 +78,8 @@ class Toll:
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
         widths = [self._read(each) + (self._shown(each) if each.sees is not None else 0) for each in requests]
         owns = [self._read(each) for each in requests]
-        self.widest = max(self.widest, self.memory(max(widths) + (len(requests) - 1) * max(owns)))
+        if requests:
+            self.widest = max(self.widest, self.memory(max(widths) + (len(requests) - 1) * max(owns)))
         return [self._posterior(request) for request in requests]
 
     def write(self, requests: Sequence[ScoreRequest], writing: Writing) -> list[tuple[Written, ...]]:

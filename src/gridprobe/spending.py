@@ -191,7 +191,7 @@ class Spending:
         cost = answer.cost
         if cost.total.calls != self.meter.spent.calls:
             cost = replace(cost, probe=_minus(_minus(self.meter.spent, cost.overview), cost.focus))
-        most, took = self.allowance.max_seconds, answer.seconds.total
+        most, took = self.allowance.max_seconds, self.meter.elapsed
         if most is not None and took > most:
             self._give(f"took {took:.1f} s, longer than planned", "max_seconds")
         gave = tuple(dict.fromkeys(self.gave))

@@ -209,9 +209,7 @@ class Metered:
 
     def _width(self, request: ScoreRequest, cost: Cost) -> int:
         """The tokens that are in memory in a pass: a question to the memory of frames needs theirs, too."""
-        if request.sees is None:
-            return cost.tokens
-        return cost.tokens + self.estimate(replace(request, sees=None, attention=False)).tokens
+        return cost.tokens if request.sees is None else self.estimate(replace(request, sees=None)).tokens
 
     def _memory(self, tokens: int) -> float:
         measure: Callable[[int], float] | None = getattr(self.backend, "memory", None)
