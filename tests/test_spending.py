@@ -3,6 +3,7 @@
 import random
 import re
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -55,8 +56,8 @@ class Case:
         return Toll(seed=self.seed, **self.model)
 
     def setup(self, model: Toll, **limits: Any) -> Setup:
-        settings = replace(self.settings, allowance=Allowance(**limits))
-        return make_setup(model=model, selector=self.selector, settings=settings)
+        setup = make_setup(model=model, selector=self.selector, settings=self.settings)
+        return replace(setup, allowance=Allowance(**limits))
 
     def ask(self, model: Toll, **limits: Any) -> gp.Answer:
         session = Session(self.pool, setup=self.setup(model, **limits), reuse=False)
@@ -64,6 +65,12 @@ class Case:
             return session.ask(self.question, show_map=self.show_map)
         spending = Spending.of(session.setup, clock=lambda: model.now, paces=lambda _: model.pace)
         return session.ask_within(spending, self.question, show_map=self.show_map)
+
+
+@cache
+def settings_of(changes: tuple[tuple[str, Any], ...]) -> Settings:
+    """Settings, which take as long to check as a question takes here."""
+    return Settings.from_preset("default", **dict(changes))
 
 
 def drawn_case(seed: int) -> Case:
@@ -99,7 +106,7 @@ def drawn_case(seed: int) -> Case:
         undecodable(count, width, height),
         OPEN if open_one else QUESTION,
         selector,
-        Settings.from_preset("default", **changes),
+        settings_of(tuple(changes.items())),
         draw.random() < 0.3,
         model,
     )

@@ -31,6 +31,8 @@ class Pace:
     """What was computed; what was reused does not count."""
     tokens: float = 0.0
     seconds: float = 0.0
+    excess: float = 1.0
+    """The largest ratio of billed to estimated tokens that was seen; 1 for local models. It is not kept."""
 
     @property
     def known(self) -> bool:

@@ -110,11 +110,11 @@ class Metered:
     pace: Pace = field(default_factory=Pace)
     beside: float = 0.0
     """Gigabytes of other models on the same device."""
-    excess: float = field(init=False)
-    """The factor that estimates are reserved with."""
 
-    def __post_init__(self) -> None:
-        self.excess = float(getattr(self.backend, "slack", 1.0))
+    @property
+    def excess(self) -> float:
+        """The factor that estimates are reserved with."""
+        return max(self.pace.excess, float(getattr(self.backend, "slack", 1.0)))
 
     @property
     def identity(self) -> str:
@@ -246,7 +246,7 @@ class Metered:
             ratios = (
                 cost_of(each).tokens / cost.tokens for each, cost in zip(found, expected, strict=True) if cost.tokens
             )
-            self.excess = max([self.excess, *ratios])
+            self.pace.excess = max([self.pace.excess, *ratios])
         return found
 
 
