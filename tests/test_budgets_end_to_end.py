@@ -183,3 +183,17 @@ def test_a_pace_that_is_kept_is_used_by_the_next_process(tmp_path: Path) -> None
 def test_what_is_no_limit_is_one_sentence(clip: Path, flag: str, value: object) -> None:
     done = run("ask", clip, *OPTIONS, flag, value)
     assert done.exit_code == 2 and flag[2:].replace("-", "_") in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_a_run_that_stops_at_its_total_says_so_in_eval_status_and_score(
+    clip: Path, tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    rows = [{"id": f"q{n}", "video": str(clip), "question": "What?", "options": ["a", "b"]} for n in range(3)]
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps({**row, "answer": "A"}) + "\n" for row in rows))
+    asked = ("eval", "jsonl", "--data", tmp_path / "mine.jsonl", "--out", tmp_path / "run", "--model", tiny_checkpoint)
+    done = run(*asked, "--k", 3, "--total-tokens", 3)
+
+    sentence = "3 questions were not asked: --total-tokens 3 (0 spent)"
+    assert done.exit_code == 0 and f"{sentence}; repeat the command with a larger total to go on" in done.stdout
+    assert sentence in run("status", tmp_path / "run").stdout
+    assert sentence in run("score", tmp_path / "run").stdout
