@@ -34,6 +34,7 @@ from gridprobe.stages import (
     focus_request,
     in_order,
     others_of,
+    refined,
     sure,
     timed,
     warnings_of,
@@ -110,8 +111,7 @@ class Session:
         self._opened: Footage | Given | Thinned | None = None
         self._spending: Spending | None = None
         """What keeps the question within its allowance, while it is asked."""
-        self.spent = Cost()
-        """What the last question with an allowance took, also if it failed."""
+        self._spent = [Cost()]
 
     def __enter__(self) -> "Session":
         return self
@@ -127,6 +127,11 @@ class Session:
         """Open the video and, if the selector needs pixels, decode it. Needs no model; another thread may call it."""
         blind = self.setup.selector.looks_at is None and self.setup.overview is None
         _ = self._footage if blind else self.pool
+
+    @property
+    def spent(self) -> Cost:
+        """What the last question with an allowance took, also if it failed."""
+        return self._spent[0]
 
     @property
     def pool(self) -> FramePool:
@@ -172,13 +177,13 @@ class Session:
     def ask_within(self, spending: Spending, question: Question, *, show_map: bool = False) -> Answer:
         """Answer a question within an allowance; `ask` does so whenever the setup has one."""
         thrifty = copy.copy(self)
-        thrifty._spending, self.spent = spending, Cost()
+        thrifty._spending = spending
         try:
             thrifty._opened = spending.begin(self._footage, question, self._pool_size)
             thrifty.setup = spending.setup
             answer = thrifty.ask(question, show_map=show_map)
         finally:
-            self.spent = spending.meter.spent
+            self._spent[0] = spending.meter.spent
         return spending.settled(answer, baseline=self._baseline(answer.question))
 
     def _prices(self, question: Question, spending: Spending, first: Overview | None) -> Prices:
@@ -195,12 +200,12 @@ class Session:
             focus = spending and self._prices(question, spending, first).focus(look.selection)
             again = spending.refined(look_again, first, focus=focus) if spending and focus else look_again()
         if again is not None and sure(again.posterior, setup.exit):
-            return self._refined(again, look)
+            return refined(again, look, setup)
         (question, posterior), focusing = timed(lambda: self._focus(question, look))
         answer = self._answer(question, look, posterior, focusing)
         if again is None:
             return answer
-        whole = self._refined(again, look)
+        whole = refined(again, look, setup)
         return replace(
             whole if again.confidence > posterior.confidence else answer,
             cost=replace(whole.cost, focus=whole.cost.focus + answer.cost.focus),
@@ -335,27 +340,6 @@ class Session:
         answer = session.ask(question)
         seconds = replace(answer.seconds, decode=answer.seconds.decode + opening)
         return replace(answer, seconds=seconds, reached=replace(answer.reached, by="refined", stretches=stretches))
-
-    def _refined(self, again: Answer, look: Look) -> Answer:
-        """The answer of the second look, with the bill of both."""
-        assert look.first is not None
-        cost, seconds, first = again.cost, again.seconds, look.first
-        return replace(
-            again,
-            reached=replace(again.reached, overview=first.posterior),
-            cost=replace(
-                cost,
-                probe=cost.probe + look.selection.cost,
-                overview=cost.overview + first.posterior.cost,
-            ),
-            seconds=replace(
-                seconds,
-                decode=seconds.decode + look.decoding,
-                probe=seconds.probe + look.probing,
-                overview=seconds.overview + first.seconds,
-            ),
-            settings=self.setup.describe(),
-        )
 
     def _baseline(self, question: Question) -> Cost:
         """What the answering model would spend on the whole pool; this needs its size, but no pixels."""

@@ -2,10 +2,10 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from gridprobe.answer import Reached
+from gridprobe.answer import Answer, Reached
 from gridprobe.backends import FrameGroup, Posterior, ScoreRequest
 from gridprobe.calibration import Exit
 from gridprobe.collage import collage_request
@@ -24,6 +24,7 @@ __all__ = [
     "focus_request",
     "in_order",
     "others_of",
+    "refined",
     "sure",
     "timed",
     "warnings_of",
@@ -105,6 +106,24 @@ def others_of(
     if context is not None and rest:
         shown.append((tuple(sorted(rest)), context))
     return tuple(FrameGroup(get(at, setup.size_of(view, len(at))), view) for at, view in shown)
+
+
+def refined(again: Answer, look: Look, setup: Setup) -> Answer:
+    """The answer of the second look, with the bill of both."""
+    assert look.first is not None
+    cost, seconds, first = again.cost, again.seconds, look.first
+    return replace(
+        again,
+        reached=replace(again.reached, overview=first.posterior),
+        cost=replace(cost, probe=cost.probe + look.selection.cost, overview=cost.overview + first.posterior.cost),
+        seconds=replace(
+            seconds,
+            decode=seconds.decode + look.decoding,
+            probe=seconds.probe + look.probing,
+            overview=seconds.overview + first.seconds,
+        ),
+        settings=setup.describe(),
+    )
 
 
 def sure(posterior: Posterior, exit: Exit | None) -> bool:
