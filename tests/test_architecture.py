@@ -14,8 +14,20 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 LEVELS = (
     {"errors", "files", "cores", "progress", "registry", "text", "_version"},
-    {"question", "prompts", "drafts", "reply", "grid", "importance", "flops", "subtitles", "statistics", "stretches"},
-    {"video", "budget", "calibration", "calibration_store"},
+    {
+        "question",
+        "prompts",
+        "drafts",
+        "reply",
+        "grid",
+        "importance",
+        "flops",
+        "subtitles",
+        "statistics",
+        "stretches",
+        "allowance",
+    },
+    {"video", "budget", "calibration", "calibration_store", "pace"},
     {"backends", "encoders"},
     {"selectors", "rotations", "collage"},
     {
@@ -26,6 +38,9 @@ LEVELS = (
         "answer",
         "stages",
         "together",
+        "prices",
+        "shrinking",
+        "spending",
         "pipeline",
         "comparison",
         "demo",

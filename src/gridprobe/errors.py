@@ -2,6 +2,7 @@
 
 GridProbeError
 ├── UsageError    the caller asked for something that cannot be: fix the call            (exit code 2)
+│   └── OverBudget    a question, or a call of a model, does not fit what its allowance leaves
 ├── VideoError    the video cannot be opened or decoded: fix the file                    (exit code 1)
 ├── ModelError    the model cannot be loaded, or its output cannot be used               (exit code 1)
 │   └── ServerError          a model's server refuses a request, or its reply cannot be used
@@ -18,6 +19,7 @@ __all__ = [
     "DataError",
     "GridProbeError",
     "ModelError",
+    "OverBudget",
     "RunError",
     "ServerError",
     "ServerUnavailable",
@@ -36,6 +38,15 @@ class UsageError(GridProbeError):
     """A value given by the caller breaks a rule."""
 
     exit_code = 2
+
+
+class OverBudget(UsageError):
+    """Something does not fit what an allowance leaves."""
+
+    def __init__(self, message: str, *, limit: str = "") -> None:
+        super().__init__(message)
+        self.limit = limit
+        """The limit that it would break, such as "max_tokens"."""
 
 
 class VideoError(GridProbeError):

@@ -13,11 +13,12 @@ from gridprobe.backends import Backend, FrameGroup, Posterior, ScoreRequest
 from gridprobe.backends.batcher import Batcher, own_seconds
 from gridprobe.budget import Fixed
 from gridprobe.drafting import NO_PLACE, answer_open, lettered, sufficiency
-from gridprobe.errors import UsageError
+from gridprobe.errors import OverBudget, UsageError
 from gridprobe.flops import Cost
-from gridprobe.given import Given, for_video
+from gridprobe.given import Given, Thinned, for_video
 from gridprobe.grid import Grid
 from gridprobe.importance import yes
+from gridprobe.prices import Prices
 from gridprobe.prompts import wording
 from gridprobe.question import Question
 from gridprobe.rotations import score_rotated
@@ -26,6 +27,7 @@ from gridprobe.selectors.base import OVERVIEW
 from gridprobe.selectors.gridprobe import overview_request
 from gridprobe.settings import Settings
 from gridprobe.setup import Setup, make_setup
+from gridprobe.spending import Spending
 from gridprobe.stages import (
     Look,
     Overview,
@@ -33,6 +35,8 @@ from gridprobe.stages import (
     asks_description,
     focus_request,
     in_order,
+    others_of,
+    refined,
     sure,
     timed,
     warnings_of,
@@ -107,7 +111,10 @@ class Session:
         """Everything that decides the answers."""
         self._reuse = reuse
         self._video = video
-        self._opened: Footage | Given | None = None
+        self._opened: Footage | Given | Thinned | None = None
+        self._spending: Spending | None = None
+        """What keeps the question within its allowance, while it is asked."""
+        self._spent = [Cost()]
 
     def __enter__(self) -> "Session":
         return self
@@ -125,12 +132,17 @@ class Session:
         _ = self._footage if blind else self.pool
 
     @property
+    def spent(self) -> Cost:
+        """What the last question with an allowance took, also if it failed."""
+        return self._spent[0]
+
+    @property
     def pool(self) -> FramePool:
         """The K² candidate frames, at the size the selector looks at."""
         return self._footage.pool(self._pool_size)
 
     @property
-    def _footage(self) -> "Footage | Given":
+    def _footage(self) -> "Footage | Given | Thinned":
         if self._opened is None:
             video = Given(self._video) if isinstance(self._video, FramePool) else self._video
             self._opened = video if isinstance(video, Footage | Given) else self.setup.open(video)
@@ -152,21 +164,53 @@ class Session:
         question = Question(question) if isinstance(question, str) else question
         if setup.template is not None:
             question = replace(question, template=wording(setup.template, question.template))
+        if setup.allowance and self._spending is None:
+            return self.ask_within(Spending.of(setup), question, show_map=show_map)
         first = self._look_over(question) if setup.overview is not None else None
         if first is None:
             askable(question, setup)
         if first is not None and self._settles(first) and not asks_description(question):
             return self._from_overview(question, first, show_map=show_map)
+        try:
+            return self._ask_closely(question, first)
+        except OverBudget as refused:
+            if first is None or self._spending is None:
+                raise
+            self._spending.unfocused(refused)
+            return self._from_overview(question, first, show_map=False)
+
+    def ask_within(self, spending: Spending, question: Question, *, show_map: bool = False) -> Answer:
+        """Answer a question within an allowance; `ask` does so whenever the setup has one."""
+        thrifty = copy(self)
+        thrifty._spending = spending
+        try:
+            thrifty._opened = spending.begin(self._footage, question, self._pool_size)
+            thrifty.setup = spending.setup
+            answer = thrifty.ask(question, show_map=show_map)
+        finally:
+            self._spent[0] = spending.meter.spent
+        return spending.settled(answer, baseline=self._baseline(answer.question))
+
+    def _prices(self, question: Question, spending: Spending, first: Overview | None) -> Prices:
+        seconds = spending.frame_seconds(self._footage, first)
+        return Prices(self.setup, self._footage, question, self._pool_size, seconds)
+
+    def _ask_closely(self, question: Question, first: Overview | None) -> Answer:
+        """The answer from the frames that the selector keeps, or from stretches that were sampled again."""
+        setup, spending = self.setup, self._spending
         look = self._look(question, first)
-        unsure = first is not None and not sure(first.posterior, setup.exit)
-        again = self._look_again(question, look) if setup.refine and unsure else None
+        again = None
+        if setup.refine and first is not None and not sure(first.posterior, setup.exit):
+            look_again = partial(self._look_again, question, look)
+            focus = spending and self._prices(question, spending, first).focus(look.selection)
+            again = spending.refined(look_again, first, focus=focus) if spending and focus else look_again()
         if again is not None and sure(again.posterior, setup.exit):
-            return self._refined(again, look)
+            return refined(again, look, setup)
         posterior, focusing = timed(lambda: self._focus(question, look))
         answer = self._answer(question, look, posterior, focusing)
         if again is None:
             return answer
-        whole = self._refined(again, look)
+        whole = refined(again, look, setup)
         return replace(
             whole if again.confidence > posterior.confidence else answer,
             cost=replace(whole.cost, focus=whole.cost.focus + answer.cost.focus),
@@ -296,11 +340,20 @@ class Session:
         blind = blind and first is None
         pool = footage.undecoded(self._pool_size) if blind else footage.pool(self._pool_size)
         selector = self.setup.selector.repeated() if self._reuse else self.setup.selector
-        selection, probing = timed(lambda: self._select(selector, pool, question, first))
+        selection, probing = timed(lambda: self._chosen(selector, pool, question, first))
         frames = footage.frames(in_order(selection, self.setup), self.setup.size_of(self.setup.shown, selection.kept))
-        others = self._others(selection, frames)
+        others = others_of(selection, frames, self.setup, get=lambda at, size: footage.undecoded(size).take(at))
         decoding = own_seconds() - start - probing + (first.decoding if first else 0.0)
         return Look(pool, selection, frames, others, decoding, probing, first)
+
+    def _chosen(self, selector: Selector, pool: FramePool, question: Question, first: Overview | None) -> Selection:
+        """The selection, as far as it can be paid."""
+        choose, spending = partial(self._select, selector, pool, question, first), self._spending
+        if spending is None:
+            return choose()
+        if first is not None and self._settles(first):
+            return spending.mapped(choose, pool)
+        return spending.chosen(choose, pool, self._prices(question, spending, first), first)
 
     def _select(self, selector: Selector, pool: FramePool, question: Question, first: Overview | None) -> Selection:
         if asks_description(question):
@@ -326,40 +379,10 @@ class Session:
         closer, opening = timed(lambda: footage.within(stretches))
         sampling = replace(setup.sampling, stretches=stretches)
         session = Session(closer, setup=replace(setup, sampling=sampling, refine=False), reuse=self._reuse)
+        session._spending = self._spending
         answer = session.ask(question)
         seconds = replace(answer.seconds, decode=answer.seconds.decode + opening)
         return replace(answer, seconds=seconds, reached=replace(answer.reached, by="refined", stretches=stretches))
-
-    def _refined(self, again: Answer, look: Look) -> Answer:
-        """The answer of the second look, with the bill of both."""
-        assert look.first is not None
-        cost, seconds, first = again.cost, again.seconds, look.first
-        return replace(
-            again,
-            reached=replace(again.reached, overview=first.posterior),
-            cost=replace(
-                cost,
-                probe=cost.probe + look.selection.cost,
-                overview=cost.overview + first.posterior.cost,
-            ),
-            seconds=replace(
-                seconds,
-                decode=seconds.decode + look.decoding,
-                probe=seconds.probe + look.probing,
-                overview=seconds.overview + first.seconds,
-            ),
-            settings=self.setup.describe(),
-        )
-
-    def _others(self, selection: Selection, kept: FramePool) -> tuple[FrameGroup, ...]:
-        """What is shown beside the kept frames: the selection's own smaller sizes, and all others as context."""
-        setup, footage = self.setup, self._footage
-        shown = [(each.indices, setup.smaller(kept, each.share)) for each in selection.beside]
-        rest = set(range(selection.pool)).difference(selection.indices, *(each.indices for each in selection.beside))
-        if setup.context is not None and rest:
-            shown.append((tuple(sorted(rest)), setup.context))
-        # Of many small frames only some may be shown, and only those are decoded.
-        return tuple(FrameGroup(footage.undecoded(setup.size_of(view, len(at))).take(at), view) for at, view in shown)
 
     def _baseline(self, question: Question) -> Cost:
         """What the answering model would spend on the whole pool; this needs its size, but no pixels."""

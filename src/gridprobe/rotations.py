@@ -9,7 +9,7 @@ from gridprobe.errors import UsageError
 from gridprobe.flops import Cost
 from gridprobe.question import Question
 
-__all__ = ["check_rotations", "score_rotated"]
+__all__ = ["check_rotations", "rotations_of", "score_rotated"]
 
 
 def check_rotations(count: int) -> None:
@@ -24,15 +24,26 @@ def score_rotated(model: Backend, request: ScoreRequest, question: Question, *, 
     The mean of the probabilities of each option counts. No more orders are tried than there are options, spread evenly
     over them. What the frames cost is paid once by a model that keeps it.
     """
-    count = len(question.labels)
-    shifts = [i * count // min(rotations, count) for i in range(min(rotations, count))]
+    requests = rotations_of(request, question, rotations=rotations)
+    return (
+        model.score(requests)[0] if len(requests) == 1 else _mean(model.score(requests), _shifts(question, rotations))
+    )
+
+
+def rotations_of(request: ScoreRequest, question: Question, *, rotations: int) -> list[ScoreRequest]:
+    """The request with the options in every order that is tried."""
+    shifts = _shifts(question, rotations)
     if shifts == [0]:
-        return model.score([request])[0]
+        return [request]
     if question.verbatim:
         raise UsageError("a prompt that another program wrote has one order of options; leave out rotations")
     first = replace(request, again=True)
-    plain = [replace(first, prompt=rotated(question, by=shift).prompt, attention=False) for shift in shifts[1:]]
-    return _mean(model.score([first, *plain]), shifts)
+    return [first, *(replace(first, prompt=rotated(question, by=by).prompt, attention=False) for by in shifts[1:])]
+
+
+def _shifts(question: Question, rotations: int) -> list[int]:
+    count = len(question.labels)
+    return [i * count // min(rotations, count) for i in range(min(rotations, count))]
 
 
 def rotated(question: Question, *, by: int) -> Question:

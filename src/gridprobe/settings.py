@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from json import loads
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from gridprobe.allowance import Allowance
 from gridprobe.backends.base import Packing, PromptOrder, Timestamps, View
 from gridprobe.backends.windows import check_window
 from gridprobe.budget import Budget, Fixed, Ties
@@ -97,6 +98,8 @@ class Settings:
     seed: int = 0
     limits: Limits = field(default_factory=Limits)
     """How large, long and slow a video may be before it is refused."""
+    allowance: Allowance = field(default_factory=Allowance)
+    """What a question may take; see `gridprobe.allowance`."""
 
     def __post_init__(self) -> None:
         Grid(self.k)
@@ -173,7 +176,7 @@ CHECKED_THERE = ("k", "frames", "sure", "window", *BY_SELECTOR)
 def _value(name: str, value: Any) -> Any:
     """A value of the field's own kind: sizes and limits may come as JSON objects."""
     kind = get_type_hints(Settings)[name]
-    if kind in (FrameSize, Limits) and isinstance(value, Mapping):
+    if kind in (FrameSize, Limits, Allowance) and isinstance(value, Mapping):
         try:
             return kind(**value)
         except TypeError:

@@ -7,11 +7,12 @@
 `setup.describe()`, so they cannot claim anything else than what was done.
 """
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import isqrt
 from pathlib import Path
 from typing import Any, Literal
 
+from gridprobe.allowance import Allowance
 from gridprobe.backends import Backend, NamedModel, PromptOrder, View
 from gridprobe.backends.windows import windowed
 from gridprobe.calibration import Exit, find
@@ -24,6 +25,9 @@ from gridprobe.settings import Settings
 from gridprobe.video import Footage, FramePool, FrameSize, SampleSpec, open_cache
 
 __all__ = ["Setup", "make_setup"]
+
+LEFT_OUT = ("preset", "effort", "exit", "allowance")
+"""What a calibrated exit does not depend on."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,8 @@ class Setup:
     """How open questions are answered; see `gridprobe.drafting`."""
     window: int | None = None
     """The most frames that a model reads at once, where that is less than it can."""
+    allowance: Allowance = field(default_factory=Allowance)
+    """What a question may take."""
 
     def __post_init__(self) -> None:
         if (self.overview is None) != (self.effort == "focus"):
@@ -161,6 +167,12 @@ class Setup:
         side = max(1, round(share * max(kept.width, kept.height)))
         return replace(self.shown, pixels=FrameSize(max_side=side), sheet=1)
 
+    def context_at(self, share: float) -> View | None:
+        """How the context is shown at a share of its side; None if it is left out."""
+        if self.context is None or share == 1.0:
+            return self.context
+        return replace(self.context, pixels=self.context.pixels.scaled(share)) if share else None
+
     def pool_size(self, cells: int) -> FrameSize:
         """The size a pool of so many frames is decoded at: what the selector, the overview or the answer needs."""
         if self.selector.looks_at is not None:
@@ -178,7 +190,7 @@ class Setup:
     @property
     def calibrated_for(self) -> dict[str, Any]:
         """What a calibrated exit depends on: everything that decides the answers but the exit itself."""
-        described = {name: value for name, value in self.describe().items() if name not in ("preset", "effort", "exit")}
+        described = {name: value for name, value in self.describe().items() if name not in LEFT_OUT}
         sampling = described["sampling"] or {}
         return {**described, "sampling": {name: sampling.get(name) for name in ("k", "sampling", "precision")}}
 
@@ -202,6 +214,7 @@ class Setup:
             "prompt_order": self.prompt_order,
             "open_way": self.open_way,
             **({} if self.window is None else {"window": self.window}),
+            **({"allowance": self.allowance.describe()} if self.allowance else {}),
         }
 
 
@@ -244,6 +257,7 @@ def make_setup(
         prompt_order=settings.prompt_order,
         open_way=settings.open_way,
         window=settings.window,
+        allowance=settings.allowance,
     )
     return made.using(asked, answerer)
 

@@ -1,10 +1,10 @@
 """The stages of asking one question, as values: what was looked over, what was selected, and what is asked next."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from gridprobe.answer import Reached
+from gridprobe.answer import Answer, Reached
 from gridprobe.backends import FrameGroup, Posterior, ScoreRequest
 from gridprobe.backends.batcher import own_seconds
 from gridprobe.calibration import Exit
@@ -14,7 +14,7 @@ from gridprobe.prompts import describes
 from gridprobe.question import Question
 from gridprobe.selectors import Selection
 from gridprobe.setup import Setup
-from gridprobe.video import FramePool
+from gridprobe.video import FramePool, FrameSize
 
 __all__ = [
     "Look",
@@ -23,6 +23,8 @@ __all__ = [
     "asks_description",
     "focus_request",
     "in_order",
+    "others_of",
+    "refined",
     "sure",
     "timed",
     "warnings_of",
@@ -87,6 +89,39 @@ def focus_request(
     if setup.collage:
         return collage_request(frames, question)
     return ScoreRequest.about(question, [FrameGroup(frames, setup.shown), *others], prompt_order=setup.prompt_order)
+
+
+def others_of(
+    selection: Selection, kept: FramePool, setup: Setup, *, get: Callable[[Sequence[int], FrameSize], FramePool]
+) -> tuple[FrameGroup, ...]:
+    """What is shown beside the kept frames: the selection's own smaller sizes, and all others as context.
+
+    `get` gives the frames at some places of the pool, at a size.
+    """
+    shown = [(each.indices, setup.smaller(kept, each.share)) for each in selection.beside]
+    rest = set(range(selection.pool)).difference(selection.indices, *(each.indices for each in selection.beside))
+    context = setup.context_at(selection.context)
+    if context is not None and rest:
+        shown.append((tuple(sorted(rest)), context))
+    return tuple(FrameGroup(get(at, setup.size_of(view, len(at))), view) for at, view in shown)
+
+
+def refined(again: Answer, look: Look, setup: Setup) -> Answer:
+    """The answer of the second look, with the bill of both."""
+    assert look.first is not None
+    cost, seconds, first = again.cost, again.seconds, look.first
+    return replace(
+        again,
+        reached=replace(again.reached, overview=first.posterior),
+        cost=replace(cost, probe=cost.probe + look.selection.cost, overview=cost.overview + first.posterior.cost),
+        seconds=replace(
+            seconds,
+            decode=seconds.decode + look.decoding,
+            probe=seconds.probe + look.probing,
+            overview=seconds.overview + first.seconds,
+        ),
+        settings=setup.describe(),
+    )
 
 
 def sure(posterior: Posterior, exit: Exit | None) -> bool:

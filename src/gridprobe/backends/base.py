@@ -349,6 +349,8 @@ class Backend(Protocol):
     `attention`. One that has `fuses = False` refuses requests with packing="pairs". One that spends the same number of
     tokens on every picture has that number as `picture_tokens`. One that cannot read any number of tokens or frames at
     once has the most as `context_tokens` or `context_frames`. Some also write text: see `gridprobe.backends.writing`.
+    One whose bill may exceed its estimate says by which factor in `slack`. One that takes memory here says how many
+    gigabytes in `memory(tokens)`: its weights, and a pass of so many tokens.
     """
 
     @property

@@ -7,7 +7,7 @@ trained on. A text with other words is refused if nobody named the model, and an
 import json
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -157,6 +157,11 @@ class Embedded:
                 self.vocabulary.require(text)
         notes = {text: self._notes(text) for text in set(texts)}
         return [notes[text] for text in texts]
+
+    def memory(self, tokens: int) -> float:
+        """The engine's."""
+        measure: Callable[[int], float] = self._engine.memory  # type: ignore[attr-defined]  # a local engine has it
+        return measure(tokens)
 
     def estimate(self, request: ScoreRequest) -> Cost:
         """What scoring the request would cost."""

@@ -31,6 +31,8 @@ class Gauge:
     """What texts of so many tokens each cost for a request, if the model writes."""
     weighs: bool = False
     """Whether a model that writes also weighs; see `gridprobe.backends.writing`."""
+    slack: float = 1.0
+    """How much larger a bill may be than its estimate."""
 
     @property
     def writes(self) -> bool:

@@ -17,6 +17,7 @@ from gridprobe.benchmarks import parse_options
 from gridprobe.budget import Fixed
 from gridprobe.calibration import check_threshold
 from gridprobe.cli.console import printable, progress, speaks_unicode, stdout
+from gridprobe.cli.limits import allowance_of, limit_options
 from gridprobe.cli.outputs import checked_outputs, output_options, save_outputs
 from gridprobe.drafting import OpenWay
 from gridprobe.errors import DataError, UsageError
@@ -27,6 +28,7 @@ from gridprobe.report import answer_view
 from gridprobe.report.facts import total_words
 from gridprobe.settings import PRESETS, Settings
 from gridprobe.setup import Setup, make_setup
+from gridprobe.spending import learn_from
 from gridprobe.subtitles import read_subtitles
 from gridprobe.together import in_sequence
 from gridprobe.video import Limits
@@ -176,6 +178,7 @@ def _options(command: Any) -> Any:
         click.option("--subtitles", type=FILE, help="An .srt, .vtt or .json subtitle file."),
         click.option("-m", "--model", envvar="GRIDPROBE_MODEL", metavar="NAME", help=MODEL_HELP),
         *way_options(),
+        *limit_options(),
         click.option("--order", type=click.Choice(["time", "importance"]), show_default="time"),
         click.option("--collage", is_flag=True, default=None, help="Show the kept frames as one 2048×2048 picture."),
         click.option("--seed", type=int, default=0, show_default=True, help="For the random selector."),
@@ -214,6 +217,8 @@ def ask(video: Path, question: str | None, options: tuple[str, ...], **given: An
                 errors.append(error)
                 continue
             answers.append(outcome.result())
+            if not given["no_cache"]:
+                learn_from(answers[-1], names=(setup.model.identity, setup.answerer.identity))
             if given["as_json"]:
                 values = answers[-1].to_dict(version=given["json_version"])
                 print(json.dumps(values, allow_nan=False), flush=True)
@@ -250,7 +255,7 @@ def limits_of(given: dict[str, Any]) -> Limits:
 
 def _setup(given: dict[str, Any]) -> Setup:
     """The setup that the options describe; models are not loaded."""
-    changes = given_settings(given, (*WAY, "order", "collage", "seed", "decoder"))
+    changes = given_settings(given, (*WAY, "order", "collage", "seed", "decoder")) | allowance_of(given)
     settings = Settings.from_preset(given["preset"], **changes, limits=limits_of(given))
     model, answer_model = asked_models(given)
     return make_setup(model=model, answer_model=answer_model, selector=given["selector"], settings=settings)

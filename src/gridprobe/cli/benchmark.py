@@ -9,6 +9,7 @@ import click
 
 from gridprobe.benchmarks import SUBTITLE_MODES, Benchmark, load_benchmark, parse_options
 from gridprobe.cli.ask import WAY, given_settings, named_models, way_options
+from gridprobe.cli.limits import allowance_of, limit_options
 from gridprobe.errors import UsageError
 from gridprobe.evaluation.tasks import Choice, Shard
 from gridprobe.question import TEMPLATES
@@ -41,6 +42,7 @@ def run_options(command: Any) -> Any:
     """Add the options for questions, models and settings."""
     decorators = [
         *answer_options(),
+        *limit_options(),
         click.option("--limit", type=int, metavar="N", help="Ask N questions, evenly from the first bin's values."),
         click.option("--seed", type=int, default=0, show_default=True, help="For --limit and the random selector."),
     ]
@@ -64,7 +66,7 @@ def asked(name: str, data: Path, given: dict[str, Any]) -> Asked:
     model = given["model"] or benchmark.model
     if not model:
         raise UsageError(f"name the model that is to answer {name} with --model or GRIDPROBE_MODEL")
-    changes = parse_changes(given["changes"]) | given_settings(given, (*WAY, "seed", "template"))
+    changes = parse_changes(given["changes"]) | given_settings(given, (*WAY, "seed", "template")) | allowance_of(given)
     loading = tuple((key, given[key]) for key in ("device", "dtype") if given.get(key, "auto") != "auto")
     probing, answering = named_models(given, model, loading)
     setup = make_setup(

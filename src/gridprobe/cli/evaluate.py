@@ -13,6 +13,7 @@ from gridprobe.cli.console import printable, progress, stdout
 from gridprobe.evaluation import CrewOptions, Evaluation
 from gridprobe.evaluation.foreman import PATIENCE, START_PATIENCE, Patience
 from gridprobe.evaluation.runner import MAX_FAILURES
+from gridprobe.evaluation.totals import Totals
 
 __all__ = ["evaluate"]
 
@@ -25,6 +26,9 @@ __all__ = ["evaluate"]
 @click.option("--shard", default="1/1", show_default=True, metavar="I/N", help="Part I of N; parts may run at once.")
 @click.option("--max-failures", type=float, default=MAX_FAILURES, show_default=True, help="A number, or a share < 1.")
 @click.option("--retry-failed", is_flag=True, help="Ask those again that failed before.")
+@click.option("--total-tokens", type=int, metavar="N", help="The run's limit: the most tokens of all questions.")
+@click.option("--total-tflops", type=float, metavar="X", help="The run's limit: the most TFLOPs of all questions.")
+@click.option("--total-seconds", type=float, metavar="S", help="The run's limit: the most seconds of all questions.")
 @click.option("--workers", type=int, metavar="N", help="Processes; by default 1, with Ray one for each GPU.")
 @click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True)
 @click.option(
@@ -45,6 +49,7 @@ def evaluate(benchmark: str, data: Path, out: Path, as_json: bool, **given: Any)
         setup=what.setup,
         choice=what.choice,
         crew=CrewOptions(given["workers"], given["engine"], Patience(given["patience"], given["start_patience"])),
+        totals=Totals(given["total_tokens"], given["total_tflops"], given["total_seconds"]),
         **{name: given[name] for name in ("subtitles", "max_failures", "retry_failed")},
     )
     with evaluation, progress():
@@ -83,4 +88,6 @@ def _print(result: dict[str, Any], out: Path) -> None:
     counts = f"{right}, {found['failed']} failed, {found['missing']} missing"
     overview = f"; {found['overview']} from the overview" if found["overview"] else ""
     kept = "" if found["kept"] is None else f"{overview}; {found['kept']:.1f} frames kept on average"
+    for sentence in result.get("stopped", ()):
+        stdout().print(Text(f"{sentence}; repeat the command with a larger total to go on"))
     stdout().print(Text(f"{score}: {counts}{kept}; see gridprobe score {printable(str(out))}"))

@@ -9,10 +9,14 @@ from rich.table import Table
 from rich.text import Text
 
 from gridprobe.backends import gauge_model
+from gridprobe.benchmarks import parse_options
 from gridprobe.cli.ask import WAY, given_settings
 from gridprobe.cli.benchmark import run_options
 from gridprobe.cli.console import stdout
+from gridprobe.cli.limits import allowance_of
 from gridprobe.cli.plan_run import plan_benchmark
+from gridprobe.cli.plan_table import print_offers
+from gridprobe.evaluation.offers import Models, offers
 from gridprobe.settings import Settings
 from gridprobe.setup import make_setup
 from gridprobe.video import Limits, Preview, preview
@@ -27,29 +31,42 @@ __all__ = ["plan"]
 @click.option("--decode-timeout", type=float, default=120.0, show_default=True, help="Limit in seconds.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def plan(video: Path, data: Path | None, decode_timeout: float, as_json: bool, **given: Any) -> None:
-    """Show which frames of VIDEO each precision would decode, without decoding them.
+    """Show which frames of VIDEO would be decoded and what quick, auto and full answers would take, in advance.
 
-    With --data, show the cost of an evaluation of BENCHMARK without loading a model. Takes the options of eval.
+    With limits such as --max-tokens, show what they buy. With --data, show the cost of an evaluation of BENCHMARK.
+    No model is loaded. Takes the options of eval.
     """
     if data is not None:
         plan_benchmark(str(video), data, given, as_json=as_json)
     else:
-        changes = given_settings(given, WAY)
+        changes = given_settings(given, WAY) | allowance_of(given)
         settings = Settings.from_preset(given["preset"], **changes, limits=Limits(seconds=decode_timeout))
-        _plan_video(video, settings, given["model"] or "embedded", as_json=as_json)
+        _plan_video(video, settings, given, as_json=as_json)
 
 
-def _plan_video(video: Path, settings: Settings, model: str, *, as_json: bool) -> None:
+def _models(given: dict[str, Any]) -> Models:
+    """Gauges of the models, and the prices of a server."""
+    model = gauge_model(given["model"] or "embedded")
+    answerer = gauge_model(given["answer_model"]) if given["answer_model"] else model
+    served = parse_options(given["server"])
+    return Models(model, answerer, *(float(served.get(name, 0.0)) for name in ("price_in", "price_out")))
+
+
+def _plan_video(video: Path, settings: Settings, given: dict[str, Any], *, as_json: bool) -> None:
     found = preview(video, cells=settings.k**2, sampling=settings.sampling, limits=settings.limits)
-    setup = make_setup(model=gauge_model(model), settings=settings)
+    models, selector = _models(given), given["selector"]
+    setup = make_setup(model=models.model, selector=selector, settings=settings)
     cells = settings.k**2
     _, most = setup.selector.bounds(cells)
     shown = {"pool": setup.pool_size(cells), "kept": setup.size_of(setup.view, most)}
     sizes = {name: size.fit(found.info.width, found.info.height) for name, size in shown.items()}
+    offered = offers(settings, found.info, models, selector=selector)
     if as_json:
-        print(json.dumps({**found.to_dict(), "sizes": sizes, "precision": settings.precision}, allow_nan=False))
+        more = {"sizes": sizes, "precision": settings.precision, "offers": [each.to_dict() for each in offered]}
+        print(json.dumps({**found.to_dict(), **more}, allow_nan=False))
     else:
         _print(found, sizes, settings.precision)
+        print_offers(stdout(), offered)
 
 
 def _print(found: Preview, sizes: dict[str, tuple[int, int]], precision: str) -> None:

@@ -53,6 +53,8 @@ def _lines(found: dict[str, Any]) -> list[str]:
 def _pace(found: dict[str, Any]) -> str:
     if not found["missing"]:
         return "all questions have a record"
+    if found["stopped"]:
+        return f"{'; '.join(found['stopped'])}; repeat the command with a larger total to go on"
     if not any(worker["state"] != "dead" for worker in found["workers"]):
         return "no worker is running; repeat the command that started the run to resume it"
     if found["rate"] is None:

@@ -153,8 +153,10 @@ class Foreman:
         elif message.kind == "begun":
             self._ledger.begin(member.name, message.text)
         elif message.kind in ("answered", "failed"):
-            self._ledger.finish(member.name, message.text)
+            self._ledger.finish(member.name, message.text, message.taken)
             self._note(message.kind)
+        elif message.kind == "refused":
+            self._ledger.refuse(member.name, message.text, message.taken or {})
         elif message.kind == "broken":
             raise RunError(message.text)
         elif message.kind == "unfit":

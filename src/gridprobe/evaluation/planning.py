@@ -27,7 +27,7 @@ from gridprobe.setup import Setup
 from gridprobe.stages import focus_request
 from gridprobe.video import FramePool, FrameSize, Limits, Pending, VideoInfo, probe
 
-__all__ = ["SCHEMA", "GridPrice", "plan", "price_grid"]
+__all__ = ["SCHEMA", "GridPrice", "blank_frames", "plan", "price_grid"]
 
 SCHEMA = "gridprobe.plan-run/1"
 
@@ -121,6 +121,7 @@ class GridPrice:
     k: int
     everything: Cost
     """One pass over all frames at native size."""
+    overview: Cost
     selecting: Cost
     """The overview and the probes."""
     focus: Mapping[int, Cost]
@@ -141,9 +142,15 @@ def price_grid(setup: Setup, question: Question, info: VideoInfo, *, kept: Seque
     return GridPrice(
         k=isqrt(setup.sampling.cells),
         everything=setup.answerer.estimate(whole),
+        overview=bill.overview,
         selecting=bill.overview + bill.probes,
         focus={count: setup.answerer.estimate(_focus(count, video, question, setup)) for count in counts},
     )
+
+
+def blank_frames(info: VideoInfo, setup: Setup) -> FramePool:
+    """As many frames as a video of this size would give, at its own size, without pixels."""
+    return _Footage.of(Item("", Question("-"), Path(info.path), ""), info, setup).frames(FrameSize())
 
 
 def _headers(items: Sequence[Item], benchmark: Benchmark, limits: Limits) -> Iterator[VideoInfo | str]:

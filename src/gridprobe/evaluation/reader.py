@@ -18,6 +18,7 @@ from gridprobe.drafts import exact_match, token_f1
 from gridprobe.errors import DataError, UsageError
 from gridprobe.evaluation.records import read_records
 from gridprobe.evaluation.spec import Spec
+from gridprobe.evaluation.totals import stops
 from gridprobe.files import parse_json
 
 __all__ = ["Answered", "Outcome", "Result", "Run", "Stage", "Stages", "read_items", "read_run", "read_runs"]
@@ -177,7 +178,7 @@ def read_run(path: Path, *, name: str | None = None) -> Run:
     spec, items, records = Spec.read(path), read_items(path), read_records(path)
     results = tuple(_result(item, records.best.get(key), path) for key, item in items.items())
     stray = len(records.best.keys() - items.keys())
-    notes = _notes(results, damaged=len(records.damage), stray=stray)
+    notes = (*_notes(results, damaged=len(records.damage), stray=stray), *stops(path))
     return Run(path, name or path.resolve().name, spec, results, notes, len(records.repeated), stray)
 
 

@@ -23,6 +23,7 @@ from gridprobe.evaluation.records import read_records
 from gridprobe.evaluation.spec import Spec, installed
 from gridprobe.evaluation.summary import summary
 from gridprobe.evaluation.tasks import Choice, Task, tasks_of
+from gridprobe.evaluation.totals import Account, Totals, clear_stop, stops, taken_by, write_stop
 from gridprobe.evaluation.worker import Job, Message, Worker
 from gridprobe.progress import report
 from gridprobe.setup import Setup
@@ -89,6 +90,7 @@ class Evaluation:
         subtitles: how subtitles are shown; see `gridprobe.benchmarks.SUBTITLE_MODES`.
         max_failures: stop when more questions than this have failed: a number, or below 1 a share of all.
         retry_failed: ask questions again that failed before.
+        totals: what all questions together may take; a larger one resumes a run that stopped there.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class Evaluation:
         subtitles: str = "none",
         max_failures: float = MAX_FAILURES,
         retry_failed: bool = False,
+        totals: Totals | None = None,
     ) -> None:
         choice = choice or Choice()
         self.items = choice.items(benchmark)
@@ -110,7 +113,7 @@ class Evaluation:
         self._crew = crew or CrewOptions()
         self._workers = self._crew.size(setup)
         self._method = Method.of(benchmark, setup, subtitles=subtitles)
-        self._retry = retry_failed
+        self._retry, self._totals = retry_failed, totals or Totals()
         self._allowed = allowed_failures(max_failures, len(self.items))
         self.spec = Spec(
             benchmark=benchmark.name,
@@ -128,7 +131,7 @@ class Evaluation:
 
     def __enter__(self) -> "Evaluation":
         self._stack.enter_context(self.folder.taken(self.spec, self.items, self.shard))
-        records = read_records(self.folder.path, fields=())
+        records = read_records(self.folder.path, fields=("cost", "seconds") if self._totals else ())
         self.damage = records.damage
         """Damaged lines of record files; their questions are asked again."""
         known = self.folder.spec.versions
@@ -156,9 +159,24 @@ class Evaluation:
         self._check_failures()
         for file in self.folder.path.glob(f"heartbeat-{self._prefix}*.json"):
             file.unlink(missing_ok=True)
+        clear_stop(self.folder.path, self.shard.name)
         if tasks:
-            self._work(Ledger(tasks, workers=self._workers or 1))
-        return summary(self.folder.path)
+            ledger = Ledger(tasks, workers=self._workers or 1, account=self._account())
+            self._work(ledger)
+            if ledger.account is not None and ledger.unasked:
+                write_stop(self.folder.path, self.shard.name, ledger.account, ledger.unasked)
+        found, stopped = summary(self.folder.path), stops(self.folder.path)
+        return {**found, "stopped": list(stopped)} if stopped else found
+
+    def _account(self) -> Account | None:
+        """What is left of the totals, if there are any; questions of other shards do not count."""
+        if not self._totals:
+            return None
+        ids = {item.id for task in self._videos for item in task.items}
+        records = self._before
+        before = [taken_by(record) for name, record in records.best.items() if name in ids]
+        again = [count for name, count in records.attempts.items() if name in ids]
+        return Account(self._totals, self._method.setup.allowance, [*before, *[None] * (sum(again) - len(again))])
 
     @property
     def _prefix(self) -> str:
@@ -189,8 +207,10 @@ class Evaluation:
     def _work_here(self, job: Job, ledger: Ledger) -> None:
         def tell(message: Message) -> None:
             if message.kind in ("answered", "failed"):
-                ledger.finish(name, message.text)
+                ledger.finish(name, message.text, message.taken)
                 self._note(message.kind)
+            elif message.kind == "refused":
+                ledger.refuse(name, message.text, message.taken or {})
 
         name = f"{self._prefix}w0"
         worker = Worker(job.loaded(0), name=name, tell=tell)

@@ -12,6 +12,7 @@ from gridprobe.evaluation.foreman import PATIENCE, check_seconds
 from gridprobe.evaluation.reader import read_items
 from gridprobe.evaluation.records import read_records
 from gridprobe.evaluation.spec import Spec
+from gridprobe.evaluation.totals import stops
 
 __all__ = ["SCHEMA", "status"]
 
@@ -48,6 +49,7 @@ def status(folder: str | Path, *, patience: float = PATIENCE, clock: Callable[[]
         "errors": _errors(records.best),
         "damage": [str(damage) for damage in records.damage],
         "repeated": sorted(records.repeated),
+        "stopped": list(stops(path)),
     }
 
 

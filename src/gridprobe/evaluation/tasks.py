@@ -64,6 +64,8 @@ class Task:
     """How often each was tried before."""
     alone: bool = False
     """A worker died over it, or over what it did beside it: nothing is done beside it, to know what is to blame."""
+    grants: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """What each question may take of the run's totals, if it has any."""
 
 
 def choose(

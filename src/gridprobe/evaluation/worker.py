@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from gridprobe.answer import Answer
 from gridprobe.benchmarks import Item
-from gridprobe.errors import GridProbeError, ServerUnavailable
+from gridprobe.errors import GridProbeError, OverBudget, ServerUnavailable
 from gridprobe.evaluation.disk import write_whole
 from gridprobe.evaluation.folder import RunFolder
 from gridprobe.evaluation.method import Attempt, Method
@@ -25,9 +25,13 @@ from gridprobe.evaluation.prefetch import Prefetch
 from gridprobe.evaluation.pulse import PULSE_SECONDS, pulses
 from gridprobe.evaluation.records import Writer
 from gridprobe.evaluation.tasks import Task
+from gridprobe.evaluation.totals import Taken, taken_by
+from gridprobe.flops import Cost
+from gridprobe.pipeline import Session
 from gridprobe.progress import Event, listening
 from gridprobe.question import Question
 from gridprobe.setup import Setup
+from gridprobe.spending import learn_from
 from gridprobe.together import TOGETHER
 
 __all__ = ["Inbox", "Job", "Message", "Take", "Worker", "load", "serve"]
@@ -36,9 +40,11 @@ __all__ = ["Inbox", "Job", "Message", "Take", "Worker", "load", "serve"]
 class Message(NamedTuple):
     """A message from a worker."""
 
-    kind: Literal["ready", "begun", "pulse", "answered", "failed", "broken", "unfit", "ended"]
+    kind: Literal["ready", "begun", "pulse", "answered", "failed", "refused", "broken", "unfit", "ended"]
     text: str = ""
     """The record file, a question's id, or a sentence."""
+    taken: Taken | None = None
+    """What a question took; of one that was refused, what it was granted of the total that was too small."""
 
 
 Take = Callable[[bool], Task | None]
@@ -69,13 +75,17 @@ class Job:
 
     folder: Path
     method: Method
+    names: tuple[str, str] = ("", "")
+    """What the models were loaded by."""
 
     def loaded(self, place: int) -> "Job":
         """The same with the models loaded, which must be those the run was started with."""
         setup = load(self.method.setup, place)
         limit = [f"an exit at {setup.exit.threshold}"] if setup.effort == "auto" and setup.exit else []
         RunFolder(self.folder).claim([*setup.models, setup.answerer.identity, *limit])
-        return replace(self, method=replace(self.method, setup=setup))
+        named = self.method.setup
+        names = (named.model.identity, named.answerer.identity)
+        return replace(self, method=replace(self.method, setup=setup), names=names)
 
 
 def serve(job: Job, *, name: str, place: int, take: Take, tell: Callable[[Message], None]) -> None:
@@ -153,13 +163,14 @@ class Worker:
     def _ask(self, items: Sequence[Item], opened: Prefetch) -> None:
         """Ask some questions together; each is recorded as soon as it is answered."""
         asked: list[tuple[Item, Question]] = []
+        start = time.perf_counter()
         for item in items:
             trial = Attempt()
             with trial:
-                _ = opened.session  # what is wrong with the video is wrong with each question
+                self._limit(opened.session, opened.task.grants.get(item.id, {}))  # a broken video breaks each question
                 asked.append((item, self._job.method.question(item)))
             if trial.error is not None:
-                self._record(item, opened, trial.error)
+                self._record(item, opened, trial.error, start)
         if not asked:
             return
         questions = [question for _, question in asked]
@@ -168,22 +179,45 @@ class Worker:
                 trial = Attempt()
                 with trial:
                     answer = outcome.result()
-                self._record(asked[number][0], opened, trial.error or answer)
+                self._record(asked[number][0], opened, trial.error or answer, start)
 
-    def _record(self, item: Item, opened: Prefetch, outcome: Answer | Exception) -> None:
+    def _record(self, item: Item, opened: Prefetch, outcome: Answer | Exception, start: float) -> None:
         if isinstance(outcome, ServerUnavailable):  # the other questions would fail, too; this one stays open
             raise outcome
-        attempt, trial = opened.task.attempts.get(item.id, 0) + 1, Attempt()
+        if isinstance(outcome, OverBudget) and (short := self._short(outcome, opened.task.grants.get(item.id, {}))):
+            self._tell(Message("refused", item.id, short))
+            return
+        attempt, trial, taken = opened.task.attempts.get(item.id, 0) + 1, Attempt(), None
         if isinstance(outcome, Answer):
             with trial:
                 opening, opened.seconds = opened.seconds, 0.0
                 record = answered(item, outcome, attempt=attempt, worker=self._name, opening=opening)
         if (error := trial.error or outcome) and isinstance(error, Exception):
+            taken = self._taken(opened, start)
             reason = (type(error).__name__, str(error))
             record = failed(item, reason, attempt=attempt, worker=self._name)
         self._writer.write(record)
         self._counts[record["outcome"]] += 1
-        self._tell(Message(record["outcome"], item.id))
+        self._tell(Message(record["outcome"], item.id, taken or taken_by(record)))
+        if isinstance(outcome, Answer) and item is opened.task.items[-1]:
+            learn_from(outcome, names=self._job.names)
+
+    def _limit(self, session: Session, grant: Taken) -> None:
+        """Give the session an allowance for the next question that no total of the run is exceeded by."""
+        if grant:
+            own, limits = self._job.method.setup.allowance, {f"max_{name}": value for name, value in grant.items()}
+            session.setup = replace(session.setup, allowance=own.tightened(limits))
+
+    def _short(self, error: OverBudget, grant: Taken) -> Taken:
+        """The part of a grant that was too small for a question, unless the question's own limit was as small."""
+        name = error.limit.removeprefix("max_")
+        own = getattr(self._job.method.setup.allowance, error.limit, None) if error.limit else None
+        return {name: grant[name]} if name in grant and (own is None or own > grant[name]) else {}
+
+    def _taken(self, opened: Prefetch, start: float) -> Taken:
+        """What a question took that failed."""
+        spent = opened.session.spent if opened.attempt.error is None else Cost()
+        return {"tokens": spent.tokens, "tflops": spent.tflops, "seconds": time.perf_counter() - start}
 
     def _pulse(self, event: Event) -> None:
         """Report that work on a question continues: it is slow, but does not hang."""
@@ -209,8 +243,11 @@ class Worker:
 
 
 def _groups(task: Task) -> Iterator[Sequence[Item]]:
-    """The questions that are asked together; one by one after a worker died, so that the right one is blamed."""
-    size = 1 if task.alone else TOGETHER
+    """The questions that are asked together.
+
+    They are asked one by one after a worker died, so that the right one is blamed, and where each has its own limit.
+    """
+    size = 1 if task.alone or task.grants else TOGETHER
     return (task.items[start : start + size] for start in range(0, len(task.items), size))
 
 

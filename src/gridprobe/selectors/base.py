@@ -57,6 +57,8 @@ class Selection:
     """Warnings of the selector."""
     beside: tuple[Beside, ...] = ()
     """Frames that are shown smaller, for selectors that use several sizes; they do not count as kept."""
+    context: float = 1.0
+    """The share of its side at which the context is shown, if there is one; 0 leaves it out. See `docs/budgets.md`."""
 
     def __post_init__(self) -> None:
         if not self.indices or list(self.indices) != sorted(set(self.indices)):

@@ -47,9 +47,10 @@ class FrameSize:
 
         With multiples of 32, 1920×1080 becomes (1152, 640) by max_pixels=786_432 and (224, 128) by max_side=224.
         """
-        if self.square:
-            return self.square, self.square
         multiple = self.multiple
+        if self.square:
+            side = max(multiple, round(self.square / multiple) * multiple)
+            return side, side
         if self.twice:
             width, height = FrameSize(multiple=2 * multiple, min_pixels=16 * multiple**2).fit(width, height)
         scale = min(1.0, self.max_side / max(width, height)) if self.max_side else 1.0
@@ -70,6 +71,18 @@ class FrameSize:
         least = int(self.min_pixels * 1.05) if self.min_pixels else 1  # a little room above the smallest size
         most = max(least, min(share, self.max_pixels or share))
         return replace(self, max_pixels=most, total_pixels=None)
+
+    def scaled(self, share: float) -> "FrameSize":
+        """The same rule with every side multiplied by a share below 1."""
+        area = share * share
+        return replace(
+            self,
+            max_side=self.max_side and max(1, round(share * self.max_side)),
+            square=self.square and max(1, round(share * self.square)),
+            max_pixels=self.max_pixels and max(1.0, area * self.max_pixels),
+            min_pixels=self.min_pixels and max(1, int(area * self.min_pixels)),
+            total_pixels=self.total_pixels and max(1, int(area * self.total_pixels)),
+        )
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for records; the multiple is the model's."""

@@ -29,18 +29,27 @@ class Memory:
     device: torch.device
     token_bytes: int
     """Bytes of one token's activations at the widest place of a layer."""
+    cache_bytes: int
+    """Bytes of one token's keys and values."""
+    weights: int
+    """Bytes of the model's weights."""
     keep: int
     """Bytes for the store, on the device."""
     keep_on_host: int
     """Bytes for the store in the host's memory, for what no longer fits on the device."""
 
     @classmethod
-    def of(cls, model: Any, *, token_bytes: int) -> "Memory":
+    def of(cls, model: Any, *, token_bytes: int, cache_bytes: int) -> "Memory":
         """The memory that a loaded model leaves."""
-        if model.device.type != "cuda":
-            return cls(model.device, token_bytes, KEEP_ON_CPU, 0)
-        total = torch.cuda.get_device_properties(model.device).total_memory
-        return cls(model.device, token_bytes, total // KEEP_OF_GPU, KEEP_ON_HOST)
+        device, weights = model.device, sum(each.numel() * each.element_size() for each in model.parameters())
+        if device.type != "cuda":
+            return cls(device, token_bytes, cache_bytes, weights, KEEP_ON_CPU, 0)
+        total = torch.cuda.get_device_properties(device).total_memory
+        return cls(device, token_bytes, cache_bytes, weights, total // KEEP_OF_GPU, KEEP_ON_HOST)
+
+    def gigabytes(self, tokens: int) -> float:
+        """What the weights and one pass over so many tokens take, as `Gauge.memory` counts it."""
+        return (self.weights + tokens * (CAUTION * self.token_bytes + self.cache_bytes)) / 1e9
 
     @property
     def worthwhile(self) -> int:

@@ -33,9 +33,9 @@ from gridprobe.backends.qwen3vl.pixels import PatchSpec, upload
 from gridprobe.backends.qwen3vl.plain import plain_cached, plain_logits
 from gridprobe.backends.qwen3vl.pricing import (
     attention_flops,
+    cache_bytes,
     dims_of,
     head_flops,
-    kept_bytes,
     prefill_flops,
     token_bytes,
 )
@@ -87,9 +87,12 @@ class Qwen3VL:
         self._min_mass = min_letter_mass
         self.context_tokens = int(model.config.text_config.max_position_embeddings)
         self._scribe = Scribe(tokenizer, end_tokens(model, tokenizer, self._special.im_end), self.context_tokens)
-        self._kept_bytes = kept_bytes(self.dims, model.dtype.itemsize)
+        self._kept_bytes = cache_bytes(self.dims, model.dtype.itemsize)
         self._language = LanguageModel(model, block=compiled(text_block) if compile else text_block)
-        self._memory = Memory.of(model, token_bytes=token_bytes(self.dims, model.dtype.itemsize))
+        size = model.dtype.itemsize
+        self._memory = Memory.of(
+            model, token_bytes=token_bytes(self.dims, size), cache_bytes=cache_bytes(self.dims, size)
+        )
         tower = VisionTower(model.model.visual, block=compiled(vision_block) if compile else vision_block)
         self._features = Features(tower, spec, self.dims.vision, self._memory, model.dtype)
         self.kept = Store(self._memory.keep, host_limit=self._memory.keep_on_host)
@@ -150,6 +153,10 @@ class Qwen3VL:
 
     def _laid_out(self, request: ScoreRequest) -> Layout:
         return build_layout(request, self._encode_text, self._special, patch=self._spec.patch, merge=self._spec.merge)
+
+    def memory(self, tokens: int) -> float:
+        """Gigabytes for the weights and one pass over this many tokens."""
+        return self._memory.gigabytes(tokens)
 
     def _layout(self, request: ScoreRequest) -> Layout:
         layout = self._laid_out(request)

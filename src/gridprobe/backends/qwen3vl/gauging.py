@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 from gridprobe.backends.base import ScoreRequest
 from gridprobe.backends.gauge import Gauge
-from gridprobe.backends.qwen3vl.pricing import QWEN3_VL, ModelDims, dims_of, parameters, token_bytes
+from gridprobe.backends.qwen3vl.pricing import QWEN3_VL, ModelDims, cache_bytes, dims_of, parameters, token_bytes
 from gridprobe.backends.scripted import Scripted
 from gridprobe.errors import ModelError
 from gridprobe.flops import Cost
@@ -58,7 +58,7 @@ def _gauge(name: str, dims: ModelDims, *, count: Count | None, weights: int) -> 
         multiple=dims.vision.patch * dims.vision.merge,
         exact=count is not None,
         weights=weights,
-        pass_bytes=CAUTION * token_bytes(dims, BYTES) + 2 * dims.kv_heads * dims.head_dim * dims.layers * BYTES,
+        pass_bytes=CAUTION * token_bytes(dims, BYTES) + cache_bytes(dims, BYTES),
     )
 
 

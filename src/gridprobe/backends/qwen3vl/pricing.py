@@ -11,9 +11,9 @@ __all__ = [
     "ModelDims",
     "VisionDims",
     "attention_flops",
+    "cache_bytes",
     "dims_of",
     "head_flops",
-    "kept_bytes",
     "parameters",
     "prefill_flops",
     "price",
@@ -179,9 +179,9 @@ def token_bytes(dims: ModelDims, value_bytes: int) -> int:
     return (6 * dims.hidden + 3 * dims.ffn + 3 * attention) * value_bytes
 
 
-def kept_bytes(dims: ModelDims, value_bytes: int) -> int:
-    """Bytes of one token's keys and values in all layers."""
-    return 2 * dims.layers * dims.kv_heads * dims.head_dim * value_bytes
+def cache_bytes(dims: ModelDims, value_bytes: int) -> int:
+    """Bytes of one token's keys and values."""
+    return 2 * dims.kv_heads * dims.head_dim * dims.layers * value_bytes
 
 
 def parameters(dims: ModelDims, *, tied: bool) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from gridprobe.backends.gauge import Gauge
 from gridprobe.backends.server.address import Address, find_key
-from gridprobe.backends.server.backend import Server
+from gridprobe.backends.server.backend import SLACK, Server
 from gridprobe.backends.server.bill import Bill
 from gridprobe.backends.server.client import Client
 from gridprobe.backends.server.gate import Clock
@@ -52,7 +52,7 @@ def gauge(name: str) -> Gauge:
             f"cannot plan for {address}: the model's name must be that of a known model, such as "
             "Qwen/Qwen3-VL-8B-Instruct"
         )
-    return replace(found, identity=str(address), recalls=False, weighs=False)
+    return replace(found, identity=str(address), recalls=False, weighs=False, slack=SLACK)
 
 
 def _choose(client: Client) -> tuple[str, Mapping[str, Any]]:

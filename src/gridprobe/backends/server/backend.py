@@ -26,6 +26,8 @@ T = TypeVar("T")
 BATCH_BYTES = 32 * 2**20
 """A batch is closed when its pictures have so many bytes."""
 BATCH_SIZE = 64
+SLACK = 1.25
+"""A bill may be so much larger than its estimate; see docs/budgets.md."""
 
 
 class Server:
@@ -69,6 +71,16 @@ class Server:
         """Tokens of any picture, if they are the same for all sizes; then several small frames share one."""
         rule = self.ability.rule
         return rule.picture(1) if rule.per_pixel == 0 else None
+
+    @property
+    def slack(self) -> float:
+        """How much larger a bill may be than its estimate; answers that are drawn may be billed one by one."""
+        rung = self.ability.rung
+        return SLACK * (rung.count if isinstance(rung, Samples) else 1)
+
+    def memory(self, tokens: int) -> float:
+        """None on this machine."""
+        return 0.0
 
     @property
     def summary(self) -> str:

@@ -27,6 +27,7 @@ from gridprobe.backends.transformers_auto.pictures import Pictures, Size
 from gridprobe.backends.transformers_auto.pricing import (
     LanguagePrice,
     PicturePrice,
+    cache_bytes,
     price,
     price_texts,
     text_config,
@@ -97,7 +98,10 @@ class Auto:
         self._names = accepted(model.forward) | accepted(model.model.forward)
         self._reuses = "mm_encoder_outputs" in self._names  # from transformers 5.18 on
         self.context_tokens = getattr(text_config(model.config), "max_position_embeddings", None)
-        self._memory = Memory.of(model, token_bytes=token_bytes(model.config, model.dtype.itemsize))
+        size = model.dtype.itemsize
+        self._memory = Memory.of(
+            model, token_bytes=token_bytes(model.config, size), cache_bytes=cache_bytes(model.config, size)
+        )
         self.kept = Store(self._memory.keep, host_limit=self._memory.keep_on_host)
         """Vision features that may be reused."""
 
@@ -124,6 +128,10 @@ class Auto:
     def weighs(self) -> bool:
         """As `writes`."""
         return self.writes
+
+    def memory(self, tokens: int) -> float:
+        """Gigabytes for the weights and one pass over this many tokens."""
+        return self._memory.gigabytes(tokens)
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
         """Score all requests, in as few forward passes as memory allows."""
