@@ -26,7 +26,6 @@ __all__ = [
     "length_of",
     "levels",
     "main_spans",
-    "sentence",
     "sheet_words",
     "spans",
     "where_words",
@@ -101,11 +100,6 @@ def main_spans(answer: Answer) -> list[Span]:
 def _is_flat(answer: Answer) -> bool:
     scores = answer.selection.scores or (0.0,)
     return FLAT in answer.selection.notes or max(scores) - min(scores) <= FLOOR * max(map(abs, scores))
-
-
-def sentence(answer: Answer) -> str:
-    """For example "cyan: seen at 2:40–2:44, in 2 of 144 frames"."""
-    return f"{answer.text}: {where_words(answer)}"
 
 
 def where_words(answer: Answer) -> str:
