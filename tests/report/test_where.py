@@ -15,7 +15,6 @@ from gridprobe.report.where import (
     large_frames,
     large_words,
     main_spans,
-    sentence,
     sheet_words,
     spans,
     where_words,
@@ -55,7 +54,6 @@ def overview(answer: Answer) -> Answer:
 )
 def test_one_plain_sentence(answer: Answer, words: str) -> None:
     assert where_words(answer) == words
-    assert sentence(answer) == f"Rome, beside the river: {words}"
 
 
 def test_a_flat_map_points_nowhere() -> None:

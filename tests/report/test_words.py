@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gridprobe.report.colours import MARK, MIDDLE, STOPS, Scale, ink_on, ramp
+from gridprobe.report.colours import MARK, MIDDLE, STOPS, Scale, ramp
 from gridprobe.report.words import aligned, amount, clock, model_words, share_words, sure_words
 from report.answers import handmade
 
@@ -92,8 +92,3 @@ def test_scale_spans_what_differs_and_keeps_flat_flat() -> None:
     assert [Scale.over(noisy).level(value) for value in noisy] == pytest.approx([MIDDLE] * 3, abs=0.01)
     assert Scale.over([]).level(0.0) == MIDDLE
     assert Scale.over([0.0, 0.0]).level(0.0) == MIDDLE
-
-
-def test_ink_reads_on_both_ends_of_the_ramp() -> None:
-    assert ink_on(ramp(0)) == (255, 255, 255)
-    assert ink_on(ramp(1)) == (0, 0, 0)

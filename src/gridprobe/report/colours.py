@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["FLOOR", "MARK", "MIDDLE", "RGB", "STOPS", "Scale", "hex_colour", "ink_on", "mix", "ramp"]
+__all__ = ["FLOOR", "MARK", "MIDDLE", "RGB", "STOPS", "Scale", "hex_colour", "mix", "ramp"]
 
 RGB = tuple[int, int, int]
 
@@ -64,12 +64,6 @@ def mix(first: RGB, second: RGB, share: float) -> RGB:
     """Blend two colours; `share` is the fraction of the second."""
     red, green, blue = (round(a + (b - a) * share) for a, b in zip(first, second, strict=True))
     return red, green, blue
-
-
-def ink_on(background: RGB) -> RGB:
-    """Black or white, whichever has more contrast."""
-    red, green, blue = background
-    return (0, 0, 0) if 0.299 * red + 0.587 * green + 0.114 * blue > 128 else (255, 255, 255)
 
 
 def hex_colour(colour: RGB) -> str:

@@ -26,7 +26,6 @@ __all__ = [
     "length_of",
     "levels",
     "main_spans",
-    "sentence",
     "sheet_words",
     "spans",
     "where_words",

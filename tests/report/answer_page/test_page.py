@@ -122,7 +122,7 @@ def test_kept_frames_are_large_and_have_their_times() -> None:
 
 def test_the_order_is_where_timeline_frames_sheet_options_bill_details() -> None:
     text = render([handmade()])
-    marks = ["<h2", 'class="said"', 'class="where"', 'class="timeline"', 'class="frames"', 'class="sheet"']
+    marks = ["<h2", 'class="headline"', 'class="where"', 'class="timeline"', 'class="frames"', 'class="sheet"']
     marks += ['class="options"', "Answered from", 'class="bill"', "<details>"]
     places = [text.index(mark) for mark in marks]
 

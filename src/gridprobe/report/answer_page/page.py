@@ -117,7 +117,7 @@ def _said_large(answer: Answer) -> str:
     """The answer, its probability and, if known, whether it is right."""
     size = " long" if len(answer.text) > LONG else ""
     said = f'<strong dir="auto">{escape(said_words(answer))}</strong> <span>{sure_words(answer.confidence)}</span>'
-    return f'<p class="said{size}">{said} {_verdict(answer)}</p>'
+    return f'<p class="headline{size}">{said} {_verdict(answer)}</p>'
 
 
 def _reached(answer: Answer, *, hint: bool) -> str:

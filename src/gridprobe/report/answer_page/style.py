@@ -40,10 +40,10 @@ footer, .source, .fine, figcaption { color: var(--quiet); font-size: .85rem; }
 .options .chosen .bar span { background: var(--accent); }
 .note { font-size: .8rem; font-weight: 600; color: var(--accent); margin-left: 6px; white-space: nowrap; }
 .note.right { color: var(--right); } .note.wrong { color: var(--wrong); }
-.said { margin: 0; font-size: 1.15rem; overflow-wrap: anywhere; }
-.said strong { font-size: 2rem; line-height: 1.2; color: var(--accent);
-  margin-right: .4rem; } .said .note { font-size: 1rem; }
-.said.long strong { font-size: 1.25rem; }
+.headline { margin: 0; font-size: 1.15rem; overflow-wrap: anywhere; }
+.headline strong { font-size: 2rem; line-height: 1.2; color: var(--accent);
+  margin-right: .4rem; } .headline .note { font-size: 1rem; }
+.headline.long strong { font-size: 1.25rem; }
 .where { margin: 6px 0 18px; font-size: 1.3rem; line-height: 1.35; }
 section p { margin: 0 0 6px; overflow-wrap: anywhere; } .bill { max-width: 460px; }
 .warnings { background: var(--warn-ground); color: var(--warn); border-radius: 10px; padding: 10px 16px;
@@ -81,7 +81,7 @@ th:first-child, td:first-child { text-align: left; padding-left: 0; }
 summary { font-size: .8rem; letter-spacing: .06em; text-transform: uppercase; color: var(--quiet); margin: 30px 0 10px;
   cursor: pointer; font-weight: 700; }
 @media (max-width: 640px) { body { padding: 10px 8px 32px; } article, .overview { padding: 16px 14px; }
-  h2 { font-size: 1.1rem; margin-bottom: 10px; } .said strong { font-size: 1.6rem; } .where { font-size: 1.1rem; }
+  h2 { font-size: 1.1rem; margin-bottom: 10px; } .headline strong { font-size: 1.6rem; } .where { font-size: 1.1rem; }
   .row-times { font-size: .62rem; padding-right: 4px; } .sheet-body { padding: 5px; }
   .overview thead { display: none; }
   .overview tr { display: block; padding: 10px 0; border-bottom: 1px solid var(--line); }

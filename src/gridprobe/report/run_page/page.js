@@ -174,9 +174,9 @@
     const part = found.shares[option] / 10, chosen = found.choice === option;
     const filled = element("span");
     filled.style.width = `${part}%`;
-    const hover = `${runs[run]}: ${part.toFixed(1)}%${chosen ? ", chosen" : ""}`;
+    const hover = `${runs[run]}: ${part.toFixed(1)} %${chosen ? ", chosen" : ""}`;
     return element("div", { class: `run-${run % 6}${chosen ? " picked" : ""}`, title: hover },
-      element("span", { class: "bar" }, filled), element("span", { class: "percent" }, `${chosen ? "● " : ""}${part.toFixed(1)}%`));
+      element("span", { class: "bar" }, filled), element("span", { class: "percent" }, `${chosen ? "● " : ""}${part.toFixed(1)} %`));
   }
   function panel(run, place) {
     const fate = outcome(run, place), found = result(run, place);
@@ -185,7 +185,7 @@
     if (fate === "failed") made.append(element("p", { class: "fault", dir: "auto" }, data.results[run][place]));
     if (!found) return made;
     const kept = found.native ? `${found.native} of ${found.pool} frames kept` : `overview of all ${found.pool} frames`;
-    const facts = [`${LETTERS[found.choice] || "?"} at ${(found.confidence / 10).toFixed(1)}%`,
+    const facts = [`${LETTERS[found.choice] || "?"} at ${(found.confidence / 10).toFixed(1)} %`,
       kept, `${found.tflops} TFLOPs`, `${found.seconds} s`];
     made.append(element("p", {}, facts.join(" · ")));
     if (found.reached) made.append(element("p", {}, found.reached));
