@@ -35,7 +35,6 @@ def passes(jobs: Sequence[Job], room: Room, *, kept: Container[Hashable], copyin
         kept: the stems that need not be computed.
         copying: whether each text gets keys and values of its own, as texts do that the model goes on writing.
     """
-    yield from batches([job for job in jobs if not job.shared], room=room.tokens)
     shared = [job for job in jobs if job.shared]
     often = Counter(job.stem for job in shared)
     order = {stem: place for place, stem in enumerate(often)}
@@ -53,6 +52,7 @@ def passes(jobs: Sequence[Job], room: Room, *, kept: Container[Hashable], copyin
         tokens, copies = tokens + new, copies + copied
     if batch:
         yield batch
+    yield from batches([job for job in jobs if not job.shared], room=room.tokens)
 
 
 def rows_of(spans: Sequence[Span], *, heads: int) -> Iterator[list[Span]]:
