@@ -13,13 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
-
 from gridprobe.errors import VideoError
 from gridprobe.video.cache_codec import from_json, to_json
 from gridprobe.video.decode_plan import DecodePlan, make_plan
 from gridprobe.video.files import VideoFile, unchanged
-from gridprobe.video.frames import Found, Pixels
+from gridprobe.video.frames import Allocate, Found, Pixels, new_pixels
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Deadline
 from gridprobe.video.packets import expected_ticks
@@ -86,18 +84,28 @@ class FileClip:
         with unchanged(self.file), self.opener()() as source:
             return expected_ticks(source, self.clock, self.plan)
 
+    def rows(self, ticks: Sequence[int] | None) -> int:
+        """How many rows `read` allocates for these ticks, or for all."""
+        return len(self.plan) if ticks is None else len(ticks)
+
     def read(
-        self, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
+        self,
+        size: tuple[int, int],
+        ticks: Sequence[int] | None = None,
+        *,
+        whole: bool = False,
+        allocate: Allocate = new_pixels,
     ) -> tuple[Found, Pixels]:
         """Decode the whole plan, or the frames at these rising ticks, to (width, height).
 
         Given ticks, it seeks directly to them, which in a damaged file may find other frames. With `whole` it decodes
-        the whole plan, as for all frames: that finds the same frames again and takes as long.
+        the whole plan, as for all frames: that finds the same frames again and takes as long. The frames are also the
+        first rows of the array that `allocate` makes.
         """
         direct = ticks is not None and not whole
         plan = _narrowed(self.plan, ticks or ()) if direct else self.plan
         keep = None if ticks is None or direct else frozenset(ticks)
-        pixels = np.empty((len(plan), size[1], size[0], 3), dtype=np.uint8)  # unused rows take no memory
+        pixels = allocate((len(plan), size[1], size[0], 3))
         reach = int(self.cell / 2 / self.clock.tick)
         read = read_plan if self.spec.decoder == "pyav" else read_plan_with_torchcodec
         with unchanged(self.file):

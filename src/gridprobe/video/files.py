@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from gridprobe.errors import VideoError
 
-__all__ = ["VideoFile", "check_file", "lacks_index", "looks_like", "shown_name", "unchanged"]
+__all__ = ["VideoFile", "changed", "check_file", "lacks_index", "looks_like", "shown_name", "unchanged"]
 
 EDGE = 64 * 1024
 """Bytes at each end of the file that are part of the fingerprint."""
@@ -119,7 +119,12 @@ def _check_unchanged(file: VideoFile) -> None:
     except OSError:
         raise VideoError(f"{file.name}: the file was deleted or moved while it was in use") from None
     if not same:
-        raise VideoError(f"{file.name}: the file changed while it was in use; try again when it is complete")
+        raise changed(file)
+
+
+def changed(file: VideoFile) -> VideoError:
+    """The error to raise when a file is not the one that was checked."""
+    return VideoError(f"{file.name}: the file changed while it was in use; try again when it is complete")
 
 
 def looks_like(head: bytes) -> str | None:

@@ -16,9 +16,16 @@ from gridprobe.errors import UsageError
 if TYPE_CHECKING:
     from gridprobe.video.info import VideoInfo
 
-__all__ = ["NATIVE", "Found", "FramePool", "FrameSize", "Pending", "Pixels"]
+__all__ = ["NATIVE", "Allocate", "Found", "FramePool", "FrameSize", "Pending", "Pixels", "new_pixels"]
 
 Pixels = npt.NDArray[np.uint8]
+Allocate = Callable[[tuple[int, int, int, int]], Pixels]
+"""Makes the array for frames × height × width × 3."""
+
+
+def new_pixels(shape: tuple[int, int, int, int]) -> Pixels:
+    """An array of which unused rows take no memory."""
+    return np.empty(shape, np.uint8)
 
 
 @dataclass(frozen=True)

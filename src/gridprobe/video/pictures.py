@@ -21,7 +21,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from gridprobe.errors import VideoError
 from gridprobe.progress import report
-from gridprobe.video.frames import Found, Pixels
+from gridprobe.video.frames import Allocate, Found, Pixels, new_pixels
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Limits
 from gridprobe.video.sampling import SampleSpec, linspace_numbers
@@ -46,6 +46,8 @@ class FolderClip:
     times: Sequence[float]
     chosen: list[int]
     spec: SampleSpec
+    used: float = 0.0
+    """Seconds of `Limits.seconds` spent on opening; each later pass has the rest."""
 
     @property
     def source(self) -> str:
@@ -65,12 +67,21 @@ class FolderClip:
         """The indices of the pictures on display at the sampled moments."""
         return self.chosen
 
+    def rows(self, ticks: Sequence[int] | None) -> int:
+        """How many rows `read` allocates for these ticks, or for all."""
+        return len(self.chosen if ticks is None else ticks)
+
     def read(
-        self, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
+        self,
+        size: tuple[int, int],
+        ticks: Sequence[int] | None = None,
+        *,
+        whole: bool = False,
+        allocate: Allocate = new_pixels,
     ) -> tuple[Found, Pixels]:
         """Open all sampled pictures, or those at these ticks, scaled to (width, height)."""
         wanted = self.chosen if ticks is None else list(ticks)
-        pixels = np.empty((len(wanted), size[1], size[0], 3), dtype=np.uint8)
+        pixels = allocate((len(wanted), size[1], size[0], 3))
         for place, number in enumerate(wanted):
             pixels[place] = np.asarray(_open(self.pictures[number], self.spec.limits).resize(size, BICUBIC))
             report("decode", place + 1, len(wanted))
