@@ -125,7 +125,7 @@ def _read(open_source: Opener, clock: Clock, strip: Strip, *, alone: bool, step:
         if not alone:
             source.stream.thread_type = "NONE"
             source.stream.codec_context.thread_count = 1
-        reader = Reader(source, clock)
+        reader = Reader(source, clock, strip.reach)
         for target, start, last in strip.plan.steps():
             shown = strip.accept(target, reader.shown_at(target, start, last=last))
             strip.undamaged = reader.undamaged and not strip.lost

@@ -7,10 +7,11 @@ may only use a fixed list of containers and no protocol but plain files.
 import errno
 import math
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -20,6 +21,7 @@ from gridprobe.errors import VideoError
 from gridprobe.video.files import VideoFile, check_file, lacks_index, looks_like
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Deadline, Limits
+from gridprobe.video.nal import recovery_rule
 from gridprobe.video.pictures import describe_folder
 
 if TYPE_CHECKING:
@@ -49,6 +51,19 @@ class Source:
     container: "InputContainer"
     stream: "VideoStream"
     deadline: Deadline
+    read_errors: "list[FFmpegError]" = field(default_factory=list)
+    """Errors between packets, where some may be missing."""
+
+    @cached_property
+    def _recovery(self) -> "Callable[[bytes], int] | None":
+        context = self.stream.codec_context
+        return recovery_rule(context.name, context.extradata)
+
+    def recovery(self, packet: "Packet[VideoStream]") -> int | None:
+        """After how many frames decoding from a packet on is right: 0 for a real keyframe, None for other packets."""
+        if not packet.is_keyframe:
+            return None
+        return self._recovery(bytes(packet)) if self._recovery else 0
 
     @property
     def time_base(self) -> Fraction:
@@ -68,8 +83,9 @@ class Source:
                     packet = next(demux, None)
                 except av.error.ExitError:
                     raise self.deadline.error() from None
-                except av.FFmpegError:  # including out of memory: a damaged index can claim packets of gigabytes
+                except av.FFmpegError as error:  # also out of memory: a damaged index can claim packets of gigabytes
                     errors += 1
+                    self.read_errors.append(error)
                     demux = self._demux()
                     continue
                 if packet is None:

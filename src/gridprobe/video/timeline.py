@@ -138,7 +138,7 @@ def next_key(source: Source, target: int, *, limit: int, until: int | None = Non
                 return key
             if following == FOLLOWING:
                 return None
-        elif packet.is_keyframe and packet.pts is not None and target < packet.pts:
+        elif packet.pts is not None and target < packet.pts and source.recovery(packet) == 0:
             if packet.pts > limit or until is None:
                 return packet.pts if packet.pts <= limit else None
             key = packet.pts
@@ -163,7 +163,7 @@ def _last_key(source: Source, target: int) -> int | None:
     """The keyframe the seek landed on, or else the last one up to the target."""
     key = None
     for number, packet in enumerate(source.packets()):
-        if packet.pts is not None and packet.is_keyframe and packet.pts <= target:
+        if packet.pts is not None and packet.pts <= target and source.recovery(packet) == 0:
             key = packet.pts
             if number == 0:
                 return key
