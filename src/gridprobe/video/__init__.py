@@ -11,7 +11,9 @@ Times     Seconds from the start of the presentation; the stream's start time is
           a variable frame rate; "linspace" is even in frame numbers and reads every packet once to count them.
 Precision "exact" (the default here) is bit for bit what decoding the whole file would give. "keyframe" takes the
           nearest keyframe. "auto" does so if one is at most a fifth of a cell away (AUTO_FRACTION), and is exact
-          elsewhere; it loses no cell. In a container that cannot be searched for keyframes, all three are exact.
+          elsewhere; it loses no cell. Where that would take more work than one keyframe for each cell, so more than an
+          hour of the same video, keyframes further away are taken and a warning says so; short videos of small frames
+          may take more. In a container that cannot be searched for keyframes, all three are exact.
 Frames    Upright, square pixels, 8-bit RGB, scaled in the decoder. All frames of a pool have one size.
 Repeats   A frame on display at several sampled moments appears once, so a short video gives a pool with fewer frames,
           and a warning says how many.

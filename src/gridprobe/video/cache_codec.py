@@ -18,7 +18,7 @@ from gridprobe.video.torchcodec import other_decoder
 
 __all__ = ["FORMAT", "checked_info", "frame_key", "from_json", "plan_key", "to_json"]
 
-FORMAT = 2
+FORMAT = 3
 """Part of every key; raised when the same file, time and size give other pixels, or the same spec other times."""
 
 
@@ -42,6 +42,7 @@ def to_json(info: VideoInfo, clock: Clock, plan: DecodePlan, found: Found) -> by
         {
             "info": asdict(info) | {"path": ""},
             "clock": [clock.tick.numerator, clock.tick.denominator, clock.start, clock.counted],
+            "note": plan.note,
             "plan": [[target, start.seek, start.key] for target, start in zip(plan.targets, plan.anchors, strict=True)],
             "found": found._asdict(),
         }
@@ -60,7 +61,7 @@ def from_json(content: bytes) -> tuple[VideoInfo, Clock, DecodePlan, Found]:
     if numerator <= 0 or denominator <= 0 or [step[0] for step in steps] != sorted({step[0] for step in steps}):
         raise ValueError("a plan rises in time")
     clock = Clock(Fraction(numerator, denominator), start, bool(counted))
-    plan = DecodePlan(tuple(step[0] for step in steps), tuple(Anchor(*step[1:]) for step in steps))
+    plan = DecodePlan(tuple(step[0] for step in steps), tuple(Anchor(*step[1:]) for step in steps), str(known["note"]))
     return info, clock, plan, found._replace(ticks=tuple(found.ticks))
 
 

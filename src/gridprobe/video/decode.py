@@ -117,7 +117,7 @@ class FileClip:
 
     def warnings(self, found: Found) -> tuple[str, ...]:
         """What to warn about in an answer based on these frames."""
-        return _warnings(self.info, found, self.spec.cells)
+        return _warnings(self.info, found, self.spec.cells, self.plan.note)
 
     def to_json(self, found: Found) -> bytes:
         """The clip and its frames for the cache on disk."""
@@ -198,8 +198,8 @@ def _check_damage(file: VideoFile, found: Found, wanted: int) -> None:
         )
 
 
-def _warnings(info: VideoInfo, found: Found, cells: int) -> tuple[str, ...]:
-    texts, distinct = _shortfall(info), len(found.ticks)
+def _warnings(info: VideoInfo, found: Found, cells: int, note: str) -> tuple[str, ...]:
+    texts, distinct = [*_shortfall(info), *([note] if note else [])], len(found.ticks)
     if found.substituted:
         texts.append(f"{_frames_were(found.substituted)} damaged and replaced by neighbours")
     if found.lost:
