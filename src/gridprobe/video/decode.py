@@ -33,6 +33,9 @@ WHOLE_FILE = frozenset({"matroska", "flv", "ogg"})
 """Containers whose header gives the end of the longest stream, counted from zero, so that a longer audio track looks
 like missing video."""
 
+LATE = 0.5
+"""Seconds by which the first frame may follow the start of the file before a warning says so."""
+
 MAX_DAMAGED = 0.2
 """A video with a larger share of damaged frames is refused: the answer would be based on other moments."""
 
@@ -107,9 +110,11 @@ class FileClip:
         keep = None if ticks is None or direct else frozenset(ticks)
         pixels = allocate((len(plan), size[1], size[0], 3))
         reach = int(self.cell / 2 / self.clock.tick)
-        read = read_plan if self.spec.decoder == "pyav" else read_plan_with_torchcodec
+        read = partial(read_plan, memory=int(self.spec.limits.memory))
+        if self.spec.decoder == "torchcodec":
+            read = partial(read_plan_with_torchcodec)
         with unchanged(self.file):
-            found = read(self.opener(), self.clock, plan, pixels, rotation=self.info.rotation, reach=reach, keep=keep)
+            found = read(self.opener(), self.clock, plan, pixels, info=self.info, reach=reach, keep=keep)
             if ticks is None:
                 _check_damage(self.file, found, len(plan))
         taken = pixels[: len(found.ticks)]
@@ -181,11 +186,13 @@ def _shortfall(info: VideoInfo) -> list[str]:
         return []
     whole_file = not WHOLE_FILE.isdisjoint(info.container.split(","))
     claimed = header - max(0.0, info.start_time) if whole_file else header
-    if claimed - real <= max(1.0, 0.02 * header):
+    if info.container == "avi" and info.frames_header and info.fps:  # FFmpeg corrects the length, but not the number
+        claimed = max(claimed, info.frames_header / info.fps)
+    if claimed - real <= max(1.0, 0.02 * claimed):
         return []
     if whole_file:
         return [f"the video ends at {real:.1f} s although the header says {claimed:.1f} s; the file may be truncated"]
-    return [f"the file is truncated: header says {header:.1f} s, {real:.1f} s can be decoded"]
+    return [f"the file is truncated: header says {claimed:.1f} s, {real:.1f} s can be decoded"]
 
 
 def _check_damage(file: VideoFile, found: Found, wanted: int) -> None:
@@ -208,6 +215,17 @@ def _warnings(info: VideoInfo, found: Found, cells: int, note: str) -> tuple[str
         texts.append(
             f"the video shows only {distinct} distinct frames at the {cells} sampled times; "
             f"the grid has {distinct} cells"
+        )
+    if found.reshaped:
+        texts.append(
+            f"{_frames_were(found.reshaped)} of another aspect ratio than the first and stretched to its shape"
+        )
+    if info.restarts:
+        texts.append("timestamps start again within the file, so a part of it may not be seen; join its parts anew")
+    if info.late >= LATE:
+        texts.append(
+            f"the first frame is shown {info.late:.1f} s after the start of the file; times count from the first "
+            f"frame, so those of players and subtitles are {info.late:.1f} s later"
         )
     if info.hdr:
         texts.append("the video is HDR (PQ or HLG) and its tones are not mapped; colours look pale")

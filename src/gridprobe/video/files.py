@@ -129,6 +129,8 @@ def changed(file: VideoFile) -> VideoError:
 
 def looks_like(head: bytes) -> str | None:
     """The name of a well-known format that is not video, recognised by its first bytes; None for anything else."""
+    if head.startswith(b"\x89PNG") and b"acTL" in head[:1024]:  # animated
+        return None
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:32].lower()
     return next((name for signature, name in SIGNATURES if text.startswith(signature.lower())), None)
 

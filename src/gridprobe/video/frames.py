@@ -104,6 +104,8 @@ class Found(NamedTuple):
     """Whether nothing at all was damaged on the way; else only the same way is sure to lead to the same frames."""
     decoded: bool = True
     """Whether all of them were decoded; else they are what the packets promise."""
+    reshaped: int = 0
+    """Frames whose aspect ratio is not that of the first one."""
 
     @property
     def damaged(self) -> int:
