@@ -7,7 +7,7 @@ import pytest
 from mutants import SEEDS, Fate, fates
 
 NOTICED = ("h264.mp4", "cavlc.mp4", "h264.ts", "asp.mp4", "mpeg2.ts")
-"""Seeds whose damage FFmpeg notices as a rule; in HEVC and VP9 it hardly ever does (docs/reliability.md)."""
+"""Seeds whose damage FFmpeg notices as a rule; in HEVC and VP9 it hardly ever does (docs/architecture.md)."""
 
 
 def check(found: list[Fate]) -> None:

@@ -29,7 +29,7 @@ __all__ = ["Child", "borrowed_child", "stop_idle"]
 
 GRACE = 3.0
 """Seconds beyond a request's own limit before the child is killed: it should notice the limit itself."""
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 """Seconds a child may take to start: Python, numpy and this package from a slow disk."""
 MAX_REPLY = 1 << 28
 MAX_IDLE = 2

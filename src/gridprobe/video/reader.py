@@ -8,7 +8,7 @@ Decoders hide damage: after an error H.264 gives smeared frames, without a flag,
 begins at a packet or frame that is flagged as corrupt, at an error of the decoder or between packets, and lasts to the
 next keyframe that decodes without one (or the end of a round of intra refresh). A target in between takes the nearest
 trusted frame. A frame is trusted only once those that were decoded before it and are shown after it have come out too:
-it may refer to them. Damage that FFmpeg does not notice cannot be noticed here; see docs/reliability.md.
+it may refer to them. Damage that FFmpeg does not notice cannot be noticed here; see docs/architecture.md.
 """
 
 from collections import deque
