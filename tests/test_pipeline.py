@@ -22,8 +22,8 @@ from gridprobe.settings import PRESETS, Settings
 from gridprobe.setup import make_setup
 from gridprobe.subtitles import Between, Segment
 from gridprobe.video import NATIVE, Footage, FramePool, Limits, sample
-from gridprobe.video.decode import FileClip
 from gridprobe.video.frames import Found, Pixels
+from gridprobe.video.in_child import ChildClip
 from videos import numbered_video, patched, read_number, remux
 from videos_of_arrays import gray_pool, levels
 from ways import PUBLISHED
@@ -165,15 +165,15 @@ class Passes:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.read: list[tuple[tuple[int, int], int | None]] = []
-        original = FileClip.read
+        original = ChildClip.read
 
         def spy(
-            reel: FileClip, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
+            reel: ChildClip, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
         ) -> tuple[Found, Pixels]:
             self.read.append((size, None if ticks is None else len(ticks)))
             return original(reel, size, ticks, whole=whole)
 
-        monkeypatch.setattr(FileClip, "read", spy)
+        monkeypatch.setattr(ChildClip, "read", spy)
 
 
 SMALL, LARGE = (224, 64), (256, 64)
@@ -269,7 +269,7 @@ def test_blind_selectors_decode_only_what_they_keep(
     assert np.array_equal(model.requests[-1].frames.pixels, exact.pixels[list(answer.selection.indices)])
     assert [round(time * FPS) for time in exact.times] == numbers(answer.pool)  # decoded now that it is looked at
     missing = [(LARGE, 25 - kept)] if kept < 25 else []
-    assert passes.read == [(LARGE, kept), (LARGE, None), *missing]  # the second is this test's own
+    assert passes.read == [(LARGE, kept), *missing]  # this test's own pass is not in a child
 
 
 def test_the_baseline_decodes_nothing(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,13 +292,13 @@ class Clock:
 
 
 def test_decoding_seconds_count_both_passes(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original, clock = FileClip.read, Clock(monkeypatch)
+    original, clock = ChildClip.read, Clock(monkeypatch)
 
-    def slow(reel: FileClip, *arguments: Any, **options: Any) -> tuple[Found, Pixels]:
+    def slow(reel: ChildClip, *arguments: Any, **options: Any) -> tuple[Found, Pixels]:
         clock.now += 0.25
         return original(reel, *arguments, **options)
 
-    monkeypatch.setattr(FileClip, "read", slow)
+    monkeypatch.setattr(ChildClip, "read", slow)
     answer = ask(numbered, QUESTION, model=eyes(0, 0), k=4)
 
     assert (answer.seconds.decode, answer.seconds.probe, answer.seconds.focus) == (0.5, 0.0, 0.0)

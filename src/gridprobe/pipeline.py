@@ -238,6 +238,7 @@ class Session:
     ) -> Generator[tuple[int, "Future[Answer]"], None, None]:
         """As `ask_all`: the number of each question and its outcome, as soon as it is there."""
         check_together(together)
+        together = 1 if self.setup.allowance else together  # a merged call would take the memory of several
         batcher = Batcher(in_turns=True)
         _ = self._footage
         mine = copy(self)

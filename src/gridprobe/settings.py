@@ -64,6 +64,9 @@ class Settings:
     precision: Literal["exact", "keyframe", "auto"] = "auto"
     """Whether a keyframe near a sampled moment may stand for it; see `gridprobe.video.sample`."""
     decoder: Literal["pyav", "torchcodec"] = "pyav"
+    decode_in: Literal["child", "process"] = "child"
+    """Where PyAV decodes: in a child process, so that a decoder that crashes or hangs is an error of one line, or in
+    this one. It changes no frame."""
     packing: Packing = "single"
     timestamps: Timestamps = "true"
     prompt_order: PromptOrder = "frames_first"
@@ -131,7 +134,7 @@ class Settings:
     @property
     def sample(self) -> SampleSpec:
         """How a video is sampled."""
-        return SampleSpec(self.k**2, self.sampling, self.precision, self.decoder, self.limits)
+        return SampleSpec(self.k**2, self.sampling, self.precision, self.decoder, self.limits, decode_in=self.decode_in)
 
     @property
     def native_view(self) -> View:

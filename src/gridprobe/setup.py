@@ -151,6 +151,7 @@ class Setup:
             decoder=spec.decoder,
             cache=open_cache(int(spec.limits.cache)),
             stretches=spec.stretches,
+            decode_in=spec.decode_in,
         )
 
     @property
@@ -221,7 +222,8 @@ class Setup:
 def _sampling(spec: SampleSpec | None) -> dict[str, Any] | None:
     if spec is None:
         return None
-    return {"k": isqrt(spec.cells), **asdict(spec), "stretches": [list(stretch) for stretch in spec.stretches]}
+    described = {name: value for name, value in asdict(spec).items() if name != "decode_in"}  # changes no frame
+    return {"k": isqrt(spec.cells), **described, "stretches": [list(stretch) for stretch in spec.stretches]}
 
 
 def make_setup(

@@ -4,26 +4,43 @@ Faults are put into the child as a false `av` package: a child has its parent's 
 """
 
 import os
+import selectors
 import shutil
 import signal
 import stat
+import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+import gridprobe as gp
+import toy_runs
+from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.errors import UsageError, VideoError
+from gridprobe.evaluation import read_records
 from gridprobe.progress import Event, listening
-from gridprobe.video import FrameSize, Limits, child, sample, sample_in_child
-from videos import patched
+from gridprobe.video import Footage, FrameCache, FrameSize, Limits, children, in_child, sample
+from gridprobe.video.children import Child, stop_idle
+from videos import bars, numbered_video, patched
 from waiting import wait_until
 
 SMALL = FrameSize(max_side=256)
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def new_children() -> Iterator[None]:
+    """No test gets a child that another one started."""
+    stop_idle()
+    yield
+    stop_idle()
 
 
 class Fault:
@@ -46,36 +63,131 @@ def fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fault:
     return Fault(tmp_path, monkeypatch)
 
 
-def refused(path: Path, **options: object) -> str:
+def sample_in_child(path: Path, **options: Any) -> gp.FramePool:
+    return sample(path, **{"cells": 9, "size": SMALL, "decode_in": "child", **options})
+
+
+def refused(path: Path, **options: Any) -> str:
     with pytest.raises(VideoError) as caught:
-        sample_in_child(path, cells=9, size=SMALL, **options)  # type: ignore[arg-type]
+        sample_in_child(path, **options)
     assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
     return str(caught.value).removeprefix(f"{path}: ")
+
+
+def idle_pids() -> list[int]:
+    return [child._process.pid for child in children._idle]
+
+
+def assert_same(here: gp.FramePool, there: gp.FramePool) -> None:
+    assert np.array_equal(here.pixels, there.pixels)
+    assert (here.keys, here.warnings, here.substituted) == (there.keys, there.warnings, there.substituted)
+    assert here.info is not None and there.info is not None and asdict(here.info) == asdict(there.info)
 
 
 @pytest.mark.parametrize("precision", ["exact", "keyframe"])
 def test_the_same_as_without_a_child(faststart: Path, tmp_path: Path, precision: str) -> None:
     path = patched(faststart, tmp_path / "damaged é.mp4", start=0.5, length=0.02)
-    options = {"cells": 50, "sampling": "linspace", "precision": precision, "size": SMALL}
-    here, there = sample(path, **options), sample_in_child(path, **options)  # type: ignore[arg-type]
-    assert np.array_equal(here.pixels, there.pixels)
-    assert (here.keys, here.warnings, here.substituted) == (there.keys, there.warnings, there.substituted)
-    assert here.info is not None and there.info is not None and asdict(here.info) == asdict(there.info)
+    options: dict[str, Any] = {"cells": 50, "sampling": "linspace", "precision": precision}
+    here, there = Footage(path, **options), Footage(path, **options, decode_in="child")
+    assert_same(here.pool(SMALL), there.pool(SMALL))
+    assert_same(here.frames([3, 30, 20], SMALL), there.frames([3, 30, 20], SMALL))
+    assert_same(here.frames([7, 8, 45]), there.frames([7, 8, 45]))
+    assert_same(here.undecoded(SMALL), there.undecoded(SMALL))
+
+
+def test_a_folder_of_pictures_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from PIL import Image
+
+    (tmp_path / "pictures").mkdir()
+    for number in range(5):
+        Image.fromarray(bars(number, (64, 48))).save(tmp_path / "pictures" / f"{number}.png")
+    monkeypatch.chdir(tmp_path)
+    here, there = Footage("pictures", cells=4), Footage("pictures", cells=4, decode_in="child")
+    assert_same(here.pool(SMALL), there.pool(SMALL))
+    assert_same(here.frames([2, 1]), there.frames([2, 1]))
+    Image.fromarray(bars(7, (64, 48))).save(tmp_path / "pictures" / "9.png")
+    with pytest.raises(VideoError, match="pictures: the pictures changed while they were in use"):
+        there.frames([3], FrameSize(max_side=32))
+
+
+def test_frames_from_the_cache_on_disk_are_the_same(clip: Path, tmp_path: Path) -> None:
+    """A plan that one process has written serves the other kind, too."""
+    pools = []
+    for decode_in in ("child", "process", "child"):
+        footage = Footage(clip, cells=9, cache=FrameCache(tmp_path, 10**8), decode_in=decode_in)
+        pools.append(footage.pool(SMALL))
+    assert_same(pools[0], pools[1])
+    assert_same(pools[1], pools[2])
+
+
+def test_large_results_stay_in_shared_memory_and_can_be_written_to(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = sample_in_child(clip).pixels
+    monkeypatch.setattr(in_child, "MAP_FROM", 1)
+    mapped = sample_in_child(clip).pixels
+    assert small.base is None and mapped.base is not None and np.array_equal(small, mapped)
+    mapped[:] = 0
+    assert mapped.flags.writeable and np.array_equal(sample_in_child(clip).pixels, small)
+
+
+def test_shared_memory_cannot_be_cut(clip: Path) -> None:
+    """The parent would crash with SIGBUS when it reads beyond the end."""
+    with in_child._shared_memory(100) as memory, pytest.raises(PermissionError):
+        os.ftruncate(memory, 1)
 
 
 def test_errors_and_progress_come_through(clip: Path, tmp_path: Path) -> None:
     assert refused(tmp_path / "none.mp4") == "no such file"
     with pytest.raises(UsageError, match="cells must be a whole number"):
         sample_in_child(clip, cells=0)
-    with pytest.raises(UsageError, match="memory and cpu must be above 0"):
-        sample_in_child(clip, cells=4, memory=0)
+    with pytest.raises(UsageError, match='decode_in must be "child" or "process"'):
+        sample_in_child(clip, decode_in="thread")
+    with pytest.raises(UsageError, match="process must be a number above 0"):
+        Limits(process=0)
     seen: list[Event] = []
     with listening(seen.append):
-        sample_in_child(clip, cells=5, size=SMALL)
+        sample_in_child(clip, cells=5)
     assert seen == [("decode", done, 5) for done in range(6)]
 
 
+def test_a_child_serves_the_next_request_too(clip: Path, tmp_path: Path) -> None:
+    sample_in_child(clip)
+    first = idle_pids()
+    refused(tmp_path / "none.mp4")  # an error that the child reports does not end it
+    sample_in_child(clip)
+    assert len(first) == 1 and idle_pids() == first
+    sample_in_child(clip, limits=Limits(process=3 << 30))  # other limits need another child
+    assert len(idle_pids()) == 2
+
+
+def test_a_child_that_died_while_idle_is_replaced(clip: Path) -> None:
+    sample_in_child(clip)
+    (pid,) = idle_pids()
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not children._idle[0].alive)
+    assert len(sample_in_child(clip)) == 9 and idle_pids() != [pid]
+
+
+def test_two_threads_have_a_child_each(clip: Path) -> None:
+    both, pids = threading.Barrier(2), []
+
+    def listener(event: Event) -> None:
+        if event.done == 0:
+            both.wait()  # neither goes on before the other has begun
+
+    def work() -> None:
+        with listening(listener):
+            pids.append(len(sample_in_child(clip)))
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert pids == [9, 9] and len(idle_pids()) == 2
+
+
 CRASH = "import os, signal\nos.kill(os.getpid(), signal.{})"
+FULL = "needs more memory than 1 GiB; raise the limit (Limits.process)"
 
 
 @pytest.mark.parametrize(
@@ -87,16 +199,66 @@ CRASH = "import os, signal\nos.kill(os.getpid(), signal.{})"
         ("import os\nos._exit(3)", "the decoding process failed (exit code 3)"),
         ("import os\nos._exit(0)", "the decoding process failed (exit code 0)"),
         ("raise RuntimeError('no\\x1b\\n luck')", "the decoding process failed ( luck)"),
-        ("x = bytearray(2 << 30)", "needs more memory than 1 GiB; raise the limit (memory=)"),
-        ("open('/dev/null').close()\nraise MemoryError", "needs more memory than 1 GiB; raise the limit (memory=)"),
+        ("x = bytearray(2 << 30)", FULL),
+        ("open('/dev/null').close()\nraise MemoryError", FULL),
     ],
 )
 def test_a_crash_is_one_line_and_the_next_call_works(clip: Path, fault: Fault, code: str, reason: str) -> None:
     """V27."""
     fault(code)
-    assert refused(clip, memory=1 << 30) == reason
+    assert refused(clip, limits=Limits(process=1 << 30)) == reason
+    assert idle_pids() == []
     fault.undo()
-    assert len(sample_in_child(clip, cells=4, size=SMALL)) == 4
+    assert len(sample_in_child(clip, cells=4)) == 4
+
+
+def test_a_crash_while_asking_leaves_the_model_loaded(clip: Path, fault: Fault) -> None:
+    """V27 as a worker sees it: one session fails with a sentence, the next one uses the same model."""
+    question = gp.Question("Which?", ["a", "b"])
+    model = gp.Scripted(lambda request: {"A": 0.7, "B": 0.3})
+    options: dict[str, Any] = {"model": model, "k": 3, "limits": Limits(cache=0)}
+    fault("import ctypes\nctypes.string_at(0)")
+    with pytest.raises(VideoError, match=r"clip\.mp4: the decoder crashed \(SIGSEGV\)"):
+        gp.ask(clip, question, **options)
+    stop_idle()
+    fault.undo()
+    assert gp.ask(clip, question, **options).choice == "A"
+    assert gp.ask(clip, question, decode_in="process", **options).choice == "A"
+
+
+CRASHES_ON_ONE = """
+import ctypes, sys
+sys.path.remove({folder!r})
+del sys.modules["av"]
+import av
+def opened(url, *given, real=av.open, **options):
+    return ctypes.string_at(0) if "crashes" in url else real(url, *given, **options)
+av.open = opened
+"""
+
+
+def test_a_crash_fails_the_questions_of_its_video_and_no_others(clip: Path, tmp_path: Path, fault: Fault) -> None:
+    """V27 in `eval`: the worker, here this process, goes on with the model it has loaded."""
+    videos = {name: Path(shutil.copy(clip, tmp_path / f"{name}.mp4")) for name in ("one", "crashes", "two")}
+    items = [
+        Item(name, gp.Question("Is it?", ["a", "b"], answer="A", id=name), path, name) for name, path in videos.items()
+    ]
+    fault(CRASHES_ON_ONE.format(folder=str(tmp_path)))
+    with toy_runs.evaluation(
+        Benchmark("toy", "toy", tuple(items)),
+        tmp_path / "run",
+        model=gp.Scripted(lambda request: {"A": 0.7, "B": 0.3}),
+        limits=Limits(cache=0),
+        max_failures=1,
+    ) as evaluation:
+        evaluation.run()
+    records = read_records(tmp_path / "run").best
+    assert {name: each["outcome"] for name, each in records.items()} == {
+        "one": "answered",
+        "crashes": "failed",
+        "two": "answered",
+    }
+    assert "the decoder crashed (SIGSEGV)" in records["crashes"]["error"]["message"]
 
 
 @pytest.fixture
@@ -104,8 +266,12 @@ def time_passes_when(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], 
     """Stops the parent's clock until something is the case; then the child's time is over, however slow it started."""
 
     def put(true: Callable[[], bool]) -> None:
-        monkeypatch.setattr(child, "time", SimpleNamespace(monotonic=lambda: 1e6 * true()))
-        monkeypatch.setattr(child, "GRACE", 0.05)
+        class Polling(selectors.DefaultSelector):
+            def select(self, timeout: float | None = None) -> Any:
+                return super().select(0.05)
+
+        monkeypatch.setattr(children, "DefaultSelector", Polling)
+        monkeypatch.setattr(children, "time", SimpleNamespace(monotonic=lambda: 1e6 * true()))
 
     return put
 
@@ -117,66 +283,140 @@ def test_a_call_that_never_returns_is_stopped(
     """V26, and the deadline inside a single call: no packet loop is there to look at the clock."""
     fault(f"import signal\nopen({str(tmp_path / 'reached')!r}, 'w').close()\n{code}")
     time_passes_when((tmp_path / "reached").exists)
-    text = refused(clip, limits=Limits(seconds=0.05), cpu=1000)
-    assert text.startswith("decoding took longer than 0.05 s; raise the limit")
+    assert refused(clip, limits=Limits(seconds=5000)).startswith("decoding took longer than 5000 s; raise the limit")
     assert (tmp_path / "reached").exists()
 
 
-def test_processor_time_is_limited(clip: Path, fault: Fault) -> None:
+def test_processor_time_is_limited(clip: Path, fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     fault("while True: pass")
-    assert refused(clip, cpu=1) == "decoding took more than 1 s of processor time; raise the limit (cpu=)"
+    monkeypatch.setattr(in_child, "usable_cores", lambda: 0.001)
+    assert refused(clip, limits=Limits(seconds=1000)) == (
+        "decoding took more than 1 s of processor time; raise the limit (Limits.seconds)"
+    )
 
 
 def test_memory_is_limited_for_the_real_decoder(made: Path) -> None:
     """Frames of 64 megapixels do not fit into what PyAV itself leaves free."""
-    from videos import numbered_video
-
     path = numbered_video(made / "large.avi", 1, size=(8192, 8000), codec="mjpeg", pixel_format="yuvj420p")
-    assert "memory" in refused(path, memory=300 << 20)
+    assert "memory" in refused(path, limits=Limits(process=300 << 20))
 
 
 @pytest.mark.parametrize(
-    "answer",
+    ("do", "change"),
     [
-        '{"shape": [9, 64, 256, 3]}',
-        '{"shape": [1, 1, 1, 3], "info": {}, "times": [0], "warnings": [], "substituted": 0}',
-        '{"shape": [1e400, 1, 1, 3]}',
-        '{"shape": "x"}',
-        '{"surprise": 1}',
+        ("check", {"file": {"path": 1}}),
+        ("check", {"file": "x"}),
+        ("check", {"decoder": 5}),
+        ("open", {"clip": "[[["}),
+        ("open", {"clip": '{"info": {}}'}),
+        ("open", {"clip": None}),
+        ("open", {"used": "x"}),
+        ("read", {"found": {"ticks": [1, 2, 3]}, "surprise": 1, "more": 10**400}),
+        ("read", {"found": {"ticks": [2, 1]}}),
+        ("read", {"found": {"ticks": list(range(10))}}),
+        ("read", {"found": {"ticks": [1.5]}}),
+        ("read", {"found": {"ticks": [1], "lost": "x"}}),
+        ("read", {"found": {"ticks": [1], "surprise": 1}}),
     ],
 )
-def test_an_answer_is_not_trusted(clip: Path, fault: Fault, answer: str) -> None:
-    fault(f"import os\nprint('noise [[[', flush=True)\nprint({answer!r}, flush=True)\nos._exit(0)")
-    assert refused(clip) == "the decoding process returned an invalid answer"
+def test_a_reply_is_not_trusted(clip: Path, monkeypatch: pytest.MonkeyPatch, do: str, change: dict[str, Any]) -> None:
+    real = Child.ask
 
+    def false(self: Child, request: dict[str, Any], **options: Any) -> dict[str, Any]:
+        reply = real(self, request, **options)
+        return {**reply, **change} if request["do"] == do else reply
 
-def test_a_false_file_size_is_seen(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = child._ask
-    monkeypatch.setattr(child, "_ask", lambda *args: {**real(*args), "shape": [9, 64, 255, 3]})
-    assert refused(clip) == "the decoding process returned an invalid answer"
-    monkeypatch.setattr(child, "_ask", lambda *args: {**(a := real(*args)), "info": {**a["info"], "codec": 5}})
-    assert refused(clip) == "the decoding process returned an invalid answer"
+    monkeypatch.setattr(Child, "ask", false)
+    if "surprise" in change:  # unknown names beside the reply are of no interest
+        assert len(sample_in_child(clip)) == 3
+    else:
+        assert refused(clip) == "the decoding process returned an invalid answer"
 
 
 def traces() -> tuple[int, int, list[str]]:
     """Open descriptors, threads, and child processes, zombies among them."""
-    children = [Path(f"/proc/self/task/{task}/children").read_text() for task in os.listdir("/proc/self/task")]
-    return len(os.listdir("/proc/self/fd")), threading.active_count(), sorted(" ".join(children).split())
+    found = [Path(f"/proc/self/task/{task}/children").read_text() for task in os.listdir("/proc/self/task")]
+    return len(os.listdir("/proc/self/fd")), threading.active_count(), sorted(" ".join(found).split())
 
 
-def test_nothing_is_left_behind(clip: Path, fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
-    sample_in_child(clip, cells=2, size=SMALL)
+def test_nothing_is_left_behind(clip: Path, fault: Fault) -> None:
     before = traces()
-    sample_in_child(clip, cells=2, size=SMALL)
+    pool = sample_in_child(clip, cells=2)
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
     with listening(stop), pytest.raises(KeyboardInterrupt):
-        sample_in_child(clip, cells=2, size=SMALL)
+        sample_in_child(clip, cells=2)
+    assert idle_pids() == []  # a child whose request was given up is not used again
     fault("import os\nos._exit(3)")
     refused(clip)
+    stop_idle()
     wait_until(lambda: traces() == before)
+    assert len(pool.pixels) == 2
+
+
+def run(code: str, *, before: str = "", **options: Any) -> "subprocess.Popen[str]":
+    """A program that does not guard its main part, read from standard input as a notebook's cells are."""
+    paths = [before, str(ROOT / "src"), *sys.path] if before else [str(ROOT / "src"), *sys.path]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        text=True,
+        **options,
+    )
+    assert process.stdin is not None
+    process.stdin.write(code)
+    process.stdin.close()
+    process.stdin = None
+    return process
+
+
+SAMPLE = "from gridprobe.video import sample\nprint(len(sample({!r}, cells=4, decode_in='child')), flush=True)\n"
+
+
+def test_a_program_without_a_guard(clip: Path) -> None:
+    """Once with idle children at its end, once in a process forked off after a child was started."""
+    fork = "import os\nif pid := os.fork(): os.waitpid(pid, 0)\n"
+    process = run(SAMPLE.format(str(clip)) + fork + SAMPLE.format(str(clip)))
+    assert process.communicate() == ("4\n4\n4\n", "") and process.returncode == 0
+
+
+def test_neither_process_imports_what_the_other_is_for(clip: Path, fault: Fault) -> None:
+    fault("import sys\nraise RuntimeError(sorted({'torch', 'transformers'} & set(sys.modules)))")
+    assert refused(clip) == "the decoding process failed (RuntimeError: [])"
+    fault.undo()
+    process = run(SAMPLE.format(str(clip)) + "import sys; print({'av', 'torch'} & set(sys.modules))")
+    assert process.communicate() == ("4\nset()\n", "")
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_child_ends_with_its_parent(clip: Path, tmp_path: Path, how: signal.Signals) -> None:
+    """Even while it hangs inside a call: neither thread nor loop of the child would notice. SIGINT is Ctrl-C."""
+    (tmp_path / "av").mkdir()
+    told = tmp_path / "pid"
+    wait = f"import os, re\nopen({str(told)!r}, 'w').write(f'{{os.getpid()}}\\n')\nre.match('(a*)*b', 'a' * 60)"
+    (tmp_path / "av" / "__init__.py").write_text(wait)
+    process = run(SAMPLE.format(str(clip)), before=str(tmp_path), start_new_session=True)
+    wait_until(lambda: told.exists() and told.read_text().endswith("\n"))
+    child = int(told.read_text())
+    assert Path(f"/proc/{child}").exists()
+    os.killpg(process.pid, how)
+    _, errors = process.communicate()
+    wait_until(lambda: _is_gone(child))
+    assert errors.endswith("KeyboardInterrupt\n") if how == signal.SIGINT else process.returncode == -how
+
+
+def _is_gone(pid: int) -> bool:
+    """Whether it ended; nobody may be there to reap it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
 
 
 def test_modules_in_the_current_folder_are_not_imported(
@@ -184,7 +424,18 @@ def test_modules_in_the_current_folder_are_not_imported(
 ) -> None:
     (tmp_path / "json.py").write_text("raise SystemExit('hijacked')")
     monkeypatch.chdir(tmp_path)
-    assert len(sample_in_child(clip, cells=2, size=SMALL)) == 2
+    assert len(sample_in_child(clip, cells=2)) == 2
+
+
+def test_names_are_relative_to_the_folder_of_the_moment(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample_in_child(clip)  # the child was started elsewhere
+    shutil.copy(clip, tmp_path / "copy.mp4")
+    monkeypatch.chdir(tmp_path)
+    pool = sample_in_child(Path("copy.mp4"))
+    assert pool.info is not None and pool.info.path == "copy.mp4"
+    assert refused(Path("none.mp4")) == "no such file"
 
 
 @pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
@@ -203,11 +454,11 @@ def test_a_disk_that_does_not_answer(
     monkeypatch.setattr(sys, "executable", str(stalling))
     time_passes_when(lambda: "read" in log.read_text())
     try:
-        text = refused(clip, limits=Limits(seconds=0.05))
+        text = refused(clip, limits=Limits(seconds=5000))
     finally:
         status = Path(f"/proc/{log.read_text().split()[0]}/status").read_text()
         os.kill(int(status.split("TracerPid:")[1].split()[0]), signal.SIGKILL)  # now the disk answers
-    assert "took longer than 0.05 s" in text and "tracing stop" in status, "the child is still there"
+    assert "took longer than 5000 s" in text and "tracing stop" in status, "the child is still there"
     for thread in threading.enumerate():
-        if thread.name == "bury":
+        if thread.name == "reap":
             thread.join()

@@ -74,7 +74,7 @@ def test_asking_again_after_a_restart_decodes_nothing(
 
     def ask() -> tuple[gp.Answer, gp.Scripted]:
         model = gp.Scripted(lambda request: {"A": 99.0, "B": float(request.groups[0].frames.pixels[..., 0].mean())})
-        return gp.ask(clip, question, model=model, k=5), model
+        return gp.ask(clip, question, model=model, k=5, decode_in="process"), model
 
     answer, model = ask()
     no_decoder(monkeypatch)
@@ -87,7 +87,7 @@ def test_asking_again_after_a_restart_decodes_nothing(
             assert np.array_equal(mine.frames.pixels, theirs.frames.pixels)
     assert len(model.requests[-1].groups) == 2, "the kept frames, and all others"
     with pytest.raises(AssertionError):
-        gp.ask(clip, question, model=model, k=5, limits=Limits(cache=0))
+        gp.ask(clip, question, model=model, k=5, limits=Limits(cache=0), decode_in="process")
     assert (folder / "frames").is_dir()
 
 
@@ -131,7 +131,7 @@ def test_another_wish_or_another_decoder_is_another_entry(
     elif change == "limits":
         wish["limits"] = Limits(max_duration=5.0)
     elif change == "decoder":
-        monkeypatch.setattr("gridprobe.video.cache_codec.decoder_version", lambda: "PyAV 99")
+        monkeypatch.setattr("gridprobe.video.footage.decoder_version", lambda: "PyAV 99")
         monkeypatch.setattr("gridprobe.video.decode.decoder_version", lambda: "PyAV 99")
     else:
         monkeypatch.setattr("gridprobe.video.cache_codec.FORMAT", 99)

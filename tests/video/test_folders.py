@@ -95,7 +95,9 @@ def test_pictures_stand_upright_and_have_one_size(tmp_path: Path) -> None:
 
     assert (pool.width, pool.height) == (32, 64)
     assert pool.pixels[0, 5].mean() > 200 > 50 > pool.pixels[0, -5].mean()  # the left half is now above
-    assert abs(int(pool.pixels[1, 5, 5, 0]) - 99) <= 1
+    assert abs(int(pool.pixels[1, 31, 5, 0]) - 99) <= 1
+    assert pool.pixels[1, 5].max() == pool.pixels[1, -5].max() == 0  # it is wide, and not stretched
+    assert pool.warnings == ("1 of the pictures have another aspect ratio than the first and got black bars",)
 
 
 @pytest.mark.parametrize("content", [b"", b"not a picture", b"\x89PNG\r\n\x1a\n" + b"\0" * 50])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gridprobe.video import AUTO_FRACTION, Footage, FrameSize, reader, sample
+from gridprobe.video import AUTO_FRACTION, Footage, FramePool, FrameSize, decode_plan, reader, sample
 from mp4 import looped, with_hole
 from videos import numbered_video, read_number
 
@@ -70,6 +70,49 @@ def test_media_and_index_beyond_32_bits(minute: Path, made: Path, gigabytes: int
     finally:
         path.unlink()
     assert [read_number(frame) for frame in pool.pixels] == [1500 * (2 * i + 1) // 32 for i in range(16)]
+
+
+@pytest.fixture(scope="module")
+def sparse(made: Path) -> Path:
+    """1500 numbered frames of one minute, a keyframe every 250, which is x264's default."""
+    options = {"sc_threshold": "0", "preset": "ultrafast"}
+    return numbered_video(made / "sparse.mp4", 1500, gop=250, options=options)
+
+
+def taken(path: Path, readers: list[reader.Reader]) -> tuple[FramePool, int]:
+    """The pool that "auto" takes, and how many frames were decoded for it."""
+    readers.clear()
+    pool = sample(path, cells=144, precision="auto", size=SMALL)
+    return pool, sum(each.decoded for each in readers)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "frames", "distance"), [(10, 60, "half a group"), (20, 120, "half a group"), (40, 144, "half a cell")]
+)
+def test_auto_never_costs_more_than_for_an_hour(
+    sparse: Path, made: Path, readers: list[reader.Reader], minutes: int, frames: int, distance: str
+) -> None:
+    """No keyframe is within a fifth of a cell of most moments; to decode up to each of them took 13 times an hour's."""
+    hour, most = taken(looped(sparse, made / "hour.mp4", 60), readers)
+    assert most == len(hour) == 144 and hour.warnings == ()
+    pool, decoded = taken(looped(sparse, made / f"{minutes}.mp4", minutes), readers)
+    assert decoded <= most and len(pool) == frames
+    assert (
+        pool.warnings[0].startswith(f"keyframes up to {distance}") and "precision=exact takes them" in pool.warnings[0]
+    )
+    assert [read_number(frame) for frame in pool.pixels] == [round(time * 25) % 1500 for time in pool.times]
+
+
+def test_auto_is_exact_for_short_videos_of_small_frames(
+    sparse: Path, made: Path, readers: list[reader.Reader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = looped(sparse, made / "two.mp4", 2)
+    pool, decoded = taken(path, readers)
+    assert len(pool) == 144 and pool.warnings == () and decoded > 1000
+    monkeypatch.setattr(decode_plan, "FULL_HD", 256 * 64 * 25)  # as if these frames were large
+    pool, decoded = taken(path, readers)
+    assert 40 < len(pool) < 80 and "keyframes up to" in pool.warnings[0]
+    assert decoded < 144 * decode_plan.KEY_SECONDS * 25  # of each group the first seconds
 
 
 class _Heap(ctypes.Structure):

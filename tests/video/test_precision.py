@@ -14,7 +14,7 @@ from gridprobe.progress import Event, listening
 from gridprobe.video import AUTO_FRACTION, FramePool, FrameSize, Limits, parallel, reader, sample
 from gridprobe.video.decode_plan import DecodePlan
 from gridprobe.video.limits import Deadline
-from gridprobe.video.nal import Kind, kind_rule
+from gridprobe.video.nal import Kind, kind_rule, recovery_rule
 from gridprobe.video.timeline import START, Anchor, Clock
 from videos import Pixels, numbered_video, patched, read_number, remux
 
@@ -59,6 +59,10 @@ CODECS = {
     "flat.ts": ("libx264", {"bf": "3", "x264-params": "b-pyramid=none:b-adapt=0:slices=3:aud=1"}),
     "open.mp4": ("libx264", {"bf": "3", "x264-params": "open-gop=1:keyint=40:min-keyint=40:b-adapt=0"}),
     "refresh.mp4": ("libx264", {"x264-params": "intra-refresh=1:keyint=40:bframes=0"}),
+    **dict.fromkeys(
+        ("gradual.mp4", "gradual.mkv", "gradual.ts"),  # one keyframe only; FFmpeg calls every 40th frame one, too
+        ("libx264", {"x264-params": "intra-refresh=1:keyint=40:bframes=0:scenecut=0"}),
+    ),
     "interlaced.ts": ("libx264", {"bf": "2", "flags": "+ildct+ilme", "x264-params": "tff=1:b-adapt=0"}),
     "hevc.mp4": ("libx265", {"x265-params": f"{X265}:open-gop=1"}),
     "closed.ts": ("libx265", {"x265-params": f"{X265}:open-gop=0"}),
@@ -97,7 +101,7 @@ def counted(path: Path, cells: int, readers: list[reader.Reader]) -> tuple[int, 
     return sum(each.decoded for each in readers), pool
 
 
-@pytest.mark.parametrize(("name", "most"), [("pyramid.mp4", 70), ("flat.ts", 70), ("closed.ts", 95)])
+@pytest.mark.parametrize(("name", "most"), [("pyramid.mp4", 70), ("flat.ts", 70), ("closed.ts", 100)])
 def test_pictures_nobody_refers_to_are_left_out(
     made: Path, monkeypatch: pytest.MonkeyPatch, readers: list[reader.Reader], name: str, most: int
 ) -> None:
@@ -164,7 +168,26 @@ def test_headers_say_what_may_be_dropped(codec: str, extradata: bytes | None, da
 
 
 def test_other_codecs_are_not_looked_into() -> None:
-    assert kind_rule("vp9", None) is None
+    assert kind_rule("vp9", None) is None and recovery_rule("vp9", None) is None
+
+
+@pytest.mark.parametrize(
+    ("units", "frames"),
+    [
+        ((b"\x65idr",), 0),
+        ((b"\x06\x06\x01\xc4\x80", b"\x65idr"), 0),
+        ((b"\x06\x06\x01\xc4\x80", b"\x41slice"), 0),  # a recovery point after 0 frames: an open group
+        ((b"\x06\x06\x01\x4c\x80", b"\x41slice"), 1),
+        ((b"\x06\x05\x02xx\x06\x03\x01\x24\xe0\x80", b"\x41slice"), 145),
+        ((b"\x06\xff\x01\x02xx\x80", b"\x41slice"), 0),
+        ((b"\x06\x06", b"\x06", b"", b"\x41slice"), 0),
+        ((b"\x06\x06\x09", b"\x41slice"), 0),
+    ],
+)
+def test_rounds_of_intra_refresh_are_counted(units: tuple[bytes, ...], frames: int) -> None:
+    for extradata, data in ((H264, avcc(*units)), (None, b"".join(b"\0\0\0\1" + unit for unit in units))):
+        rule = recovery_rule("h264", extradata)
+        assert rule is not None and rule(data) == frames
 
 
 # Keyframes.

@@ -159,7 +159,7 @@ def test_plans_for_other_stretches_have_other_keys(clip: Path) -> None:
     file = check_file(clip)
     specs = [SampleSpec(16, stretches=each) for each in ((), STRETCHES, STRETCHES[:1], ((2.0, 3.5), (6.0, 9.0)))]
 
-    assert len({plan_key(file, spec) for spec in specs}) == len(specs)
+    assert len({plan_key(file, spec, "PyAV") for spec in specs}) == len(specs)
 
 
 def test_cache_never_mixes_the_whole_video_with_its_stretches(clip: Path, tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ Times     Seconds from the start of the presentation; the stream's start time is
           a variable frame rate; "linspace" is even in frame numbers and reads every packet once to count them.
 Precision "exact" (the default here) is bit for bit what decoding the whole file would give. "keyframe" takes the
           nearest keyframe. "auto" does so if one is at most a fifth of a cell away (AUTO_FRACTION), and is exact
-          elsewhere; it loses no cell. In a container that cannot be searched for keyframes, all three are exact.
+          elsewhere; it loses no cell. Where that would take more work than one keyframe for each cell, so more than an
+          hour of the same video, keyframes further away are taken and a warning says so; short videos of small frames
+          may take more. In a container that cannot be searched for keyframes, all three are exact.
 Frames    Upright, square pixels, 8-bit RGB, scaled in the decoder. All frames of a pool have one size.
 Repeats   A frame on display at several sampled moments appears once, so a short video gives a pool with fewer frames,
           and a warning says how many.
@@ -34,14 +36,14 @@ Limits    A file must be regular and non-empty, in a container from a fixed list
           ffconcat, SDP, DASH) are refused. Pixels, duration and number of streams are checked before decoding. One
           time limit covers all work on a video; it is checked between packets. Every failure is a VideoError of one
           line that names the file.
-Child     `sample_in_child` does the same in a process with limits on memory and processor time, and kills it when the
-          time is up: for untrusted videos, since a decoder can crash, or hang inside a single call.
+Child     With decode_in="child", as in `ask` and `eval`, a process with limits on memory and time does all of it, from
+          the first look at the path on, and is killed when the time is up: a decoder can crash, or hang inside a single
+          call. The process is kept for the next request and ends with this one. Frames come through shared memory.
 Folders   A folder of pictures is a video of one second per picture, or as its times.json says; GIF is a video file.
 
 Importing this package does not import PyAV; calling into it does.
 """
 
-from gridprobe.video.child import sample_in_child
 from gridprobe.video.decode_plan import AUTO_FRACTION
 from gridprobe.video.disk_cache import FrameCache, cache_folder, open_cache
 from gridprobe.video.footage import Footage, Moved, sample
@@ -49,12 +51,13 @@ from gridprobe.video.frames import NATIVE, FramePool, FrameSize, Pending
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Limits
 from gridprobe.video.preview import Preview, preview
-from gridprobe.video.sampling import Decoder, Precision, SampleSpec, Sampling
+from gridprobe.video.sampling import DecodeIn, Decoder, Precision, SampleSpec, Sampling
 from gridprobe.video.source import probe
 
 __all__ = [
     "AUTO_FRACTION",
     "NATIVE",
+    "DecodeIn",
     "Decoder",
     "Footage",
     "FrameCache",
@@ -73,5 +76,4 @@ __all__ = [
     "preview",
     "probe",
     "sample",
-    "sample_in_child",
 ]

@@ -1,12 +1,22 @@
 """Clip: an opened video as `Footage` uses it, whether it is a file or a folder of pictures."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from gridprobe.video.files import VideoFile
 from gridprobe.video.frames import Found, Pixels
 from gridprobe.video.info import VideoInfo
 
-__all__ = ["Clip"]
+__all__ = ["Checked", "Clip", "Place"]
+
+
+class Checked(NamedTuple):
+    """A path that was looked at."""
+
+    file: VideoFile | None
+    """None for a folder of pictures."""
+    decoder: str
+    """Name and version of the library that decodes files."""
 
 
 class Clip(Protocol):
@@ -43,3 +53,16 @@ class Clip(Protocol):
 
     def to_json(self, found: Found) -> bytes | None:
         """The clip and its frames for the cache on disk; None for a clip that is not cached."""
+
+
+class Place(Protocol):
+    """Where one video is opened and decoded: in this process or in a child."""
+
+    def check(self) -> Checked:
+        """Identify the file, or say that it is a folder."""
+
+    def open(self, checked: Checked) -> Clip:
+        """Inspect, measure and plan."""
+
+    def restore(self, content: bytes, checked: Checked) -> tuple[Clip, Found]:
+        """The clip and its frames from the cache; ValueError, TypeError or KeyError for malformed content."""

@@ -13,13 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
-
 from gridprobe.errors import VideoError
 from gridprobe.video.cache_codec import from_json, to_json
 from gridprobe.video.decode_plan import DecodePlan, make_plan
 from gridprobe.video.files import VideoFile, unchanged
-from gridprobe.video.frames import Found, Pixels
+from gridprobe.video.frames import Allocate, Found, Pixels, new_pixels
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Deadline
 from gridprobe.video.packets import expected_ticks
@@ -34,6 +32,9 @@ __all__ = ["FileClip", "open_file_clip"]
 WHOLE_FILE = frozenset({"matroska", "flv", "ogg"})
 """Containers whose header gives the end of the longest stream, counted from zero, so that a longer audio track looks
 like missing video."""
+
+LATE = 0.5
+"""Seconds by which the first frame may follow the start of the file before a warning says so."""
 
 MAX_DAMAGED = 0.2
 """A video with a larger share of damaged frames is refused: the answer would be based on other moments."""
@@ -86,22 +87,34 @@ class FileClip:
         with unchanged(self.file), self.opener()() as source:
             return expected_ticks(source, self.clock, self.plan)
 
+    def rows(self, ticks: Sequence[int] | None) -> int:
+        """How many rows `read` allocates for these ticks, or for all."""
+        return len(self.plan) if ticks is None else len(ticks)
+
     def read(
-        self, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
+        self,
+        size: tuple[int, int],
+        ticks: Sequence[int] | None = None,
+        *,
+        whole: bool = False,
+        allocate: Allocate = new_pixels,
     ) -> tuple[Found, Pixels]:
         """Decode the whole plan, or the frames at these rising ticks, to (width, height).
 
         Given ticks, it seeks directly to them, which in a damaged file may find other frames. With `whole` it decodes
-        the whole plan, as for all frames: that finds the same frames again and takes as long.
+        the whole plan, as for all frames: that finds the same frames again and takes as long. The frames are also the
+        first rows of the array that `allocate` makes.
         """
         direct = ticks is not None and not whole
         plan = _narrowed(self.plan, ticks or ()) if direct else self.plan
         keep = None if ticks is None or direct else frozenset(ticks)
-        pixels = np.empty((len(plan), size[1], size[0], 3), dtype=np.uint8)  # unused rows take no memory
+        pixels = allocate((len(plan), size[1], size[0], 3))
         reach = int(self.cell / 2 / self.clock.tick)
-        read = read_plan if self.spec.decoder == "pyav" else read_plan_with_torchcodec
+        read = partial(read_plan, memory=int(self.spec.limits.memory))
+        if self.spec.decoder == "torchcodec":
+            read = partial(read_plan_with_torchcodec)
         with unchanged(self.file):
-            found = read(self.opener(), self.clock, plan, pixels, rotation=self.info.rotation, reach=reach, keep=keep)
+            found = read(self.opener(), self.clock, plan, pixels, info=self.info, reach=reach, keep=keep)
             if ticks is None:
                 _check_damage(self.file, found, len(plan))
         taken = pixels[: len(found.ticks)]
@@ -109,7 +122,7 @@ class FileClip:
 
     def warnings(self, found: Found) -> tuple[str, ...]:
         """What to warn about in an answer based on these frames."""
-        return _warnings(self.info, found, self.spec.cells)
+        return _warnings(self.info, found, self.spec.cells, self.plan.note)
 
     def to_json(self, found: Found) -> bytes:
         """The clip and its frames for the cache on disk."""
@@ -173,11 +186,13 @@ def _shortfall(info: VideoInfo) -> list[str]:
         return []
     whole_file = not WHOLE_FILE.isdisjoint(info.container.split(","))
     claimed = header - max(0.0, info.start_time) if whole_file else header
-    if claimed - real <= max(1.0, 0.02 * header):
+    if info.container == "avi" and info.frames_header and info.fps:  # FFmpeg corrects the length, but not the number
+        claimed = max(claimed, info.frames_header / info.fps)
+    if claimed - real <= max(1.0, 0.02 * claimed):
         return []
     if whole_file:
         return [f"the video ends at {real:.1f} s although the header says {claimed:.1f} s; the file may be truncated"]
-    return [f"the file is truncated: header says {header:.1f} s, {real:.1f} s can be decoded"]
+    return [f"the file is truncated: header says {claimed:.1f} s, {real:.1f} s can be decoded"]
 
 
 def _check_damage(file: VideoFile, found: Found, wanted: int) -> None:
@@ -190,8 +205,8 @@ def _check_damage(file: VideoFile, found: Found, wanted: int) -> None:
         )
 
 
-def _warnings(info: VideoInfo, found: Found, cells: int) -> tuple[str, ...]:
-    texts, distinct = _shortfall(info), len(found.ticks)
+def _warnings(info: VideoInfo, found: Found, cells: int, note: str) -> tuple[str, ...]:
+    texts, distinct = [*_shortfall(info), *([note] if note else [])], len(found.ticks)
     if found.substituted:
         texts.append(f"{_frames_were(found.substituted)} damaged and replaced by neighbours")
     if found.lost:
@@ -200,6 +215,17 @@ def _warnings(info: VideoInfo, found: Found, cells: int) -> tuple[str, ...]:
         texts.append(
             f"the video shows only {distinct} distinct frames at the {cells} sampled times; "
             f"the grid has {distinct} cells"
+        )
+    if found.reshaped:
+        texts.append(
+            f"{_frames_were(found.reshaped)} of another aspect ratio than the first and stretched to its shape"
+        )
+    if info.restarts:
+        texts.append("timestamps start again within the file, so a part of it may not be seen; join its parts anew")
+    if info.late >= LATE:
+        texts.append(
+            f"the first frame is shown {info.late:.1f} s after the start of the file; times count from the first "
+            f"frame, so those of players and subtitles are {info.late:.1f} s later"
         )
     if info.hdr:
         texts.append("the video is HDR (PQ or HLG) and its tones are not mapped; colours look pale")

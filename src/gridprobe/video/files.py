@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from gridprobe.errors import VideoError
 
-__all__ = ["VideoFile", "check_file", "lacks_index", "looks_like", "shown_name", "unchanged"]
+__all__ = ["VideoFile", "changed", "check_file", "lacks_index", "looks_like", "shown_name", "unchanged"]
 
 EDGE = 64 * 1024
 """Bytes at each end of the file that are part of the fingerprint."""
@@ -119,11 +119,18 @@ def _check_unchanged(file: VideoFile) -> None:
     except OSError:
         raise VideoError(f"{file.name}: the file was deleted or moved while it was in use") from None
     if not same:
-        raise VideoError(f"{file.name}: the file changed while it was in use; try again when it is complete")
+        raise changed(file)
+
+
+def changed(file: VideoFile) -> VideoError:
+    """The error to raise when a file is not the one that was checked."""
+    return VideoError(f"{file.name}: the file changed while it was in use; try again when it is complete")
 
 
 def looks_like(head: bytes) -> str | None:
     """The name of a well-known format that is not video, recognised by its first bytes; None for anything else."""
+    if head.startswith(b"\x89PNG") and b"acTL" in head[:1024]:  # animated
+        return None
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:32].lower()
     return next((name for signature, name in SIGNATURES if text.startswith(signature.lower())), None)
 

@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -11,16 +12,18 @@ import numpy as np
 
 from gridprobe.errors import VideoError
 from gridprobe.video.cache_codec import frame_key, plan_key
-from gridprobe.video.clip import Clip
+from gridprobe.video.clip import Checked, Clip, Place
 from gridprobe.video.decode import FileClip, open_file_clip
 from gridprobe.video.disk_cache import FrameCache
-from gridprobe.video.files import VideoFile, check_file
+from gridprobe.video.files import check_file
 from gridprobe.video.frames import NATIVE, Found, FramePool, FrameSize, Pending, Pixels
+from gridprobe.video.in_child import InChild
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Limits
 from gridprobe.video.memory_cache import MemoryCache
 from gridprobe.video.pictures import open_folder_clip
-from gridprobe.video.sampling import Decoder, Precision, SampleSpec, Sampling
+from gridprobe.video.sampling import DecodeIn, Decoder, Precision, SampleSpec, Sampling
+from gridprobe.video.source import decoder_version
 
 __all__ = ["Footage", "Moved", "sample"]
 
@@ -51,28 +54,27 @@ class Footage:
         decoder: Decoder = "pyav",
         cache: FrameCache | None = None,
         stretches: tuple[tuple[float, float], ...] = (),
+        decode_in: DecodeIn = "process",
     ) -> None:
-        self.spec = wish = SampleSpec(cells, sampling, precision, decoder, limits or Limits(), stretches)
+        self.spec = SampleSpec(cells, sampling, precision, decoder, limits or Limits(), stretches, decode_in)
         """How the video is sampled."""
         self._path = path
         self._cache = cache
-        self._shelf = MemoryCache(int(wish.limits.memory))
+        self._shelf = MemoryCache(int(self.spec.limits.memory))
         self._found: Found | None = None
         self._promises = True
         self._lock = RLock()
         self._key: str | None = None
         self._film: Clip
-        if os.path.isdir(path):
-            self._film = open_folder_clip(Path(path), wish)
-            return
-        file = check_file(path)
-        if cache is not None:
-            self._key = plan_key(file, wish)
-            known = _noted(cache, self._key, file, wish)
+        place = _place(path, self.spec)
+        checked = place.check()
+        if cache is not None and checked.file is not None:
+            self._key = plan_key(checked.file, self.spec, checked.decoder)
+            known = _noted(cache, self._key, place, checked)
             if known is not None:
                 self._film, self._found = known
                 return
-        self._film = open_file_clip(file, wish)
+        self._film = place.open(checked)
 
     def __repr__(self) -> str:
         known = "not decoded yet" if self._found is None else f"{len(self._found.ticks)} frames"
@@ -89,6 +91,7 @@ class Footage:
             decoder=spec.decoder,
             cache=self._cache,
             stretches=stretches,
+            decode_in=spec.decode_in,
         )
 
     @property
@@ -250,13 +253,42 @@ class Footage:
         return frame_key(decoder=film.decoder, source=film.source, time=film.seconds(tick), size=size)
 
 
-def _noted(cache: FrameCache, key: str, file: VideoFile, wish: SampleSpec) -> tuple[FileClip, Found] | None:
+@dataclass(frozen=True)
+class InProcess:
+    """Opens one video in this process."""
+
+    path: str | os.PathLike[str]
+    spec: SampleSpec
+
+    def check(self) -> Checked:
+        """Identify the file, or say that it is a folder."""
+        return Checked(None, "") if os.path.isdir(self.path) else Checked(check_file(self.path), decoder_version())
+
+    def open(self, checked: Checked) -> Clip:
+        """Inspect, measure and plan."""
+        if checked.file is None:
+            return open_folder_clip(Path(self.path), self.spec)
+        return open_file_clip(checked.file, self.spec)
+
+    def restore(self, content: bytes, checked: Checked) -> tuple[Clip, Found]:
+        """The clip and its frames from the cache; ValueError, TypeError or KeyError for malformed content."""
+        assert checked.file is not None
+        return FileClip.from_json(content, checked.file, self.spec)
+
+
+def _place(path: str | os.PathLike[str], spec: SampleSpec) -> Place:
+    """Keep torchcodec in this process: torch takes long to start, and CUDA more address space than a child has."""
+    in_child = spec.decode_in == "child" and spec.decoder == "pyav" and os.name == "posix"
+    return InChild(path, spec) if in_child else InProcess(path, spec)
+
+
+def _noted(cache: FrameCache, key: str, place: Place, checked: Checked) -> tuple[Clip, Found] | None:
     """What the cache knows about the file, so that it need not be opened."""
     content = cache.read(key)
     if content is None:
         return None
     try:
-        return FileClip.from_json(content, file, wish)
+        return place.restore(content, checked)
     except (ValueError, TypeError, KeyError, RecursionError):
         cache.remove(key)
         return None
@@ -271,6 +303,7 @@ def sample(
     size: FrameSize = NATIVE,
     limits: Limits | None = None,
     decoder: Decoder = "pyav",
+    decode_in: DecodeIn = "process",
 ) -> FramePool:
     """The frames on display at `cells` moments of a video, decoded at one size; no cache is read or written.
 
@@ -283,6 +316,9 @@ def sample(
     cell's width, and is exact elsewhere. The pool's times are those of the frames taken, whatever was asked for.
 
     `decoder` is who turns packets into pixels; see `gridprobe.video.torchcodec` for what "torchcodec" cannot do.
+
+    With decode_in="child" a process with limits decodes, so that a decoder that crashes, hangs or takes too much memory
+    is a VideoError of one line; see `gridprobe.video.children`.
     """
-    footage = Footage(path, cells=cells, sampling=sampling, precision=precision, limits=limits, decoder=decoder)
-    return footage.pool(size)
+    spec = {"sampling": sampling, "precision": precision, "limits": limits, "decoder": decoder, "decode_in": decode_in}
+    return Footage(path, cells=cells, **spec).pool(size)  # type: ignore[arg-type]

@@ -16,9 +16,16 @@ from gridprobe.errors import UsageError
 if TYPE_CHECKING:
     from gridprobe.video.info import VideoInfo
 
-__all__ = ["NATIVE", "Found", "FramePool", "FrameSize", "Pending", "Pixels"]
+__all__ = ["NATIVE", "Allocate", "Found", "FramePool", "FrameSize", "Pending", "Pixels", "new_pixels"]
 
 Pixels = npt.NDArray[np.uint8]
+Allocate = Callable[[tuple[int, int, int, int]], Pixels]
+"""Makes the array for frames × height × width × 3."""
+
+
+def new_pixels(shape: tuple[int, int, int, int]) -> Pixels:
+    """An array of which unused rows take no memory."""
+    return np.empty(shape, np.uint8)
 
 
 @dataclass(frozen=True)
@@ -110,6 +117,8 @@ class Found(NamedTuple):
     """Whether nothing at all was damaged on the way; else only the same way is sure to lead to the same frames."""
     decoded: bool = True
     """Whether all of them were decoded; else they are what the packets promise."""
+    reshaped: int = 0
+    """Frames whose aspect ratio is not that of the first one."""
 
     @property
     def damaged(self) -> int:

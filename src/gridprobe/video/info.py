@@ -31,6 +31,12 @@ class VideoInfo:
     hdr: bool
     decoder: str
     fingerprint: str
+    mirrored: bool = False
+    """Whether a stored frame is mirrored left to right for display, before it is rotated."""
+    late: float = 0.0
+    """Seconds from the start of the file's timeline, as players and subtitles count, to the presentation start."""
+    restarts: bool = False
+    """Whether timestamps start again within the file, so that a part of it cannot be found."""
 
     @property
     def duration(self) -> float | None:

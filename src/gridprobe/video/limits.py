@@ -20,12 +20,15 @@ class Limits:
     seconds: float = 120.0
     """Wall-clock time to open a video and decode its pool; a later pass has what opening left of it."""
     memory: int = 512 << 20
-    """Bytes of decoded frames that a `Footage`, and so a session, keeps in memory."""
+    """Bytes of decoded frames that a `Footage`, and so a session, keeps in memory. Of large frames fewer are decoded in
+    parallel, and where the frames that one decoder must hold take more, the video is refused."""
+    process: int = 4 << 30
+    """Bytes of address space of a child process that decodes; decoders never touch most of what they reserve."""
     cache: int = 2 << 30
     """Bytes of the frame cache on disk, which all processes share; 0 turns it off."""
 
     def __post_init__(self) -> None:
-        for name in ("max_pixels", "max_duration", "max_streams", "seconds", "memory", "cache"):
+        for name in ("max_pixels", "max_duration", "max_streams", "seconds", "memory", "process", "cache"):
             value, least = getattr(self, name), 0 if name == "cache" else 1e-9
             if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < math.inf:
                 raise UsageError(f"{name} must be a number {'of at least' if least == 0 else 'above'} 0, got {value!r}")

@@ -7,11 +7,13 @@ packet is droppable only if its units fill it to the byte and are all of a known
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-__all__ = ["Kind", "kind_rule"]
+__all__ = ["Kind", "kind_rule", "recovery_rule"]
 
 START_CODE = b"\0\0\1"
 H264_SLICE, H264_HARMLESS = 1, frozenset({6, 9, 12})
 """A slice of a non-IDR picture; supplemental information, delimiter and filler."""
+H264_IDR, H264_SEI, RECOVERY_POINT = 5, 6, 6
+"""A picture that nothing before it is needed for; supplemental information; the kind of it that marks a refresh."""
 HEVC_NOT_REFERENCED, HEVC_HARMLESS = frozenset({0, 2, 4, 6, 8}), frozenset({35, 38, 39, 40})
 """TRAIL_N, TSA_N, STSA_N, RADL_N and RASL_N; delimiter, filler and supplemental information."""
 
@@ -37,6 +39,60 @@ def kind_rule(codec: str, extradata: bytes | None) -> Callable[[bytes], Kind] | 
         size = (extradata[offset] & 3) + 1
         return lambda data: classify(list(_by_length(data, size)))
     return lambda data: classify(list(_by_start_code(data)))
+
+
+def recovery_rule(codec: str, extradata: bytes | None) -> Callable[[bytes], int] | None:
+    """A function that says after how many frames decoding from a packet is right; None for codecs other than H.264.
+
+    It is 0 for real keyframes. Intra refresh renews a strip of the picture in every frame instead: FFmpeg calls the
+    packet where a round begins a keyframe too, but pictures are only whole when the round is over.
+    """
+    if codec != "h264":
+        return None
+    if extradata and extradata[0] == 1 and len(extradata) > 4:
+        size = (extradata[4] & 3) + 1
+        return lambda data: _recovery(list(_whole_by_length(data, size)))
+    return lambda data: _recovery(data.split(START_CODE)[1:])
+
+
+def _recovery(units: list[bytes]) -> int:
+    if any(unit[:1] and unit[0] & 31 == H264_IDR for unit in units):
+        return 0
+    return max((_recovery_count(unit[1:]) for unit in units if unit[:1] and unit[0] & 31 == H264_SEI), default=0)
+
+
+def _recovery_count(message: bytes) -> int:
+    """The recovery_frame_cnt of a supplemental information unit; 0 if it has none."""
+    message, at = message.replace(b"\0\0\3", b"\0\0"), 0
+    while at + 2 < len(message):
+        kind, at = _varied(message, at)
+        size, at = _varied(message, at)
+        if kind == RECOVERY_POINT:
+            return _exp_golomb(message[at : at + size])
+        at += size
+    return 0
+
+
+def _varied(message: bytes, at: int) -> tuple[int, int]:
+    """A number written as 255, 255, …, rest; and where it ends."""
+    value = 0
+    while at < len(message) and message[at] == 255:
+        value, at = value + 255, at + 1
+    return value + (message[at] if at < len(message) else 0), at + 1
+
+
+def _exp_golomb(payload: bytes) -> int:
+    bits = "".join(f"{byte:08b}" for byte in payload[:8])
+    zeros = len(bits) - len(bits.lstrip("0"))
+    return int(bits[zeros : 2 * zeros + 1], 2) - 1 if len(bits) > 2 * zeros else 0
+
+
+def _whole_by_length(data: bytes, size: int) -> Iterator[bytes]:
+    offset = 0
+    while offset + size < len(data):
+        length = int.from_bytes(data[offset : offset + size], "big")
+        yield data[offset + size : offset + size + length]
+        offset += size + length
 
 
 def _by_length(data: bytes, size: int) -> Iterator[bytes]:

@@ -18,11 +18,13 @@ from gridprobe.cores import usable_cores
 from gridprobe.progress import report
 from gridprobe.video.decode_plan import DecodePlan
 from gridprobe.video.frames import Found, Pixels
+from gridprobe.video.info import VideoInfo
 from gridprobe.video.reader import Reader, Shown
-from gridprobe.video.source import Source
+from gridprobe.video.source import HELD, Source
 from gridprobe.video.timeline import Clock
 
 if TYPE_CHECKING:
+    from av import VideoFrame
     from av.video.reformatter import VideoReformatter
 
 __all__ = ["MAX_WORKERS", "Opener", "read_plan"]
@@ -36,6 +38,11 @@ SWSCALE = BICUBIC | FULL_CHROMA_INT | FULL_CHROMA_INP | ACCURATE_RND
 SAME_SIZE = BILINEAR | FULL_CHROMA_INT | FULL_CHROMA_INP | ACCURATE_RND
 """For converting colours only: less than half the time (720p: 5.0 ms, not 11.3), 0.1 levels apart."""
 
+UNSPECIFIED, REC_709 = 2, 1
+"""FFmpeg's numbers of colour spaces."""
+MAX_RESHAPED = 0.02
+"""How much a frame's aspect ratio may differ from the first one's before a warning says so."""
+
 Opener = Callable[[], AbstractContextManager[Source]]
 """Opens the video again; all calls share one deadline."""
 
@@ -46,29 +53,34 @@ def read_plan(
     plan: DecodePlan,
     pixels: Pixels,
     *,
-    rotation: int,
+    info: VideoInfo,
     reach: int,
     keep: Collection[int] | None = None,
+    memory: int = 1 << 40,
 ) -> Found:
     """Decode the plan's frames, or only those whose ticks are in `keep`, into the first rows of `pixels`.
 
-    Frames are in order and distinct. `reach` is how many ticks a substitute may be away from the damaged frame.
+    Frames are in order and distinct. `reach` is how many ticks a substitute may be away from the damaged frame. There
+    are as many readers as cores, but fewer for frames so large that their decoders would hold more than `memory` bytes.
     """
-    parts = plan.parts(_cores(), clock)
+    most = max(1, memory // (HELD * info.width * info.height * 3 // 2))
+    parts = plan.parts(min(_cores(), most), clock)
     strips, row = [], 0
     for part in parts:
-        strips.append(Strip(part, pixels[row : row + len(part)], rotation // 90, reach, keep))
+        strips.append(Strip(part, pixels[row : row + len(part)], info, reach, keep))
         row += len(part)
     report("decode", 0, len(plan))
     if len(strips) == 1:
-        _read(open_source, clock, strips[0], alone=True, step=_progress_counter(len(plan)))
+        _read(open_source, clock, strips[0], alone=most > 1, step=_progress_counter(len(plan)))
     else:
         _read_in_threads(open_source, clock, strips, len(plan))
+    shapes = [shape for strip in strips for shape in strip.shapes]
     return Found(
         tuple(_join(strips, pixels)),
         substituted=sum(strip.substituted for strip in strips),
         lost=sum(strip.lost for strip in strips),
         smooth=all(strip.undamaged for strip in strips),
+        reshaped=sum(abs(shape / shapes[0] - 1) > MAX_RESHAPED for shape in shapes),
     )
 
 
@@ -78,10 +90,12 @@ class Strip:
 
     plan: DecodePlan
     rows: Pixels
-    quarter_turns: int
+    info: VideoInfo
     reach: int
     keep: Collection[int] | None = None
     ticks: list[int] = field(default_factory=list)
+    shapes: list[float] = field(default_factory=list)
+    """The aspect ratio of each frame as it is stored in the file."""
     substituted: int = 0
     lost: int = 0
     undamaged: bool = True
@@ -117,7 +131,10 @@ def _progress_counter(total: int) -> Callable[[], bool]:
 
 
 def _read(open_source: Opener, clock: Clock, strip: Strip, *, alone: bool, step: Callable[[], bool]) -> None:
-    """Fill a strip; `step` is called after each target and returns whether to continue."""
+    """Fill a strip; `step` is called after each target and returns whether to continue.
+
+    Only a reader that is alone lets its decoder use threads, each of which holds frames of its own.
+    """
     from av.video.reformatter import VideoReformatter
 
     scaler = VideoReformatter()
@@ -125,7 +142,7 @@ def _read(open_source: Opener, clock: Clock, strip: Strip, *, alone: bool, step:
         if not alone:
             source.stream.thread_type = "NONE"
             source.stream.codec_context.thread_count = 1
-        reader = Reader(source, clock)
+        reader = Reader(source, clock, strip.reach)
         for target, start, last in strip.plan.steps():
             shown = strip.accept(target, reader.shown_at(target, start, last=last))
             strip.undamaged = reader.undamaged and not strip.lost
@@ -136,14 +153,22 @@ def _read(open_source: Opener, clock: Clock, strip: Strip, *, alone: bool, step:
 
 
 def _store(strip: Strip, shown: Shown, scaler: "VideoReformatter") -> None:
-    height, width = strip.rows.shape[1:3]
-    if strip.quarter_turns % 2:
+    (height, width), frame, turns = strip.rows.shape[1:3], shown.frame, strip.info.rotation // 90
+    if turns % 2:
         width, height = height, width
-    flags = SAME_SIZE if (shown.frame.width, shown.frame.height) == (width, height) else SWSCALE
-    small = scaler.reformat(shown.frame, width, height, "rgb24", interpolation=flags)
+    flags = SAME_SIZE if (frame.width, frame.height) == (width, height) else SWSCALE
+    small = scaler.reformat(frame, width, height, "rgb24", interpolation=flags, src_colorspace=_colours(frame))
+    picture = small.to_ndarray()
     # rot90 rotates counter-clockwise, like the angle of the display matrix.
-    strip.rows[len(strip.ticks)] = np.rot90(small.to_ndarray(), strip.quarter_turns)
+    strip.rows[len(strip.ticks)] = np.rot90(picture[:, ::-1] if strip.info.mirrored else picture, turns)
     strip.ticks.append(shown.tick)
+    strip.shapes.append(frame.width / frame.height)
+
+
+def _colours(frame: "VideoFrame") -> int | None:
+    """Rec. 709 for HD that does not say which colours it has, as players do; None leaves it to FFmpeg."""
+    unsaid = frame.colorspace == UNSPECIFIED and not frame.format.is_rgb
+    return REC_709 if unsaid and (frame.width >= 1280 or frame.height > 576) else None
 
 
 def _read_in_threads(open_source: Opener, clock: Clock, strips: list[Strip], total: int) -> None:

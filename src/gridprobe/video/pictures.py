@@ -5,10 +5,10 @@
 
 import hashlib
 import json
-import math
 import os
 import re
 import struct
+import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from gridprobe.errors import VideoError
 from gridprobe.progress import report
-from gridprobe.video.frames import Found, Pixels
+from gridprobe.video.frames import Allocate, Found, Pixels, new_pixels
 from gridprobe.video.info import VideoInfo
-from gridprobe.video.limits import Limits
+from gridprobe.video.limits import Deadline, Limits
 from gridprobe.video.sampling import SampleSpec, linspace_numbers
 
 __all__ = ["SUFFIXES", "FolderClip", "describe_folder", "open_folder_clip"]
@@ -33,6 +33,9 @@ FORMATS = ("BMP", "JPEG", "PNG", "WEBP")
 """What Pillow may open. It goes by content, whatever the suffix, and would hand PostScript to Ghostscript."""
 TIMES = "times.json"
 MAX_PICTURES = 1_000_000
+MAX_TIME = 1e12
+MAX_RESHAPED = 0.02
+"""How much a picture's aspect ratio may differ from the first one's before it gets black bars."""
 BICUBIC = Image.Resampling.BICUBIC
 
 
@@ -46,6 +49,8 @@ class FolderClip:
     times: Sequence[float]
     chosen: list[int]
     spec: SampleSpec
+    used: float = 0.0
+    """Seconds of `Limits.seconds` spent on opening; each later pass has the rest."""
 
     @property
     def source(self) -> str:
@@ -65,24 +70,46 @@ class FolderClip:
         """The indices of the pictures on display at the sampled moments."""
         return self.chosen
 
+    def rows(self, ticks: Sequence[int] | None) -> int:
+        """How many rows `read` allocates for these ticks, or for all."""
+        return len(self.chosen if ticks is None else ticks)
+
     def read(
-        self, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
+        self,
+        size: tuple[int, int],
+        ticks: Sequence[int] | None = None,
+        *,
+        whole: bool = False,
+        allocate: Allocate = new_pixels,
     ) -> tuple[Found, Pixels]:
         """Open all sampled pictures, or those at these ticks, scaled to (width, height)."""
         wanted = self.chosen if ticks is None else list(ticks)
-        pixels = np.empty((len(wanted), size[1], size[0], 3), dtype=np.uint8)
+        pixels = allocate((len(wanted), size[1], size[0], 3))
+        deadline = Deadline(self.info.path, self.spec.limits.seconds, time.monotonic() - self.used)
+        reshaped = 0
         for place, number in enumerate(wanted):
-            pixels[place] = np.asarray(_open(self.pictures[number], self.spec.limits).resize(size, BICUBIC))
+            deadline.check()
+            picture = _open(self.pictures[number], self.spec.limits)
+            aspect = picture.width * self.info.height / (picture.height * self.info.width)
+            reshaped += abs(aspect - 1) > MAX_RESHAPED
+            pixels[place] = np.asarray(_fitted(picture, size, aspect))
             report("decode", place + 1, len(wanted))
         if not self._is_unchanged():
             raise VideoError(f"{self.folder}: the pictures changed while they were in use; try again")
-        return Found(tuple(wanted)), pixels
+        return Found(tuple(wanted), reshaped=reshaped), pixels
 
     def warnings(self, found: Found) -> tuple[str, ...]:
         """What to warn about in an answer based on these pictures."""
         count = len(found.ticks)
-        few = f"the folder shows only {count} distinct pictures at the {self.spec.cells} sampled times"
-        return (f"{few}; the grid has {count} cells",) if count < self.spec.cells else ()
+        texts = []
+        if found.reshaped:
+            texts.append(
+                f"{found.reshaped} of the pictures have another aspect ratio than the first and got black bars"
+            )
+        if count < self.spec.cells:
+            few = f"the folder shows only {count} distinct pictures at the {self.spec.cells} sampled times"
+            texts.append(f"{few}; the grid has {count} cells")
+        return tuple(texts)
 
     def to_json(self, found: Found) -> None:
         """None: opening a folder is cheap, so the cache on disk does not store it."""
@@ -97,13 +124,14 @@ class FolderClip:
 
 def open_folder_clip(folder: Path, spec: SampleSpec) -> FolderClip:
     """Find the pictures on display at the sampled moments."""
+    started = time.monotonic()
     info, pictures, times = _inspect(folder, spec.limits)
     if spec.sampling == "linspace":
         wanted = linspace_numbers(len(pictures), spec.cells)
     else:
         moments = times[0] + np.array(spec.moments(info.duration or 0.0))
         wanted = tuple(int(i) for i in np.searchsorted(times, moments, side="right") - 1)
-    return FolderClip(folder, info, pictures, times, list(dict.fromkeys(wanted)), spec)
+    return FolderClip(folder, info, pictures, times, list(dict.fromkeys(wanted)), spec, time.monotonic() - started)
 
 
 def describe_folder(folder: Path, limits: Limits) -> VideoInfo:
@@ -144,7 +172,8 @@ def _pictures(folder: Path) -> list[Path]:
     """Regular picture files in natural order: frame2 comes before frame10."""
     try:
         with os.scandir(folder) as entries:
-            found = [Path(e.path) for e in entries if e.is_file() and Path(e.name).suffix.lower() in SUFFIXES]
+            named = [entry for entry in entries if not entry.name.startswith(".")]  # "._x.png" is macOS's own
+            found = [Path(e.path) for e in named if e.is_file() and Path(e.name).suffix.lower() in SUFFIXES]
     except OSError as error:
         raise VideoError(f"{folder}: cannot be read ({error.strerror})") from None
     if not found:
@@ -177,7 +206,7 @@ def _times(folder: Path, pictures: Sequence[Path]) -> list[float]:
 
 
 def _is_time(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and -MAX_TIME < value < MAX_TIME
 
 
 def _open(path: Path, limits: Limits) -> Image.Image:
@@ -190,7 +219,7 @@ def _open(path: Path, limits: Limits) -> Image.Image:
                     raise VideoError(
                         f"{path}: {picture.width}×{picture.height} has more than {limits.max_pixels} pixels"
                     )
-                return ImageOps.exif_transpose(picture).convert("RGB")
+                return _as_rgb(ImageOps.exif_transpose(picture))
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise VideoError(f"{path}: the picture is too large") from None
     except (OSError, UnidentifiedImageError, ValueError, SyntaxError, struct.error) as error:
@@ -200,9 +229,29 @@ def _open(path: Path, limits: Limits) -> Image.Image:
         ) from None
 
 
+def _as_rgb(picture: Image.Image) -> Image.Image:
+    """Pillow cuts grey of more than 8 bits off at 255, which makes it white; 65535 is white here."""
+    if not picture.mode.startswith(("I", "F")):
+        return picture.convert("RGB")
+    grey = np.clip(np.asarray(picture, np.float64) / 257, 0, 255).round().astype(np.uint8)
+    return Image.fromarray(grey).convert("RGB")
+
+
+def _fitted(picture: Image.Image, size: tuple[int, int], aspect: float) -> Image.Image:
+    """The picture in this size; with black bars if its aspect ratio is `aspect` times that of the first one."""
+    if abs(aspect - 1) <= MAX_RESHAPED:
+        return picture.resize(size, BICUBIC)
+    inner = max(1, round(size[0] * min(1, aspect))), max(1, round(size[1] * min(1, 1 / aspect)))
+    framed = Image.new("RGB", size)
+    framed.paste(picture.resize(inner, BICUBIC), ((size[0] - inner[0]) // 2, (size[1] - inner[1]) // 2))
+    return framed
+
+
 def _fingerprint(pictures: Sequence[Path], times: Sequence[float]) -> str:
     digest = hashlib.sha256()
-    for path, time in zip(pictures, times, strict=True):
+    for path, second in zip(pictures, times, strict=True):
         status = path.stat()
-        digest.update(f"{path.name}\n{status.st_size} {status.st_mtime_ns} {time}\n".encode("utf-8", "surrogateescape"))
+        digest.update(
+            f"{path.name}\n{status.st_size} {status.st_mtime_ns} {second}\n".encode("utf-8", "surrogateescape")
+        )
     return digest.hexdigest()

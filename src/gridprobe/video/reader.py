@@ -4,8 +4,11 @@ Packets are inspected before they are decoded, so the wanted one is known: unref
 and decoding ends with it. If that is impossible (no timestamps) or anything goes wrong, the group of pictures is
 decoded again, every packet of it.
 
-Decoders hide damage: after an error H.264 gives smeared frames, without a flag, until the next keyframe. So frames
-between an error and the next keyframe are not trusted, and a target among them takes the nearest trusted frame.
+Decoders hide damage: after an error H.264 gives smeared frames, without a flag, until the next keyframe. So doubt
+begins at a packet or frame that is flagged as corrupt, at an error of the decoder or between packets, and lasts to the
+next keyframe that decodes without one (or the end of a round of intra refresh). A target in between takes the nearest
+trusted frame. A frame is trusted only once those that were decoded before it and are shown after it have come out too:
+it may refer to them. Damage that FFmpeg does not notice cannot be noticed here; see docs/architecture.md.
 """
 
 from collections import deque
@@ -27,8 +30,8 @@ MAX_MISSES = 3
 """Expected frames that may fail to come out before every packet of the stream is decoded."""
 MAX_GROUPS_BACK = 3
 """Earlier groups of pictures searched for a substitute if a whole group is lost."""
-MAX_SUSPECT_SECONDS = 10.0
-"""How long frames are suspect after an error, at most: streams without further keyframes recover gradually."""
+MAX_DELAY = 32
+"""Packets after which a frame that has not come out is not waited for: reordering and the decoder's threads."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +47,9 @@ class Shown:
 class Reader:
     """Decodes forward, and seeks only to skip groups of pictures it does not need."""
 
-    def __init__(self, source: Source, clock: Clock) -> None:
+    def __init__(self, source: Source, clock: Clock, reach: int) -> None:
+        self._reach = reach
+        """Ticks after a damaged target in which a good frame is looked for."""
         self.decoded = 0
         """Frames decoded so far, wanted or not."""
         self._source = source
@@ -53,12 +58,20 @@ class Reader:
         self._ended = False
         self._skip_to: int | None = None
         self._next_tick = clock.start
+        self._last_out = BEFORE_ALL
         self._highest_sent = BEFORE_ALL
         self._key = BEFORE_ALL
         self._sent: list[int] = []
         self._sent_count = 0
         self._errors = 0
         self._suspect_from: int | None = None
+        self._read_errors = 0
+        self._anchors: set[int] = set()
+        self._refreshed_at: int | None = None
+        self._unseen: dict[int, int] = {}
+        """By tick: the number of each packet whose frame has not come out."""
+        self._unconfirmed: deque[tuple[int, Shown]] = deque()
+        """Frames that came out, with the numbers of their packets."""
         self._before: Shown | None = None
         self._waiting: deque[Shown] = deque()
         self._damaged: set[int] = set()
@@ -119,6 +132,10 @@ class Reader:
                 if self._flushed or self._ended:  # the decoder was flushed, and did not have the frame
                     self._misses += 1
                     return None
+                if not ahead and any(shown.tick == due for _, shown in self._unconfirmed):
+                    self._read()
+                    self._advance(target)
+                    continue
                 if not ahead or (last and due in self._sent):
                     self._flushed, self._ended = last, not ahead
                     self._decode(None)
@@ -132,8 +149,10 @@ class Reader:
         return None
 
     def _read_past(self, target: int) -> None:
-        """Decode up to the first good frame after `target`."""
+        """Decode up to the first good frame after `target`, but not further than a substitute may be away."""
         while not self._waiting and not self._ended:
+            if self._suspect_from is not None and self._last_out > target + self._reach:
+                return
             self._read()
             self._advance(target)
 
@@ -164,9 +183,13 @@ class Reader:
         self._packets = self._source.packets()
         self._ended = False
         self._skip_to = self._key = key
+        self._last_out = BEFORE_ALL
         self._highest_sent = BEFORE_ALL
         self._flushed = False
         self._sent.clear()
+        self._unseen.clear()
+        self._unconfirmed.clear()
+        self._anchors.clear()
         self._waiting.clear()
         self._ahead = Lookahead(self._source)
         self._suspect_from = None
@@ -195,6 +218,21 @@ class Reader:
             self._highest_sent = max(self._highest_sent, tick)
             if not packet.is_discard:
                 self._sent.append(tick)
+                self._unseen[tick] = self._sent_count
+        recovery = self._source.recovery(packet)
+        if recovery == 0 and tick is not None:
+            self._anchors.add(tick)
+        elif recovery and self._suspect_from is not None and self._refreshed_at is None:
+            self._refreshed_at = self._sent_count + recovery
+        if packet.is_corrupt or len(self._source.read_errors) > self._read_errors:
+            self._read_errors = len(self._source.read_errors)
+            self._begin_doubt(self._highest_sent)
+
+    def _begin_doubt(self, tick: int) -> None:
+        """Trust no frame any more until one after `tick` heals the stream."""
+        self._errors += 1
+        self._suspect_from = tick if self._suspect_from is None else max(tick, self._suspect_from)
+        self._refreshed_at = None
 
     def _decode(self, packet: "Packet[VideoStream] | None") -> None:
         import av
@@ -204,28 +242,49 @@ class Reader:
         except MemoryError:  # not damage; PyAV's MemoryError is also an FFmpegError
             raise
         except av.FFmpegError:
-            self._errors += 1
-            self._suspect_from = self._highest_sent
+            self._begin_doubt(self._highest_sent)
             return
+        finally:
+            if packet is None:
+                self._unseen.clear()
         for frame in frames:
             self._take(frame)
+        self._confirm()
+
+    def _confirm(self) -> None:
+        """Trust the frames that came out, up to the first that may refer to one that has not."""
+        while self._unconfirmed:
+            number, shown = self._unconfirmed[0]
+            if any(number - MAX_DELAY < earlier < number for earlier in self._unseen.values()):
+                return
+            self._unconfirmed.popleft()
+            self._waiting.append(shown)
 
     def _take(self, frame: "VideoFrame") -> None:
         tick = self.decoded if self._clock.counted else frame.pts
         shown = Shown(frame, self._next_tick if tick is None else tick)
         self._next_tick = shown.tick + (frame.duration or 1)
+        self._last_out = shown.tick
         self.decoded += 1
-        if not frame.is_corrupt and self._is_healed(shown):
+        number = 0 if self._clock.counted else self._unseen.pop(shown.tick, 0)
+        if not frame.is_corrupt and self._is_healed(shown, number):
             self._suspect_from = None
-            self._waiting.append(shown)
+            self._unconfirmed.append((number, shown))
         elif shown.tick >= self._key:  # leading pictures of an open group refer to frames that were skipped: no damage
             self._damaged.add(shown.tick)
+            if frame.is_corrupt:
+                self._begin_doubt(shown.tick)
+                referring = [each for each in self._unconfirmed if each[0] > number]
+                self._damaged.update(each.tick for _, each in referring)
+                self._unconfirmed = deque(each for each in self._unconfirmed if each not in referring)
 
-    def _is_healed(self, shown: Shown) -> bool:
+    def _is_healed(self, shown: Shown, number: int) -> bool:
         if self._suspect_from is None:
             return True
-        elapsed = float((shown.tick - self._suspect_from) * self._clock.tick)
-        return elapsed > MAX_SUSPECT_SECONDS or (elapsed > 0 and bool(shown.frame.key_frame))
+        if shown.tick <= self._suspect_from:
+            return False
+        is_key = shown.frame.key_frame if self._clock.counted else shown.tick in self._anchors
+        return bool(is_key) or (self._refreshed_at is not None and number >= self._refreshed_at)
 
     def _choose(self, target: int) -> Shown | None:
         before, after = self._before, self._waiting[0] if self._waiting else None

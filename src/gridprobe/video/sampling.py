@@ -10,11 +10,12 @@ from gridprobe.errors import UsageError
 from gridprobe.grid import MAX_K
 from gridprobe.video.limits import Limits
 
-__all__ = ["Decoder", "Precision", "SampleSpec", "Sampling", "linspace_numbers", "middle_times"]
+__all__ = ["DecodeIn", "Decoder", "Precision", "SampleSpec", "Sampling", "linspace_numbers", "middle_times"]
 
 Sampling = Literal["middle", "linspace"]
 Precision = Literal["exact", "keyframe", "auto"]
 Decoder = Literal["pyav", "torchcodec"]
+DecodeIn = Literal["child", "process"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class SampleSpec:
     limits: Limits = field(default_factory=Limits)
     stretches: tuple[tuple[float, float], ...] = ()
     """Seconds to sample from, as rising intervals that do not overlap; empty is the whole video."""
+    decode_in: DecodeIn = "process"
+    """Whether a child process decodes, which may crash or hang, or this one. torchcodec always runs in this one."""
 
     def __post_init__(self) -> None:
         cells = self.cells
@@ -39,6 +42,8 @@ class SampleSpec:
             raise UsageError(f'precision must be "exact", "keyframe" or "auto", got {self.precision!r}')
         if self.decoder not in ("pyav", "torchcodec"):
             raise UsageError(f'decoder must be "pyav" or "torchcodec", got {self.decoder!r}')
+        if self.decode_in not in ("child", "process"):
+            raise UsageError(f'decode_in must be "child" or "process", got {self.decode_in!r}')
         ends = [moment for stretch in self.stretches for moment in stretch]
         if any(not isfinite(moment) or moment < 0 for moment in ends) or ends != sorted(ends):
             raise UsageError(f"stretches must be rising intervals of seconds, got {self.stretches}")

@@ -7,10 +7,12 @@ may only use a fixed list of containers and no protocol but plain files.
 import errno
 import math
 import os
-from collections.abc import Generator, Iterator
+import struct
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -20,23 +22,36 @@ from gridprobe.errors import VideoError
 from gridprobe.video.files import VideoFile, check_file, lacks_index, looks_like
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Deadline, Limits
+from gridprobe.video.nal import recovery_rule
 from gridprobe.video.pictures import describe_folder
+from gridprobe.video.restarts import timestamps_restart
 
 if TYPE_CHECKING:
     from av import FFmpegError, VideoFrame
+    from av.buffer import Buffer
     from av.container import InputContainer
     from av.packet import Packet
     from av.video.stream import VideoStream
 
-__all__ = ["CONTAINERS", "Source", "decoder_version", "describe", "first_frame", "open_video", "probe"]
+__all__ = ["CONTAINERS", "HELD", "Source", "decoder_version", "describe", "first_frame", "open_video", "probe"]
 
 MP4 = ("mov", "mp4", "m4a", "3gp", "3g2", "mj2")
-CONTAINERS = frozenset({*MP4, "matroska", "webm", "avi", "mpegts", "flv", "gif", "mpeg", "ogg", "h264", "hevc"})
+CONTAINERS = frozenset(
+    {*MP4, "matroska", "webm", "avi", "mpegts", "flv", "gif", "mpeg", "ogg", "h264", "hevc", "asf", "apng"}
+)
 """FFmpeg's names of the accepted formats. None of them can name another file."""
 HDR_TRANSFERS = frozenset({16, 18})
 """FFmpeg's numbers for PQ (SMPTE 2084) and HLG (ARIB STD-B67)."""
 OLDEST_PYAV = (17, 1)
 """Before 17.1 PyAV frees memory it does not own if it is given options and streams appear after the header (FLV)."""
+HELD = 6
+"""Frames that a decoder without threads holds, as a rule: those it refers to, and some that wait to be shown."""
+ALWAYS_HELD = 320 << 20
+"""Bytes of such frames that need no leave: 8K, even where Limits.memory is small so that little is kept."""
+REFERRING = frozenset({"h264", "hevc", "vp9", "av1", "libdav1d"})
+"""Codecs of large frames that refer to each other."""
+MAX_TILT = 1.0
+"""Degrees by which a display matrix may differ from a quarter turn."""
 MAX_READ_ERRORS = 100
 """Read errors skipped in one pass; after that, the rest of the file is not read."""
 
@@ -49,6 +64,19 @@ class Source:
     container: "InputContainer"
     stream: "VideoStream"
     deadline: Deadline
+    read_errors: "list[FFmpegError]" = field(default_factory=list)
+    """Errors between packets, where some may be missing."""
+
+    @cached_property
+    def _recovery(self) -> "Callable[[bytes], int] | None":
+        context = self.stream.codec_context
+        return recovery_rule(context.name, context.extradata)
+
+    def recovery(self, packet: "Packet[VideoStream]") -> int | None:
+        """After how many frames decoding from a packet on is right: 0 for a real keyframe, None for other packets."""
+        if not packet.is_keyframe:
+            return None
+        return self._recovery(bytes(packet)) if self._recovery else 0
 
     @property
     def time_base(self) -> Fraction:
@@ -68,8 +96,14 @@ class Source:
                     packet = next(demux, None)
                 except av.error.ExitError:
                     raise self.deadline.error() from None
-                except av.FFmpegError:  # including out of memory: a damaged index can claim packets of gigabytes
+                except av.FFmpegError as error:  # also out of memory: a damaged index can claim packets of gigabytes
                     errors += 1
+                    self.read_errors.append(error)
+                    demux = self._demux()
+                    continue
+                except (
+                    IndexError
+                ):  # PyAV knows only the streams that were there when it began; this is a packet of another
                     demux = self._demux()
                     continue
                 if packet is None:
@@ -139,7 +173,7 @@ def describe(source: Source, frame: "VideoFrame") -> VideoInfo:
     import av
 
     stream, file = source.stream, source.file
-    rotation = round(frame.rotation / 90) * 90 % 360
+    rotation, mirrored = _orientation(file, frame)
     width, height = _display_size(frame, stream.sample_aspect_ratio, rotation)
     rate = stream.average_rate or stream.guessed_rate
     start = stream.start_time if stream.start_time is not None else frame.pts
@@ -160,7 +194,39 @@ def describe(source: Source, frame: "VideoFrame") -> VideoInfo:
         hdr=int(frame.color_trc) in HDR_TRANSFERS,
         decoder=f"PyAV {av.__version__}, {stream.codec_context.codec.name}",
         fingerprint=file.fingerprint,
+        mirrored=mirrored,
+        late=_late(source),
+        restarts=timestamps_restart(file) if source.container.format.name == "mpegts" else False,
     )
+
+
+def _orientation(file: VideoFile, frame: "VideoFrame") -> tuple[int, bool]:
+    """Degrees counter-clockwise to rotate a frame by, and whether to mirror it left to right before."""
+    matrix = cast("Buffer | None", frame.side_data.get("DISPLAYMATRIX"))
+    if matrix is None:
+        return round(frame.rotation / 90) * 90 % 360, False
+    a, b, _, c, d, *_ = struct.unpack("=9i", bytes(matrix)[:36])
+    mirrored = a * d - b * c < 0
+    angle = -math.degrees(math.atan2(-b, -a) if mirrored else math.atan2(b, a)) if a or b else math.nan
+    if (
+        math.isnan(angle)
+        or abs(angle - 90 * round(angle / 90)) > MAX_TILT
+        or abs(a * c + b * d) > 0.1 * (a * a + b * b)
+    ):
+        raise VideoError(
+            f"{file.name}: its display matrix is no quarter turn ({a}, {b}, {c}, {d}); re-encode the video"
+        )
+    return 90 * round(angle / 90) % 360, mirrored
+
+
+def _late(source: Source) -> float:
+    """In MP4 the timeline starts at zero, whatever an edit list delays; elsewhere with the first stream."""
+    stream, container = source.stream, source.container
+    if stream.start_time is None or stream.time_base is None:
+        return 0.0
+    is_mp4 = not set(MP4).isdisjoint(container.format.name.split(","))
+    begins = 0.0 if is_mp4 else (container.start_time or 0) / 1_000_000
+    return max(0.0, float(stream.start_time * stream.time_base) - begins)
 
 
 def _open_container(file: VideoFile, limits: Limits, deadline: Deadline) -> "InputContainer":
@@ -227,6 +293,12 @@ def _check_limits(file: VideoFile, container: "InputContainer", stream: "VideoSt
             f"{file.name}: frames of {stream.width}×{stream.height} have more than {limits.max_pixels} pixels; "
             "raise the limit (Limits.max_pixels) or scale the video down"
         )
+    needed = HELD * stream.width * stream.height * 3 // 2
+    if stream.codec_context.name in REFERRING and needed > max(limits.memory, ALWAYS_HELD):
+        raise VideoError(
+            f"{file.name}: decoding frames of {stream.width}×{stream.height} takes at least {needed >> 20} MiB, more "
+            f"than {int(limits.memory) >> 20}; raise the limit (Limits.memory) or scale the video down"
+        )
     duration = _header_duration(container, stream)
     if duration is not None and duration > limits.max_duration:
         raise VideoError(
@@ -248,8 +320,9 @@ def _display_size(frame: "VideoFrame", aspect: Fraction | None, rotation: int) -
 
 
 def _threads(width: int, height: int) -> int:
-    """Decoder threads: each holds its own frames, so large frames get fewer threads (1080p: 8, 8K: 2)."""
-    return max(2, min(8, usable_cores(), 32_000_000 // max(1, width * height)))
+    """Decoder threads: each holds its own frames, so large frames get fewer threads (1080p: 8, 8K: 2, beyond it 1)."""
+    pixels = max(1, width * height)
+    return max(2 if pixels < 40_000_000 else 1, min(8, usable_cores(), 32_000_000 // pixels))
 
 
 def _as_video_error(file: VideoFile, error: "FFmpegError", deadline: Deadline) -> VideoError:

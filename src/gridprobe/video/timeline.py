@@ -17,6 +17,8 @@ from gridprobe.video.source import Source
 
 if TYPE_CHECKING:
     from av import VideoFrame
+    from av.packet import Packet
+    from av.video.stream import VideoStream
 
 __all__ = ["START", "Anchor", "Clock", "Timeline", "anchor", "end_of_stream", "frame_ticks", "next_key", "scan"]
 
@@ -100,7 +102,7 @@ def end_of_stream(source: Source, clock: Clock, near: int) -> int | None:
     ends = [
         packet.pts + frame_ticks(source, clock, packet.duration)
         for packet in source.packets()
-        if packet.pts is not None and not packet.is_corrupt
+        if packet.pts is not None and not packet.is_corrupt and not packet.is_discard
     ]
     return max(ends, default=None)
 
@@ -138,7 +140,7 @@ def next_key(source: Source, target: int, *, limit: int, until: int | None = Non
                 return key
             if following == FOLLOWING:
                 return None
-        elif packet.is_keyframe and packet.pts is not None and target < packet.pts:
+        elif _is_anchor(source, packet) and packet.pts is not None and target < packet.pts:
             if packet.pts > limit or until is None:
                 return packet.pts if packet.pts <= limit else None
             key = packet.pts
@@ -159,11 +161,16 @@ def _seek(source: Source, tick: int, *, backward: bool = True) -> bool:
     return True
 
 
+def _is_anchor(source: Source, packet: "Packet[VideoStream]") -> bool:
+    """Whether it is a keyframe that is shown: an edit list may cut it off."""
+    return not packet.is_discard and source.recovery(packet) == 0
+
+
 def _last_key(source: Source, target: int) -> int | None:
     """The keyframe the seek landed on, or else the last one up to the target."""
     key = None
     for number, packet in enumerate(source.packets()):
-        if packet.pts is not None and packet.is_keyframe and packet.pts <= target:
+        if packet.pts is not None and packet.pts <= target and source.recovery(packet) == 0:
             key = packet.pts
             if number == 0:
                 return key

@@ -21,6 +21,7 @@ from gridprobe.errors import UsageError, VideoError
 from gridprobe.progress import report
 from gridprobe.video.decode_plan import DecodePlan
 from gridprobe.video.frames import Found, Pixels
+from gridprobe.video.info import VideoInfo
 from gridprobe.video.packets import expected_ticks
 from gridprobe.video.parallel import SWSCALE, Opener
 from gridprobe.video.sampling import Decoder
@@ -70,7 +71,7 @@ def read_plan_with_torchcodec(
     plan: DecodePlan,
     pixels: Pixels,
     *,
-    rotation: int,
+    info: VideoInfo,
     reach: int,
     keep: Collection[int] | None = None,
 ) -> Found:
