@@ -188,13 +188,13 @@ def test_a_real_process_that_hangs_twice_costs_its_question_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(toy_runs.CALLS, str(tmp_path / "calls"))
-    toy = toy_runs.toy_benchmark(tmp_path / "data", words={"v0-q1": "hangs"})
+    toy = toy_runs.toy_benchmark(tmp_path / "data", videos=6, questions=1, words={"v1-q0": "hangs"})
     job, clock = Job(tmp_path / "run", Method(toy_runs.toy_setup())), Clock()
-    crew = Watched(Processes(job, workers=1), clock, hangs="v0-q1")
+    crew = Watched(Processes(job, workers=1), clock, hangs="v1-q0")
     with toy_runs.evaluation(toy, job.folder):
         foreman(job.folder, crew, clock, toy=toy).run()
 
     result = summary(job.folder)
     assert crew.hired == ["w0", "w1", "w2"] and toy_runs.hangs() == 2
     assert result["errors"] == {"WorkerDied": 1} and result["all"]["answered"] == 5
-    assert "it was silent for 60 s" in outcomes(job.folder)["v0-q1"][1]
+    assert "it was silent for 60 s" in outcomes(job.folder)["v1-q0"][1]
