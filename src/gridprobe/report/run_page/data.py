@@ -18,6 +18,7 @@ from itertools import pairwise
 from string import ascii_uppercase
 from typing import Any
 
+from gridprobe.drafts import exact_match
 from gridprobe.evaluation.metrics import bins_of
 from gridprobe.evaluation.reader import Answered, Result, Run, Stages
 from gridprobe.report.colours import FLOOR, MIDDLE, STOPS
@@ -41,6 +42,7 @@ def pack(runs: Sequence[Run], thumbnails: Thumbnails | None = None) -> dict[str,
     for run in runs:
         for result in run.results:
             questions.setdefault(result.id, result)
+    said = _said(runs)
     names = bins_of(runs)
     bins = {name: sorted({q.bins[name] for q in questions.values() if name in q.bins}) for name in names}
     videos = {video: place for place, video in enumerate(dict.fromkeys(q.video for q in questions.values()))}
@@ -49,8 +51,8 @@ def pack(runs: Sequence[Run], thumbnails: Thumbnails | None = None) -> dict[str,
         "runs": [run.name for run in runs],
         "bins": list(bins.items()),
         "videos": list(videos),
-        "questions": [_question(result, bins, videos) for result in questions.values()],
-        "results": [_results(run, questions) for run in runs],
+        "questions": [_question(result, bins, videos, said) for result in questions.values()],
+        "results": [_results(run, questions, said) for run in runs],
         "thumbnails": [_thumbnails((thumbnails or {}).get(run.name, {}), place) for run in runs],
         "fields": RESULT,
         "ramp": STOPS,
@@ -68,18 +70,40 @@ def embedded_json(value: Any) -> str:
     return text
 
 
-def _question(result: Result, bins: Mapping[str, list[str]], videos: Mapping[str, int]) -> list[Any]:
-    answer = -1 if result.answer is None else ascii_uppercase.find(result.answer)
+Said = Mapping[str, Sequence[str]]
+"""Questions without options -> the right text, if it is known, and what the runs answered."""
+
+
+def _said(runs: Sequence[Run]) -> Said:
+    found: dict[str, list[str]] = {}
+    for result in (result for run in runs for result in run.results if not result.options):
+        texts = found.setdefault(result.id, [] if result.answer is None else [result.answer])
+        more = [result.answered.choice, *result.answered.logprobs] if result.answered else []
+        for text in more:
+            if _place(text, texts) < 0:
+                texts.append(text)
+    return found
+
+
+def _place(text: str, texts: Sequence[str]) -> int:
+    """The place of the text that says the same; -1 if none does."""
+    return next((place for place, each in enumerate(texts) if exact_match(text, each)), -1)
+
+
+def _question(result: Result, bins: Mapping[str, list[str]], videos: Mapping[str, int], said: Said) -> list[Any]:
+    """A question; one without options has what was answered in their place, the right text first."""
+    answer = -1 if result.answer is None else ascii_uppercase.find(result.answer) if result.options else 0
     places = [values.index(result.bins[name]) if name in result.bins else -1 for name, values in bins.items()]
-    return [result.id, result.question, result.options, answer, places, videos[result.video], result.duration]
+    options = result.options or said[result.id]
+    return [result.id, result.question, options, answer, places, videos[result.video], result.duration]
 
 
-def _results(run: Run, questions: Mapping[str, Result]) -> list[Any]:
+def _results(run: Run, questions: Mapping[str, Result], said: Said) -> list[Any]:
     mine = {result.id: result for result in run.results}
-    return [_result(mine.get(name), len(question.options)) for name, question in questions.items()]
+    return [_result(mine.get(name), len(question.options), said.get(name, ())) for name, question in questions.items()]
 
 
-def _result(result: Result | None, options: int) -> Any:
+def _result(result: Result | None, options: int, said: Sequence[str]) -> Any:
     if result is None or result.outcome == "missing":
         return 0
     if result.answered is None:
@@ -87,14 +111,14 @@ def _result(result: Result | None, options: int) -> Any:
     found = result.answered
     tenths = [round(10 * time) for time in found.times]
     return [
-        ascii_uppercase.find(found.choice),
+        ascii_uppercase.find(found.choice) if options else _place(found.choice, said),
         round(1000 * found.confidence),
         found.pool,
         _bits(found),
         [*tenths[:1], *(after - before for before, after in pairwise(tenths))],
         _thousandths(found.rows),
         _thousandths(found.columns),
-        _shares(found, ascii_uppercase[:options]),
+        _shares(found, ascii_uppercase[:options]) if options else _text_shares(found, said),
         _digits(found.cost["tflops"]),
         _digits(found.seconds["total"]),
         found.warnings,
@@ -130,6 +154,15 @@ def _shares(found: Answered, labels: str) -> list[int]:
     return [
         round(1000 * math.exp(min(0.0, found.logprobs[label]))) if label in found.logprobs else 0 for label in labels
     ]
+
+
+def _text_shares(found: Answered, said: Sequence[str]) -> list[int]:
+    """Probabilities of texts in thousandths: of the answer its confidence, of others at most what that leaves."""
+    shares = [0] * len(said)
+    for text, logprob in found.logprobs.items():
+        shares[_place(text, said)] = round(1000 * min(1.0 - found.confidence, math.exp(min(0.0, logprob))))
+    shares[_place(found.choice, said)] = round(1000 * found.confidence)
+    return shares
 
 
 def _digits(value: float) -> float:
