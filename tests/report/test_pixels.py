@@ -17,7 +17,7 @@ from gridprobe.report.answer_page.page import render
 from gridprobe.report.pixels import decoded_frames
 from gridprobe.report.sheet import BLANK, Sheet, draw_sheet
 from gridprobe.report.where import brightness
-from gridprobe.video.decode import FileClip
+from gridprobe.video.in_child import ChildClip
 from report.answers import PUBLISHED, handmade
 from videos import numbered_video, read_number
 from videos_of_arrays import gray_pool, levels
@@ -47,7 +47,7 @@ def test_saving_decodes_nothing(
         numbered, QUESTION, model=surer_of_late(), selector=selector, k=3, frames=frames, **(PUBLISHED | changes)
     )
     reads: list[Sequence[object]] = []
-    monkeypatch.setattr(FileClip, "read", lambda *arguments, **_: reads.append(arguments))
+    monkeypatch.setattr(ChildClip, "read", lambda *arguments, **_: reads.append(arguments))
 
     answer.save_map(tmp_path / "map.png")
     answer.save_report(tmp_path / "report.html")
