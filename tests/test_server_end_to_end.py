@@ -40,11 +40,11 @@ class TestAsk:
     def test_an_answer_a_map_and_a_bill(self, clip: Path, tmp_path: Path) -> None:
         fake = Fake(cached=3)
         with serving(fake) as url:
-            done = run("ask", clip, *OPTIONS, "--model", f"{url}#fake", "--report", tmp_path / "page.html")
+            done = run("ask", clip, *OPTIONS, "--model", f"{url}#fake", "--report", tmp_path / "page.html", "-v")
 
         assert done.exit_code == 0, done.output
         assert done.stderr.count("exact letter probabilities (by token ids)") == 1
-        assert "TFLOPs unknown" in done.stdout and "tokens instead of about" in done.stdout
+        assert "TFLOPs unknown" in done.stdout and "% of the tokens of showing all" in done.stdout
         assert "from the server's cache" in done.stdout and "unknown" in (tmp_path / "page.html").read_text()
 
     def test_json_names_the_rung_and_counts_what_is_not_priced(self, clip: Path) -> None:
