@@ -32,6 +32,7 @@ from gridprobe.selectors import Selection, Selector
 from gridprobe.settings import Settings
 from gridprobe.setup import make_setup
 from gridprobe.video import FramePool, SampleSpec
+from gridprobe.video.in_child import InChild
 from toy_runs import toy_benchmark
 from waiting import wait_until
 
@@ -95,16 +96,14 @@ class TestARun:
     def test_questions_of_a_video_share_a_session_which_is_decoded_ahead(
         self, toy: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from gridprobe.video import pictures
-
         opened: list[tuple[str, str]] = []
-        real = pictures.open_folder_clip
+        real = InChild.open
 
-        def watched(path: Path, *rest: Any) -> Any:
-            opened.append((path.name, threading.current_thread().name))
-            return real(path, *rest)
+        def watched(place: InChild, *rest: Any) -> Any:
+            opened.append((Path(place.path).name, threading.current_thread().name))
+            return real(place, *rest)
 
-        monkeypatch.setattr("gridprobe.video.footage.open_folder_clip", watched)
+        monkeypatch.setattr(InChild, "open", watched)
         here(toy, tmp_path / "run")
 
         assert opened == [(f"v{n}", "gridprobe-decode") for n in range(3)]
