@@ -34,6 +34,7 @@ LEVELS = (
     },
     {"evaluation"},
     {"report"},
+    {"serving"},
     {"cli", "integrations"},
 )
 """Lowest first. A module imports only from its own level or a lower one, also inside functions."""

@@ -24,6 +24,7 @@ from gridprobe.cli.plan import plan
 from gridprobe.cli.predictions import export_predictions
 from gridprobe.cli.report import report
 from gridprobe.cli.score import score_runs
+from gridprobe.cli.serve import serve
 from gridprobe.cli.status import status
 from gridprobe.cli.verify import verify_data
 from gridprobe.errors import GridProbeError
@@ -78,6 +79,7 @@ COMMANDS = (
     plan,
     report,
     score_runs,
+    serve,
     status,
     verify_data,
 )
