@@ -190,7 +190,7 @@ class Desk:
         """The frame on display at a time, and its true time."""
         setup = self.setup({}, private=video.source.private)
         with self._scrubbing(video.source):
-            length = video.footage(setup).info.duration or 0.0
+            length = (video.latest or video.footage(setup)).info.duration or 0.0
             start = min(max(0.0, time), max(0.0, length - 0.002))
             assert setup.sampling is not None
             one = replace(setup.sampling, cells=1, precision="exact", stretches=((start, start + 0.001),))
@@ -205,12 +205,13 @@ class Desk:
             pool = footage.pool(setup.pool_size(footage.spec.cells))
             return pool.pixels, pool.times
 
-    def indexed(self, video: VideoSession, index: int, side: int) -> tuple[Any, float]:
-        """A frame of the sampling that was used last."""
-        footage = video.latest
+    def indexed(self, video: VideoSession, index: int, k: int | None, side: int) -> tuple[Any, float]:
+        """A frame by its place in a grid; without `k`, in the one that was used last."""
+        setup = self.setup({"k": k} if k else {}, private=video.source.private)
         with self._scrubbing(video.source):
-            count = len(footage.undecoded()) if footage else 0
-            if footage is None or not 0 <= index < count:
+            footage = (None if k else video.latest) or video.footage(setup)
+            count = len(footage.undecoded())
+            if not 0 <= index < count:
                 raise Refusal(f"the session has frames 0 to {count - 1}, got {index}", status=404, code="not_found")
             pool = footage.frames([index], FrameSize(max_side=side))
             return pool.pixels[0], pool.times[0]

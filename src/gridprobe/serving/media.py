@@ -28,6 +28,7 @@ KINDS = {
     ".webm": "video/webm",
     ".mkv": "video/x-matroska",
 }
+Side = Annotated[int | None, Query(ge=1, le=64)]
 Width = Annotated[int, Query(ge=16, le=2048)]
 
 
@@ -41,9 +42,7 @@ def jpeg(pixels: Any, side: int) -> bytes:
 
 
 @router.get("/sheet.jpg", summary="The contact sheet", responses=JPEG, response_class=Response)
-async def sheet(
-    id: str, request: Request, k: Annotated[int | None, Query(ge=1, le=64)] = None, width: Width = 1200
-) -> Response:
+async def sheet(id: str, request: Request, k: Side = None, width: Width = 1200) -> Response:
     """K columns; time runs left to right, row by row. Without `k`, as the session was sampled last."""
     desk = desk_of(request)
     return Response(await run_in_threadpool(_sheet, desk, desk.sessions.get(id), k, width), media_type="image/jpeg")
@@ -60,15 +59,18 @@ async def frame(
     request: Request,
     t: Annotated[float | None, Query(ge=0, le=1e7, allow_inf_nan=False)] = None,
     index: Annotated[int | None, Query(ge=0, le=4096)] = None,
+    k: Side = None,
     width: Width = 640,
 ) -> Response:
-    """At a time in seconds, or by its place in the grid. The header X-Time has its true time."""
+    """At a time in seconds, or by its place in the grid of K². The header X-Time has its true time."""
     desk = desk_of(request)
     session = desk.sessions.get(id)
-    if (t is None) == (index is None):
+    if t is not None and index is None:
+        pixels, time = await run_in_threadpool(desk.frame, session, t, width)
+    elif index is not None and t is None:
+        pixels, time = await run_in_threadpool(desk.indexed, session, index, k, width)
+    else:
         raise Refusal("give either t or index", param="t")
-    find = desk.frame if t is not None else desk.indexed
-    pixels, time = await run_in_threadpool(find, session, t if t is not None else index, width)  # type: ignore[arg-type]
     content = await run_in_threadpool(jpeg, pixels, width)
     return Response(content, media_type="image/jpeg", headers={"X-Time": f"{time:.6f}"})
 
