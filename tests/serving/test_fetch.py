@@ -3,7 +3,7 @@
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -42,10 +42,8 @@ def site(reply: bytes | Callable[[socket.socket], None]) -> Iterator[tuple[Calla
             return
         with connection:
             dialled.append(connection.recv(65536))
-            try:
+            with suppress(OSError):
                 reply(connection) if callable(reply) else connection.sendall(reply)
-            except OSError:
-                pass
 
     def dial(address: tuple[str, int], seconds: float) -> socket.socket:
         dialled.append(address)
