@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 from gridprobe.serving.bounds import Bounds
 from gridprobe.serving.fetch import Fetcher
-from gridprobe.serving.folder import AllowedFolder
+from gridprobe.serving.folder import AllowedFolder, AllowedRoots
 from gridprobe.serving.refusals import Refusal
 from gridprobe.serving.shelf import Blob, Shelf
 from gridprobe.text import printable
@@ -67,7 +67,12 @@ class Sources:
     """Finds videos; a source that is found is held until `release`."""
 
     def __init__(
-        self, shelf: Shelf, bounds: Bounds, *, folder: AllowedFolder | None = None, fetcher: Fetcher | None = None
+        self,
+        shelf: Shelf,
+        bounds: Bounds,
+        *,
+        folder: AllowedFolder | AllowedRoots | None = None,
+        fetcher: Fetcher | None = None,
     ) -> None:
         self.shelf = shelf
         self.folder = folder
