@@ -86,7 +86,8 @@ def valid(schema: Mapping[str, Any], schemas: Mapping[str, Any], depth: int = 0)
         "boolean": st.booleans,
         "null": st.none,
     }
-    return makers.get(schema.get("type", ""), lambda: JSON)()
+    make = makers.get(schema.get("type", ""))
+    return make() if make else JSON
 
 
 def _object(schema: Mapping[str, Any], schemas: Mapping[str, Any], depth: int) -> st.SearchStrategy[Any]:
