@@ -42,6 +42,7 @@ LEVELS = (
         "shrinking",
         "spending",
         "pipeline",
+        "asynchronous",
         "comparison",
         "demo",
         "gridworld",
@@ -49,6 +50,7 @@ LEVELS = (
     },
     {"evaluation"},
     {"report"},
+    {"serving"},
     {"cli", "integrations"},
 )
 """Lowest first. A module imports only from its own level or a lower one, also inside functions."""

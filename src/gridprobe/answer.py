@@ -19,7 +19,7 @@ from gridprobe.selectors import Selection
 from gridprobe.stretches import runs
 from gridprobe.video import FramePool
 
-__all__ = ["SCHEMA", "Answer", "AnswerCost", "Reached", "Seconds"]
+__all__ = ["SCHEMA", "Answer", "AnswerCost", "Reached", "Seconds", "selection_dict"]
 
 SCHEMA, OPEN_SCHEMA = "gridprobe.answer/1", "gridprobe.answer/2"
 
@@ -291,7 +291,7 @@ class Answer:
         info = self.pool.info
         return {
             "reached": self.reached.to_dict(),
-            "selection": _selection_dict(self.selection),
+            "selection": selection_dict(self.selection),
             "cost": self.cost.to_dict(),
             "seconds": self.seconds.to_dict(),
             "video": info.to_dict() if info else None,
@@ -313,7 +313,8 @@ class Answer:
         save_report([self], Path(path))
 
 
-def _selection_dict(selection: Selection) -> dict[str, Any]:
+def selection_dict(selection: Selection) -> dict[str, Any]:
+    """A selection as plain values, for JSON."""
     evidence, shape = selection.evidence, selection.shape
     matrix = None if evidence is None else evidence.matrix.tolist()
     return {

@@ -19,6 +19,7 @@ from gridprobe.given import Given, Thinned, for_video
 from gridprobe.grid import Grid
 from gridprobe.importance import yes
 from gridprobe.prices import Prices
+from gridprobe.progress import announce
 from gridprobe.prompts import wording
 from gridprobe.question import Question
 from gridprobe.rotations import score_rotated
@@ -325,7 +326,9 @@ class Session:
         show = partial(overview_request, pool, view=setup.overview, again=more)
         before = () if setup.effort == "quick" else None
         posterior, seconds = timed(lambda: self._believe(setup.model, question, show, before=before))
-        return Overview(pool, posterior, decoding, seconds)
+        first = Overview(pool, posterior, decoding, seconds)
+        announce("overview", first)
+        return first
 
     def _look(self, question: Question, first: Overview | None) -> Look:
         """The pool, the selection, and the kept frames at native size."""
@@ -345,7 +348,9 @@ class Session:
         frames = footage.frames(in_order(selection, self.setup), self.setup.size_of(self.setup.shown, selection.kept))
         others = others_of(selection, frames, self.setup, get=lambda at, size: footage.undecoded(size).take(at))
         decoding = own_seconds() - start - probing + (first.decoding if first else 0.0)
-        return Look(pool, selection, frames, others, decoding, probing, first)
+        look = Look(pool, selection, frames, others, decoding, probing, first)
+        announce("look", look)
+        return look
 
     def _chosen(self, selector: Selector, pool: FramePool, question: Question, first: Overview | None) -> Selection:
         """The selection, as far as it can be paid."""

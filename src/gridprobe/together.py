@@ -60,9 +60,10 @@ def in_threads(
 
     pool = ThreadPoolExecutor(max(1, len(seats)), thread_name_prefix="gridprobe-question")
     try:
-        for number in range(len(jobs)):
-            with shared(stop):
-                future = pool.submit(copy_context().run, begin, number)
+        with shared(stop):
+            contexts = [copy_context() for _ in jobs]
+        for number, context in enumerate(contexts):
+            future = pool.submit(context.run, begin, number)
             future.add_done_callback(lambda outcome, number=number: done.put((number, outcome)))  # type: ignore[misc]
         for _ in jobs:
             yield done.get()

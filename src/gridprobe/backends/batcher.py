@@ -8,8 +8,10 @@
             model.score([request])                          # waits for the others
 
 A call runs as soon as every participant waits for an answer, or has left. So what is merged depends on what the
-participants ask, and not on how fast they are. The models run in one thread, one call at a time. An error reaches the
-participant whose request it is about: after a merged call has failed, the parts are tried one by one.
+participants ask, and not on how fast they are. A thread that takes part only while it waits, as a server's does, is
+merged with whoever waits when the model is free. The models run in one thread, one call at a time. An error reaches the
+participant whose request it is about: after a merged call has failed, the parts are tried one by one. A participant
+that is cancelled (`gridprobe.progress`) leaves the others' call running.
 """
 
 import time
@@ -25,6 +27,7 @@ from gridprobe.backends.base import Backend, Posterior, ScoreRequest
 from gridprobe.backends.writing import Weighed, Writing, Written, check_candidates, weigher, writer
 from gridprobe.errors import Cancelled, ServerUnavailable, UsageError
 from gridprobe.flops import Cost
+from gridprobe.progress import is_cancelled, relayed
 
 __all__ = ["Batcher", "Merging", "Participant", "own_seconds"]
 
@@ -111,6 +114,8 @@ class Batcher:
         self._served = -1
         """The number of the participant that was served last."""
         self._running = False
+        self.calls, self.parts = 0, 0
+        """How often the models were called, and about how many requests in all."""
         self._model = Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gridprobe-model")
 
@@ -207,7 +212,10 @@ class Batcher:
 
     def _lead(self) -> None:
         """Run one merged call, without the lock."""
+        self._drop_cancelled()
         chosen = self._choose()
+        if not chosen:
+            return
         self._running = True
         self._changed.release()
         try:
@@ -216,6 +224,15 @@ class Batcher:
             self._changed.acquire()
             self._running = False
             self._done([call for call in self._waiting if not call.todo])
+            self._changed.notify_all()
+
+    def _drop_cancelled(self) -> None:
+        """Calls that nobody wants any more get no model."""
+        dropped = [call for call in self._waiting if is_cancelled(call.context)]
+        for call in dropped:
+            call.error = Cancelled("cancelled while waiting for the model")
+        if dropped:
+            self._done(dropped)
             self._changed.notify_all()
 
     def _done(self, calls: Sequence[_Call]) -> None:
@@ -229,7 +246,9 @@ class Batcher:
     def _choose(self) -> list[Part]:
         """The parts that come next: of all calls like the first one, one part of each in turn."""
         waiting = sorted(self._waiting, key=self._turn)
-        first = next(call for call in waiting if call in self._round)
+        first = next((call for call in waiting if call in self._round), None)
+        if first is None:
+            return []
         calls = [(call, call.todo) for call in waiting if call.key == first.key]
         longest = max(len(todo) for _, todo in calls)
         turns = [(call, todo[turn]) for turn in range(longest) for call, todo in calls if turn < len(todo)]
@@ -256,7 +275,14 @@ class Batcher:
         """One call of the model; returns its error."""
         call, start = chosen[0][0], time.perf_counter()
         parts = [each.parts[place] for each, place in chosen]
-        outcome = self._thread.submit(self.alone, lambda: call.context.run(call.run, parts))
+        contexts = [each.context for each in dict.fromkeys(each for each, _ in chosen)]
+        self.calls, self.parts = self.calls + 1, self.parts + len(parts)
+
+        def run() -> Sequence[Any]:
+            with relayed(contexts):
+                return call.run(parts)
+
+        outcome = self._thread.submit(self.alone, lambda: call.context.run(run))
         error = outcome.exception()
         share = (time.perf_counter() - start) / len(chosen)
         for each, _ in chosen:

@@ -20,10 +20,12 @@ from gridprobe.cli.figure import figure
 from gridprobe.cli.judge import judge_run
 from gridprobe.cli.keyframes import export
 from gridprobe.cli.listing import listing
+from gridprobe.cli.mcp import mcp
 from gridprobe.cli.plan import plan
 from gridprobe.cli.predictions import export_predictions
 from gridprobe.cli.report import report
 from gridprobe.cli.score import score_runs
+from gridprobe.cli.serve import serve
 from gridprobe.cli.status import status
 from gridprobe.cli.verify import verify_data
 from gridprobe.errors import GridProbeError
@@ -75,9 +77,11 @@ COMMANDS = (
     figure,
     judge_run,
     listing,
+    mcp,
     plan,
     report,
     score_runs,
+    serve,
     status,
     verify_data,
 )

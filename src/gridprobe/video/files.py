@@ -15,7 +15,16 @@ from typing import BinaryIO
 
 from gridprobe.errors import VideoError
 
-__all__ = ["VideoFile", "changed", "check_file", "lacks_index", "looks_like", "shown_name", "unchanged"]
+__all__ = [
+    "VideoFile",
+    "changed",
+    "check_file",
+    "fingerprint_of",
+    "lacks_index",
+    "looks_like",
+    "shown_name",
+    "unchanged",
+]
 
 EDGE = 64 * 1024
 """Bytes at each end of the file that are part of the fingerprint."""
@@ -183,6 +192,12 @@ def _fingerprint(status: os.stat_result, head: bytes, tail: bytes) -> str:
     digest.update(head)
     digest.update(tail)
     return digest.hexdigest()
+
+
+def fingerprint_of(handle: int) -> str:
+    """The fingerprint of an open file, as in `VideoFile` and `VideoInfo`."""
+    status = os.fstat(handle)
+    return _fingerprint(status, os.pread(handle, EDGE, 0), os.pread(handle, EDGE, max(0, status.st_size - EDGE)))
 
 
 def _is_utf8(text: str) -> bool:

@@ -104,6 +104,12 @@ class Footage:
         """Why the cache on disk is of no use, if it is."""
         return (self._cache.trouble,) if self._cache is not None and self._cache.trouble else ()
 
+    @property
+    def held(self) -> int:
+        """Bytes of decoded frames in memory."""
+        with self._lock:
+            return self._shelf.bytes
+
     def pool(self, size: FrameSize = NATIVE) -> FramePool:
         """All frames, decoded; the first call finds out which can be, and refuses a video with too much damage.
 

@@ -1,0 +1,1 @@
+"""gridprobe as a server (HTTP) and as a tool for agents (MCP)."""

@@ -1,0 +1,281 @@
+"""Desk: what a server does, without HTTP. Videos are opened once, questions of all users share the models."""
+
+import json
+import math
+import re
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from gridprobe.answer import Answer, selection_dict
+from gridprobe.backends import Backend, Posterior
+from gridprobe.backends.batcher import Batcher
+from gridprobe.errors import GridProbeError
+from gridprobe.grid import Grid
+from gridprobe.pipeline import Session
+from gridprobe.progress import watching
+from gridprobe.question import Question
+from gridprobe.report.where import sentence
+from gridprobe.serving.bounds import Bounds
+from gridprobe.serving.fetch import Fetcher
+from gridprobe.serving.folder import AllowedFolder, AllowedRoots
+from gridprobe.serving.jobs import Job, Jobs
+from gridprobe.serving.refusals import Refusal
+from gridprobe.serving.sessions import Sessions, VideoSession
+from gridprobe.serving.shelf import Shelf
+from gridprobe.serving.sources import Remote, Source, Sources
+from gridprobe.settings import Settings
+from gridprobe.setup import Setup, make_setup
+from gridprobe.stages import Look, Overview, sure
+from gridprobe.video import FrameSize, Limits
+
+__all__ = ["SELECTORS", "SETTABLE", "Asked", "Desk", "scrubbed"]
+
+SETTABLE = frozenset(
+    {
+        *("k", "frames", "effort", "sure", "budget", "probes", "signal", "refine", "rotations", "context"),
+        *("open_way", "order", "seed", "native_pixels"),
+    }
+)
+"""Settings that a request may change."""
+SELECTORS = ("gridprobe", "uniform", "random", "all", "all-small")
+"""Selectors that a request may name: those that load nothing."""
+MOST_SETUPS = 32
+PATH = re.compile(r"(?:file:|(?<![\w/.:]))/(?:[\w.@+-]+/)+[\w.@+-]*")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question about a video; without a question the video is only opened."""
+
+    video: Source | Remote
+    question: Question | None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    selector: str = "gridprobe"
+    show_map: bool = False
+    fps: float | None = None
+    """Frames a second to sample, in place of a grid."""
+
+
+class Desk:
+    """The models, the videos and the jobs of one server."""
+
+    def __init__(
+        self,
+        model: Backend,
+        answer_model: Backend | None = None,
+        *,
+        settings: Settings | None = None,
+        bounds: Bounds | None = None,
+        folder: AllowedFolder | AllowedRoots | None = None,
+        fetcher: Fetcher | None = None,
+    ) -> None:
+        """A server's desk; the models must be loaded.
+
+        Args:
+            model: looks over and selects; answers too, unless there is another for that.
+            answer_model: answers from the kept frames.
+            settings: what requests start from.
+            bounds: how much it takes on.
+            folder: whose files requests may name.
+            fetcher: fetches addresses that requests name; None refuses them.
+        """
+        self.bounds = bounds or Bounds()
+        self.settings = settings or Settings()
+        self.batcher = Batcher(most=self.bounds.merged)
+        self._model = self.batcher.merging(model)
+        self._answerer = None if answer_model is None else self.batcher.merging(answer_model)
+        self.shelf = Shelf(quota=self.bounds.quota)
+        self.sources = Sources(self.shelf, self.bounds, folder=folder, fetcher=fetcher)
+        self.sessions = Sessions(self.sources, self.bounds)
+        self.jobs = Jobs(at_once=self.bounds.together, waiting=self.bounds.queue)
+        self._setups: OrderedDict[str, Setup] = OrderedDict()
+        self._lock = Lock()
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Identities of the models, without paths and addresses."""
+        found = [self._model.identity, *([self._answerer.identity] if self._answerer else [])]
+        return tuple(scrubbed(each) for each in found)
+
+    def close(self) -> None:
+        """Finish the jobs that run, and delete the media."""
+        self.jobs.close(self.bounds.grace)
+        self.batcher.close()
+        self.shelf.close()
+
+    def check(self, settings: Mapping[str, Any], selector: str) -> None:
+        """Refuse settings that cannot be, before anything is queued."""
+        self.setup(settings, selector, private=True)
+
+    def submit(self, asked: Asked, user: str) -> Job:
+        """Queue a question; its video is released when it ends, or now if it is refused."""
+        try:
+            job = self.jobs.submit(lambda job: self._work(job, asked), user)
+        except Refusal:
+            self.sources.release(asked.video)
+            raise
+        job.when_over(lambda: self.sources.release(asked.video))
+        return job
+
+    def setup(self, settings: Mapping[str, Any], selector: str = "gridprobe", *, private: bool) -> Setup:
+        """The setup for a request; of a private video no frame is stored on disk."""
+        if unknown := sorted(set(settings) - SETTABLE):
+            raise Refusal(f"unknown setting {unknown[0]!r}; known: {', '.join(sorted(SETTABLE))}", param=unknown[0])
+        if selector not in SELECTORS:
+            raise Refusal(f"unknown selector {selector!r}; known: {', '.join(SELECTORS)}", param="selector")
+        k = settings.get("k", self.settings.k)
+        if isinstance(k, int) and k > self.bounds.max_k:
+            raise Refusal(f"k may be at most {self.bounds.max_k} on this server, got {k}", param="k")
+        key = json.dumps([dict(settings), selector, private], default=repr, sort_keys=True)
+        with self._lock:
+            found = self._setups.get(key)
+            if found is None:
+                found = self._setups[key] = self._make(settings, selector, private=private)
+            self._setups.move_to_end(key)
+            while len(self._setups) > MOST_SETUPS:
+                self._setups.popitem(last=False)
+            return found
+
+    def _make(self, settings: Mapping[str, Any], selector: str, *, private: bool) -> Setup:
+        limits = Limits(
+            seconds=self.bounds.decode_seconds,
+            memory=max(1, min(self.settings.limits.memory, self.bounds.session_bytes // 4)),
+            cache=0 if private else self.settings.limits.cache,
+        )
+        changed = self.settings.changed(**settings, limits=limits)
+        made = make_setup(model=self._model, answer_model=self._answerer, selector=selector, settings=changed)
+        return made.loaded()
+
+    def _work(self, job: Job, asked: Asked) -> dict[str, Any]:
+        """Open the video, ask, and say what happens on the way."""
+        held = asked.video if isinstance(asked.video, Remote) else self.sources.held(asked.video)
+        with self.sources.at_hand(held) as source, self._scrubbing(source), self.sessions.using(source) as video:
+            setup = self._sampled(video, asked)
+            session = Session(video.footage(setup), setup=setup)
+            session.open()
+            job.session = video.id
+            times = list(session.pool.times)
+            about = clean({**video.to_dict(), "k": Grid.holding(len(times)).k, "times": times}, source)
+            job.add("opened", {"session": video.id, "video": about["video"], "k": about["k"], "times": times})
+            if asked.question is None:
+                return dict(about)
+            question = asked.question
+            with watching(lambda _, found: _tell(job, found, question, setup)):
+                answer = session.ask(question, show_map=asked.show_map)
+            video.questions += 1
+            return _result(job, video, answer)
+
+    def _sampled(self, video: VideoSession, asked: Asked) -> Setup:
+        setup = self.setup(asked.settings, asked.selector, private=video.source.private)
+        if asked.fps is None:
+            return setup
+        duration = video.footage(setup).info.duration or 1.0
+        frames = max(1, round(min(asked.fps * duration, self.bounds.max_k**2)))
+        k = math.isqrt(frames - 1) + 1
+        return self.setup({**asked.settings, "k": k}, asked.selector, private=video.source.private)
+
+    @contextmanager
+    def using(self, id: str) -> Iterator[VideoSession]:
+        """An open video, for work in this thread; errors name it as the client did."""
+        source = self.sessions.get(id).source
+        held = self.sources.at_hand(self.sources.held(source))
+        with held, self._scrubbing(source), self.sessions.using(source) as video:
+            yield video
+
+    def about(self, video: VideoSession) -> dict[str, Any]:
+        """A session with the times of the frames that were sampled last."""
+        latest = video.latest
+        times = list(latest.undecoded().times) if latest else []
+        k = Grid.holding(len(times)).k if times else None
+        return dict(clean({**video.to_dict(), "k": k, "times": times}, video.source))
+
+    def frame(self, video: VideoSession, time: float, side: int) -> tuple[Any, float]:
+        """The frame on display at a time, and its true time."""
+        setup = self.setup({}, private=video.source.private)
+        with self._scrubbing(video.source):
+            length = (video.latest or video.footage(setup)).info.duration or 0.0
+            start = min(max(0.0, time), max(0.0, length - 0.002))
+            assert setup.sampling is not None
+            one = replace(setup.sampling, cells=1, precision="exact", stretches=((start, start + 0.001),))
+            pool = replace(setup, sampling=one).open(video.source.path).pool(FrameSize(max_side=side))
+            return pool.pixels[0], pool.times[0]
+
+    def pool(self, video: VideoSession, k: int | None) -> tuple[Any, tuple[float, ...]]:
+        """All frames of a sampling, small, and their times; without `k`, of the one that was used last."""
+        setup = self.setup({"k": k} if k else {}, private=video.source.private)
+        with self._scrubbing(video.source):
+            footage = (None if k else video.latest) or video.footage(setup)
+            pool = footage.pool(setup.pool_size(footage.spec.cells))
+            return pool.pixels, pool.times
+
+    def indexed(self, video: VideoSession, index: int, k: int | None, side: int) -> tuple[Any, float]:
+        """A frame by its place in a grid; without `k`, in the one that was used last."""
+        setup = self.setup({"k": k} if k else {}, private=video.source.private)
+        with self._scrubbing(video.source):
+            footage = (None if k else video.latest) or video.footage(setup)
+            count = len(footage.undecoded())
+            if not 0 <= index < count:
+                raise Refusal(f"the session has frames 0 to {count - 1}, got {index}", status=404, code="not_found")
+            pool = footage.frames([index], FrameSize(max_side=side))
+            return pool.pixels[0], pool.times[0]
+
+    @contextmanager
+    def _scrubbing(self, source: Source) -> Iterator[None]:
+        """Errors name the video as the client did."""
+        try:
+            yield
+        except Refusal:
+            raise
+        except GridProbeError as error:
+            raise type(error)(clean(str(error), source)) from error
+
+
+def scrubbed(text: str) -> str:
+    """A text without absolute paths and without addresses of servers."""
+    text = re.sub(r"https?://[^\s#'\"]+", "server", text)
+    return PATH.sub(lambda match: Path(match[0]).name or "…", text)
+
+
+def clean(value: Any, source: Source) -> Any:
+    """Plain values in which the video has the client's name, and no path of this machine is left."""
+    if isinstance(value, str):
+        return scrubbed(value.replace(str(source.path), source.name)) if "/" in value else value
+    if isinstance(value, Mapping):
+        return {key: clean(each, source) for key, each in value.items()}
+    return [clean(each, source) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _result(job: Job, video: VideoSession, answer: Answer) -> dict[str, Any]:
+    said = answer.to_dict(version=2)
+    ours = {name: clean(said[name], video.source) for name in ("video", "models", "settings", "warnings")}
+    return {
+        "job": job.id,
+        "session": video.id,
+        "answer": said | ours,
+        "sentence": sentence(answer),
+        "times": list(answer.pool.times),
+    }
+
+
+def _tell(job: Job, found: Any, question: Question, setup: Setup) -> None:
+    """Pass on what a stage has found."""
+    if isinstance(found, Overview):
+        job.add("overview", {"belief": _belief(found.posterior, question), "sure": sure(found.posterior, setup.exit)})
+    elif isinstance(found, Look):
+        job.add("map", selection_dict(found.selection))
+
+
+def _belief(posterior: Posterior, question: Question) -> list[dict[str, Any]]:
+    return [
+        {
+            "label": None if question.open else label,
+            "text": label if question.open else question.option(label),
+            "probability": share,
+        }
+        for label, share in zip(posterior.labels, posterior.shares, strict=True)
+    ]

@@ -1,0 +1,95 @@
+"""Pictures of a session's frames, and its file for a player."""
+
+import os
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from starlette.background import BackgroundTask
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import FileResponse, Response
+
+from gridprobe.grid import Grid
+from gridprobe.serving.desk import Desk
+from gridprobe.serving.native import desk_of
+from gridprobe.serving.pictures import jpeg
+from gridprobe.serving.refusals import Refusal
+from gridprobe.serving.sessions import VideoSession
+from gridprobe.video.sheet import contact_sheet
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1/gridprobe/sessions/{id}", tags=["pictures"])
+JPEG: dict[int | str, dict[str, Any]] = {200: {"content": {"image/jpeg": {}}, "description": "a picture"}}
+KINDS = {
+    ".mp4": "video/mp4",
+    ".m4v": "video/mp4",
+    ".mov": "video/quicktime",
+    ".webm": "video/webm",
+    ".mkv": "video/x-matroska",
+}
+Side = Annotated[int | None, Query(ge=1, le=64)]
+Width = Annotated[int, Query(ge=16, le=2048)]
+
+
+@router.get("/sheet.jpg", summary="The contact sheet", responses=JPEG, response_class=Response)
+async def sheet(id: str, request: Request, k: Side = None, width: Width = 1200) -> Response:
+    """K columns; time runs left to right, row by row. Without `k`, as the session was sampled last."""
+    desk = desk_of(request)
+    return Response(await run_in_threadpool(_sheet, desk, desk.sessions.get(id), k, width), media_type="image/jpeg")
+
+
+def _sheet(desk: Desk, session: VideoSession, k: int | None, width: int) -> bytes:
+    pixels, times = desk.pool(session, k)
+    return jpeg(contact_sheet(pixels, Grid.holding(len(times)).k), width)
+
+
+@router.get("/frame.jpg", summary="A frame", responses=JPEG, response_class=Response)
+async def frame(
+    id: str,
+    request: Request,
+    t: Annotated[float | None, Query(ge=0, le=1e7, allow_inf_nan=False)] = None,
+    index: Annotated[int | None, Query(ge=0, le=4096)] = None,
+    k: Side = None,
+    width: Width = 640,
+) -> Response:
+    """At a time in seconds, or by its place in the grid of K². The header X-Time has its true time."""
+    desk = desk_of(request)
+    session = desk.sessions.get(id)
+    if t is not None and index is None:
+        pixels, time = await run_in_threadpool(desk.frame, session, t, width)
+    elif index is not None and t is None:
+        pixels, time = await run_in_threadpool(desk.indexed, session, index, k, width)
+    else:
+        raise Refusal("give either t or index", param="t")
+    content = await run_in_threadpool(jpeg, pixels, width)
+    return Response(content, media_type="image/jpeg", headers={"X-Time": f"{time:.6f}"})
+
+
+@router.get("/video", summary="The file, with byte ranges", response_class=FileResponse)
+async def video(id: str, request: Request) -> Response:
+    """For a player; there is none for a list of pictures."""
+    session = desk_of(request).sessions.get(id)
+    handle = await run_in_threadpool(_opened, desk_of(request), session)
+    kind = KINDS.get(os.path.splitext(session.source.name)[1].lower(), "application/octet-stream")
+    # The path of the descriptor that was checked: whatever is under the name now, this is served.
+    return FileResponse(
+        f"/proc/self/fd/{handle}",
+        media_type=kind,
+        stat_result=os.fstat(handle),
+        background=BackgroundTask(os.close, handle),
+        headers={"Content-Disposition": "inline"},
+    )
+
+
+def _opened(desk: Desk, session: VideoSession) -> int:
+    """A descriptor of the session's file."""
+    source = session.source
+    if source.path.is_dir():
+        raise Refusal("this video is a list of pictures; there is no file", status=404, code="not_found")
+    if source.private or desk.sources.folder is None:
+        try:
+            return os.open(source.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            raise Refusal("the file is gone", status=404, code="not_found") from None
+    with desk.sources.folder.opened(str(source.path)) as (handle, _):
+        return os.dup(handle)

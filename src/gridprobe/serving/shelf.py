@@ -1,0 +1,239 @@
+"""Shelf: media on disk, stored once by content, within a quota; and uploads, which name some of it."""
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import RLock
+
+from gridprobe.serving.jobs import new_id
+from gridprobe.serving.refusals import Refusal, not_found
+
+__all__ = ["Blob", "Incoming", "Shelf", "Upload"]
+
+PREFIX = "gridprobe-serve-"
+LOCK = "in-use"
+SIGNATURES = ((b"\xff\xd8\xff", ".jpg"), (b"\x89PNG\r\n", ".png"), (b"RIFF", ".webp"), (b"BM", ".bmp"))
+
+
+@dataclass(eq=False)
+class Blob:
+    """A file, or a folder of pictures, that is deleted when nobody holds it."""
+
+    sha256: str
+    path: Path
+    size: int
+    holders: int = 0
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A blob with an id and the name that its owner gave it."""
+
+    id: str
+    name: str
+    blob: Blob
+    created: float
+
+
+@dataclass(eq=False)
+class Incoming:
+    """A file that is being received."""
+
+    path: Path
+    handle: int
+    most: int
+    room: Callable[[int], None]
+    size: int = 0
+    digest: "hashlib._Hash" = field(default_factory=hashlib.sha256)
+
+    def write(self, data: bytes) -> None:
+        """Append some bytes; 413 past the size limit, 507 past the quota or on a full disk."""
+        if self.size + len(data) > self.most:
+            raise Refusal(f"the file is larger than {self.most} bytes", status=413, code="too_large")
+        self.room(len(data))
+        left = memoryview(data)
+        try:
+            while left:
+                left = left[os.write(self.handle, left) :]
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise _full() from None
+        self.size += len(data)
+        self.digest.update(data)
+
+
+class Shelf:
+    """A private temporary folder; it is deleted at the end, and after a crash at the next start."""
+
+    def __init__(self, *, quota: int, parent: Path | None = None, clock: Callable[[], float] = time.time) -> None:
+        """An empty shelf.
+
+        Args:
+            quota: bytes that all media together may take.
+            parent: where the folder is made.
+            clock: seconds.
+        """
+        place = Path(parent or tempfile.gettempdir())
+        _remove_left_behind(place)
+        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+        self._lock_handle = os.open(self.folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock_handle, fcntl.LOCK_EX)
+        self.quota = quota
+        self._clock = clock
+        self._lock = RLock()
+        self._blobs: dict[str, Blob] = {}
+        self._uploads: OrderedDict[str, Upload] = OrderedDict()
+        self._incoming: set[Incoming] = set()
+
+    @property
+    def size(self) -> int:
+        """Bytes in use, with what is being received."""
+        return sum(each.size for each in self._blobs.values()) + sum(each.size for each in self._incoming)
+
+    @property
+    def uploads(self) -> int:
+        """How many uploads there are."""
+        return len(self._uploads)
+
+    def close(self) -> None:
+        """Delete everything."""
+        os.close(self._lock_handle)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @contextmanager
+    def receiving(self, most: int) -> Iterator[Incoming]:
+        """A new file of at most so many bytes; it is deleted unless `keep` or `upload` takes it."""
+        path = self.folder / f"incoming-{new_id()}"
+        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        incoming = Incoming(path, handle, most, self._make_room)
+        with self._lock:
+            self._incoming.add(incoming)
+        try:
+            yield incoming
+        finally:
+            os.close(handle)
+            with self._lock:
+                self._incoming.discard(incoming)
+                path.unlink(missing_ok=True)
+
+    def keep(self, incoming: Incoming) -> Blob:
+        """What was received as a blob that the caller holds."""
+        return self._keep(incoming.digest.hexdigest(), incoming.path, incoming.size)
+
+    def keep_pictures(self, pictures: Sequence[bytes], times: Sequence[float]) -> Blob:
+        """Pictures as a folder blob that the caller holds."""
+        total = sum(map(len, pictures))
+        self._make_room(total)
+        digest = hashlib.sha256(json.dumps(list(times)).encode())
+        folder = Path(tempfile.mkdtemp(prefix="pictures-", dir=self.folder))
+        try:
+            for number, picture in enumerate(pictures):
+                ending = next((ending for start, ending in SIGNATURES if picture.startswith(start)), None)
+                if ending is None:
+                    raise Refusal(
+                        f"picture {number + 1} is neither JPEG, PNG, WebP nor BMP", status=422, code="unusable_video"
+                    )
+                (folder / f"{number:06}{ending}").write_bytes(picture)
+                digest.update(hashlib.sha256(picture).digest())
+            (folder / "times.json").write_text(json.dumps(list(times)))
+            return self._keep(digest.hexdigest(), folder, total)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise _full() from None
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def upload(self, incoming: Incoming, name: str) -> Upload:
+        """What was received, under an id."""
+        if incoming.size == 0:
+            raise Refusal("the body is empty; send the file as the body", code="empty_body")
+        found = Upload(new_id(), name, self.keep(incoming), self._clock())
+        with self._lock:
+            self._uploads[found.id] = found
+        return found
+
+    def find(self, id: str) -> Upload:
+        """The upload with this id; it counts as used now."""
+        with self._lock:
+            if id not in self._uploads:
+                raise not_found("upload")
+            self._uploads.move_to_end(id)
+            return self._uploads[id]
+
+    def remove(self, id: str) -> None:
+        """Forget an upload; its content goes when no session uses it."""
+        with self._lock:
+            found = self.find(id)
+            del self._uploads[id]
+            self.drop(found.blob)
+
+    def hold(self, blob: Blob) -> Blob:
+        """Keep a blob until `drop`."""
+        with self._lock:
+            blob.holders += 1
+            return blob
+
+    def drop(self, blob: Blob) -> None:
+        """The caller does not need a blob any more."""
+        with self._lock:
+            blob.holders -= 1
+            if blob.holders > 0 or self._blobs.get(blob.sha256) is not blob:
+                return
+            del self._blobs[blob.sha256]
+            if blob.path.is_dir():
+                shutil.rmtree(blob.path, ignore_errors=True)
+            else:
+                blob.path.unlink(missing_ok=True)
+
+    def _keep(self, sha256: str, path: Path, size: int) -> Blob:
+        with self._lock:
+            known = self._blobs.get(sha256)
+            if known is None:
+                known = Blob(sha256, self.folder / sha256, size)
+                os.rename(path, known.path)
+                self._blobs[sha256] = known
+            return self.hold(known)
+
+    def _make_room(self, more: int) -> None:
+        """Forget uploads that no session uses, least recently used first, until so many bytes fit."""
+        with self._lock:
+            for upload in list(self._uploads.values()):
+                if self.size + more <= self.quota:
+                    return
+                if upload.blob.holders == 1:
+                    self.remove(upload.id)
+            if self.size + more > self.quota:
+                raise _full()
+
+
+def _full() -> Refusal:
+    return Refusal("there is no room for more videos; delete uploads, or try again later", status=507, code="no_room")
+
+
+def _remove_left_behind(place: Path) -> None:
+    """Delete folders of servers that did not end properly: nobody holds their lock."""
+    for folder in place.glob(f"{PREFIX}*"):
+        try:
+            handle = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            continue
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(handle)

@@ -1,0 +1,268 @@
+"""POST /v1/chat/completions: all content parts, options, streams and what is refused."""
+
+import asyncio
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gridprobe.serving.chat_wire import ChatBody
+from gridprobe.serving.content import read_chat
+from gridprobe.serving.desk import Desk
+from gridprobe.serving.refusals import Refusal
+from gridprobe.serving.sources import Frames
+from serving_kit import as_data, client_of, jpeg, running_desk, video_folder
+
+TEXT = {"type": "text", "text": "Which?"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return video_folder(tmp_path_factory.mktemp("videos") / "all")
+
+
+@pytest.fixture(scope="module")
+def desk(folder: Path) -> Iterator[Desk]:
+    with running_desk(folder) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def data(folder: Path) -> str:
+    return as_data((folder / "talk.mp4").read_bytes())
+
+
+def send(desk: Desk, body: dict[str, Any]) -> httpx.Response:
+    async def run() -> httpx.Response:
+        async with client_of(desk) as client:
+            return await client.post("/v1/chat/completions", json={"model": "gridprobe", **body})
+
+    return asyncio.run(run())
+
+
+def said(*parts: Any, **more: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": list(parts)}], "gridprobe": {"options": ["one", "two"]}, **more}
+
+
+def meant(*parts: Any, **more: Any) -> Any:
+    return read_chat(ChatBody.model_validate({"model": "gridprobe", **said(*parts, **more)}))
+
+
+PICTURE = as_data(jpeg(), "image/jpeg")
+IMAGE = {"type": "image_url", "image_url": {"url": PICTURE}}
+SEQUENCE = "data:video/jpeg;base64," + ",".join(PICTURE.partition(",")[2] for _ in range(3))
+
+
+def video_parts(data: str) -> dict[str, Any]:
+    upper = data.replace("data:video/mp4;base64", "data:video/mp4;codecs=avc1;base64")
+    return {
+        "video_url": {"type": "video_url", "video_url": {"url": data}, "uuid": "abc"},
+        "parameters": {"type": "video_url", "video_url": {"url": upper}},
+        "no type": {"video_url": {"url": data}},
+        "text": {"type": "video_url", "video_url": data},
+        "file name": {"type": "video_url", "video_url": {"url": "sub/talk.mp4"}},
+        "video": {"type": "video", "video": data},
+        "input_video": {"type": "input_video", "input_video": {"url": data}},
+        "input_video data": {"type": "input_video", "input_video": {"data": data.partition(",")[2], "format": "mp4"}},
+        "file": {"type": "file", "file": {"file_data": data, "filename": "talk.mp4"}},
+        "sequence": {"type": "video_url", "video_url": {"url": SEQUENCE}},
+        "list": {"type": "video", "video": [PICTURE, PICTURE], "fps": 2.0},
+    }
+
+
+@pytest.mark.parametrize("form", list(video_parts("")))
+def test_every_form_of_a_video_is_answered(desk: Desk, data: str, form: str) -> None:
+    reply = send(desk, said(video_parts(data)[form], TEXT))
+    assert reply.status_code == 200, reply.text
+    found = reply.json()
+    assert found["object"] == "chat.completion" and found["choices"][0]["message"]["content"] == "A"
+    assert found["choices"][0]["finish_reason"] == "stop"
+    usage = found["usage"]
+    assert usage["prompt_tokens_details"]["video_tokens"] > 0
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+
+
+def test_a_file_address_and_an_upload_are_answered(desk: Desk, folder: Path) -> None:
+    part = {"type": "video_url", "video_url": {"url": (folder / "talk.mp4").as_uri()}}
+    assert send(desk, said(part, TEXT)).status_code == 200
+    with desk.shelf.receiving(1 << 20) as incoming:
+        incoming.write((folder / "talk.mp4").read_bytes())
+        upload = desk.shelf.upload(incoming, "talk.mp4")
+    for part in (
+        {"type": "video_url", "video_url": {"url": f"upload://{upload.id}"}},
+        {"type": "file", "file": {"file_id": upload.id}},
+    ):
+        assert send(desk, said(part, TEXT)).status_code == 200
+
+
+def test_the_gridprobe_object_has_map_times_stages_and_cost(desk: Desk, data: str) -> None:
+    body = said({"video_url": data}, TEXT, gridprobe={"options": ["one", "two"], "effort": "full", "content": "both"})
+    found = send(desk, body).json()
+    assert found["choices"][0]["message"]["content"] == "A. one"
+    extra = found["gridprobe"]
+    assert extra["answer"]["selection"]["importance"] and extra["answer"]["selection"]["timestamps"]
+    assert set(extra["answer"]["reached"]["stages"]) == {"overview", "focus"} and extra["answer"]["cost"]["tflops"] > 0
+    assert extra["options"] == ["one", "two"] and not extra["parsed_options"]
+
+
+def test_logprobs_are_those_of_the_letters(desk: Desk, data: str) -> None:
+    found = send(desk, said({"video_url": data}, TEXT, logprobs=True, top_logprobs=2)).json()
+    (token,) = found["choices"][0]["logprobs"]["content"]
+    assert token["token"] == "A" and math.exp(token["logprob"]) == pytest.approx(0.998)
+    assert [each["token"] for each in token["top_logprobs"]] == ["A", "B"]
+
+
+def test_options_are_read_from_the_text_only_if_that_is_clear(desk: Desk, data: str) -> None:
+    listed = {"type": "text", "text": "Which?\nA. one\nB. two\nC. three\nAnswer with the letter."}
+    found = send(desk, said({"video_url": data}, listed, gridprobe={})).json()
+    assert found["gridprobe"]["options"] == ["one", "two", "three"] and found["gridprobe"]["parsed_options"]
+    for text in ("What is it?", "A. b\nA. c\nB. d\nWhat?", "Is it A. or B. then?"):
+        found = send(desk, said({"video_url": data}, {"type": "text", "text": text}, gridprobe={})).json()
+        assert found["choices"][0]["message"]["content"] == "a red ball", text
+        assert found["gridprobe"]["options"] == []
+
+
+def test_a_conversation_goes_on_about_its_video(desk: Desk, data: str) -> None:
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"video_url": data}, {"type": "text", "text": "What is it?"}]},
+        {"role": "assistant", "content": "a ball"},
+        {"role": "user", "content": "Which colour?"},
+    ]
+    reply = send(desk, {"messages": messages})
+    assert reply.status_code == 200
+    asked = reply.json()["gridprobe"]["answer"]["question"]
+    assert asked == "Be brief.\nEarlier question: What is it?\nEarlier answer: a ball\n\nWhich colour?"
+
+
+def test_a_stream_has_comments_one_answer_and_an_end(desk: Desk, data: str) -> None:
+    reply = send(desk, said({"video_url": data}, TEXT, stream=True, stream_options={"include_usage": True}))
+    blocks = reply.text.strip().split("\n\n")
+    assert all(block.startswith((": ", "data: ")) for block in blocks), "no named events on this route"
+    assert any(block.startswith(": {") for block in blocks) and blocks[-1] == "data: [DONE]"
+    chunks = [json.loads(block[6:]) for block in blocks if block.startswith("data: {")]
+    assert [len(chunk["choices"]) for chunk in chunks] == [1, 1, 0]
+    assert chunks[0]["choices"][0]["delta"]["content"] == "A"
+    assert chunks[1]["choices"][0]["finish_reason"] == "stop" and chunks[1]["gridprobe"]["answer"]
+    assert chunks[2]["usage"]["total_tokens"] > 0
+
+
+def test_a_bad_video_is_an_error_before_the_stream_begins(desk: Desk) -> None:
+    reply = send(desk, said({"video_url": as_data(b"no video")}, TEXT, stream=True))
+    assert reply.status_code == 422 and reply.json()["error"]["code"] == "unusable_video"
+
+
+def test_parameters_without_influence_are_named_in_warnings(desk: Desk, data: str) -> None:
+    found = send(desk, said({"video_url": data}, TEXT, temperature=0.0, max_tokens=5)).json()
+    assert [each.split()[0] for each in found["gridprobe"]["warnings"][-2:]] == ["temperature", "max_tokens"]
+
+
+def test_sampling_parameters_are_mapped_and_clamped(desk: Desk, data: str) -> None:
+    for kwargs, k in (({"num_frames": 4}, 2), ({"num_frames": 10**6}, 16), ({"fps": 3.0}, 2)):
+        found = send(desk, said({"video_url": data}, TEXT, mm_processor_kwargs=kwargs)).json()
+        assert found["gridprobe"]["answer"]["settings"]["sampling"]["k"] == k
+    found = send(desk, said({"video_url": data}, TEXT, mm_processor_kwargs={"max_pixels": 4096})).json()
+    assert found["gridprobe"]["answer"]["settings"]["view"]["pixels"]["max_pixels"] == 4096
+
+
+def test_times_of_pictures() -> None:
+    def times(*parts: Any, **video: Any) -> list[float]:
+        found = meant(*parts, TEXT, media_io_kwargs={"video": video}).video
+        assert isinstance(found, Frames)
+        return list(found.times)
+
+    def marker(text: str) -> dict[str, Any]:
+        return {"type": "text", "text": text}
+
+    assert times(IMAGE, IMAGE, IMAGE) == [0, 1, 2]
+    assert times(marker("<0.5 seconds>"), IMAGE, marker("12.5s"), IMAGE) == [0.5, 12.5]
+    assert times({"type": "video", "video": [PICTURE] * 3, "fps": 2}) == [0, 0.5, 1]
+    assert times({"video_url": SEQUENCE}, fps=10, frames_indices=[0, 50, 99], total_num_frames=100) == [0, 5, 9.9]
+    assert times({"video_url": SEQUENCE}, duration=6.0) == [0, 2, 4]
+    assert (
+        meant(
+            marker("<1 seconds>"), IMAGE, IMAGE and {"type": "text", "text": "<2 seconds>"}, IMAGE, TEXT
+        ).question.text
+        == "Which?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ([{"type": "hologram", "hologram": "x"}, TEXT], "unknown content part 'hologram'"),
+        ([{"type": ["video"]}, TEXT], "unknown content part"),
+        ([{"type": "text", "text": "Which?", "colour": 1}], "unknown field 'colour'"),
+        ([{"type": "input_audio", "input_audio": {"data": ""}}, TEXT], "unknown content part 'input_audio'"),
+        ([TEXT], "there is no video"),
+        ([IMAGE, TEXT], "there is no video"),
+        ([{"video_url": "a"}, {"video_url": "b"}, TEXT], "one video"),
+        ([{"video_url": "a"}, IMAGE, TEXT], "one video"),
+        ([{"video_url": "talk.mp4"}], "no text"),
+        ([{"video_url": {"url": 3}}, TEXT], "a text that is not empty"),
+        ([{"type": "image_url", "image_url": {"url": "http://x/y.jpg"}}, IMAGE, TEXT], "data: addresses"),
+        ([{"type": "file", "file": {"file_data": "data:text/plain;base64,AAAA"}}, TEXT], "not video"),
+        ([{"type": "video", "video": [PICTURE], "fps": -1}, TEXT], "fps"),
+        ([{"type": "text", "text": "<3 seconds>"}, IMAGE, IMAGE, TEXT], "some pictures have a time"),
+        ([{"type": "text", "text": "3s"}, IMAGE, {"type": "text", "text": "2s"}, IMAGE, TEXT], "must rise"),
+        ([{"type": "video_url", "video_url": {"url": "talk.mp4"}, "fps": 1}, TEXT], "mm_processor_kwargs"),
+    ],
+)
+def test_parts_that_cannot_be_used_are_errors(parts: list[Any], words: str) -> None:
+    with pytest.raises(Refusal, match=words) as refusal:
+        meant(*parts)
+    assert refusal.value.status == 400
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({"model": "gpt-4o"}, 404),
+        ({"n": 2}, 400),
+        ({"tools": [{"type": "function"}]}, 400),
+        ({"response_format": {"type": "json_object"}}, 400),
+        ({"top_logprobs": 3}, 400),
+        ({"unheard_of": 1}, 400),
+        ({"mm_processor_kwargs": {"fps": 1, "num_frames": 2}}, 400),
+        ({"mm_processor_kwargs": {"crop": True}}, 400),
+        ({"mm_processor_kwargs": {"fps": 1e9}}, 400),
+        ({"media_io_kwargs": {"video": {"fps": 1}}}, 400),
+        ({"gridprobe": {"probe_model": "/etc"}}, 400),
+        ({"messages": []}, 400),
+        ({"messages": [{"role": "tool", "content": "x"}]}, 400),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused(desk: Desk, change: dict[str, Any], status: int) -> None:
+    reply = send(desk, said({"video_url": "talk.mp4"}, TEXT) | change)
+    assert reply.status_code == status and reply.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("url", "status"),
+    [
+        (as_data(b"not a video"), 422),
+        ("data:video/mp4;base64,@@@@", 400),
+        ("data:text/html;base64,AAAA", 400),
+        ("data:video/mp4,plain", 400),
+        ("data:video/jpeg;base64,AAAA,BBBB", 422),
+        ("ftp://host/x.mp4", 400),
+        ("http://example.com/x.mp4", 403),
+        ("upload://0", 404),
+        ("session://0", 404),
+        ("missing.mp4", 403),
+        ("pipe:0", 400),
+    ],
+)
+def test_media_that_cannot_be_used_has_a_status_of_its_own(desk: Desk, url: str, status: int) -> None:
+    reply = send(desk, said({"type": "video_url", "video_url": {"url": url}}, TEXT))
+    assert reply.status_code == status, reply.text
+
+
+def test_too_many_pictures_are_refused_before_they_are_decoded(desk: Desk) -> None:
+    url = "data:video/jpeg;base64," + "AAAA," * 100_000
+    reply = send(desk, said({"type": "video_url", "video_url": {"url": url}}, TEXT))
+    assert reply.status_code == 400 and "1 to 2048" in reply.text

@@ -1,0 +1,215 @@
+"""Jobs: a bounded queue, turns, cancelling, shutting down. Nothing here waits for a clock."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gridprobe.errors import Cancelled, ModelError, UsageError, VideoError
+from gridprobe.progress import report
+from gridprobe.serving.jobs import KEPT, MOST_PROGRESS, Job, Jobs
+from gridprobe.serving.refusals import Refusal
+from waiting import wait_until
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Gate:
+    """Work that waits for a gate, reporting now and then."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.begun: list[str] = []
+
+    def __call__(self, job: Job) -> dict[str, Any]:
+        self.begun.append(job.user)
+        while not self.gate.wait(0.01):
+            report("model", 0, 1)
+        return {"user": job.user}
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    found = Gate()
+    yield found
+    found.gate.set()
+
+
+def names(job: Job) -> list[str]:
+    return [each.name for each in job.after(0)]
+
+
+def ended(job: Job) -> Job:
+    wait_until(lambda: job.over and names(job)[-1] in ("answer", "error", "cancelled"))
+    return job
+
+
+def test_a_job_has_a_result_and_says_what_happened() -> None:
+    jobs = Jobs(at_once=1, waiting=4)
+
+    def work(job: Job) -> dict[str, Any]:
+        report("decode", 1, 2)
+        return {"value": 1}
+
+    job = ended(jobs.submit(work, "anna"))
+    assert (job.state, job.result, job.error) == ("done", {"value": 1}, None)
+    assert names(job) == ["queued", "started", "progress", "answer"]
+    assert [each.number for each in job.after(2)] == [3, 4]
+    assert jobs.get(job.id) is job and len(job.id) == 32
+    jobs.close(60)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (UsageError("no"), 400, "invalid_request"),
+        (VideoError("no"), 422, "unusable_video"),
+        (ModelError("no"), 502, "model_error"),
+        (ZeroDivisionError("secret"), 500, "internal_error"),
+    ],
+)
+def test_an_error_of_a_job_has_a_status_and_the_next_job_runs(error: Exception, status: int, code: str) -> None:
+    jobs = Jobs(at_once=1, waiting=4)
+
+    def fail(job: Job) -> dict[str, Any]:
+        raise error
+
+    job = ended(jobs.submit(fail, "anna"))
+    assert job.error is not None and (job.error.status, job.error.code) == (status, code)
+    assert "secret" not in str(job.error)
+    assert ended(jobs.submit(lambda job: {}, "anna")).state == "done"
+    jobs.close(60)
+
+
+def test_a_full_queue_refuses_at_once_and_says_when_to_come_back(gate: Gate) -> None:
+    jobs = Jobs(at_once=1, waiting=3)
+    jobs.submit(gate, "first")
+    wait_until(lambda: gate.begun)
+    waiting = [jobs.submit(gate, f"user {number}") for number in range(3)]
+    with pytest.raises(Refusal, match="3 jobs wait already") as refusal:
+        jobs.submit(gate, "late")
+    assert refusal.value.status == 429 and int(refusal.value.headers["Retry-After"]) >= 1
+    with pytest.raises(Refusal):
+        jobs.check_room("late")
+    assert [jobs.position(job) for job in waiting] == [0, 1, 2]
+    gate.gate.set()
+    jobs.close(60)
+
+
+def test_one_user_cannot_fill_the_queue(gate: Gate) -> None:
+    jobs = Jobs(at_once=1, waiting=8)
+    jobs.submit(gate, "greedy")
+    wait_until(lambda: gate.begun)
+    for _ in range(6):
+        jobs.submit(gate, "greedy")
+    with pytest.raises(Refusal, match="6 of them yours"):
+        jobs.submit(gate, "greedy")
+    assert jobs.submit(gate, "modest").state == "queued"
+    gate.gate.set()
+    jobs.close(60)
+
+
+def test_users_take_turns(gate: Gate) -> None:
+    jobs = Jobs(at_once=1, waiting=16)
+    jobs.submit(gate, "first")
+    wait_until(lambda: gate.begun)
+    for user in ("anna", "anna", "anna", "ben", "cleo", "ben"):
+        last = jobs.submit(gate, user)
+    gate.gate.set()
+    wait_until(lambda: jobs.running == 0 and jobs.waiting == 0)
+    assert gate.begun == ["first", "anna", "ben", "cleo", "anna", "ben", "anna"]
+    assert ended(last).state == "done"
+    jobs.close(60)
+
+
+def test_a_job_that_waits_is_cancelled_at_once_and_one_that_runs_at_its_next_step(gate: Gate) -> None:
+    jobs = Jobs(at_once=1, waiting=4)
+    running, waiting = jobs.submit(gate, "anna"), jobs.submit(gate, "anna")
+    wait_until(lambda: gate.begun)
+    over = []
+    waiting.when_over(lambda: over.append("waiting"))
+    jobs.cancel(waiting)
+    jobs.cancel(running)
+    assert (running.state, waiting.state, over) == ("cancelled", "cancelled", ["waiting"])
+    wait_until(lambda: jobs.running == 0)
+    assert not gate.gate.is_set(), "the work ended although its gate is closed"
+    assert gate.begun == ["anna"]
+    assert jobs.counts["cancelled"] == 2
+    jobs.cancel(running)
+    assert jobs.counts["cancelled"] == 2
+    jobs.close(60)
+
+
+def test_closing_finishes_what_runs_and_refuses_the_rest(gate: Gate) -> None:
+    jobs = Jobs(at_once=1, waiting=4)
+    running, waiting = jobs.submit(gate, "anna"), jobs.submit(gate, "anna")
+    wait_until(lambda: gate.begun)
+    closing = threading.Thread(target=jobs.close, args=(600,))
+    closing.start()
+    wait_until(lambda: waiting.over)
+    assert waiting.error is not None and waiting.error.code == "interrupted"
+    with pytest.raises(Refusal, match="shutting down") as refusal:
+        jobs.submit(gate, "anna")
+    assert refusal.value.status == 503
+    gate.gate.set()
+    closing.join()
+    assert running.state == "done"
+
+
+def test_closing_cancels_what_takes_longer_than_the_grace(gate: Gate) -> None:
+    jobs = Jobs(at_once=1, waiting=4)
+    running = jobs.submit(gate, "anna")
+    wait_until(lambda: gate.begun)
+    jobs.close(0)
+    assert running.state == "cancelled"
+
+
+def test_ended_jobs_are_forgotten_by_age_and_number() -> None:
+    clock = Clock()
+    jobs = Jobs(at_once=1, waiting=4, clock=clock)
+    old = ended(jobs.submit(lambda job: {}, "anna"))
+    clock.now += 4000
+    ended(jobs.submit(lambda job: {}, "anna"))
+    with pytest.raises(Refusal) as refusal:
+        jobs.get(old.id)
+    assert refusal.value.status == 404
+    first = ended(jobs.submit(lambda job: {}, "anna"))
+    for _ in range(KEPT + 2):
+        ended(jobs.submit(lambda job: {}, "anna"))
+    with pytest.raises(Refusal):
+        jobs.get(first.id)
+    jobs.close(60)
+
+
+def test_of_much_progress_the_oldest_is_dropped_and_nothing_else() -> None:
+    def work(job: Job) -> dict[str, Any]:
+        for done in range(1000):
+            report("decode", done, 1000)
+        return {}
+
+    jobs = Jobs(at_once=1, waiting=1)
+    job = ended(jobs.submit(work, "anna"))
+    kept = [each for each in job.after(0) if each.name == "progress"]
+    assert len(kept) == MOST_PROGRESS and kept[-1].data["done"] == 999
+    assert [name for name in names(job) if name != "progress"] == ["queued", "started", "answer"]
+    jobs.close(60)
+
+
+def test_a_subscriber_hears_of_every_message_until_it_leaves() -> None:
+    heard: list[int] = []
+    job = Job(lambda job: {}, "anna")
+    leave = job.subscribe(lambda: heard.append(len(job.after(0))))
+    job.add("opened", {})
+    leave()
+    job.add("map", {})
+    assert heard == [1]
+    job.end(None, Cancelled("cancelled"))
+    over: list[str] = []
+    job.when_over(lambda: over.append("now"))
+    assert over == ["now"] and job.state == "cancelled"

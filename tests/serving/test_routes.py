@@ -1,0 +1,287 @@
+"""The routes under /v1/gridprobe/ and those for operators, in this process."""
+
+import asyncio
+import io
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import pytest
+from PIL import Image
+
+from gridprobe.serving.desk import Desk
+from gridprobe.serving.guard import HEADERS
+from serving_kit import Gated, client_of, running_desk, video_folder
+
+T = TypeVar("T")
+ASK = {"video": "talk.mp4", "question": "Which?", "options": ["one", "two"]}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return video_folder(tmp_path_factory.mktemp("videos") / "all")
+
+
+@pytest.fixture
+def desk(folder: Path) -> Iterator[Desk]:
+    with running_desk(folder) as found:
+        yield found
+
+
+def with_client(desk: Desk, work: Callable[[httpx.AsyncClient], Awaitable[T]], **options: Any) -> T:
+    async def run() -> T:
+        async with client_of(desk, **options) as client:
+            return await work(client)
+
+    return asyncio.run(run())
+
+
+def get(desk: Desk, path: str, **headers: str) -> httpx.Response:
+    return with_client(desk, lambda client: client.get(path, headers=headers))
+
+
+def post(desk: Desk, path: str, body: Any) -> httpx.Response:
+    return with_client(desk, lambda client: client.post(path, json=body))
+
+
+def delete(desk: Desk, path: str) -> httpx.Response:
+    return with_client(desk, lambda client: client.delete(path))
+
+
+def events(text: str) -> list[tuple[str, dict[str, Any]]]:
+    found = []
+    for block in text.strip().split("\n\n"):
+        lines = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
+        if lines:
+            found.append((lines["event"], json.loads(lines["data"])))
+    return found
+
+
+def test_ask_gives_the_answer_with_times_and_sentence(desk: Desk) -> None:
+    reply = post(desk, "/v1/gridprobe/ask", ASK | {"map": True})
+    assert reply.status_code == 200
+    result = reply.json()
+    assert result["answer"]["schema"] == "gridprobe.answer/2"
+    assert result["answer"]["reply"]["label"] == "A" and result["sentence"].startswith("one: ")
+    assert result["answer"]["selection"]["importance"] is not None
+    session = get(desk, f"/v1/gridprobe/sessions/{result['session']}").json()
+    assert session["times"] == result["times"] and session["questions"] == 1 and session["k"] == 3
+
+
+def test_a_job_is_created_watched_and_read(desk: Desk) -> None:
+    created = post(desk, "/v1/gridprobe/jobs", ASK)
+    assert created.status_code == 202
+    path = f"/v1/gridprobe/jobs/{created.json()['id']}"
+    stream = get(desk, f"{path}/events")
+    assert stream.headers["content-type"].startswith("text/event-stream")
+    told = events(stream.text)
+    assert [name for name, _ in told if name != "progress"] == ["queued", "started", "opened", "overview", "answer"]
+    opened = dict(told)["opened"]
+    assert opened["k"] == 3 and len(opened["times"]) == 9 and opened["video"]["path"] == "talk.mp4"
+    job = get(desk, path).json()
+    assert job["state"] == "done" and job["result"] == dict(told)["answer"] and job["error"] is None
+    again = events(get(desk, f"{path}/events", **{"last-event-id": str(len(told) - 1)}).text)
+    assert [name for name, _ in again] == ["answer"]
+    assert events(get(desk, f"{path}/events", **{"last-event-id": str(len(told))}).text) == []
+
+
+def test_a_job_is_cancelled(folder: Path) -> None:
+    model = Gated(opened=False)
+    with running_desk(folder, model=model) as desk:
+        job = post(desk, "/v1/gridprobe/jobs", ASK).json()
+        assert model.waiting.wait(600)
+        cancelled = delete(desk, f"/v1/gridprobe/jobs/{job['id']}").json()
+        assert cancelled["state"] == "cancelled"
+        assert events(get(desk, f"/v1/gridprobe/jobs/{job['id']}/events").text)[-1] == ("cancelled", {})
+
+
+def test_a_client_that_goes_away_cancels_its_question(folder: Path) -> None:
+    model = Gated(opened=False)
+    with running_desk(folder, model=model) as desk:
+
+        async def leave(client: httpx.AsyncClient) -> None:
+            task = asyncio.create_task(client.post("/v1/gridprobe/ask", json=ASK))
+            while not model.waiting.is_set():
+                await asyncio.sleep(0.01)
+            task.cancel()
+            await asyncio.wait([task])
+
+        with_client(desk, leave, timeout=None)
+        assert desk.jobs.counts["cancelled"] == 1
+
+
+def test_a_full_queue_is_429_with_retry_after_while_health_answers(folder: Path) -> None:
+    model = Gated(opened=False)
+    with running_desk(folder, model=model, together=1, queue=2) as desk:
+
+        async def crowd(client: httpx.AsyncClient) -> list[int]:
+            asks = [
+                asyncio.create_task(client.post("/v1/gridprobe/ask", json=ASK | {"user": str(n)})) for n in range(10)
+            ]
+            while sum(task.done() for task in asks) < 7:
+                await asyncio.sleep(0.01)
+            assert (await client.get("/health")).status_code == 200
+            refused = [task.result() for task in asks if task.done()]
+            assert all(int(each.headers["retry-after"]) >= 1 for each in refused)
+            model.gate.set()
+            return sorted(each.status_code for each in await asyncio.gather(*asks))
+
+        assert with_client(desk, crowd, timeout=None) == [200] * 3 + [429] * 7
+
+
+def test_an_upload_is_asked_about_and_deleted(desk: Desk, folder: Path) -> None:
+    content = (folder / "talk.mp4").read_bytes()
+
+    async def send(client: httpx.AsyncClient) -> httpx.Response:
+        kind = {"content-type": "video/mp4"}
+        return await client.post("/v1/gridprobe/uploads?name=../../my talk.mp4", content=content, headers=kind)
+
+    reply = with_client(desk, send)
+    assert reply.status_code == 201
+    upload = reply.json()
+    assert upload["name"] == "my talk.mp4" and upload["bytes"] == len(content)
+    answered = post(desk, "/v1/gridprobe/ask", ASK | {"video": upload["url"]}).json()
+    assert answered["answer"]["video"]["path"] == "my talk.mp4"
+    assert delete(desk, f"/v1/gridprobe/uploads/{upload['id']}").status_code == 204
+    assert desk.shelf.size == len(content), "the session still uses it"
+    assert delete(desk, f"/v1/gridprobe/sessions/{answered['session']}").status_code == 204
+    assert desk.shelf.size == 0
+    assert post(desk, "/v1/gridprobe/ask", ASK | {"video": upload["url"]}).status_code == 404
+
+
+def test_pictures_of_a_session(desk: Desk) -> None:
+    session = post(desk, "/v1/gridprobe/sessions", {"video": "talk.mp4", "settings": {"k": 4}}).json()
+    assert len(session["times"]) == 16 and session["k"] == 4
+    path = f"/v1/gridprobe/sessions/{session['id']}"
+    sheet = get(desk, f"{path}/sheet.jpg?width=400")
+    assert sheet.headers["content-type"] == "image/jpeg"
+    picture = Image.open(io.BytesIO(sheet.content), formats=("JPEG",))
+    assert picture.width == pytest.approx(2 * picture.height, abs=2) and picture.width <= 400
+    frame = get(desk, f"{path}/frame.jpg?t=0.5")
+    assert float(frame.headers["x-time"]) == pytest.approx(0.48)
+    assert float(get(desk, f"{path}/frame.jpg?t=99").headers["x-time"]) == pytest.approx(1.16), "the last frame"
+    indexed = get(desk, f"{path}/frame.jpg?index=3&width=32")
+    assert float(indexed.headers["x-time"]) == pytest.approx(session["times"][3])
+    assert Image.open(io.BytesIO(indexed.content), formats=("JPEG",)).size == (32, 16)
+    assert get(desk, f"{path}/frame.jpg?index=16").status_code == 404
+    assert get(desk, f"{path}/frame.jpg").status_code == 400
+    assert get(desk, f"{path}/frame.jpg?t=nan").status_code == 400
+    assert get(desk, f"{path}/frame.jpg?t=1&width=100000").status_code == 400
+
+
+def test_the_file_of_a_session_has_byte_ranges(desk: Desk, folder: Path) -> None:
+    content = (folder / "talk.mp4").read_bytes()
+    session = post(desk, "/v1/gridprobe/sessions", {"video": "talk.mp4"}).json()
+    path = f"/v1/gridprobe/sessions/{session['id']}/video"
+    assert get(desk, path).content == content
+    part = get(desk, path, range="bytes=10-19")
+    assert (part.status_code, part.content) == (206, content[10:20])
+    assert get(desk, path, range="bytes=-5").content == content[-5:]
+    assert get(desk, path, range=f"bytes={len(content)}-").status_code == 416
+    assert get(desk, path, range="bytes=1" + "0" * 30 + "-").status_code in (400, 416)
+
+
+def test_videos_info_and_operators(desk: Desk) -> None:
+    listed = get(desk, "/v1/gridprobe/videos").json()
+    assert listed["enabled"] and [each["name"] for each in listed["videos"]] == ["talk.mp4", "sub/talk.mp4"]
+    info = get(desk, "/v1/gridprobe/info").json()
+    assert info["models"] == ["scripted:gated"] and info["limits"]["max_k"] == 16 and not info["urls"]
+    assert get(desk, "/health").json() == {"status": "ok"}
+    assert get(desk, "/ready").json() == {"status": "ready"}
+    post(desk, "/v1/gridprobe/ask", ASK)
+    text = get(desk, "/metrics").text
+    assert 'gridprobe_jobs_total{outcome="done"} 1' in text and "gridprobe_sessions 1" in text
+
+
+def test_a_server_that_shuts_down_is_not_ready(desk: Desk) -> None:
+    desk.jobs.close(0)
+    assert get(desk, "/ready").status_code == 503
+    refused = post(desk, "/v1/gridprobe/ask", ASK)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "shutting_down")
+
+
+def test_the_api_is_described_with_examples_on_a_page_without_scripts(desk: Desk) -> None:
+    api = get(desk, "/openapi.json").json()
+    assert {"/v1/chat/completions", "/v1/gridprobe/ask", "/v1/gridprobe/jobs/{id}/events", "/metrics"} <= set(
+        api["paths"]
+    )
+    for methods in api["paths"].values():
+        assert all(route["summary"] for route in methods.values())
+    assert api["components"]["schemas"]["AskBody"]["examples"] and api["components"]["schemas"]["ChatBody"]["examples"]
+    page = get(desk, "/docs")
+    assert "/v1/gridprobe/ask" in page.text and "<script" not in page.text and "Which colour is the ball?" in page.text
+    assert "script" not in page.headers["content-security-policy"].replace("default-src", "")
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"settings": {"k": 1_000_000}}, "settings.k"),
+        ({"settings": {"k": 3.5}}, "settings.k"),
+        ({"settings": {"k": True}}, "settings.k"),
+        ({"settings": {"k": -1}}, "settings.k"),
+        ({"settings": {"k": 20}}, "k"),
+        ({"settings": {"frames": 0}}, None),
+        ({"settings": {"model": "x"}}, "settings.model"),
+        ({"options": ["only one"]}, None),
+        ({"options": ["x"] * 27}, "options"),
+        ({"question": "  "}, None),
+        ({"question": "nul \0"}, None),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_what_breaks_a_rule_is_a_400_that_names_it(desk: Desk, change: dict[str, Any], param: str | None) -> None:
+    reply = post(desk, "/v1/gridprobe/ask", ASK | change)
+    error = reply.json()["error"]
+    assert reply.status_code == 400 and error["message"] and error["type"] == "invalid_request_error"
+    if param is not None:
+        assert error["param"] == param
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/nothing", 404),
+        ("GET", "/v1/gridprobe/ask", 405),
+        ("DELETE", "/v1/models", 405),
+        ("GET", "/v1/gridprobe/jobs/0", 404),
+        ("GET", "/v1/gridprobe/sessions/0/sheet.jpg", 404),
+        ("GET", "/v1/models/", 404),
+        ("OPTIONS", "/v1/models", 405),
+    ],
+)
+def test_wrong_routes_and_methods_are_json_errors_with_all_headers(
+    desk: Desk, method: str, path: str, status: int
+) -> None:
+    reply = with_client(desk, lambda client: client.request(method, path))
+    assert reply.status_code == status and reply.json()["error"]["code"]
+    assert set(HEADERS) <= set(reply.headers) and "access-control-allow-origin" not in reply.headers
+
+
+def test_a_video_that_cannot_be_decoded_is_a_422_without_paths(desk: Desk, folder: Path) -> None:
+    (folder / "bad.mp4").write_bytes(b"nothing of a video")
+    try:
+        reply = post(desk, "/v1/gridprobe/ask", ASK | {"video": "bad.mp4"})
+    finally:
+        (folder / "bad.mp4").unlink()
+    assert reply.status_code == 422 and "bad.mp4" in reply.text and str(folder) not in reply.text
+
+
+def test_a_mistake_of_ours_is_a_500_without_details_and_the_next_question_works(folder: Path) -> None:
+    class Broken(Gated):
+        def _posterior(self, *given: Any) -> Any:
+            if not self.gate.is_set():
+                raise ZeroDivisionError("/secret/path")
+            return super()._posterior(*given)
+
+        def score(self, requests: Any) -> Any:
+            return super(Gated, self).score(requests)
+
+    model = Broken(opened=False)
+    with running_desk(folder, model=model) as desk:
+        reply = post(desk, "/v1/gridprobe/ask", ASK)
+        assert reply.status_code == 500 and "secret" not in reply.text and reply.headers["x-request-id"]
+        model.gate.set()
+        assert post(desk, "/v1/gridprobe/ask", ASK).status_code == 200

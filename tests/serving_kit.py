@@ -1,0 +1,91 @@
+"""A server for tests: a scripted model that can be stopped, a folder with a video, and a client without a network."""
+
+import base64
+import io
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from PIL import Image
+
+from gridprobe.backends import Posterior, ScoreRequest, Scripted
+from gridprobe.progress import report
+from gridprobe.serving.app import make_app
+from gridprobe.serving.bounds import Bounds
+from gridprobe.serving.desk import Desk
+from gridprobe.serving.folder import AllowedFolder
+from gridprobe.serving.guard import Guard, Rules
+from gridprobe.settings import Settings
+from videos import numbered_video
+
+BASE = "http://localhost:8765"
+KEY = "secret-of-the-tests"
+
+
+class Gated(Scripted):
+    """Answers A; waits at a gate before each call, and counts what comes in each."""
+
+    def __init__(self, *, opened: bool = True) -> None:
+        super().__init__(self._believe, text=lambda request: {"a red ball": 0.8, "nothing": 0.2}, name="gated")
+        self.gate, self.waiting = threading.Event(), threading.Event()
+        self.calls: list[list[str]] = []
+        if opened:
+            self.gate.set()
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+        self.calls.append([request.prompt for request in requests])
+        self.waiting.set()
+        while not self.gate.wait(0.01):
+            report("model", 0, len(requests))
+        return super().score(requests)
+
+    @staticmethod
+    def _believe(request: ScoreRequest) -> dict[str, float]:
+        rest = 0.002 / (len(request.labels) - 1)
+        return {label: 0.998 if label == "A" else rest for label in request.labels}
+
+
+def make_desk(folder: Path | None = None, *, model: Scripted | None = None, **bounds: Any) -> Desk:
+    allowed = AllowedFolder.at(folder) if folder else None
+    return Desk(model or Gated(), settings=Settings(k=3), bounds=Bounds(**{"grace": 60.0, **bounds}), folder=allowed)
+
+
+@contextmanager
+def running_desk(folder: Path | None = None, *, model: Gated | None = None, **bounds: Any) -> Iterator[Desk]:
+    desk = make_desk(folder, model=model, **bounds)
+    try:
+        yield desk
+    finally:
+        if model is not None:
+            model.gate.set()
+        desk.close()
+
+
+def client_of(desk: Desk, *, key: str | None = None, send: str | None = None, **options: Any) -> httpx.AsyncClient:
+    """A client of the application in this process; `send` is the key that it sends."""
+    app: Guard = make_app(desk, Rules(key), names=("embedded",))
+    headers = {"Authorization": f"Bearer {send}"} if send else {}
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url=BASE, headers=headers, **options)
+
+
+def video_folder(folder: Path) -> Path:
+    """A folder with a short video, as sub/talk.mp4 and talk.mp4."""
+    (folder / "sub").mkdir(parents=True)
+    numbered_video(folder / "talk.mp4", 30, size=(64, 32))
+    (folder / "sub" / "talk.mp4").write_bytes((folder / "talk.mp4").read_bytes())
+    return folder
+
+
+def jpeg(level: int = 100) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(np.full((32, 64, 3), level, np.uint8)).save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
+def as_data(content: bytes, kind: str = "video/mp4") -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
