@@ -20,5 +20,5 @@ ask published --model embedded --effort focus --probes fresh --set budget=shape 
 ask gridprobe --model embedded "$@"
 ask cross --model embedded:nano --answer-model embedded "$@"
 runs=("$folder/all" "$folder/all-small" "$folder/published" "$folder/gridprobe" "$folder/cross")
-"$GRIDPROBE" score "${runs[@]}"
+"$GRIDPROBE" score "${runs[@]}" --all
 "$GRIDPROBE" report "${runs[@]}" -o "$folder/report.html"

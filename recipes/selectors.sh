@@ -52,6 +52,6 @@ for model in $MODELS; do
         done
     done 3<<<"$names"
     mkdir -p "$folder/$model"
-    "$GRIDPROBE" score "${runs[@]}" --by family --by part | tee "$folder/$model/scores.txt"
+    "$GRIDPROBE" score "${runs[@]}" --all --by family --by part | tee "$folder/$model/scores.txt"
     "$GRIDPROBE" report "${runs[@]}" --no-thumbnails -o "$folder/$model/report.html"
 done

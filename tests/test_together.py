@@ -18,7 +18,7 @@ from gridprobe.gridworld.dataset import items, pool_of
 from gridprobe.progress import Event, listening
 from gridprobe.together import in_sequence
 from gridprobe.video import FramePool
-from gridprobe.video.decode import FileClip
+from gridprobe.video.in_child import ChildClip
 from videos import numbered_video
 from videos_of_arrays import gray_pool, levels
 
@@ -115,13 +115,13 @@ def test_a_senseless_number_is_refused(together: Any) -> None:
 
 def test_one_video_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     video = numbered_video(tmp_path / "numbered.mp4", 40)
-    read, reads = FileClip.read, []
+    read, reads = ChildClip.read, []
 
-    def counted(self: FileClip, size: tuple[int, int], *rest: Any, **options: Any) -> Any:
+    def counted(self: ChildClip, size: tuple[int, int], *rest: Any, **options: Any) -> Any:
         reads.append(size)
         return read(self, size, *rest, **options)
 
-    monkeypatch.setattr(FileClip, "read", counted)
+    monkeypatch.setattr(ChildClip, "read", counted)
     model = Scripted(lambda request: {"A": 0.999, "B": 0.0005, "C": 0.0005})
     gp.Session(video, model=model, k=4).ask_all(QUESTIONS)
     assert len(reads) == 1

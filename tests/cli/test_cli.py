@@ -228,13 +228,13 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("row", "message"),
         [
-            ('{"question": "?"}', '"question" and "options"'),
+            ('{"options": ["a", "b"]}', 'an object with a "question"'),
             ('{"question": "?", "options": "ab"}', "must be a list"),
             ('{"question": "?", "options": ["a"]}', "2 to 26 options"),
             ('{"question": "?", "options": ["a", "b"], "anwser": "A"}', "unknown key 'anwser'"),
             ('{"question": "?", "options": ["a", "b"], "answer": "C"}', "not one of the labels"),
             ('{"question": "?", "options": ["a", "b"], "id": 7}', "id must be text, got 7"),
-            ("[1]", '"question" and "options"'),
+            ("[1]", 'an object with a "question"'),
             ("", "contains no questions"),
         ],
     )
@@ -330,8 +330,9 @@ class TestOtherVerbs:
         lines = result.stdout.splitlines()
         assert result.exit_code == 0, result.output
         assert "9 samples, one every 0.444 s; frames of 224×64, kept frames of 256×64" in result.stdout
-        assert [line.split()[0] for line in lines[3:6]] == ["exact", "keyframe", "auto"]
-        assert "auto (used)" in lines[5]
+        first = next(number for number, line in enumerate(lines) if line.startswith("exact"))
+        assert [line.split()[0] for line in lines[first : first + 3]] == ["exact", "keyframe", "auto"]
+        assert "auto (used)" in lines[first + 2]
 
     def test_plan_as_json_agrees_with_the_answer(self, clip: Path) -> None:
         from gridprobe.video import sample

@@ -25,9 +25,7 @@ KEY_SECONDS = 0.3
 """The cost of a seek, a keyframe and the scaling, in seconds of video decoded."""
 
 FULL_HD = 1920 * 1080 * 25
-"""Pixels per second of the video whose cost is the limit for short videos."""
-SHORT, LONG = 300.0, 600.0
-"""Seconds: up to SHORT a video of small frames may cost as much as one of 1080p, from LONG on it may not."""
+"""Pixels per second of the video whose cost is the limit: an hour of it, with a keyframe in every cell."""
 
 
 @dataclass(frozen=True)
@@ -79,14 +77,14 @@ def make_plan(source: Source, clock: Clock, targets: Iterable[int], *, precision
     """Find the anchor of every target; if the precision allows it, a nearby keyframe becomes the target.
 
     `cell` is the width of a cell in seconds. With "auto" the tolerance also depends on what decoding costs: an hour
-    with a keyframe in every cell costs one keyframe a cell, and no video of ten minutes or more may cost more.
+    of 1080p with a keyframe in every cell costs one keyframe a cell, and no other video may cost more.
     """
     exact = list(dict.fromkeys(targets))
     anchors = {target: anchor(source, clock, target) for target in exact}
     planner = _Planner(source, clock, anchors, cell)
     if precision != "auto":
         return planner.plan(reach=0 if precision == "exact" else None)
-    plan, most = planner.plan(reach=AUTO_FRACTION), _affordable(source, clock, exact, cell)
+    plan, most = planner.plan(reach=AUTO_FRACTION), _affordable(source, len(exact))
     if plan.cost(clock) <= most or START in anchors.values():
         return plan
     wider = planner.plan(reach=WIDE_FRACTION)
@@ -97,17 +95,14 @@ def make_plan(source: Source, clock: Clock, targets: Iterable[int], *, precision
     return replace(only, note=_note(plan, only, clock, "half a group of pictures"))
 
 
-def _affordable(source: Source, clock: Clock, targets: list[int], cell: float) -> float:
-    """What "auto" may cost, in seconds of video decoded: a keyframe for each cell.
+def _affordable(source: Source, cells: int) -> float:
+    """What "auto" may cost, in seconds of video decoded: a keyframe of 1080p for each cell.
 
-    Short videos of small frames may cost more, as they take little time anyway: up to what such a video of 1080p costs,
-    fully up to SHORT seconds and less and less up to LONG.
+    A second of smaller frames takes less time, so more of them may be decoded.
     """
     stream = source.stream
     rate = stream.average_rate or stream.guessed_rate or 25
-    relief = max(1.0, FULL_HD / max(1.0, stream.width * stream.height * float(rate)))
-    share = min(1.0, max(0.0, (LONG - cell * len(targets)) / (LONG - SHORT)))
-    return len(targets) * KEY_SECONDS * (1 + (relief - 1) * share)
+    return cells * KEY_SECONDS * max(1.0, FULL_HD / max(1.0, stream.width * stream.height * float(rate)))
 
 
 def _note(wanted: DecodePlan, chosen: DecodePlan, clock: Clock, distance: str) -> str:
