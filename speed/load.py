@@ -35,6 +35,16 @@ import httpx
 from gridprobe.gridworld.dataset import items, world_of
 from gridprobe.gridworld.video import write_script
 
+WATCH = """
+import http.client, select, sys, time
+connection = http.client.HTTPConnection(sys.argv[1])
+while not select.select([sys.stdin], [], [], 0.02)[0]:
+    start = time.perf_counter()
+    connection.request("GET", "/health")
+    assert connection.getresponse().read()
+    print(1000 * (time.perf_counter() - start), flush=True)
+"""
+"""Prints how many milliseconds /health takes, until something comes on standard input."""
 QUEUE = 32
 TARGET = 3.0
 HEALTH_MS = 100.0
@@ -102,26 +112,24 @@ def serving(given: argparse.Namespace) -> Iterator[Server]:
 
 
 async def crowd(server: Server, count: int) -> dict[str, Any]:
-    """So many questions at once."""
-    before, health, over = server.state(), [], asyncio.Event()
+    """So many questions at once; another process asks for /health, since this one is busy sending."""
+    before = server.state()
+    chosen = [server.bodies[number % len(server.bodies)] | {"user": str(number)} for number in range(count)]
+    watching = subprocess.Popen(
+        [sys.executable, "-c", WATCH, server.address.removeprefix("http://")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert watching.stdout is not None
+    watching.stdout.readline()
     async with server.client() as client:
-
-        async def watch() -> None:
-            while not over.is_set():
-                start = time.perf_counter()
-                (await client.get("/health")).raise_for_status()
-                health.append(1000 * (time.perf_counter() - start))
-                await asyncio.sleep(0.05)
-
-        watching = asyncio.create_task(watch())
         start = time.perf_counter()
-        chosen = [server.bodies[number % len(server.bodies)] | {"user": str(number)} for number in range(count)]
         replies = await asyncio.gather(*(client.post("/v1/gridprobe/ask", json=body) for body in chosen))
         seconds = time.perf_counter() - start
-        over.set()
-        await watching
+    told, _ = watching.communicate("over")
+    health = sorted(map(float, told.split()))
     refused = [reply for reply in replies if reply.status_code == 429]
-    health.sort()
     return {
         "asked": count,
         "seconds": round(seconds, 2),
@@ -196,6 +204,7 @@ async def soak(server: Server, seconds: float) -> dict[str, Any]:
         async with server.client() as client:
             while time.monotonic() < end:
                 body = chance.choice(server.bodies) | {"user": str(seed)}
+                more: dict[str, Any]
                 kind = chance.random()
                 if kind < 0.4:
                     method, path, more = "POST", "/v1/gridprobe/ask", {"json": body}

@@ -109,7 +109,7 @@ async def _opened(job: Job, jobs: Jobs, request: Request) -> None:
         if message is not None and message.name in ("opened", "answer"):
             return
         if message is not None and message.name in ("error", "cancelled"):
-            result_of(job, request)
+            result_of(job)
         if message is None and await request.is_disconnected():
             jobs.cancel(job)
 
