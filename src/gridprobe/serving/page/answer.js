@@ -1,11 +1,12 @@
 // The answer in words: headline, probabilities, how it was reached, and comparisons.
 
 import { byId, el, show } from "./dom.js";
-import { percent, taken } from "./words.js";
+import { percent, sure as sureWords, taken } from "./words.js";
 
 export function clear(question, source) {
   byId("source").textContent = source;
   byId("asked").textContent = question;
+  show(byId("headline"), Boolean(question));
   for (const id of ["said", "where", "compute", "options-title", "bars", "others", "compared", "copied"]) byId(id).replaceChildren();
   byId("view").classList.remove("tentative");
   show(byId("after"), false);
@@ -34,10 +35,10 @@ export function tentative({ belief, sure }) {
   const order = [...belief].sort((a, b) => b.probability - a.probability);
   if (!order.length) return;
   byId("view").classList.add("tentative");
-  headline(order[0].text, percent(order[0].probability));
+  headline(order[0].text, sureWords(order[0].probability));
   byId("where").textContent = sure ? "The overview is sure." : "First impression, from the overview; reading closer…";
   bars(order.slice(0, 8).map((each, place) => ({
-    label: each.label, text: each.text, share: each.probability, percent: percent(each.probability), chosen: !place,
+    label: each.label, text: each.text, share: each.probability, percent: sureWords(each.probability), chosen: !place,
   })));
 }
 

@@ -13,6 +13,11 @@ export function percent(share, digits = 1) {
   return `${(100 * share).toFixed(digits)} %`;
 }
 
+// Never rounded to certainty.
+export function sure(share) {
+  return share >= 0.9995 && share < 1 ? "> 99.9 %" : share > 0 && share < 0.0005 ? "< 0.1 %" : percent(share);
+}
+
 export function taken(seconds) {
   return seconds < 10 ? `${seconds.toFixed(1)} s` : seconds < 120 ? `${Math.round(seconds)} s` : clock(seconds);
 }
