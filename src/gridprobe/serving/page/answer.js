@@ -42,6 +42,11 @@ export function tentative({ belief, sure }) {
   })));
 }
 
+// The question was cancelled or failed: what the overview said stays, as that.
+export function unanswered() {
+  byId("where").textContent = byId("said").textContent ? "First impression, from the overview; it was not read closer." : "Not answered.";
+}
+
 export function final(turn) {
   const { view, answer } = turn.result;
   byId("view").classList.remove("tentative");

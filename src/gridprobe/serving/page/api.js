@@ -63,16 +63,19 @@ export function upload(file, { progress, signal }) {
 }
 
 // Follows a job to its end; `on` has functions by the names of events, and `lost` for a connection that broke.
-export function follow(id, on) {
+export function follow(id, on, signal) {
   return new Promise((done, fail) => {
     const source = new EventSource(`${BASE}/jobs/${id}/events`);
     const end = (settle, value) => { source.close(); settle(value); };
+    const cancelled = () => end(fail, new DOMException("cancelled", "AbortError"));
+    signal.addEventListener("abort", cancelled);
+    if (signal.aborted) cancelled();
     for (const name of NAMED) {
       source.addEventListener(name, (event) => {
         if (event.data === undefined) return; // the connection's own "error"
         const data = JSON.parse(event.data);
         if (name === "answer") end(done, data);
-        else if (name === "cancelled") end(fail, new DOMException("cancelled", "AbortError"));
+        else if (name === "cancelled") cancelled();
         else if (name === "error") end(fail, new Problem(data.message, { code: data.code }));
         else on[name]?.(data);
       });

@@ -20,6 +20,7 @@ let video = null; // { ref, name, file, session, k, times, video }
 let turns = []; // of this video
 let current = null;
 let work = null; // what can be cancelled: { stop, job }
+let waiting = null; // a question that was asked before the video was open
 
 function jump(time) {
   player.jump(time);
@@ -35,14 +36,17 @@ async function choose(found) {
   turns = [];
   current = null;
   lists.conversation(turns, current, display);
-  await attempt(open, () => choose(found));
+  await attempt(open, () => choose(found), { opening: true });
+  const wanted = waiting;
+  waiting = null;
+  if (wanted && video.session) await ask(wanted);
 }
 
-async function attempt(act, again) {
+async function attempt(act, again, { opening = false } = {}) {
   clearProblem();
   const stop = new AbortController();
-  work = { stop };
-  form.busy(true);
+  work = { stop, opening };
+  form.busy(true, opening);
   try {
     return await act(stop.signal);
   } catch (error) {
@@ -63,7 +67,7 @@ function failed(error, again) {
   if (error.status === 429 || error.code === "busy") return countDown(error, again, () => form.say(""));
   if (error.code === "unusable_video") return showProblem(error, { "Choose another video": () => byId("file").click() });
   if (error.code === "restarted") return showProblem(error, { "Ask again": again });
-  if (error.name === "Problem" || error instanceof api.Problem) return showProblem(error, { "Try again": again });
+  if (error instanceof api.Problem) return showProblem(error, { "Try again": again });
   showProblem(new api.Problem("The page made a mistake. Reload it and try again."));
   throw error;
 }
@@ -122,16 +126,21 @@ async function ask(wanted = form.asked()) {
     byId(wrong[0]).focus();
     return showProblem(new api.Problem(wrong[1]));
   }
-  if (work) return null;
-  return attempt(async (signal) => {
+  if (work) {
+    if (work.opening) waiting = wanted;
+    return null;
+  }
+  const turn = { ...wanted, compared: [] };
+  await attempt(async (signal) => {
     if (!video.session) await open(signal);
-    const turn = { ...wanted, compared: [] };
     current = turn;
     begin(turn);
     turn.result = await answered(wanted, signal, watching(turn));
     turns.push(turn);
     finish(turn);
   }, () => ask(wanted));
+  if (!turn.result && current === turn) answer.unanswered();
+  return null;
 }
 
 function begin(turn) {
@@ -147,14 +156,14 @@ async function answered(wanted, signal, on) {
   form.say("Asking…");
   let job;
   try {
-    job = await api.post("/jobs", body(), signal);
+    job = await api.post("/jobs", body());
   } catch (error) {
     await reopened(error, signal);
-    job = await api.post("/jobs", body(), signal);
+    job = await api.post("/jobs", body());
   }
   if (work) work.job = job.id;
   if (signal.aborted) await api.remove(`/jobs/${job.id}`);
-  return api.follow(job.id, on);
+  return api.follow(job.id, on, signal);
 }
 
 function watching(turn) {
@@ -207,6 +216,7 @@ function linkOf(turn) {
 
 async function cancel() {
   const { stop, job } = work ?? {};
+  waiting = null;
   form.say("Cancelling…");
   if (job) {
     try { await api.remove(`/jobs/${job}`); } catch { /* it has ended, or the server is gone: the stream says so */ }

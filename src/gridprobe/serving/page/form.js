@@ -57,19 +57,24 @@ export function chosen(name) {
 
 const STAGES = { decode: "Decoding frames", features: "Looking at frames", model: "Asking the model", write: "Writing", server: "Waiting for the model's server" };
 
+// The stage, for the status that screen readers say; the count stands beside it and is not said.
 export function progress({ stage, done, total }) {
   const bar = byId("bar");
   if (total > 1 && done > 0) { bar.max = total; bar.value = done; } else bar.removeAttribute("value");
-  return `${STAGES[stage] ?? "Working"}${total > 1 ? `: ${done} of ${total}` : ""}…`;
+  byId("count").textContent = total > 1 ? `${done} of ${total}` : "";
+  return `${STAGES[stage] ?? "Working"}…`;
 }
 
 export function say(words) {
-  if (byId("status").textContent !== words) byId("status").textContent = words;
+  if (byId("status").textContent === words) return;
+  byId("status").textContent = words;
+  byId("count").textContent = "";
 }
 
-export function busy(working, cancellable = working) {
+// A question may be asked while its video is being opened; it waits for that.
+export function busy(working, opening = false) {
   show(byId("working"), working);
-  show(byId("cancel"), cancellable);
-  byId("go").disabled = working;
+  show(byId("cancel"), working);
+  byId("go").disabled = working && !opening;
   if (working) byId("bar").removeAttribute("value");
 }

@@ -14,7 +14,7 @@ export class Timeline {
     this.pictures = new Map();
     this.playhead = 0;
     const button = (text, label, act) => el("button", { type: "button", class: "tool", "aria-label": label, title: label, onclick: act }, text);
-    this.toAnswer = button("Zoom to the answer", "Zoom to the answer", () => this.zoomToAnswer());
+    this.toAnswer = button("To the answer", "Zoom to the answer", () => this.zoomToAnswer());
     this.moments = el("div", { class: "moments" });
     this.rail = svg("svg", { class: "rail", tabindex: 0, role: "slider", "aria-label": "Time in the video", "aria-valuemin": 0 });
     this.ends = [el("span"), el("span")];
