@@ -27,6 +27,7 @@ LEVELS = (
         "stages",
         "together",
         "pipeline",
+        "asynchronous",
         "comparison",
         "demo",
         "gridworld",

@@ -10,6 +10,7 @@ answer.save_map("map.png")
 
 from gridprobe._version import __version__
 from gridprobe.answer import Answer
+from gridprobe.asynchronous import AsyncSession, aask
 from gridprobe.backends import Scripted, load_model
 from gridprobe.errors import Cancelled, DataError, GridProbeError, ModelError, RunError, UsageError, VideoError
 from gridprobe.pipeline import Session, ask
@@ -19,6 +20,7 @@ from gridprobe.video import FramePool, FrameSize, VideoInfo
 
 __all__ = [
     "Answer",
+    "AsyncSession",
     "Cancelled",
     "DataError",
     "FramePool",
@@ -35,6 +37,7 @@ __all__ = [
     "VideoError",
     "VideoInfo",
     "__version__",
+    "aask",
     "ask",
     "load_model",
 ]

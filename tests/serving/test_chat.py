@@ -265,4 +265,20 @@ def test_media_that_cannot_be_used_has_a_status_of_its_own(desk: Desk, url: str,
 def test_too_many_pictures_are_refused_before_they_are_decoded(desk: Desk) -> None:
     url = "data:video/jpeg;base64," + "AAAA," * 100_000
     reply = send(desk, said({"type": "video_url", "video_url": {"url": url}}, TEXT))
+    assert reply.status_code == 400 and "at most 10000 pictures" in reply.text
+    url = "data:video/jpeg;base64," + "AAAA," * 5_000
+    reply = send(desk, said({"type": "video_url", "video_url": {"url": url}}, TEXT))
     assert reply.status_code == 400 and "1 to 2048" in reply.text
+
+
+def test_texts_that_would_take_long_to_read_are_refused(desk: Desk) -> None:
+    for text in (" " * 5_000_000 + "x", "\n" * 5_000_000 + "x", "A. x\n" * 4_000_000):
+        reply = send(desk, said({"video_url": "talk.mp4"}, {"type": "text", "text": text}, gridprobe={}))
+        assert reply.status_code == 400, text[:9]
+    reply = send(
+        desk, said({"video_url": "talk.mp4"}, {"type": "text", "text": "\n" * 19_000 + "What is it?"}, gridprobe={})
+    )
+    assert reply.status_code == 200
+    commas = "data:video/jpeg;base64," + "," * 150_000
+    assert send(desk, said({"type": "video_url", "video_url": {"url": commas}}, TEXT)).status_code == 400
+    assert send(desk, said({"type": "video_url", "video_url": {"url": commas * 2}}, TEXT)).status_code == 413

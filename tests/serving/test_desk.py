@@ -36,8 +36,8 @@ def asked(desk: Desk, video: str = "talk.mp4", question: Question | None = QUEST
 
 def ended(job: Job) -> Job:
     wait_until(lambda: job.over)
-    if job.cause is not None:
-        raise job.cause
+    if job.error is not None:
+        raise job.error
     return job
 
 

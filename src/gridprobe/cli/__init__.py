@@ -20,6 +20,7 @@ from gridprobe.cli.figure import figure
 from gridprobe.cli.judge import judge_run
 from gridprobe.cli.keyframes import export
 from gridprobe.cli.listing import listing
+from gridprobe.cli.mcp import mcp
 from gridprobe.cli.plan import plan
 from gridprobe.cli.predictions import export_predictions
 from gridprobe.cli.report import report
@@ -76,6 +77,7 @@ COMMANDS = (
     figure,
     judge_run,
     listing,
+    mcp,
     plan,
     report,
     score_runs,

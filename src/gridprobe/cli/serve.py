@@ -1,7 +1,7 @@
 """gridprobe serve: answer questions over HTTP."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,14 +98,18 @@ def serve(host: str, port: int, key: str | None, allow_host: tuple[str, ...], **
     run(app, listening, grace=given["grace"], started=started)
 
 
-def desk_of(given: dict[str, Any]) -> tuple[Any, list[str]]:
-    """The desk that the options describe, with its models loaded, and the public names of the models."""
+def desk_of(given: dict[str, Any], *, roots: Sequence[Path] = ()) -> tuple[Any, list[str]]:
+    """The desk that the options describe, with its models loaded, and the public names of the models.
+
+    `roots` are folders whose files requests may name, besides that of --videos.
+    """
     from gridprobe.serving.bounds import Bounds
     from gridprobe.serving.desk import Desk
     from gridprobe.serving.fetch import Fetcher
-    from gridprobe.serving.folder import AllowedFolder
+    from gridprobe.serving.folder import AllowedFolder, AllowedRoots
 
-    folder = AllowedFolder.at(given["videos"]) if given["videos"] else None
+    allowed = tuple(AllowedFolder.at(each) for each in (given["videos"], *roots) if each)
+    folder = AllowedRoots(allowed) if allowed else None
     sizes = {name: given[name] << 20 for name in SIZES}
     plain = {name: given[name] for name in ("queue", "together", "max_k", "session_age", "grace") if name in given}
     bounds = Bounds(**sizes, **plain, decode_seconds=given["decode_timeout"])

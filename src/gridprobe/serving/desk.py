@@ -22,7 +22,7 @@ from gridprobe.question import Question
 from gridprobe.report.where import levels_of, sentence
 from gridprobe.serving.bounds import Bounds
 from gridprobe.serving.fetch import Fetcher
-from gridprobe.serving.folder import AllowedFolder
+from gridprobe.serving.folder import AllowedFolder, AllowedRoots
 from gridprobe.serving.jobs import Job, Jobs
 from gridprobe.serving.kept_answers import Answers
 from gridprobe.serving.refusals import Refusal
@@ -73,7 +73,7 @@ class Desk:
         *,
         settings: Settings | None = None,
         bounds: Bounds | None = None,
-        folder: AllowedFolder | None = None,
+        folder: AllowedFolder | AllowedRoots | None = None,
         fetcher: Fetcher | None = None,
     ) -> None:
         """A server's desk; the models must be loaded.
@@ -182,6 +182,14 @@ class Desk:
         frames = max(1, round(min(asked.fps * duration, self.bounds.max_k**2)))
         k = math.isqrt(frames - 1) + 1
         return self.setup({**asked.settings, "k": k}, asked.selector, private=video.source.private)
+
+    @contextmanager
+    def using(self, id: str) -> Iterator[VideoSession]:
+        """An open video, for work in this thread; errors name it as the client did."""
+        source = self.sessions.get(id).source
+        held = self.sources.at_hand(self.sources.held(source))
+        with held, self._scrubbing(source), self.sessions.using(source) as video:
+            yield video
 
     def about(self, video: VideoSession) -> dict[str, Any]:
         """A session with the times of the frames that were sampled last."""

@@ -115,15 +115,15 @@ def _parts(url: str) -> tuple[str, str, int, str]:
 
 def _read(connection: http.client.HTTPConnection, target: str, write: Callable[[bytes], None], end: float) -> None:
     connection.request("GET", target, headers={"Accept-Encoding": "identity", "User-Agent": "gridprobe"})
-    response = connection.getresponse()
-    if response.status != 200:
-        raise _failed(f"it replied with status {response.status}; redirects are not followed")
-    if response.getheader("Content-Encoding", "identity") != "identity":
-        raise _failed("it is compressed in transfer")
-    while data := response.read1(CHUNK):
-        write(data)
-        if time.monotonic() > end:
-            raise _failed("it took too long")
+    with connection.getresponse() as response:  # it keeps the socket open, whatever the connection does
+        if response.status != 200:
+            raise _failed(f"it replied with status {response.status}; redirects are not followed")
+        if response.getheader("Content-Encoding", "identity") != "identity":
+            raise _failed("it is compressed in transfer")
+        while data := response.read1(CHUNK):
+            write(data)
+            if time.monotonic() > end:
+                raise _failed("it took too long")
 
 
 def _bad() -> Refusal:

@@ -3,15 +3,15 @@
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from gridprobe.errors import UsageError
 from gridprobe.serving.refusals import Refusal
 
-__all__ = ["AllowedFolder", "Listed"]
+__all__ = ["AllowedFolder", "AllowedRoots", "Listed"]
 
 OPENED = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 ENDINGS = frozenset(
@@ -40,9 +40,11 @@ class AllowedFolder:
         """The folder, unless it is missing or the root of everything."""
         root = Path(os.path.realpath(folder))
         if not root.is_dir():
-            raise UsageError(f"--videos {str(folder)!r} is not a folder")
+            raise UsageError(f"the folder of videos {str(folder)!r} (--videos, --root) is not a folder")
         if root == Path(root.anchor):
-            raise UsageError("--videos / would let requests read every file of this machine; name a folder of videos")
+            raise UsageError(
+                "/ as folder of videos (--videos, --root) would let requests read every file; name a folder below it"
+            )
         return cls(root)
 
     def parts(self, name: str) -> tuple[str, ...]:
@@ -105,6 +107,32 @@ class AllowedFolder:
         except OSError:  # gone in the meantime
             return None
         return Listed(name, found.st_size) if stat.S_ISREG(found.st_mode) else None
+
+
+@dataclass(frozen=True)
+class AllowedRoots:
+    """Several such folders, used like one; a relative name is looked for in each."""
+
+    folders: tuple[AllowedFolder, ...]
+
+    @contextmanager
+    def opened(self, name: str) -> Iterator[tuple[int, Path]]:
+        """As `AllowedFolder.opened`."""
+        with ExitStack() as stack:
+            found = None
+            for folder in self.folders:
+                with suppress(Refusal):
+                    found = stack.enter_context(folder.opened(name))
+                    break
+            if found is None:
+                raise _refused()
+            yield found
+
+    def listed(self) -> list[Listed]:
+        """The videos in all of them, by their whole paths if there are several folders."""
+        if len(self.folders) == 1:
+            return self.folders[0].listed()
+        return [replace(each, name=str(one.root / each.name)) for one in self.folders for each in one.listed()]
 
 
 def _refused() -> Refusal:

@@ -1,11 +1,9 @@
 """Pictures of a session's frames, and its file for a player."""
 
-import io
 import os
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from PIL import Image
 from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse, Response
@@ -13,11 +11,12 @@ from starlette.responses import FileResponse, Response
 from gridprobe.grid import Grid
 from gridprobe.serving.desk import Desk
 from gridprobe.serving.native import desk_of
+from gridprobe.serving.pictures import jpeg
 from gridprobe.serving.refusals import Refusal
 from gridprobe.serving.sessions import VideoSession
 from gridprobe.video.sheet import contact_sheet
 
-__all__ = ["jpeg", "router"]
+__all__ = ["router"]
 
 router = APIRouter(prefix="/v1/gridprobe/sessions/{id}", tags=["pictures"])
 JPEG: dict[int | str, dict[str, Any]] = {200: {"content": {"image/jpeg": {}}, "description": "a picture"}}
@@ -30,15 +29,6 @@ KINDS = {
 }
 Side = Annotated[int | None, Query(ge=1, le=64)]
 Width = Annotated[int, Query(ge=16, le=2048)]
-
-
-def jpeg(pixels: Any, side: int) -> bytes:
-    """A picture, not wider or higher than `side`."""
-    image = Image.fromarray(pixels)
-    image.thumbnail((side, side))
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=82)
-    return buffer.getvalue()
 
 
 @router.get("/sheet.jpg", summary="The contact sheet", responses=JPEG, response_class=Response)

@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 from gridprobe.serving.bounds import Bounds
 from gridprobe.serving.fetch import Fetcher
-from gridprobe.serving.folder import AllowedFolder
+from gridprobe.serving.folder import AllowedFolder, AllowedRoots
 from gridprobe.serving.refusals import Refusal
 from gridprobe.serving.shelf import Blob, Shelf
 from gridprobe.text import printable
@@ -20,6 +20,8 @@ from gridprobe.video.files import fingerprint_of
 __all__ = ["Frames", "Remote", "Source", "Sources", "data_of", "shown"]
 
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+MOST_PARTS = 10_000
+"""Pictures in one data: address, whatever the server's own limit is."""
 SHOWN = 120
 """Longest name of a video."""
 
@@ -67,7 +69,12 @@ class Sources:
     """Finds videos; a source that is found is held until `release`."""
 
     def __init__(
-        self, shelf: Shelf, bounds: Bounds, *, folder: AllowedFolder | None = None, fetcher: Fetcher | None = None
+        self,
+        shelf: Shelf,
+        bounds: Bounds,
+        *,
+        folder: AllowedFolder | AllowedRoots | None = None,
+        fetcher: Fetcher | None = None,
     ) -> None:
         self.shelf = shelf
         self.folder = folder
@@ -164,6 +171,8 @@ def data_of(url: str, *, many: bool = False) -> tuple[str, list[str]]:
     fields = [field.strip() for field in head[5:].split(";")]
     if not url[:5].lower() == "data:" or not comma or "base64" not in [field.lower() for field in fields[1:]]:
         raise Refusal("media in a request must be a data: address with base64", code="bad_address")
+    if content.count(",") > MOST_PARTS:
+        raise Refusal(f"a data: address may have at most {MOST_PARTS} pictures", code="too_many")
     return fields[0].lower() or "text/plain", content.split(",") if many else [content]
 
 

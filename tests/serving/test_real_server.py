@@ -1,0 +1,145 @@
+"""`gridprobe serve` as a process, with the embedded model: OpenAI's own client, a plain client, and signals."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gridprobe.serving.shelf import PREFIX
+from serving_kit import KEY, as_data, video_folder
+
+QUESTION = "What is the color of the ball?"
+
+
+@dataclass
+class Running:
+    process: "subprocess.Popen[str]"
+    address: str
+    folder: Path
+    temporary: Path
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = video_folder(tmp_path_factory.mktemp("videos") / "all")
+    temporary = tmp_path_factory.mktemp("temporary")
+    command = [sys.executable, "-m", "gridprobe", "serve", "--port", "0", "--model", "embedded:nano", "--device", "cpu"]
+    environment = {**os.environ, "GRIDPROBE_KEY": KEY, "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [*command, "--preset", "gridworld", "--videos", str(folder)], stderr=subprocess.PIPE, text=True, env=environment
+    )
+    assert process.stderr is not None
+    lines: list[str] = []
+    for line in process.stderr:
+        lines.append(line)
+        if match := re.search(r"serving at (http://\S+)", line):
+            yield Running(process, match[1], folder, temporary)
+            break
+    else:
+        pytest.fail("the server did not start:\n" + "".join(lines))
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        process.communicate()
+
+
+@pytest.fixture
+def openai(server: Running) -> Any:
+    module = pytest.importorskip("openai", reason="the official client is not installed: pip install openai")
+    return module.OpenAI(base_url=f"{server.address}/v1", api_key=KEY, timeout=600, max_retries=0)
+
+
+def video_part(server: Running) -> dict[str, Any]:
+    return {"type": "video_url", "video_url": {"url": as_data((server.folder / "talk.mp4").read_bytes())}}
+
+
+def test_the_official_client_gets_an_answer_and_our_object(server: Running, openai: Any) -> None:
+    assert [each.id for each in openai.models.list()] == ["gridprobe", "embedded:nano"]
+    reply = openai.chat.completions.create(
+        model="gridprobe",
+        messages=[{"role": "user", "content": [video_part(server), {"type": "text", "text": QUESTION}]}],
+        logprobs=True,
+        top_logprobs=2,
+        extra_body={"gridprobe": {"options": ["red", "blue"], "k": 3}},
+    )
+    assert reply.choices[0].message.content in ("A", "B")
+    assert sum(
+        2.718281828**each.logprob for each in reply.choices[0].logprobs.content[0].top_logprobs
+    ) == pytest.approx(1)
+    extra = reply.model_extra["gridprobe"]
+    assert extra["sentence"] and extra["answer"]["cost"]["tflops"] > 0 and len(extra["times"]) == 9
+    assert reply.usage.prompt_tokens > 0
+
+
+def test_the_official_client_streams_and_never_sees_progress_as_a_chunk(server: Running, openai: Any) -> None:
+    stream = openai.chat.completions.create(
+        model="gridprobe",
+        messages=[
+            {"role": "user", "content": [video_part(server), {"type": "text", "text": f"{QUESTION}\nA. red\nB. blue"}]}
+        ],
+        stream=True,
+    )
+    chunks = list(stream)
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    assert text in ("A", "B") and chunks[-1].choices[0].finish_reason == "stop"
+    assert chunks[-1].model_extra["gridprobe"]["parsed_options"]
+
+
+def test_the_official_client_gets_our_errors_as_its_own(server: Running, openai: Any) -> None:
+    import openai as module
+
+    bad = {"type": "video_url", "video_url": {"url": as_data(b"no video")}}
+    with pytest.raises(module.UnprocessableEntityError, match="video"):
+        openai.chat.completions.create(
+            model="gridprobe", messages=[{"role": "user", "content": [bad, {"type": "text", "text": QUESTION}]}]
+        )
+    with pytest.raises(module.BadRequestError, match="unknown content part 'hologram'"):
+        openai.chat.completions.create(
+            model="gridprobe",
+            messages=[{"role": "user", "content": [{"type": "hologram"}, {"type": "text", "text": "x"}]}],
+        )
+    with pytest.raises(module.AuthenticationError):
+        openai.with_options(api_key="wrong").models.list()
+
+
+def test_raw_http_that_no_client_library_sends(server: Running) -> None:
+    import socket
+
+    host, port = server.address.removeprefix("http://").rsplit(":", 1)
+    key = f"Authorization: Bearer {KEY}\r\n"
+    cases = {
+        f"GET /health HTTP/1.1\r\n{key}\r\n": b"400",
+        "GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n": b"200",
+        f"GET /health HTTP/1.1\r\nHost: evil.example\r\n{key}\r\n": b"403",
+        f"POST /v1/gridprobe/ask HTTP/1.1\r\nHost: localhost\r\n{key}Content-Type: application/json\r\n"
+        "Content-Length: 99999999999\r\n\r\n": b"413",
+        "garbage\r\n\r\n": b"400",
+    }
+    for sent, status in cases.items():
+        with socket.create_connection((host, int(port)), timeout=600) as connection:
+            connection.sendall(sent.encode())
+            assert connection.recv(65536).split()[1] == status, sent
+
+
+def test_a_signal_ends_it_in_order_after_the_running_question(server: Running) -> None:
+    """The last test of the file: it ends the server."""
+    headers = {"Authorization": f"Bearer {KEY}"}
+    ask = {"video": "talk.mp4", "question": QUESTION, "options": ["red", "blue"], "settings": {"k": 3}}
+    with httpx.Client(base_url=server.address, headers=headers, timeout=600) as client:
+        job = client.post("/v1/gridprobe/jobs", json=ask).json()
+        with client.stream("GET", f"/v1/gridprobe/jobs/{job['id']}/events") as stream:
+            lines = stream.iter_lines()
+            assert next(lines).startswith("id: 1")
+            server.process.send_signal(signal.SIGTERM)
+            names = [line.partition(": ")[2] for line in lines if line.startswith("event: ")]
+    assert names[-1] == "answer", "the running job was finished"
+    _, errors = server.process.communicate()
+    assert server.process.returncode in (0, -signal.SIGTERM) and "Traceback" not in errors
+    assert not list(server.temporary.glob(f"{PREFIX}*")), "its media are gone"

@@ -1,0 +1,360 @@
+"""What a stranger may not do: each line of the threat list has a test."""
+
+import asyncio
+import base64
+import os
+import socket
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gridprobe.errors import UsageError
+from gridprobe.serving.bounds import Bounds
+from gridprobe.serving.desk import Desk
+from gridprobe.serving.folder import AllowedFolder
+from gridprobe.serving.guard import HEADERS, Rules
+from gridprobe.serving.refusals import Refusal
+from gridprobe.serving.running import rules_for
+from gridprobe.serving.shelf import PREFIX, Shelf
+from serving_kit import KEY, client_of, running_desk, video_folder
+
+ASK = {"video": "talk.mp4", "question": "Which?", "options": ["one", "two"]}
+ROUTES = [
+    "/ready", "/metrics", "/docs", "/openapi.json", "/v1/models", "/v1/gridprobe/info", "/v1/gridprobe/videos",
+    "/v1/gridprobe/sessions", "/v1/gridprobe/jobs/0", "/nothing", "/health/", "/HEALTH", "//health",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return video_folder(tmp_path_factory.mktemp("videos") / "all")
+
+
+@pytest.fixture(scope="module")
+def desk(folder: Path) -> Iterator[Desk]:
+    with running_desk(folder, max_body=100_000, max_upload=200_000, bodies=150_000, quota=500_000) as found:
+        yield found
+
+
+def ask(
+    desk: Desk, method: str, path: str, *, key: str | None = None, send: str | None = None, **more: Any
+) -> httpx.Response:
+    async def run() -> httpx.Response:
+        async with client_of(desk, key=key, send=send) as client:
+            return await client.request(method, path, **more)
+
+    return asyncio.run(run())
+
+
+# Who may ask.
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.com", ""])
+def test_an_address_that_others_reach_needs_a_key(host: str) -> None:
+    with pytest.raises(UsageError, match="needs a key"):
+        rules_for(host, None)
+    assert rules_for(host, "a long enough key").key
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.0.0.2"])
+def test_loopback_needs_none(host: str) -> None:
+    assert rules_for(host, None).key is None
+
+
+def test_a_short_key_is_refused_and_no_key_is_shown() -> None:
+    with pytest.raises(UsageError, match="at least 8"):
+        rules_for("127.0.0.1", "short")
+    assert "a long enough key" not in repr(rules_for("127.0.0.1", "a long enough key"))
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_every_route_but_bare_health_needs_the_key(desk: Desk, path: str) -> None:
+    for sent in (None, "wrong", KEY[:-1], KEY + "x"):
+        reply = ask(desk, "GET", path, key=KEY, send=sent)
+        assert reply.status_code == 401 and KEY not in reply.text and "www-authenticate" in reply.headers
+        assert set(HEADERS) <= set(reply.headers)
+    assert ask(desk, "GET", path, key=KEY, send=KEY).status_code != 401
+
+
+def test_health_needs_no_key_and_says_nothing(desk: Desk) -> None:
+    assert ask(desk, "GET", "/health", key=KEY).json() == {"status": "ok"}
+
+
+def test_the_key_is_compared_in_constant_time(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[bytes, bytes]] = []
+
+    def compare(one: bytes, other: bytes) -> bool:
+        compared.append((one, other))
+        return False
+
+    monkeypatch.setattr("gridprobe.serving.guard.hmac.compare_digest", compare)
+    assert ask(desk, "GET", "/ready", key=KEY, send=KEY).status_code == 401
+    ((one, other),) = compared
+    assert len(one) == len(other) == 32, "digests, so that not even the length is told"
+
+
+def test_a_browser_may_send_the_key_as_a_password(desk: Desk) -> None:
+    for text, status in ((f"anna:{KEY}", 200), ("anna:wrong", 401), ("", 401)):
+        header = {"Authorization": "Basic " + base64.b64encode(text.encode()).decode()}
+        assert ask(desk, "GET", "/ready", key=KEY, headers=header).status_code == status
+    for header in ({"Authorization": "Basic ???"}, {"Authorization": KEY}, {"Authorization": "Digest " + KEY}):
+        assert ask(desk, "GET", "/ready", key=KEY, headers=header).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "", "[", "10.0.0.1:8765"]
+)
+def test_another_host_name_is_refused(desk: Desk, host: str) -> None:
+    assert ask(desk, "GET", "/health", headers={"Host": host}).status_code in (400, 403)
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:1", "LOCALHOST.", "127.0.0.1:8765", "[::1]:8765"])
+def test_our_own_names_are_accepted(desk: Desk, host: str) -> None:
+    assert ask(desk, "GET", "/health", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://localhost:9999"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+def test_pages_of_other_sites_are_refused(desk: Desk, headers: dict[str, str]) -> None:
+    for method in ("GET", "POST", "OPTIONS"):
+        reply = ask(desk, method, "/v1/gridprobe/ask", headers=headers)
+        assert reply.status_code == 403 and "access-control-allow-origin" not in reply.headers
+
+
+def test_our_own_page_and_a_link_to_us_are_accepted(desk: Desk) -> None:
+    same = {"Origin": "http://localhost:8765", "Sec-Fetch-Site": "same-origin"}
+    assert ask(desk, "GET", "/ready", headers=same).status_code == 200
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    assert ask(desk, "GET", "/ready", headers=link).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""]
+)
+def test_forms_of_other_sites_cannot_post(desk: Desk, kind: str) -> None:
+    for path in ("/v1/gridprobe/ask", "/v1/chat/completions", "/v1/gridprobe/uploads"):
+        reply = ask(desk, "POST", path, content=b'{"video": "talk.mp4"}', headers={"Content-Type": kind})
+        assert reply.status_code == 415
+
+
+def test_a_request_id_is_passed_on_only_if_it_is_harmless(desk: Desk) -> None:
+    assert ask(desk, "GET", "/health", headers={"X-Request-ID": "abc-1"}).headers["x-request-id"] == "abc-1"
+    for bad in ("a b", "x" * 100, "<script>"):
+        assert ask(desk, "GET", "/health", headers={"X-Request-ID": bad}).headers["x-request-id"] != bad
+
+
+# Bodies.
+
+
+async def endless(read: list[int]) -> AsyncIterator[bytes]:
+    while True:
+        read.append(10_000)
+        yield b" " * 10_000
+
+
+@pytest.mark.parametrize(("path", "kind", "cap"), [
+    ("/v1/gridprobe/ask", "application/json", 100_000),
+    ("/v1/gridprobe/uploads", "video/mp4", 200_000),
+])  # fmt: skip
+def test_a_body_is_refused_as_soon_as_it_is_too_large(desk: Desk, path: str, kind: str, cap: int) -> None:
+    read: list[int] = []
+    reply = ask(desk, "POST", path, content=endless(read), headers={"Content-Type": kind})
+    assert reply.status_code == 413 and sum(read) <= cap + 20_000
+    honest = ask(desk, "POST", path, content=b"x", headers={"Content-Type": kind, "Content-Length": str(cap + 1)})
+    assert honest.status_code == 413
+    assert os.listdir(desk.shelf.folder) == ["in-use"], "the partial file is gone"
+
+
+def test_bodies_together_are_bounded(desk: Desk) -> None:
+    async def run() -> list[int]:
+        async with client_of(desk, timeout=None) as client:
+            go, taken = asyncio.Event(), asyncio.Event()
+
+            async def slow() -> AsyncIterator[bytes]:
+                yield b" " * 90_000
+                taken.set()
+                await go.wait()
+                yield b"{}"
+
+            kind = {"Content-Type": "application/json"}
+            first = asyncio.create_task(client.post("/v1/gridprobe/ask", content=slow(), headers=kind))
+            await taken.wait()
+            second = await client.post("/v1/gridprobe/ask", content=b" " * 90_000, headers=kind)
+            go.set()
+            after = await first
+            third = await client.post("/v1/gridprobe/ask", content=b" " * 90_000, headers=kind)
+            return [second.status_code, after.status_code, third.status_code]
+
+    assert asyncio.run(run()) == [429, 400, 400]
+
+
+def test_a_client_that_pauses_too_long_loses_its_turn(folder: Path) -> None:
+    with running_desk(folder, idle_seconds=0.05) as desk:
+
+        async def stuck() -> AsyncIterator[bytes]:
+            yield b"x"
+            await asyncio.Event().wait()
+
+        reply = ask(desk, "POST", "/v1/gridprobe/uploads", content=stuck(), headers={"Content-Type": "video/mp4"})
+        assert reply.status_code == 408
+        assert os.listdir(desk.shelf.folder) == ["in-use"]
+
+
+@pytest.mark.parametrize("body", [
+    b"", b"null", b"[]", b"{", b"\xff\xfe", b"[" * 50_000, b'{"a":' * 20_000, b'{"video": NaN}', b'"\\ud800"',
+    b'{"\\ud800": 1}', b'{"video": "talk.mp4", "question": "\\ud800"}', b'{"video": "\\ud800.mp4", "question": "x"}',
+    b'{"video": 1e999, "question": []}',
+])  # fmt: skip
+def test_bodies_that_are_no_requests_are_400(desk: Desk, body: bytes) -> None:
+    for path in ("/v1/gridprobe/ask", "/v1/chat/completions"):
+        reply = ask(desk, "POST", path, content=body, headers={"Content-Type": "application/json"})
+        assert reply.status_code in (400, 403), reply.text
+        assert reply.json()["error"]["message"]
+
+
+# Media on disk.
+
+
+def test_uploads_have_a_quota_and_make_room_for_new_ones(desk: Desk) -> None:
+    kind = {"Content-Type": "video/mp4"}
+    ids = []
+    for number in range(4):
+        reply = ask(desk, "POST", "/v1/gridprobe/uploads", content=bytes([number]) * 150_000, headers=kind)
+        assert reply.status_code == 201
+        ids.append(reply.json()["id"])
+    assert desk.shelf.size <= 500_000
+    assert ask(desk, "DELETE", f"/v1/gridprobe/uploads/{ids[0]}").status_code == 404, "the oldest made room"
+    for each in ids[1:]:
+        assert ask(desk, "DELETE", f"/v1/gridprobe/uploads/{each}").status_code == 204
+    assert desk.shelf.size == 0
+
+
+def test_no_room_is_507(tmp_path: Path) -> None:
+    shelf = Shelf(quota=100, parent=tmp_path)
+    with shelf.receiving(1000) as incoming:
+        incoming.write(b"x" * 60)
+        held = shelf.keep(incoming)
+    with shelf.receiving(1000) as incoming, pytest.raises(Refusal) as refusal:
+        incoming.write(b"y" * 60)
+    assert refusal.value.status == 507
+    shelf.drop(held)
+    assert shelf.size == 0 and os.listdir(shelf.folder) == ["in-use"]
+    shelf.close()
+
+
+def test_a_full_disk_is_507_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf = Shelf(quota=1000, parent=tmp_path)
+
+    def full(*_: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    with shelf.receiving(1000) as incoming:
+        monkeypatch.setattr(os, "write", full)
+        with pytest.raises(Refusal) as refusal:
+            incoming.write(b"x")
+        monkeypatch.undo()
+    assert refusal.value.status == 507 and os.listdir(shelf.folder) == ["in-use"]
+    shelf.close()
+
+
+def test_what_a_crashed_server_left_is_removed_and_what_a_live_one_has_is_not(tmp_path: Path) -> None:
+    live = Shelf(quota=10, parent=tmp_path)
+    dead = tmp_path / f"{PREFIX}dead"
+    dead.mkdir()
+    (dead / "in-use").touch()
+    (dead / "video").write_bytes(b"x")
+    other = Shelf(quota=10, parent=tmp_path)
+    assert not dead.exists() and live.folder.exists() and other.folder.exists()
+    live.close()
+    other.close()
+
+
+# Files of the allowed folder.
+
+
+@pytest.mark.parametrize("name", [
+    "/etc/passwd", "file:///etc/passwd", "../secret.mp4", "sub/../../secret.mp4", "%2e%2e%2fsecret.mp4",
+    "file:///%2e%2e/secret.mp4", "link.mp4", "linked/secret.mp4", "fifo.mp4", "sub", ".", "", "talk.mp4\0", "talk.mp4/",
+    "file://evil.example/talk.mp4", "file:talk.mp4?x=1", "~/secret.mp4", "\\\\?\\secret", "//etc/passwd", "missing.mp4",
+    "/proc/self/environ", "a/" * 30 + "b", "x" * 5000,
+])  # fmt: skip
+def test_files_outside_of_the_folder_are_refused_with_one_text(tmp_path: Path, name: str) -> None:
+    root = tmp_path / "videos"
+    (root / "sub").mkdir(parents=True)
+    (root / "talk.mp4").write_bytes(b"x")
+    (tmp_path / "secret.mp4").write_bytes(b"x")
+    (tmp_path / "videos-secret").mkdir()
+    (root / "link.mp4").symlink_to(tmp_path / "secret.mp4")
+    (root / "linked").symlink_to(tmp_path)
+    os.mkfifo(root / "fifo.mp4")
+    allowed = AllowedFolder.at(root)
+    with pytest.raises(Refusal) as refusal, allowed.opened(name):
+        pass
+    assert refusal.value.status == 403 and str(refusal.value).startswith("this file is not one that requests may name")
+
+
+def test_sibling_folders_with_the_same_beginning_are_outside(tmp_path: Path) -> None:
+    for name in ("videos", "videos-secret"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "talk.mp4").write_bytes(b"x")
+    allowed = AllowedFolder.at(tmp_path / "videos" / ".")
+    with allowed.opened(f"file://{tmp_path}/videos/talk.mp4") as (handle, path):
+        assert os.read(handle, 1) == b"x" and path == tmp_path / "videos" / "talk.mp4"
+    with pytest.raises(Refusal), allowed.opened(f"{tmp_path}/videos-secret/talk.mp4"):
+        pass
+
+
+def test_the_folder_itself_must_make_sense(tmp_path: Path) -> None:
+    for bad in (Path("/"), tmp_path / "missing", Path("/proc/..")):
+        with pytest.raises(UsageError, match="--videos"):
+            AllowedFolder.at(bad)
+
+
+def test_only_ordinary_videos_are_listed(tmp_path: Path) -> None:
+    for name in ("b.mp4", "a.mkv", ".hidden.mp4", "notes.txt", "new\nline.mp4"):
+        (tmp_path / name).write_bytes(b"12")
+    (tmp_path / "link.mp4").symlink_to("b.mp4")
+    assert [(each.name, each.bytes) for each in AllowedFolder.at(tmp_path).listed()] == [("a.mkv", 2), ("b.mp4", 2)]
+
+
+def test_the_player_gets_the_file_that_was_checked_even_if_the_name_is_swapped(tmp_path: Path, folder: Path) -> None:
+    root = tmp_path / "videos"
+    root.mkdir()
+    (root / "talk.mp4").write_bytes((folder / "talk.mp4").read_bytes())
+    (tmp_path / "secret").write_bytes(b"secret")
+    with running_desk(root) as desk:
+        session = ask(desk, "POST", "/v1/gridprobe/sessions", json={"video": "talk.mp4"}).json()
+        (root / "talk.mp4").unlink()
+        (root / "talk.mp4").symlink_to(tmp_path / "secret")
+        reply = ask(desk, "GET", f"/v1/gridprobe/sessions/{session['id']}/video")
+        assert reply.status_code == 403 and b"secret" not in reply.content
+
+
+# Addresses.
+
+
+def test_no_address_is_fetched_unless_that_is_allowed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a connection was made")
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    monkeypatch.setattr(socket, "getaddrinfo", connect)
+    for url in ("http://169.254.169.254/latest/meta-data", "https://example.com/x.mp4", "HTTP://localhost/"):
+        reply = ask(desk, "POST", "/v1/gridprobe/ask", json=ASK | {"video": url})
+        assert reply.status_code == 403 and reply.json()["error"]["code"] == "not_allowed"
+
+
+def test_bounds_and_rules_are_safe_by_default() -> None:
+    assert Rules().hosts == ("localhost", "127.0.0.1", "::1")
+    assert Bounds().max_k <= 16 and Bounds().queue <= 64

@@ -1,0 +1,191 @@
+"""The tools for agents, with the client of the official SDK: in this process, over stdio and over HTTP."""
+
+import asyncio
+import base64
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from PIL import Image
+
+from gridprobe.serving.desk import Desk
+from serving_kit import KEY, Gated, running_desk, video_folder
+
+pytest.importorskip("mcp", reason="the SDK of the Model Context Protocol is not installed: pip install mcp")
+from mcp import Client, StdioServerParameters
+
+from gridprobe.serving.tools import make_tools
+
+T = TypeVar("T")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return video_folder(tmp_path_factory.mktemp("videos") / "all")
+
+
+@pytest.fixture
+def desk(folder: Path) -> Iterator[Desk]:
+    with running_desk(folder) as found:
+        yield found
+
+
+def with_client(server: Any, work: Callable[[Client], Awaitable[T]]) -> T:
+    async def run() -> T:
+        async with Client(server) as client:
+            return await work(client)
+
+    return asyncio.run(run())
+
+
+def call(desk: Desk, name: str, **arguments: Any) -> Any:
+    return with_client(make_tools(desk), lambda client: client.call_tool(name, arguments))
+
+
+def test_the_tools_are_described_with_what_they_return(desk: Desk) -> None:
+    tools = {each.name: each for each in with_client(make_tools(desk), lambda client: client.list_tools()).tools}
+    assert set(tools) == {"ask_video", "look_over", "frames_at"}
+    assert set(tools["ask_video"].input_schema["required"]) == {"video", "question"}
+    assert "evidence" in (tools["ask_video"].output_schema or {})["properties"]
+    assert all(each.description for each in tools.values())
+
+
+def test_a_question_is_answered_with_structure_and_progress(desk: Desk, folder: Path) -> None:
+    heard: list[tuple[float, str | None]] = []
+
+    async def ask(client: Client) -> Any:
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            heard.append((progress, message))
+
+        arguments = {
+            "video": str(folder / "talk.mp4"),
+            "question": "Which?",
+            "options": ["one", "two"],
+            "effort": "full",
+        }
+        return await client.call_tool("ask_video", arguments, progress_callback=on_progress)
+
+    found = with_client(make_tools(desk), ask).structured_content
+    assert (found["answer"], found["label"]) == ("one", "A") and found["confidence"] == pytest.approx(0.998)
+    assert found["sentence"].startswith("one: ") and found["share_of_compute"] > 0
+    assert [each["text"] for each in found["candidates"]] == ["one", "two"]
+    assert any(message and message.startswith("decode: ") for _, message in heard)
+
+
+def test_an_open_question_and_a_follow_up(desk: Desk) -> None:
+    for _ in range(2):
+        assert (
+            call(desk, "ask_video", video="talk.mp4", question="What is it?").structured_content["answer"]
+            == "a red ball"
+        )
+    (session,) = desk.sessions.all()
+    assert session.questions == 2
+
+
+def test_look_over_says_what_happens_with_times(desk: Desk) -> None:
+    found = call(desk, "look_over", video="sub/talk.mp4", parts=3).structured_content
+    assert found["duration"] == pytest.approx(1.2) and found["name"] == "talk.mp4"
+    assert [(each["start"], each["end"]) for each in found["parts"]] == [(0.0, 0.4), (0.4, 0.8), (0.8, 1.2)]
+    assert all(each["text"] for each in found["parts"])
+
+
+def test_frames_are_pictures_with_their_true_times(desk: Desk) -> None:
+    found = call(desk, "frames_at", video="talk.mp4", times=[0.5, 100.0], width=32)
+    texts = [each.text for each in found.content if each.type == "text"]
+    pictures = [each for each in found.content if each.type == "image"]
+    assert texts == ["0:00 (0.48 s)", "0:01 (1.16 s)"]
+    assert [each.mime_type for each in pictures] == ["image/jpeg"] * 2
+    assert Image.open(io.BytesIO(base64.b64decode(pictures[0].data)), formats=("JPEG",)).size == (32, 16)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "words"),
+    [
+        ("ask_video", {"video": "/etc/passwd", "question": "x"}, "not one that requests may name"),
+        ("ask_video", {"video": "../secret.mp4", "question": "x"}, "not one that requests may name"),
+        ("ask_video", {"video": "talk.mp4", "question": "x", "options": ["one"]}, "2 to 26 options"),
+        ("ask_video", {"video": "bad.mp4", "question": "x"}, "bad.mp4"),
+        ("frames_at", {"video": "http://127.0.0.1/x.mp4", "times": [0]}, "does not fetch addresses"),
+        ("frames_at", {"video": "talk.mp4", "times": []}, "times"),
+        ("look_over", {"video": "talk.mp4", "parts": 10**9}, "parts"),
+    ],
+)
+def test_an_error_reaches_the_agent_as_our_sentence(
+    desk: Desk, folder: Path, name: str, arguments: dict[str, Any], words: str
+) -> None:
+    (folder / "bad.mp4").write_bytes(b"no video")
+    found = call(desk, name, **arguments)
+    assert found.is_error and words in found.content[0].text and str(folder) not in found.content[0].text
+
+
+def test_a_mistake_of_ours_is_not_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(Gated):
+        def score(self, requests: Any) -> Any:
+            raise ZeroDivisionError("/secret")
+
+    with running_desk(folder, model=Broken()) as desk:
+        found = call(desk, "ask_video", video="talk.mp4", question="Which?", options=["one", "two"])
+    assert found.is_error and "secret" not in found.content[0].text
+
+
+COMMAND = [
+    sys.executable,
+    "-m",
+    "gridprobe",
+    "mcp",
+    "--model",
+    "embedded:nano",
+    "--device",
+    "cpu",
+    "--preset",
+    "gridworld",
+]
+ARGUMENTS = {"video": "talk.mp4", "question": "What is the color of the ball?", "options": ["red", "blue"]}
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "GRIDPROBE_CACHE": "off"}
+
+
+def test_over_stdio_with_the_embedded_model(folder: Path) -> None:
+    arguments = [*COMMAND[1:], "--root", str(folder)]
+    server = StdioServerParameters(command=COMMAND[0], args=arguments, env={**os.environ, **ENVIRONMENT})
+    found = with_client(server, lambda client: client.call_tool("ask_video", ARGUMENTS))
+    assert not found.is_error and found.structured_content["answer"] in ("red", "blue")
+
+
+def test_over_http_with_a_key(folder: Path) -> None:
+    import httpx
+    from mcp.client.streamable_http import streamable_http_client
+
+    environment = {**os.environ, **ENVIRONMENT, "GRIDPROBE_KEY": KEY}
+    command = [*COMMAND, "--root", str(folder), "--http", "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stderr is not None
+            address = next(match[1] for line in process.stderr if (match := re.search(r"tools at (\S+)", line)))
+            assert httpx.post(address, json={}).status_code == 401
+            evil = {"Authorization": f"Bearer {KEY}", "Origin": "http://evil.example"}
+            assert httpx.post(address, json={}, headers=evil).status_code == 403
+
+            async def ask() -> Any:
+                client = _http_client()
+                async with client, Client(streamable_http_client(address, http_client=client)) as session:
+                    return await session.call_tool("ask_video", ARGUMENTS)
+
+            found = asyncio.run(ask())
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.communicate()
+    assert not found.is_error and found.structured_content["answer"] in ("red", "blue")
+
+
+def _http_client() -> Any:
+    """The HTTP client that the SDK uses, with our key."""
+    from mcp.shared._httpx_utils import create_mcp_http_client
+
+    return create_mcp_http_client(headers={"Authorization": f"Bearer {KEY}"})
