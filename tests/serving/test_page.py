@@ -273,7 +273,7 @@ def test_a_full_queue_is_waited_for(page: Any, site: Site) -> None:
 
 
 def test_no_text_becomes_markup(page: Any, site: Site, folder: Path, tmp_path: Path) -> None:
-    site.model._text = lambda request: {EVIL: 0.9, "nothing": 0.1}  # type: ignore[attr-defined]
+    site.model._text = lambda request: {EVIL: 0.9, "nothing": 0.1}
     evil = tmp_path / f"{EVIL}.mp4"
     evil.write_bytes((folder / "talk.mp4").read_bytes())
     visit(page, site)

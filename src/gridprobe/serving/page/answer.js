@@ -8,17 +8,19 @@ export function clear(question, source) {
   byId("asked").textContent = question;
   show(byId("headline"), Boolean(question));
   for (const id of ["said", "where", "compute", "options-title", "bars", "others", "compared", "copied"]) byId(id).replaceChildren();
-  byId("view").classList.remove("tentative");
+  byId("view").classList.remove("tentative", "answered");
   show(byId("after"), false);
   show(byId("warnings"), false);
 }
 
 function headline(said, sure) {
+  byId("said").classList.toggle("medium", said.length > 18 && said.length <= 60);
   byId("said").classList.toggle("long", said.length > 60);
   byId("said").replaceChildren(el("strong", { dir: "auto" }, said), " ", el("span", {}, sure));
 }
 
 function bars(options) {
+  byId("bars").classList.toggle("plain", !options.some((each) => each.label));
   byId("bars").replaceChildren(...options.map((option) => {
     const filling = el("span");
     filling.style.width = percent(option.share, 2).replace(" ", "");
@@ -49,7 +51,7 @@ export function unanswered() {
 
 export function final(turn) {
   const { view, answer } = turn.result;
-  byId("view").classList.remove("tentative");
+  byId("view").classList.replace("tentative", "answered") || byId("view").classList.add("answered");
   headline(view.said, view.sure);
   byId("where").textContent = view.where;
   byId("compute").textContent = [view.compute, taken(answer.seconds.total)].filter(Boolean).join(" · ");

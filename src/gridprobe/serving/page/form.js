@@ -37,7 +37,7 @@ export function offer(info) {
 export function offerVideos({ enabled, videos }) {
   show(byId("from-folder"), enabled && videos.length > 0);
   byId("folder").replaceChildren(el("option", { value: "" }, "Choose…"),
-    ...videos.map((each) => el("option", { value: each.name }, `${each.name} (${size(each.bytes)})`)));
+    ...videos.map((each) => el("option", { value: each.name, title: size(each.bytes) }, each.name)));
 }
 
 export function fill({ question = "", options = [], effort, frames, k }) {

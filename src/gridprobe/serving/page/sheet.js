@@ -16,6 +16,7 @@ export class Sheet {
     this.tiles = el("div", { class: "tiles" }, this.image, this.cells);
     this.caption = el("figcaption");
     root.append(el("figure", {}, el("div", { class: "sheet-body" }, this.rows, this.tiles), this.caption));
+    this.image.addEventListener("load", () => this.fit(this.image.naturalWidth / this.image.naturalHeight));
     this.cells.addEventListener("keydown", (event) => this.step(event));
     this.cells.addEventListener("click", (event) => this.chosen(event));
   }
@@ -27,9 +28,8 @@ export class Sheet {
     this.k = k;
     this.times = times;
     const rows = Math.ceil(times.length / k);
-    const aspect = Math.min(4, Math.max(0.25, (video?.width || 16) / (video?.height || 9)));
+    this.fit((video?.width || 16) / (video?.height || 9));
     this.image.src = source;
-    this.tiles.style.aspectRatio = `${k * aspect} / ${rows}`;
     this.cells.style.gridTemplate = `repeat(${rows}, 1fr) / repeat(${k}, 1fr)`;
     this.cells.setAttribute("aria-label", `Contact sheet of ${times.length} frames; arrow keys move, Enter jumps there`);
     this.cells.replaceChildren(...times.map((_, index) => el("button", {
@@ -39,12 +39,17 @@ export class Sheet {
     this.mark({});
   }
 
+  // The picture has as many rows as columns; empty ones at its end are cut off.
+  fit(aspect) {
+    this.tiles.style.aspectRatio = `${this.k * aspect} / ${Math.ceil(this.times.length / this.k)}`;
+  }
+
   label(rows) {
     const step = Math.ceil(rows / MOST_LABELS);
     const starts = [];
     for (let row = 0; row < rows; row += step) starts.push(row);
     this.rows.replaceChildren(...starts.map((row) => {
-      const span = el("span", {}, clock(this.times[row * this.k]));
+      const span = el("span", {}, clock(this.times[row * this.k], this.times.at(-1) < 20));
       span.style.flex = Math.min(step, rows - row);
       return span;
     }));

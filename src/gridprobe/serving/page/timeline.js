@@ -6,7 +6,7 @@ import { pictures } from "./api.js";
 
 const HIGH = 52;
 const MOST_PICTURES = 8;
-const CLOSEST = 2; // seconds
+const CLOSEST = 0.5; // seconds
 
 export class Timeline {
   constructor(root, pick) {
@@ -148,8 +148,9 @@ export class Timeline {
     this.head = svg("line", { class: "head", y1: 0, y2: HIGH });
     this.rail.replaceChildren(...parts, this.head);
     this.rail.setAttribute("aria-valuemax", this.length.toFixed(1));
-    this.ends[0].textContent = clock(this.from);
-    this.ends[1].textContent = clock(this.to);
+    const close = this.to - this.from < 20;
+    this.ends[0].textContent = clock(this.from, close);
+    this.ends[1].textContent = clock(this.to, close);
     this.drawMoments(wide);
     this.drawPictures(main);
     this.at(this.playhead);
