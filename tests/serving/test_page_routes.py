@@ -13,6 +13,7 @@ import pytest
 
 from gridprobe.serving import kept_answers, page_routes
 from gridprobe.serving.desk import Desk
+from gridprobe.serving.folder import AllowedFolder
 from gridprobe.serving.kept_answers import Answers
 from gridprobe.serving.refusals import Refusal
 from gridprobe.video import FramePool
@@ -81,7 +82,7 @@ def test_an_answer_can_be_downloaded_as_report_and_picture(desk: Desk) -> None:
     assert found["view"]["said"] == "one"
     assert found["sentence"] == f"{found['view']['said']}: {found['view']['where']}"
     assert "talk.mp4" in report.text
-    assert desk.sources.folder is not None
+    assert isinstance(desk.sources.folder, AllowedFolder)
     assert str(desk.sources.folder.root) not in report.text
     assert "attachment" in report.headers["content-disposition"]
     assert picture.content.startswith(b"\x89PNG")
