@@ -155,6 +155,8 @@ def test_with_the_embedded_model_the_map_marks_frames(page: Any, folder: Path) -
         assert page.locator("#timeline rect.kept").count() == kept
         assert page.locator("#timeline .thumb.kept").count() == kept
         assert "importance" in page.get_attribute("#sheet .cell", "aria-label")
+        page.click("#timeline .thumb >> nth=-1")
+        assert page.inner_text("#player figcaption").split(" ")[0] == page.inner_text("#timeline .thumb >> nth=-1")
 
 
 def test_a_question_waits_for_the_upload(page: Any, site: Site, folder: Path) -> None:
@@ -167,7 +169,7 @@ def test_a_question_waits_for_the_upload(page: Any, site: Site, folder: Path) ->
     assert page.inner_text("#said strong") == "a red ball"
 
 
-def test_a_cell_a_frame_and_a_key_move_the_player(page: Any, site: Site) -> None:
+def test_a_cell_a_key_and_the_timeline_move_the_player(page: Any, site: Site) -> None:
     visit(page, site)
     choose(page)
     page.click("#sheet .cell >> nth=4")
