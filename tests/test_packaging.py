@@ -138,6 +138,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: Built) -> None:
         "py.typed",
         "report/run_page/page.js",
         "schemas/answer-1.json",
+        "serving/page/index.html",
     ],
 )
 def test_a_data_file_is_in_the_wheel(name: str, built: Built) -> None:

@@ -25,6 +25,7 @@ __all__ = [
     "large_words",
     "length_of",
     "levels",
+    "levels_of",
     "main_spans",
     "sheet_words",
     "spans",
@@ -74,7 +75,11 @@ def spans(answer: Answer) -> list[Span]:
 
 def levels(answer: Answer) -> list[float] | None:
     """Importance of every frame from 0 to 1; None without scores."""
-    scores = answer.selection.scores
+    return levels_of(answer.selection.scores)
+
+
+def levels_of(scores: Sequence[float] | None) -> list[float] | None:
+    """These scores from 0 to 1; None without scores."""
     if scores is None:
         return None
     scale = Scale.over(scores)

@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 from gridprobe._version import __version__
 from gridprobe.errors import GridProbeError
-from gridprobe.serving import chat, media, native
+from gridprobe.serving import chat, media, native, page_routes, reports
 from gridprobe.serving.desk import Desk, scrubbed
 from gridprobe.serving.docs_page import docs_page
 from gridprobe.serving.guard import Guard, Rules
@@ -51,7 +51,7 @@ def make_app(desk: Desk, rules: Rules, *, names: Sequence[str] = (), pages: Sequ
     app.state.metrics = metrics
     app.state.names = ("gridprobe", *(name for name in dict.fromkeys(names) if name != "gridprobe"))
     app.state.started = time.time()
-    for router in (chat.router, native.router, media.router, *pages):
+    for router in (chat.router, native.router, media.router, reports.router, page_routes.router, *pages):
         app.include_router(router)
     _add_operators(app)
     _add_errors(app)

@@ -19,15 +19,17 @@ from gridprobe.grid import Grid
 from gridprobe.pipeline import Session
 from gridprobe.progress import watching
 from gridprobe.question import Question
-from gridprobe.report.where import sentence
+from gridprobe.report.where import levels_of, sentence
 from gridprobe.serving.bounds import Bounds
 from gridprobe.serving.fetch import Fetcher
 from gridprobe.serving.folder import AllowedFolder, AllowedRoots
 from gridprobe.serving.jobs import Job, Jobs
+from gridprobe.serving.kept_answers import Answers
 from gridprobe.serving.refusals import Refusal
 from gridprobe.serving.sessions import Sessions, VideoSession
 from gridprobe.serving.shelf import Shelf
 from gridprobe.serving.sources import Remote, Source, Sources
+from gridprobe.serving.view import view_of
 from gridprobe.settings import Settings
 from gridprobe.setup import Setup, make_setup
 from gridprobe.stages import Look, Overview, sure
@@ -93,6 +95,7 @@ class Desk:
         self.sources = Sources(self.shelf, self.bounds, folder=folder, fetcher=fetcher)
         self.sessions = Sessions(self.sources, self.bounds)
         self.jobs = Jobs(at_once=self.bounds.together, waiting=self.bounds.queue)
+        self.answers = Answers()
         self._setups: OrderedDict[str, Setup] = OrderedDict()
         self._lock = Lock()
 
@@ -168,6 +171,7 @@ class Desk:
             with watching(lambda _, found: _tell(job, found, question, setup)):
                 answer = session.ask(question, show_map=asked.show_map)
             video.questions += 1
+            self.answers.keep(job.id, _public(answer, source))
             return _result(job, video, answer)
 
     def _sampled(self, video: VideoSession, asked: Asked) -> Setup:
@@ -259,7 +263,21 @@ def _result(job: Job, video: VideoSession, answer: Answer) -> dict[str, Any]:
         "answer": said | ours,
         "sentence": sentence(answer),
         "times": list(answer.pool.times),
+        "view": view_of(answer),
     }
+
+
+def _public(answer: Answer, source: Source) -> Answer:
+    """The answer as reports may show it: without paths of this machine."""
+    info = answer.pool.info and replace(answer.pool.info, path=source.name)
+    selecting, answering = answer.models
+    return replace(
+        answer,
+        pool=replace(answer.pool, info=info),
+        models=(tuple(map(scrubbed, selecting)), scrubbed(answering)),
+        settings=clean(answer.settings, source),
+        warnings=tuple(clean(answer.warnings, source)),
+    )
 
 
 def _tell(job: Job, found: Any, question: Question, setup: Setup) -> None:
@@ -267,7 +285,7 @@ def _tell(job: Job, found: Any, question: Question, setup: Setup) -> None:
     if isinstance(found, Overview):
         job.add("overview", {"belief": _belief(found.posterior, question), "sure": sure(found.posterior, setup.exit)})
     elif isinstance(found, Look):
-        job.add("map", selection_dict(found.selection))
+        job.add("map", selection_dict(found.selection) | {"levels": levels_of(found.selection.scores)})
 
 
 def _belief(posterior: Posterior, question: Question) -> list[dict[str, Any]]:

@@ -1,0 +1,80 @@
+// The form: what it says, and filling it from a link.
+
+import { byId, el, show } from "./dom.js";
+import { size } from "./words.js";
+
+const SIDES = [4, 6, 8, 10, 12, 16, 20, 24, 32];
+
+export function asked() {
+  const frames = byId("frames").value;
+  return {
+    question: byId("question").value.trim(),
+    options: byId("options").value.split("\n").map((line) => line.trim()).filter(Boolean),
+    settings: {
+      effort: byId("effort").value,
+      frames: frames === "auto" ? "auto" : Number(frames),
+      k: Number(byId("side").value),
+    },
+    map: byId("map").checked,
+  };
+}
+
+// What is wrong with the question; empty if nothing is.
+export function complaint({ question, options }, hasVideo) {
+  if (!hasVideo) return ["file", "Choose a video first."];
+  if (!question) return ["question", "Type a question first."];
+  if (options.length === 1) return ["options", "Give at least two options, or none for an open question."];
+  if (options.length > 26) return ["options", `Give at most 26 options; these are ${options.length}.`];
+  return null;
+}
+
+export function offer(info) {
+  byId("server").textContent = info.models.map((each) => each.split("@")[0]).join(" + ");
+  const sides = [...new Set([...SIDES, info.k])].filter((k) => k <= info.limits.max_k).sort((a, b) => a - b);
+  byId("side").replaceChildren(...sides.map((k) => el("option", { value: k, selected: k === info.k }, `${k * k} frames (${k} × ${k})`)));
+}
+
+export function offerVideos({ enabled, videos }) {
+  show(byId("from-folder"), enabled && videos.length > 0);
+  byId("folder").replaceChildren(el("option", { value: "" }, "Choose…"),
+    ...videos.map((each) => el("option", { value: each.name, title: size(each.bytes) }, each.name)));
+}
+
+export function fill({ question = "", options = [], effort, frames, k }) {
+  byId("question").value = question;
+  byId("options").value = options.join("\n");
+  for (const [id, value] of Object.entries({ effort, frames, side: k })) {
+    const known = [...byId(id).options].some((each) => each.value === String(value));
+    if (known) byId(id).value = String(value);
+  }
+}
+
+export function chosen(name) {
+  show(byId("chosen"), Boolean(name));
+  byId("chosen").textContent = name ?? "";
+  byId("drop").classList.toggle("small", Boolean(name));
+}
+
+const STAGES = { decode: "Decoding frames", features: "Looking at frames", model: "Asking the model", write: "Writing", server: "Waiting for the model's server" };
+
+// The stage, for the status that screen readers say; the count stands beside it and is not said.
+export function progress({ stage, done, total }) {
+  const bar = byId("bar");
+  if (total > 1 && done > 0) { bar.max = total; bar.value = done; } else bar.removeAttribute("value");
+  byId("count").textContent = total > 1 ? `${done} of ${total}` : "";
+  return `${STAGES[stage] ?? "Working"}…`;
+}
+
+export function say(words) {
+  if (byId("status").textContent === words) return;
+  byId("status").textContent = words;
+  byId("count").textContent = "";
+}
+
+// A question may be asked while its video is being opened; it waits for that.
+export function busy(working, opening = false) {
+  show(byId("working"), working);
+  show(byId("cancel"), working);
+  byId("go").disabled = working && !opening;
+  if (working) byId("bar").removeAttribute("value");
+}

@@ -1,0 +1,105 @@
+"""The files of the page, and the reports of answers, without a browser."""
+
+import asyncio
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from gridprobe.serving import kept_answers, page_routes
+from gridprobe.serving.desk import Desk
+from gridprobe.serving.folder import AllowedFolder
+from gridprobe.serving.kept_answers import Answers
+from gridprobe.serving.refusals import Refusal
+from gridprobe.video import FramePool
+from serving_kit import KEY, client_of, running_desk, video_folder
+
+PAGE = Path(page_routes.__file__).parent / "page"
+ASK = {"video": "talk.mp4", "question": "Which?", "options": ["one", "two"], "map": True}
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    with running_desk(video_folder(tmp_path_factory.mktemp("videos") / "all")) as found:
+        yield found
+
+
+def get(desk: Desk, path: str, **options: Any) -> httpx.Response:
+    async def run() -> httpx.Response:
+        async with client_of(desk, **options) as client:
+            return await client.get(path)
+
+    return asyncio.run(run())
+
+
+def asked(desk: Desk) -> dict[str, Any]:
+    async def run() -> dict[str, Any]:
+        async with client_of(desk) as client:
+            found: dict[str, Any] = (await client.post("/v1/gridprobe/ask", json=ASK)).json()
+            return found
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("path", ["/", *(f"/page/{file.name}" for file in sorted(PAGE.iterdir()))])
+def test_a_file_of_the_page_comes_under_a_strict_policy(desk: Desk, path: str) -> None:
+    reply = get(desk, path)
+
+    assert reply.status_code == 200
+    assert reply.headers["content-security-policy"] == page_routes.POLICY
+    assert "unsafe" not in page_routes.POLICY
+    assert reply.content == (PAGE / (path.removeprefix("/page/").strip("/") or "index.html")).read_bytes()
+
+
+@pytest.mark.parametrize("name", ["app.py", "..%2Fapp.py", "%2e%2e%2fapp.py", "nothing.js", "app.js%00"])
+def test_other_files_are_not_found(desk: Desk, name: str) -> None:
+    assert get(desk, f"/page/{name}").status_code == 404
+
+
+def test_the_page_needs_the_key(desk: Desk) -> None:
+    assert get(desk, "/", key=KEY).status_code == get(desk, "/page/app.js", key=KEY).status_code == 401
+    assert get(desk, "/", key=KEY, send=KEY).status_code == 200
+
+
+def test_no_script_reads_text_as_markup() -> None:
+    sinks = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|srcdoc|DOMParser"
+    for file in PAGE.glob("*.js"):
+        assert not re.search(sinks, file.read_text(encoding="utf-8")), file.name
+    markup = (PAGE / "index.html").read_text(encoding="utf-8")
+    assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)|https?://", markup)
+
+
+def test_an_answer_can_be_downloaded_as_report_and_picture(desk: Desk) -> None:
+    found = asked(desk)
+    base = f"/v1/gridprobe/jobs/{found['job']}"
+    report, picture = get(desk, f"{base}/report.html"), get(desk, f"{base}/map.png")
+
+    assert found["view"]["said"] == "one"
+    assert found["sentence"] == f"{found['view']['said']}: {found['view']['where']}"
+    assert "talk.mp4" in report.text
+    assert isinstance(desk.sources.folder, AllowedFolder)
+    assert str(desk.sources.folder.root) not in report.text
+    assert "attachment" in report.headers["content-disposition"]
+    assert picture.content.startswith(b"\x89PNG")
+
+
+def test_a_report_of_an_unknown_job_is_not_found(desk: Desk) -> None:
+    assert get(desk, "/v1/gridprobe/jobs/none/report.html").status_code == 404
+
+
+def test_old_answers_make_room(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = desk.answers.get(asked(desk)["job"])
+    monkeypatch.setattr(kept_answers, "MOST_BYTES", 2500)
+    answers = Answers()
+    for name in ("first", "second", "third"):
+        pool = FramePool.from_arrays(np.zeros((1, 20, 20, 3), np.uint8))
+        answers.keep(name, replace(answer, pool=pool, frames=pool))
+
+    with pytest.raises(Refusal, match="no such answer"):
+        answers.get("first")
+    assert answers.get("second") and answers.get("third")
