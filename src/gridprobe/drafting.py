@@ -28,7 +28,7 @@ from gridprobe.question import Question
 from gridprobe.reply import Basis, Kind
 from gridprobe.rotations import score_rotated
 
-__all__ = ["NO_PLACE", "OpenRule", "OpenWay", "answer_open", "kind_of_reply", "lettered", "sufficiency"]
+__all__ = ["NO_PLACE", "OpenRule", "OpenWay", "answer_open", "kind_of_reply", "lettered", "remembered", "sufficiency"]
 
 OpenWay = Literal["drafts", "likelihood", "sufficiency", "text"]
 
@@ -102,7 +102,7 @@ def _write(model: Backend, question: Question, request: ScoreRequest, *, alone: 
     ((likeliest,),) = able.write([request], Writing(limit=PHRASE))
     if alone:
         return [likeliest]
-    (more,) = able.write([_remembered(model, request)], Writing(limit=PHRASE, temperature=TEMPERATURE, samples=SAMPLES))
+    (more,) = able.write([remembered(model, request)], Writing(limit=PHRASE, temperature=TEMPERATURE, samples=SAMPLES))
     return [likeliest, *more]
 
 
@@ -111,14 +111,14 @@ def _choose(
 ) -> Posterior:
     """The probabilities of candidates, from their letters or from the likelihood of their texts."""
     if rule.way == "drafts":
-        request = _remembered(model, show(candidates))
+        request = remembered(model, show(candidates))
         return score_rotated(model, request, candidates, rotations=rule.rotations)
-    request = _remembered(model, show(replace(candidates, options=())))
+    request = remembered(model, show(replace(candidates, options=())))
     (weighed,) = weigher(model).weigh([request], [candidates.options])
     return Posterior(weighed.labels, weighed.logprobs, weighed.cost, basis="likelihood")
 
 
-def _remembered(model: Backend, request: ScoreRequest) -> ScoreRequest:
+def remembered(model: Backend, request: ScoreRequest) -> ScoreRequest:
     """The request, with the frames taken from memory by a model that has just read them."""
     count = sum(len(group.frames) for group in request.groups)
     able = recalls(model) and request.prompt_order == "frames_first" and count

@@ -6,8 +6,7 @@ from functools import partial
 
 from gridprobe.backends.base import FrameGroup, ScoreRequest, View
 from gridprobe.backends.metered import Claim, Metered
-from gridprobe.drafting import CANDIDATES, PHRASE, SAMPLES, SENTENCES
-from gridprobe.flops import Cost
+from gridprobe.drafting import CANDIDATES, PHRASE, SAMPLES, SENTENCES, remembered
 from gridprobe.given import Given, Thinned
 from gridprobe.prompts import describes
 from gridprobe.question import Question
@@ -24,6 +23,8 @@ OPTION_TOKENS = 8
 """Tokens of an option beside its text, roughly."""
 INSTRUCTION_TOKENS = 64
 """More tokens than the instruction for options has beyond that of an open question."""
+FILLER = " word"
+"""At least one token, for any tokenizer and by any rule of thumb."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,19 +76,15 @@ class Prices:
         long, way = describes(self.question.text), self.setup.open_way
         limit = SENTENCES if long else PHRASE
         request = show(self.question)
-        costs = [model.most_for_texts(request, [limit])]
+        again = remembered(model, request)
+        claim = model.claim(request, model.most_for_texts(request, [limit]))
+        costs = []
         if not long and way != "text":
-            costs.append(model.most_for_texts(request, [limit] * SAMPLES))
+            costs.append(model.most_for_texts(again, [limit] * SAMPLES))
         if not long and way == "likelihood":
-            costs.append(model.most_for_texts(request, [limit] * CANDIDATES))
+            costs.append(model.most_for_texts(again, [limit] * CANDIDATES))
         if not long and way == "drafts":
-            longer = _longer(model.estimate(request), CANDIDATES * (limit + OPTION_TOKENS) + INSTRUCTION_TOKENS)
-            costs += [longer] * self.setup.rotations
-        return sum((model.claim(request, cost) for cost in costs), Claim())
-
-
-def _longer(cost: Cost, tokens: int) -> Cost:
-    """The cost of a pass with so many more tokens; operations grow with at most the square of its length."""
-    longer = cost.tokens + tokens
-    growth = (longer / max(1, cost.tokens)) ** 2
-    return replace(cost, tokens=longer, flops=cost.flops * growth, flops_computed=cost.flops_computed * growth)
+            tokens = CANDIDATES * (limit + OPTION_TOKENS) + INSTRUCTION_TOKENS
+            longer = replace(again, prompt=again.prompt + FILLER * tokens)
+            costs += [model.estimate(longer)] * self.setup.rotations
+        return sum((model.claim(again, cost) for cost in costs), claim)
