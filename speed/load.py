@@ -72,6 +72,11 @@ class Server:
             "files": sum(len(files) for _, _, files in os.walk(self.temporary)),
         }
 
+    def cpu(self) -> float:
+        """Processor seconds so far, which other programs on the machine change less than the time."""
+        used = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
+
     def client(self) -> httpx.AsyncClient:
         """A client without limits of its own."""
         limits = httpx.Limits(max_connections=None)
@@ -151,19 +156,19 @@ async def throughput(server: Server, count: int, together: int) -> dict[str, Any
         start = time.perf_counter()
         await ask(server.bodies[0])
         first = time.perf_counter() - start
-        start = time.perf_counter()
+        start, used = time.perf_counter(), server.cpu()
         for body in server.bodies[:count]:
             await ask(body)
-        sequential = time.perf_counter() - start
+        sequential, sequential_cpu = time.perf_counter() - start, server.cpu() - used
         room = asyncio.Semaphore(together)
 
         async def in_turn(body: dict[str, Any]) -> None:
             async with room:
                 await ask(body)
 
-        start = time.perf_counter()
+        start, used = time.perf_counter(), server.cpu()
         await asyncio.gather(*map(in_turn, server.bodies[count : 2 * count]))
-        merged = time.perf_counter() - start
+        merged, merged_cpu = time.perf_counter() - start, server.cpu() - used
         numbers = dict(re.findall(r"^gridprobe_(model_\w+_total) (\d+)$", (await client.get("/metrics")).text, re.M))
     return {
         "questions": count,
@@ -171,6 +176,7 @@ async def throughput(server: Server, count: int, together: int) -> dict[str, Any
         "sequential_seconds": round(sequential, 3),
         "together_seconds": round(merged, 3),
         "ratio": round(sequential / merged, 2),
+        "cpu_seconds": {"sequential": round(sequential_cpu, 2), "together": round(merged_cpu, 2)},
         "target": TARGET,
         "follow_up_to_first": round(sequential / count / first, 4),
         **numbers,
