@@ -1,5 +1,6 @@
 """Real Ray Serve on this machine: an ingress and two replicas, one of which is killed while it answers."""
 
+import asyncio
 import json
 import os
 import signal
@@ -24,7 +25,7 @@ pytest.importorskip("mmh3", reason="Ray Serve is not installed; run: make test-r
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 VIDEOS = [f"v{number}.mp4" for number in range(8)]
-DEPLOY = Path(__file__).parents[2] / "deploy"
+JSON = {"Content-Type": "application/json"}
 
 
 @dataclass
@@ -51,6 +52,11 @@ class Running:
 
     def open_gate(self) -> None:
         (self.notes / "closed").unlink()
+
+    def jobs(self) -> int:
+        """Jobs that run or wait, in all replicas."""
+        found = dict(line.rsplit(" ", 1) for line in self.metrics() if not line.startswith("#"))
+        return sum(int(found[f"gridprobe_jobs_{name}"]) for name in ("running", "waiting"))
 
     def metrics(self) -> list[str]:
         return self.client.get("/metrics").text.splitlines()
@@ -122,7 +128,8 @@ def test_an_upload_and_a_job_are_found_again(server: Running) -> None:
     job = server.client.post("/v1/gridprobe/jobs", json=body).json()
     events = server.client.get(f"/v1/gridprobe/jobs/{job['id']}/events").text
     assert [line for line in events.splitlines() if line.startswith("event: ")][-1] == "event: answer"
-    assert server.client.get("/v1/gridprobe/uploads/nobody").status_code in (404, 405)
+    assert server.client.delete(f"/v1/gridprobe/uploads/{sent.json()['id']}").status_code == 204
+    assert server.client.post("/v1/gridprobe/ask", json=body | {"video": "upload://nobody"}).status_code == 404
     assert server.client.get("/v1/gridprobe/jobs/nobody").status_code == 404
 
 
@@ -130,14 +137,9 @@ def test_rules_and_limits_are_those_of_the_server(server: Running) -> None:
     assert server.client.get("/health").json() == {"status": "ok"}
     assert server.client.get("/v1/models", headers={"Authorization": ""}).status_code == 401
     assert server.client.post("/v1/gridprobe/ask", json={"video": 5}).status_code == 400
-    chat = {"model": "gridprobe", "stream": True, "messages": [{"role": "user", "content": parts(server)}]}
-    streamed = server.client.post("/v1/chat/completions", json=chat).text
-    assert streamed.startswith(":") and streamed.rstrip().endswith("data: [DONE]")
-
-
-def parts(server: Running) -> list[dict[str, Any]]:
-    url = as_data((server.videos / VIDEOS[1]).read_bytes())
-    return [{"type": "video_url", "video_url": {"url": url}}, {"type": "text", "text": "What?\nA. red\nB. blue"}]
+    large = server.client.post("/v1/gridprobe/ask", content=b" " * (65 << 20), headers=JSON)
+    assert large.status_code == 413
+    assert streamed(server, as_data((server.videos / VIDEOS[1]).read_bytes())).startswith(":")
 
 
 def test_a_client_that_goes_away_cancels_its_question(server: Running) -> None:
@@ -159,15 +161,18 @@ def test_a_replica_is_killed_while_it_answers_and_no_question_is_lost(server: Ru
     before = {name: mark(server.ask(name)) for name in VIDEOS}
     server.close_gate()
     questions = [(name, f"Question {number}?") for number in range(4) for name in VIDEOS]
-    with ThreadPoolExecutor(len(questions)) as pool:
+    with ThreadPoolExecutor(len(questions) + len(VIDEOS)) as pool:
         asked = [pool.submit(server.ask, *each) for each in questions]
-        wait_until(lambda: len(server.called()) == 2)
+        streams = [pool.submit(streamed, server, name) for name in VIDEOS]
+        wait_until(lambda: server.jobs() == len(questions) + len(VIDEOS) and len(server.called()) == 2)
         killed = min(server.called())
         os.kill(killed, signal.SIGKILL)
-        wait_until(lambda: not Path(f"/proc/{killed}/cmdline").exists() or not running(killed))
+        wait_until(lambda: not running(killed))
         server.open_gate()
         replies = [each.result() for each in asked]
+        texts = [each.result() for each in streams]
     assert [each["answer"]["reply"]["label"] for each in replies] == ["A"] * len(questions)
+    assert [(text.count('"content":"A"'), text.count("data: [DONE]")) for text in texts] == [(1, 1)] * len(VIDEOS)
     survivors = {mark(each) for each in replies} & set(before.values())
     assert len(survivors) == 1, "of the two replicas from before, one is left"
     moved = [(before[name], mark(reply)) for (name, _), reply in zip(questions, replies, strict=True)]
@@ -175,5 +180,47 @@ def test_a_replica_is_killed_while_it_answers_and_no_question_is_lost(server: Ru
     assert any(then not in survivors for then, now in moved), "the other one had questions when it died"
 
 
+def streamed(server: Running, video: str) -> str:
+    content = [{"type": "video_url", "video_url": {"url": video}}, {"type": "text", "text": "What?\nA. red\nB. blue"}]
+    chat = {"model": "gridprobe", "stream": True, "messages": [{"role": "user", "content": content}]}
+    reply = server.client.post("/v1/chat/completions", json=chat)
+    assert reply.status_code == 200, reply.text
+    return reply.text.replace('": "', '":"')
+
+
 def running(process: int) -> bool:
-    return "Z" not in Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def relayed(*messages: tuple[bytes, bool], kind: bytes) -> tuple[list[bytes], bool]:
+    """What a client has got of a response when its replica dies, and whether the request must not be repeated."""
+    from ray_serve import Relay
+
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def add_all() -> bool:
+        relay = Relay(send)
+        await relay.add({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
+        for body, more in messages:
+            await relay.add({"type": "http.response.body", "body": body, "more_body": more})
+        return relay.committed
+
+    committed = asyncio.run(add_all())
+    assert [each["type"] for each in sent[:1]] == ["http.response.start"][: len(sent)]
+    return [each["body"] for each in sent[1:]], committed
+
+
+def test_a_response_is_repeated_only_if_the_client_has_got_nothing_that_counts() -> None:
+    json_type, events = b"application/json", b"text/event-stream"
+    assert relayed((b"{", True), kind=json_type) == ([], False)
+    assert relayed((b"{", True), (b"}", False), kind=json_type) == ([b"{", b"}"], True)
+    assert relayed((b": waiting", True), (b": opened", True), kind=events) == ([b": waiting", b": opened"], False)
+    assert relayed((b": waiting", True), (b"data: 1", True), kind=events) == ([b": waiting", b"data: 1"], True)
+    large = b"x" * (5 << 20)
+    assert relayed((large, True), kind=b"video/mp4") == ([large], True)
