@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: setup demo test test-slow test-oldest test-vllm test-lmms test-ray-serve lint fmt pictures bench bench-decode bench-engine bench-followup experiment clean
+.PHONY: setup demo test test-slow test-oldest test-vllm test-lmms test-ray-serve lint fmt pictures bench bench-decode bench-engine bench-followup load experiment clean
 .DEFAULT_GOAL := test
 
 setup: $(VENV)/.dev
@@ -123,6 +123,11 @@ experiment: setup
 # The CPU figures of the README: 2 idle cores, 5 minutes
 bench-followup: setup
 	$(BIN)/python speed/followup.py
+
+# The server under load; make load LOAD="--soak 300" for five minutes of mixed requests
+LOAD ?=
+load: setup
+	$(BIN)/python speed/load.py --out load.json $(LOAD)
 
 clean:
 	rm -rf $(VENV) $(VENV)-oldest $(VENV)-vllm $(VENV)-lmms $(VENV)-ray-serve build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

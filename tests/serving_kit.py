@@ -69,7 +69,7 @@ def client_of(desk: Desk, *, key: str | None = None, send: str | None = None, **
     """A client of the application in this process; `send` is the key that it sends."""
     app: Guard = make_app(desk, Rules(key), names=("embedded",))
     headers = {"Authorization": f"Bearer {send}"} if send else {}
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)  # type: ignore[arg-type]
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url=BASE, headers=headers, **options)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
 
 import pytest
 
@@ -23,7 +24,7 @@ class Slow(Scripted):
         self.gate, self.waiting, self.calls = threading.Event(), threading.Event(), 0
         self.gate.set()
 
-    def score(self, requests: "list[ScoreRequest]") -> list[Posterior]:  # type: ignore[override]
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
         self.calls += 1
         self.waiting.set()
         while not self.gate.wait(0.01):

@@ -107,3 +107,14 @@ def test_mdp3_chooses_what_the_reference_chooses(tmp_path: Path, monkeypatch: py
     run("mdp3.py", "--rounds", 1, "--cases", "[[40, 3, 40, 1.0]]", "--out", tmp_path, monkeypatch=monkeypatch)
 
     assert "| 40 | 3 | " in (tmp_path / "mdp3.md").read_text()
+
+
+def test_load_measures_a_crowd_throughput_and_a_soak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "load.json"
+    small = ("--model", "embedded:nano", "--crowd", 4, "--count", 2, "--minutes", 0.1, "--k", 3, "--soak", 1)
+
+    run("load.py", *small, "--cores", 1, "--out", out, monkeypatch=monkeypatch)
+
+    found = json.loads(out.read_text())
+    assert found["crowd"]["statuses"] == {"200": 4} and found["throughput"]["ratio"] > 0
+    assert set(found["soak"]["statuses"]) <= {"200", "201", "400", "403", "404", "422", "429"}

@@ -286,3 +286,49 @@ def test_a_listener_can_cancel_a_merged_call(batcher: Batcher) -> None:
     stop.set()
     with listening(lambda event: None, cancel=stop), pytest.raises(Cancelled):
         merged.score(asked(1))
+
+
+def test_progress_of_a_merged_call_reaches_all_and_a_cancelled_one_leaves_the_others(batcher: Batcher) -> None:
+    merged = batcher.merging(Model())
+    heard: dict[int, list[Event]] = {1: [], 2: []}
+    flags = {1: threading.Event(), 2: threading.Event()}
+
+    def ask(number: int) -> list[int]:
+        def hear(event: Event) -> None:
+            heard[number].append(event)
+            flags[1].set()  # at the first event the first one is cancelled
+
+        with listening(hear, cancel=flags[number]):
+            return numbers(merged.score(asked(number, number)))
+
+    found = all_at_once(batcher, lambda: ask(1), lambda: ask(2))
+    assert found[1] == [2, 2]
+    assert [event.done for event in heard[2]] == [1, 2, 3, 4]
+    assert [event.done for event in heard[1]] == [1], "a cancelled one hears no more"
+
+
+def test_a_merged_call_ends_when_all_are_cancelled(batcher: Batcher) -> None:
+    merged = batcher.merging(Model())
+    cancel = threading.Event()
+
+    def ask(number: int) -> list[int]:
+        with listening(lambda event: cancel.set(), cancel=cancel):
+            return numbers(merged.score(asked(number, number)))
+
+    assert [type(each) for each in all_at_once(batcher, lambda: ask(1), lambda: ask(2))] == [Cancelled, Cancelled]
+    assert (batcher.calls, batcher.parts) == (1, 4)
+
+
+def test_a_call_that_was_cancelled_while_it_waited_is_not_asked(batcher: Batcher) -> None:
+    model = Model()
+    merged = batcher.merging(model)
+    cancelled = threading.Event()
+    cancelled.set()
+
+    def ask(number: int, cancel: threading.Event) -> list[int]:
+        with listening(lambda event: None, cancel=cancel):
+            return numbers(merged.score(asked(number)))
+
+    found = all_at_once(batcher, lambda: ask(1, cancelled), lambda: ask(2, threading.Event()))
+    assert isinstance(found[0], Cancelled) and found[1] == [2]
+    assert model.calls == [["2"]]

@@ -10,12 +10,14 @@ from typing import Any
 import httpx
 import pytest
 
+from gridprobe.serving.app import make_app
 from gridprobe.serving.chat_wire import ChatBody
 from gridprobe.serving.content import read_chat
 from gridprobe.serving.desk import Desk
+from gridprobe.serving.guard import Rules
 from gridprobe.serving.refusals import Refusal
 from gridprobe.serving.sources import Frames
-from serving_kit import as_data, client_of, jpeg, running_desk, video_folder
+from serving_kit import Gated, as_data, client_of, jpeg, running_desk, video_folder
 
 TEXT = {"type": "text", "text": "Which?"}
 
@@ -265,4 +267,52 @@ def test_media_that_cannot_be_used_has_a_status_of_its_own(desk: Desk, url: str,
 def test_too_many_pictures_are_refused_before_they_are_decoded(desk: Desk) -> None:
     url = "data:video/jpeg;base64," + "AAAA," * 100_000
     reply = send(desk, said({"type": "video_url", "video_url": {"url": url}}, TEXT))
+    assert reply.status_code == 400 and "at most 10000 pictures" in reply.text
+    url = "data:video/jpeg;base64," + "AAAA," * 5_000
+    reply = send(desk, said({"type": "video_url", "video_url": {"url": url}}, TEXT))
     assert reply.status_code == 400 and "1 to 2048" in reply.text
+
+
+def test_texts_that_would_take_long_to_read_are_refused(desk: Desk) -> None:
+    for text in (" " * 5_000_000 + "x", "\n" * 5_000_000 + "x", "A. x\n" * 4_000_000):
+        reply = send(desk, said({"video_url": "talk.mp4"}, {"type": "text", "text": text}, gridprobe={}))
+        assert reply.status_code == 400, text[:9]
+    reply = send(
+        desk, said({"video_url": "talk.mp4"}, {"type": "text", "text": "\n" * 19_000 + "What is it?"}, gridprobe={})
+    )
+    assert reply.status_code == 200
+    commas = "data:video/jpeg;base64," + "," * 150_000
+    assert send(desk, said({"type": "video_url", "video_url": {"url": commas}}, TEXT)).status_code == 400
+    assert send(desk, said({"type": "video_url", "video_url": {"url": commas * 2}}, TEXT)).status_code == 413
+
+
+def test_a_client_that_leaves_a_stream_cancels_its_question(folder: Path) -> None:
+    model = Gated(opened=False)
+    body = json.dumps({"model": "gridprobe", "stream": True, **said({"video_url": "talk.mp4"}, TEXT)}).encode()
+    sent: list[Any] = []
+
+    async def run(desk: Desk) -> None:
+        given = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> Any:
+            if given:
+                return given.pop()
+            while not model.waiting.is_set() or len(sent) < 2:  # the stream has begun
+                await asyncio.sleep(0.01)
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+        scope = {
+            "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1", "method": "POST",
+            "scheme": "http", "path": "/v1/chat/completions", "raw_path": b"/v1/chat/completions", "query_string": b"",
+            "root_path": "", "headers": headers, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8765),
+        }  # fmt: skip
+        await make_app(desk, Rules())(scope, receive, send)
+
+    with running_desk(folder, model=model) as desk:
+        asyncio.run(run(desk))
+        assert desk.jobs.counts["cancelled"] == 1
+    assert sent[0]["status"] == 200 and b": " in sent[1]["body"]

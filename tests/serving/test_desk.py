@@ -10,9 +10,11 @@ import pytest
 
 from gridprobe.question import Question
 from gridprobe.serving.desk import Asked, Desk, scrubbed
+from gridprobe.serving.folder import AllowedFolder
 from gridprobe.serving.jobs import Job
 from gridprobe.serving.refusals import Refusal
 from gridprobe.serving.sources import Frames, Source
+from gridprobe.settings import Settings
 from serving_kit import Gated, as_data, jpeg, running_desk, video_folder
 from waiting import wait_until
 
@@ -36,8 +38,8 @@ def asked(desk: Desk, video: str = "talk.mp4", question: Question | None = QUEST
 
 def ended(job: Job) -> Job:
     wait_until(lambda: job.over)
-    if job.cause is not None:
-        raise job.cause
+    if job.error is not None:
+        raise job.error
     return job
 
 
@@ -216,3 +218,14 @@ def test_nothing_is_left_after_closing(folder: Path) -> None:
         assert os.listdir(place) and oct(place.stat().st_mode)[-3:] == "700"
     assert not place.exists()
     assert not [each for each in threading.enumerate() if each.name.startswith("gridprobe-job")]
+
+
+def test_a_small_model_looks_and_another_answers(folder: Path) -> None:
+    small, large = Gated(), Gated()
+    large.identity = "scripted:large"
+    desk = Desk(small, large, settings=Settings(k=3), folder=AllowedFolder.at(folder))
+    job = ended(asked(desk, effort="full"))
+    desk.close()
+    assert job.result is not None and job.result["answer"]["models"]["answerer"] == "scripted:large"
+    assert len(large.calls) == 1 and len(small.calls) >= 1
+    assert desk.models == ("scripted:gated", "scripted:large")

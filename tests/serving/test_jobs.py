@@ -71,6 +71,7 @@ def test_a_job_has_a_result_and_says_what_happened() -> None:
         (UsageError("no"), 400, "invalid_request"),
         (VideoError("no"), 422, "unusable_video"),
         (ModelError("no"), 502, "model_error"),
+        (Refusal("no", status=409, code="changed"), 409, "changed"),
         (ZeroDivisionError("secret"), 500, "internal_error"),
     ],
 )
@@ -83,6 +84,7 @@ def test_an_error_of_a_job_has_a_status_and_the_next_job_runs(error: Exception, 
     job = ended(jobs.submit(fail, "anna"))
     assert job.error is not None and (job.error.status, job.error.code) == (status, code)
     assert "secret" not in str(job.error)
+    assert job.error.__traceback__ is None and job.error.__context__ is None, "frames would keep videos in memory"
     assert ended(jobs.submit(lambda job: {}, "anna")).state == "done"
     jobs.close(60)
 

@@ -109,6 +109,17 @@ def test_the_official_client_gets_our_errors_as_its_own(server: Running, openai:
         openai.with_options(api_key="wrong").models.list()
 
 
+def test_a_follow_up_is_answered_from_kept_memory(server: Running) -> None:
+    headers = {"Authorization": f"Bearer {KEY}"}
+    computed = []
+    with httpx.Client(base_url=server.address, headers=headers, timeout=600) as client:
+        for text in (QUESTION, "What is the shape of the red ball?"):
+            body = {"video": "sub/talk.mp4", "question": text, "options": ["red", "blue"]}
+            reply = client.post("/v1/gridprobe/ask", json=body | {"settings": {"k": 5, "effort": "quick"}})
+            computed.append(reply.json()["answer"]["cost"]["tflops_computed"])
+    assert computed[1] < 0.2 * computed[0]
+
+
 def test_raw_http_that_no_client_library_sends(server: Running) -> None:
     import socket
 

@@ -152,8 +152,8 @@ ENVIRONMENT = {"OMP_NUM_THREADS": "1", "GRIDPROBE_CACHE": "off"}
 
 
 def test_over_stdio_with_the_embedded_model(folder: Path) -> None:
-    command, *rest = [*COMMAND, "--root", str(folder)]
-    server = StdioServerParameters(command=command, args=rest, env={**os.environ, **ENVIRONMENT})
+    arguments = [*COMMAND[1:], "--root", str(folder)]
+    server = StdioServerParameters(command=COMMAND[0], args=arguments, env={**os.environ, **ENVIRONMENT})
     found = with_client(server, lambda client: client.call_tool("ask_video", ARGUMENTS))
     assert not found.is_error and found.structured_content["answer"] in ("red", "blue")
 

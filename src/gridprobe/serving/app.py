@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -26,13 +26,14 @@ __all__ = ["make_app"]
 DESCRIPTION = "Ask long videos questions with a vision-language model that sees only the frames that matter."
 
 
-def make_app(desk: Desk, rules: Rules, *, names: Sequence[str] = ()) -> Guard:
+def make_app(desk: Desk, rules: Rules, *, names: Sequence[str] = (), pages: Sequence[APIRouter] = ()) -> Guard:
     """The application as an ASGI callable; it closes the desk at shutdown.
 
     Args:
         desk: does the work.
         rules: who may ask.
         names: what requests may call the model, besides "gridprobe".
+        pages: further routes, behind the same guard.
     """
     metrics = Metrics(desk)
     app = FastAPI(
@@ -50,7 +51,7 @@ def make_app(desk: Desk, rules: Rules, *, names: Sequence[str] = ()) -> Guard:
     app.state.metrics = metrics
     app.state.names = ("gridprobe", *(name for name in dict.fromkeys(names) if name != "gridprobe"))
     app.state.started = time.time()
-    for router in (chat.router, native.router, media.router):
+    for router in (chat.router, native.router, media.router, *pages):
         app.include_router(router)
     _add_operators(app)
     _add_errors(app)

@@ -41,9 +41,11 @@ async def models(request: Request) -> Response:
 async def chat(body: ChatBody, request: Request) -> Response:
     """The answer is in the message, everything else in the object `gridprobe`."""
     desk = desk_of(request)
+    user = user_of(request, body.user)
     _check(body, request.app.state.names)
+    desk.jobs.check_room(user)
     meant = read_chat(body)
-    job = await _begin(body, meant, desk, user_of(request, body.user))
+    job = await _begin(body, meant, desk, user)
     if not body.stream:
         return Json(_completion(body, meant, await until_over(job, desk.jobs, request)))
     await _opened(job, desk.jobs, request)
@@ -72,7 +74,7 @@ async def _begin(body: ChatBody, meant: Meant, desk: Desk, user: str) -> Job:
     fps = wanted.pop("fps", None)
     settings = {**wanted, **settings}
     await run_in_threadpool(desk.check, settings, selector)
-    source = await found_source(desk, meant.video, user)
+    source = await found_source(desk, meant.video)
     return desk.submit(Asked(source, meant.question, settings, selector, body.gridprobe.map, fps), user)
 
 
@@ -107,7 +109,7 @@ async def _opened(job: Job, jobs: Jobs, request: Request) -> None:
         if message is not None and message.name in ("opened", "answer"):
             return
         if message is not None and message.name in ("error", "cancelled"):
-            result_of(job, request)
+            result_of(job)
         if message is None and await request.is_disconnected():
             jobs.cancel(job)
 

@@ -17,7 +17,8 @@ __all__ = ["Meant", "read_chat"]
 
 MARKER = re.compile(r"\s*<?\s*(\d+(?:\.\d+)?)\s*(?:s|sec|seconds?)\s*>?\s*:?\s*")
 """A text that says when the next picture is shown, such as "<12.5 seconds>"."""
-OPTION_A = re.compile(r"^\s*\(?A[).:]\s", re.MULTILINE)
+OPTION_A = re.compile(r"^[ \t]*\(?A[).:]\s", re.MULTILINE)
+LONGEST_MARKER, LONGEST_TEXT = 64, 20_000
 PICTURES = re.compile(r"data:(?:video|image)/(?:jpeg|jpg|png|webp)\b", re.IGNORECASE)
 
 
@@ -59,6 +60,8 @@ def read_chat(body: ChatBody) -> Meant:
 
 def _question(text: str, before: str, options: Sequence[str] | None) -> tuple[Question, bool]:
     """The question, and whether its options were read from its text."""
+    if (length := len(before) + len(text)) > LONGEST_TEXT:
+        raise Refusal(f"the texts have {length} characters; at most {LONGEST_TEXT} are allowed", param="messages")
     whole = f"{before}{text}".strip()
     if options:
         return Question(whole, options), False
@@ -97,7 +100,7 @@ def _read_message(found: _Read, message: MessageBody, where: str) -> None:
         marker = None
         if media is not None:
             found.videos.append(media)
-        elif match := MARKER.fullmatch(text):
+        elif len(text) <= LONGEST_MARKER and (match := MARKER.fullmatch(text)):
             marker = (text, float(match[1]))
         else:
             texts.append(text)

@@ -27,6 +27,8 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 UPLOADS = "/v1/gridprobe/uploads"
 SMALL_BODY = 1 << 16
 """Bytes of a body that no route reads."""
+MOST_VALUES = 200_000
+"""Values in a JSON body, roughly: small ones would take twenty times its bytes in memory."""
 SLOWEST = 4096.0
 """Bytes a second below which an upload is given up, after its first minute."""
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,80}")
@@ -177,7 +179,7 @@ class Body:
         self._guard = guard
         self._most = guard.most(scope)
         self._in_memory = self._most <= guard._bounds.max_body
-        self._seen = self._reserved = 0
+        self._seen = self._reserved = self._values = 0
         self._complete = False
         self._began = asyncio.get_running_loop().time()
         declared = int(headers.get("content-length", 0))
@@ -205,7 +207,9 @@ class Body:
         except asyncio.TimeoutError:
             raise _error(408, "the body was sent too slowly") from None
         if message["type"] == "http.request":
-            self._seen += len(message.get("body", b""))
+            part = message.get("body", b"")
+            self._seen += len(part)
+            self._values += sum(map(part.count, (b",", b"[", b"{"))) if self._in_memory else 0
             self._complete = not message.get("more_body", False)
             self._check()
         return message
@@ -213,6 +217,8 @@ class Body:
     def _check(self) -> None:
         if self._seen > self._most:
             raise _error(413, self._too_large)
+        if self._values > MOST_VALUES:
+            raise _error(413, f"the body has more than {MOST_VALUES} values")
         if self._in_memory and self._seen > self._reserved:
             try:
                 self._guard.reserve(self._seen - self._reserved)

@@ -1,5 +1,6 @@
 """Jobs: a bounded queue in which users take turns, a few threads, events that can be read again, and cancelling."""
 
+import logging
 import secrets
 import time
 from collections import OrderedDict, deque
@@ -17,6 +18,7 @@ from gridprobe.serving.refusals import Refusal, as_refusal, not_found
 
 __all__ = ["Job", "Jobs", "Message", "mark_ids", "new_id"]
 
+LOG = logging.getLogger("gridprobe.serving")
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 Work = Callable[["Job"], Mapping[str, Any]]
 
@@ -64,8 +66,6 @@ class Job:
         self.session: str | None = None
         self.result: Mapping[str, Any] | None = None
         self.error: Refusal | None = None
-        self.cause: Exception | None = None
-        """What `error` was made from, for the log."""
         self.progress: Event | None = None
         self.cancel = Flag()
         self._work = work
@@ -138,13 +138,24 @@ class Job:
             if isinstance(error, Cancelled):
                 self.state, name, data = "cancelled", "cancelled", {}
             elif error is not None:
-                self.state, self.error, self.cause = "failed", as_refusal(error), error
+                self.state, self.error = "failed", self._told(error)
                 name, data = "error", self.error.to_dict()
             else:
                 self.state, self.result, name, data = "done", result, "answer", dict(result or {})
         self.add(name, data)
         for callback in self._at_end:
             callback()
+
+    def _told(self, error: Exception) -> Refusal:
+        """How an error is told. It keeps no traceback, whose frames would keep videos; a mistake of ours is logged."""
+        refusal = as_refusal(error)
+        if refusal.status == 500:
+            LOG.error("job %s failed", self.id, exc_info=error)
+            return Refusal(
+                f"the server made a mistake; its log has the details of job {self.id}", status=500, code=refusal.code
+            )
+        refusal.__cause__ = refusal.__context__ = None
+        return refusal.with_traceback(None)
 
 
 class Jobs:

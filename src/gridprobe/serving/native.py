@@ -29,19 +29,19 @@ def user_of(request: Request, name: str | None) -> str:
     return f"{request.client.host if request.client else ''}|{name or ''}"
 
 
-async def found_source(desk: Desk, named: str | Frames, user: str) -> Source | Remote:
-    """The video that a request names, on disk; refused first if there is no room in the queue."""
-    desk.jobs.check_room(user)
+async def found_source(desk: Desk, named: str | Frames) -> Source | Remote:
+    """The video that a request names, on disk."""
     return await run_in_threadpool(desk.sources.find, named)
 
 
 async def _begin(body: SessionBody, request: Request) -> Job:
     """Queue what a body asks for."""
     desk, user = desk_of(request), user_of(request, body.user)
+    desk.jobs.check_room(user)
     question = body.asked() if isinstance(body, AskBody) else None
     settings, selector = body.settings.changes()
     await run_in_threadpool(desk.check, settings, selector)
-    source = await found_source(desk, body.video, user)
+    source = await found_source(desk, body.video)
     show_map = isinstance(body, AskBody) and body.map
     return desk.submit(Asked(source, question, settings, selector, show_map), user)
 

@@ -5,6 +5,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
+from copy import copy
 from typing import Any
 
 from starlette.requests import Request
@@ -14,7 +15,7 @@ from gridprobe.serving.jobs import Job, Jobs, Message
 from gridprobe.serving.refusals import Refusal
 from gridprobe.text import printable
 
-__all__ = ["Json", "as_event", "job_dict", "messages", "refused", "until_over"]
+__all__ = ["Json", "as_event", "job_dict", "log_line", "messages", "refused", "result_of", "until_over"]
 
 HEARTBEAT_SECONDS = 10.0
 LAST = ("answer", "error", "cancelled")
@@ -61,15 +62,13 @@ async def until_over(job: Job, jobs: Jobs, request: Request) -> Mapping[str, Any
             each.cancel()
         if not job.over:
             jobs.cancel(job)
-    return result_of(job, request)
+    return result_of(job)
 
 
-def result_of(job: Job, request: Request) -> Mapping[str, Any]:
-    """The result of a job that is over, or its error; a mistake of ours goes to the log."""
+def result_of(job: Job) -> Mapping[str, Any]:
+    """The result of a job that is over, or its error."""
     if job.error is not None:
-        if job.error.status == 500:
-            LOG.error("request %s failed", request.state.id, exc_info=job.cause)
-        raise job.error
+        raise copy(job.error)  # the job's own gets no traceback, which would keep the request
     if job.result is None:
         raise Refusal("the job was cancelled", status=499, code="cancelled")
     return job.result

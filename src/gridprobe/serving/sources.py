@@ -20,6 +20,8 @@ from gridprobe.video.files import fingerprint_of
 __all__ = ["Frames", "Remote", "Source", "Sources", "data_of", "shown"]
 
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+MOST_PARTS = 10_000
+"""Pictures in one data: address, whatever the server's own limit is."""
 SHOWN = 120
 """Longest name of a video."""
 
@@ -169,6 +171,8 @@ def data_of(url: str, *, many: bool = False) -> tuple[str, list[str]]:
     fields = [field.strip() for field in head[5:].split(";")]
     if not url[:5].lower() == "data:" or not comma or "base64" not in [field.lower() for field in fields[1:]]:
         raise Refusal("media in a request must be a data: address with base64", code="bad_address")
+    if content.count(",") > MOST_PARTS:
+        raise Refusal(f"a data: address may have at most {MOST_PARTS} pictures", code="too_many")
     return fields[0].lower() or "text/plain", content.split(",") if many else [content]
 
 

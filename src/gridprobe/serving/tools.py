@@ -23,7 +23,7 @@ from gridprobe.serving.jobs import Job, Message
 from gridprobe.serving.metrics import Metrics
 from gridprobe.serving.pictures import jpeg
 from gridprobe.serving.refusals import as_refusal
-from gridprobe.serving.replies import LOG, messages
+from gridprobe.serving.replies import messages, result_of
 
 __all__ = ["make_tools", "over_http"]
 
@@ -153,13 +153,7 @@ async def _followed(desk: Desk, job: Job, ctx: Context[Any, Any]) -> Mapping[str
     finally:
         if not job.over:
             desk.jobs.cancel(job)
-    if job.error is not None:
-        if job.error.status == 500:
-            LOG.error("a tool failed", exc_info=job.cause)
-        raise job.error
-    if job.result is None:
-        raise ToolError("the question was cancelled")
-    return job.result
+    return result_of(job)
 
 
 def _progress(message: Message) -> str:
