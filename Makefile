@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: setup demo test test-slow test-oldest test-vllm test-lmms lint fmt pictures bench bench-decode bench-engine bench-followup load experiment clean
+.PHONY: setup demo test test-slow test-oldest test-vllm test-lmms test-ray-serve lint fmt pictures bench bench-decode bench-engine bench-followup load experiment clean
 .DEFAULT_GOAL := test
 
 setup: $(VENV)/.dev
@@ -71,6 +71,16 @@ $(VENV)-lmms/.installed: pyproject.toml constraints.txt tests/lmms-requirements.
 	$(VENV)-lmms/bin/python -m pip --quiet install --no-deps lmms-eval==0.7.3
 	@touch $@
 
+# deploy/ray_serve.py on a real Ray Serve with two replicas, one of which is killed; in a separate environment, without torch.
+test-ray-serve: $(VENV)-ray-serve/.installed
+	PYTHONPATH=src $(VENV)-ray-serve/bin/python -m pytest tests/serving/test_ray_serve.py -m slow
+
+$(VENV)-ray-serve/.installed: pyproject.toml constraints.txt deploy/ray-requirements.txt
+	$(PYTHON) -m venv $(VENV)-ray-serve
+	$(VENV)-ray-serve/bin/python -m pip --quiet install -c constraints.txt -e '.[serve,server]' -r deploy/ray-requirements.txt \
+	    hypothesis pytest pytest-timeout
+	@touch $@
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -120,4 +130,4 @@ load: setup
 	$(BIN)/python speed/load.py --out load.json $(LOAD)
 
 clean:
-	rm -rf $(VENV) $(VENV)-oldest $(VENV)-vllm $(VENV)-lmms build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-vllm $(VENV)-lmms $(VENV)-ray-serve build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

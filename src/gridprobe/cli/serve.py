@@ -14,7 +14,7 @@ from gridprobe.cli.console import printable, progress
 from gridprobe.registry import explain_missing
 from gridprobe.settings import PRESETS, Settings
 
-__all__ = ["desk_of", "public_name", "serve", "serving_options"]
+__all__ = ["bounds_of", "desk_of", "public_name", "serve", "serving_options"]
 
 SIZES = {"max_body": 64, "max_upload": 2048, "quota": 8192, "session_bytes": 2048}
 """Limits in MiB, with their defaults."""
@@ -103,16 +103,13 @@ def desk_of(given: dict[str, Any], *, roots: Sequence[Path] = ()) -> tuple[Any, 
 
     `roots` are folders whose files requests may name, besides that of --videos.
     """
-    from gridprobe.serving.bounds import Bounds
     from gridprobe.serving.desk import Desk
     from gridprobe.serving.fetch import Fetcher
     from gridprobe.serving.folder import AllowedFolder, AllowedRoots
 
     allowed = tuple(AllowedFolder.at(each) for each in (given["videos"], *roots) if each)
     folder = AllowedRoots(allowed) if allowed else None
-    sizes = {name: given[name] << 20 for name in SIZES}
-    plain = {name: given[name] for name in ("queue", "together", "max_k", "session_age", "grace") if name in given}
-    bounds = Bounds(**sizes, **plain, decode_seconds=given["decode_timeout"])
+    bounds = bounds_of(given)
     settings = replace(Settings.from_preset(given["preset"]), limits=limits_of(given))
     named, named_answerer = asked_models(given)
     with progress():
@@ -128,6 +125,15 @@ def desk_of(given: dict[str, Any], *, roots: Sequence[Path] = ()) -> tuple[Any, 
         fetcher=Fetcher(seconds=bounds.fetch_seconds) if given["allow_urls"] else None,
     )
     return desk, [public_name(each) for each in (named, named_answerer) if each]
+
+
+def bounds_of(given: dict[str, Any]) -> Any:
+    """The limits that the options describe."""
+    from gridprobe.serving.bounds import Bounds
+
+    sizes = {name: given[name] << 20 for name in SIZES}
+    plain = {name: given[name] for name in ("queue", "together", "max_k", "session_age", "grace") if name in given}
+    return Bounds(**sizes, **plain, decode_seconds=given["decode_timeout"])
 
 
 def public_name(model: NamedModel) -> str:

@@ -16,7 +16,7 @@ from gridprobe.evaluation.method import Attempt
 from gridprobe.progress import Event, listening
 from gridprobe.serving.refusals import Refusal, as_refusal, not_found
 
-__all__ = ["Job", "Jobs", "Message", "new_id"]
+__all__ = ["Job", "Jobs", "Message", "mark_ids", "new_id"]
 
 LOG = logging.getLogger("gridprobe.serving")
 State = Literal["queued", "running", "done", "failed", "cancelled"]
@@ -31,9 +31,17 @@ SHARE = 0.75
 LONGEST_RETRY = 60.0
 
 
+_marks = [""]
+
+
+def mark_ids(mark: str) -> None:
+    """Begin all further ids of this process with a mark, so that a router of several servers knows whose they are."""
+    _marks[0] = mark
+
+
 def new_id() -> str:
     """An id that cannot be guessed."""
-    return secrets.token_hex(16)
+    return _marks[0] + secrets.token_hex(16)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,43 @@
+"""The desk of the replicas in the test of Ray Serve: a scripted model that waits until the test lets it go on."""
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gridprobe.backends import Posterior, ScoreRequest, Scripted
+from gridprobe.cli.serve import bounds_of
+from gridprobe.progress import report
+from gridprobe.serving.desk import Desk
+from gridprobe.serving.folder import AllowedFolder, AllowedRoots
+from gridprobe.settings import Settings
+
+FOLDER = "GRIDPROBE_TEST_FOLDER"
+"""The variable with the folder in which the test and the models write notes for each other."""
+
+
+class Waiting(Scripted):
+    """Answers A, as long as there is no file "closed"; a file with its process id says that it has been called."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(self._believe, name="waiting")
+        self._folder = folder
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+        (self._folder / f"called-{os.getpid()}").touch()
+        while (self._folder / "closed").exists():
+            report("model", 0, len(requests))
+            time.sleep(0.01)
+        return super().score(requests)
+
+    @staticmethod
+    def _believe(request: ScoreRequest) -> dict[str, float]:
+        rest = 0.002 / (len(request.labels) - 1)
+        return {label: 0.998 if label == "A" else rest for label in request.labels}
+
+
+def make_desk(given: dict[str, Any]) -> tuple[Desk, list[str]]:
+    folder = AllowedRoots((AllowedFolder.at(given["videos"]),))
+    model = Waiting(Path(os.environ[FOLDER]))
+    return Desk(model, settings=Settings(k=3), bounds=bounds_of(given), folder=folder), []
