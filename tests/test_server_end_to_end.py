@@ -87,6 +87,10 @@ class TestAsk:
         assert KEY not in good.output + bad.output
 
 
+AMID = 4
+"""Calls of a run of three videos after which its server goes away; the questions of a video are asked together."""
+
+
 class TestEvaluation:
     """users.md M02 and E01: a server that dies in the middle costs time, not questions."""
 
@@ -100,7 +104,7 @@ class TestEvaluation:
         fake, clock = Fake(), FakeClock()
         server = open_server(fake, clock=clock)
         clock.slept, start = 0.0, fake.asked
-        fake.down = lambda: fake.asked > start + 15 and clock.slept < 300
+        fake.down = lambda: fake.asked > start + AMID and clock.slept < 300
 
         with self.evaluation(tmp_path, server) as evaluation:
             result = evaluation.run()["all"]
@@ -114,7 +118,7 @@ class TestEvaluation:
         fake = Fake()
         server = open_server(fake, patience=30)
         start, gone = fake.asked, True
-        fake.down = lambda: gone and fake.asked > start + 15
+        fake.down = lambda: gone and fake.asked > start + AMID
 
         with pytest.raises(ServerUnavailable), self.evaluation(tmp_path, server) as evaluation:
             evaluation.run()

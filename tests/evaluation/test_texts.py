@@ -84,4 +84,4 @@ def test_on_the_command_line(folder: Path) -> None:
     found = CliRunner().invoke(cli, ["judge", str(folder), "-m", "embedded"])
 
     assert found.exit_code == 0 and "2 answers judged" in found.output
-    assert "judged by embedded:micro" in CliRunner().invoke(cli, ["score", str(folder)]).output
+    assert "judged by embedded:micro" in CliRunner().invoke(cli, ["score", str(folder), "--all"]).output

@@ -18,8 +18,8 @@ __all__ = ["judge_run"]
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
 @click.option("--dtype", default="auto", show_default=True, help="auto, float32, bfloat16 or float16.")
 def judge_run(run: Path, model: str, device: str, dtype: str) -> None:
-    """Let a model judge the answers in words of RUN; `gridprobe score` then shows its share of accepted ones."""
+    """Let a model judge the answers in words of RUN; `gridprobe score --all` then shows its share of accepted ones."""
     found = read_run(run)
     with progress():
         count = judge(found, load_model(model, device=device, dtype=dtype))
-    stdout().print(f"{count} answers judged; see gridprobe score {run}")
+    stdout().print(f"{count} answers judged; see gridprobe score {run} --all")

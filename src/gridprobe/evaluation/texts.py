@@ -41,7 +41,7 @@ def text_metrics(run: Run) -> list[Metric]:
         if known:
             missing = len(scored) - len(known)
             note = f"{missing} of {len(scored)} not judged" if missing else ""
-            found.append(Metric(f"judged by {name}", _mean(known), len(known), note, [known]))
+            found.append(Metric(f"judged by {name.partition('@')[0]}", _mean(known), len(known), note, [known]))
     return found
 
 
