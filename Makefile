@@ -28,7 +28,7 @@ $(VENV)/.dev: $(VENV)/.runtime
 demo: $(VENV)/.runtime
 	$(BIN)/gridprobe demo
 
-# Two processes, a test file each: 8 min 42 s on 2 cores.
+# Two processes, a test file each: 10 min 22 s on 2 cores.
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not vllm"
 
