@@ -17,19 +17,29 @@ $(VENV)/.runtime: pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt -e '.[local]'
 	@touch $@
 
-# torchvision is only a reference for the tests and may not work beside a CPU build of torch, so it is installed separately.
+# torchvision and torchcodec are only references for the tests and may not work beside a CPU build of torch, so they are
+# installed separately.
 $(VENV)/.dev: $(VENV)/.runtime
 	@echo "installing the development tools into $(VENV)"
 	$(PIP) install -c constraints.txt -e '.[dev]'
 	rm -rf $(VENV)/reference
-	$(PIP) install --no-deps --target $(VENV)/reference "$$(sed -n 's/^# reference: //p' constraints.txt)"
+	$(PIP) install --no-deps --target $(VENV)/reference $$(sed -n 's/^# reference: //p' constraints.txt)
+	@touch $@
+
+# Programs that only tests use: Chromium for the pages, FFmpeg's libraries for torchcodec. Installed where this is Debian or Ubuntu
+# and we are root, as in CI's container; elsewhere the tests that need a missing one are skipped and named at the end.
+$(VENV)/.system: $(VENV)/.dev
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! { command -v chromium && command -v ffmpeg; } >/dev/null; then \
+	  echo "installing chromium and ffmpeg for the tests"; \
+	  { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends chromium ffmpeg; } \
+	    >$(VENV)/system.log 2>&1 || echo "could not install them; see $(VENV)/system.log"; fi
 	@touch $@
 
 demo: $(VENV)/.runtime
 	$(BIN)/gridprobe demo
 
 # Two processes, a test file each: 10 min 22 s on 2 cores.
-test: lint
+test: lint $(VENV)/.system
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not vllm"
 
 test-slow: setup
@@ -44,7 +54,7 @@ $(VENV)-oldest/.installed: pyproject.toml constraints.txt
 	$(VENV)-oldest/bin/python -m pip --quiet install "$$(grep '^torch==' constraints.txt)"
 	$(VENV)-oldest/bin/python -m pip --quiet install -e '.[dev]' transformers==5.17.0 av==17.1.0
 	$(VENV)-oldest/bin/python -m pip --quiet install --no-deps --target $(VENV)-oldest/reference \
-	    "$$(sed -n 's/^# reference: //p' constraints.txt)"
+	    $$(sed -n 's/^# reference: //p' constraints.txt)
 	@touch $@
 
 # The CPU build of vLLM serves the embedded model, in an environment of its own (3.5 GB; Python 3.11 or later).
