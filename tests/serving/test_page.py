@@ -12,6 +12,8 @@ import uvicorn
 
 from browser import CHROMIUM, needs_browser
 from gridprobe import load_model
+from gridprobe.backends import gauge_model
+from gridprobe.evaluation.offers import Models
 from gridprobe.serving.app import make_app
 from gridprobe.serving.desk import Desk
 from gridprobe.serving.guard import Rules
@@ -141,12 +143,21 @@ def test_an_uploaded_video_is_asked_and_the_answer_says_where(page: Any, site: S
 
 
 def test_with_the_embedded_model_the_map_marks_frames(page: Any, folder: Path) -> None:
-    desk = Desk(load_model("embedded"), settings=Settings(k=3))
+    gauge = gauge_model("embedded")
+    desk = Desk(load_model("embedded"), settings=Settings(k=3), gauges=Models(gauge, gauge))
     with serving(folder, desk) as site:
         visit(page, site)
         page.set_input_files("#file", folder / "talk.mp4")
         page.wait_for_selector("#sheet .cell")
+        page.wait_for_selector("#offers tr.chosen >> text=Automatic")
+        assert page.locator("#offers tbody th").all_inner_texts() == ["Quick", "Automatic", "Full", "All frames"]
+        assert page.inner_text("#offers tbody tr:nth-child(4)").split() == ["All", "frames", "9", "100", "%"]
+        page.select_option("#budget", "share:0.5")
+        page.wait_for_selector("#offers tr.chosen >> text=This limit")
+        assert page.inner_text("#offers-gave")
+        page.select_option("#budget", "auto")
         page.select_option("#effort", "full")
+        page.wait_for_selector("#offers tr.chosen >> text=Full")
         ask(page, "Which colour does the cross have?", ("red", "blue"))
         answered(page)
 

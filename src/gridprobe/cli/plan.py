@@ -21,7 +21,7 @@ from gridprobe.settings import Settings
 from gridprobe.setup import make_setup
 from gridprobe.video import Limits, Preview, preview
 
-__all__ = ["plan"]
+__all__ = ["gauges_of", "plan"]
 
 
 @click.command()
@@ -44,7 +44,7 @@ def plan(video: Path, data: Path | None, decode_timeout: float, as_json: bool, *
         _plan_video(video, settings, given, as_json=as_json)
 
 
-def _models(given: dict[str, Any]) -> Models:
+def gauges_of(given: dict[str, Any]) -> Models:
     """Gauges of the models, and the prices of a server."""
     model = gauge_model(given["model"] or "embedded")
     answerer = gauge_model(given["answer_model"]) if given["answer_model"] else model
@@ -54,7 +54,7 @@ def _models(given: dict[str, Any]) -> Models:
 
 def _plan_video(video: Path, settings: Settings, given: dict[str, Any], *, as_json: bool) -> None:
     found = preview(video, cells=settings.k**2, sampling=settings.sampling, limits=settings.limits)
-    models, selector = _models(given), given["selector"]
+    models, selector = gauges_of(given), given["selector"]
     setup = make_setup(model=models.model, selector=selector, settings=settings)
     cells = settings.k**2
     _, most = setup.selector.bounds(cells)

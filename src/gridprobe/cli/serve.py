@@ -11,6 +11,8 @@ import click
 from gridprobe.backends import NamedModel
 from gridprobe.cli.ask import FILE, MODEL_HELP, asked_models, introduce, limits_of, load_options
 from gridprobe.cli.console import printable, progress
+from gridprobe.cli.plan import gauges_of
+from gridprobe.errors import UsageError
 from gridprobe.registry import explain_missing
 from gridprobe.settings import PRESETS, Settings
 
@@ -123,8 +125,17 @@ def desk_of(given: dict[str, Any], *, roots: Sequence[Path] = ()) -> tuple[Any, 
         bounds=bounds,
         folder=folder,
         fetcher=Fetcher(seconds=bounds.fetch_seconds) if given["allow_urls"] else None,
+        gauges=_gauges(given),
     )
     return desk, [public_name(each) for each in (named, named_answerer) if each]
+
+
+def _gauges(given: dict[str, Any]) -> Any:
+    """Prices for questions; None for a model whose backend has no gauge."""
+    try:
+        return gauges_of(given)
+    except UsageError:
+        return None
 
 
 def bounds_of(given: dict[str, Any]) -> Any:

@@ -11,10 +11,12 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from gridprobe.allowance import LIMITS, Allowance
 from gridprobe.answer import Answer, selection_dict
 from gridprobe.backends import Backend, Posterior
 from gridprobe.backends.batcher import Batcher
 from gridprobe.errors import GridProbeError
+from gridprobe.evaluation.offers import Models
 from gridprobe.grid import Grid
 from gridprobe.pipeline import Session
 from gridprobe.progress import watching
@@ -25,6 +27,7 @@ from gridprobe.serving.fetch import Fetcher
 from gridprobe.serving.folder import AllowedFolder, AllowedRoots
 from gridprobe.serving.jobs import Job, Jobs
 from gridprobe.serving.kept_answers import Answers
+from gridprobe.serving.plans import plan_of
 from gridprobe.serving.refusals import Refusal
 from gridprobe.serving.sessions import Sessions, VideoSession
 from gridprobe.serving.shelf import Shelf
@@ -32,6 +35,7 @@ from gridprobe.serving.sources import Remote, Source, Sources
 from gridprobe.serving.view import view_of
 from gridprobe.settings import Settings
 from gridprobe.setup import Setup, make_setup
+from gridprobe.spending import learn_from
 from gridprobe.stages import Look, Overview, sure
 from gridprobe.video import FrameSize, Limits
 
@@ -41,12 +45,15 @@ SETTABLE = frozenset(
     {
         *("k", "frames", "effort", "sure", "budget", "probes", "signal", "refine", "rotations", "context"),
         *("open_way", "order", "seed", "native_pixels"),
+        *LIMITS,
     }
 )
-"""Settings that a request may change."""
+"""Settings that a request may change, and limits of what it may take."""
 SELECTORS = ("gridprobe", "uniform", "random", "all", "all-small")
 """Selectors that a request may name: those that load nothing."""
 MOST_SETUPS = 32
+MOST_LEARNED = 32
+"""Questions of a process whose time counts for the models' speed, which is kept on disk."""
 PATH = re.compile(r"(?:file:|(?<![\w/.:]))/(?:[\w.@+-]+/)+[\w.@+-]*")
 
 
@@ -75,6 +82,7 @@ class Desk:
         bounds: Bounds | None = None,
         folder: AllowedFolder | AllowedRoots | None = None,
         fetcher: Fetcher | None = None,
+        gauges: Models | None = None,
     ) -> None:
         """A server's desk; the models must be loaded.
 
@@ -85,9 +93,11 @@ class Desk:
             bounds: how much it takes on.
             folder: whose files requests may name.
             fetcher: fetches addresses that requests name; None refuses them.
+            gauges: price questions in advance; None if the models have none.
         """
         self.bounds = bounds or Bounds()
         self.settings = settings or Settings()
+        self.gauges = gauges
         self.batcher = Batcher(most=self.bounds.merged)
         self._model = self.batcher.merging(model)
         self._answerer = None if answer_model is None else self.batcher.merging(answer_model)
@@ -98,6 +108,7 @@ class Desk:
         self.answers = Answers()
         self._setups: OrderedDict[str, Setup] = OrderedDict()
         self._lock = Lock()
+        self._learned = 0
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -150,9 +161,24 @@ class Desk:
             memory=max(1, min(self.settings.limits.memory, self.bounds.session_bytes // 4)),
             cache=0 if private else self.settings.limits.cache,
         )
-        changed = self.settings.changed(**settings, limits=limits)
+        changed = replace(self._changed(settings), limits=limits)
         made = make_setup(model=self._model, answer_model=self._answerer, selector=selector, settings=changed)
         return made.loaded()
+
+    def _changed(self, settings: Mapping[str, Any]) -> Settings:
+        """The server's settings with those of a request."""
+        limits = {name: value for name, value in settings.items() if name in LIMITS}
+        plain = {name: value for name, value in settings.items() if name not in LIMITS}
+        return self.settings.changed(**plain, **({"allowance": Allowance(**limits)} if limits else {}))
+
+    def plan(
+        self, video: VideoSession, settings: Mapping[str, Any], selector: str, question: Question | None
+    ) -> list[dict[str, Any]]:
+        """What the ways to ask about an open video would take; empty if the models cannot be priced."""
+        info = video.footage(self.setup(settings, selector, private=video.source.private)).info
+        if self.gauges is None:
+            return []
+        return plan_of(self.gauges, self._changed(settings), info, selector=selector, question=question)
 
     def _work(self, job: Job, asked: Asked) -> dict[str, Any]:
         """Open the video, ask, and say what happens on the way."""
@@ -171,8 +197,20 @@ class Desk:
             with watching(lambda _, found: _tell(job, found, question, setup)):
                 answer = session.ask(question, show_map=asked.show_map)
             video.questions += 1
+            self._learn(answer)
             self.answers.keep(job.id, _public(answer, source))
             return _result(job, video, answer)
+
+    def _learn(self, answer: Answer) -> None:
+        """Keep how fast the models are, from the first answers that were computed anew and not written."""
+        cost = answer.cost.total
+        if self.gauges is None or answer.question.open or 2 * cost.tflops_computed < cost.tflops:
+            return
+        with self._lock:
+            self._learned += 1
+            enough = self._learned > MOST_LEARNED
+        if not enough:
+            learn_from(answer, names=(self.gauges.model.identity, self.gauges.answerer.identity))
 
     def _sampled(self, video: VideoSession, asked: Asked) -> Setup:
         setup = self.setup(asked.settings, asked.selector, private=video.source.private)

@@ -10,7 +10,7 @@ from gridprobe.serving.desk import Asked, Desk
 from gridprobe.serving.jobs import Job
 from gridprobe.serving.replies import Json, as_event, job_dict, messages, until_over
 from gridprobe.serving.sources import Frames, Remote, Source, shown
-from gridprobe.serving.wire import AskBody, SessionBody
+from gridprobe.serving.wire import AskBody, PlanBody, SessionBody
 
 __all__ = ["desk_of", "found_source", "router", "user_of"]
 
@@ -142,6 +142,22 @@ async def get_session(id: str, request: Request) -> Response:
     desk = desk_of(request)
     session = desk.sessions.get(id)
     return Json(await run_in_threadpool(desk.about, session))
+
+
+@router.post("/sessions/{id}/plan", summary="What a question would take")
+async def plan(id: str, body: PlanBody, request: Request) -> Response:
+    """Frames, tokens, TFLOPs, seconds and memory of quick, auto and full answers and of all frames, and what limits buy.
+
+    Nothing is computed by the models. Without a question, a typical one is priced.
+    """
+    desk, question = desk_of(request), body.asked()
+    settings, selector = body.settings.changes()
+
+    def offered() -> list[dict[str, Any]]:
+        with desk.using(id) as video:
+            return desk.plan(video, settings, selector, question)
+
+    return Json({"offers": await run_in_threadpool(offered)})
 
 
 @router.delete("/sessions/{id}", status_code=204, summary="Close a video")

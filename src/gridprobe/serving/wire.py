@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 from gridprobe.errors import UsageError
 from gridprobe.question import MAX_OPTIONS, Question
 
-__all__ = ["AskBody", "SessionBody", "SettingsBody", "Strict"]
+__all__ = ["AskBody", "PlanBody", "SessionBody", "SettingsBody", "Strict"]
 
 Options = Annotated[list[Annotated[str, Field(max_length=2000)]], Field(max_length=MAX_OPTIONS)]
 Name = Annotated[str, Field(max_length=60)]
@@ -37,6 +37,11 @@ class SettingsBody(Strict):
     open_way: Literal["drafts", "likelihood", "sufficiency", "text"] | None = None
     order: Literal["time", "importance"] | None = None
     seed: int | None = Field(default=None, ge=0, le=2**31)
+    max_frames: int | None = Field(default=None, ge=1, le=4096, description="the most frames shown at native size")
+    max_tokens: int | None = Field(default=None, ge=1, le=2**40, description="the most tokens of all passes")
+    max_tflops: FiniteFloat | None = Field(default=None, gt=0, description="the most TFLOPs of all passes")
+    max_seconds: FiniteFloat | None = Field(default=None, gt=0, description="as planned from the measured speed")
+    min_frames: int | None = Field(default=None, ge=1, le=4096, description="the fewest frames shown at native size")
 
     def changes(self) -> tuple[dict[str, Any], str]:
         """The settings that were given, and the selector."""
@@ -50,6 +55,18 @@ class SessionBody(Strict):
     video: Video
     settings: SettingsBody = SettingsBody()
     user: str | None = Field(default=None, max_length=200)
+
+
+class PlanBody(Strict):
+    """A question that may be asked, and how."""
+
+    settings: SettingsBody = SettingsBody()
+    question: str = Field(default="", max_length=20_000)
+    options: Options = Field(default_factory=list)
+
+    def asked(self) -> Question | None:
+        """The question; None for a typical one."""
+        return _question(self.question, self.options) if self.question.strip() else None
 
 
 class AskBody(SessionBody):
@@ -76,7 +93,11 @@ class AskBody(SessionBody):
 
     def asked(self) -> Question:
         """The question."""
-        try:
-            return Question(self.question, self.options, subtitles=self.subtitles)
-        except UnicodeError:
-            raise UsageError("the question contains characters that are not valid text") from None
+        return _question(self.question, self.options, self.subtitles)
+
+
+def _question(text: str, options: list[str], subtitles: str = "") -> Question:
+    try:
+        return Question(text, options, subtitles=subtitles)
+    except UnicodeError:
+        raise UsageError("the question contains characters that are not valid text") from None

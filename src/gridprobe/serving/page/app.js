@@ -5,6 +5,7 @@ import * as answer from "./answer.js";
 import * as form from "./form.js";
 import * as lists from "./lists.js";
 import * as memory from "./memory.js";
+import * as offers from "./offers.js";
 import { byId, save, show } from "./dom.js";
 import { clearProblem, countDown, showProblem } from "./problems.js";
 import { Player } from "./player.js";
@@ -35,6 +36,7 @@ async function choose(found) {
   video = { ...found };
   turns = [];
   current = null;
+  offers.forget();
   lists.conversation(turns, current, display);
   await attempt(open, () => choose(found), { opening: true });
   const wanted = waiting;
@@ -104,7 +106,10 @@ function opened(found) {
   sheet.open(video);
   timeline.open(video);
   answer.clear(current?.question ?? "", about());
+  price();
 }
+
+const price = () => (video?.session ? offers.update(video.session, form.asked) : offers.forget());
 
 const about = () => [video.name, video.video?.duration ? clock(video.video.duration) : ""].filter(Boolean).join(" · ");
 
@@ -191,6 +196,7 @@ function finish(turn) {
   memory.remember({ link, question: turn.question, said: view.said, name: video.name, when: Date.now() });
   lists.history();
   display(turn);
+  price();
 }
 
 function display(turn, time) {
@@ -210,8 +216,8 @@ function display(turn, time) {
 }
 
 function linkOf(turn) {
-  const { question, options, settings, result } = turn;
-  return memory.toLink({ video: video.ref, session: video.session, job: result.job, question, options, settings });
+  const { question, options, settings, budget, result } = turn;
+  return memory.toLink({ video: video.ref, session: video.session, job: result.job, question, options, settings, budget });
 }
 
 async function cancel() {
@@ -230,7 +236,7 @@ async function compare(selector, name) {
   const kept = turn.result.view.kept.length;
   const settings = { ...turn.settings, selector };
   if (selector === "uniform" && kept) settings.frames = kept;
-  delete settings.effort;
+  for (const name of ["effort", "max_tflops", "max_seconds"]) delete settings[name];
   await attempt(async (signal) => {
     const result = await answered({ ...turn, settings, map: false }, signal, { progress: (found) => form.say(form.progress(found)) });
     turn.compared = [...turn.compared.filter((each) => each.name !== name), { name, result }];
@@ -278,9 +284,9 @@ async function showLinked(link) {
     try { job = await api.get(`/jobs/${link.job}`); } catch (error) { if (error.status !== 404) throw error; }
   }
   if (job?.result?.view && job.result.session === video.session) {
-    const { question, options, effort, frames, k } = link;
-    const settings = { effort: effort ?? "auto", frames: frames && frames !== "auto" ? Number(frames) : "auto", ...(k ? { k: Number(k) } : {}) };
-    const turn = turns.find((each) => each.result.job === link.job) ?? { question, options, settings, map: true, compared: [], result: job.result };
+    const { question, options, budget } = link;
+    const turn = turns.find((each) => each.result.job === link.job)
+      ?? { question, options, settings: form.asked().settings, budget, map: true, compared: [], result: job.result };
     if (!turns.includes(turn)) turns.push(turn);
     display(turn, link.time);
     form.say("");
@@ -335,6 +341,7 @@ function wire() {
   byId("folder").addEventListener("change", (event) => {
     if (event.target.value) choose({ ref: event.target.value, name: event.target.value });
   });
+  for (const id of ["effort", "budget", "side", "options"]) byId(id).addEventListener("change", price);
   byId("cancel").addEventListener("click", cancel);
   byId("follow").addEventListener("click", followUp);
   byId("copy").addEventListener("click", copyLink);

@@ -1,20 +1,21 @@
 // The form: what it says, and filling it from a link.
 
 import { byId, el, show } from "./dom.js";
+import { budget } from "./offers.js";
 import { size } from "./words.js";
 
 const SIDES = [4, 6, 8, 10, 12, 16, 20, 24, 32];
 
 export function asked() {
-  const frames = byId("frames").value;
   return {
     question: byId("question").value.trim(),
     options: byId("options").value.split("\n").map((line) => line.trim()).filter(Boolean),
     settings: {
       effort: byId("effort").value,
-      frames: frames === "auto" ? "auto" : Number(frames),
+      ...budget(byId("budget").value),
       k: Number(byId("side").value),
     },
+    budget: byId("budget").value,
     map: byId("map").checked,
   };
 }
@@ -40,10 +41,10 @@ export function offerVideos({ enabled, videos }) {
     ...videos.map((each) => el("option", { value: each.name, title: size(each.bytes) }, each.name)));
 }
 
-export function fill({ question = "", options = [], effort, frames, k }) {
+export function fill({ question = "", options = [], effort, budget: limit, k }) {
   byId("question").value = question;
   byId("options").value = options.join("\n");
-  for (const [id, value] of Object.entries({ effort, frames, side: k })) {
+  for (const [id, value] of Object.entries({ effort, budget: limit, side: k })) {
     const known = [...byId(id).options].some((each) => each.value === String(value));
     if (known) byId(id).value = String(value);
   }
