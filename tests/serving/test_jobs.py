@@ -148,28 +148,28 @@ def test_a_job_that_waits_is_cancelled_at_once_and_one_that_runs_at_its_next_ste
     jobs.close(60)
 
 
-def test_closing_finishes_what_runs_and_refuses_the_rest(gate: Gate) -> None:
+def test_closing_finishes_what_runs_and_waits_and_refuses_the_rest(gate: Gate) -> None:
     jobs = Jobs(at_once=1, waiting=4)
     running, waiting = jobs.submit(gate, "anna"), jobs.submit(gate, "anna")
     wait_until(lambda: gate.begun)
     closing = threading.Thread(target=jobs.close, args=(600,))
     closing.start()
-    wait_until(lambda: waiting.over)
-    assert waiting.error is not None and waiting.error.code == "interrupted"
+    wait_until(lambda: jobs.closing)
     with pytest.raises(Refusal, match="shutting down") as refusal:
         jobs.submit(gate, "anna")
     assert refusal.value.status == 503
     gate.gate.set()
     closing.join()
-    assert running.state == "done"
+    assert running.state == waiting.state == "done"
 
 
-def test_closing_cancels_what_takes_longer_than_the_grace(gate: Gate) -> None:
+def test_closing_ends_what_takes_longer_than_the_grace(gate: Gate) -> None:
     jobs = Jobs(at_once=1, waiting=4)
-    running = jobs.submit(gate, "anna")
+    running, waiting = jobs.submit(gate, "anna"), jobs.submit(gate, "anna")
     wait_until(lambda: gate.begun)
     jobs.close(0)
     assert running.state == "cancelled"
+    assert waiting.error is not None and waiting.error.code == "interrupted"
 
 
 def test_ended_jobs_are_forgotten_by_age_and_number() -> None:

@@ -1,4 +1,4 @@
-"""Models behind the server: on another server, and two of them, a small one that selects and a large one that answers."""
+"""Models behind the server: on another server, and two: a small one selects, a large one answers."""
 
 import asyncio
 from collections.abc import Iterator

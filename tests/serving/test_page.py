@@ -166,6 +166,12 @@ def test_with_the_embedded_model_the_map_marks_frames(page: Any, folder: Path) -
         assert page.locator("#timeline rect.kept").count() == kept
         assert page.locator("#timeline .thumb.kept").count() == kept
         assert "importance" in page.get_attribute("#sheet .cell", "aria-label")
+        assert page.locator(".row-probes span").count() == 0
+        page.click("text=More settings")
+        page.select_option("#probes", "fresh")
+        page.click("#go")
+        answered(page, 2)
+        assert page.locator(".row-probes span").count() == page.locator(".column-probes span").count() == 3
         page.click("#timeline .thumb >> nth=-1")
         assert page.inner_text("#player figcaption").split(" ")[0] == page.inner_text("#timeline .thumb >> nth=-1")
 

@@ -91,7 +91,9 @@ def test_a_limit_that_nothing_fits_is_refused_with_the_least_that_fits(desk: Des
     assert "--max-tokens" in reply.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("limit", [{"max_tokens": 0}, {"max_tflops": -1.0}, {"max_seconds": "5"}, {"max_gpu_memory": 1}])
+@pytest.mark.parametrize(
+    "limit", [{"max_tokens": 0}, {"max_tflops": -1.0}, {"max_seconds": "5"}, {"max_gpu_memory": 1}]
+)
 def test_what_is_no_limit_is_refused(desk: Desk, limit: dict[str, Any]) -> None:
     (reply,) = send(desk, ("/ask", ASK | {"settings": limit}))
 

@@ -3,8 +3,10 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +14,12 @@ from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 
+from gridprobe.serving import running
 from gridprobe.serving.shelf import PREFIX
 from serving_kit import KEY, as_data, video_folder
+from waiting import wait_until
 
 QUESTION = "What is the color of the ball?"
 
@@ -121,8 +126,6 @@ def test_a_follow_up_is_answered_from_kept_memory(server: Running) -> None:
 
 
 def test_raw_http_that_no_client_library_sends(server: Running) -> None:
-    import socket
-
     host, port = server.address.removeprefix("http://").rsplit(":", 1)
     key = f"Authorization: Bearer {KEY}\r\n"
     cases = {
@@ -139,12 +142,37 @@ def test_raw_http_that_no_client_library_sends(server: Running) -> None:
             assert connection.recv(65536).split()[1] == status, sent
 
 
-def test_a_signal_ends_it_in_order_after_the_running_question(server: Running) -> None:
+def test_headers_that_never_end_close_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    monkeypatch.setattr(running, "HEADER_SECONDS", 0.2)
+    listening = running.bind("127.0.0.1", 0)
+    site = uvicorn.Server(uvicorn.Config(app, http=running.Timed, log_level="error", lifespan="off", ws="none"))
+    thread = threading.Thread(target=site.run, kwargs={"sockets": [listening]})
+    thread.start()
+    wait_until(lambda: site.started)
+    for sent in (
+        b"",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow:",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\nGET /",
+    ):
+        with socket.create_connection(listening.getsockname(), timeout=600) as connection:
+            connection.sendall(sent)
+            received = b"".join(iter(lambda: connection.recv(65536), b""))
+            assert received.endswith(b"ok") is sent.endswith(b"GET /"), sent
+    site.should_exit = True
+    thread.join()
+
+
+def test_a_signal_ends_it_in_order_after_all_questions(server: Running) -> None:
     """The last test of the file: it ends the server."""
     headers = {"Authorization": f"Bearer {KEY}"}
     ask = {"video": "talk.mp4", "question": QUESTION, "options": ["red", "blue"], "settings": {"k": 3}}
     with httpx.Client(base_url=server.address, headers=headers, timeout=600) as client:
-        job = client.post("/v1/gridprobe/jobs", json=ask).json()
+        jobs = [client.post("/v1/gridprobe/jobs", json=ask).json() for _ in range(12)]
+        job = jobs[-1]
         with client.stream("GET", f"/v1/gridprobe/jobs/{job['id']}/events") as stream:
             lines = stream.iter_lines()
             assert next(lines).startswith("id: 1")

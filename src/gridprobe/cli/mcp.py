@@ -54,6 +54,6 @@ def mcp(roots: tuple[Path, ...], http: bool, host: str, port: int, key: str | No
     run(
         app,
         listening,
-        grace=desk.bounds.grace,
         started=lambda: print(f"gridprobe: tools at {address}", file=sys.stderr, flush=True),
+        drain=desk.drain,
     )

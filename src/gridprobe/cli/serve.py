@@ -97,7 +97,7 @@ def serve(host: str, port: int, key: str | None, allow_host: tuple[str, ...], **
     def started() -> None:
         print(f"gridprobe: serving at {address} (API: {address}/docs)", file=sys.stderr, flush=True)
 
-    run(app, listening, grace=given["grace"], started=started)
+    run(app, listening, started=started, drain=desk.drain)
 
 
 def desk_of(given: dict[str, Any], *, roots: Sequence[Path] = ()) -> tuple[Any, list[str]]:

@@ -116,9 +116,13 @@ class Desk:
         found = [self._model.identity, *([self._answerer.identity] if self._answerer else [])]
         return tuple(scrubbed(each) for each in found)
 
+    def drain(self) -> None:
+        """Refuse new questions and finish the others, as far as the time of grace allows; results can still be read."""
+        self.jobs.drain(self.bounds.grace)
+
     def close(self) -> None:
-        """Finish the jobs that run, and delete the media."""
-        self.jobs.close(self.bounds.grace)
+        """Finish the jobs, unless they had their time, and delete the media."""
+        self.jobs.close(0.0 if self.jobs.closing else self.bounds.grace)
         self.batcher.close()
         self.shelf.close()
 

@@ -257,15 +257,20 @@ class Jobs:
             self.counts["cancelled"] += 1
             job.end(None, Cancelled("cancelled"))
 
-    def close(self, grace: float) -> None:
-        """Refuse new jobs, end those that wait, and give those that run some seconds before they are cancelled."""
+    def drain(self, grace: float) -> None:
+        """Refuse new jobs, and wait so many seconds for those that run or wait."""
         with self._lock:
             self._closing = True
+        wait(set(self._futures), timeout=grace)
+
+    def close(self, grace: float) -> None:
+        """Drain, then end the jobs that still wait and cancel those that still run."""
+        self.drain(grace)
+        with self._lock:
             queued = [job for jobs in self._waiting.values() for job in jobs]
             self._waiting.clear()
         for job in queued:
-            job.end(None, Refusal("the server is shutting down", status=503, code="interrupted"))
-        wait(set(self._futures), timeout=grace)
+            job.end(None, Refusal("the server is shutting down; ask again", status=503, code="interrupted"))
         for job in list(self._jobs.values()):
             if not job.over:
                 self.cancel(job)

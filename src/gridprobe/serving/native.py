@@ -146,7 +146,7 @@ async def get_session(id: str, request: Request) -> Response:
 
 @router.post("/sessions/{id}/plan", summary="What a question would take")
 async def plan(id: str, body: PlanBody, request: Request) -> Response:
-    """Frames, tokens, TFLOPs, seconds and memory of quick, auto and full answers and of all frames, and what limits buy.
+    """Frames, tokens, TFLOPs, seconds and memory of quick, auto and full answers and all frames; what limits buy.
 
     Nothing is computed by the models. Without a question, a typical one is priced.
     """

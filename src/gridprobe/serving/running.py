@@ -1,18 +1,27 @@
 """Running the application with uvicorn."""
 
+import asyncio
 import ipaddress
 import socket
+import threading
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gridprobe.errors import UsageError
 from gridprobe.serving.guard import LOOPBACK, Guard, Rules
 
-__all__ = ["bind", "rules_for", "run"]
+__all__ = ["Timed", "bind", "rules_for", "run"]
 
 MOST_CONNECTIONS = 1024
+HEADER_SECONDS = 20.0
+"""How long the headers of a request may take."""
+LAST_SECONDS = 5
+"""How long connections may take after all jobs have ended."""
 SHORTEST_KEY = 8
 
 
@@ -42,31 +51,77 @@ def bind(host: str, port: int) -> socket.socket:
         raise UsageError(f"cannot listen at {host}:{port} ({error}); choose another with --host and --port") from None
 
 
-def run(app: Guard, listening: socket.socket, *, grace: float, started: Callable[[], None]) -> None:
-    """Serve until a signal ends it; requests that are being answered get `grace` seconds."""
+def run(app: Guard, listening: socket.socket, *, started: Callable[[], None], drain: Callable[[], None]) -> None:
+    """Serve until a signal ends it: requests are accepted until `drain` returns, or a second signal arrives."""
     config = uvicorn.Config(
         app,
+        http=Timed,
         log_level="warning",
         access_log=False,
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=10,
-        timeout_graceful_shutdown=max(1, round(grace)),
+        timeout_graceful_shutdown=LAST_SECONDS,
         limit_concurrency=MOST_CONNECTIONS,
         lifespan="on",
         ws="none",
     )
-    _Server(config, started).run(sockets=[listening])
+    _Server(config, started, drain).run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None], drain: Callable[[], None]) -> None:
         super().__init__(config)
         self._started = started
+        self._drain = drain
+        self._draining: threading.Thread | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._draining is None:
+            self._draining = threading.Thread(target=self._drain_and_exit, args=(sig,), daemon=True)
+            self._draining.start()
+        else:
+            super().handle_exit(sig, frame)
+
+    def _drain_and_exit(self, sig: int) -> None:
+        self._drain()
+        super().handle_exit(sig, None)
 
     async def startup(self, sockets: Any = None) -> None:
         await super().startup(sockets)
         self._started()
+
+
+class Timed(H11Protocol):
+    """HTTP whose connections end if the headers of a request do not arrive in time."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Start waiting for the first request."""
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """Stop waiting once all headers are here."""
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        self._stop()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        if self.conn.their_state is not h11.IDLE:
+            self._stop()
+        elif self._timer is None:
+            self._timer = self.loop.call_later(HEADER_SECONDS, self.timeout_keep_alive_handler)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 def _is_loopback(host: str) -> bool:

@@ -180,7 +180,7 @@ function watching(turn) {
     progress: (found) => form.say(form.progress(found)),
     overview: (found) => { answer.tentative(found); form.say("First impression is here; looking where the answer is…"); },
     map: (found) => {
-      sheet.mark({ levels: found.levels, kept: found.indices });
+      sheet.mark({ levels: found.levels, kept: found.indices, rows: found.row_confidence, columns: found.column_confidence });
       timeline.mark({ levels: found.levels, kept: found.indices });
       form.say("Found where to look; reading these frames…");
     },
@@ -206,7 +206,7 @@ function display(turn, time) {
   if (times.length !== video.times.length) opened({ ...shown, session: video.session, video: video.video, name: video.name });
   answer.clear(turn.question, about());
   answer.final(turn);
-  sheet.mark({ ...view, words: view.sheet });
+  sheet.mark({ ...view, words: view.sheet, rows: found.selection.row_confidence, columns: found.selection.column_confidence });
   timeline.mark(view);
   timeline.range(0, timeline.length);
   lists.conversation(turns, current, display);
@@ -341,7 +341,7 @@ function wire() {
   byId("folder").addEventListener("change", (event) => {
     if (event.target.value) choose({ ref: event.target.value, name: event.target.value });
   });
-  for (const id of ["effort", "budget", "side", "options"]) byId(id).addEventListener("change", price);
+  for (const id of ["effort", "budget", "side", "probes", "options"]) byId(id).addEventListener("change", price);
   byId("cancel").addEventListener("click", cancel);
   byId("follow").addEventListener("click", followUp);
   byId("copy").addEventListener("click", copyLink);

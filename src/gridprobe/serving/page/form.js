@@ -14,6 +14,7 @@ export function asked() {
       effort: byId("effort").value,
       ...budget(byId("budget").value),
       k: Number(byId("side").value),
+      probes: byId("probes").value,
     },
     budget: byId("budget").value,
     map: byId("map").checked,
@@ -41,10 +42,10 @@ export function offerVideos({ enabled, videos }) {
     ...videos.map((each) => el("option", { value: each.name, title: size(each.bytes) }, each.name)));
 }
 
-export function fill({ question = "", options = [], effort, budget: limit, k }) {
+export function fill({ question = "", options = [], effort, budget: limit, k, probes }) {
   byId("question").value = question;
   byId("options").value = options.join("\n");
-  for (const [id, value] of Object.entries({ effort, budget: limit, side: k })) {
+  for (const [id, value] of Object.entries({ effort, budget: limit, side: k, probes })) {
     const known = [...byId(id).options].some((each) => each.value === String(value));
     if (known) byId(id).value = String(value);
   }

@@ -13,9 +13,12 @@ export class Sheet {
     this.image = el("img", { alt: "", decoding: "async" });
     this.cells = el("div", { class: "cells", role: "group" });
     this.rows = el("div", { class: "row-times", "aria-hidden": "true" });
+    this.rowProbes = el("div", { class: "row-probes" });
+    this.columnProbes = el("div", { class: "column-probes" });
     this.tiles = el("div", { class: "tiles" }, this.image, this.cells);
+    this.body = el("div", { class: "sheet-body" }, this.rows, this.rowProbes, el("div", { class: "stack" }, this.columnProbes, this.tiles));
     this.caption = el("figcaption");
-    root.append(el("figure", {}, el("div", { class: "sheet-body" }, this.rows, this.tiles), this.caption));
+    root.append(el("figure", {}, this.body, this.caption));
     this.image.addEventListener("load", () => this.fit(this.image.naturalWidth / this.image.naturalHeight));
     this.cells.addEventListener("keydown", (event) => this.step(event));
     this.cells.addEventListener("click", (event) => this.chosen(event));
@@ -56,7 +59,8 @@ export class Sheet {
   }
 
   // How bright each frame is: kept ones wholly, others by their importance.
-  mark({ levels = null, kept = [], main = [], mark = "kept", words = "" }) {
+  mark({ levels = null, kept = [], main = [], mark = "kept", words = "", rows = null, columns = null }) {
+    this.probed(rows, columns);
     const chosen = new Set(kept), best = new Set(main);
     [...this.cells.children].forEach((cell, index) => {
       const level = levels?.[index];
@@ -71,6 +75,23 @@ export class Sheet {
       cell.setAttribute("aria-label", text);
     });
     this.caption.textContent = words || READING;
+  }
+
+  // How sure the probes of rows and columns were, as lights along the edges; nothing for maps of another kind.
+  probed(rows, columns) {
+    const lit = Boolean(rows?.length && columns?.length);
+    this.body.classList.toggle("probed", lit);
+    const light = (found, names) => {
+      const least = Math.min(...found), most = Math.max(...found);
+      return found.map((value, place) => {
+        const bar = el("span", { title: `${names} ${place + 1}: ${percent(value)} sure` });
+        bar.style.opacity = (0.15 + 0.85 * (most > least ? (value - least) / (most - least) : 1)).toFixed(3);
+        bar.style.transitionDelay = `${place * 40}ms`;
+        return bar;
+      });
+    };
+    this.rowProbes.replaceChildren(...(lit ? light(rows, "row") : []));
+    this.columnProbes.replaceChildren(...(lit ? light(columns, "column") : []));
   }
 
   // The frame on display at a time.
