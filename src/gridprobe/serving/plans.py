@@ -1,6 +1,5 @@
 """What a question about an open video would take, before it is asked: the table of `gridprobe plan` for clients."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from gridprobe.evaluation.offers import TYPICAL, Models, offers
@@ -26,7 +25,7 @@ def plan_of(
     return [each.to_dict() | _shares(each.tflops, whole) for each in found]
 
 
-def _shares(tflops: tuple[float, float], whole: float) -> Mapping[str, Any]:
+def _shares(tflops: tuple[float, float], whole: float) -> dict[str, Any]:
     least, most = (value / whole for value in tflops)
     low, high = share_words(least), share_words(most)
     return {"share": (least, most), "share_words": high if low == high else f"{low.removesuffix(' %')}–{high}"}

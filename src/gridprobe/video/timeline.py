@@ -49,7 +49,7 @@ class Clock:
 
     def seconds(self, tick: int) -> float:
         """Seconds from the presentation start to a tick."""
-        return float((tick - self.start) * self.tick)
+        return (tick - self.start) * self.tick.numerator / self.tick.denominator  # rounded once, as of a Fraction
 
     def at(self, seconds: float) -> int:
         """The last tick at or before a time, or up to a millionth of a tick after it, as float seconds are inexact."""
