@@ -76,7 +76,8 @@ class Records:
     """The records of a folder, by question."""
 
     best: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The record that counts for each id: one with an answer if there is one, else the last attempt."""
+    """The record that counts for each id: one with an answer if there is one, else the last attempt. After the
+    video was replaced, only attempts with the new one count."""
     attempts: dict[str, int] = field(default_factory=dict)
     """The highest attempt number for each id."""
     damage: list[Damage] = field(default_factory=list)
@@ -86,9 +87,10 @@ class Records:
     def add(self, record: dict[str, Any]) -> None:
         """Add a record."""
         name, old = record["id"], self.best.get(record["id"])
-        if old is None or _rank(record) >= _rank(old):
+        again = old is not None and _other_video(old, record)
+        if old is None or (record["attempt"] > old["attempt"] if again else _rank(record) >= _rank(old)):
             self.best[name] = record
-        if old is not None and old["outcome"] == record["outcome"] == "answered":
+        if old is not None and old["outcome"] == record["outcome"] == "answered" and not again:
             self.repeated.add(name)
         self.attempts[name] = max(self.attempts.get(name, 0), record["attempt"])
 
@@ -97,13 +99,21 @@ class Records:
         return {name for name, record in self.best.items() if record["outcome"] == outcome}
 
 
+def _other_video(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether two records are about different videos, as far as is known; see `gridprobe.evaluation.identity`."""
+    before, after = old.get("identity"), new.get("identity")
+    if before == after or not isinstance(before, dict) or not isinstance(after, dict):
+        return False
+    return any(before.get(name) != after.get(name) for name in ("size", "sample"))
+
+
 def _rank(record: Mapping[str, Any]) -> tuple[bool, int]:
     return record["outcome"] == "answered", record["attempt"]
 
 
 def read_records(folder: Path, *, fields: Collection[str] | None = None) -> Records:
-    """Read all records of a run; to save memory, keep only `fields` of each, besides id, outcome and attempt."""
-    kept = None if fields is None else {"id", "outcome", "attempt", *fields}
+    """Read all records of a run; to save memory, keep only `fields`, and what decides which record counts."""
+    kept = None if fields is None else {"id", "outcome", "attempt", "identity", *fields}
     records = Records()
     for file in sorted(folder.glob("records-*.jsonl")):
         for found in read_file(file):
