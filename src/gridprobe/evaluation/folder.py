@@ -95,8 +95,8 @@ class RunFolder:
         if strange:
             raise UsageError(f"{self.path} is not empty ({strange[0]}) and not a run; name a new folder with --out")
         lines = (json.dumps(_line(item), ensure_ascii=False, allow_nan=False) for item in items)
-        write_whole(self.path / "items.jsonl", "".join(line + "\n" for line in lines).encode())
-        write_whole(self.path / SPEC_FILE, spec.to_json().encode())
+        write_whole(self.path / "items.jsonl", "".join(line + "\n" for line in lines).encode("utf-8", "replace"))
+        write_whole(self.path / SPEC_FILE, spec.to_json().encode("utf-8", "replace"))
 
     def claim(self, models: Sequence[str]) -> None:
         """Record which models answer, and at which exit; an error if others, even of the same name, answered before."""

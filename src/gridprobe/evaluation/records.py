@@ -42,7 +42,7 @@ class Writer:
         """Append a record; when this returns it is on the disk. After a failure the writer is closed."""
         if self._descriptor is None:
             raise RunError(f"{self.path} is closed")
-        line = json.dumps(record, allow_nan=False, ensure_ascii=False).encode() + b"\n"
+        line = json.dumps(record, allow_nan=False, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
         with one_sentence(self.path):
             try:
                 self._size = append(self._descriptor, line, size=self._size)
