@@ -35,7 +35,7 @@ class Recording(Disk):
         super().replace(source, target)
 
 
-@pytest.mark.parametrize("text", ["NaN", '{"a": [-Infinity]}', "[" * 100_000, "{", b"\xff", ""])
+@pytest.mark.parametrize("text", ["NaN", '{"a": [-Infinity]}', "[" * 100_000, "9" * 5000, "{", b"\xff", ""])
 def test_what_is_not_json_is_a_value_error(text: str | bytes) -> None:
     with pytest.raises(ValueError):
         parse_json(text)

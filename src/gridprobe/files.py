@@ -16,6 +16,10 @@ def parse_json(text: str | bytes) -> Any:
         return json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
         raise ValueError("the JSON is nested too deeply") from None
+    except ValueError as error:
+        if "set_int_max_str_digits" in str(error):  # Python's advice is for programmers
+            raise ValueError("a whole number has too many digits") from None
+        raise
 
 
 def _refuse_constant(constant: str) -> NoReturn:
