@@ -377,6 +377,28 @@ class TestOtherVerbs:
         assert result.exit_code == 0
         assert "gridprobe[local]" in result.stdout.replace("\n", "")
 
+    def test_doctor_survives_a_decoder_that_cannot_be_imported(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """C06: finding this out is what doctor is for."""
+        monkeypatch.setitem(sys.modules, "av", None)
+        monkeypatch.setitem(sys.modules, "torch", None)  # so that no model is loaded
+
+        result = run("doctor", "--json")
+
+        found = {check["name"]: check for check in json.loads(result.stdout)}
+        assert result.exit_code == 1 and found["video decoding"]["state"] == "broken"
+        assert "PyAV does not load" in found["video decoding"]["note"]
+        assert found["self-test"]["note"] == "needs PyAV, which does not load"
+
+    def test_a_decoder_that_cannot_be_imported_is_one_sentence(
+        self, clip: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """C06."""
+        monkeypatch.setitem(sys.modules, "av", None)
+
+        result = run("plan", clip)
+
+        assert result.exit_code == 1 and "PyAV does not load" in result.stderr
+
     def test_doctor_names_what_is_broken(self, monkeypatch: pytest.MonkeyPatch) -> None:
         module = importlib.import_module("gridprobe.cli.doctor")  # the package's attribute of that name is the command
         monkeypatch.setattr(module, "_sees", lambda request: dict.fromkeys(request.labels, 1.0))

@@ -179,7 +179,7 @@ class Evaluation:
             file.unlink(missing_ok=True)
         clear_stop(self.folder.path, self.shard.name)
         if tasks:
-            ledger = Ledger(tasks, workers=self._workers or 1, account=self._account())
+            ledger = Ledger(tasks, workers=min(self._workers or 1, len(tasks)), account=self._account())
             self._work(ledger)
             if ledger.account is not None and ledger.unasked:
                 write_stop(self.folder.path, self.shard.name, ledger.account, ledger.unasked)
@@ -216,10 +216,10 @@ class Evaluation:
             self._work_here(job, ledger)
             return
         with ExitStack() as stack:
-            crew: Crew = Processes(job, workers=self._workers or 1)
+            crew: Crew = Processes(job, workers=ledger.workers)
             if self._crew.runs_on == "ray":
                 crew = stack.enter_context(closing(RayCrew(job)))
-                ledger.workers = min(self._workers or crew.places, crew.places)
+                ledger.workers = min(self._workers or crew.places, crew.places, len(ledger.waiting))
             Foreman(job.folder, ledger, crew, prefix=self._prefix, patience=self._crew.patience, note=self._note).run()
 
     def _work_here(self, job: Job, ledger: Ledger) -> None:

@@ -16,7 +16,7 @@ __all__ = ["SCHEMA", "SPEC_FILE", "Spec"]
 
 SCHEMA = "gridprobe.spec/2"
 SPEC_FILE = "spec.json"
-PACKAGES = ("av", "numpy", "torch", "transformers")
+PACKAGES = ("av", "numpy", "pillow", "torch", "transformers")
 NOT_COMPARED = ("data", "versions")
 """Where the data are may differ between machines (`benchmark_version` covers their content); versions are noted."""
 
