@@ -1,5 +1,6 @@
 """Q06: one bad row of a benchmark is a finding that names the row, and the other rows can be asked."""
 
+import csv
 import json
 import os
 from pathlib import Path
@@ -93,3 +94,43 @@ def test_a_data_folder_whose_name_is_not_utf_8_is_a_failure_of_each_question(tmp
 
     assert len(read_items(tmp_path / "run")) == 1
     assert status(tmp_path / "run")["missing"] == 0
+
+
+@pytest.mark.parametrize("field", ["video", "subtitles"])
+@pytest.mark.parametrize("name", ["../secret.mp4", "a/../../secret.mp4", "/etc/passwd", "../data-2/v.mp4"])
+def test_annotations_name_only_files_in_the_data_folder(tmp_path: Path, field: str, name: str) -> None:
+    """A06: unless the user opens that door."""
+    (tmp_path / "data").mkdir()
+    file = with_good(tmp_path / "data", changed(**{field: name}), changed(id="in", video="a/../b/v.mp4"))
+
+    found = load_benchmark("jsonl", file)
+    opened = load_benchmark("jsonl", file, outside=True)
+
+    assert [item.id for item in found.items] == ["good", "in"]
+    (problem,) = found.problems
+    assert problem.where == "bad" and "is outside the data folder; allow it with --with outside=true" in problem.what
+    assert [item.id for item in opened.items] == ["good", "bad", "in"] and not opened.problems
+    assert found.version == opened.version
+
+
+def test_a_link_in_the_data_folder_may_lead_anywhere(tmp_path: Path) -> None:
+    """A06: it was made by the user, not by the annotations."""
+    (tmp_path / "data").mkdir()
+    file = with_good(tmp_path / "data", changed(video="link/v.mp4"))
+    (tmp_path / "data" / "link").symlink_to(tmp_path)
+
+    assert not load_benchmark("jsonl", file).problems
+
+
+def test_an_official_file_cannot_name_a_video_elsewhere(tmp_path: Path) -> None:
+    """A06."""
+    row = {"qid": "0", "video": "../../secret", "question": "Q?", "a0": "a", "a1": "b", "a2": "c", "a3": "d", "a4": "e"}
+    rows = [row | {"answer": "0", "type": "TP"}, row | {"answer": "0", "type": "TP", "qid": "1", "video": "7"}]
+    with (tmp_path / "val.csv").open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+    found = load_benchmark("nextqa", tmp_path)
+
+    assert len(found.items) == 1 and "is outside the data folder" in found.problems[0].what

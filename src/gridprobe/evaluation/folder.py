@@ -22,6 +22,7 @@ from gridprobe.errors import DataError, RunError, UsageError
 from gridprobe.evaluation.disk import held, lock, one_sentence, write_whole
 from gridprobe.evaluation.spec import SPEC_FILE, Spec
 from gridprobe.evaluation.tasks import Shard
+from gridprobe.files import parse_json
 
 __all__ = ["RunFolder"]
 
@@ -106,8 +107,8 @@ class RunFolder:
                 write_whole(file, json.dumps(list(models)).encode())
                 return
             try:
-                known = json.loads(file.read_text(encoding="utf-8"))
-            except ValueError as error:
+                known = [str(each) for each in parse_json(file.read_bytes())]
+            except (ValueError, TypeError) as error:
                 raise DataError(f"cannot read {file}: {error}") from error
         if known != list(models):
             raise RunError(

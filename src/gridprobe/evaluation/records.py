@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from gridprobe.errors import RunError
+from gridprobe.errors import DataError, RunError
 from gridprobe.evaluation.disk import append, new_file, one_sentence
 from gridprobe.files import parse_json
 
@@ -127,12 +127,15 @@ def read_records(folder: Path, *, fields: Collection[str] | None = None) -> Reco
 def read_file(file: Path) -> Iterator[dict[str, Any] | Damage]:
     """The records of one file in order, and a Damage for any other line; an incomplete last line is ignored."""
     offset = 0
-    with file.open("rb") as stream:
-        for line in stream:
-            if not line.endswith(b"\n"):
-                return
-            yield _parse(line) or Damage(file.name, offset, "not a record")
-            offset += len(line)
+    try:
+        with file.open("rb") as stream:
+            for line in stream:
+                if not line.endswith(b"\n"):
+                    return
+                yield _parse(line) or Damage(file.name, offset, "not a record")
+                offset += len(line)
+    except OSError as error:
+        raise DataError(f"cannot read {file}: {error.strerror}") from error
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:

@@ -1,6 +1,6 @@
 """status(): a run's progress and speed, and which of its workers are stuck or dead. It only reads."""
 
-import json
+import operator
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -14,6 +14,7 @@ from gridprobe.evaluation.reader import read_items
 from gridprobe.evaluation.records import read_records
 from gridprobe.evaluation.spec import Spec
 from gridprobe.evaluation.totals import stops
+from gridprobe.files import parse_json
 
 __all__ = ["SCHEMA", "status"]
 
@@ -61,17 +62,28 @@ def status(folder: str | Path, *, patience: float = PATIENCE, clock: Callable[[]
 
 def _worker(file: Path, patience: float, now: float) -> dict[str, Any] | None:
     try:
-        beat = json.loads(file.read_text(encoding="utf-8"))
-        started, since = (datetime.fromisoformat(beat[key].replace("Z", "+00:00")) for key in ("started", "since"))
-        finished, records = beat["done"] + beat["failed"], file.parent / beat["records"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # it has just ended
+        beat = parse_json(file.read_bytes())
+        started, since = (
+            datetime.fromisoformat(beat[key].replace("Z", "+00:00")).timestamp() for key in ("started", "since")
+        )
+        finished = operator.index(beat["done"]) + operator.index(beat["failed"])
+        records = file.parent / Path(beat["records"]).name
+        beat = {name: beat[name] for name in ("worker", "pid", "host", "records", "question", "done", "failed")} | beat
+        elapsed = max(1e-3, now - started)
+        rate, state = finished / elapsed, {True: "working", False: "dead", None: "unknown"}[_is_held(records)]
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+    ):  # it has just ended, or is damaged
         return None
-    at_it = max(0.0, now - since.timestamp())
-    state = {True: "working", False: "dead", None: "unknown"}[_is_held(records)]
+    at_it = max(0.0, now - since)
     if state == "working" and beat["question"] is not None and at_it > patience:
         state = "stuck"
-    elapsed = max(1e-3, now - started.timestamp())
-    return {**beat, "state": state, "seconds": round(at_it, 1), "rate": finished / elapsed}
+    return {**beat, "state": state, "seconds": round(at_it, 1), "rate": rate}
 
 
 def _is_held(file: Path) -> bool | None:
@@ -87,7 +99,8 @@ def _errors(best: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for name, record in best.items():
         if record["outcome"] == "failed" and record.get("error"):
-            error = record["error"]
-            entry = found.setdefault(error["class"], {**error, "count": 0, "example": name})
+            error = record["error"] if isinstance(record["error"], dict) else {"message": record["error"]}
+            words = {key: str(error.get(key, "")) for key in ("class", "message")}
+            entry = found.setdefault(words["class"], {**words, "count": 0, "example": name})
             entry["count"] += 1
     return sorted(found.values(), key=lambda entry: (-entry["count"], entry["class"]))
