@@ -76,3 +76,9 @@ def test_only_cores_this_process_may_use_are_counted(monkeypatch: pytest.MonkeyP
     assert usable_cores() == 2
     monkeypatch.delattr(os, "sched_getaffinity")
     assert usable_cores() == 64
+
+
+def test_without_floats_numbers_with_a_fraction_stay_text() -> None:
+    assert parse_json(b'{"a": [1, 2.5, -1e400]}', floats=False) == {"a": [1, "2.5", "-1e400"]}
+    with pytest.raises(ValueError):
+        parse_json('{"a": NaN}', floats=False)

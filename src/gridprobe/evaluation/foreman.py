@@ -187,7 +187,7 @@ class Foreman:
     def _written(self, member: _Member) -> dict[str, str]:
         if member.file is None or not (self._folder / member.file).is_file():
             return {}
-        records = read_file(self._folder / member.file)
+        records = read_file(self._folder / member.file, floats=False)
         return {record["id"]: record["outcome"] for record in records if not isinstance(record, Damage)}
 
     def _question_of(self, member: _Member) -> str | None:

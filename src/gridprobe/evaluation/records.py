@@ -22,6 +22,8 @@ __all__ = ["OUTCOMES", "SCHEMA", "Damage", "Records", "Writer", "read_file", "re
 
 SCHEMA = "gridprobe.record/1"
 OUTCOMES = ("answered", "failed", "skipped")
+WITHOUT_FLOATS = frozenset({"error"})
+"""Fields that can be read from a record without its numbers with a fraction."""
 
 
 class Writer:
@@ -114,9 +116,10 @@ def _rank(record: Mapping[str, Any]) -> tuple[bool, int]:
 def read_records(folder: Path, *, fields: Collection[str] | None = None) -> Records:
     """Read all records of a run; to save memory, keep only `fields`, and what decides which record counts."""
     kept = None if fields is None else {"id", "outcome", "attempt", "identity", *fields}
+    floats = fields is None or not WITHOUT_FLOATS.issuperset(fields)
     records = Records()
     for file in sorted(folder.glob("records-*.jsonl")):
-        for found in read_file(file):
+        for found in read_file(file, floats=floats):
             if isinstance(found, Damage):
                 records.damage.append(found)
             else:
@@ -124,23 +127,26 @@ def read_records(folder: Path, *, fields: Collection[str] | None = None) -> Reco
     return records
 
 
-def read_file(file: Path) -> Iterator[dict[str, Any] | Damage]:
-    """The records of one file in order, and a Damage for any other line; an incomplete last line is ignored."""
+def read_file(file: Path, *, floats: bool = True) -> Iterator[dict[str, Any] | Damage]:
+    """The records of one file in order, and a Damage for any other line; an incomplete last line is ignored.
+
+    Without `floats`, numbers with a fraction stay text; see `parse_json`.
+    """
     offset = 0
     try:
         with file.open("rb") as stream:
             for line in stream:
                 if not line.endswith(b"\n"):
                     return
-                yield _parse(line) or Damage(file.name, offset, "not a record")
+                yield _parse(line, floats=floats) or Damage(file.name, offset, "not a record")
                 offset += len(line)
     except OSError as error:
         raise DataError(f"cannot read {file}: {error.strerror}") from error
 
 
-def _parse(line: bytes) -> dict[str, Any] | None:
+def _parse(line: bytes, *, floats: bool) -> dict[str, Any] | None:
     try:
-        record = parse_json(line)
+        record = parse_json(line, floats=floats)
     except ValueError:
         return None
     if not isinstance(record, dict) or record.get("schema") != SCHEMA or record.get("outcome") not in OUTCOMES:
