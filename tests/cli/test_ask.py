@@ -24,7 +24,8 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory, clip: Path) -> Path:
     file = tmp_path_factory.mktemp("mine") / "mine.jsonl"
-    row = {"id": "q1", "video": str(clip), "question": "What?", "options": ["a", "b"], "answer": "A"}
+    (file.parent / clip.name).symlink_to(clip)
+    row = {"id": "q1", "video": clip.name, "question": "What?", "options": ["a", "b"], "answer": "A"}
     file.write_text(json.dumps(row) + "\n")
     return file
 
