@@ -144,7 +144,7 @@ def toy_setup(model: Backend | None = None, **options: Any) -> Setup:
 
 
 CHOICE = ("limit", "ids", "seed")
-PASSED = ("subtitles", "max_failures", "retry_failed", "totals")
+PASSED = ("subtitles", "max_failures", "retry_failed", "redo_changed", "totals")
 
 
 def evaluation(benchmark: Benchmark, out: Path, **options: Any) -> Evaluation:

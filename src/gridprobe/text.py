@@ -2,7 +2,7 @@
 
 import unicodedata
 
-__all__ = ["one_line", "printable"]
+__all__ = ["is_utf8", "one_line", "printable"]
 
 UNSAFE = frozenset({"Cc", "Cs", "Zl", "Zp"})
 """Unicode categories of control characters, surrogates, and line and paragraph separators."""
@@ -18,6 +18,15 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """The same for running text: each run of white space becomes one space, and a lone surrogate becomes "?"."""
     return printable(" ".join(text.encode("utf-8", "replace").decode("utf-8").split()))
+
+
+def is_utf8(text: str) -> bool:
+    """Whether the text has no lone surrogates, so that it can be written as UTF-8."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _escaped(char: str) -> str:

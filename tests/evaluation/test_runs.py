@@ -565,3 +565,21 @@ def kill_when(true: Callable[[], bool], folder: Path, workers: int) -> None:
         process.kill()
         process.wait()
     wait_until(lambda: not any(map(disk.held, (folder / "run").glob("records-*.jsonl"))))
+
+
+def test_there_are_no_more_workers_than_videos_to_ask_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker without work would load its models for nothing."""
+    hired: list[int] = []
+
+    class Counting:
+        def __init__(self, folder: Path, ledger: Any, crew: Processes, **_: Any) -> None:
+            hired.append(ledger.workers)
+
+        def run(self) -> None:
+            """Ask nothing."""
+
+    monkeypatch.setattr("gridprobe.evaluation.runner.Foreman", Counting)
+    for videos in (1, 3, 9):
+        started(toy_benchmark(tmp_path / f"data{videos}", videos=videos), tmp_path / f"run{videos}", workers=5)
+
+    assert hired == [1, 3, 5]

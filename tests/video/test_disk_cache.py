@@ -418,6 +418,8 @@ def test_processes_share_it_without_a_lock(folder: Path) -> None:
     [
         ({"GRIDPROBE_CACHE": "/data/cache"}, "/data/cache/frames"),
         ({"GRIDPROBE_CACHE": "off"}, None),
+        ({"GRIDPROBE_CACHE": "OFF"}, None),
+        ({"GRIDPROBE_CACHE": "Off "}, None),
         ({"XDG_CACHE_HOME": "/xdg"}, "/xdg/gridprobe/frames"),
         ({"XDG_CACHE_HOME": "relative", "HOME": "/home/me"}, "/home/me/.cache/gridprobe/frames"),
         ({"XDG_CACHE_HOME": "", "GRIDPROBE_CACHE": "", "HOME": "/home/me"}, "/home/me/.cache/gridprobe/frames"),

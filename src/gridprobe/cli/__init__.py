@@ -4,6 +4,9 @@ Results go to stdout, progress and notices to stderr. An error is one sentence; 
 the input or the model fails, and 130 after Ctrl-C. A traceback is a bug in gridprobe.
 """
 
+import errno
+import os
+import sys
 from typing import Any
 
 import click
@@ -91,5 +94,15 @@ for command in COMMANDS:
 
 
 def main() -> None:
-    """Entry point of the `gridprobe` command."""
-    cli()
+    """Run the command line; output that cannot be written, as on a full disk, is one sentence."""
+    try:
+        try:
+            cli()
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
+        print(f"gridprobe: cannot write to standard output: {error.strerror}", file=sys.stderr)
+        sys.exit(1)

@@ -21,6 +21,7 @@ from gridprobe.cli.limits import allowance_of, limit_options
 from gridprobe.cli.outputs import checked_outputs, output_options, save_outputs
 from gridprobe.drafting import OpenWay
 from gridprobe.errors import DataError, UsageError
+from gridprobe.files import parse_json
 from gridprobe.pipeline import Session
 from gridprobe.question import Question
 from gridprobe.registry import SELECTORS, SIGNALS
@@ -310,7 +311,7 @@ def _questions(
 
 def _lines(file: Path) -> list[tuple[int, str]]:
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"cannot read {printable(str(file))}: {error}") from error
     found = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
@@ -322,9 +323,9 @@ def _lines(file: Path) -> list[tuple[int, str]]:
 def _parse(file: Path, number: int, line: str, subtitles: str) -> Question:
     where = f"{printable(str(file))}, line {number}"
     try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{where}: not a JSON object ({error.msg})") from error
+        row = parse_json(line)
+    except ValueError as error:
+        raise DataError(f"{where}: not a JSON object ({error})") from error
     known = {"question", "options", "id", "answer"}
     if not isinstance(row, dict) or "question" not in row:
         raise DataError(f'{where}: needs an object with a "question"')

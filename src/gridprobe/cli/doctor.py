@@ -63,7 +63,7 @@ def _decoder() -> Check:
     try:
         import av
         from av.codec import Codec
-    except ImportError as error:
+    except (ImportError, OSError) as error:  # OSError: a library of the system is missing or damaged
         return Check("video decoding", "broken", f"PyAV does not load: {error}; run: pip install --force-reinstall av")
     here = [name for name in CODECS if name in av.codecs_available and Codec(name, "r")]
     missing = [name for name in CODECS if name not in here]
@@ -157,6 +157,8 @@ def _self_test() -> Check:
     from gridprobe.video import Limits, preview
     from gridprobe.video.write import write_video
 
+    if _decoder().state == "broken":
+        return Check("self-test", "absent", "needs PyAV, which does not load")
     start = time.perf_counter()
     question = Question("What colour is the flash?", ["red", "blue"], answer="B")
     with tempfile.TemporaryDirectory() as folder:

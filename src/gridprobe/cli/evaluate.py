@@ -26,6 +26,7 @@ __all__ = ["evaluate"]
 @click.option("--shard", default="1/1", show_default=True, metavar="I/N", help="Part I of N; parts may run at once.")
 @click.option("--max-failures", type=float, default=MAX_FAILURES, show_default=True, help="A number, or a share < 1.")
 @click.option("--retry-failed", is_flag=True, help="Ask those again that failed before.")
+@click.option("--redo-changed", is_flag=True, help="Ask those again whose video was replaced.")
 @click.option("--total-tokens", type=int, metavar="N", help="The run's limit: the most tokens of all questions.")
 @click.option("--total-tflops", type=float, metavar="X", help="The run's limit: the most TFLOPs of all questions.")
 @click.option("--total-seconds", type=float, metavar="S", help="The run's limit: the most seconds of all questions.")
@@ -50,7 +51,7 @@ def evaluate(benchmark: str, data: Path, out: Path, as_json: bool, **given: Any)
         choice=what.choice,
         crew=CrewOptions(given["workers"], given["engine"], Patience(given["patience"], given["start_patience"])),
         totals=Totals(given["total_tokens"], given["total_tflops"], given["total_seconds"]),
-        **{name: given[name] for name in ("subtitles", "max_failures", "retry_failed")},
+        **{name: given[name] for name in ("subtitles", "max_failures", "retry_failed", "redo_changed")},
     )
     with evaluation, progress():
         _announce(evaluation, what)
@@ -73,6 +74,7 @@ def _announce(evaluation: Evaluation, what: Asked) -> None:
     if evaluation.other_versions:
         old = ", ".join(f"{name} {version}" for name, version in evaluation.other_versions.items())
         lines.append(f"note: this run was begun with {old}")
+    lines += [f"replaced video, asked about again: {video}" for video in evaluation.changed]
     lines += [f"damaged record, asked again: {damage}" for damage in evaluation.damage]
     for line in (*lines, str(evaluation.counts)):
         print(printable(line), file=sys.stderr, flush=True)

@@ -7,7 +7,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from gridprobe.cli.console import stdout
+from gridprobe.cli.console import printable, stdout
 from gridprobe.registry import BACKENDS, BENCHMARKS, BUDGETS, ENCODERS, FAMILIES, SELECTORS, SIGNALS
 
 __all__ = ["listing"]
@@ -38,7 +38,7 @@ def listing(what: str) -> None:
     rows = known[what]()
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, note in rows.items():
-        table.add_row(Text(name), Text(note))
+        table.add_row(Text(printable(name)), Text(printable(note)))
     stdout().print(table)
 
 

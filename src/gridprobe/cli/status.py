@@ -47,6 +47,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
     lines += [f"damaged: {damage}" for damage in found["damage"]]
     if found["repeated"]:
         lines.append(f"answered more than once: {', '.join(found['repeated'][:5])} ({len(found['repeated'])} in total)")
+    lines.append(f"begun with {', '.join(f'{name} {version}' for name, version in found['versions'].items())}")
     return lines
 
 
@@ -55,6 +56,8 @@ def _pace(found: dict[str, Any]) -> str:
         return "all questions have a record"
     if found["stopped"]:
         return f"{'; '.join(found['stopped'])}; repeat the command with a larger total to go on"
+    if found["loading"]:
+        return "the run has begun; its workers are loading their models"
     if not any(worker["state"] != "dead" for worker in found["workers"]):
         return "no worker is running; repeat the command that started the run to resume it"
     if found["rate"] is None:

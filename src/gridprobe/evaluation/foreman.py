@@ -3,7 +3,6 @@
 The crew may be child processes or Ray actors.
 """
 
-import json
 import math
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from gridprobe.evaluation.outcomes import failed
 from gridprobe.evaluation.records import Damage, Writer, read_file
 from gridprobe.evaluation.tasks import Task
 from gridprobe.evaluation.worker import Message
+from gridprobe.files import parse_json
 
 __all__ = ["PATIENCE", "START_PATIENCE", "Crew", "Foreman", "Hand", "Patience", "check_seconds"]
 
@@ -187,13 +187,13 @@ class Foreman:
     def _written(self, member: _Member) -> dict[str, str]:
         if member.file is None or not (self._folder / member.file).is_file():
             return {}
-        records = read_file(self._folder / member.file)
+        records = read_file(self._folder / member.file, floats=False)
         return {record["id"]: record["outcome"] for record in records if not isinstance(record, Damage)}
 
     def _question_of(self, member: _Member) -> str | None:
         """The question in a worker's heartbeat, because a dead Ray actor's last messages are lost."""
         try:
-            beat = json.loads((self._folder / f"heartbeat-{member.name}.json").read_text(encoding="utf-8"))
+            beat = parse_json((self._folder / f"heartbeat-{member.name}.json").read_bytes())
             return None if beat["question"] is None else str(beat["question"])
         except (OSError, ValueError, KeyError, TypeError):
             return None

@@ -6,15 +6,17 @@ with Evaluation(benchmark, "runs/first", setup=setup) as evaluation:
 """
 
 import math
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from gridprobe.benchmarks import Benchmark
+from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation.folder import RunFolder
 from gridprobe.evaluation.foreman import Crew, Foreman, Patience
+from gridprobe.evaluation.identity import changed_items
 from gridprobe.evaluation.ledger import Ledger
 from gridprobe.evaluation.method import Method
 from gridprobe.evaluation.processes import Processes
@@ -31,6 +33,8 @@ from gridprobe.setup import Setup
 __all__ = ["Counts", "CrewOptions", "Evaluation", "run"]
 
 MAX_FAILURES = 0.1
+SHOWN = 10
+"""So many changed videos are named."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,7 @@ class Evaluation:
         subtitles: how subtitles are shown; see `gridprobe.benchmarks.SUBTITLE_MODES`.
         max_failures: stop when more questions than this have failed: a number, or below 1 a share of all.
         retry_failed: ask questions again that failed before.
+        redo_changed: ask questions again whose video was replaced since; otherwise such a run is refused.
         totals: what all questions together may take; a larger one resumes a run that stopped there.
     """
 
@@ -104,6 +109,7 @@ class Evaluation:
         subtitles: str = "none",
         max_failures: float = MAX_FAILURES,
         retry_failed: bool = False,
+        redo_changed: bool = False,
         totals: Totals | None = None,
     ) -> None:
         choice = choice or Choice()
@@ -113,7 +119,7 @@ class Evaluation:
         self._crew = crew or CrewOptions()
         self._workers = self._crew.size(setup)
         self._method = Method.of(benchmark, setup, subtitles=subtitles)
-        self._retry, self._totals = retry_failed, totals or Totals()
+        self._retry, self._redo, self._totals = retry_failed, redo_changed, totals or Totals()
         self._allowed = allowed_failures(max_failures, len(self.items))
         self.spec = Spec(
             benchmark=benchmark.name,
@@ -130,15 +136,27 @@ class Evaluation:
         self._failed = 0
 
     def __enter__(self) -> "Evaluation":
-        self._stack.enter_context(self.folder.taken(self.spec, self.items, self.shard))
+        with ExitStack() as stack:
+            stack.enter_context(self.folder.taken(self.spec, self.items, self.shard))
+            self._read()
+            self._stack = stack.pop_all()
+        return self
+
+    def _read(self) -> None:
+        """Read what is recorded."""
         records = read_records(self.folder.path, fields=("cost", "seconds") if self._totals else ())
         self.damage = records.damage
         """Damaged lines of record files; their questions are asked again."""
         known = self.folder.spec.versions
         self.other_versions = {name: old for name, old in known.items() if installed().get(name) != old}
         """Packages whose version has changed since the run was started, with the old version."""
-        self._answered, self._before = records.ids("answered") | records.ids("skipped"), records
-        return self
+        changed = changed_items([item for task in self._videos for item in task.items], records.best)
+        if changed and not self._redo:
+            raise RunError(_changed_sentence(changed, self.folder.path))
+        self.changed = tuple(dict.fromkeys(item.video for item in changed))
+        """Videos that were replaced since their questions were answered; these are asked again."""
+        self._answered = (records.ids("answered") | records.ids("skipped")) - {item.id for item in changed}
+        self._before = records
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
@@ -161,7 +179,7 @@ class Evaluation:
             file.unlink(missing_ok=True)
         clear_stop(self.folder.path, self.shard.name)
         if tasks:
-            ledger = Ledger(tasks, workers=self._workers or 1, account=self._account())
+            ledger = Ledger(tasks, workers=min(self._workers or 1, len(tasks)), account=self._account())
             self._work(ledger)
             if ledger.account is not None and ledger.unasked:
                 write_stop(self.folder.path, self.shard.name, ledger.account, ledger.unasked)
@@ -198,10 +216,10 @@ class Evaluation:
             self._work_here(job, ledger)
             return
         with ExitStack() as stack:
-            crew: Crew = Processes(job, workers=self._workers or 1)
+            crew: Crew = Processes(job, workers=ledger.workers)
             if self._crew.runs_on == "ray":
                 crew = stack.enter_context(closing(RayCrew(job)))
-                ledger.workers = min(self._workers or crew.places, crew.places)
+                ledger.workers = min(self._workers or crew.places, crew.places, len(ledger.waiting))
             Foreman(job.folder, ledger, crew, prefix=self._prefix, patience=self._crew.patience, note=self._note).run()
 
     def _work_here(self, job: Job, ledger: Ledger) -> None:
@@ -232,6 +250,15 @@ class Evaluation:
                 f"{self._failed} of {len(self.items)} questions failed, more than the {self._allowed} that "
                 f"--max-failures allows ({self._done} have a record); see gridprobe status {self.folder.path}"
             )
+
+
+def _changed_sentence(changed: Sequence[Item], folder: Path) -> str:
+    videos = list(dict.fromkeys(str(item.video) for item in changed))
+    more = f" and {len(videos) - SHOWN} more" if len(videos) > SHOWN else ""
+    return (
+        f"{folder} has answers from videos that were replaced since: {', '.join(videos[:SHOWN])}{more}; ask these "
+        f"{len(changed)} questions again with --redo-changed, or name another folder with --out"
+    )
 
 
 def allowed_failures(most: float, total: int) -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from gridprobe.errors import VideoError
+from gridprobe.text import is_utf8
 
 __all__ = [
     "VideoFile",
@@ -84,7 +85,7 @@ class VideoFile:
 def check_file(path: str | os.PathLike[str]) -> VideoFile:
     """The file at `path`; VideoError unless it is a regular, readable, non-empty file."""
     text, name = os.fsdecode(path), shown_name(path)
-    if "\0" in text or not _is_utf8(text):
+    if "\0" in text or not is_utf8(text):
         raise VideoError(f"{name}: the file name is not valid text; rename the file")
     try:
         real = os.path.realpath(text, strict=True)
@@ -198,11 +199,3 @@ def fingerprint_of(handle: int) -> str:
     """The fingerprint of an open file, as in `VideoFile` and `VideoInfo`."""
     status = os.fstat(handle)
     return _fingerprint(status, os.pread(handle, EDGE, 0), os.pread(handle, EDGE, max(0, status.st_size - EDGE)))
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -120,8 +120,10 @@ class Source:
 @contextmanager
 def open_video(file: VideoFile, *, limits: Limits, deadline: Deadline) -> Iterator[Source]:
     """Open a checked file within the limits, and close it afterwards; FFmpeg's errors become VideoErrors."""
-    import av
-
+    try:
+        import av
+    except (ImportError, OSError) as error:
+        raise VideoError(f"PyAV does not load: {error}; run: pip install --force-reinstall av") from error
     try:
         with _open_container(file, limits, deadline) as container:
             stream = _choose_stream(file, container)

@@ -13,9 +13,8 @@ from typing import Any, Literal
 
 import torch
 import transformers
-from safetensors import SafetensorError
 
-from gridprobe.backends.local.checkpoint import first_line
+from gridprobe.backends.local.checkpoint import first_line, unreadable
 from gridprobe.backends.local.fingerprint import file_stamps, fingerprint
 from gridprobe.errors import ModelError, UsageError
 
@@ -85,7 +84,7 @@ def read(name: str, kind: Any, folder: Path, **options: Any) -> Any:
     """
     try:
         return kind.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False, **options)
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
+    except unreadable() as error:
         raise ModelError(f"cannot load the checkpoint {name}: {first_line(error)}") from error
 
 
