@@ -13,7 +13,7 @@ __all__ = ["Disk", "parse_json", "sync_folder", "write_whole"]
 def parse_json(text: str | bytes, *, floats: bool = True) -> Any:
     """As json.loads, but NaN, Infinity and nesting that is too deep raise ValueError like any other invalid JSON.
 
-    Without `floats`, numbers with a fraction or an exponent stay text, which is twice as fast for a record.
+    Without `floats`, numbers with a fraction or an exponent stay text, which is faster.
     """
     try:
         if isinstance(text, bytes):

@@ -177,7 +177,7 @@ def test_numbers_that_are_not_json_are_refused_and_not_half_written(tmp_path: Pa
 def test_numbers_are_parsed_only_where_they_are_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: tuple[str, ...] | None, floats: bool
 ) -> None:
-    """E23: this is more than half of the time that scanning 100,000 records takes; see speed/records.py."""
+    """E23: parsing them is a large part of scanning 100,000 records; see speed/records.py."""
     asked: list[bool] = []
 
     def watched(text: bytes, *, floats: bool) -> object:

@@ -34,7 +34,7 @@ LOOK_AGAIN = 8
 
 
 def cache_folder() -> Path | None:
-    """$GRIDPROBE_CACHE/frames, else gridprobe/frames in the XDG cache folder; None if that is "off" or OFF."""
+    """$GRIDPROBE_CACHE/frames, else gridprobe/frames in the XDG cache folder; None if it is "off" in any case."""
     named = os.environ.get(VARIABLE, "")
     if named.strip().lower() == "off":
         return None
