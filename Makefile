@@ -108,8 +108,9 @@ examples: setup
 	$(BIN)/python -m pytest tests/test_examples.py
 
 # Wheel, sdist, checks, and as the last step a local tag; nothing is uploaded. See RELEASING.md.
+RELEASE ?=
 release: $(VENV)-release/.installed
-	PYTHON=$(VENV)-release/bin/python bash deploy/release.sh
+	$(VENV)-release/bin/python deploy/release.py $(RELEASE)
 
 $(VENV)-release/.installed: pyproject.toml constraints.txt deploy/release-requirements.txt
 	$(PYTHON) -m venv $(VENV)-release
