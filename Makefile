@@ -112,9 +112,9 @@ RELEASE ?=
 release: $(VENV)-release/.installed
 	$(VENV)-release/bin/python deploy/release.py $(RELEASE)
 
-$(VENV)-release/.installed: pyproject.toml constraints.txt deploy/release-requirements.txt
+$(VENV)-release/.installed: constraints.txt deploy/release-requirements.txt
 	$(PYTHON) -m venv $(VENV)-release
-	$(VENV)-release/bin/python -m pip --quiet install -c constraints.txt -r deploy/release-requirements.txt -e .
+	$(VENV)-release/bin/python -m pip --quiet install -c constraints.txt -r deploy/release-requirements.txt
 	@touch $@
 
 bench: setup
