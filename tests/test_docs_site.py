@@ -1,6 +1,7 @@
 """The website, without mkdocs: every page is in the navigation, links and anchors resolve, code runs or is marked."""
 
 import ast
+import json
 import re
 import runpy
 import shlex
@@ -129,12 +130,19 @@ def test_python_runs(page: Path, tiny_model: Any, tmp_path: Path, monkeypatch: p
             exec(code, names)
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if "```json" in page.read_text()], ids=ids)
+def test_json_is_json(page: Path) -> None:
+    for language, code in FENCE.findall(page.read_text()):
+        if language == "json":
+            assert json.loads(code), code
+
+
 def said() -> Iterator[str]:
     """Every text in the source, with … for what is filled in."""
     for file in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.JoinedStr):
-                yield "".join(part.value if isinstance(part, ast.Constant) else "…" for part in node.values)
+                yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield node.value
 
