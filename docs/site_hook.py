@@ -11,6 +11,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(?<=\]\()(?!https?://|mailto:|#)([^)\s#]+)(#[^)\s]*)?(?=\))")
+LOADS = re.compile(
+    r"<(?:script|img|iframe)[^>]+src=\"?https?://|<link(?=[^>]+rel=\"?(?:stylesheet|preload))[^>]+href=\"?https?://"
+)
 FENCE = re.compile(r"(^```.*?^```)", flags=re.S | re.M)
 
 
@@ -75,3 +78,12 @@ def on_page_markdown(text: str, page: Any, config: Any, files: Any) -> str:
     """Rewrite the links of a page under docs/; the others are rewritten already."""
     inside = page.file.src_uri
     return text if inside.startswith("repository/") else moved(text, f"docs/{inside}")
+
+
+def on_post_build(config: Any) -> None:
+    """Fail if a page would load anything from elsewhere."""
+    from mkdocs.exceptions import PluginError
+
+    for page in Path(config.site_dir).rglob("*.html"):
+        if found := LOADS.search(page.read_text(encoding="utf-8")):
+            raise PluginError(f"{page.name} loads {found[0]}…; the website must work offline, so keep a copy of it")

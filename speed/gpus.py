@@ -37,6 +37,7 @@ CONFIG_32B = {
     "text_config": {**TEXT_32B, "head_dim": 128, "intermediate_size": 25600, "vocab_size": 151936},
 }
 """The shape of 32B, by its published configuration, from memory."""
+SLASH = "\N{NO-BREAK SPACE}/\N{NO-BREAK SPACE}"
 HEAD = """# Which GPU
 
 **These are estimates, not measurements.** No released model was run here.
@@ -109,21 +110,22 @@ def _offers(model: Gauge, width: int, height: int) -> dict[str, Offer]:
 
 
 def _memory(found: dict[str, tuple[Gauge, dict[str, Offer]]]) -> Iterator[str]:
-    yield "| model | download GB | memory GB, first look | memory GB, the whole way | memory GB, all frames |"
+    yield "| Qwen3-VL | download GB | memory GB, first look | memory GB, the whole way | memory GB, all frames |"
     yield "|---|---:|---:|---:|---:|"
     for size, (model, ways) in found.items():
         needs = (ways[name].memory_gb for name in ("quick", "full", "all frames"))
-        yield f"| Qwen3-VL {size} | {model.weights / 1e9:.1f} | {' | '.join(f'{each:.1f}' for each in needs)} |"
+        yield f"| {size} | {model.weights / 1e9:.1f} | {' | '.join(f'{each:.1f}' for each in needs)} |"
 
 
 def _seconds(found: dict[str, tuple[Gauge, dict[str, Offer]]], share: float) -> Iterator[str]:
     names = ("quick", "full", "all frames")
-    yield f"| seconds: first look / the whole way / all frames | TFLOPs | {' | '.join(PEAKS)} |"
+    yield "Seconds for the first look / the whole way / all frames:\n"
+    yield f"| Qwen3-VL | TFLOPs | {' | '.join(PEAKS)} |"
     yield f"|---|---:|{'---:|' * len(PEAKS)}"
     for size, (_, ways) in found.items():
         tflops = [ways[name].tflops[1] for name in names]
-        cells = [" / ".join(_short(each / (peak * share)) for each in tflops) for peak in PEAKS.values()]
-        yield f"| Qwen3-VL {size} | {' / '.join(f'{each:.0f}' for each in tflops)} | {' | '.join(cells)} |"
+        cells = [SLASH.join(_short(each / (peak * share)) for each in tflops) for peak in PEAKS.values()]
+        yield f"| {size} | {SLASH.join(f'{each:.0f}' for each in tflops)} | {' | '.join(cells)} |"
 
 
 def _short(seconds: float) -> str:

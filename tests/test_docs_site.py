@@ -88,6 +88,19 @@ class TestHook:
 
         assert HOOK["moved"](code, "docs/faq.md") == code
 
+    @pytest.mark.parametrize(
+        ("html", "loads"),
+        [
+            ('<script src="https://cdn.example/x.js">', True),
+            ('<link href="https://fonts.example/x.css" rel="stylesheet">', True),
+            ('<link rel="stylesheet" href="https://fonts.example/x.css">', True),
+            ('<a href="https://example.org">', False),
+            ('<script src="assets/x.js">', False),
+        ],
+    )
+    def test_what_is_loaded_from_elsewhere_is_found(self, html: str, loads: bool) -> None:
+        assert bool(HOOK["LOADS"].search(html)) == loads
+
     def test_every_file_that_is_copied_exists(self) -> None:
         needed = HOOK["needed"]()
 
