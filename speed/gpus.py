@@ -25,6 +25,8 @@ from gridprobe.video import VideoInfo
 ROOT = Path(__file__).parents[1]
 PEAKS = {"H200": 989.0, "A100": 312.0, "RTX 4090": 165.0, "L4": 121.0}
 """Dense bfloat16 TFLOPs a second, by the makers' data sheets, from memory."""
+MEMORY = {"H200": 141, "A100": 80, "RTX 4090": 24, "L4": 24}
+"""GB, by the same data sheets; there is an A100 with 40, too."""
 VISION_32B = {"depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "out_hidden_size": 5120, "patch_size": 16}
 TEXT_32B = {"hidden_size": 5120, "num_hidden_layers": 64, "num_attention_heads": 64, "num_key_value_heads": 8}
 CONFIG_32B = {
@@ -37,6 +39,9 @@ CONFIG_32B = {
     "text_config": {**TEXT_32B, "head_dim": 128, "intermediate_size": 25600, "vocab_size": 151936},
 }
 """The shape of 32B, by its published configuration, from memory."""
+MEASURED = {"quick": "settled by the overview", "full": "full, map from attention"}
+"""Rows of speed/results/overview.md."""
+NAMES = {"quick": "first look", "full": "the whole way"}
 SLASH = "\N{NO-BREAK SPACE}/\N{NO-BREAK SPACE}"
 HEAD = """# Which GPU
 
@@ -45,7 +50,8 @@ HEAD = """# Which GPU
 
 One question about an hour of 1280×720 video, with the default settings, in bfloat16. "First look" is a question that
 the model answers from 144 small frames. "The whole way" also shows up to {most} frames at full size. "All frames" is
-what gridprobe replaces: all 144 frames at full size in one pass, in gridprobe's engine.
+what gridprobe replaces: all 144 frames at full size in one pass, in gridprobe's engine. Frames are single; fused in
+pairs, as Qwen3-VL does with video, they are half as many tokens.
 """
 TAIL = """
 - Memory is in 10⁹ bytes: weights and the largest pass, by the same estimate as `gridprobe plan talk.mp4 --model NAME`.
@@ -56,7 +62,8 @@ TAIL = """
   {share:.0f} % of the peak of {peak:.0f} TFLOPs a second. Others are assumed to reach as much of theirs ({peaks}).
 - The engine knows the sizes 2B, 4B and 8B; the shape of 32B is that of its published configuration, from memory.
 
-`gridprobe doctor --model NAME` measures your machine in about ten seconds.
+`gridprobe doctor --model NAME` measures your machine in about ten seconds. How far the estimate is off where there is a
+measurement, with random weights (the first look of 8B sets the pace, so it fits by construction):
 """
 
 
@@ -74,7 +81,9 @@ def page() -> str:
     peaks = ", ".join(f"{name} {peak:.0f}" for name, peak in PEAKS.items() if name != "H200")
     most = max(ways["full"].frames[1] for _, ways in found.values())
     tail = TAIL.format(share=100 * share, peak=PEAKS["H200"], peaks=peaks)
-    return "\n".join([HEAD.format(most=most), *_memory(found), "", *_seconds(found, share)]) + "\n" + tail
+    return (
+        "\n".join([HEAD.format(most=most), *_memory(found), "", *_seconds(found, share), tail, *_checks(share)]) + "\n"
+    )
 
 
 def gauges() -> Iterator[tuple[str, Gauge]]:
@@ -92,10 +101,25 @@ def gauges() -> Iterator[tuple[str, Gauge]]:
 
 def pace(model: Gauge) -> float:
     """TFLOPs a second of the H200 in a first question that the overview settles, single frames, 8B."""
-    results = (ROOT / "speed" / "results" / "overview.md").read_text(encoding="utf-8").partition("## 8B")[2]
-    seconds = re.search(r"settled by the overview \| single \| ([\d.]+)", results)
+    return _offers(model, 1152, 640)["quick"].tflops[0] / measured("8B", MEASURED["quick"])
+
+
+def measured(size: str, way: str) -> float:
+    """Seconds on the H200 with random weights, single frames."""
+    results = (ROOT / "speed" / "results" / "overview.md").read_text(encoding="utf-8").partition(f"## {size}")[2]
+    seconds = re.search(rf"{way} \| single \| ([\d.]+)", results)
     assert seconds is not None
-    return _offers(model, 1152, 640)["quick"].tflops[0] / float(seconds[1])
+    return float(seconds[1])
+
+
+def _checks(share: float) -> Iterator[str]:
+    """The estimate beside what was measured, for frames of the measured size."""
+    yield "| H200, frames of 1152×640 | estimate, s | measured, s |"
+    yield "|---|---:|---:|"
+    for size, model in gauges():
+        for name, way in MEASURED.items() if size in ("2B", "8B") else ():
+            estimate = _offers(model, 1152, 640)[name].tflops[1] / (PEAKS["H200"] * share)
+            yield f"| {size}, {NAMES[name]} | {estimate:.3f} | {measured(size, way):.3f} |"
 
 
 def _dims_32b() -> ModelDims:
@@ -119,13 +143,19 @@ def _memory(found: dict[str, tuple[Gauge, dict[str, Offer]]]) -> Iterator[str]:
 
 def _seconds(found: dict[str, tuple[Gauge, dict[str, Offer]]], share: float) -> Iterator[str]:
     names = ("quick", "full", "all frames")
-    yield "Seconds for the first look / the whole way / all frames:\n"
-    yield f"| Qwen3-VL | TFLOPs | {' | '.join(PEAKS)} |"
+    yield "Seconds for the first look / the whole way / all frames; a dash where the memory is too small:\n"
+    heads = (f"{gpu}, {MEMORY[gpu]} GB" for gpu in PEAKS)
+    yield f"| Qwen3-VL | TFLOPs | {' | '.join(heads)} |"
     yield f"|---|---:|{'---:|' * len(PEAKS)}"
     for size, (_, ways) in found.items():
-        tflops = [ways[name].tflops[1] for name in names]
-        cells = [SLASH.join(_short(each / (peak * share)) for each in tflops) for peak in PEAKS.values()]
-        yield f"| {size} | {SLASH.join(f'{each:.0f}' for each in tflops)} | {' | '.join(cells)} |"
+        tflops = SLASH.join(f"{ways[name].tflops[1]:.0f}" for name in names)
+        cells = (SLASH.join(_on(gpu, ways[name], share) for name in names) for gpu in PEAKS)
+        yield f"| {size} | {tflops} | {' | '.join(cells)} |"
+
+
+def _on(gpu: str, way: Offer, share: float) -> str:
+    """Seconds on a GPU, or a dash if its memory is too small."""
+    return _short(way.tflops[1] / (PEAKS[gpu] * share)) if way.memory_gb < MEMORY[gpu] else "–"
 
 
 def _short(seconds: float) -> str:
