@@ -131,6 +131,10 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: Built) -> None:
     assert packed == {file.relative_to(SOURCE).as_posix() for file in files}
 
 
+def test_the_wheel_is_below_40_mb(built: Built) -> None:
+    assert built.wheel.stat().st_size < 40_000_000
+
+
 @pytest.mark.parametrize(
     "name",
     [
