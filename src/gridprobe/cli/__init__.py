@@ -17,6 +17,7 @@ from gridprobe.cli.demo import demo
 from gridprobe.cli.doctor import doctor
 from gridprobe.cli.evaluate import evaluate
 from gridprobe.cli.figure import figure
+from gridprobe.cli.help import Verbs, help_command
 from gridprobe.cli.judge import judge_run
 from gridprobe.cli.keyframes import export
 from gridprobe.cli.listing import listing
@@ -44,7 +45,7 @@ class _OneSentence(click.ClickException):
         click.echo(f"gridprobe: {self.message}", err=True, file=file)
 
 
-class _Commands(click.Group):
+class _Commands(Verbs):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -55,10 +56,17 @@ class _Commands(click.Group):
             ctx.exit(130)
 
 
+EPILOG = """\
+First steps: gridprobe demo, then gridprobe help ask.
+
+Exit codes: 0 success, 1 the input or the model fails, 2 wrong usage, 130 Ctrl-C.
+"""
+
+
 @click.group(
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="First steps: gridprobe demo; gridprobe ask talk.mp4 'Which city comes first?' -o Oslo -o Rome --model DIR",
+    epilog=EPILOG,
 )
 @click.version_option(__version__, prog_name="gridprobe")
 def cli() -> None:
@@ -75,6 +83,7 @@ COMMANDS = (
     export,
     export_predictions,
     figure,
+    help_command,
     judge_run,
     listing,
     mcp,

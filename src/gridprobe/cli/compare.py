@@ -9,7 +9,6 @@ import click
 
 from gridprobe.cli.ask import (
     FILE,
-    MODEL_HELP,
     FramesType,
     asked_models,
     given_settings,
@@ -17,8 +16,10 @@ from gridprobe.cli.ask import (
     introduce,
     limits_of,
     load_options,
+    model_option,
 )
-from gridprobe.cli.console import announce_saved, progress, speaks_unicode, stdout
+from gridprobe.cli.console import announce_saved, progress, quiet_option, speaks_unicode, stdout, verbose_option
+from gridprobe.cli.help import Verb
 from gridprobe.comparison import CONTROLS, compare
 from gridprobe.question import Question
 from gridprobe.registry import SELECTORS
@@ -75,7 +76,7 @@ def _options(command: Any) -> Any:
             help=f"Add the rows {' and '.join(CONTROLS)}, at the same number of frames.",
         ),
         click.option("--subtitles", type=FILE, help="An .srt, .vtt or .json subtitle file."),
-        click.option("-m", "--model", envvar="GRIDPROBE_MODEL", metavar="NAME", help=MODEL_HELP),
+        model_option(),
         click.option("--answer-model", metavar="NAME", help="Another model for the focused pass."),
         click.option("--server", multiple=True, metavar="NAME=VALUE", help="For models on a server: patience, …"),
         click.option("--k", type=int, show_default="the preset's, 12", help="Sample K² frames."),
@@ -85,13 +86,15 @@ def _options(command: Any) -> Any:
         *load_options(),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
         click.option("--html", type=FILE, help="Save a self-contained HTML page."),
+        quiet_option,
+        verbose_option,
     ]
     for decorator in reversed(decorators):
         command = decorator(command)
     return command
 
 
-@click.command("compare")
+@click.command("compare", cls=Verb)
 @_options
 def compare_selectors(video: Path, question: str, options: tuple[str, ...], **given: Any) -> None:
     """Ask one QUESTION with the frames of several selectors: one timeline, their answers and their bills."""

@@ -8,13 +8,14 @@ import click
 from rich.text import Text
 
 from gridprobe.cli.console import printable, stdout
+from gridprobe.cli.help import Verb
 from gridprobe.evaluation.foreman import PATIENCE
 from gridprobe.evaluation.status import status as read_status
 
 __all__ = ["status"]
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option(
     "--patience",
