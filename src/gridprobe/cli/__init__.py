@@ -4,6 +4,7 @@ Results go to stdout, progress and notices to stderr. An error is one sentence; 
 the input or the model fails, and 130 after Ctrl-C. A traceback is a bug in gridprobe.
 """
 
+import sys
 from typing import Any
 
 import click
@@ -42,7 +43,7 @@ class _OneSentence(click.ClickException):
         vars(self)["exit_code"] = error.exit_code
 
     def show(self, file: Any = None) -> None:
-        click.echo(f"gridprobe: {self.message}", err=True, file=file)
+        print(f"gridprobe: {self.message}", file=file or sys.stderr)  # click.echo writes UTF-8 to an ASCII stream
 
 
 class _Commands(Verbs):

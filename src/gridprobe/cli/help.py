@@ -10,6 +10,7 @@ from gridprobe.cli.console import never_fail
 from gridprobe.cli.pages import GROUPS, SECTIONS, TOPICS, VERBS
 from gridprobe.errors import UsageError
 from gridprobe.registry import suggestion
+from gridprobe.text import REPLACING
 
 __all__ = ["MANY", "Verb", "Verbs", "flag_of", "help_command", "names_of"]
 
@@ -17,7 +18,14 @@ MANY = 12
 """A page with more options than this has groups."""
 
 
-class Verb(click.Command):
+class _Encodable(click.Command):
+    def get_help(self, ctx: click.Context) -> str:
+        """The help, in characters that the output can show; click writes UTF-8 to an ASCII stream."""
+        encoding = sys.stdout.encoding or "utf-8"
+        return super().get_help(ctx).encode(encoding, REPLACING).decode(encoding)
+
+
+class Verb(_Encodable):
     """A command whose help ends with examples, and whose options are grouped if there are many."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -38,7 +46,7 @@ class Verb(click.Command):
         write_examples(_name(ctx), formatter)
 
 
-class Verbs(click.Group):
+class Verbs(_Encodable, click.Group):
     """A group that shows the whole summary of each command, by section."""
 
     command_class = Verb
