@@ -8,8 +8,9 @@ import click
 from rich.text import Text
 
 from gridprobe.cli.benchmark import Asked, asked, run_options
-from gridprobe.cli.console import notice, printable, progress, quiet_option, stdout, verbose_option
+from gridprobe.cli.console import notice, printable, quiet_option, stdout, verbose_option
 from gridprobe.cli.help import Verb, names_of
+from gridprobe.cli.run_progress import run_progress
 from gridprobe.evaluation import CrewOptions, Evaluation
 from gridprobe.evaluation.foreman import PATIENCE, START_PATIENCE, Patience
 from gridprobe.evaluation.runner import MAX_FAILURES
@@ -45,19 +46,24 @@ __all__ = ["evaluate"]
 @verbose_option
 def evaluate(benchmark: str, data: Path, out: Path, as_json: bool, **given: Any) -> None:
     """Ask all questions of BENCHMARK and record each answer. Repeating the command resumes the run."""
-    what = asked(benchmark, data, given)
-    evaluation = Evaluation(
-        what.benchmark,
-        out,
-        setup=what.setup,
-        choice=what.choice,
-        crew=CrewOptions(given["workers"], given["engine"], Patience(given["patience"], given["start_patience"])),
-        totals=Totals(given["total_tokens"], given["total_tflops"], given["total_seconds"]),
-        **{name: given[name] for name in ("subtitles", "max_failures", "retry_failed")},
-    )
-    with evaluation, progress():
-        _announce(evaluation, what)
-        result = evaluation.run()
+    with run_progress():
+        what = asked(benchmark, data, given)
+        evaluation = Evaluation(
+            what.benchmark,
+            out,
+            setup=what.setup,
+            choice=what.choice,
+            crew=CrewOptions(given["workers"], given["engine"], Patience(given["patience"], given["start_patience"])),
+            totals=Totals(given["total_tokens"], given["total_tflops"], given["total_seconds"]),
+            **{name: given[name] for name in ("subtitles", "max_failures", "retry_failed")},
+        )
+        with evaluation:
+            _announce(evaluation, what)
+            try:
+                result = evaluation.run()
+            except KeyboardInterrupt:
+                notice("answers until now are saved; the same command resumes the run")
+                raise
     if as_json:
         print(json.dumps(result, allow_nan=False))
     else:

@@ -9,6 +9,7 @@ from typing import Any
 
 from gridprobe.evaluation.disk import held
 from gridprobe.evaluation.foreman import PATIENCE, check_seconds
+from gridprobe.evaluation.interruption import interruptions
 from gridprobe.evaluation.reader import read_items
 from gridprobe.evaluation.records import read_records
 from gridprobe.evaluation.spec import Spec
@@ -50,6 +51,7 @@ def status(folder: str | Path, *, patience: float = PATIENCE, clock: Callable[[]
         "damage": [str(damage) for damage in records.damage],
         "repeated": sorted(records.repeated),
         "stopped": list(stops(path)),
+        "interrupted": interruptions(path),
     }
 
 
