@@ -41,6 +41,7 @@ __all__ = [
     "FramesType",
     "ask",
     "asked_models",
+    "distinct",
     "given_settings",
     "imply",
     "introduce",
@@ -317,10 +318,17 @@ def _questions(
     if (text is None) == (file is None):
         raise UsageError("give either one QUESTION, with -o options or without, or --questions FILE")
     if file is None:
-        return [Question(text or "", options, subtitles=subtitles)]
+        return [distinct(Question(text or "", options, subtitles=subtitles))]
     if options:
         raise UsageError("with --questions, options are read from the file; remove -o")
     return [_parse(file, number, line, subtitles) for number, line in _lines(file)]
+
+
+def distinct(question: Question) -> Question:
+    """The question; UsageError if two of its options are the same text, since no answer could choose between them."""
+    for first, second in question.repeated:
+        raise UsageError(f"options {first} and {second} are the same text, {question.option(first)!r}; remove one")
+    return question
 
 
 def _lines(file: Path) -> list[tuple[int, str]]:
@@ -350,6 +358,6 @@ def _parse(file: Path, number: int, line: str, subtitles: str) -> Question:
         raise DataError(f'{where}: "options" must be a list of strings')
     answer, name = row.get("answer"), row.get("id")
     try:
-        return Question(row["question"], options, answer=answer, id=name, subtitles=subtitles)
+        return distinct(Question(row["question"], options, answer=answer, id=name, subtitles=subtitles))
     except UsageError as error:
         raise DataError(f"{where}: {error}") from error

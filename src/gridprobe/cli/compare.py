@@ -11,6 +11,7 @@ from gridprobe.cli.ask import (
     FILE,
     FramesType,
     asked_models,
+    distinct,
     given_settings,
     imply,
     introduce,
@@ -100,7 +101,8 @@ def compare_selectors(video: Path, question: str, options: tuple[str, ...], **gi
     """Ask one QUESTION with the frames of several selectors: one timeline, their answers and their bills."""
     if given["html"]:
         check_writable(given["html"])
-    asked = Question(question, options, subtitles=read_subtitles(given["subtitles"]).text if given["subtitles"] else "")
+    subtitles = read_subtitles(given["subtitles"]).text if given["subtitles"] else ""
+    asked = distinct(Question(question, options, subtitles=subtitles))
     names = [name.strip() for name in given["selectors"].split(",") if name.strip()]
     changes = given_settings(given, ("frames", "k", "context", "seed"))
     settings = Settings.from_preset(given["preset"], **changes, limits=limits_of(given))
