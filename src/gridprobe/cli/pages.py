@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-__all__ = ["EXIT_CODES", "GROUPS", "SECTIONS", "TOPICS", "VERBS", "Page"]
+__all__ = ["COMPLETION", "EXIT_CODES", "GROUPS", "SECTIONS", "TOPICS", "VARIABLES", "VERBS", "Page"]
 
 
 class Page(NamedTuple):

@@ -1,6 +1,6 @@
 """gridprobe list settings: each setting with its type, its default and its meaning."""
 
-from dataclasses import MISSING, Field, asdict, fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -53,7 +53,7 @@ def settings_table() -> Table:
     hints = get_type_hints(Settings)
     for each in fields(Settings):
         if each.name != "preset":
-            values = f"{_type(hints[each.name])}; default: {_default(each)}"
+            values = f"{_type(hints[each.name])}; default: {_default(getattr(Settings(), each.name))}"
             table.add_row(Text(each.name, "bold"), Text(f"{MEANINGS[each.name]}\n").append(values, "dim"))
     return table
 
@@ -68,8 +68,7 @@ def _type(hint: Any) -> str:
     return names.get(hint, "object")
 
 
-def _default(each: Field[Any]) -> str:
-    value = each.default if each.default is not MISSING else each.default_factory()  # type: ignore[misc]
+def _default(value: Any) -> str:
     if is_dataclass(value) and not isinstance(value, type):
         changed = {name: found for name, found in asdict(value).items() if found not in (None, False, 0)}
         return ", ".join(f"{name} {found:,}" for name, found in changed.items()) or "no limit"

@@ -3,6 +3,7 @@
 import os
 import signal
 from contextlib import suppress
+from importlib import import_module
 from importlib.util import find_spec
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -91,9 +92,7 @@ def _child(pipe: "Connection[Message, Task | None]", job: Job, name: str, place:
 def _share_no_lock() -> None:
     """Keep tqdm from making a lock between processes: of a killed one it would leak, and Python would warn of that."""
     if find_spec("tqdm"):
-        import tqdm
-
-        tqdm.tqdm.set_lock(RLock())
+        import_module("tqdm").tqdm.set_lock(RLock())
 
 
 def _listen(pipe: "Connection[Message, Task | None]", inbox: Inbox) -> None:

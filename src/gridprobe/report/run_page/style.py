@@ -89,7 +89,7 @@ article > h3:first-child { margin-top: 0; }
 .map .cell:hover { stroke: var(--ink); stroke-width: 3; }
 .panel .map svg { width: 100%; }
 .panel .map text { font-size: 11px; } .panel .frames { grid-template-columns: repeat(auto-fill, minmax(88px, 1fr));
-  gap: 8px;   margin-top: 10px; } .panel .fault { color: var(--wrong); }
+  gap: 8px; margin: 10px 0; } .panel .fault { color: var(--wrong); }
 .about summary:first-child { margin-top: 0; } .about .warnings { margin-top: 0; }
 @media (max-width: 640px) { .detail .options li { grid-template-columns: 1.4rem minmax(0, 1fr); }
   .detail .bars { grid-column: 2; margin-top: 4px; } .plot text { font-size: 15px; }
