@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import click
+from rich.text import Text
 
 from gridprobe.backends import load_model
-from gridprobe.cli.console import progress, quiet_option, stdout, verbose_option
+from gridprobe.cli.console import printable, progress, quiet_option, stdout, verbose_option
 from gridprobe.cli.help import Verb
 from gridprobe.evaluation.reader import read_run
 from gridprobe.evaluation.texts import PROMPT, judge
@@ -25,4 +26,7 @@ def judge_run(run: Path, model: str, device: str, dtype: str) -> None:
     found = read_run(run)
     with progress():
         count = judge(found, load_model(model, device=device, dtype=dtype))
-    stdout().print(f"{count} answers judged; see gridprobe score {run} --all")
+    if not count:
+        stdout().print(Text(printable(f"{run} has no further answers in words that could be judged")))
+        return
+    stdout().print(Text(printable(f"{count} answers judged; see gridprobe score {run} --all")))

@@ -77,7 +77,9 @@ def _print(found: Preview, sizes: dict[str, tuple[int, int]], precision: str) ->
     keys = f"{found.key_frames} key frames" if found.key_frames else "key frames not counted"
     rate = f"{info.fps:.4g} frames/s" if info.fps else "unknown rate"
     size = f"{info.width}×{info.height}"
-    console.print(Text(f"{info.path}: {info.codec} {size} in {info.container}, {duration:.1f} s, {rate}, {keys}"))
+    names, suffix = info.container.split(","), Path(info.path).suffix[1:].lower()
+    container = suffix if suffix in names else names[0]  # FFmpeg has one name for all of mov,mp4,m4a,3gp
+    console.print(Text(f"{info.path}: {info.codec} {size} in {container}, {duration:.1f} s, {rate}, {keys}"))
     every = f"one every {duration / found.cells:.3g} s"
     pool, kept = ("{}×{}".format(*sizes[name]) for name in ("pool", "kept"))
     console.print(Text(f"{found.cells} samples, {every}; frames of {pool}, kept frames of {kept}; {info.decoder}"))
