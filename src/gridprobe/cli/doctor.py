@@ -19,7 +19,8 @@ import numpy.typing as npt
 from gridprobe._version import __version__
 from gridprobe.backends import FrameGroup, ScoreRequest, View, load_model
 from gridprobe.cli.checks import Check, print_checks
-from gridprobe.cli.console import printable
+from gridprobe.cli.console import printable, verbose_option
+from gridprobe.cli.help import Verb
 from gridprobe.cli.model_check import check_model
 from gridprobe.errors import GridProbeError
 from gridprobe.question import Question
@@ -32,11 +33,12 @@ FRAMES = 120
 """Frames of the self-test video: one minute at 2 frames per second."""
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.option("-m", "--model", metavar="NAME", help="Check this model instead: can it be used, how fast is it here?")
 @click.option("--device", default="auto", show_default=True, help="Of the model: auto, cpu, cuda or cuda:N.")
 @click.option("--dtype", default="auto", show_default=True, help="Of the model: auto, float32, bfloat16 or float16.")
 @click.option("--json", "as_json", is_flag=True, help="Print the checks as JSON.")
+@verbose_option
 def doctor(model: str | None, device: str, dtype: str, as_json: bool) -> None:
     """Check the installation: versions, decoders, GPU, disk, and a small end-to-end run.
 

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation.folder import RunFolder
 from gridprobe.evaluation.foreman import Crew, Foreman, Patience
 from gridprobe.evaluation.identity import changed_items
+from gridprobe.evaluation.interruption import clear_interruption, write_interruption
 from gridprobe.evaluation.ledger import Ledger
 from gridprobe.evaluation.method import Method
 from gridprobe.evaluation.processes import Processes
@@ -27,10 +28,10 @@ from gridprobe.evaluation.summary import summary
 from gridprobe.evaluation.tasks import Choice, Task, tasks_of
 from gridprobe.evaluation.totals import Account, Totals, clear_stop, stops, taken_by, write_stop
 from gridprobe.evaluation.worker import Job, Message, Worker
-from gridprobe.progress import report
+from gridprobe.progress import announce, report
 from gridprobe.setup import Setup
 
-__all__ = ["Counts", "CrewOptions", "Evaluation", "run"]
+__all__ = ["Counts", "CrewOptions", "Evaluation", "RunState", "run"]
 
 MAX_FAILURES = 0.1
 SHOWN = 10
@@ -47,6 +48,23 @@ class Counts:
 
     def __str__(self) -> str:
         return f"{self.done} done, {self.failed} failed, {self.todo} to do"
+
+
+class RunState(NamedTuple):
+    """What a run is doing; announced as "run" (see `gridprobe.progress`) whenever it changes."""
+
+    doing: str
+    done: int = 0
+    """Questions that were answered or failed, also before a resume."""
+    total: int = 0
+    right: int = 0
+    judged: int = 0
+    """Of those done, how many have a known answer; a failed one counts as wrong."""
+
+    @property
+    def accuracy(self) -> float | None:
+        """The share of right answers until now."""
+        return self.right / self.judged if self.judged else None
 
 
 def run(benchmark: Benchmark, out: str | Path, **options: Any) -> dict[str, Any]:
@@ -144,7 +162,7 @@ class Evaluation:
 
     def _read(self) -> None:
         """Read what is recorded."""
-        records = read_records(self.folder.path, fields=("cost", "seconds") if self._totals else ())
+        records = read_records(self.folder.path, fields=("right", *(("cost", "seconds") if self._totals else ())))
         self.damage = records.damage
         """Damaged lines of record files; their questions are asked again."""
         known = self.folder.spec.versions
@@ -174,13 +192,19 @@ class Evaluation:
         self._failed = 0 if self._retry else counts.failed
         self._done = counts.done + self._failed
         self._total = self._done + counts.todo
+        self._begin()
         self._check_failures()
         for file in self.folder.path.glob(f"heartbeat-{self._prefix}*.json"):
             file.unlink(missing_ok=True)
         clear_stop(self.folder.path, self.shard.name)
+        clear_interruption(self.folder.path, self.shard.name)
         if tasks:
             ledger = Ledger(tasks, workers=min(self._workers or 1, len(tasks)), account=self._account())
-            self._work(ledger)
+            try:
+                self._work(ledger)
+            except KeyboardInterrupt:
+                write_interruption(self.folder.path, self.shard.name)
+                raise
             if ledger.account is not None and ledger.unasked:
                 write_stop(self.folder.path, self.shard.name, ledger.account, ledger.unasked)
         found, stopped = summary(self.folder.path), stops(self.folder.path)
@@ -226,7 +250,8 @@ class Evaluation:
         def tell(message: Message) -> None:
             if message.kind in ("answered", "failed"):
                 ledger.finish(name, message.text, message.taken)
-                self._note(message.kind)
+            if message.kind in ("answered", "failed", "ready", "begun"):
+                self._note(message)
             elif message.kind == "refused":
                 ledger.refuse(name, message.text, message.taken or {})
 
@@ -237,18 +262,37 @@ class Evaluation:
         finally:
             worker.close()
 
-    def _note(self, outcome: str) -> None:
-        """Count one more record."""
+    def _begin(self) -> None:
+        """Count the questions that were done before, and announce what comes first."""
+        known = {item.id for task in self._videos for item in task.items if item.question.answer is not None}
+        done = self._answered | (set() if self._retry else self._before.ids("failed"))
+        self._judged = known & done
+        self._right = {name for name in self._judged if self._before.best[name].get("right")}
+        many = f" ({self._workers} workers)" if (self._workers or 0) > 1 else ""
+        self._announce(f"loading the model{many}")
+
+    def _announce(self, doing: str) -> None:
+        announce("run", RunState(doing, self._done, self._total, len(self._right), len(self._judged)))
+
+    def _note(self, message: Message) -> None:
+        """Announce that a worker is ready or that a question begins; count one that is done."""
+        name = message.text
+        if message.kind in ("ready", "begun"):
+            self._announce("opening the first video" if message.kind == "ready" else f"asking {name}")
+            return
         self._done += 1
-        self._failed += outcome == "failed"
+        self._failed += message.kind == "failed"
+        self._judged |= set() if message.right is None else {name}
+        self._right |= {name} if message.right else set()
         report("questions", self._done, self._total)
+        self._announce(f"asked {name}")
         self._check_failures()
 
     def _check_failures(self) -> None:
         if self._failed > self._allowed:
             raise RunError(
                 f"{self._failed} of {len(self.items)} questions failed, more than the {self._allowed} that "
-                f"--max-failures allows ({self._done} have a record); see gridprobe status {self.folder.path}"
+                f"--max-failures allows ({self._done} are done); see gridprobe status {self.folder.path}"
             )
 
 

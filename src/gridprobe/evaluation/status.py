@@ -10,6 +10,7 @@ from typing import Any
 from gridprobe.errors import RunError
 from gridprobe.evaluation.disk import held
 from gridprobe.evaluation.foreman import PATIENCE, check_seconds
+from gridprobe.evaluation.interruption import interruptions
 from gridprobe.evaluation.reader import read_items
 from gridprobe.evaluation.records import read_records
 from gridprobe.evaluation.spec import Spec
@@ -57,6 +58,7 @@ def status(folder: str | Path, *, patience: float = PATIENCE, clock: Callable[[]
         "repeated": sorted(records.repeated),
         "stopped": list(stops(path)),
         "versions": dict(spec.versions),
+        "interrupted": interruptions(path),
     }
 
 

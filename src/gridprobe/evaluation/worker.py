@@ -45,6 +45,8 @@ class Message(NamedTuple):
     """The record file, a question's id, or a sentence."""
     taken: Taken | None = None
     """What a question took; of one that was refused, what it was granted of the total that was too small."""
+    right: bool | None = None
+    """Whether a question was answered rightly; None if that is not known."""
 
 
 Take = Callable[[bool], Task | None]
@@ -200,7 +202,8 @@ class Worker:
             record = failed(item, reason, **about)
         self._writer.write(record)
         self._counts[record["outcome"]] += 1
-        self._tell(Message(record["outcome"], item.id, taken or taken_by(record)))
+        right = None if item.question.answer is None else bool(record["right"])
+        self._tell(Message(record["outcome"], item.id, taken or taken_by(record), right))
         if isinstance(outcome, Answer) and item is opened.task.items[-1]:
             learn_from(outcome, names=self._job.names)
 

@@ -7,6 +7,7 @@ absolute real path, which no part of FFmpeg takes for a protocol or an option.
 import errno
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,6 +53,8 @@ SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"<html", "html"),
 )
 
+ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
+"""How a URL begins, also after pathlib has made one slash of two."""
 REASONS = {
     errno.ENOENT: "no such file",
     errno.EACCES: "the file cannot be read (permission denied)",
@@ -99,6 +102,9 @@ def check_file(path: str | os.PathLike[str]) -> VideoFile:
         finally:
             os.close(handle)
     except OSError as error:
+        if error.errno == errno.ENOENT and ADDRESS.match(text):
+            way = "download the video first, for example with yt-dlp, and name the file"
+            raise VideoError(f"{name} is an address, and gridprobe reads files; {way}") from None
         raise VideoError(f"{name}: {REASONS.get(error.errno or 0, error.strerror or 'cannot be read')}") from None
     return VideoFile(name, real, status.st_size, head, _fingerprint(status, head, tail), _identity(status))
 

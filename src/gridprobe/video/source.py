@@ -275,7 +275,8 @@ def _choose_stream(file: VideoFile, container: "InputContainer") -> "VideoStream
     pictures = Disposition.attached_pic | Disposition.timed_thumbnails
     streams = [s for s in container.streams.video if not s.disposition & pictures]
     if not streams:
-        raise VideoError(f"{file.name}: no video stream in the file")
+        only = "; it holds only sound" if container.streams.audio else ""
+        raise VideoError(f"{file.name}: no video stream in the file{only}")
     decodable = [s for s in streams if s.codec_context is not None]
     if not decodable:
         raise VideoError(f"{file.name}: the video stream is encrypted, or its codec is not part of this PyAV build")

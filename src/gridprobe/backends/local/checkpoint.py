@@ -63,7 +63,23 @@ def find_folder(name: str, revision: str | None = None) -> Path:
             continue
         if not local_only or _complete(found):
             return found
-    raise ModelError(f"cannot find the model {name}: no such folder, not in the local cache, and {first_line(reason)}")
+    raise ModelError(f"cannot find the model {name}: no such folder, not in the local cache, and {_why(name, reason)}")
+
+
+def _why(name: str, error: Exception | None) -> str:
+    """Why the hub gave no model, and the way out, in place of its own paragraphs."""
+    from huggingface_hub import constants, errors
+
+    folder = "or download the model on another machine and name its folder"
+    if constants.HF_HUB_OFFLINE:
+        return f"HF_HUB_OFFLINE is set, so nothing is downloaded; unset it, {folder}"
+    if isinstance(error, errors.GatedRepoError):
+        return f"it is gated; accept its terms at https://huggingface.co/{name}, and set HF_TOKEN"
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return "the hub has no model of this name; check the spelling, or set HF_TOKEN if it is private"
+    if isinstance(error, errors.LocalEntryNotFoundError | ConnectionError | TimeoutError):
+        return f"the Hugging Face hub cannot be reached; check the connection, {folder}"
+    return first_line(error)
 
 
 def first_line(error: object) -> str:
