@@ -65,7 +65,6 @@ def test_a_standard_input_that_says_yes_runs_nothing(
         input="y\n" * 20,
         capture_output=True,
         text=True,
-        timeout=300,
         env=environment,
         check=False,
     )

@@ -23,7 +23,7 @@ from waiting import wait_until
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 pytestmark = needs_browser
 EVIL = "<img src=x onerror=window.hacked=1>"
-PATIENCE = 60_000
+PATIENCE = 600_000
 """Milliseconds; a limit for hangs, not for speed."""
 
 
