@@ -22,7 +22,7 @@ def reasons() -> Iterator[str]:
             given = [each.value for each in call.keywords if each.arg == "reason"]
             texts = given or (call.args[:1] if name != "skipif" else [])
             for text in texts:
-                if isinstance(text, ast.Constant):
+                if isinstance(text, ast.Constant) and isinstance(text.value, str):
                     yield text.value if given or name == "skip" else f"could not import '{text.value}'"
 
 

@@ -5,8 +5,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -33,8 +31,7 @@ from gridprobe.settings import Settings
 from gridprobe.setup import make_setup
 from gridprobe.video import FramePool, SampleSpec
 from gridprobe.video.in_child import InChild
-from toy_runs import toy_benchmark
-from waiting import wait_until
+from toy_runs import has_lines, here, ids, kill_when, lines, started, toy_benchmark
 
 
 @pytest.fixture(autouse=True)
@@ -47,33 +44,12 @@ def toy(tmp_path: Path) -> Benchmark:
     return toy_benchmark(tmp_path / "data")
 
 
-def ids(benchmark: Benchmark) -> list[str]:
-    return [item.id for item in benchmark.items]
-
-
 def told(folder: Path) -> str:
     return json.dumps(summary(folder))
 
 
-def here(benchmark: Benchmark, out: Path, **options: Any) -> dict[str, Any]:
-    return started(benchmark, out, **{"model": toy_runs.model(), **options})
-
-
-def started(benchmark: Benchmark, out: Path, **options: Any) -> dict[str, Any]:
-    with toy_runs.evaluation(benchmark, out, **options) as evaluation:
-        return evaluation.run()
-
-
 def crew(benchmark: Benchmark, out: Path, workers: int = 1, **options: Any) -> dict[str, Any]:
     return started(benchmark, out, workers=workers, **options)
-
-
-def lines(folder: Path) -> Counter[str]:
-    """How many whole lines there are of each id, whatever they say."""
-    found = Counter[str]()
-    for file in folder.glob("records-*.jsonl"):
-        found.update(json.loads(line)["id"] for line in file.read_bytes().split(b"\n")[:-1])
-    return found
 
 
 class TestARun:
@@ -548,20 +524,3 @@ class TestWorkers:
             here(toy, tmp_path / "run", workers=2)
         with pytest.raises(UsageError, match="both models by name, or both loaded"):
             here(toy, tmp_path / "run", answer_model="embedded")
-
-
-def has_lines(folder: Path, count: int) -> bool:
-    return lines(folder).total() == count
-
-
-def kill_when(true: Callable[[], bool], folder: Path, workers: int) -> None:
-    """Run toy_runs as a program, kill it and wait until its workers are gone."""
-    command = [sys.executable, toy_runs.__file__, str(folder / "data"), str(folder / "run"), str(workers)]
-    process = subprocess.Popen(command)
-    try:
-        wait_until(lambda: true() or process.poll() is not None)
-        assert process.poll() is None
-    finally:
-        process.kill()
-        process.wait()
-    wait_until(lambda: not any(map(disk.held, (folder / "run").glob("records-*.jsonl"))))
