@@ -210,8 +210,7 @@ class ActingCrew(FakeCrew):
         elif name == "w1":
             self._heard.append((name, Message("begun", task.items[0].id)))
         elif name == "w2" and self._clock.now < 500:
-            if self._clock.now % 50 == 0:
-                self._heard.append((name, Message("pulse")))
+            self._heard.append((name, Message("pulse")))
             self._clock.now += 10.0
             return
         else:
