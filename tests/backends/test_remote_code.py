@@ -45,6 +45,7 @@ def change(file: Path, **values: Any) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | values))
 
 
+# M13 of docs/reliability.md
 @pytest.mark.parametrize(
     ("kind", "sentence"),
     [

@@ -48,6 +48,7 @@ LAYOUTS = {
 
 
 class TestEqualToTheEngine:
+    # D07 of docs/reliability.md
     @pytest.mark.parametrize("request_", LAYOUTS.values(), ids=LAYOUTS)
     def test_a_server_reads_what_our_engine_reads(
         self, request_: ScoreRequest, open_server: Open, tiny_model: Backend

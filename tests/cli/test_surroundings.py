@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,13 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return numbered_video(tmp_path_factory.mktemp("surroundings") / "clip.mp4", 30)
 
 
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A model on a server: nothing heavy is imported for it."""
+    with serving(Fake()) as address:
+        yield address
+
+
 def question(clip: Path, model: object) -> list[str]:
     return ["ask", str(clip), "What is it?", "-o", "a", "-o", "b", "--k", "3", "--model", str(model)]
 
@@ -38,19 +46,18 @@ def gridprobe(*arguments: str, absent: tuple[str, ...] = (), **environment: str)
     return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)
 
 
-def test_c02_json_is_one_object_beside_warnings_and_progress(clip: Path, tiny_checkpoint: Path) -> None:
-    done = gridprobe(*question(clip, tiny_checkpoint), "-o", "a", "--json")
+def test_c02_json_is_one_object_beside_warnings_and_progress(clip: Path, url: str) -> None:
+    done = gridprobe(*question(clip, url), "-o", "a", "--json")
 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["warnings"], "two options are the same"
-    assert done.stdout.count("\n") == 1 or json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("last", [["--json"], []], ids=["json", "text"])
-def test_c02_a_reader_that_has_left_is_no_traceback(clip: Path, tiny_checkpoint: Path, last: list[str]) -> None:
+def test_c02_a_reader_that_has_left_is_no_traceback(clip: Path, url: str, last: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-m", "gridprobe", *question(clip, tiny_checkpoint), *last]
+    command = [sys.executable, "-m", "gridprobe", *question(clip, url), *last]
     done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True)
     os.close(writing)
 
@@ -58,10 +65,8 @@ def test_c02_a_reader_that_has_left_is_no_traceback(clip: Path, tiny_checkpoint:
     assert not re.search(r"Traceback|Error|Exception", done.stderr), done.stderr
 
 
-def test_c03_without_a_terminal_there_are_no_escape_codes_and_narrow_ones_are_kept_to(
-    clip: Path, tiny_checkpoint: Path
-) -> None:
-    ask = question(clip, tiny_checkpoint)
+def test_c03_without_a_terminal_there_are_no_escape_codes_and_narrow_ones_are_kept_to(clip: Path, url: str) -> None:
+    ask = question(clip, url)
     plain = gridprobe(*ask, COLUMNS="60", LANG="C", LC_ALL="C", PYTHONUTF8="0", PYTHONIOENCODING="ascii")
     forced = gridprobe(*ask, NO_COLOR="1", FORCE_COLOR="1", COLUMNS="60")
 
@@ -73,13 +78,13 @@ def test_c03_without_a_terminal_there_are_no_escape_codes_and_narrow_ones_are_ke
 
 HANGING = {
     "decode": "import gridprobe.video.in_child as m\nm.ChildClip.read = wait",
-    "probe": "import gridprobe.backends.qwen3vl.engine as m\nm.Qwen3VL.score = wait",
+    "probe": "import gridprobe.backends.server.backend as m\nm.Server.score = wait",
 }
 
 
 @pytest.mark.parametrize("phase", HANGING)
 def test_c04_ctrl_c_while_decoding_or_asking_leaves_nothing_behind(
-    clip: Path, tmp_path: Path, tiny_checkpoint: Path, phase: str
+    clip: Path, tmp_path: Path, url: str, phase: str
 ) -> None:
     program = f"""
 import threading
@@ -91,7 +96,7 @@ from gridprobe.cli import main
 main()
 """
     process = subprocess.Popen(
-        [sys.executable, "-c", program, *question(clip, tiny_checkpoint)],
+        [sys.executable, "-c", program, *question(clip, url)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -116,9 +121,8 @@ def group(leader: int) -> list[str]:
     return [line for line in found.splitlines() if line.strip() and "Z" not in line]
 
 
-def test_c06_a_server_is_asked_without_torch(clip: Path) -> None:
-    with serving(Fake()) as url:
-        done = gridprobe(*question(clip, url), "--json", absent=("torch", "transformers"))
+def test_c06_a_server_is_asked_without_torch(clip: Path, url: str) -> None:
+    done = gridprobe(*question(clip, url), "--json", absent=("torch", "transformers"))
 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["choice"] in ("A", "B")

@@ -79,6 +79,7 @@ def torchcodec(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     return "stand-in"
 
 
+# D03 of docs/reliability.md
 @pytest.mark.parametrize("precision", ["exact", "keyframe", "auto"])
 @pytest.mark.parametrize("name", ["plain.mp4", "late.mkv", "vfr.mp4", "hevc.mp4", "turned.mp4"])
 def test_same_times_and_nearly_the_same_pixels(made: Path, torchcodec: str, name: str, precision: Precision) -> None:
