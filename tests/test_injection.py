@@ -41,7 +41,13 @@ def test_q07_instructions_in_a_text_change_neither_files_nor_settings_nor_the_fo
     answer = described(text)
 
     assert answer.keys() == plain.keys() and answer["choice"] == plain["choice"] == "A"
-    assert {name for name in plain if answer[name] != plain[name]} <= {"question", "options", "answer", "seconds", "cost"}
+    assert {name for name in plain if answer[name] != plain[name]} <= {
+        "question",
+        "options",
+        "answer",
+        "seconds",
+        "cost",
+    }
     assert list(tmp_path.iterdir()) == []
 
 

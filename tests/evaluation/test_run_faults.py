@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import toy_runs
+from gridprobe.backends import Scripted
 from gridprobe.benchmarks import Benchmark, load_benchmark
 from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation import read_records, summary
@@ -106,7 +107,7 @@ def test_e08_64_open_files_are_enough(tmp_path: Path) -> None:
     ("change", "named"),
     [
         ({"k": 3}, "k was 2"),
-        ({"model": toy_runs.Scripted(toy_runs.answer, name="other")}, "toy"),
+        ({"model": Scripted(toy_runs.answer, name="other")}, "toy"),
         ({"template": "paper"}, "template"),
         ({"decoder": "torchcodec"}, "decoder"),
         ({"timestamps": "none"}, "timestamps"),
