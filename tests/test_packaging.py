@@ -69,9 +69,7 @@ def start(*command: object, cwd: Path | None = None) -> subprocess.CompletedProc
     """Run a command that sees neither the source tree nor a model of the user's."""
     hidden = ("PYTHONPATH", "PYTHONHOME", "GRIDPROBE_MODEL")
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
-    return subprocess.run(
-        [*map(str, command)], cwd=cwd, env=environment, capture_output=True, text=True, timeout=900, check=False
-    )
+    return subprocess.run([*map(str, command)], cwd=cwd, env=environment, capture_output=True, text=True, check=False)
 
 
 def call(*command: object, cwd: Path | None = None) -> str:

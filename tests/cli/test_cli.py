@@ -245,6 +245,7 @@ class TestMistakes:
 
         assert result.exit_code == 1 and message in result.stderr
 
+    # C01 of docs/reliability.md
     def test_an_unknown_flag_creates_nothing(self, clip: Path, tmp_path: Path) -> None:
         done = process("ask", clip, "?", "--modle", "x", cwd=tmp_path)
 
@@ -335,6 +336,7 @@ class TestOtherVerbs:
         assert checks["self-test"]["state"] == checks["video decoding"]["state"] == "ok"
         assert re.search(r"plan \(\d+ frames from \d+ groups of pictures, \d+ to decode\)", checks["self-test"]["note"])
 
+    # C07 of docs/reliability.md
     def test_doctor_reports_the_second_decoder_and_stays_well_without_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for state, word in (
             (("0.13.0", ""), "ok"),

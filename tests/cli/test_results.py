@@ -197,6 +197,7 @@ def test_latex_and_markdown_escape(tmp_path: Path) -> None:
     assert r"a_b&c\|d%" in gridprobe("score", folder, "--format", "markdown").stdout
 
 
+# A17 of docs/reliability.md
 def test_a_text_that_looks_like_a_formula_is_quoted_in_csv(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "=1+1", [item("v1-a")], [record("v1-a")])
 

@@ -20,6 +20,7 @@ from gridprobe.evaluation.status import status
 from toy_runs import toy_benchmark
 
 
+# E24 of docs/reliability.md
 def test_a_run_in_progress_shows_its_pace_and_its_worker(tmp_path: Path) -> None:
     seen: list[dict[str, Any]] = []
 
