@@ -19,7 +19,8 @@ class Motion(gp.Selector):
     def select(self, pool: gp.FramePool, question: gp.Question) -> gp.Selection:
         """Keep eight frames, in time order."""
         change = np.abs(np.diff(pool.pixels.astype(float), axis=0)).mean(axis=(1, 2, 3))
-        return gp.Selection.of(self.name, pool, sorted(int(place) + 1 for place in np.argsort(change)[-8:]))
+        kept = tuple(sorted(int(place) + 1 for place in np.argsort(change)[-8:]))
+        return gp.Selection.of(self.name, pool, kept)
 
 
 video, text, *options = sys.argv[1:]
