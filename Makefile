@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: setup demo test test-slow test-oldest test-vllm test-lmms test-ray-serve lint fmt pictures bench bench-decode bench-engine bench-followup load experiment clean
+.PHONY: setup demo test test-slow test-oldest test-vllm test-lmms test-ray-serve lint fmt pictures bench bench-decode bench-engine bench-followup load experiment docs examples release clean
 .DEFAULT_GOAL := test
 
 setup: $(VENV)/.dev
@@ -104,6 +104,29 @@ fmt: setup
 pictures: setup
 	$(BIN)/python speed/pictures.py
 
+# The documentation as a website in site/, strictly and without the network; its tools are in a separate environment.
+docs: $(VENV)-docs/.installed
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(VENV)-docs/bin/mkdocs build
+
+$(VENV)-docs/.installed: pyproject.toml constraints.txt docs/requirements.txt
+	$(PYTHON) -m venv $(VENV)-docs
+	$(VENV)-docs/bin/python -m pip --quiet install -c constraints.txt -r docs/requirements.txt -e .
+	@touch $@
+
+# Every example that needs no GPU and no other server.
+examples: setup
+	$(BIN)/python -m pytest tests/test_examples.py
+
+# Wheel, sdist, checks, and as the last step a local tag; nothing is uploaded. See RELEASING.md.
+RELEASE ?=
+release: $(VENV)-release/.installed
+	$(VENV)-release/bin/python deploy/release.py $(RELEASE)
+
+$(VENV)-release/.installed: constraints.txt deploy/release-requirements.txt
+	$(PYTHON) -m venv $(VENV)-release
+	$(VENV)-release/bin/python -m pip --quiet install -c constraints.txt -r deploy/release-requirements.txt
+	@touch $@
+
 bench: setup
 	$(BIN)/python speed/sampling.py
 
@@ -140,4 +163,4 @@ load: setup
 	$(BIN)/python speed/load.py --out load.json $(LOAD)
 
 clean:
-	rm -rf $(VENV) $(VENV)-oldest $(VENV)-vllm $(VENV)-lmms $(VENV)-ray-serve build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-vllm $(VENV)-lmms $(VENV)-ray-serve $(VENV)-docs $(VENV)-release build dist site src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

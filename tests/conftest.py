@@ -9,6 +9,7 @@ import hypothesis
 import pytest
 
 from gridprobe.backends import Backend
+from skips import skipped_table
 
 # The same examples every time, and none fails for being slow: a red run must mean a bug, also on a busy machine.
 hypothesis.settings.register_profile(
@@ -75,3 +76,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if "gpu" in item.keywords:
                 item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """What was not run: how many tests, why, and the command that runs them. pytest-xdist brings all reports here."""
+    reports = terminalreporter.stats.get("skipped", [])
+    reasons = [report.longrepr[2] for report in reports if isinstance(report.longrepr, tuple)]
+    lines = skipped_table(reasons, config.option.markexpr)
+    if lines:
+        terminalreporter.section("not run: count, reason, command")
+        for line in lines:
+            terminalreporter.line(line)

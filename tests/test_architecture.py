@@ -383,6 +383,7 @@ def is_blind(handler: ast.ExceptHandler) -> bool:
     return any(kind is None or ast.unparse(kind) in ("Exception", "BaseException") for kind in kinds)
 
 
+# A20, A23 of docs/reliability.md
 @each_file
 def test_nothing_is_unpickled_evaluated_sent_to_a_shell_or_swallowed(file: Path) -> None:
     assert forbidden(tree_of(file)) == []

@@ -66,6 +66,7 @@ def test_quarter_of_the_rows_on_a_plateau_at_k_12_keeps_33() -> None:
     assert ShapeRule().kept(importance) == 33
 
 
+# Q10 of docs/reliability.md
 @pytest.mark.parametrize("k", [1, 2, 8, 12, 16, 64])
 def test_flat_map_keeps_the_whole_pool(k: int) -> None:
     assert ShapeRule().kept(ImportanceMap(Grid(k), (0.7,) * k, (0.3,) * k)) == k * k
@@ -385,6 +386,7 @@ def test_spread_never_drops_a_frame_clearly_better_than_one_it_keeps(
     assert worst >= best_dropped - 2.001 * EQUAL * best_dropped
 
 
+# Q11 of docs/reliability.md
 @both_ties
 @given(ranking=rankings())
 def test_top_is_deterministic_and_leaves_its_input_alone(

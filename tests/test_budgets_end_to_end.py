@@ -188,7 +188,8 @@ def test_what_is_no_limit_is_one_sentence(clip: Path, flag: str, value: object) 
 def test_a_run_that_stops_at_its_total_says_so_in_eval_status_and_score(
     clip: Path, tiny_checkpoint: Path, tmp_path: Path
 ) -> None:
-    rows = [{"id": f"q{n}", "video": str(clip), "question": "What?", "options": ["a", "b"]} for n in range(3)]
+    (tmp_path / clip.name).symlink_to(clip)
+    rows = [{"id": f"q{n}", "video": clip.name, "question": "What?", "options": ["a", "b"]} for n in range(3)]
     (tmp_path / "mine.jsonl").write_text("".join(json.dumps({**row, "answer": "A"}) + "\n" for row in rows))
     asked = ("eval", "jsonl", "--data", tmp_path / "mine.jsonl", "--out", tmp_path / "run", "--model", tiny_checkpoint)
     done = run(*asked, "--k", 3, "--total-tokens", 3)

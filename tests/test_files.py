@@ -35,7 +35,7 @@ class Recording(Disk):
         super().replace(source, target)
 
 
-@pytest.mark.parametrize("text", ["NaN", '{"a": [-Infinity]}', "[" * 100_000, "{", b"\xff", ""])
+@pytest.mark.parametrize("text", ["NaN", '{"a": [-Infinity]}', "[" * 100_000, "9" * 5000, "{", b"\xff", ""])
 def test_what_is_not_json_is_a_value_error(text: str | bytes) -> None:
     with pytest.raises(ValueError):
         parse_json(text)
@@ -76,3 +76,9 @@ def test_only_cores_this_process_may_use_are_counted(monkeypatch: pytest.MonkeyP
     assert usable_cores() == 2
     monkeypatch.delattr(os, "sched_getaffinity")
     assert usable_cores() == 64
+
+
+def test_without_floats_numbers_with_a_fraction_stay_text() -> None:
+    assert parse_json(b'{"a": [1, 2.5, -1e400]}', floats=False) == {"a": [1, "2.5", "-1e400"]}
+    with pytest.raises(ValueError):
+        parse_json('{"a": NaN}', floats=False)

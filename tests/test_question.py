@@ -65,12 +65,14 @@ def test_answer_is_not_shown_to_the_model(template: str) -> None:
 # Options.
 
 
+# Q01 of docs/reliability.md
 @pytest.mark.parametrize("count", [1, 27, 100])
 def test_too_few_or_too_many_options_are_refused_with_their_count(count: int) -> None:
     with pytest.raises(UsageError, match=f"needs 2 to 26 options, got {count}; an open one has none"):
         Question("Which?", [f"option {i}" for i in range(count)])
 
 
+# Q03 of docs/reliability.md
 def test_most_options_are_one_for_each_letter() -> None:
     assert MAX_OPTIONS == 26
 
@@ -128,6 +130,7 @@ def test_nul_character_is_refused_where_it_is(changes: dict[str, object], name: 
         cities(**changes)
 
 
+# Q06 of docs/reliability.md
 @pytest.mark.parametrize(
     ("changes", "name"),
     [
@@ -174,6 +177,7 @@ def test_any_script_goes_through_unchanged(text: str, template: str) -> None:
 # Oddities that are not errors.
 
 
+# Q04 of docs/reliability.md
 @pytest.mark.parametrize("second", ["Oslo", "oslo", "OSLO", " Oslo ", "\tOslo\n"])
 def test_same_option_twice_is_a_warning(second: str) -> None:
     question = Question("Which?", ["Oslo", "Rome", second])

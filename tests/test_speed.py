@@ -131,3 +131,11 @@ def test_load_measures_a_crowd_throughput_and_a_soak(tmp_path: Path, monkeypatch
     found = json.loads(out.read_text())
     assert found["crowd"]["statuses"] == {"200": 4} and found["throughput"]["ratio"] > 0
     assert set(found["soak"]["statuses"]) <= {"200", "201", "400", "403", "404", "422", "429"}
+
+
+def test_records_are_scanned_and_all_found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """E23: the program for the promise itself, here with few records and no limit."""
+    with pytest.raises(SystemExit) as end:
+        run("records.py", "--records", 50, "--limit", 1e9, monkeypatch=monkeypatch)
+
+    assert end.value.code == 0 and "50 records, " in capsys.readouterr().out

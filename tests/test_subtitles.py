@@ -75,6 +75,7 @@ def test_an_open_end_stays_open_and_entries_are_put_in_time_order(tmp_path: Path
     )
 
 
+# Q12 of docs/reliability.md
 def test_unreadable_entries_are_counted_not_dropped_in_silence(tmp_path: Path) -> None:
     rows = [{"start": "x", "end": "y", "line": "?"}, 5, {"start": 1, "end": 2, "line": "ok"}, {"start": 1, "end": 2}]
 

@@ -135,8 +135,7 @@ def test_a_caller_that_stops_ends_the_work() -> None:
     outcomes.close()
     for thread in threading.enumerate():
         if thread.name.startswith("gridprobe-question"):
-            thread.join(60)
-            assert not thread.is_alive()
+            thread.join()
     assert sum(model.calls) < 2 * COUNT
 
 

@@ -6,11 +6,13 @@ GRIDPROBE_TOY_GATE names a FIFO, each takes a byte from it first, and waits for 
 """
 
 import errno
+import json
 import os
 import signal
+import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -27,6 +29,7 @@ from gridprobe.evaluation.foreman import Patience
 from gridprobe.question import Question
 from gridprobe.settings import Settings
 from gridprobe.setup import Setup, make_setup
+from waiting import wait_until
 from ways import PUBLISHED
 
 CALLS = "GRIDPROBE_TOY_CALLS"
@@ -144,7 +147,7 @@ def toy_setup(model: Backend | None = None, **options: Any) -> Setup:
 
 
 CHOICE = ("limit", "ids", "seed")
-PASSED = ("subtitles", "max_failures", "retry_failed", "totals")
+PASSED = ("subtitles", "max_failures", "retry_failed", "redo_changed", "totals")
 
 
 def evaluation(benchmark: Benchmark, out: Path, **options: Any) -> Evaluation:
@@ -155,6 +158,46 @@ def evaluation(benchmark: Benchmark, out: Path, **options: Any) -> Evaluation:
     crew = CrewOptions(options.pop("workers", None), options.pop("engine", "local"), patience)
     passed = {name: options.pop(name) for name in PASSED if name in options}
     return Evaluation(benchmark, out, setup=toy_setup(**options), choice=choice, crew=crew, **passed)
+
+
+def ids(benchmark: Benchmark) -> list[str]:
+    return [item.id for item in benchmark.items]
+
+
+def here(benchmark: Benchmark, out: Path, **options: Any) -> dict[str, Any]:
+    return started(benchmark, out, **{"model": model(), **options})
+
+
+def started(benchmark: Benchmark, out: Path, **options: Any) -> dict[str, Any]:
+    with evaluation(benchmark, out, **options) as running:
+        return running.run()
+
+
+def lines(folder: Path) -> Counter[str]:
+    """How many whole lines there are of each id, whatever they say."""
+    found = Counter[str]()
+    for file in folder.glob("records-*.jsonl"):
+        found.update(json.loads(line)["id"] for line in file.read_bytes().split(b"\n")[:-1])
+    return found
+
+
+def has_lines(folder: Path, count: int) -> bool:
+    return lines(folder).total() == count
+
+
+def kill_when(true: Callable[[], bool], folder: Path, workers: int, by: signal.Signals = signal.SIGKILL) -> int:
+    """Run this file as a program, end it by a signal, wait until its workers are gone, and return its exit code."""
+    command = [sys.executable, __file__, str(folder / "data"), str(folder / "run"), str(workers)]
+    process = subprocess.Popen(command)
+    try:
+        wait_until(lambda: true() or process.poll() is not None)
+        assert process.poll() is None
+        process.send_signal(by)
+        process.wait()
+    finally:
+        process.kill()
+    wait_until(lambda: not any(map(disk.held, (folder / "run").glob("records-*.jsonl"))))
+    return process.returncode
 
 
 class _Fragile(disk.Disk):

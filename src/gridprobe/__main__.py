@@ -1,6 +1,6 @@
 """python -m gridprobe."""
 
-from gridprobe.cli import main
+from gridprobe_start import main
 
 __all__: list[str] = []
 

@@ -26,7 +26,7 @@ SHIPPED = Path(__file__).parent / "models" / "calibrations"
 def calibration_folder() -> Path | None:
     """$GRIDPROBE_CALIBRATION, else gridprobe/calibrations in the XDG data folder; None if off or without a home."""
     named = os.environ.get(VARIABLE, "")
-    if named == "off":
+    if named.strip().lower() == "off":
         return None
     if named:
         return Path(named).absolute()

@@ -10,16 +10,29 @@ from typing import Any, NoReturn
 __all__ = ["Disk", "parse_json", "sync_folder", "write_whole"]
 
 
-def parse_json(text: str | bytes) -> Any:
-    """As json.loads, but NaN, Infinity and nesting that is too deep raise ValueError like any other invalid JSON."""
+def parse_json(text: str | bytes, *, floats: bool = True) -> Any:
+    """As json.loads, but NaN, Infinity and nesting that is too deep raise ValueError like any other invalid JSON.
+
+    Without `floats`, numbers with a fraction or an exponent stay text, which is faster.
+    """
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        if isinstance(text, bytes):
+            text = text.decode(json.detect_encoding(text), "surrogatepass")
+        return (_DECODER if floats else _LIGHT_DECODER).decode(text)
     except RecursionError:
         raise ValueError("the JSON is nested too deeply") from None
+    except ValueError as error:
+        if "set_int_max_str_digits" in str(error):  # Python's advice is for programmers
+            raise ValueError("a whole number has too many digits") from None
+        raise
 
 
 def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+_LIGHT_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=str)
 
 
 class Disk:

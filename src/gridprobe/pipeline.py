@@ -40,6 +40,7 @@ from gridprobe.stages import (
     refined,
     sure,
     timed,
+    unfilled,
     warnings_of,
 )
 from gridprobe.stretches import hot_stretches
@@ -53,7 +54,7 @@ def ask(
     video: str | Path | Footage | FramePool,
     question: Question | str,
     *,
-    model: str | Backend,
+    model: str | Backend | None = None,
     answer_model: str | Backend | None = None,
     selector: str | Selector = "gridprobe",
     k: int = 12,
@@ -104,7 +105,7 @@ class Session:
         **changes: Any,
     ) -> None:
         if (setup is None) == (model is None):
-            raise UsageError("a session needs a model, or a setup that has one; give exactly one of them")
+            raise UsageError('name the model that is to answer, as in model="embedded", or give a setup, but not both')
         if setup is None:
             settings = Settings.from_preset(preset, **changes)
             setup = make_setup(model=model or "", answer_model=answer_model, selector=selector, settings=settings)
@@ -313,7 +314,7 @@ class Session:
             frames=look.frames,
             models=(setup.models, setup.answerer.identity),
             settings=setup.describe(),
-            warnings=warnings_of(look, question, reached, self._footage.trouble),
+            warnings=warnings_of(look, question, reached, (*self._footage.trouble, *unfilled(setup.selector, look))),
             reached=reached,
         )
 

@@ -82,13 +82,17 @@ class Question:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Peculiarities of the question that are not errors."""
+        same = (f"options {first} and {second} are the same text" for first, second in self.repeated)
+        return tuple(f"{words}; their probabilities are not merged" for words in same)
+
+    @property
+    def repeated(self) -> tuple[tuple[str, str], ...]:
+        """The labels of options with the same text, but for case and white space: the first one and another."""
         seen: dict[str, str] = {}
-        found = []
-        for label, option in zip(self.labels, self.options, strict=True):
-            first = seen.setdefault(" ".join(option.split()).casefold(), label)
-            if first != label:
-                found.append(f"options {first} and {label} are the same text; their probabilities are not merged")
-        return tuple(found)
+        pairs = [
+            (seen.setdefault(" ".join(self.option(label).split()).casefold(), label), label) for label in self.labels
+        ]
+        return tuple(pair for pair in pairs if pair[0] != pair[1])
 
     def between(self, times: Sequence[float]) -> tuple[str, ...]:
         """The texts before, between and after frames at these times; empty for most questions."""

@@ -7,12 +7,13 @@ from typing import TypeVar
 from gridprobe.answer import Answer, Reached
 from gridprobe.backends import FrameGroup, Posterior, ScoreRequest
 from gridprobe.backends.batcher import own_seconds
+from gridprobe.budget import Fixed
 from gridprobe.calibration import Exit
 from gridprobe.collage import collage_request
 from gridprobe.errors import UsageError
 from gridprobe.prompts import describes
 from gridprobe.question import Question
-from gridprobe.selectors import Selection
+from gridprobe.selectors import Selection, Selector
 from gridprobe.setup import Setup
 from gridprobe.video import FramePool, FrameSize
 
@@ -27,6 +28,7 @@ __all__ = [
     "refined",
     "sure",
     "timed",
+    "unfilled",
     "warnings_of",
 ]
 
@@ -138,6 +140,14 @@ def warnings_of(look: Look, question: Question, reached: Reached, trouble: tuple
         what = f"{said.choice!r} (" if question.open else f"{said.choice} ({question.option(said.choice)}, "
         doubts.append(f"the focused pass contradicts the overview, which was sure of {what}{said.confidence:.1%})")
     return (*look.pool.warnings, *question.warnings, *look.selection.warnings, *doubts, *trouble)
+
+
+def unfilled(selector: Selector, look: Look) -> tuple[str, ...]:
+    """A warning if more frames were to be kept than there are."""
+    budget, pool = getattr(selector, "budget", None), look.selection.pool
+    if not isinstance(budget, Fixed) or budget.frames <= pool:
+        return ()
+    return (f"{budget.frames} frames were to be kept, but only {pool} were sampled; a larger k samples more",)
 
 
 def timed(work: Callable[[], T]) -> tuple[T, float]:

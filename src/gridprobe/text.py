@@ -1,8 +1,17 @@
 """Text that is safe to print: file names, questions and error messages can contain anything."""
 
+import codecs
 import unicodedata
 
-__all__ = ["one_line", "printable"]
+__all__ = ["ASCII_WORDS", "REPLACING", "is_utf8", "one_line", "printable"]
+
+ASCII_WORDS = str.maketrans(
+    {"×": "x", "–": "-", "−": "-", "…": "...", "σ": "sigma", "●": "O", "▸": ">", "·": "."}
+    | {"✓": "+", "✗": "x", "²": "^2"}
+)
+"""Symbols of our own, where the output cannot show them."""
+REPLACING = "gridprobe.replacing"
+"""The error handler for streams: a character that the encoding lacks is replaced by ASCII, so printing never fails."""
 
 UNSAFE = frozenset({"Cc", "Cs", "Zl", "Zp"})
 """Unicode categories of control characters, surrogates, and line and paragraph separators."""
@@ -20,5 +29,23 @@ def one_line(text: str) -> str:
     return printable(" ".join(text.encode("utf-8", "replace").decode("utf-8").split()))
 
 
+def is_utf8(text: str) -> bool:
+    """Whether the text has no lone surrogates, so that it can be written as UTF-8."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _escaped(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")
+
+
+def _replaced(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    text = error.object[error.start : error.end].translate(ASCII_WORDS)
+    return text.encode("ascii", "backslashreplace").decode("ascii"), error.end
+
+
+codecs.register_error(REPLACING, _replaced)

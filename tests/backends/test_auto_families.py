@@ -95,7 +95,6 @@ def reference(auto_folder: Callable[[str], Path], tmp_path_factory: pytest.TempP
         env={**os.environ, "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1"},
         capture_output=True,
         text=True,
-        timeout=600,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return dict(np.load(folder / "out.npz", allow_pickle=False))
@@ -182,6 +181,7 @@ def test_counting_does_not_change_the_model_and_needs_no_kernels_of_torch(
     assert eager.score(requests()[:1])[0].logprobs == pytest.approx(plain.score(requests()[:1])[0].logprobs, abs=1e-4)
 
 
+# Q05 of docs/reliability.md
 @each_family
 def test_text_of_a_user_is_never_structure(model: Auto, family: str) -> None:
     """Every special token of the tokenizer in question, options and subtitles adds no special token to the sequence."""
@@ -223,7 +223,6 @@ def test_with_torchvision_the_pixels_are_its_own_and_the_identity_says_so(
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
         capture_output=True,
         text=True,
-        timeout=300,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     identity, *logprobs = done.stdout.split()

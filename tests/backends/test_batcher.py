@@ -100,7 +100,7 @@ def test_someone_at_work_is_waited_for(batcher: Batcher) -> None:
 
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(early)
-        assert waits.wait(60)
+        assert waits.wait()
         assert not model.calls
         with late:
             assert not future.done()
@@ -167,7 +167,7 @@ def test_what_is_left_of_a_bounded_call_waits_for_nobody() -> None:
 
     def first() -> list[int]:
         found = numbers(merged.score(asked(1)))
-        assert released.wait(60), "the second participant waits for this one"
+        assert released.wait(600), "the second participant waits for this one"
         return found
 
     def second() -> list[int]:

@@ -28,6 +28,7 @@ from gridprobe.backends import (
     writes,
 )
 from gridprobe.backends.embedded import Embedded, Vocabulary
+from gridprobe.backends.transformers_auto.families import FAMILY
 from gridprobe.errors import UsageError
 from gridprobe.flops import Cost
 from gridprobe.registry import BACKENDS, FAMILIES
@@ -99,6 +100,7 @@ def test_one_posterior_per_request_in_order(backend: Backend) -> None:
     assert posteriors[0].logprobs == pytest.approx(posteriors[-1].logprobs, abs=1e-4)
 
 
+# Q02 of docs/reliability.md
 def test_probabilities_sum_to_one_over_the_questions_own_labels(backend: Backend) -> None:
     for posterior in backend.score([request(labels="AB"), request(labels="ABCDE")]):
         assert math.fsum(posterior.probabilities.values()) == pytest.approx(1.0, abs=1e-9)
@@ -185,14 +187,15 @@ def told(texts: tuple[Written, ...]) -> list[tuple[str, int, bool]]:
     return [(text.text, text.tokens, text.finished) for text in texts]
 
 
-@pytest.fixture
-def writing_backend(backend: Backend) -> Backend:
-    """A backend that writes; of one that does not, the refusal is tested."""
+WRITERS = [each for each in PARAMETERS if (name := each.values[0]) not in FAMILY or FAMILY[str(name)].writes]
+each_writer = pytest.mark.parametrize("backend", WRITERS, indirect=True)
+
+
+def test_it_writes_unless_its_family_cannot(request: pytest.FixtureRequest, backend: Backend) -> None:
+    assert writes(backend) == (request.node.callspec.params["backend"] in [each.values[0] for each in WRITERS])
     if not writes(backend):
         with pytest.raises(UsageError, match="cannot write text; give the question options"):
             writer(backend)
-        pytest.skip("this backend does not write, and says so")
-    return backend
 
 
 def test_open_requests_are_not_scored(backend: Backend) -> None:
@@ -200,9 +203,10 @@ def test_open_requests_are_not_scored(backend: Backend) -> None:
         backend.score(open_requests())
 
 
+@each_writer
 @pytest.mark.parametrize("writing", [GREEDY, DRAWN], ids=["greedy", "drawn"])
-def test_texts_are_the_same_again_and_in_any_company(writing_backend: Backend, writing: Writing) -> None:
-    model = writer(writing_backend)
+def test_texts_are_the_same_again_and_in_any_company(backend: Backend, writing: Writing) -> None:
+    model = writer(backend)
     together = model.write(open_requests(), writing)
 
     assert [len(texts) for texts in together] == [writing.samples] * 3
@@ -210,13 +214,15 @@ def test_texts_are_the_same_again_and_in_any_company(writing_backend: Backend, w
         assert told(model.write([asked], writing)[0]) == told(texts) == told(model.write([asked], writing)[0])
 
 
-def test_nothing_asked_nothing_written(writing_backend: Backend) -> None:
-    assert writer(writing_backend).write([], GREEDY) == []
+@each_writer
+def test_nothing_asked_nothing_written(backend: Backend) -> None:
+    assert writer(backend).write([], GREEDY) == []
 
 
+@each_writer
 @pytest.mark.parametrize("limit", [1, 4])
-def test_the_limit_is_respected(writing_backend: Backend, limit: int) -> None:
-    model = writer(writing_backend)
+def test_the_limit_is_respected(backend: Backend, limit: int) -> None:
+    model = writer(backend)
     for (whole,), (cut,) in zip(
         model.write(open_requests(), GREEDY), model.write(open_requests(), Writing(limit=limit)), strict=True
     ):
@@ -224,8 +230,9 @@ def test_the_limit_is_respected(writing_backend: Backend, limit: int) -> None:
         assert whole.tokens <= GREEDY.limit and (cut.finished or whole.tokens > limit or not whole.finished)
 
 
-def test_a_stop_text_is_honoured(writing_backend: Backend) -> None:
-    model = writer(writing_backend)
+@each_writer
+def test_a_stop_text_is_honoured(backend: Backend) -> None:
+    model = writer(backend)
     asked = next(each for each in open_requests() if len(model.write([each], GREEDY)[0][0].text) > 3)
     text = model.write([asked], GREEDY)[0][0].text
     stop = text[len(text) // 2 :][:2].strip()
@@ -235,13 +242,15 @@ def test_a_stop_text_is_honoured(writing_backend: Backend) -> None:
     assert stopped.finished and stopped.text == text[: text.index(stop)].strip()
 
 
-def test_a_text_s_logprob_is_one(writing_backend: Backend) -> None:
-    for texts in writer(writing_backend).write(open_requests(), DRAWN):
+@each_writer
+def test_a_text_s_logprob_is_one(backend: Backend) -> None:
+    for texts in writer(backend).write(open_requests(), DRAWN):
         assert all(text.logprob is not None and text.logprob < 0 for text in texts)
 
 
-def test_costs_of_texts_are_positive_and_add_up(writing_backend: Backend) -> None:
-    model = writer(writing_backend)
+@each_writer
+def test_costs_of_texts_are_positive_and_add_up(backend: Backend) -> None:
+    model = writer(backend)
     for asked, texts in zip(open_requests(), model.write(open_requests(), DRAWN), strict=True):
         whole = sum((text.cost for text in texts[1:]), texts[0].cost)
         expected = model.estimate_texts(asked, [text.tokens for text in texts])

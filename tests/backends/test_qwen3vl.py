@@ -53,6 +53,7 @@ def test_the_turn_is_the_one_qwen3vl_was_released_with(tiny_model: Qwen3VL) -> N
     )
 
 
+# D04 of docs/reliability.md
 @pytest.mark.parametrize("count", [1, 2, 5, 12])
 @pytest.mark.parametrize("packing", ["single", "pairs"])
 def test_markers_are_as_many_as_groups_and_tell_true_times(tiny_model: Qwen3VL, count: int, packing: str) -> None:
@@ -182,6 +183,7 @@ def test_a_sequence_longer_than_the_context_is_refused_before_the_pass(tiny_mode
         tiny_model.score([request(pool(1), long)])
 
 
+# Q09 of docs/reliability.md
 def test_a_model_that_does_not_answer_with_letters_is_an_error(tiny_checkpoint: Path) -> None:
     model = load_model(str(tiny_checkpoint), device="cpu", min_letter_mass=0.9)
 
@@ -225,6 +227,7 @@ class TestLetters:
 
         assert letter_tokens(tokenizer, "AB") == {"A": (10, 11, 12), "B": (20,)}
 
+    # Q08 of docs/reliability.md
     def test_a_shared_token_is_refused(self) -> None:
         with pytest.raises(ModelError, match="token 10 begins both A and B"):
             letter_tokens(self.Tokenizer({"A": 10, "B": 10}), "AB")

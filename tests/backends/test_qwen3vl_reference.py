@@ -79,7 +79,6 @@ def reference(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return dict(np.load(folder / "out.npz", allow_pickle=False))

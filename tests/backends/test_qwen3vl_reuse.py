@@ -239,6 +239,7 @@ def test_out_of_memory_a_batch_is_halved(fresh: Qwen3VL, plain: Qwen3VL, monkeyp
     assert sizes == [5, 2, 3, 1, 2]
 
 
+# M01 of docs/reliability.md
 def test_out_of_memory_alone_frames_get_smaller_and_the_answer_says_so(
     fresh: Qwen3VL, plain: Qwen3VL, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ def change(file: Path, **values: Any) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | values))
 
 
+# M13 of docs/reliability.md
 @pytest.mark.parametrize(
     ("kind", "sentence"),
     [
@@ -65,7 +66,6 @@ def test_a_standard_input_that_says_yes_runs_nothing(
         input="y\n" * 20,
         capture_output=True,
         text=True,
-        timeout=300,
         env=environment,
         check=False,
     )

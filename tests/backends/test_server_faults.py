@@ -26,6 +26,7 @@ def ask(server: Server, request: ScoreRequest = REQUEST) -> Mapping[str, float]:
 
 
 class TestM02Down:
+    # M02 of docs/reliability.md
     def test_a_restart_pauses_and_then_the_request_is_answered(self, open_server: Open) -> None:
         fake, clock = Fake(), FakeClock()
         server = open_server(fake, clock=clock)
@@ -92,6 +93,7 @@ class TestM02Down:
 
 
 class TestM03Busy:
+    # M03 of docs/reliability.md
     @pytest.mark.parametrize("status", [429, 503])
     def test_retry_after_is_obeyed_and_fewer_requests_follow(self, status: int, open_server: Open) -> None:
         fake, clock = Fake(batches=False), FakeClock()
@@ -177,6 +179,7 @@ class TestM06Failing:
 
         assert ask(server)["A"] > 0
 
+    # M06 of docs/reliability.md
     def test_one_bad_item_fails_alone_and_the_body_is_cut(self, open_server: Open) -> None:
         fake = Fake()
         server = open_server(fake)
@@ -213,6 +216,7 @@ class TestM07Garbled:
 
         assert ask(server) == expected
 
+    # M07 of docs/reliability.md
     @pytest.mark.parametrize("fault", GARBLED, ids=NAMES)
     def test_twice_is_an_error_in_one_line(self, fault: Fault, open_server: Open) -> None:
         fake = Fake()
@@ -237,6 +241,7 @@ class TestM09MissingLetters:
         shares = by_hash(heard, letters)
         return {**shares, "B": 1e-9}
 
+    # M09 of docs/reliability.md
     def test_a_letter_that_is_not_listed_has_the_bound_of_the_last_one_and_a_note(self, open_server: Open) -> None:
         server = open_server(Fake(voice=self._voice, ids=False, top=20))
         (posterior,) = server.score([shown(POOL, "Question: ?", "AB")])
@@ -261,6 +266,7 @@ def test_m10_frames_that_get_lost_later_are_noticed(open_server: Open) -> None:
 
 
 class TestM11OtherModel:
+    # M11 of docs/reliability.md
     def test_other_weights_under_the_same_name_after_a_restart_end_the_run(self, open_server: Open) -> None:
         fake, clock = Fake(), FakeClock()
         server = open_server(fake, clock=clock)

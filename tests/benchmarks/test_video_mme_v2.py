@@ -40,6 +40,7 @@ def named(found: list[Metric]) -> dict[str, Metric]:
 # The score.
 
 
+# E25 of docs/reliability.md
 @pytest.mark.parametrize("line", TABLE.replace("\n", " ").strip().split(";"))
 def test_the_whole_truth_table(line: str) -> None:
     case, scores = line.strip().split(": ")
@@ -198,6 +199,7 @@ def test_a_row_becomes_an_item(tmp_path: Path) -> None:
     assert benchmark.problems == ()
 
 
+# E26 of docs/reliability.md
 def test_the_prompt_is_the_official_one_to_the_character(tmp_path: Path) -> None:
     rows = v2_group("001")
     rows[0] |= {"question": " What  is it? ", "options": "A. The  red door.\nB. John F. Kennedy"}

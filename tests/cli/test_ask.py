@@ -24,7 +24,8 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory, clip: Path) -> Path:
     file = tmp_path_factory.mktemp("mine") / "mine.jsonl"
-    row = {"id": "q1", "video": str(clip), "question": "What?", "options": ["a", "b"], "answer": "A"}
+    (file.parent / clip.name).symlink_to(clip)
+    row = {"id": "q1", "video": clip.name, "question": "What?", "options": ["a", "b"], "answer": "A"}
     file.write_text(json.dumps(row) + "\n")
     return file
 
@@ -274,3 +275,34 @@ def test_ask_prints_in_every_encoding(clip: Path, tiny_checkpoint: Path, encodin
     assert result.exit_code == 0, result.output
     assert max(map(len, result.stdout.splitlines())) <= 80
     assert encoding == "utf-8" or result.stdout.isascii()
+
+
+def test_questions_are_split_at_line_feeds_only(clip: Path, tmp_path: Path, tiny_checkpoint: Path) -> None:
+    """Q06: U+2028, U+0085 and a form feed may stand in a question."""
+    row = {"question": "Which\u2028one\u0085is\u000b it?", "options": ["left", "right"]}
+    (tmp_path / "q.jsonl").write_text(json.dumps(row, ensure_ascii=False) + "\r\n", encoding="utf-8")
+
+    done = run("ask", clip, "--questions", tmp_path / "q.jsonl", "--k", 2, "--model", tiny_checkpoint, "--json")
+
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["question"] == row["question"]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("[" * 100_000, "line 2: not a JSON object (the JSON is nested too deeply)"),
+        ('{"question": ' + "9" * 5000 + "}", "line 2: not a JSON object (a whole number has too many digits)"),
+        ('{"question": "Q?", "options": [1e999, 2]}', "line 2: the option A must be text"),
+        ('{"question": "Q?", "id": ' + "9" * 4000 + "}", "line 2: a question's id must be text"),
+        ('{"question": "Q?", "options": ["a", "b"], "answer": [[]]}', "line 2: the answer"),
+    ],
+)
+def test_a_strange_line_of_questions_is_one_sentence(clip: Path, tmp_path: Path, line: str, told: str) -> None:
+    """Q06."""
+    (tmp_path / "q.jsonl").write_text('{"question": "Q?", "options": ["a", "b"]}\n' + line)
+
+    refused = run("ask", clip, "--questions", tmp_path / "q.jsonl", "--model", "x/y")
+
+    assert refused.exit_code == 1 and told in refused.stderr
+    assert len(refused.stderr.strip().splitlines()) == 1 and isinstance(refused.exception, SystemExit)

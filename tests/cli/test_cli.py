@@ -245,6 +245,7 @@ class TestMistakes:
 
         assert result.exit_code == 1 and message in result.stderr
 
+    # C01 of docs/reliability.md
     def test_an_unknown_flag_creates_nothing(self, clip: Path, tmp_path: Path) -> None:
         done = process("ask", clip, "?", "--modle", "x", cwd=tmp_path)
 
@@ -261,6 +262,30 @@ class TestMistakes:
         done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
 
         assert "Traceback" not in done.stderr
+
+    @pytest.mark.parametrize("arguments", [("list", "models"), ("--help",), ("list", "--help"), ("--version",)])
+    def test_output_to_a_full_disk_is_one_sentence(self, arguments: tuple[str, ...]) -> None:
+        """E07."""
+        with Path("/dev/full").open("w") as full:
+            command = [sys.executable, "-m", "gridprobe", *arguments]
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+
+        assert done.returncode == 1
+        assert done.stderr == "gridprobe: cannot write to standard output: No space left on device\n"
+
+    def test_ctrl_c_while_the_package_is_imported(self, tmp_path: Path) -> None:
+        """C04: a package of the same name sends the signal at the first moment of the import."""
+        (tmp_path / "gridprobe").mkdir()
+        (tmp_path / "gridprobe" / "__init__.py").write_text(
+            "import os, signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+            "os.kill(os.getpid(), signal.SIGINT)\n"
+        )
+        path = os.pathsep.join([str(tmp_path), str(Path(gridprobe.__file__).parents[1])])
+        command = [sys.executable, "-c", "import gridprobe_start; gridprobe_start.main()"]
+
+        done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+
+        assert (done.returncode, done.stdout, done.stderr) == (130, "", "gridprobe: interrupted\n")
 
     def test_ctrl_c_is_exit_code_130_and_no_traceback(self, clip: Path) -> None:
         child = subprocess.Popen(
@@ -311,6 +336,7 @@ class TestOtherVerbs:
         assert checks["self-test"]["state"] == checks["video decoding"]["state"] == "ok"
         assert re.search(r"plan \(\d+ frames from \d+ groups of pictures, \d+ to decode\)", checks["self-test"]["note"])
 
+    # C07 of docs/reliability.md
     def test_doctor_reports_the_second_decoder_and_stays_well_without_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for state, word in (
             (("0.13.0", ""), "ok"),
@@ -376,6 +402,28 @@ class TestOtherVerbs:
 
         assert result.exit_code == 0
         assert "gridprobe[local]" in result.stdout.replace("\n", "")
+
+    def test_doctor_survives_a_decoder_that_cannot_be_imported(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """C06: finding this out is what doctor is for."""
+        monkeypatch.setitem(sys.modules, "av", None)
+        monkeypatch.setitem(sys.modules, "torch", None)  # so that no model is loaded
+
+        result = run("doctor", "--json")
+
+        found = {check["name"]: check for check in json.loads(result.stdout)}
+        assert result.exit_code == 1 and found["video decoding"]["state"] == "broken"
+        assert "PyAV does not load" in found["video decoding"]["note"]
+        assert found["self-test"]["note"] == "needs PyAV, which does not load"
+
+    def test_a_decoder_that_cannot_be_imported_is_one_sentence(
+        self, clip: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """C06."""
+        monkeypatch.setitem(sys.modules, "av", None)
+
+        result = run("plan", clip)
+
+        assert result.exit_code == 1 and "PyAV does not load" in result.stderr
 
     def test_doctor_names_what_is_broken(self, monkeypatch: pytest.MonkeyPatch) -> None:
         module = importlib.import_module("gridprobe.cli.doctor")  # the package's attribute of that name is the command

@@ -160,5 +160,9 @@ def test_ctrl_c_is_exit_code_130_a_second_run_is_refused_meanwhile_and_it_resume
 
     assert second.exit_code == 1 and f"in use by process {process.pid}" in second.stderr
     assert process.returncode == 130 and "interrupted" in told and "Traceback" not in told
+    assert "the same command resumes the run" in told and "resource_tracker" not in told and "Loading" not in told
+    shown = gridprobe("status", out).stdout
+    assert "interrupted; repeat the command" in shown and "DEAD" not in shown
     assert evaluate(data, out, tiny_checkpoint).exit_code == 0
     assert summary(out)["all"]["answered"] == 6
+    assert "all questions are done" in gridprobe("status", out).stdout and not list(out.glob("interrupted-*"))

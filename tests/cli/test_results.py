@@ -197,6 +197,7 @@ def test_latex_and_markdown_escape(tmp_path: Path) -> None:
     assert r"a_b&c\|d%" in gridprobe("score", folder, "--format", "markdown").stdout
 
 
+# A17 of docs/reliability.md
 def test_a_text_that_looks_like_a_formula_is_quoted_in_csv(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "=1+1", [item("v1-a")], [record("v1-a")])
 
@@ -309,3 +310,26 @@ def test_predictions_need_a_known_format_and_an_answer(runs: list[Path], tmp_pat
         "export-predictions", withheld_run(tmp_path / "none", "longvideobench"), "-o", tmp_path / "p.json"
     )
     assert empty.exit_code == 1 and "holds no answered question" in empty.stderr
+
+
+def test_no_terminal_code_of_a_run_reaches_the_terminal(tmp_path: Path) -> None:
+    """A18: `score --format csv` is for files, but also printed."""
+    items = [item("a-1", bins={"kind": "\x1b[31mred\nline"}), item("b-1")]
+    path = write_run(tmp_path / "run", items, [record("a-1"), record("b-1")])
+
+    for form in ("csv", "markdown", "latex", "json", "table"):
+        result = CliRunner().invoke(cli, ["score", str(path), "--by", "kind", "--format", form])
+        assert result.exit_code in (0, 2) and "\x1b" not in result.output, form
+    assert (
+        "\\x1b[31mred\\nline" in CliRunner().invoke(cli, ["score", str(path), "--by", "all", "--format", "csv"]).output
+    )
+
+
+def test_no_terminal_code_of_a_folder_reaches_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A18."""
+    (tmp_path / "models--me--Qwen3-VL-\x1b[31m").mkdir()
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+
+    listed = CliRunner().invoke(cli, ["list", "models"]).output
+
+    assert "\x1b" not in listed and "me/Qwen3-VL-\\x1b[31m" in listed

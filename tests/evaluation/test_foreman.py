@@ -175,6 +175,62 @@ def test_a_run_ends_though_no_worker_dies(tmp_path: Path) -> None:
     assert clock.now == 2 * LAST_SECONDS  # one to end by itself, one to die
 
 
+class ActingCrew(FakeCrew):
+    """Workers that do what they are given: w0 dies of it, w1 hangs, w2 takes 500 s and pulses, the others answer."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.answered: list[tuple[str, str, float]] = []
+        self._heard: list[tuple[str, Message | None]] = []
+        self._done: dict[str, int] = {}
+
+    def hire(self, name: str, place: int) -> FakeHand:
+        hand = super().hire(name, place)
+        self._heard.append((name, Message("ready", "r")))
+        return hand
+
+    def hear(self, seconds: float) -> list[tuple[str, Message | None]]:
+        for name, hand in self.hands.items():
+            number = self._done.get(name, 0)
+            if number < len(hand.tasks):
+                self._act(name, hand.tasks[number])
+            if hand.kills == 1:
+                hand.kills = 2
+                self._heard.append((name, None))
+        if not self._heard:
+            self._clock.now += 10.0
+        heard, self._heard = self._heard, []
+        return heard
+
+    def _act(self, name: str, task: Task | None) -> None:
+        if task is None:
+            self._heard += [(name, Message("ended")), (name, None)]
+        elif name == "w0":
+            self._heard += [(name, Message("begun", task.items[0].id)), (name, None)]
+        elif name == "w1":
+            self._heard.append((name, Message("begun", task.items[0].id)))
+        elif name == "w2" and self._clock.now < 500:
+            self._heard.append((name, Message("pulse")))
+            self._clock.now += 10.0
+            return
+        else:
+            self.answered += [(name, each.id, self._clock.now) for each in task.items]
+            self._heard += [(name, Message("answered", each.id)) for each in task.items]
+        self._done[name] = self._done.get(name, 0) + 1
+
+
+def test_e10_of_four_workers_one_dies_one_hangs_one_is_slow_and_the_others_do_not_wait(tmp_path: Path) -> None:
+    clock = Clock()
+    crew = ActingCrew(clock)
+    foreman(tmp_path, crew, clock, questions=12, workers=4).run()
+
+    assert sorted(each for _, each, _ in crew.answered) == sorted(f"v{n}-q0" for n in range(12)), "each of them once"
+    assert outcomes(tmp_path) == {}, "no question is given up"
+    slow = [now for name, _, now in crew.answered if name == "w2"]
+    assert 1 <= len(slow) <= 2 and min(slow) >= 500, "the slow worker is not taken for one that hangs"
+    assert all(now < 200 for name, _, now in crew.answered if name != "w2")
+
+
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("name", ["patience", "start_patience"])
 def test_patience_is_a_number_of_seconds_that_can_pass(tmp_path: Path, name: str, value: float) -> None:

@@ -176,6 +176,7 @@ def test_numbers_among_the_values_of_a_bin_are_in_order_of_size(tmp_path: Path) 
     assert all(row.accuracy is None and row.cost is None for row in rows)
 
 
+# E27 of docs/reliability.md
 def test_a_paired_difference_by_hand(tmp_path: Path) -> None:
     rows = score([run(tmp_path / "a", "BCC."), run(tmp_path / "b", "BBB-")])
     versus = rows[1].versus

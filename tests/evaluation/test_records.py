@@ -13,6 +13,7 @@ from gridprobe.errors import RunError
 from gridprobe.evaluation import disk
 from gridprobe.evaluation.disk import Disk, held
 from gridprobe.evaluation.records import SCHEMA, Records, Writer, read_file, read_records
+from gridprobe.files import parse_json
 
 
 def record(name: str, outcome: str = "answered", attempt: int = 1, **more: object) -> dict[str, object]:
@@ -55,6 +56,7 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     assert read_records(tmp_path).damage == []
 
 
+# E04 of docs/reliability.md
 def test_a_line_torn_at_any_byte_is_left_out_and_the_others_are_not(tmp_path: Path) -> None:
     file = three(tmp_path)
     whole = file.read_bytes()
@@ -135,6 +137,7 @@ def test_an_answer_wins_over_failures_in_any_order(order: list[tuple[str, int]])
     assert (records.best["a"]["attempt"], records.attempts["a"], records.repeated) == (3, 4, set())
 
 
+# E11 of docs/reliability.md
 def test_of_failures_the_last_attempt_counts_and_two_answers_are_told(tmp_path: Path) -> None:
     writer = Writer(tmp_path, "w0")
     for each in (record("a", "failed", 2), record("a", "failed", 1), record("b"), record("b", right=True)):
@@ -147,6 +150,7 @@ def test_of_failures_the_last_attempt_counts_and_two_answers_are_told(tmp_path: 
     assert found.repeated == {"b"} and found.best["b"]["right"]
 
 
+# E23 of docs/reliability.md
 def test_only_the_fields_asked_for_are_kept(tmp_path: Path) -> None:
     writer = Writer(tmp_path, "w0")
     writer.write(record("a", right=True, selection={"indices": list(range(144))}))
@@ -168,3 +172,28 @@ def test_numbers_that_are_not_json_are_refused_and_not_half_written(tmp_path: Pa
     writer.close()
 
     assert json.loads(writer.path.read_text())["id"] == "b"
+
+
+@pytest.mark.parametrize(
+    ("fields", "floats"), [((), False), (("error",), False), (("cost", "seconds"), True), (None, True)]
+)
+def test_numbers_are_parsed_only_where_they_are_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: tuple[str, ...] | None, floats: bool
+) -> None:
+    """E23: parsing them is a large part of scanning 100,000 records; see speed/records.py."""
+    asked: list[bool] = []
+
+    def watched(text: bytes, *, floats: bool) -> object:
+        asked.append(floats)
+        return parse_json(text, floats=floats)
+
+    monkeypatch.setattr("gridprobe.evaluation.records.parse_json", watched)
+    writer = Writer(tmp_path, "w0")
+    writer.write(record("a", cost={"tflops": 4.5}))
+    writer.write(record("b", "failed"))
+    writer.close()
+
+    found = read_records(tmp_path, fields=fields)
+
+    assert asked == [floats, floats] and found.ids("answered") == {"a"} and found.ids("failed") == {"b"}
+    assert not floats or found.best["a"]["cost"]["tflops"] == 4.5

@@ -5,8 +5,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -33,8 +31,7 @@ from gridprobe.settings import Settings
 from gridprobe.setup import make_setup
 from gridprobe.video import FramePool, SampleSpec
 from gridprobe.video.in_child import InChild
-from toy_runs import toy_benchmark
-from waiting import wait_until
+from toy_runs import has_lines, here, ids, kill_when, lines, started, toy_benchmark
 
 
 @pytest.fixture(autouse=True)
@@ -47,33 +44,12 @@ def toy(tmp_path: Path) -> Benchmark:
     return toy_benchmark(tmp_path / "data")
 
 
-def ids(benchmark: Benchmark) -> list[str]:
-    return [item.id for item in benchmark.items]
-
-
 def told(folder: Path) -> str:
     return json.dumps(summary(folder))
 
 
-def here(benchmark: Benchmark, out: Path, **options: Any) -> dict[str, Any]:
-    return started(benchmark, out, **{"model": toy_runs.model(), **options})
-
-
-def started(benchmark: Benchmark, out: Path, **options: Any) -> dict[str, Any]:
-    with toy_runs.evaluation(benchmark, out, **options) as evaluation:
-        return evaluation.run()
-
-
 def crew(benchmark: Benchmark, out: Path, workers: int = 1, **options: Any) -> dict[str, Any]:
     return started(benchmark, out, workers=workers, **options)
-
-
-def lines(folder: Path) -> Counter[str]:
-    """How many whole lines there are of each id, whatever they say."""
-    found = Counter[str]()
-    for file in folder.glob("records-*.jsonl"):
-        found.update(json.loads(line)["id"] for line in file.read_bytes().split(b"\n")[:-1])
-    return found
 
 
 class TestARun:
@@ -119,7 +95,7 @@ class TestARun:
 
         def waits(request: ScoreRequest) -> dict[str, float]:
             if "<v0" in request.prompt:  # the model's turn comes only after the next video was begun
-                assert started.wait(timeout=300)
+                assert started.wait()
                 going.set()
             return {"A": 1.0, "B": 1.0}
 
@@ -139,6 +115,7 @@ class TestARun:
         assert result["all"]["kept"] == 1.0 and result["all"]["answered"] == 6
         assert json.loads((tmp_path / "run" / "spec.json").read_text())["setup"]["selector"] == {"name": "first"}
 
+    # E16 of docs/reliability.md
     def test_a_broken_video_fails_its_own_questions_and_no_others(self, toy: Benchmark, tmp_path: Path) -> None:
         for picture in (tmp_path / "data" / "v1").iterdir():
             picture.write_bytes(b"no picture")
@@ -160,6 +137,7 @@ class TestARun:
         error = read_records(tmp_path / "run").best["v1-q1"]["error"]
         assert error == {"class": "ZeroDivisionError", "message": "nobody foresaw this"}
 
+    # E17 of docs/reliability.md
     @pytest.mark.parametrize("limit", [1, 0.2])
     def test_too_many_failures_end_it_with_the_counts(self, tmp_path: Path, limit: float) -> None:
         words = {f"v{v}-q{q}": "fails" for v in range(3) for q in range(2)}
@@ -173,6 +151,7 @@ class TestARun:
             here(toy, tmp_path / "run", max_failures=limit)
         assert sum(lines(tmp_path / "run").values()) == allowed + 1
 
+    # E18 of docs/reliability.md
     def test_failed_ones_are_asked_again_only_when_told_to_and_keep_their_history(self, tmp_path: Path) -> None:
         bad = toy_benchmark(tmp_path / "data", words={"v0-q0": "fails"})
         good = toy_benchmark(tmp_path / "data")
@@ -260,6 +239,7 @@ class TestNothingMixed:
         with pytest.raises(UsageError, match=r"is not empty \(.*\) and not a run"):
             here(toy, tmp_path)
 
+    # E09 of docs/reliability.md
     def test_a_second_run_on_a_folder_is_refused_while_the_first_is_alive(self, toy: Benchmark, tmp_path: Path) -> None:
         def evaluation(**options: Any) -> Evaluation:
             return toy_runs.evaluation(toy, tmp_path / "run", model=toy_runs.model(), **options)
@@ -347,6 +327,7 @@ def in_fork(work: Callable[[], object]) -> int:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 class TestKilled:
+    # E01 of docs/reliability.md
     @pytest.mark.parametrize("half", [False, True], ids=["before", "in the middle"])
     def test_at_every_single_step_to_the_disk_and_resumed(
         self, toy: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, half: bool
@@ -377,6 +358,7 @@ class TestKilled:
             assert status == -signal.SIGKILL
         assert len(steps) > 2 * len(toy.items)
 
+    # E03 of docs/reliability.md
     def test_and_killed_again_while_resuming(self, toy: Benchmark, tmp_path: Path) -> None:
         here(toy, tmp_path / "whole")
         for step in range(1, 12):
@@ -426,6 +408,7 @@ class Full(Disk):
         super().sync(descriptor)
 
 
+# E07 of docs/reliability.md
 @pytest.mark.parametrize(("kind", "code"), [("write", errno.ENOSPC), ("sync", errno.EIO)])
 @pytest.mark.parametrize("takes", range(6))
 def test_a_full_or_failing_disk_ends_the_run_and_it_goes_on_when_there_is_room(
@@ -444,6 +427,7 @@ def test_a_full_or_failing_disk_ends_the_run_and_it_goes_on_when_there_is_room(
 
 
 class TestWorkers:
+    # M14 of docs/reliability.md
     def test_many_workers_give_what_one_gives(self, tmp_path: Path) -> None:
         toy = toy_benchmark(tmp_path / "data", videos=5)
         here(toy, tmp_path / "here")
@@ -452,6 +436,7 @@ class TestWorkers:
         assert told(tmp_path / "here") == told(tmp_path / "crew")
         assert lines(tmp_path / "crew") == Counter(ids(toy))
 
+    # E12 of docs/reliability.md
     def test_a_killed_run_is_resumed_with_other_numbers_of_workers(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -483,6 +468,7 @@ class TestWorkers:
         assert record["attempt"] == 2 and "2 workers were lost" in record["error"]["message"]
         assert lines(tmp_path / "run") == Counter(ids(toy)) and set(toy_runs.calls().values()) == {1}
 
+    # E02 of docs/reliability.md
     @pytest.mark.parametrize("workers", [1, 2])
     def test_a_worker_killed_at_a_write_is_replaced_and_nothing_is_asked_twice_or_lost(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
@@ -550,18 +536,19 @@ class TestWorkers:
             here(toy, tmp_path / "run", answer_model="embedded")
 
 
-def has_lines(folder: Path, count: int) -> bool:
-    return lines(folder).total() == count
+def test_there_are_no_more_workers_than_videos_to_ask_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker without work would load its models for nothing."""
+    hired: list[int] = []
 
+    class Counting:
+        def __init__(self, folder: Path, ledger: Any, crew: Processes, **_: Any) -> None:
+            hired.append(ledger.workers)
 
-def kill_when(true: Callable[[], bool], folder: Path, workers: int) -> None:
-    """Run toy_runs as a program, kill it and wait until its workers are gone."""
-    command = [sys.executable, toy_runs.__file__, str(folder / "data"), str(folder / "run"), str(workers)]
-    process = subprocess.Popen(command)
-    try:
-        wait_until(lambda: true() or process.poll() is not None)
-        assert process.poll() is None
-    finally:
-        process.kill()
-        process.wait()
-    wait_until(lambda: not any(map(disk.held, (folder / "run").glob("records-*.jsonl"))))
+        def run(self) -> None:
+            """Ask nothing."""
+
+    monkeypatch.setattr("gridprobe.evaluation.runner.Foreman", Counting)
+    for videos in (1, 3, 9):
+        started(toy_benchmark(tmp_path / f"data{videos}", videos=videos), tmp_path / f"run{videos}", workers=5)
+
+    assert hired == [1, 3, 5]

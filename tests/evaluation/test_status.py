@@ -1,5 +1,6 @@
 """Status reads a folder while others write to it, and names who is stuck or dead."""
 
+import errno
 import json
 import math
 import time
@@ -19,6 +20,7 @@ from gridprobe.evaluation.status import status
 from toy_runs import toy_benchmark
 
 
+# E24 of docs/reliability.md
 def test_a_run_in_progress_shows_its_pace_and_its_worker(tmp_path: Path) -> None:
     seen: list[dict[str, Any]] = []
 
@@ -78,3 +80,48 @@ def test_patience_is_a_number_of_seconds_that_can_pass(tmp_path: Path, patience:
 def test_what_is_no_run_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"is not a run: it holds no spec\.json"):
         status(tmp_path)
+
+
+def test_a_run_whose_workers_load_is_not_called_idle(tmp_path: Path) -> None:
+    """E24: until a worker is ready there is no heartbeat, but the run's lock is held."""
+    seen: list[str] = []
+
+    class Slow(toy_runs.ToyModel):
+        def load(self, **options: Any) -> Any:
+            seen.append(CliRunner().invoke(cli, ["status", str(tmp_path / "run")]).output)
+            return super().load(**options)
+
+    with toy_runs.evaluation(toy_benchmark(tmp_path / "data"), tmp_path / "run", model=Slow(), workers=0) as running:
+        running.run()
+    after = CliRunner().invoke(cli, ["status", str(tmp_path / "run")]).output
+
+    assert "its workers are loading their models" in seen[0] and "no worker is running" not in seen[0]
+    assert "loading" not in after and status(tmp_path / "run")["loading"] is False
+
+
+def test_where_locks_do_not_work_the_state_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def looks(request: ScoreRequest) -> Mapping[str, float]:
+        with monkeypatch.context() as patch:
+            patch.setattr("fcntl.flock", _no_locks)
+            seen.append(status(tmp_path / "run"))
+        return toy_runs.answer(request)
+
+    run(toy_benchmark(tmp_path / "data"), tmp_path / "run", setup=toy_runs.toy_setup(Scripted(looks)))
+
+    assert seen[0]["workers"][0]["state"] == "unknown"
+
+
+def _no_locks(descriptor: int, how: int) -> None:
+    raise OSError(errno.ENOLCK, "No locks available")
+
+
+def test_package_versions_are_kept_once_and_shown(tmp_path: Path) -> None:
+    run(toy_benchmark(tmp_path / "data"), tmp_path / "run", setup=toy_runs.toy_setup(toy_runs.model()))
+
+    shown = " ".join(CliRunner().invoke(cli, ["status", str(tmp_path / "run")]).output.split())
+
+    versions = status(tmp_path / "run")["versions"]
+    assert {"gridprobe", "av", "numpy", "pillow", "torch", "transformers"} == set(versions)
+    assert f"begun with gridprobe {versions['gridprobe']}, av {versions['av']}," in shown

@@ -162,3 +162,12 @@ def test_compute_is_a_share_of_showing_all_frames() -> None:
     unpriced = AnswerCost(Cost(), Cost(1, 90, 80, unpriced=1), Cost(1, 900, 800, unpriced=1))
     assert compute_words(handmade(cost=unpriced)) == "10 % of the tokens of showing all 9 frames at native size"
     assert compute_words(handmade(cost=AnswerCost(Cost(), Cost(), Cost()))) == ""
+
+
+def test_times_of_a_short_video_and_times_that_read_the_same_have_tenths() -> None:
+    answer = hot(1, 4, kept=(1, 4))
+    close = replace(answer, pool=replace(answer.pool, times=tuple(100 + 0.2 * i for i in range(36)), info=None))
+    short = replace(answer, pool=replace(answer.pool, times=tuple(float(i) for i in range(36)), info=None))
+
+    assert where_words(close).endswith("at 1:40.2 and 1:40.8")
+    assert where_words(short).endswith("at 0:01.0 and 0:04.0")

@@ -165,6 +165,7 @@ def test_frames_per_second_are_mapped_to_a_grid_within_the_limit(desk: Desk) -> 
     assert job.result is not None and len(job.result["times"]) == 30, "16² cells, 30 distinct frames"
 
 
+# A21 of docs/reliability.md
 @pytest.mark.parametrize(
     ("settings", "selector", "words"),
     [
@@ -199,6 +200,7 @@ def test_a_file_that_was_swapped_after_the_check_is_refused(desk: Desk, tmp_path
     assert job.error is not None and (job.error.status, job.error.code) == (409, "changed")
 
 
+# A19 of docs/reliability.md
 def test_paths_and_addresses_are_taken_out_of_texts() -> None:
     assert scrubbed("/home/anna/models/qwen@abc: no such file") == "qwen@abc: no such file"
     assert scrubbed("http://10.0.0.7:8000/v1#qwen@1") == "server#qwen@1"

@@ -86,6 +86,7 @@ def test_public_addresses_are(address: str) -> None:
     assert is_public(address)
 
 
+# A08 of docs/reliability.md
 @pytest.mark.parametrize("host", LITERALS)
 def test_spellings_of_this_machine_are_refused(host: str) -> None:
     def dial(*_: object) -> socket.socket:
@@ -110,6 +111,7 @@ def test_odd_addresses_are_400(url: str) -> None:
     assert refusal.value.status == 400
 
 
+# A10 of docs/reliability.md
 def test_one_look_up_and_the_checked_address_is_dialled() -> None:
     looked_up: list[str] = []
 
@@ -131,6 +133,7 @@ def test_one_private_address_among_several_is_enough_to_refuse() -> None:
         )
 
 
+# A09 of docs/reliability.md
 @pytest.mark.parametrize("reply", [
     b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1/\r\nContent-Length: 0\r\n\r\n",
     b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
@@ -144,6 +147,7 @@ def test_redirects_errors_compression_and_garbage_are_422(reply: bytes) -> None:
     assert refusal.value.status == 422
 
 
+# A11 of docs/reliability.md
 def test_an_endless_body_is_cut() -> None:
     def endless(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")

@@ -25,7 +25,7 @@ from waiting import wait_until
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 pytestmark = needs_browser
 EVIL = "<img src=x onerror=window.hacked=1>"
-PATIENCE = 60_000
+PATIENCE = 600_000
 """Milliseconds; a limit for hangs, not for speed."""
 
 
@@ -200,6 +200,7 @@ def test_a_cell_a_key_and_the_timeline_move_the_player(page: Any, site: Site) ->
     assert shown_time(page) == 0.0
 
 
+# S11 of docs/reliability.md
 def test_without_the_codec_single_frames_are_shown(page: Any, site: Site) -> None:
     page.route("**/video", lambda route: route.fulfill(body="not a video", content_type="video/mp4"))
     visit(page, site)

@@ -91,12 +91,22 @@ def test_a_job_is_cancelled(folder: Path) -> None:
     model = Gated(opened=False)
     with running_desk(folder, model=model) as desk:
         job = post(desk, "/v1/gridprobe/jobs", ASK).json()
-        assert model.waiting.wait(600)
+        assert model.waiting.wait()
         cancelled = delete(desk, f"/v1/gridprobe/jobs/{job['id']}").json()
         assert cancelled["state"] == "cancelled"
         assert events(get(desk, f"/v1/gridprobe/jobs/{job['id']}/events").text)[-1] == ("cancelled", {})
 
 
+def test_a22_ids_are_random_and_no_route_lists_jobs(desk: Desk) -> None:
+    made = [post(desk, "/v1/gridprobe/jobs", ASK).json()["id"] for _ in range(3)]
+    assert len({each[:16] for each in made} | {each[-16:] for each in made}) == 6, "no part of an id repeats"
+    assert all(len(each) >= 32 and int(each[-32:], 16) for each in made), "128 bits"
+    assert get(desk, "/v1/gridprobe/jobs").status_code in (404, 405)
+    guessed = made[0][:-1] + ("0" if made[0][-1] != "0" else "1")
+    assert get(desk, f"/v1/gridprobe/jobs/{guessed}").status_code == 404
+
+
+# S02 of docs/reliability.md
 def test_a_client_that_goes_away_cancels_its_question(folder: Path) -> None:
     model = Gated(opened=False)
     with running_desk(folder, model=model) as desk:
@@ -112,6 +122,7 @@ def test_a_client_that_goes_away_cancels_its_question(folder: Path) -> None:
         assert desk.jobs.counts["cancelled"] == 1
 
 
+# S01 of docs/reliability.md
 def test_a_full_queue_is_429_with_retry_after_while_health_answers(folder: Path) -> None:
     model = Gated(opened=False)
     with running_desk(folder, model=model, together=1, queue=2) as desk:
@@ -171,6 +182,7 @@ def test_pictures_of_a_session(desk: Desk) -> None:
     assert get(desk, f"{path}/frame.jpg?t=1&width=100000").status_code == 400
 
 
+# S10 of docs/reliability.md
 def test_the_file_of_a_session_has_byte_ranges(desk: Desk, folder: Path) -> None:
     content = (folder / "talk.mp4").read_bytes()
     session = post(desk, "/v1/gridprobe/sessions", {"video": "talk.mp4"}).json()
@@ -240,6 +252,7 @@ def test_what_breaks_a_rule_is_a_400_that_names_it(desk: Desk, change: dict[str,
         assert error["param"] == param
 
 
+# S12 of docs/reliability.md
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
@@ -269,6 +282,7 @@ def test_a_video_that_cannot_be_decoded_is_a_422_without_paths(desk: Desk, folde
     assert reply.status_code == 422 and "bad.mp4" in reply.text and str(folder) not in reply.text
 
 
+# S07 of docs/reliability.md
 def test_a_mistake_of_ours_is_a_500_without_details_and_the_next_question_works(folder: Path) -> None:
     class Broken(Gated):
         def _posterior(self, *given: Any) -> Any:

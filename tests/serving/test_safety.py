@@ -52,6 +52,7 @@ def ask(
 # Who may ask.
 
 
+# A15 of docs/reliability.md
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.com", ""])
 def test_an_address_that_others_reach_needs_a_key(host: str) -> None:
     with pytest.raises(UsageError, match="needs a key"):
@@ -70,6 +71,7 @@ def test_a_short_key_is_refused_and_no_key_is_shown() -> None:
     assert "a long enough key" not in repr(rules_for("127.0.0.1", "a long enough key"))
 
 
+# A13 of docs/reliability.md
 @pytest.mark.parametrize("path", ROUTES)
 def test_every_route_but_bare_health_needs_the_key(desk: Desk, path: str) -> None:
     for sent in (None, "wrong", KEY[:-1], KEY + "x"):
@@ -116,6 +118,7 @@ def test_our_own_names_are_accepted(desk: Desk, host: str) -> None:
     assert ask(desk, "GET", "/health", headers={"Host": host}).status_code == 200
 
 
+# A14 of docs/reliability.md
 @pytest.mark.parametrize(
     "headers",
     [
@@ -163,6 +166,7 @@ async def endless(read: list[int]) -> AsyncIterator[bytes]:
         yield b" " * 10_000
 
 
+# S03 of docs/reliability.md
 @pytest.mark.parametrize(("path", "kind", "cap"), [
     ("/v1/gridprobe/ask", "application/json", 100_000),
     ("/v1/gridprobe/uploads", "video/mp4", 200_000),
@@ -199,6 +203,7 @@ def test_bodies_together_are_bounded(desk: Desk) -> None:
     assert asyncio.run(run()) == [429, 400, 400]
 
 
+# S04 of docs/reliability.md
 def test_a_client_that_pauses_too_long_loses_its_turn(folder: Path) -> None:
     with running_desk(folder, idle_seconds=0.05) as desk:
 
@@ -211,6 +216,7 @@ def test_a_client_that_pauses_too_long_loses_its_turn(folder: Path) -> None:
         assert os.listdir(desk.shelf.folder) == ["in-use"]
 
 
+# S05 of docs/reliability.md
 @pytest.mark.parametrize("body", [
     b"", b"null", b"[]", b"{", b"\xff\xfe", b"[" * 50_000, b'{"a":' * 20_000, b'{"video": NaN}', b'"\\ud800"',
     b'{"\\ud800": 1}', b'{"video": "talk.mp4", "question": "\\ud800"}', b'{"video": "\\ud800.mp4", "question": "x"}',
@@ -253,6 +259,7 @@ def test_no_room_is_507(tmp_path: Path) -> None:
     shelf.close()
 
 
+# S06 of docs/reliability.md
 def test_a_full_disk_is_507_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shelf = Shelf(quota=1000, parent=tmp_path)
 
@@ -268,6 +275,7 @@ def test_a_full_disk_is_507_and_leaves_nothing(tmp_path: Path, monkeypatch: pyte
     shelf.close()
 
 
+# S08 of docs/reliability.md
 def test_what_a_crashed_server_left_is_removed_and_what_a_live_one_has_is_not(tmp_path: Path) -> None:
     live = Shelf(quota=10, parent=tmp_path)
     dead = tmp_path / f"{PREFIX}dead"
@@ -280,9 +288,24 @@ def test_what_a_crashed_server_left_is_removed_and_what_a_live_one_has_is_not(tm
     other.close()
 
 
+def test_a24_what_is_uploaded_can_be_read_by_its_user_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        shelf = Shelf(quota=100, parent=tmp_path)
+        with shelf.receiving(10) as incoming:
+            assert incoming.path.stat().st_mode & 0o777 == 0o600
+            assert shelf.folder.stat().st_mode & 0o777 == 0o700
+        assert not incoming.path.exists(), "what nobody took is deleted"
+        shelf.close()
+        assert not shelf.folder.exists()
+    finally:
+        os.umask(before)
+
+
 # Files of the allowed folder.
 
 
+# A06 of docs/reliability.md
 @pytest.mark.parametrize("name", [
     "/etc/passwd", "file:///etc/passwd", "../secret.mp4", "sub/../../secret.mp4", "%2e%2e%2fsecret.mp4",
     "file:///%2e%2e/secret.mp4", "link.mp4", "linked/secret.mp4", "fifo.mp4", "sub", ".", "", "talk.mp4\0", "talk.mp4/",
@@ -304,6 +327,7 @@ def test_files_outside_of_the_folder_are_refused_with_one_text(tmp_path: Path, n
     assert refusal.value.status == 403 and str(refusal.value).startswith("this file is not one that requests may name")
 
 
+# A07 of docs/reliability.md
 def test_sibling_folders_with_the_same_beginning_are_outside(tmp_path: Path) -> None:
     for name in ("videos", "videos-secret"):
         (tmp_path / name).mkdir()
@@ -344,6 +368,7 @@ def test_the_player_gets_the_file_that_was_checked_even_if_the_name_is_swapped(t
 # Addresses.
 
 
+# A12 of docs/reliability.md
 def test_no_address_is_fetched_unless_that_is_allowed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     def connect(*_: Any, **__: Any) -> Any:
         raise AssertionError("a connection was made")

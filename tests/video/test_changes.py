@@ -40,6 +40,7 @@ def test_deleted(video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert message == f"{video}: the file was deleted or moved while it was in use"
 
 
+# V23 of docs/reliability.md
 def test_replaced_by_another_video(video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = numbered_video(video.with_name("other.mp4"), 300)
     message = refused(video, monkeypatch, lambda: os.replace(other, video))

@@ -46,6 +46,7 @@ def no_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
 # What is found again.
 
 
+# D05 of docs/reliability.md
 @pytest.mark.parametrize("precision", ["exact", "auto"])
 @pytest.mark.parametrize("sampling", ["middle", "linspace"])
 def test_a_second_process_opens_no_decoder_and_sees_the_same_bytes(
@@ -174,6 +175,7 @@ def test_a_file_replaced_while_it_is_read_leaves_nothing(
 # What goes wrong.
 
 
+# E21 of docs/reliability.md
 @pytest.mark.parametrize("what", ["frames", "plan"])
 @pytest.mark.parametrize("fault", ["half", "longer", "flipped", "empty", "swapped", "junk"])
 def test_a_bad_entry_counts_as_absent_and_is_removed(clip: Path, folder: Path, fault: str, what: str) -> None:
@@ -364,6 +366,7 @@ def test_only_old_temporary_files_go(folder: Path) -> None:
     assert young.exists() and not old.exists()
 
 
+# E22 of docs/reliability.md
 def test_a_file_being_read_is_not_taken_away(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = FrameCache(folder, 10_000)
     store.write([("key", b"precious")])
@@ -418,6 +421,8 @@ def test_processes_share_it_without_a_lock(folder: Path) -> None:
     [
         ({"GRIDPROBE_CACHE": "/data/cache"}, "/data/cache/frames"),
         ({"GRIDPROBE_CACHE": "off"}, None),
+        ({"GRIDPROBE_CACHE": "OFF"}, None),
+        ({"GRIDPROBE_CACHE": "Off "}, None),
         ({"XDG_CACHE_HOME": "/xdg"}, "/xdg/gridprobe/frames"),
         ({"XDG_CACHE_HOME": "relative", "HOME": "/home/me"}, "/home/me/.cache/gridprobe/frames"),
         ({"XDG_CACHE_HOME": "", "GRIDPROBE_CACHE": "", "HOME": "/home/me"}, "/home/me/.cache/gridprobe/frames"),

@@ -49,6 +49,7 @@ def same(one: FramePool, other: FramePool) -> bool:
     return one.keys == other.keys and np.array_equal(one.pixels, other.pixels)
 
 
+# D06 of docs/reliability.md
 @pytest.mark.parametrize("precision", ["exact", "auto", "keyframe"])
 @pytest.mark.parametrize("name", KINDS)
 def test_a_second_pass_gives_the_frames_of_the_first_bit_for_bit(made: Path, name: str, precision: str) -> None:

@@ -31,6 +31,7 @@ def colour_at(frame: Pixels, corner: str) -> str:
     return min(CORNERS, key=lambda name: np.abs(pixel - CORNERS[name]).sum())
 
 
+# V13 of docs/reliability.md
 @pytest.mark.parametrize(
     ("degrees", "goes_to_top_left"), [(0, "top left"), (90, "bottom left"), (180, "bottom right"), (270, "top right")]
 )
@@ -51,6 +52,7 @@ def test_rotation_by_the_display_matrix(tmp_path: Path, degrees: int, goes_to_to
         assert colour_at(pool.pixels[0], corner) == colour_at(stored, corner)
 
 
+# V14 of docs/reliability.md
 @pytest.mark.parametrize(
     ("name", "size", "options"),
     [
@@ -72,6 +74,7 @@ def test_pixel_formats(tmp_path: Path, name: str, size: tuple[int, int], options
     assert pool.info is not None and (pool.info.width, pool.info.height) == size
 
 
+# V16 of docs/reliability.md
 @pytest.mark.parametrize(("name", "codec"), [("two.mkv", "ffv1"), ("two.mp4", "libx264")])
 def test_two_by_two_pixels(tmp_path: Path, name: str, codec: str) -> None:
     path = numbered_video(tmp_path / name, 4, size=(2, 2), codec=codec, pixel_format="yuv420p")

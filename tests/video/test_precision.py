@@ -74,6 +74,7 @@ CODECS = {
 }
 
 
+# D02 of docs/reliability.md
 @pytest.mark.parametrize("cells", [7, 60])
 @pytest.mark.parametrize("readers", [1, 3])
 @pytest.mark.parametrize("name", CODECS)

@@ -1,14 +1,16 @@
 """What would be decoded, told without decoding."""
 
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.video import Limits, decode, preview, reader
+from gridprobe.video.limits import Deadline
 from gridprobe.video.preview import Way
-from gridprobe.video.source import first_frame
+from gridprobe.video.source import first_frame, open_video
 from videos import numbered_video
 
 
@@ -62,3 +64,17 @@ def test_limits_hold(video: Path, tmp_path: Path) -> None:
         preview(video, cells=10, limits=Limits(seconds=1e-6))
     with pytest.raises(UsageError, match="a folder of pictures needs no plan"):
         preview(tmp_path, cells=4)
+
+
+def test_all_passes_of_a_plan_share_one_limit(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A04: each pass over a GIF of 500,000 frames takes seconds; with a limit of its own each, a plan took several."""
+    seen = []
+
+    def watched(*given: Any, deadline: Deadline, **options: Any) -> Any:
+        seen.append(deadline)
+        return open_video(*given, deadline=deadline, **options)
+
+    monkeypatch.setattr("gridprobe.video.decode.open_video", watched)
+    preview(numbered_video(made / "shared.mp4", 50), cells=10)
+
+    assert len({id(deadline) for deadline in seen}) == 2  # one to open, and what it left for the rest

@@ -1,7 +1,7 @@
 """torchcodec behind the same plan (D03): the same moments and times, nearly the same pixels, and never in silence.
 
-Where torchcodec is not installed (it is no part of our environments) a stand-in with its interface, driven by PyAV,
-keeps the code around it running; speed/requirements.txt says how to install the real one.
+The real one is in .venv/reference, where `make setup` puts it beside torchvision; it needs the system's FFmpeg. A
+stand-in with its interface, driven by PyAV, keeps the code around it running where it cannot be loaded.
 """
 
 import importlib.metadata
@@ -66,6 +66,7 @@ class StandIn:
 @pytest.fixture(params=["real", "stand-in"])
 def torchcodec(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "real":
+        monkeypatch.syspath_prepend(str(Path(sys.prefix) / "reference"))
         version, reason = torchcodec_state()
         if version is None:
             pytest.skip(reason)
@@ -78,6 +79,7 @@ def torchcodec(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     return "stand-in"
 
 
+# D03 of docs/reliability.md
 @pytest.mark.parametrize("precision", ["exact", "keyframe", "auto"])
 @pytest.mark.parametrize("name", ["plain.mp4", "late.mkv", "vfr.mp4", "hevc.mp4", "turned.mp4"])
 def test_same_times_and_nearly_the_same_pixels(made: Path, torchcodec: str, name: str, precision: Precision) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gridprobe.benchmarks.base import Benchmark, Item, Metric, Problem
+from gridprobe.benchmarks.confining import confined
 from gridprobe.benchmarks.opening import opened
 from gridprobe.benchmarks.rows import choose
 from gridprobe.benchmarks.spoken import SUBTITLE_MODES, has_subtitles, with_subtitles
@@ -40,18 +41,23 @@ def load_benchmark(name: str, data: str | Path, **options: Any) -> Benchmark:
         data: the folder with the files (for "jsonl" also the file itself; for "gridworld" the folder to write its
             videos to).
         **options: the benchmark's own options; see docs/benchmarks.md. All have `open`: with `open=True` the questions
-            are asked without their options, and the text of the right one is the answer to find.
+            are asked without their options, and the text of the right one is the answer to find. With `outside=True`
+            annotations may name videos and subtitles outside `data`.
     """
     code, _ = BENCHMARKS.resolve(name)
     given, without_options = options, options.get("open", False)
+    outside = options.get("outside", False)
     choose("open", without_options, (True, False))
-    options = {option: value for option, value in options.items() if option != "open"}
+    choose("outside", outside, (True, False))
+    options = {option: value for option, value in options.items() if option not in ("open", "outside")}
     parameters = inspect.signature(code.load).parameters.values()
     known = [each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
     for option in options:
         if option not in known:
-            raise UsageError(f"unknown option {option!r} of {name}; {suggestion(option, [*known, 'open'])}")
+            raise UsageError(f"unknown option {option!r} of {name}; {suggestion(option, [*known, 'open', 'outside'])}")
     found: Benchmark = code.load(Path(data), **options)
+    if not outside:
+        found = confined(found, Path(data))
     if without_options:
         found = opened(found, getattr(code, "open_answer", None))
     return replace(found, data=str(data), options=given)

@@ -1,5 +1,6 @@
 """Annotation files -> rows, and video names -> paths."""
 
+import codecs
 import csv
 import hashlib
 import io
@@ -51,13 +52,19 @@ def fingerprint(files: Sequence[Path]) -> str:
 
 
 def read_rows(path: Path) -> list[Any]:
-    """The rows of a parquet, JSON, JSON Lines or CSV file. A line that is not JSON is returned as a DataError."""
+    """The rows of a parquet, JSON, JSON Lines or CSV file. A line that is not JSON is returned as a DataError.
+
+    Bytes that are not UTF-8 become surrogates, which `gather` refuses in the rows that have them.
+    """
     try:
         if path.suffix == ".parquet":
             return _parquet(path)
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        content = path.read_bytes()
+    except OSError as error:
         raise DataError(f"cannot read {path}: {error}") from error
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise DataError(f"cannot read {path}: it is UTF-16; save it as UTF-8")
+    text = content.decode("utf-8-sig", "surrogateescape")
     if path.suffix == ".jsonl":
         return [_line(line) for line in text.split("\n") if line.strip()]
     return _table(text, path) if path.suffix == ".csv" else _array(text, path)
@@ -96,14 +103,22 @@ def _table(text: str, path: Path) -> list[Any]:
 
 def _line(line: str) -> Any:
     try:
-        return json.loads(line)
+        return json.loads(line, parse_int=_whole)
     except (json.JSONDecodeError, RecursionError) as error:
         return DataError(f"not a JSON object ({error})")
 
 
+def _whole(digits: str) -> int | DataError:
+    """A whole number, or an error in its place if Python refuses to read so many digits."""
+    try:
+        return int(digits)
+    except ValueError:
+        return DataError(f"a whole number of {len(digits)} digits is too long")
+
+
 def _array(text: str, path: Path) -> list[Any]:
     try:
-        rows = json.loads(text)
+        rows = json.loads(text, parse_int=_whole)
     except (json.JSONDecodeError, RecursionError) as error:
         raise DataError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(rows, list):

@@ -11,6 +11,7 @@ from gridprobe.benchmarks.base import Benchmark, Item, Problem
 from gridprobe.benchmarks.files import fingerprint
 from gridprobe.errors import DataError, UsageError
 from gridprobe.prompts import NO_TEXT
+from gridprobe.text import is_utf8, printable
 
 __all__ = [
     "choose",
@@ -40,17 +41,34 @@ def gather(
         try:
             if not isinstance(row, Mapping):
                 raise row if isinstance(row, DataError) else DataError("the row is not an object with fields")
+            _check(row)
             item = make(row)
             if item.id in items:
                 raise DataError(f"the id {item.id} occurs a second time; only the first counts")
             items[item.id] = item
         except (DataError, UsageError) as error:
             row_id = known(row.get(key)) if isinstance(row, Mapping) else None
-            problems.append(Problem(f"row {count}" + (f" ({row_id})" if row_id is not None else ""), str(error)))
+            where = f"row {count}" if row_id is None else f"row {count} ({printable(str(row_id)[:80])})"
+            problems.append(Problem(where, printable(str(error))))
     if not items and not problems:
         raise DataError(f"{', '.join(str(path) for path in files)}: no question in it")
     version = f"{name}-{len(items) + len(problems)}-{fingerprint(files)}"
     return Benchmark(name, version, tuple(items.values()), tuple(problems))
+
+
+def _check(row: Row) -> None:
+    """Refuse text that cannot be written to a file or named as one, and what the reader of the file refused."""
+    values = [(str(field), part) for field, value in row.items() for part in (field, value)]
+    while values:
+        field, value = values.pop()
+        if isinstance(value, DataError):
+            raise value
+        if isinstance(value, str) and ("\0" in value or not is_utf8(value)):
+            raise DataError(f"{field!r} is not valid text: {value[:80]!r} has a NUL, or bytes that are not UTF-8")
+        if isinstance(value, Mapping):
+            values += [(field, part) for pair in value.items() for part in pair]
+        elif isinstance(value, list):
+            values += [(field, part) for part in value]
 
 
 def choose(name: str, value: Any, allowed: Sequence[Any]) -> None:
@@ -99,7 +117,9 @@ def number(row: Row, field: str) -> float | None:
     try:
         found = None if value is None or isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
-        raise DataError(f"{field} must be a number, got {value!r}") from None
+        raise DataError(f"{field} must be a number, got {value!r:.80}") from None
+    except OverflowError:
+        raise DataError(f"{field} must be a number below 1e308, got a longer one") from None
     if found is not None and not math.isfinite(found):
         raise DataError(f"{field} must be a finite number, got {value!r}")
     return found

@@ -4,6 +4,9 @@ Results go to stdout, progress and notices to stderr. An error is one sentence; 
 the input or the model fails, and 130 after Ctrl-C. A traceback is a bug in gridprobe.
 """
 
+import errno
+import os
+import sys
 from typing import Any
 
 import click
@@ -17,6 +20,7 @@ from gridprobe.cli.demo import demo
 from gridprobe.cli.doctor import doctor
 from gridprobe.cli.evaluate import evaluate
 from gridprobe.cli.figure import figure
+from gridprobe.cli.help import Verbs, help_command
 from gridprobe.cli.judge import judge_run
 from gridprobe.cli.keyframes import export
 from gridprobe.cli.listing import listing
@@ -41,10 +45,10 @@ class _OneSentence(click.ClickException):
         vars(self)["exit_code"] = error.exit_code
 
     def show(self, file: Any = None) -> None:
-        click.echo(f"gridprobe: {self.message}", err=True, file=file)
+        print(f"gridprobe: {self.message}", file=file or sys.stderr)  # click.echo writes UTF-8 to an ASCII stream
 
 
-class _Commands(click.Group):
+class _Commands(Verbs):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -55,10 +59,17 @@ class _Commands(click.Group):
             ctx.exit(130)
 
 
+EPILOG = """\
+First steps: gridprobe demo, then gridprobe help ask.
+
+Exit codes: 0 success, 1 the input or the model fails, 2 wrong usage, 130 Ctrl-C.
+"""
+
+
 @click.group(
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="First steps: gridprobe demo; gridprobe ask talk.mp4 'Which city comes first?' -o Oslo -o Rome --model DIR",
+    epilog=EPILOG,
 )
 @click.version_option(__version__, prog_name="gridprobe")
 def cli() -> None:
@@ -75,6 +86,7 @@ COMMANDS = (
     export,
     export_predictions,
     figure,
+    help_command,
     judge_run,
     listing,
     mcp,
@@ -91,5 +103,15 @@ for command in COMMANDS:
 
 
 def main() -> None:
-    """Entry point of the `gridprobe` command."""
-    cli()
+    """Run the command line; output that cannot be written, as on a full disk, is one sentence."""
+    try:
+        try:
+            cli()
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
+        print(f"gridprobe: cannot write to standard output: {error.strerror}", file=sys.stderr)
+        sys.exit(1)

@@ -16,14 +16,16 @@ from gridprobe.backends.embedded import Vocabulary
 from gridprobe.benchmarks import parse_options
 from gridprobe.budget import Fixed
 from gridprobe.calibration import check_threshold
-from gridprobe.cli.console import printable, progress, speaks_unicode, stdout
+from gridprobe.cli.console import notice, printable, progress, quiet_option, speaks_unicode, stdout
+from gridprobe.cli.help import Verb, names_of
 from gridprobe.cli.limits import allowance_of, limit_options
 from gridprobe.cli.outputs import checked_outputs, output_options, save_outputs
 from gridprobe.drafting import OpenWay
 from gridprobe.errors import DataError, UsageError
+from gridprobe.files import parse_json
 from gridprobe.pipeline import Session
 from gridprobe.question import Question
-from gridprobe.registry import SELECTORS, SIGNALS
+from gridprobe.registry import BACKENDS, SELECTORS, SIGNALS
 from gridprobe.report import answer_view
 from gridprobe.report.facts import total_words
 from gridprobe.settings import PRESETS, Settings
@@ -40,11 +42,13 @@ __all__ = [
     "FramesType",
     "ask",
     "asked_models",
+    "distinct",
     "given_settings",
     "imply",
     "introduce",
     "limits_of",
     "load_options",
+    "model_option",
     "named_models",
     "way_options",
 ]
@@ -93,6 +97,12 @@ class SureType(click.ParamType[Any]):
         return number
 
 
+def model_option(help: str = MODEL_HELP) -> Callable[[Any], Any]:
+    """The option for the model."""
+    names = names_of(BACKENDS)
+    return click.option("-m", "--model", envvar="GRIDPROBE_MODEL", metavar="NAME", shell_complete=names, help=help)
+
+
 def _selectors() -> str:
     return "; ".join(SELECTORS.listed()) + "."
 
@@ -109,6 +119,7 @@ def way_options() -> list[Callable[[Any], Any]]:
             metavar="NAME",
             default="gridprobe",
             show_default=True,
+            shell_complete=names_of(SELECTORS),
             help=_selectors(),
         ),
         click.option("--k", type=int, show_default="the preset's, 12", help="Sample K² frames."),
@@ -127,7 +138,12 @@ def way_options() -> list[Callable[[Any], Any]]:
             type=click.Choice(["attention", "memory", "frames", "fresh"]),
             help="What the map is made from; fresh asks about rows and columns, as published.",
         ),
-        click.option("--signal", metavar="NAME", help=f"What a probe's answer counts for: {', '.join(SIGNALS)}."),
+        click.option(
+            "--signal",
+            metavar="NAME",
+            shell_complete=names_of(SIGNALS),
+            help=f"What a probe's answer counts for: {', '.join(SIGNALS)}.",
+        ),
         click.option("--rotations", type=int, metavar="N", help="Average over N orders of the options."),
         click.option(
             "--context",
@@ -176,7 +192,7 @@ def _options(command: Any) -> Any:
         click.option("-o", "--option", "options", multiple=True, metavar="TEXT", help="An option; 2 to 26, or none."),
         click.option("--questions", type=FILE, help="JSON Lines file: question; optional: options, id, answer."),
         click.option("--subtitles", type=FILE, help="An .srt, .vtt or .json subtitle file."),
-        click.option("-m", "--model", envvar="GRIDPROBE_MODEL", metavar="NAME", help=MODEL_HELP),
+        model_option(),
         *way_options(),
         *limit_options(),
         click.option("--order", type=click.Choice(["time", "importance"]), show_default="time"),
@@ -187,6 +203,7 @@ def _options(command: Any) -> Any:
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object per question."),
         click.option("--json-version", type=click.IntRange(1, 2), help="Of the schema; 1 only with options."),
         click.option("-v", "--details", is_flag=True, help="Also show the map's shape, TFLOPs, tokens and models."),
+        quiet_option,
         *output_options(),
     ]
     for decorator in reversed(decorators):
@@ -194,7 +211,7 @@ def _options(command: Any) -> Any:
     return command
 
 
-@click.command()
+@click.command(cls=Verb)
 @_options
 def ask(video: Path, question: str | None, options: tuple[str, ...], **given: Any) -> None:
     """Ask a QUESTION about VIDEO, with options or without, and see which frames the answer is based on."""
@@ -237,14 +254,14 @@ def imply(questions: list[Question]) -> None:
     vocabulary = Vocabulary.embedded()
     for question in questions:
         vocabulary.require(question.prompt)
-    print(IMPLIED, file=sys.stderr)
+    notice(IMPLIED)
 
 
 def introduce(*models: Backend | None) -> None:
     """Print what is known about models on a server, once."""
     for model in {id(each): each for each in models}.values():
         if summary := getattr(model, "summary", ""):
-            print(printable(f"gridprobe: {summary}"), file=sys.stderr)
+            notice(f"gridprobe: {summary}")
 
 
 def limits_of(given: dict[str, Any]) -> Limits:
@@ -302,15 +319,22 @@ def _questions(
     if (text is None) == (file is None):
         raise UsageError("give either one QUESTION, with -o options or without, or --questions FILE")
     if file is None:
-        return [Question(text or "", options, subtitles=subtitles)]
+        return [distinct(Question(text or "", options, subtitles=subtitles))]
     if options:
         raise UsageError("with --questions, options are read from the file; remove -o")
     return [_parse(file, number, line, subtitles) for number, line in _lines(file)]
 
 
+def distinct(question: Question) -> Question:
+    """The question; UsageError if two of its options are the same text, since no answer could choose between them."""
+    for first, second in question.repeated:
+        raise UsageError(f"options {first} and {second} are the same text, {question.option(first)!r}; remove one")
+    return question
+
+
 def _lines(file: Path) -> list[tuple[int, str]]:
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"cannot read {printable(str(file))}: {error}") from error
     found = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
@@ -322,9 +346,9 @@ def _lines(file: Path) -> list[tuple[int, str]]:
 def _parse(file: Path, number: int, line: str, subtitles: str) -> Question:
     where = f"{printable(str(file))}, line {number}"
     try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{where}: not a JSON object ({error.msg})") from error
+        row = parse_json(line)
+    except ValueError as error:
+        raise DataError(f"{where}: not a JSON object ({error})") from error
     known = {"question", "options", "id", "answer"}
     if not isinstance(row, dict) or "question" not in row:
         raise DataError(f'{where}: needs an object with a "question"')
@@ -335,6 +359,6 @@ def _parse(file: Path, number: int, line: str, subtitles: str) -> Question:
         raise DataError(f'{where}: "options" must be a list of strings')
     answer, name = row.get("answer"), row.get("id")
     try:
-        return Question(row["question"], options, answer=answer, id=name, subtitles=subtitles)
+        return distinct(Question(row["question"], options, answer=answer, id=name, subtitles=subtitles))
     except UsageError as error:
         raise DataError(f"{where}: {error}") from error

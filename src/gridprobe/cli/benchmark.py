@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from gridprobe.benchmarks import SUBTITLE_MODES, Benchmark, load_benchmark, parse_options
-from gridprobe.cli.ask import WAY, given_settings, named_models, way_options
+from gridprobe.cli.ask import WAY, given_settings, model_option, named_models, way_options
 from gridprobe.cli.limits import allowance_of, limit_options
 from gridprobe.errors import UsageError
 from gridprobe.evaluation.tasks import Choice, Shard
@@ -22,13 +22,7 @@ __all__ = ["Asked", "answer_options", "asked", "run_options"]
 def answer_options() -> list[Callable[[Any], Any]]:
     """The options for models, settings and the benchmark, and which questions it is about."""
     return [
-        click.option(
-            "-m",
-            "--model",
-            envvar="GRIDPROBE_MODEL",
-            metavar="NAME",
-            help="Folder, hub id, http://HOST/v1#NAME or embedded.",
-        ),
+        model_option("Folder, hub id, http://HOST/v1#NAME or embedded."),
         *way_options(),
         click.option("--subtitles", type=click.Choice(SUBTITLE_MODES), default="none", show_default=True),
         click.option("--template", type=click.Choice(list(TEMPLATES)), help="Prompt, in place of the benchmark's."),

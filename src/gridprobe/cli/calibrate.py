@@ -1,7 +1,6 @@
 """gridprobe calibrate: find the confidence at which the overview's answer may be taken."""
 
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,12 @@ import click
 
 from gridprobe.calibration import Calibration, needed, store
 from gridprobe.cli.benchmark import answer_options, asked
-from gridprobe.cli.console import announce_saved, printable, progress
+from gridprobe.cli.console import announce_saved, notice, progress, quiet_option, verbose_option
+from gridprobe.cli.help import Verb, names_of
 from gridprobe.errors import RunError
 from gridprobe.evaluation.agreement import Agreement, draw
 from gridprobe.evaluation.agreement import calibrate as compare
+from gridprobe.registry import BENCHMARKS
 
 __all__ = ["calibrate"]
 
@@ -36,6 +37,8 @@ def _options(command: Any) -> Any:
         click.option("--delta", type=float, default=0.05, show_default=True, help="Allowed risk of a larger share."),
         click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N."),
         click.option("--dtype", default="auto", show_default=True, help="auto, float32, bfloat16 or float16."),
+        quiet_option,
+        verbose_option,
         click.option("--dry-run", is_flag=True, help="Store nothing."),
         click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object."),
     ]
@@ -44,8 +47,8 @@ def _options(command: Any) -> Any:
     return command
 
 
-@click.command()
-@click.argument("benchmark")
+@click.command(cls=Verb)
+@click.argument("benchmark", shell_complete=names_of(BENCHMARKS))
 @click.option("--data", type=click.Path(path_type=Path), required=True, help="Folder or file of the questions.")
 @_options
 def calibrate(benchmark: str, data: Path, dry_run: bool, as_json: bool, **given: Any) -> None:
@@ -92,14 +95,11 @@ def _plain(found: Agreement, file: Path | None) -> dict[str, Any]:
 
 def _warn(found: Agreement) -> None:
     if found.calibration.questions > found.videos:
-        print(
-            "note: the bound counts questions about one video as independent; one for each video is safe",
-            file=sys.stderr,
-        )
+        notice("note: the bound counts questions about one video as independent; one for each video is safe")
     if found.failures:
         name, why = found.failures[0]
         text = f"{len(found.failures)} questions failed and are left out, such as {name}: {why}"
-        print(printable(text), file=sys.stderr)
+        notice(text)
 
 
 def _print(found: Agreement) -> None:

@@ -9,16 +9,18 @@ import click
 
 from gridprobe.cli.ask import (
     FILE,
-    MODEL_HELP,
     FramesType,
     asked_models,
+    distinct,
     given_settings,
     imply,
     introduce,
     limits_of,
     load_options,
+    model_option,
 )
-from gridprobe.cli.console import announce_saved, progress, speaks_unicode, stdout
+from gridprobe.cli.console import announce_saved, progress, quiet_option, speaks_unicode, stdout, verbose_option
+from gridprobe.cli.help import Verb
 from gridprobe.comparison import CONTROLS, compare
 from gridprobe.question import Question
 from gridprobe.registry import SELECTORS
@@ -75,7 +77,7 @@ def _options(command: Any) -> Any:
             help=f"Add the rows {' and '.join(CONTROLS)}, at the same number of frames.",
         ),
         click.option("--subtitles", type=FILE, help="An .srt, .vtt or .json subtitle file."),
-        click.option("-m", "--model", envvar="GRIDPROBE_MODEL", metavar="NAME", help=MODEL_HELP),
+        model_option(),
         click.option("--answer-model", metavar="NAME", help="Another model for the focused pass."),
         click.option("--server", multiple=True, metavar="NAME=VALUE", help="For models on a server: patience, …"),
         click.option("--k", type=int, show_default="the preset's, 12", help="Sample K² frames."),
@@ -85,19 +87,22 @@ def _options(command: Any) -> Any:
         *load_options(),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
         click.option("--html", type=FILE, help="Save a self-contained HTML page."),
+        quiet_option,
+        verbose_option,
     ]
     for decorator in reversed(decorators):
         command = decorator(command)
     return command
 
 
-@click.command("compare")
+@click.command("compare", cls=Verb)
 @_options
 def compare_selectors(video: Path, question: str, options: tuple[str, ...], **given: Any) -> None:
     """Ask one QUESTION with the frames of several selectors: one timeline, their answers and their bills."""
     if given["html"]:
         check_writable(given["html"])
-    asked = Question(question, options, subtitles=read_subtitles(given["subtitles"]).text if given["subtitles"] else "")
+    subtitles = read_subtitles(given["subtitles"]).text if given["subtitles"] else ""
+    asked = distinct(Question(question, options, subtitles=subtitles))
     names = [name.strip() for name in given["selectors"].split(",") if name.strip()]
     changes = given_settings(given, ("frames", "k", "context", "seed"))
     settings = Settings.from_preset(given["preset"], **changes, limits=limits_of(given))

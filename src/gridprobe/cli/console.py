@@ -1,20 +1,36 @@
 """Output of the command line: consoles, notices and progress."""
 
+import io
+import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from gridprobe.progress import Event, listening
-from gridprobe.text import printable
+from gridprobe.text import REPLACING, printable
 
-__all__ = ["announce_saved", "printable", "progress", "speaks_unicode", "stdout"]
+__all__ = [
+    "announce_saved",
+    "is_quiet",
+    "never_fail",
+    "notice",
+    "printable",
+    "progress",
+    "quiet_option",
+    "speaks_unicode",
+    "stdout",
+    "verbose_option",
+]
 
 STAGES = {
+    "load": "loading the model",
     "hash": "checking the weights (MiB)",
     "features": "encoding frames",
     "decode": "decoding frames",
@@ -32,6 +48,57 @@ STAGES = {
 QUIET_SECONDS = 2.0
 """Work that takes less time than this shows no progress."""
 LINE_EVERY_SECONDS = 10.0
+QUIET = "gridprobe.quiet"
+"""The key of --quiet in the context's meta."""
+VERBOSE = "GRIDPROBE_VERBOSE"
+"""Set by --verbose; the workers of an evaluation read it, too."""
+
+
+def never_fail(*streams: Any) -> None:
+    """Let these streams replace characters that their encoding lacks, such as × in ASCII, instead of failing."""
+    for stream in streams:
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=REPLACING)
+
+
+def quiet_option(command: Any) -> Any:
+    """Add --quiet."""
+    return click.option(
+        "-q",
+        "--quiet",
+        is_flag=True,
+        expose_value=False,
+        callback=lambda context, _, value: context.meta.update({QUIET: value}),
+        help="Print only results and errors: no progress, no notices.",
+    )(command)
+
+
+def verbose_option(command: Any) -> Any:
+    """Add --verbose."""
+    return click.option(
+        "-v",
+        "--verbose",
+        is_flag=True,
+        expose_value=False,
+        callback=lambda _, __, value: _be_verbose() if value else None,
+        help="Also print what the libraries that load models report.",
+    )(command)
+
+
+def _be_verbose() -> None:
+    os.environ[VERBOSE] = "1"
+
+
+def is_quiet() -> bool:
+    """Whether the command was given --quiet."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(QUIET))
+
+
+def notice(text: str) -> None:
+    """Print a line to stderr, unless --quiet."""
+    if not is_quiet():
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 def stdout() -> Console:
@@ -46,13 +113,15 @@ def speaks_unicode(console: Console) -> bool:
 
 def announce_saved(what: str, path: Path) -> None:
     """Print to stderr where a result was saved."""
-    print(f"{what} saved to {printable(str(path))}", file=sys.stderr)
+    notice(f"{what} saved to {path}")
 
 
 @contextmanager
 def progress() -> Iterator[None]:
     """Show progress on stderr: bars on a terminal, otherwise a plain line every few seconds."""
-    if sys.stderr.isatty():
+    if is_quiet():
+        yield
+    elif sys.stderr.isatty():
         with _bars() as bars, listening(_BarListener(bars)):
             yield
     else:

@@ -14,7 +14,8 @@ from rich.text import Text
 from gridprobe import demo as gridprobe_demo
 from gridprobe.answer import Answer
 from gridprobe.backends import load_model
-from gridprobe.cli.console import printable, progress, speaks_unicode, stdout
+from gridprobe.cli.console import printable, progress, quiet_option, speaks_unicode, stdout, verbose_option
+from gridprobe.cli.help import Verb
 from gridprobe.demo import WAYS, Compared
 from gridprobe.errors import UsageError
 from gridprobe.report.terminal import headline
@@ -34,8 +35,16 @@ MAPPED = ("needle", "fine")
 HEADS = {"ours": "ours", "published": "published", "small": "all small", "native": "all native"}
 
 
-@click.command()
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), default="gridprobe-demo", show_default=True)
+@click.command(cls=Verb)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default="gridprobe-demo",
+    show_default=True,
+    help="Folder for the videos and the report.",
+)
+@quiet_option
+@verbose_option
 def demo(out: Path) -> None:
     """Generate two videos, ask six kinds of questions about them, and compare four ways of answering."""
     start = time.perf_counter()

@@ -19,7 +19,8 @@ import numpy.typing as npt
 from gridprobe._version import __version__
 from gridprobe.backends import FrameGroup, ScoreRequest, View, load_model
 from gridprobe.cli.checks import Check, print_checks
-from gridprobe.cli.console import printable
+from gridprobe.cli.console import printable, verbose_option
+from gridprobe.cli.help import Verb
 from gridprobe.cli.model_check import check_model
 from gridprobe.errors import GridProbeError
 from gridprobe.question import Question
@@ -32,11 +33,12 @@ FRAMES = 120
 """Frames of the self-test video: one minute at 2 frames per second."""
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.option("-m", "--model", metavar="NAME", help="Check this model instead: can it be used, how fast is it here?")
 @click.option("--device", default="auto", show_default=True, help="Of the model: auto, cpu, cuda or cuda:N.")
 @click.option("--dtype", default="auto", show_default=True, help="Of the model: auto, float32, bfloat16 or float16.")
 @click.option("--json", "as_json", is_flag=True, help="Print the checks as JSON.")
+@verbose_option
 def doctor(model: str | None, device: str, dtype: str, as_json: bool) -> None:
     """Check the installation: versions, decoders, GPU, disk, and a small end-to-end run.
 
@@ -63,7 +65,7 @@ def _decoder() -> Check:
     try:
         import av
         from av.codec import Codec
-    except ImportError as error:
+    except (ImportError, OSError) as error:  # OSError: a library of the system is missing or damaged
         return Check("video decoding", "broken", f"PyAV does not load: {error}; run: pip install --force-reinstall av")
     here = [name for name in CODECS if name in av.codecs_available and Codec(name, "r")]
     missing = [name for name in CODECS if name not in here]
@@ -157,6 +159,8 @@ def _self_test() -> Check:
     from gridprobe.video import Limits, preview
     from gridprobe.video.write import write_video
 
+    if _decoder().state == "broken":
+        return Check("self-test", "absent", "needs PyAV, which does not load")
     start = time.perf_counter()
     question = Question("What colour is the flash?", ["red", "blue"], answer="B")
     with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,6 @@
 """gridprobe eval: ask all questions of a benchmark; repeating the command resumes the run."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,26 +8,30 @@ import click
 from rich.text import Text
 
 from gridprobe.cli.benchmark import Asked, asked, run_options
-from gridprobe.cli.console import printable, progress, stdout
+from gridprobe.cli.console import notice, printable, quiet_option, stdout, verbose_option
+from gridprobe.cli.help import Verb, names_of
+from gridprobe.cli.run_progress import run_progress
 from gridprobe.evaluation import CrewOptions, Evaluation
 from gridprobe.evaluation.foreman import PATIENCE, START_PATIENCE, Patience
 from gridprobe.evaluation.runner import MAX_FAILURES
 from gridprobe.evaluation.totals import Totals
+from gridprobe.registry import BENCHMARKS
 
 __all__ = ["evaluate"]
 
 
-@click.command("eval")
-@click.argument("benchmark")
+@click.command("eval", cls=Verb)
+@click.argument("benchmark", shell_complete=names_of(BENCHMARKS))
 @click.option("--data", type=click.Path(path_type=Path), required=True, help="Folder of the benchmark's files.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the run.")
 @run_options
 @click.option("--shard", default="1/1", show_default=True, metavar="I/N", help="Part I of N; parts may run at once.")
 @click.option("--max-failures", type=float, default=MAX_FAILURES, show_default=True, help="A number, or a share < 1.")
 @click.option("--retry-failed", is_flag=True, help="Ask those again that failed before.")
-@click.option("--total-tokens", type=int, metavar="N", help="The run's limit: the most tokens of all questions.")
-@click.option("--total-tflops", type=float, metavar="X", help="The run's limit: the most TFLOPs of all questions.")
-@click.option("--total-seconds", type=float, metavar="S", help="The run's limit: the most seconds of all questions.")
+@click.option("--redo-changed", is_flag=True, help="Ask those again whose video was replaced.")
+@click.option("--total-tokens", type=int, metavar="N", help="The most tokens of all questions together.")
+@click.option("--total-tflops", type=float, metavar="X", help="The most TFLOPs of all questions together.")
+@click.option("--total-seconds", type=float, metavar="S", help="The most seconds of all questions together.")
 @click.option("--workers", type=int, metavar="N", help="Processes; by default 1, with Ray one for each GPU.")
 @click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True)
 @click.option(
@@ -40,21 +43,28 @@ __all__ = ["evaluate"]
 @click.option("--device", default="auto", show_default=True, help="auto (a GPU for each worker), cpu, cuda or cuda:N.")
 @click.option("--dtype", default="auto", show_default=True, help="auto, float32, bfloat16 or float16.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
+@quiet_option
+@verbose_option
 def evaluate(benchmark: str, data: Path, out: Path, as_json: bool, **given: Any) -> None:
     """Ask all questions of BENCHMARK and record each answer. Repeating the command resumes the run."""
-    what = asked(benchmark, data, given)
-    evaluation = Evaluation(
-        what.benchmark,
-        out,
-        setup=what.setup,
-        choice=what.choice,
-        crew=CrewOptions(given["workers"], given["engine"], Patience(given["patience"], given["start_patience"])),
-        totals=Totals(given["total_tokens"], given["total_tflops"], given["total_seconds"]),
-        **{name: given[name] for name in ("subtitles", "max_failures", "retry_failed")},
-    )
-    with evaluation, progress():
-        _announce(evaluation, what)
-        result = evaluation.run()
+    with run_progress():
+        what = asked(benchmark, data, given)
+        evaluation = Evaluation(
+            what.benchmark,
+            out,
+            setup=what.setup,
+            choice=what.choice,
+            crew=CrewOptions(given["workers"], given["engine"], Patience(given["patience"], given["start_patience"])),
+            totals=Totals(given["total_tokens"], given["total_tflops"], given["total_seconds"]),
+            **{name: given[name] for name in ("subtitles", "max_failures", "retry_failed", "redo_changed")},
+        )
+        with evaluation:
+            _announce(evaluation, what)
+            try:
+                result = evaluation.run()
+            except KeyboardInterrupt:
+                notice("answers until now are saved; the same command resumes the run")
+                raise
     if as_json:
         print(json.dumps(result, allow_nan=False))
     else:
@@ -73,9 +83,10 @@ def _announce(evaluation: Evaluation, what: Asked) -> None:
     if evaluation.other_versions:
         old = ", ".join(f"{name} {version}" for name, version in evaluation.other_versions.items())
         lines.append(f"note: this run was begun with {old}")
+    lines += [f"replaced video, asked about again: {video}" for video in evaluation.changed]
     lines += [f"damaged record, asked again: {damage}" for damage in evaluation.damage]
     for line in (*lines, str(evaluation.counts)):
-        print(printable(line), file=sys.stderr, flush=True)
+        notice(line)
 
 
 def _print(result: dict[str, Any], out: Path) -> None:

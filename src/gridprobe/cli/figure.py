@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from gridprobe.cli.console import announce_saved, printable, progress
+from gridprobe.cli.console import announce_saved, notice, progress, quiet_option
+from gridprobe.cli.help import Verb, Verbs
 from gridprobe.errors import UsageError
 from gridprobe.settings import PRESETS
 
@@ -15,7 +16,7 @@ __all__ = ["figure"]
 CONVENTIONS = {"honest": "tflops", "published": "tflops_paper"}
 
 
-@click.group()
+@click.group(cls=Verbs)
 def figure() -> None:
     """Draw a figure for a paper as SVG or PNG, from runs. Needs matplotlib: pip install 'gridprobe[figures]'."""
 
@@ -25,6 +26,7 @@ def _common(command: Any) -> Any:
         click.argument("runs", nargs=-1, type=click.Path(path_type=Path), metavar="RUN..."),
         click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="FILE.svg or FILE.png."),
         click.option("--width", type=click.FloatRange(60, 400), default=80.0, show_default=True, help="Millimetres."),
+        quiet_option,
     ]
     for decorator in reversed(decorators):
         command = decorator(command)
@@ -46,7 +48,7 @@ def _size(context: click.Context, parameter: click.Parameter, text: str) -> tupl
     return int(width), int(height)
 
 
-@figure.command()
+@figure.command(cls=Verb)
 @_common
 @click.option("-m", "--model", metavar="NAME", help="Plan the cost of this model instead of, or beside, the runs.")
 @click.option("--k", callback=_numbers, metavar="6,8,…", help="Grid sizes to plan for.")
@@ -71,7 +73,7 @@ def compute(runs: tuple[Path, ...], out: Path, width: float, **given: Any) -> No
     _save(compute_figure(curves, convention=convention, width=width), out)
 
 
-@figure.command()
+@figure.command(cls=Verb)
 @_common
 def skew(runs: tuple[Path, ...], out: Path, width: float) -> None:
     """Kept frames, and accuracy over all frames, against the skew of the map; one RUN is of the selector all."""
@@ -86,7 +88,7 @@ def skew(runs: tuple[Path, ...], out: Path, width: float) -> None:
     _save(skew_figure(difficulty(found), width=width), out)
 
 
-@figure.command()
+@figure.command(cls=Verb)
 @_common
 @click.option("--ids", metavar="A,B,…", help="The questions.  [default: most, median and fewest frames kept]")
 def regime(runs: tuple[Path, ...], out: Path, width: float, ids: str | None) -> None:
@@ -99,7 +101,7 @@ def regime(runs: tuple[Path, ...], out: Path, width: float, ids: str | None) -> 
     with progress():
         rows, notes = regimes(read_runs(_some(runs)), [name.strip() for name in (ids or "").split(",") if name.strip()])
     for note in notes:
-        click.echo(f"note: {printable(note)}", err=True)
+        notice(f"note: {note}")
     _save(regime_figure(rows, width=width), out)
 
 
@@ -124,5 +126,5 @@ def _save(drawn: Any, out: Path) -> None:
     from gridprobe.report.figures.canvas import save
 
     for note in save(drawn, out):
-        click.echo(f"note: {note}", err=True)
+        notice(f"note: {note}")
     announce_saved("figure", out)

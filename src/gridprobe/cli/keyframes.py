@@ -5,7 +5,8 @@ from pathlib import Path
 
 import click
 
-from gridprobe.cli.console import announce_saved
+from gridprobe.cli.console import announce_saved, quiet_option
+from gridprobe.cli.help import Verb
 from gridprobe.evaluation.keyframes import export_keyframes
 from gridprobe.evaluation.reader import read_run
 from gridprobe.report.files import check_writable, write_whole
@@ -13,9 +14,10 @@ from gridprobe.report.files import check_writable, write_whole
 __all__ = ["export"]
 
 
-@click.command("export-keyframes")
+@click.command("export-keyframes", cls=Verb)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The JSON file to write.")
+@quiet_option
 def export(run: Path, output: Path) -> None:
     """Save which frames RUN kept for each question; reuse them with --selector keyframes:FILE."""
     check_writable(output)

@@ -22,7 +22,7 @@ KINDS: dict[str, tuple[type, str]] = {
 def limit_options() -> list[Callable[[Any], Any]]:
     """An option for each limit of a question."""
     return [
-        click.option(as_flag(name), name, type=kind, metavar=unit, help=f"A question's limit: {LIMITS[name]}.")
+        click.option(as_flag(name), name, type=kind, metavar=unit, help=f"{LIMITS[name].capitalize()}.")
         for name, (kind, unit) in KINDS.items()
     ]
 

@@ -7,7 +7,9 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from gridprobe.cli.console import stdout
+from gridprobe.cli.console import printable, stdout
+from gridprobe.cli.help import Verb
+from gridprobe.cli.settings_table import settings_table
 from gridprobe.registry import BACKENDS, BENCHMARKS, BUDGETS, ENCODERS, FAMILIES, SELECTORS, SIGNALS
 
 __all__ = ["listing"]
@@ -20,28 +22,6 @@ PRESET_NOTES = {
 }
 
 
-@click.command("list")
-@click.argument(
-    "what", type=click.Choice(["models", "encoders", "selectors", "budgets", "signals", "presets", "benchmarks"])
-)
-def listing(what: str) -> None:
-    """List the known models, encoders, selectors, budgets, signals, presets or benchmarks."""
-    known = {
-        "models": _models,
-        "encoders": ENCODERS.listed,
-        "selectors": SELECTORS.listed,
-        "budgets": BUDGETS.listed,
-        "signals": SIGNALS.listed,
-        "presets": PRESET_NOTES.copy,
-        "benchmarks": BENCHMARKS.listed,
-    }
-    rows = known[what]()
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for name, note in rows.items():
-        table.add_row(Text(name), Text(note))
-    stdout().print(table)
-
-
 def _models() -> dict[str, str]:
     """The registered kinds of models, the families of checkpoints, and the Qwen3-VL checkpoints in the local cache."""
     rows = BACKENDS.listed()
@@ -52,3 +32,29 @@ def _models() -> dict[str, str]:
         _, owner, name = folder.name.split("--", 2)
         rows[f"{owner}/{name}"] = "in the local cache"
     return rows
+
+
+LISTED = {
+    "models": _models,
+    "encoders": ENCODERS.listed,
+    "selectors": SELECTORS.listed,
+    "budgets": BUDGETS.listed,
+    "signals": SIGNALS.listed,
+    "presets": PRESET_NOTES.copy,
+    "benchmarks": BENCHMARKS.listed,
+}
+
+
+@click.command("list", cls=Verb)
+@click.argument("what", type=click.Choice([*LISTED, "settings"]))
+def listing(what: str) -> None:
+    """List names for the options of other commands, or all settings with type, default and meaning."""
+    if what == "settings":
+        stdout().print(settings_table())
+        stdout().print(Text("\nSet one with --set NAME=VALUE (eval, plan, calibrate), or as an argument in Python."))
+        return
+    rows = LISTED[what]()
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for name, note in rows.items():
+        table.add_row(Text(printable(name)), Text(printable(note)))
+    stdout().print(table)

@@ -1,11 +1,12 @@
 """gridprobe mcp: a tool for agents, over standard input and output or HTTP."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
+from gridprobe.cli.console import notice
+from gridprobe.cli.help import Verb
 from gridprobe.cli.serve import desk_of, serving_options
 from gridprobe.registry import explain_missing
 
@@ -32,7 +33,7 @@ def _options(command: Any) -> Any:
     return command
 
 
-@click.command()
+@click.command(cls=Verb)
 @_options
 def mcp(roots: tuple[Path, ...], http: bool, host: str, port: int, key: str | None, **given: Any) -> None:
     """Give agents tools for videos (Model Context Protocol): ask_video, look_over, frames_at."""
@@ -54,6 +55,6 @@ def mcp(roots: tuple[Path, ...], http: bool, host: str, port: int, key: str | No
     run(
         app,
         listening,
-        started=lambda: print(f"gridprobe: tools at {address}", file=sys.stderr, flush=True),
+        started=lambda: notice(f"gridprobe: tools at {address}"),
         drain=desk.drain,
     )

@@ -1,6 +1,5 @@
 """The options of `gridprobe ask` that save something, checked before any work starts."""
 
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import click
 
 from gridprobe.answer import Answer
-from gridprobe.cli.console import announce_saved
+from gridprobe.cli.console import announce_saved, notice
 from gridprobe.report import save_map, save_report
 from gridprobe.report.extracts import check_clip, check_folder, save_clip, save_frames
 from gridprobe.report.files import check_writable
@@ -67,6 +66,6 @@ def save_outputs(answers: Sequence[Answer], video: Path, files: dict[str, Path],
     if path := files.get("clip"):
         made = save_clip(answers[0], video, path, limits=limits)
         if made is None:
-            print("gridprobe: no clip was saved, as the answer does not point at any moment", file=sys.stderr)
+            notice("gridprobe: no clip was saved, as the answer does not point at any moment")
         else:
             announce_saved("clip" if made.copied else "clip, encoded again,", path)

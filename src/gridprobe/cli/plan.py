@@ -12,7 +12,8 @@ from gridprobe.backends import gauge_model
 from gridprobe.benchmarks import parse_options
 from gridprobe.cli.ask import WAY, given_settings
 from gridprobe.cli.benchmark import run_options
-from gridprobe.cli.console import stdout
+from gridprobe.cli.console import quiet_option, stdout
+from gridprobe.cli.help import Verb
 from gridprobe.cli.limits import allowance_of
 from gridprobe.cli.plan_run import plan_benchmark
 from gridprobe.cli.plan_table import print_offers
@@ -24,12 +25,13 @@ from gridprobe.video import Limits, Preview, preview
 __all__ = ["gauges_of", "plan"]
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.argument("video", metavar="VIDEO|BENCHMARK", type=click.Path(path_type=Path))
 @click.option("--data", type=click.Path(path_type=Path), help="Folder of the benchmark's files.")
 @run_options
 @click.option("--decode-timeout", type=float, default=120.0, show_default=True, help="Limit in seconds.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@quiet_option
 def plan(video: Path, data: Path | None, decode_timeout: float, as_json: bool, **given: Any) -> None:
     """Show which frames of VIDEO would be decoded and what quick, auto and full answers would take, in advance.
 
@@ -75,7 +77,9 @@ def _print(found: Preview, sizes: dict[str, tuple[int, int]], precision: str) ->
     keys = f"{found.key_frames} key frames" if found.key_frames else "key frames not counted"
     rate = f"{info.fps:.4g} frames/s" if info.fps else "unknown rate"
     size = f"{info.width}×{info.height}"
-    console.print(Text(f"{info.path}: {info.codec} {size} in {info.container}, {duration:.1f} s, {rate}, {keys}"))
+    names, suffix = info.container.split(","), Path(info.path).suffix[1:].lower()
+    container = suffix if suffix in names else names[0]  # FFmpeg has one name for all of mov,mp4,m4a,3gp
+    console.print(Text(f"{info.path}: {info.codec} {size} in {container}, {duration:.1f} s, {rate}, {keys}"))
     every = f"one every {duration / found.cells:.3g} s"
     pool, kept = ("{}×{}".format(*sizes[name]) for name in ("pool", "kept"))
     console.print(Text(f"{found.cells} samples, {every}; frames of {pool}, kept frames of {kept}; {info.decoder}"))

@@ -6,7 +6,8 @@ from pathlib import Path
 import click
 
 from gridprobe.benchmarks.submissions import Prediction, submission
-from gridprobe.cli.console import announce_saved
+from gridprobe.cli.console import announce_saved, quiet_option
+from gridprobe.cli.help import Verb
 from gridprobe.errors import DataError
 from gridprobe.evaluation.reader import read_run
 from gridprobe.report.files import check_writable, write_whole
@@ -14,9 +15,10 @@ from gridprobe.report.files import check_writable, write_whole
 __all__ = ["export_predictions"]
 
 
-@click.command("export-predictions")
+@click.command("export-predictions", cls=Verb)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The JSON file to write.")
+@quiet_option
 def export_predictions(run: Path, output: Path) -> None:
     """Save the answers of RUN in the format that the benchmark's evaluation server or script reads."""
     check_writable(output)

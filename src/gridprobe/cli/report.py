@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from gridprobe.cli.console import announce_saved, progress
+from gridprobe.cli.console import announce_saved, progress, quiet_option
+from gridprobe.cli.help import Verb
 from gridprobe.evaluation.reader import read_runs
 from gridprobe.report.files import check_writable
 from gridprobe.report.run_page.page import save_run_report
@@ -16,7 +17,7 @@ FEW = 50
 """By default, runs with at most this many questions get thumbnails."""
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The HTML file to write.")
 @click.option(
@@ -24,6 +25,7 @@ FEW = 50
     default=None,
     help=f"Show kept frames, decoded from the videos on disk.  [default: up to {FEW} questions]",
 )
+@quiet_option
 def report(runs: tuple[Path, ...], output: Path, thumbnails: bool | None) -> None:
     """Save a self-contained page: accuracy against compute, tables, and all questions of each RUN with their maps."""
     check_writable(output)

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from gridprobe.cli.console import speaks_unicode, stdout
+from gridprobe.cli.help import Verb
 from gridprobe.evaluation.metrics import bins_of, official, score
 from gridprobe.evaluation.reader import read_runs
 from gridprobe.report.run_tables import FORMATS, Scores, render_scores
@@ -14,7 +15,7 @@ from gridprobe.report.terminal_lines import Look
 __all__ = ["score_runs"]
 
 
-@click.command("score")
+@click.command("score", cls=Verb)
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
 @click.option("--by", multiple=True, metavar="BIN", help="Break down by this bin, or by all.  [default: the first bin]")
 @click.option("--all", "everything", is_flag=True, help="Every table: official scores, cost, confidence, bins.")

@@ -1,6 +1,5 @@
 """gridprobe serve: answer questions over HTTP."""
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +8,9 @@ from typing import Any
 import click
 
 from gridprobe.backends import NamedModel
-from gridprobe.cli.ask import FILE, MODEL_HELP, asked_models, introduce, limits_of, load_options
-from gridprobe.cli.console import printable, progress
+from gridprobe.cli.ask import FILE, asked_models, introduce, limits_of, load_options, model_option
+from gridprobe.cli.console import notice, printable, progress, quiet_option, verbose_option
+from gridprobe.cli.help import Verb
 from gridprobe.cli.plan import gauges_of
 from gridprobe.errors import UsageError
 from gridprobe.registry import explain_missing
@@ -36,7 +36,7 @@ def serving_options() -> list[Callable[[Any], Any]]:
         for name, value in SIZES.items()
     ]
     return [
-        click.option("-m", "--model", envvar="GRIDPROBE_MODEL", metavar="NAME", help=MODEL_HELP),
+        model_option(),
         click.option("--answer-model", metavar="NAME", help="Another model for the focused pass."),
         click.option(
             "--server", multiple=True, metavar="NAME=VALUE", help="For models on a server: patience, price_in, …"
@@ -58,6 +58,8 @@ def serving_options() -> list[Callable[[Any], Any]]:
         click.option("--session-age", type=click.FloatRange(1), default=3600.0, show_default=True, help="Seconds."),
         *sizes,
         *load_options(),
+        quiet_option,
+        verbose_option,
     ]
 
 
@@ -81,7 +83,7 @@ def _options(command: Any) -> Any:
     return command
 
 
-@click.command()
+@click.command(cls=Verb)
 @_options
 def serve(host: str, port: int, key: str | None, allow_host: tuple[str, ...], **given: Any) -> None:
     """Answer questions about videos over HTTP: OpenAI's API, jobs with progress, and video sessions."""
@@ -95,7 +97,7 @@ def serve(host: str, port: int, key: str | None, allow_host: tuple[str, ...], **
     app = make_app(desk, rules, names=names)
 
     def started() -> None:
-        print(f"gridprobe: serving at {address} (API: {address}/docs)", file=sys.stderr, flush=True)
+        notice(f"gridprobe: serving at {address} (API: {address}/docs)")
 
     run(app, listening, started=started, drain=desk.drain)
 

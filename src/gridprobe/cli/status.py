@@ -8,13 +8,15 @@ import click
 from rich.text import Text
 
 from gridprobe.cli.console import printable, stdout
+from gridprobe.cli.help import Verb
+from gridprobe.cli.run_progress import span
 from gridprobe.evaluation.foreman import PATIENCE
 from gridprobe.evaluation.status import status as read_status
 
 __all__ = ["status"]
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option(
     "--patience",
@@ -39,7 +41,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
     counts = f"{found['done']} done, {found['failed']} failed, {found['missing']} missing of {found['questions']}"
     lines = [f"{found['run']}: {counts}", _pace(found)]
     for worker in found["workers"]:
-        at = f"at {worker['question']} for {_span(worker['seconds'])}" if worker["question"] else "waiting"
+        at = f"at {worker['question']} for {span(worker['seconds'])}" if worker["question"] else "waiting"
         state = worker["state"].upper() if worker["state"] != "working" else "working"
         where = f"process {worker['pid']} on {worker['host']}"
         lines.append(f"{worker['worker']} {state} {at}, {where}, {worker['done']} done, {worker['failed']} failed")
@@ -47,23 +49,21 @@ def _lines(found: dict[str, Any]) -> list[str]:
     lines += [f"damaged: {damage}" for damage in found["damage"]]
     if found["repeated"]:
         lines.append(f"answered more than once: {', '.join(found['repeated'][:5])} ({len(found['repeated'])} in total)")
+    lines.append(f"begun with {', '.join(f'{name} {version}' for name, version in found['versions'].items())}")
     return lines
 
 
 def _pace(found: dict[str, Any]) -> str:
     if not found["missing"]:
-        return "all questions have a record"
+        return "all questions are done"
     if found["stopped"]:
         return f"{'; '.join(found['stopped'])}; repeat the command with a larger total to go on"
+    if found["loading"]:
+        return "the run has begun; its workers are loading their models"
+    if found["interrupted"] and not found["workers"]:
+        return "interrupted; repeat the command that started the run to resume it"
     if not any(worker["state"] != "dead" for worker in found["workers"]):
         return "no worker is running; repeat the command that started the run to resume it"
     if found["rate"] is None:
         return "no running worker has finished a question yet"
-    return f"{found['rate']:.3g} questions/s, about {_span(found['eta'])} left"
-
-
-def _span(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+    return f"{found['rate']:.3g} questions/s, about {span(found['eta'])} left"

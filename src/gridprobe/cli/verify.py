@@ -8,7 +8,9 @@ from rich.text import Text
 
 from gridprobe.benchmarks import parse_options
 from gridprobe.benchmarks.verify import KINDS, Finding, Verified, verify
-from gridprobe.cli.console import printable, progress, stdout
+from gridprobe.cli.console import printable, progress, quiet_option, stdout
+from gridprobe.cli.help import Verb, names_of
+from gridprobe.registry import BENCHMARKS
 
 __all__ = ["verify_data"]
 
@@ -16,13 +18,14 @@ SHOWN = 10
 """The most findings of one kind that are printed; --json lists all."""
 
 
-@click.command("verify-data")
-@click.argument("benchmark", metavar="BENCHMARK")
+@click.command("verify-data", cls=Verb)
+@click.argument("benchmark", metavar="BENCHMARK", shell_complete=names_of(BENCHMARKS))
 @click.option("--data", type=click.Path(path_type=Path), required=True, help="Folder of the benchmark's files.")
 @click.option("--with", "options", multiple=True, metavar="NAME=VALUE", help="An option of the benchmark.")
 @click.option("--deep", is_flag=True, help="Also decode frames throughout each video, to find truncated files.")
 @click.option("--no-subtitles", is_flag=True, help="Do not check subtitle files.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@quiet_option
 @click.pass_context
 def verify_data(
     context: click.Context,

@@ -20,7 +20,7 @@ import transformers
 
 from gridprobe.backends.local.checkpoint import find_folder
 from gridprobe.backends.local.fingerprint import file_stamps, fingerprint
-from gridprobe.backends.local.reading import find_device, find_dtype, label_of, quiet_unless_watched, read
+from gridprobe.backends.local.reading import find_device, find_dtype, label_of, quietly, read
 from gridprobe.encoders.base import Encoder, Vectors
 from gridprobe.encoders.features import FeatureCache, frame_keys
 from gridprobe.encoders.pricing import DEFAULTS, EncoderDims, dims_of, encoder_cost, image_flops, size_for, text_flops
@@ -230,7 +230,7 @@ def _config(name: str, folder: Path) -> Any:
 
 def _model(name: str, folder: Path, dtype: torch.dtype) -> Any:
     """Read the weights. transformers fills missing weights with random numbers; here that is an error."""
-    with quiet_unless_watched():
+    with quietly():
         model, found = read(
             name, transformers.AutoModel, folder, use_safetensors=True, output_loading_info=True, dtype=dtype
         )

@@ -87,15 +87,16 @@ def lock(path: Path, *, wait: bool) -> int | None:
 
 
 def held(path: Path) -> bool:
-    """Whether any process, on this machine or another, holds the file's lock."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        _flock(descriptor, shared=True, wait=False)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
+    """Whether any process, on this machine or another, holds the file's lock; RunError where that cannot be found."""
+    with one_sentence(path):
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            _flock(descriptor, shared=True, wait=False)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
     return False

@@ -22,6 +22,7 @@ from gridprobe.errors import DataError, RunError, UsageError
 from gridprobe.evaluation.disk import held, lock, one_sentence, write_whole
 from gridprobe.evaluation.spec import SPEC_FILE, Spec
 from gridprobe.evaluation.tasks import Shard
+from gridprobe.files import parse_json
 
 __all__ = ["RunFolder"]
 
@@ -95,8 +96,8 @@ class RunFolder:
         if strange:
             raise UsageError(f"{self.path} is not empty ({strange[0]}) and not a run; name a new folder with --out")
         lines = (json.dumps(_line(item), ensure_ascii=False, allow_nan=False) for item in items)
-        write_whole(self.path / "items.jsonl", "".join(line + "\n" for line in lines).encode())
-        write_whole(self.path / SPEC_FILE, spec.to_json().encode())
+        write_whole(self.path / "items.jsonl", "".join(line + "\n" for line in lines).encode("utf-8", "replace"))
+        write_whole(self.path / SPEC_FILE, spec.to_json().encode("utf-8", "replace"))
 
     def claim(self, models: Sequence[str]) -> None:
         """Record which models answer, and at which exit; an error if others, even of the same name, answered before."""
@@ -106,8 +107,8 @@ class RunFolder:
                 write_whole(file, json.dumps(list(models)).encode())
                 return
             try:
-                known = json.loads(file.read_text(encoding="utf-8"))
-            except ValueError as error:
+                known = [str(each) for each in parse_json(file.read_bytes())]
+            except (ValueError, TypeError) as error:
                 raise DataError(f"cannot read {file}: {error}") from error
         if known != list(models):
             raise RunError(

@@ -3,7 +3,6 @@
 The crew may be child processes or Ray actors.
 """
 
-import json
 import math
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from gridprobe.evaluation.outcomes import failed
 from gridprobe.evaluation.records import Damage, Writer, read_file
 from gridprobe.evaluation.tasks import Task
 from gridprobe.evaluation.worker import Message
+from gridprobe.files import parse_json
 
 __all__ = ["PATIENCE", "START_PATIENCE", "Crew", "Foreman", "Hand", "Patience", "check_seconds"]
 
@@ -91,7 +91,7 @@ class Foreman:
         *,
         prefix: str,
         patience: Patience,
-        note: Callable[[str], None],
+        note: Callable[[Message], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare a run.
@@ -102,7 +102,7 @@ class Foreman:
             crew: runs the workers.
             prefix: of the workers' names.
             patience: how long a worker may be silent.
-            note: called with the outcome of every question; an exception from it ends the run.
+            note: called when a worker is ready, and when a question begins or is done; an exception ends the run.
             clock: returns seconds, to measure patience.
         """
         self._folder, self._ledger, self._crew = folder, ledger, crew
@@ -150,11 +150,13 @@ class Foreman:
             self._bury(member, member.killed_for or "it died")
         elif message.kind == "ready":
             member.file = message.text
+            self._note(message)
         elif message.kind == "begun":
             self._ledger.begin(member.name, message.text)
+            self._note(message)
         elif message.kind in ("answered", "failed"):
             self._ledger.finish(member.name, message.text, message.taken)
-            self._note(message.kind)
+            self._note(message)
         elif message.kind == "refused":
             self._ledger.refuse(member.name, message.text, message.taken or {})
         elif message.kind == "broken":
@@ -184,16 +186,17 @@ class Foreman:
         if moved and self._ledger.left:
             self._hire(member.place)
 
-    def _written(self, member: _Member) -> dict[str, str]:
+    def _written(self, member: _Member) -> dict[str, Message]:
         if member.file is None or not (self._folder / member.file).is_file():
             return {}
-        records = read_file(self._folder / member.file)
-        return {record["id"]: record["outcome"] for record in records if not isinstance(record, Damage)}
+        records = read_file(self._folder / member.file, floats=False)
+        found = [record for record in records if not isinstance(record, Damage)]
+        return {each["id"]: Message(each["outcome"], each["id"], right=each.get("right")) for each in found}
 
     def _question_of(self, member: _Member) -> str | None:
         """The question in a worker's heartbeat, because a dead Ray actor's last messages are lost."""
         try:
-            beat = json.loads((self._folder / f"heartbeat-{member.name}.json").read_text(encoding="utf-8"))
+            beat = parse_json((self._folder / f"heartbeat-{member.name}.json").read_bytes())
             return None if beat["question"] is None else str(beat["question"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -203,7 +206,7 @@ class Foreman:
             self._writer = Writer(self._folder, f"{self._prefix}foreman")
         text = f"{MOST_DEATHS} workers were lost at this question; of the last one: {reason}"
         self._writer.write(failed(item, ("WorkerDied", text), attempt=attempt, worker=self._writer.worker))
-        self._note("failed")
+        self._note(Message("failed", item.id, right=None if item.question.answer is None else False))
 
     def _kill_silent(self) -> None:
         """Kill workers that hang. Each is replaced when its death is reported: until then it may be writing a record.
@@ -251,7 +254,10 @@ class Foreman:
     def _stop(self) -> None:
         """Kill the remaining workers and wait briefly for their deaths: a resumed run refuses living writers."""
         deadline = self._clock() + LAST_SECONDS
-        for member in list(self._members.values()):
+        stopped = list(self._members.values())
+        for member in stopped:
             self._drop(member, "the run ended")
         while self._dying and self._clock() < deadline:
             self._dying -= {name for name, message in self._crew.hear(POLL_SECONDS) if message is None}
+        for name in {member.name for member in stopped} - self._dying:  # it did not die, it was stopped
+            (self._folder / f"heartbeat-{name}.json").unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 """The record of one question: an answer, or why there is none."""
 
 import math
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
@@ -18,7 +19,9 @@ def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _record(item: Item, *, outcome: str, attempt: int, worker: str) -> dict[str, Any]:
+def _record(
+    item: Item, *, outcome: str, attempt: int, worker: str, identity: Mapping[str, Any] | None
+) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "id": item.id,
@@ -30,23 +33,35 @@ def _record(item: Item, *, outcome: str, attempt: int, worker: str) -> dict[str,
         "attempt": attempt,
         "worker": worker,
         "at": now(),
+        "identity": identity,
     }
 
 
-def failed(item: Item, error: tuple[str, str], *, attempt: int, worker: str) -> dict[str, Any]:
+def failed(
+    item: Item, error: tuple[str, str], *, attempt: int, worker: str, identity: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """The record of a question that has no answer; the error is a class and a message."""
-    record = _record(item, outcome="failed", attempt=attempt, worker=worker)
+    record = _record(item, outcome="failed", attempt=attempt, worker=worker, identity=identity)
     return record | {"error": {"class": error[0], "message": error[1][:2000]}}
 
 
-def answered(item: Item, answer: Answer, *, attempt: int, worker: str, opening: float) -> dict[str, Any]:
+def answered(
+    item: Item,
+    answer: Answer,
+    *,
+    attempt: int,
+    worker: str,
+    opening: float,
+    identity: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """The record of an answer. A map is in it as row and column confidences, or else as one number for each frame.
 
     `opening` is what it took to open the video, for the first question about it, though it went on beside other work.
+    `identity` is that of the video; see `gridprobe.evaluation.identity`.
     """
     values = answer.to_dict()
     values["seconds"] |= {name: values["seconds"][name] + opening for name in ("decode", "total")}
-    record = _record(item, outcome="answered", attempt=attempt, worker=worker)
+    record = _record(item, outcome="answered", attempt=attempt, worker=worker, identity=identity)
     posterior = zip(answer.posterior.labels, answer.posterior.logprobs, strict=True)
     record |= {
         "right": answer.right is True,

@@ -3,6 +3,7 @@
 import time
 from threading import Thread
 
+from gridprobe.evaluation.identity import Identity, identity_of
 from gridprobe.evaluation.method import Attempt, Method
 from gridprobe.evaluation.tasks import Task
 from gridprobe.pipeline import Session
@@ -18,6 +19,8 @@ class Prefetch:
         self.attempt = Attempt()
         self.seconds = 0.0
         """What opening and decoding took, for the first question that asks; then 0."""
+        self.identity: Identity | None = None
+        """Of the video, from just before it was opened; None if it is not a file, or not one yet."""
         self._session: Session | None = None
         # A daemon: a decoder that hangs must not keep a stopped program alive.
         self._thread = Thread(target=self._open, args=(method,), name="gridprobe-decode", daemon=True)
@@ -26,6 +29,7 @@ class Prefetch:
     def _open(self, method: Method) -> None:
         start = time.perf_counter()
         with self.attempt:
+            self.identity = identity_of(self.task.items[0].video)
             session = method.session(self.task)
             session.open()
             self._session = session

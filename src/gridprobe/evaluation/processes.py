@@ -3,11 +3,13 @@
 import os
 import signal
 from contextlib import suppress
+from importlib import import_module
+from importlib.util import find_spec
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from multiprocessing.process import BaseProcess
-from threading import Thread
+from threading import RLock, Thread
 
 from gridprobe.cores import usable_cores
 from gridprobe.evaluation.tasks import Task
@@ -80,10 +82,17 @@ class Processes:
 def _child(pipe: "Connection[Message, Task | None]", job: Job, name: str, place: int, threads: int) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # read by torch, which is not loaded yet
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent handles it
+    _share_no_lock()
     os.dup2(2, 1)  # what a library prints must not mix with the results
     inbox = Inbox()
     Thread(target=_listen, args=(pipe, inbox), name="gridprobe-inbox", daemon=True).start()
     serve(job, name=name, place=place, take=inbox, tell=pipe.send)
+
+
+def _share_no_lock() -> None:
+    """Keep tqdm from making a lock between processes: of a killed one it would leak, and Python would warn of that."""
+    if find_spec("tqdm"):
+        import_module("tqdm").tqdm.set_lock(RLock())
 
 
 def _listen(pipe: "Connection[Message, Task | None]", inbox: Inbox) -> None:

@@ -28,6 +28,7 @@ Outcome = Literal["answered", "failed", "skipped", "missing"]
 ITEM_FILE = "items.jsonl"
 COSTS = ("tflops", "tflops_paper", "baseline_tflops", "baseline_tflops_paper", "tokens", "visual_tokens")
 STAGES = ("decode", "probe", "focus", "total")
+LARGEST = 1e300
 SOURCES = ("overview", "focus", "refined")
 
 Stage = tuple[str, float]
@@ -289,11 +290,15 @@ def _answered(record: Mapping[str, Any], where: str) -> Answered:
     _need(isinstance(probes, list) and all(isinstance(p, str) for p in probes), where, "probes must be letters", probes)
     asked = len(by_frame) or len(rows) + len(columns)
     _need(len(probes) in (0, asked), where, "one answer for each probe is needed", probes)
-    logprobs = {name: value for name, value in (record.get("logprobs") or {}).items() if _is_number(value)}
+    logprobs, warnings = record.get("logprobs") or {}, record.get("warnings") or []
+    _need(isinstance(logprobs, dict), where, "logprobs must be an object", logprobs)
+    _need(isinstance(warnings, list), where, "warnings must be a list", warnings)
+    confidence = _number(record, "confidence", where)
+    _need(0 <= confidence <= 1 + 1e-6, where, "the confidence must be from 0 to 1", confidence)
     return Answered(
         choice=str(choice),
-        confidence=_number(record, "confidence", where),
-        logprobs=logprobs,
+        confidence=confidence,
+        logprobs={name: value for name, value in logprobs.items() if _is_number(value)},
         selector=str(chosen.get("selector")),
         pool=pool,
         indices=tuple(int(i) for i in indices),
@@ -309,7 +314,7 @@ def _answered(record: Mapping[str, Any], where: str) -> Answered:
         cost={name: _number(record.get("cost"), name, where) for name in COSTS},
         priced=not record["cost"].get("unpriced_calls"),
         seconds={name: _number(record.get("seconds"), name, where) for name in STAGES},
-        warnings=tuple(map(str, record.get("warnings") or ())),
+        warnings=tuple(map(str, warnings)),
     )
 
 
@@ -331,7 +336,8 @@ def _stage(stage: Any, where: str) -> Stage | None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Whether it is a finite number; JSON can also hold 1e400, and whole numbers that are no float."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST <= value <= LARGEST
 
 
 def _number(values: Any, name: str, where: str) -> float:

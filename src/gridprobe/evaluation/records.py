@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from gridprobe.errors import RunError
+from gridprobe.errors import DataError, RunError
 from gridprobe.evaluation.disk import append, new_file, one_sentence
 from gridprobe.files import parse_json
 
@@ -22,6 +22,8 @@ __all__ = ["OUTCOMES", "SCHEMA", "Damage", "Records", "Writer", "read_file", "re
 
 SCHEMA = "gridprobe.record/1"
 OUTCOMES = ("answered", "failed", "skipped")
+WITHOUT_FLOATS = frozenset({"error"})
+"""Fields that can be read from a record without its numbers with a fraction."""
 
 
 class Writer:
@@ -42,7 +44,7 @@ class Writer:
         """Append a record; when this returns it is on the disk. After a failure the writer is closed."""
         if self._descriptor is None:
             raise RunError(f"{self.path} is closed")
-        line = json.dumps(record, allow_nan=False, ensure_ascii=False).encode() + b"\n"
+        line = json.dumps(record, allow_nan=False, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
         with one_sentence(self.path):
             try:
                 self._size = append(self._descriptor, line, size=self._size)
@@ -76,7 +78,8 @@ class Records:
     """The records of a folder, by question."""
 
     best: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The record that counts for each id: one with an answer if there is one, else the last attempt."""
+    """The record that counts for each id: one with an answer if there is one, else the last attempt. After the
+    video was replaced, only attempts with the new one count."""
     attempts: dict[str, int] = field(default_factory=dict)
     """The highest attempt number for each id."""
     damage: list[Damage] = field(default_factory=list)
@@ -86,9 +89,10 @@ class Records:
     def add(self, record: dict[str, Any]) -> None:
         """Add a record."""
         name, old = record["id"], self.best.get(record["id"])
-        if old is None or _rank(record) >= _rank(old):
+        again = old is not None and _other_video(old, record)
+        if old is None or (record["attempt"] > old["attempt"] if again else _rank(record) >= _rank(old)):
             self.best[name] = record
-        if old is not None and old["outcome"] == record["outcome"] == "answered":
+        if old is not None and old["outcome"] == record["outcome"] == "answered" and not again:
             self.repeated.add(name)
         self.attempts[name] = max(self.attempts.get(name, 0), record["attempt"])
 
@@ -97,16 +101,25 @@ class Records:
         return {name for name, record in self.best.items() if record["outcome"] == outcome}
 
 
+def _other_video(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether two records are about different videos, as far as is known; see `gridprobe.evaluation.identity`."""
+    before, after = old.get("identity"), new.get("identity")
+    if before == after or not isinstance(before, dict) or not isinstance(after, dict):
+        return False
+    return any(before.get(name) != after.get(name) for name in ("size", "sample"))
+
+
 def _rank(record: Mapping[str, Any]) -> tuple[bool, int]:
     return record["outcome"] == "answered", record["attempt"]
 
 
 def read_records(folder: Path, *, fields: Collection[str] | None = None) -> Records:
-    """Read all records of a run; to save memory, keep only `fields` of each, besides id, outcome and attempt."""
-    kept = None if fields is None else {"id", "outcome", "attempt", *fields}
+    """Read all records of a run; to save memory, keep only `fields`, and what decides which record counts."""
+    kept = None if fields is None else {"id", "outcome", "attempt", "identity", *fields}
+    floats = fields is None or not WITHOUT_FLOATS.issuperset(fields)
     records = Records()
     for file in sorted(folder.glob("records-*.jsonl")):
-        for found in read_file(file):
+        for found in read_file(file, floats=floats):
             if isinstance(found, Damage):
                 records.damage.append(found)
             else:
@@ -114,20 +127,26 @@ def read_records(folder: Path, *, fields: Collection[str] | None = None) -> Reco
     return records
 
 
-def read_file(file: Path) -> Iterator[dict[str, Any] | Damage]:
-    """The records of one file in order, and a Damage for any other line; an incomplete last line is ignored."""
+def read_file(file: Path, *, floats: bool = True) -> Iterator[dict[str, Any] | Damage]:
+    """The records of one file in order, and a Damage for any other line; an incomplete last line is ignored.
+
+    Without `floats`, numbers with a fraction stay text; see `parse_json`.
+    """
     offset = 0
-    with file.open("rb") as stream:
-        for line in stream:
-            if not line.endswith(b"\n"):
-                return
-            yield _parse(line) or Damage(file.name, offset, "not a record")
-            offset += len(line)
-
-
-def _parse(line: bytes) -> dict[str, Any] | None:
     try:
-        record = parse_json(line)
+        with file.open("rb") as stream:
+            for line in stream:
+                if not line.endswith(b"\n"):
+                    return
+                yield _parse(line, floats=floats) or Damage(file.name, offset, "not a record")
+                offset += len(line)
+    except OSError as error:
+        raise DataError(f"cannot read {file}: {error.strerror}") from error
+
+
+def _parse(line: bytes, *, floats: bool) -> dict[str, Any] | None:
+    try:
+        record = parse_json(line, floats=floats)
     except ValueError:
         return None
     if not isinstance(record, dict) or record.get("schema") != SCHEMA or record.get("outcome") not in OUTCOMES:

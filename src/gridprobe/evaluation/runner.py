@@ -6,15 +6,18 @@ with Evaluation(benchmark, "runs/first", setup=setup) as evaluation:
 """
 
 import math
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from gridprobe.benchmarks import Benchmark
+from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation.folder import RunFolder
 from gridprobe.evaluation.foreman import Crew, Foreman, Patience
+from gridprobe.evaluation.identity import changed_items
+from gridprobe.evaluation.interruption import clear_interruption, write_interruption
 from gridprobe.evaluation.ledger import Ledger
 from gridprobe.evaluation.method import Method
 from gridprobe.evaluation.processes import Processes
@@ -25,12 +28,14 @@ from gridprobe.evaluation.summary import summary
 from gridprobe.evaluation.tasks import Choice, Task, tasks_of
 from gridprobe.evaluation.totals import Account, Totals, clear_stop, stops, taken_by, write_stop
 from gridprobe.evaluation.worker import Job, Message, Worker
-from gridprobe.progress import report
+from gridprobe.progress import announce, report
 from gridprobe.setup import Setup
 
-__all__ = ["Counts", "CrewOptions", "Evaluation", "run"]
+__all__ = ["Counts", "CrewOptions", "Evaluation", "RunState", "run"]
 
 MAX_FAILURES = 0.1
+SHOWN = 10
+"""So many changed videos are named."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,23 @@ class Counts:
 
     def __str__(self) -> str:
         return f"{self.done} done, {self.failed} failed, {self.todo} to do"
+
+
+class RunState(NamedTuple):
+    """What a run is doing; announced as "run" (see `gridprobe.progress`) whenever it changes."""
+
+    doing: str
+    done: int = 0
+    """Questions that were answered or failed, also before a resume."""
+    total: int = 0
+    right: int = 0
+    judged: int = 0
+    """Of those done, how many have a known answer; a failed one counts as wrong."""
+
+    @property
+    def accuracy(self) -> float | None:
+        """The share of right answers until now."""
+        return self.right / self.judged if self.judged else None
 
 
 def run(benchmark: Benchmark, out: str | Path, **options: Any) -> dict[str, Any]:
@@ -90,6 +112,7 @@ class Evaluation:
         subtitles: how subtitles are shown; see `gridprobe.benchmarks.SUBTITLE_MODES`.
         max_failures: stop when more questions than this have failed: a number, or below 1 a share of all.
         retry_failed: ask questions again that failed before.
+        redo_changed: ask questions again whose video was replaced since; otherwise such a run is refused.
         totals: what all questions together may take; a larger one resumes a run that stopped there.
     """
 
@@ -104,6 +127,7 @@ class Evaluation:
         subtitles: str = "none",
         max_failures: float = MAX_FAILURES,
         retry_failed: bool = False,
+        redo_changed: bool = False,
         totals: Totals | None = None,
     ) -> None:
         choice = choice or Choice()
@@ -113,7 +137,7 @@ class Evaluation:
         self._crew = crew or CrewOptions()
         self._workers = self._crew.size(setup)
         self._method = Method.of(benchmark, setup, subtitles=subtitles)
-        self._retry, self._totals = retry_failed, totals or Totals()
+        self._retry, self._redo, self._totals = retry_failed, redo_changed, totals or Totals()
         self._allowed = allowed_failures(max_failures, len(self.items))
         self.spec = Spec(
             benchmark=benchmark.name,
@@ -130,15 +154,27 @@ class Evaluation:
         self._failed = 0
 
     def __enter__(self) -> "Evaluation":
-        self._stack.enter_context(self.folder.taken(self.spec, self.items, self.shard))
-        records = read_records(self.folder.path, fields=("cost", "seconds") if self._totals else ())
+        with ExitStack() as stack:
+            stack.enter_context(self.folder.taken(self.spec, self.items, self.shard))
+            self._read()
+            self._stack = stack.pop_all()
+        return self
+
+    def _read(self) -> None:
+        """Read what is recorded."""
+        records = read_records(self.folder.path, fields=("right", *(("cost", "seconds") if self._totals else ())))
         self.damage = records.damage
         """Damaged lines of record files; their questions are asked again."""
         known = self.folder.spec.versions
         self.other_versions = {name: old for name, old in known.items() if installed().get(name) != old}
         """Packages whose version has changed since the run was started, with the old version."""
-        self._answered, self._before = records.ids("answered") | records.ids("skipped"), records
-        return self
+        changed = changed_items([item for task in self._videos for item in task.items], records.best)
+        if changed and not self._redo:
+            raise RunError(_changed_sentence(changed, self.folder.path))
+        self.changed = tuple(dict.fromkeys(item.video for item in changed))
+        """Videos that were replaced since their questions were answered; these are asked again."""
+        self._answered = (records.ids("answered") | records.ids("skipped")) - {item.id for item in changed}
+        self._before = records
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
@@ -156,13 +192,19 @@ class Evaluation:
         self._failed = 0 if self._retry else counts.failed
         self._done = counts.done + self._failed
         self._total = self._done + counts.todo
+        self._begin()
         self._check_failures()
         for file in self.folder.path.glob(f"heartbeat-{self._prefix}*.json"):
             file.unlink(missing_ok=True)
         clear_stop(self.folder.path, self.shard.name)
+        clear_interruption(self.folder.path, self.shard.name)
         if tasks:
-            ledger = Ledger(tasks, workers=self._workers or 1, account=self._account())
-            self._work(ledger)
+            ledger = Ledger(tasks, workers=min(self._workers or 1, len(tasks)), account=self._account())
+            try:
+                self._work(ledger)
+            except KeyboardInterrupt:
+                write_interruption(self.folder.path, self.shard.name)
+                raise
             if ledger.account is not None and ledger.unasked:
                 write_stop(self.folder.path, self.shard.name, ledger.account, ledger.unasked)
         found, stopped = summary(self.folder.path), stops(self.folder.path)
@@ -198,17 +240,18 @@ class Evaluation:
             self._work_here(job, ledger)
             return
         with ExitStack() as stack:
-            crew: Crew = Processes(job, workers=self._workers or 1)
+            crew: Crew = Processes(job, workers=ledger.workers)
             if self._crew.runs_on == "ray":
                 crew = stack.enter_context(closing(RayCrew(job)))
-                ledger.workers = min(self._workers or crew.places, crew.places)
+                ledger.workers = min(self._workers or crew.places, crew.places, len(ledger.waiting))
             Foreman(job.folder, ledger, crew, prefix=self._prefix, patience=self._crew.patience, note=self._note).run()
 
     def _work_here(self, job: Job, ledger: Ledger) -> None:
         def tell(message: Message) -> None:
             if message.kind in ("answered", "failed"):
                 ledger.finish(name, message.text, message.taken)
-                self._note(message.kind)
+            if message.kind in ("answered", "failed", "ready", "begun"):
+                self._note(message)
             elif message.kind == "refused":
                 ledger.refuse(name, message.text, message.taken or {})
 
@@ -219,19 +262,47 @@ class Evaluation:
         finally:
             worker.close()
 
-    def _note(self, outcome: str) -> None:
-        """Count one more record."""
+    def _begin(self) -> None:
+        """Count the questions that were done before, and announce what comes first."""
+        known = {item.id for task in self._videos for item in task.items if item.question.answer is not None}
+        done = self._answered | (set() if self._retry else self._before.ids("failed"))
+        self._judged = known & done
+        self._right = {name for name in self._judged if self._before.best[name].get("right")}
+        many = f" ({self._workers} workers)" if (self._workers or 0) > 1 else ""
+        self._announce(f"loading the model{many}")
+
+    def _announce(self, doing: str) -> None:
+        announce("run", RunState(doing, self._done, self._total, len(self._right), len(self._judged)))
+
+    def _note(self, message: Message) -> None:
+        """Announce that a worker is ready or that a question begins; count one that is done."""
+        name = message.text
+        if message.kind in ("ready", "begun"):
+            self._announce("opening the first video" if message.kind == "ready" else f"asking {name}")
+            return
         self._done += 1
-        self._failed += outcome == "failed"
+        self._failed += message.kind == "failed"
+        self._judged |= set() if message.right is None else {name}
+        self._right |= {name} if message.right else set()
         report("questions", self._done, self._total)
+        self._announce(f"asked {name}")
         self._check_failures()
 
     def _check_failures(self) -> None:
         if self._failed > self._allowed:
             raise RunError(
                 f"{self._failed} of {len(self.items)} questions failed, more than the {self._allowed} that "
-                f"--max-failures allows ({self._done} have a record); see gridprobe status {self.folder.path}"
+                f"--max-failures allows ({self._done} are done); see gridprobe status {self.folder.path}"
             )
+
+
+def _changed_sentence(changed: Sequence[Item], folder: Path) -> str:
+    videos = list(dict.fromkeys(str(item.video) for item in changed))
+    more = f" and {len(videos) - SHOWN} more" if len(videos) > SHOWN else ""
+    return (
+        f"{folder} has answers from videos that were replaced since: {', '.join(videos[:SHOWN])}{more}; ask these "
+        f"{len(changed)} questions again with --redo-changed, or name another folder with --out"
+    )
 
 
 def allowed_failures(most: float, total: int) -> int:

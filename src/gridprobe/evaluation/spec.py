@@ -16,7 +16,7 @@ __all__ = ["SCHEMA", "SPEC_FILE", "Spec"]
 
 SCHEMA = "gridprobe.spec/2"
 SPEC_FILE = "spec.json"
-PACKAGES = ("av", "numpy", "torch", "transformers")
+PACKAGES = ("av", "numpy", "pillow", "torch", "transformers")
 NOT_COMPARED = ("data", "versions")
 """Where the data are may differ between machines (`benchmark_version` covers their content); versions are noted."""
 
@@ -81,9 +81,10 @@ class Spec:
             content = parse_json(text)
             spec = cls(**{each.name: content[each.name] for each in fields(cls)})
             _ = spec.selector, spec.models
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            same = content.get("schema") == SCHEMA and content.get("fingerprint") == spec.fingerprint
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise DataError(f"{where} is not the spec of a run ({error!r:.80}); name another folder") from error
-        if content.get("schema") != SCHEMA or content.get("fingerprint") != spec.fingerprint:
+        if not same:
             raise DataError(f"{where} was written by another version of gridprobe or changed by hand; start a new run")
         return spec
 

@@ -1,18 +1,21 @@
 """status(): a run's progress and speed, and which of its workers are stuck or dead. It only reads."""
 
-import json
+import operator
 import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from gridprobe.errors import RunError
 from gridprobe.evaluation.disk import held
 from gridprobe.evaluation.foreman import PATIENCE, check_seconds
+from gridprobe.evaluation.interruption import interruptions
 from gridprobe.evaluation.reader import read_items
 from gridprobe.evaluation.records import read_records
 from gridprobe.evaluation.spec import Spec
 from gridprobe.evaluation.totals import stops
+from gridprobe.files import parse_json
 
 __all__ = ["SCHEMA", "status"]
 
@@ -23,17 +26,20 @@ def status(folder: str | Path, *, patience: float = PATIENCE, clock: Callable[[]
     """The progress of a run.
 
     A worker is `dead` if it ended without cleaning up: no process holds the lock of its records. It is `stuck` if it
-    has spent more than `patience` seconds on one question. `rate` is the live workers' questions per second since they
-    were ready, `eta` the seconds that the missing questions take at that rate. `clock` gives the seconds since 1970.
+    has spent more than `patience` seconds on one question, and `unknown` where file locks do not work. While the run
+    is `loading`, a process has it, but no worker is ready yet. `rate` is the live workers' questions per second since
+    they were ready, `eta` the seconds that the missing questions take at that rate. `clock` gives the seconds since
+    1970.
     """
     check_seconds("--patience", patience)
     path = Path(folder)
-    Spec.read(path)
+    spec = Spec.read(path)
     ids = read_items(path).keys()
     records = read_records(path, fields=("error",))
     done, failed = (len(records.ids(outcome) & ids) for outcome in ("answered", "failed"))
     missing = len(ids - records.best.keys())
     workers = [_worker(file, patience, clock()) for file in sorted(path.glob("heartbeat-*.json"))]
+    loading = not any(workers) and any(_is_held(file) for file in path.glob("lock-*"))
     living = [worker for worker in workers if worker and worker["state"] != "dead"]
     rate = sum(worker["rate"] for worker in living)
     return {
@@ -45,27 +51,49 @@ def status(folder: str | Path, *, patience: float = PATIENCE, clock: Callable[[]
         "missing": missing,
         "rate": rate or None,
         "eta": missing / rate if rate else None,
+        "loading": loading,
         "workers": [worker for worker in workers if worker],
         "errors": _errors(records.best),
         "damage": [str(damage) for damage in records.damage],
         "repeated": sorted(records.repeated),
         "stopped": list(stops(path)),
+        "versions": dict(spec.versions),
+        "interrupted": interruptions(path),
     }
 
 
 def _worker(file: Path, patience: float, now: float) -> dict[str, Any] | None:
     try:
-        beat = json.loads(file.read_text(encoding="utf-8"))
-        started, since = (datetime.fromisoformat(beat[key].replace("Z", "+00:00")) for key in ("started", "since"))
-        finished, records = beat["done"] + beat["failed"], file.parent / beat["records"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # it has just ended
+        beat = parse_json(file.read_bytes())
+        started, since = (
+            datetime.fromisoformat(beat[key].replace("Z", "+00:00")).timestamp() for key in ("started", "since")
+        )
+        finished = operator.index(beat["done"]) + operator.index(beat["failed"])
+        records = file.parent / Path(beat["records"]).name
+        beat = {name: beat[name] for name in ("worker", "pid", "host", "records", "question", "done", "failed")} | beat
+        elapsed = max(1e-3, now - started)
+        rate, state = finished / elapsed, {True: "working", False: "dead", None: "unknown"}[_is_held(records)]
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+    ):  # it has just ended, or is damaged
         return None
-    at_it = max(0.0, now - since.timestamp())
-    state = "working" if held(records) else "dead"
+    at_it = max(0.0, now - since)
     if state == "working" and beat["question"] is not None and at_it > patience:
         state = "stuck"
-    elapsed = max(1e-3, now - started.timestamp())
-    return {**beat, "state": state, "seconds": round(at_it, 1), "rate": finished / elapsed}
+    return {**beat, "state": state, "seconds": round(at_it, 1), "rate": rate}
+
+
+def _is_held(file: Path) -> bool | None:
+    """Whether a process holds a lock; None where that cannot be found."""
+    try:
+        return held(file)
+    except RunError:
+        return None
 
 
 def _errors(best: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
@@ -73,7 +101,8 @@ def _errors(best: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for name, record in best.items():
         if record["outcome"] == "failed" and record.get("error"):
-            error = record["error"]
-            entry = found.setdefault(error["class"], {**error, "count": 0, "example": name})
+            error = record["error"] if isinstance(record["error"], dict) else {"message": record["error"]}
+            words = {key: str(error.get(key, "")) for key in ("class", "message")}
+            entry = found.setdefault(words["class"], {**words, "count": 0, "example": name})
             entry["count"] += 1
     return sorted(found.values(), key=lambda entry: (-entry["count"], entry["class"]))

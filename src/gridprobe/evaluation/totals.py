@@ -6,6 +6,7 @@ stops instead, and says so in its folder. The same command with a larger total g
 """
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -47,11 +48,15 @@ class Totals:
 
 
 def taken_by(record: Mapping[str, Any]) -> Taken | None:
-    """What the question of a record took; None if that is not known, because it failed."""
+    """What the question of a record took; None if that is not known, because it failed or the record is damaged."""
     if record.get("outcome") != "answered":
         return None
-    cost, seconds = record["cost"], record["seconds"]
-    return {"tokens": cost["tokens"], "tflops": cost["tflops"], "seconds": seconds["total"]}
+    try:
+        cost, seconds = record["cost"], record["seconds"]
+        taken = {"tokens": cost["tokens"], "tflops": cost["tflops"], "seconds": seconds["total"]}
+        return taken if all(math.isfinite(value) for value in taken.values()) else None
+    except (KeyError, TypeError, OverflowError):
+        return None
 
 
 class Account:

@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from gridprobe.answer import Answer
 from gridprobe.benchmarks import Item
@@ -45,6 +45,8 @@ class Message(NamedTuple):
     """The record file, a question's id, or a sentence."""
     taken: Taken | None = None
     """What a question took; of one that was refused, what it was granted of the total that was too small."""
+    right: bool | None = None
+    """Whether a question was answered rightly; None if that is not known."""
 
 
 Take = Callable[[bool], Task | None]
@@ -187,18 +189,21 @@ class Worker:
         if isinstance(outcome, OverBudget) and (short := self._short(outcome, opened.task.grants.get(item.id, {}))):
             self._tell(Message("refused", item.id, short))
             return
-        attempt, trial, taken = opened.task.attempts.get(item.id, 0) + 1, Attempt(), None
+        about: dict[str, Any] = {"worker": self._name, "identity": opened.identity}
+        about["attempt"] = opened.task.attempts.get(item.id, 0) + 1
+        trial, taken = Attempt(), None
         if isinstance(outcome, Answer):
             with trial:
                 opening, opened.seconds = opened.seconds, 0.0
-                record = answered(item, outcome, attempt=attempt, worker=self._name, opening=opening)
+                record = answered(item, outcome, **about, opening=opening)
         if (error := trial.error or outcome) and isinstance(error, Exception):
             taken = self._taken(opened, start)
             reason = (type(error).__name__, str(error))
-            record = failed(item, reason, attempt=attempt, worker=self._name)
+            record = failed(item, reason, **about)
         self._writer.write(record)
         self._counts[record["outcome"]] += 1
-        self._tell(Message(record["outcome"], item.id, taken or taken_by(record)))
+        right = None if item.question.answer is None else bool(record["right"])
+        self._tell(Message(record["outcome"], item.id, taken or taken_by(record), right))
         if isinstance(outcome, Answer) and item is opened.task.items[-1]:
             learn_from(outcome, names=self._job.names)
 

@@ -16,6 +16,8 @@ def check_writable(path: Path) -> None:
         raise UsageError(
             f"cannot write {path}: the folder {target.parent} does not exist; name a file in a folder that exists"
         )
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"cannot write {path}: you may not write to the folder {target.parent}; choose another folder")
     if target.exists() and not target.is_file():
         raise UsageError(f"cannot write {path}: it is not a regular file; name a file instead")
 

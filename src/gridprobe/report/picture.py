@@ -24,6 +24,7 @@ from gridprobe.report.lettering import face, fitted, wrapped
 from gridprobe.report.pixels import decoded_frames
 from gridprobe.report.sheet import GROUND, Sheet, draw_sheet, fitted_picture, outline
 from gridprobe.report.where import (
+    is_short,
     kept_frames,
     large_frames,
     large_words,
@@ -199,7 +200,10 @@ def draw_labelled_sheet(answer: Answer) -> Image.Image:
     draw = ImageDraw.Draw(image)
     step = max(1, -(-24 // (sheet.tile[1] + sheet.gap)))
     for row in range(0, sheet.rows, step):
-        text, y = clock(answer.pool.times[row * sheet.columns]), sheet.corner(row * sheet.columns)[1]
+        text, y = (
+            clock(answer.pool.times[row * sheet.columns], tenths=is_short(answer)),
+            sheet.corner(row * sheet.columns)[1],
+        )
         draw.text((TIMES - 14, y + sheet.tile[1] // 2), text, QUIET, face(text, 20), anchor="rm")
     return image
 

@@ -16,7 +16,7 @@ from gridprobe.evaluation.reader import Run
 from gridprobe.flops import CONVENTIONS
 from gridprobe.report.words import aligned
 from gridprobe.statistics import FEW_CLUSTERS, FEW_OUTCOMES, FEW_WHOLE, Interval
-from gridprobe.text import one_line
+from gridprobe.text import one_line, printable
 
 __all__ = ["FORMATS", "Scores", "Table", "people_tables", "remarks", "render_scores", "too_few", "uneven"]
 
@@ -338,8 +338,10 @@ def _official_values(metric: Metric) -> dict[str, Any]:
 
 
 def _inert(value: Any) -> Any:
-    """Quote text that a spreadsheet would evaluate as a formula."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+    """Escape control characters, and quote text that a spreadsheet would evaluate as a formula."""
+    if not isinstance(value, str):
+        return value
+    return f"'{printable(value)}" if value[:1] in ("=", "+", "-", "@", "\t", "\r") else printable(value)
 
 
 def _json(scores: Scores) -> str:

@@ -7,11 +7,9 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-__all__ = ["Look", "padded", "shortened", "wrapped"]
+from gridprobe.text import ASCII_WORDS
 
-ASCII_WORDS = str.maketrans(
-    {"×": "x", "–": "-", "−": "-", "…": "...", "σ": "sigma", "●": "O", "▸": ">", "·": ".", "✓": "+", "✗": "x"}
-)
+__all__ = ["Look", "padded", "shortened", "wrapped"]
 
 
 @dataclass(frozen=True)

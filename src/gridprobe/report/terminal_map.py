@@ -8,7 +8,7 @@ from gridprobe.grid import Grid
 from gridprobe.report.colours import MARK, RGB, hex_colour, mix
 from gridprobe.report.pixels import decoded_frames
 from gridprobe.report.terminal_lines import Look, wrapped
-from gridprobe.report.where import READING, kept_frames, large_frames, length_of, levels, main_spans, spans
+from gridprobe.report.where import READING, is_short, kept_frames, large_frames, length_of, levels, main_spans, spans
 from gridprobe.report.words import clock, mark_words
 
 __all__ = ["STRIP_WIDTH", "map_lines", "picture_lines", "timeline_lines"]
@@ -114,7 +114,7 @@ def map_lines(answer: Answer, look: Look) -> list[Text]:
         return []
     evidence = answer.selection.evidence
     grid = evidence.grid if evidence else Grid.holding(len(known))
-    starts = [clock(answer.pool.times[r * grid.k]) for r in range(grid.rows)]
+    starts = [clock(answer.pool.times[r * grid.k], tenths=is_short(answer)) for r in range(grid.rows)]
     times = max(map(len, starts)) + 1
     shapes = ((3, times), (2, times), (1, times), (1, 0))
     shape = next(((cell, start) for cell, start in shapes if start + grid.k * cell <= look.width), None)

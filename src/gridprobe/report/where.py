@@ -20,6 +20,7 @@ __all__ = [
     "READING",
     "Span",
     "brightness",
+    "is_short",
     "kept_frames",
     "large_frames",
     "large_words",
@@ -41,6 +42,8 @@ DIMMEST, DIM = 0.3, 0.65
 """Brightness of a frame that was not kept, from the least to the most important one."""
 PLAIN_DIM = 0.45
 """The same without a map."""
+SHORT = 60.0
+"""Videos of fewer seconds get times with tenths."""
 READING = "Time runs left to right, row by row."
 
 
@@ -51,11 +54,13 @@ class Span(NamedTuple):
     end: float
     indices: tuple[int, ...]
     """Their positions in the pool."""
+    tenths: bool = False
+    """Whether its times are written with tenths of a second."""
 
     @property
     def words(self) -> str:
         """For example "2:40–2:44", or "2:40" for a single frame."""
-        first, last = clock(self.start), clock(self.end)
+        first, last = (clock(time, tenths=self.tenths) for time in (self.start, self.end))
         return first if first == last else f"{first}–{last}"
 
 
@@ -70,7 +75,14 @@ def kept_frames(answer: Answer) -> tuple[int, ...]:
 def spans(answer: Answer) -> list[Span]:
     """The stretches of kept frames, in time order."""
     times = answer.pool.times
-    return [Span(times[run[0]], times[run[-1]], run) for run in runs(times, kept_frames(answer))]
+    found = [Span(times[run[0]], times[run[-1]], run) for run in runs(times, kept_frames(answer))]
+    same = len({span.words for span in found}) < len(found)
+    return [span._replace(tenths=True) for span in found] if same or is_short(answer) else found
+
+
+def is_short(answer: Answer) -> bool:
+    """Whether the video is so short that whole seconds do not tell its frames apart."""
+    return length_of(answer) < SHORT
 
 
 def levels(answer: Answer) -> list[float] | None:
@@ -128,11 +140,8 @@ def _range(answer: Answer) -> str:
     if not kept:
         return ""
     times = answer.pool.times
-    return f", between {clock(times[kept[0]])} and {clock(times[kept[-1]])}" if len(kept) > 1 else _at(times[kept[0]])
-
-
-def _at(time: float) -> str:
-    return f", at {clock(time)}"
+    first, last = (clock(times[index], tenths=is_short(answer)) for index in (kept[0], kept[-1]))
+    return f", between {first} and {last}" if len(kept) > 1 else f", at {first}"
 
 
 def _listed(items: Sequence[str]) -> str:

@@ -108,6 +108,8 @@ def _reply(parent: socket.socket, request: dict[str, Any], memory_fd: int | None
         return {"error": str(error), "usage": isinstance(error, UsageError)}
     except OSError as error:
         return {"error": f"{shown_name(request['path'])}: {error.strerror or 'cannot be read'}"}
+    except ImportError as error:
+        return {"error": f"PyAV cannot be imported ({shown_name(str(error))}); install it: pip install 'av>=17.1'"}
     finally:
         if memory_fd is not None:
             os.close(memory_fd)

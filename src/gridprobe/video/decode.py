@@ -78,9 +78,9 @@ class FileClip:
         deadline = Deadline(self.file.name, limits.seconds, time.monotonic() - self.used)
         return partial(open_video, self.file, limits=limits, deadline=deadline)
 
-    def planned(self, precision: Precision) -> "FileClip":
+    def planned(self, precision: Precision, opener: Opener) -> "FileClip":
         """This clip's exact targets, planned at another precision."""
-        return replace(self, plan=_plan(self.opener(), self.clock, self.plan.targets, precision, self.cell))
+        return replace(self, plan=_plan(opener, self.clock, self.plan.targets, precision, self.cell))
 
     def expected_ticks(self) -> list[int] | None:
         """The ticks of the plan's frames, read from the packets without decoding; None without timestamps."""

@@ -34,9 +34,9 @@ LOOK_AGAIN = 8
 
 
 def cache_folder() -> Path | None:
-    """$GRIDPROBE_CACHE/frames, else gridprobe/frames in the XDG cache folder; None if the variable is "off"."""
+    """$GRIDPROBE_CACHE/frames, else gridprobe/frames in the XDG cache folder; None if it is "off" in any case."""
     named = os.environ.get(VARIABLE, "")
-    if named == "off":
+    if named.strip().lower() == "off":
         return None
     if named:
         return Path(named).absolute() / "frames"

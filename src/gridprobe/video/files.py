@@ -7,6 +7,7 @@ absolute real path, which no part of FFmpeg takes for a protocol or an option.
 import errno
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from gridprobe.errors import VideoError
+from gridprobe.text import is_utf8
 
 __all__ = [
     "VideoFile",
@@ -51,6 +53,8 @@ SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"<html", "html"),
 )
 
+ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
+"""How a URL begins, also after pathlib has made one slash of two."""
 REASONS = {
     errno.ENOENT: "no such file",
     errno.EACCES: "the file cannot be read (permission denied)",
@@ -84,7 +88,7 @@ class VideoFile:
 def check_file(path: str | os.PathLike[str]) -> VideoFile:
     """The file at `path`; VideoError unless it is a regular, readable, non-empty file."""
     text, name = os.fsdecode(path), shown_name(path)
-    if "\0" in text or not _is_utf8(text):
+    if "\0" in text or not is_utf8(text):
         raise VideoError(f"{name}: the file name is not valid text; rename the file")
     try:
         real = os.path.realpath(text, strict=True)
@@ -98,6 +102,9 @@ def check_file(path: str | os.PathLike[str]) -> VideoFile:
         finally:
             os.close(handle)
     except OSError as error:
+        if error.errno == errno.ENOENT and ADDRESS.match(text):
+            way = "download the video first, for example with yt-dlp, and name the file"
+            raise VideoError(f"{name} is an address, and gridprobe reads files; {way}") from None
         raise VideoError(f"{name}: {REASONS.get(error.errno or 0, error.strerror or 'cannot be read')}") from None
     return VideoFile(name, real, status.st_size, head, _fingerprint(status, head, tail), _identity(status))
 
@@ -198,11 +205,3 @@ def fingerprint_of(handle: int) -> str:
     """The fingerprint of an open file, as in `VideoFile` and `VideoInfo`."""
     status = os.fstat(handle)
     return _fingerprint(status, os.pread(handle, EDGE, 0), os.pread(handle, EDGE, max(0, status.st_size - EDGE)))
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -11,6 +11,7 @@ from gridprobe.video.files import check_file
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Limits
 from gridprobe.video.packets import dry_run
+from gridprobe.video.parallel import Opener
 from gridprobe.video.sampling import Precision, SampleSpec, Sampling
 from gridprobe.video.source import Source
 
@@ -77,13 +78,14 @@ def preview(
     if os.path.isdir(path):
         raise UsageError("a folder of pictures needs no plan: exactly the pictures wanted are opened")
     clip = open_file_clip(check_file(path), SampleSpec(cells, sampling, limits=limits or Limits()))
-    ways = [_way(clip.planned(precision), precision, clip.plan.targets) for precision in get_args(Precision)]
-    with clip.opener()() as source:
+    opener = clip.opener()  # one for all passes, so that all of them together keep to the limit
+    ways = [_way(clip.planned(each, opener), each, clip.plan.targets, opener) for each in get_args(Precision)]
+    with opener() as source:
         return Preview(clip.info, cells, _key_frames(source), tuple(ways))
 
 
-def _way(clip: FileClip, precision: Precision, moments: Sequence[int]) -> Way:
-    with clip.opener()() as source:
+def _way(clip: FileClip, precision: Precision, moments: Sequence[int], opener: Opener) -> Way:
+    with opener() as source:
         steps = list(dry_run(source, clip.clock, clip.plan))
     keys = {start.key for start in clip.plan.anchors}
     taken = list(dict.fromkeys(step.target if step.due is None else step.due for step in steps))

@@ -120,8 +120,10 @@ class Source:
 @contextmanager
 def open_video(file: VideoFile, *, limits: Limits, deadline: Deadline) -> Iterator[Source]:
     """Open a checked file within the limits, and close it afterwards; FFmpeg's errors become VideoErrors."""
-    import av
-
+    try:
+        import av
+    except (ImportError, OSError) as error:
+        raise VideoError(f"PyAV does not load: {error}; run: pip install --force-reinstall av") from error
     try:
         with _open_container(file, limits, deadline) as container:
             stream = _choose_stream(file, container)
@@ -273,7 +275,8 @@ def _choose_stream(file: VideoFile, container: "InputContainer") -> "VideoStream
     pictures = Disposition.attached_pic | Disposition.timed_thumbnails
     streams = [s for s in container.streams.video if not s.disposition & pictures]
     if not streams:
-        raise VideoError(f"{file.name}: no video stream in the file")
+        only = "; it holds only sound" if container.streams.audio else ""
+        raise VideoError(f"{file.name}: no video stream in the file{only}")
     decodable = [s for s in streams if s.codec_context is not None]
     if not decodable:
         raise VideoError(f"{file.name}: the video stream is encrypted, or its codec is not part of this PyAV build")

@@ -4,16 +4,16 @@ A checkpoint is always loaded from a folder on disk, without the network. A hub 
 and downloaded only if it is not there; `HF_HUB_OFFLINE=1` forbids the download.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
 from gridprobe.backends.base import Backend
 from gridprobe.backends.gauge import Gauge
 from gridprobe.errors import ModelError, UsageError
+from gridprobe.files import parse_json
 from gridprobe.registry import FAMILIES, REFUSED, explain_missing
 
-__all__ = ["find_folder", "first_line", "gauge", "load", "local_folder"]
+__all__ = ["find_folder", "first_line", "gauge", "load", "local_folder", "unreadable"]
 
 FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja")
 """The files that are downloaded. Pickled weights never are."""
@@ -63,13 +63,38 @@ def find_folder(name: str, revision: str | None = None) -> Path:
             continue
         if not local_only or _complete(found):
             return found
-    raise ModelError(f"cannot find the model {name}: no such folder, not in the local cache, and {first_line(reason)}")
+    raise ModelError(f"cannot find the model {name}: no such folder, not in the local cache, and {_why(name, reason)}")
+
+
+def _why(name: str, error: Exception | None) -> str:
+    """Why the hub gave no model, and the way out, in place of its own paragraphs."""
+    from huggingface_hub import constants, errors
+
+    folder = "or download the model on another machine and name its folder"
+    if constants.HF_HUB_OFFLINE:
+        return f"HF_HUB_OFFLINE is set, so nothing is downloaded; unset it, {folder}"
+    if isinstance(error, errors.GatedRepoError):
+        return f"it is gated; accept its terms at https://huggingface.co/{name}, and set HF_TOKEN"
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return "the hub has no model of this name; check the spelling, or set HF_TOKEN if it is private"
+    if isinstance(error, errors.LocalEntryNotFoundError | ConnectionError | TimeoutError):
+        return f"the Hugging Face hub cannot be reached; check the connection, {folder}"
+    return first_line(error)
 
 
 def first_line(error: object) -> str:
     """An error's message on one line of bounded length."""
     text = " ".join(str(error).split())
     return f"{text[:240]}…" if len(text) > 240 else text
+
+
+def unreadable() -> tuple[type[Exception], ...]:
+    """What transformers raises for a checkpoint whose files are damaged, or hold values of other types."""
+    from huggingface_hub.errors import StrictDataclassError
+    from safetensors import SafetensorError
+
+    usual = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, ImportError, RuntimeError)
+    return (*usual, SafetensorError, StrictDataclassError)
 
 
 def _is_path(name: str) -> bool:
@@ -100,8 +125,8 @@ def local_folder(name: str) -> Path | None:
 def _family(name: str, folder: Path) -> Any:
     """The code of the checkpoint's family. transformers is not asked: it would suggest trusting remote code."""
     try:
-        kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        kind = parse_json((folder / "config.json").read_bytes())["model_type"]
+    except (OSError, ValueError, KeyError, TypeError):
         kind = None
     if not isinstance(kind, str):
         raise ModelError(f"cannot load the checkpoint {name}: its config.json names no model_type")
@@ -115,6 +140,9 @@ def _complete(folder: Path) -> bool:
     """Whether a cached snapshot holds its weights; an interrupted download leaves an index without shards."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        return all((folder / shard).is_file() for shard in shards)
+        try:
+            shards = set(parse_json(index.read_bytes())["weight_map"].values())
+            return all((folder / shard).is_file() for shard in shards)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):  # damaged, so that it is downloaded again
+            return False
     return (folder / "model.safetensors").is_file()

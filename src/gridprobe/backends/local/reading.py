@@ -4,7 +4,7 @@
 change meanwhile.
 """
 
-import sys
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,13 +13,12 @@ from typing import Any, Literal
 
 import torch
 import transformers
-from safetensors import SafetensorError
 
-from gridprobe.backends.local.checkpoint import first_line
+from gridprobe.backends.local.checkpoint import first_line, unreadable
 from gridprobe.backends.local.fingerprint import file_stamps, fingerprint
 from gridprobe.errors import ModelError, UsageError
 
-__all__ = ["Opened", "Options", "find_device", "find_dtype", "label_of", "opened", "quiet_unless_watched", "read"]
+__all__ = ["Opened", "Options", "find_device", "find_dtype", "label_of", "opened", "quietly", "read"]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -85,14 +84,14 @@ def read(name: str, kind: Any, folder: Path, **options: Any) -> Any:
     """
     try:
         return kind.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False, **options)
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
+    except unreadable() as error:
         raise ModelError(f"cannot load the checkpoint {name}: {first_line(error)}") from error
 
 
 def _read_model(name: str, folder: Path, options: dict[str, Any]) -> Any:
     """Read the weights. transformers fills missing weights with random numbers; here that is an error."""
     kind = transformers.AutoModelForImageTextToText
-    with quiet_unless_watched():
+    with quietly():
         model, report = read(name, kind, folder, use_safetensors=True, output_loading_info=True, **options)
     missing = sorted(report["missing_keys"])
     if missing:
@@ -101,10 +100,10 @@ def _read_model(name: str, folder: Path, options: dict[str, Any]) -> Any:
 
 
 @contextmanager
-def quiet_unless_watched() -> Iterator[None]:
-    """Show transformers' progress bar only on a terminal; it would write to a log file, too."""
+def quietly() -> Iterator[None]:
+    """Hide transformers' progress bar, unless GRIDPROBE_VERBOSE is set."""
     bars = transformers.utils.logging
-    if sys.stderr.isatty() or not bars.is_progress_bar_enabled():
+    if os.environ.get("GRIDPROBE_VERBOSE") or not bars.is_progress_bar_enabled():
         yield
         return
     bars.disable_progress_bar()

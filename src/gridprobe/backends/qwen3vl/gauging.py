@@ -3,12 +3,14 @@
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from gridprobe.backends.base import ScoreRequest
 from gridprobe.backends.gauge import Gauge
+from gridprobe.backends.local.checkpoint import unreadable
 from gridprobe.backends.qwen3vl.pricing import QWEN3_VL, ModelDims, cache_bytes, dims_of, parameters, token_bytes
 from gridprobe.backends.scripted import Scripted
 from gridprobe.errors import ModelError
@@ -65,9 +67,18 @@ def _gauge(name: str, dims: ModelDims, *, count: Count | None, weights: int) -> 
 def _read_dims(folder: Path) -> ModelDims:
     try:
         text = (folder / "config.json").read_text(encoding="utf-8")
-        return dims_of(json.loads(text, object_hook=lambda values: SimpleNamespace(**values)))
-    except (OSError, ValueError, AttributeError) as error:
+        dims = dims_of(json.loads(text, object_hook=lambda values: SimpleNamespace(**values)))
+        for name, value in _widths(dims):
+            if type(value) is not int or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r:.80}")
+        return dims
+    except (OSError, ValueError, AttributeError, TypeError, ArithmeticError, RecursionError) as error:
         raise ModelError(f"{folder}/config.json is not that of a Qwen3-VL model: {error}") from error
+
+
+def _widths(dims: ModelDims) -> list[tuple[str, Any]]:
+    own = [(name, value) for name, value in asdict(dims).items() if name != "vision"]
+    return [*own, *asdict(dims.vision).items()]
 
 
 def _count(folder: Path, dims: ModelDims) -> Count | None:
@@ -77,9 +88,11 @@ def _count(folder: Path, dims: ModelDims) -> Count | None:
 
         from gridprobe.backends.qwen3vl.jobs import Job, price_job, price_with_texts
         from gridprobe.backends.qwen3vl.prompt import SpecialTokens, build_layout, encoder
-
+    except ModuleNotFoundError:
+        return None
+    try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-    except (ModuleNotFoundError, OSError, ValueError):
+    except unreadable():
         return None
     special, encode, vision = SpecialTokens.of(tokenizer), encoder(tokenizer), dims.vision
 

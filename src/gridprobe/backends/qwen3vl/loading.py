@@ -1,13 +1,15 @@
 """Qwen3-VL checkpoints: from a folder on disk to an engine."""
 
-import json
 from pathlib import Path
 from typing import Any
 
+from gridprobe.backends.local.checkpoint import first_line
 from gridprobe.backends.local.letters import MIN_MASS
 from gridprobe.backends.local.reading import Options, opened
 from gridprobe.backends.qwen3vl.engine import Qwen3VL
 from gridprobe.backends.qwen3vl.pixels import PatchSpec
+from gridprobe.errors import ModelError
+from gridprobe.files import parse_json
 
 __all__ = ["load"]
 
@@ -41,13 +43,29 @@ def _patch_spec(folder: Path, config: Any) -> PatchSpec:
     values: dict[str, Any] = {}
     for file in ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json"):
         if (folder / file).is_file():
-            found = json.loads((folder / file).read_text(encoding="utf-8"))
-            values |= found.get("video_processor", found)
+            values |= _processor_values(folder / file)
     vision = config.vision_config
     return PatchSpec(
         patch=vision.patch_size,
         merge=vision.spatial_merge_size,
         temporal=vision.temporal_patch_size,
-        mean=tuple(values.get("image_mean", (0.5, 0.5, 0.5))),
-        std=tuple(values.get("image_std", (0.5, 0.5, 0.5))),
+        mean=_colours(values, "image_mean", folder),
+        std=_colours(values, "image_std", folder),
     )
+
+
+def _processor_values(file: Path) -> dict[str, Any]:
+    try:
+        found = parse_json(file.read_bytes())
+        return dict(found.get("video_processor", found))
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise ModelError(f"cannot read {file}: {first_line(error)}; download the checkpoint again") from error
+
+
+def _colours(values: dict[str, Any], name: str, folder: Path) -> tuple[float, ...]:
+    found = values.get(name, (0.5, 0.5, 0.5))
+    numbers = isinstance(found, list | tuple) and all(type(each) in (int, float) for each in found)
+    if not numbers or len(found) != 3 or (name == "image_std" and min(found) <= 0):
+        rule = "three positive numbers" if name == "image_std" else "three numbers"
+        raise ModelError(f"{name} in the processor's files of {folder} must be {rule}, got {found!r:.80}")
+    return tuple(found)

@@ -6,7 +6,7 @@ from html import escape
 
 from gridprobe.answer import Answer
 from gridprobe.report.sheet import Sheet, draw_sheet
-from gridprobe.report.where import kept_frames, length_of, levels, main_spans, sheet_words, spans, where_words
+from gridprobe.report.where import is_short, kept_frames, length_of, levels, main_spans, sheet_words, spans, where_words
 from gridprobe.report.words import clock, mark_words, score_words
 
 __all__ = ["sheet_html", "timeline_html"]
@@ -77,9 +77,10 @@ def sheet_html(answer: Answer) -> str:
     sheet, jpeg = _jpeg(answer)
     step = -(-sheet.rows // MOST_LABELS)
     starts = range(0, sheet.rows, step)
+    times = [clock(answer.pool.times[row * sheet.columns], tenths=is_short(answer)) for row in starts]
     labels = "".join(
-        f'<span style="flex:{min(step, sheet.rows - row)}">{clock(answer.pool.times[row * sheet.columns])}</span>'
-        for row in starts
+        f'<span style="flex:{min(step, sheet.rows - row)}">{time}</span>'
+        for row, time in zip(starts, times, strict=True)
     )
     source = f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode('ascii')}"
     wide = round(HIGHEST * sheet.size[0] / sheet.size[1]) + TIMES

@@ -21,7 +21,7 @@ from typing import Any
 from gridprobe.drafts import exact_match
 from gridprobe.evaluation.metrics import bins_of
 from gridprobe.evaluation.reader import Answered, Result, Run, Stages
-from gridprobe.report.colours import FLOOR, MIDDLE, STOPS
+from gridprobe.report.colours import FLOOR, MIDDLE
 from gridprobe.report.words import MAP_WORDS, SOURCES, percent
 
 __all__ = ["RESULT", "Thumbnails", "embedded_json", "pack"]
@@ -55,7 +55,6 @@ def pack(runs: Sequence[Run], thumbnails: Thumbnails | None = None) -> dict[str,
         "results": [_results(run, questions, said) for run in runs],
         "thumbnails": [_thumbnails((thumbnails or {}).get(run.name, {}), place) for run in runs],
         "fields": RESULT,
-        "ramp": STOPS,
         "floor": FLOOR,
         "middle": MIDDLE,
         "maps": MAP_WORDS,

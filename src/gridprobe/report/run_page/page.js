@@ -6,7 +6,9 @@
   const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
   const PAGE = 60;
   const BADGES = 6; // of more runs, a question shows only how many are right
-  const MARK = "#22e0ee", RIM = "#0c1016";
+  const DARK = 38, BRIGHT = 235; // greys of the least and the most important frame
+  const SHORT = 60; // seconds; times of shorter videos have tenths
+  const MOST_SPANS = 4; // if more stretches matter, no moment stands out
   const WORDS = { right: "✓ right", wrong: "✗ wrong", failed: "! failed", missing: "not asked", unknown: "answered" };
   const SIGNS = { right: "✓", wrong: "✗", failed: "!", missing: "·", unknown: "?" };
   const SVG = "http://www.w3.org/2000/svg";
@@ -52,14 +54,14 @@
   const isMapped = (found) => found.columns.length + found.scores.length > 0;
   const mapSide = (found) => found.columns.length || Math.ceil(Math.sqrt(found.pool));
 
-  function clock(seconds) {
-    const tenths = Math.round(Math.abs(seconds) * 10), hours = Math.floor(tenths / 36000);
-    const minutes = Math.floor(tenths / 600) % 60, rest = ((tenths % 600) / 10).toFixed(1);
+  function clock(seconds, tenths = false) {
+    const parts = tenths ? Math.round(Math.abs(seconds) * 10) : Math.floor(Math.abs(seconds)) * 10;
+    const hours = Math.floor(parts / 36000), minutes = Math.floor(parts / 600) % 60, rest = (parts % 600) / 10;
     const front = hours ? `${hours}:${String(minutes).padStart(2, "0")}` : `${minutes}`;
-    return `${seconds < 0 ? "-" : ""}${front}:${rest.padStart(4, "0")}`;
+    return `${seconds < 0 ? "-" : ""}${front}:${(tenths ? rest.toFixed(1) : String(rest)).padStart(tenths ? 4 : 2, "0")}`;
   }
 
-  // Colours; the same as in report/colours.py.
+  // Importance; levels are the same as in report/colours.py.
 
   function scale(values) {
     let low = Math.min(...values), high = Math.max(...values);
@@ -67,10 +69,7 @@
     if (lacking > 0) [low, high] = [low - lacking * data.middle, high + lacking * (1 - data.middle)];
     return (value) => (high <= low ? data.middle : Math.min(1, Math.max(0, (value - low) / (high - low))));
   }
-  function ramp(level) {
-    const place = level * (data.ramp.length - 1), below = Math.min(Math.floor(place), data.ramp.length - 2);
-    return data.ramp[below].map((from, i) => Math.round(from + (data.ramp[below + 1][i] - from) * (place - below)));
-  }
+  const grey = (level) => Math.round(DARK + (BRIGHT - DARK) * level);
   function importance(found) {
     if (found.scores.length) return found.scores;
     const k = found.columns.length;
@@ -83,77 +82,75 @@
     const k = mapSide(found), rows = Math.ceil(found.pool / k), scores = importance(found), level = scale(scores);
     const canvas = element("canvas", { width: k, height: rows, "aria-hidden": "true" });
     const context = canvas.getContext("2d"), image = context.createImageData(k, rows);
-    scores.forEach((value, i) => image.data.set([...ramp(level(value)), 255], 4 * i));
+    scores.forEach((value, i) => image.data.set([...Array(3).fill(grey(level(value))), 255], 4 * i));
     context.putImageData(image, 0, 0);
     return canvas;
   }
 
-  function heatMap(found) {
+  // The frames in rows: brighter is more important, kept ones are framed.
+  function contactSheet(found, length) {
     const k = mapSide(found), rows = Math.ceil(found.pool / k), side = 26;
-    const [bars, below] = found.rows.length ? [102, 54] : [0, 0];
-    const scores = importance(found), level = scale(scores);
+    const scores = importance(found), level = scale(scores), short = length < SHORT;
     const times = keptTimes(found), kept = new Map(keptPlaces(found).map((place, i) => [place, times[i]]));
-    const width = k * side + bars, height = rows * side + below;
     const kind = data.maps[found.map] || "importance";
     const words = `${kind}: ${rows} rows and ${k} columns of frames; ${kept.size} of ${found.pool} marked`;
-    const svg = drawn("svg", { role: "img", "aria-label": words, viewBox: `0 0 ${width} ${height}` });
-    scores.forEach((value, i) => svg.append(cell(i, value, level(value), kept.get(i), k, side)));
-    const said = (probe) => (found.probes[probe] ? `, answered ${found.probes[probe]}` : "");
-    found.rows.forEach((value, row) => {
-      const y = row * side + side / 2;
-      svg.append(
-        bar([k * side + 8, y - 4, 44, 8], [44 * value / 1000, 8], `row confidence ${(value / 1000).toFixed(3)}${said(row)}`),
-        drawn("text", { x: k * side + 57, y: y + 4 }, `${(value / 1000).toFixed(2)} ${found.probes[row] ?? ""}`),
-      );
-    });
-    found.columns.forEach((value, column) => {
-      const x = column * side + side / 2 - 4, letter = found.probes[rows + column] ?? "";
-      const hover = `column confidence ${(value / 1000).toFixed(3)}${said(rows + column)}`;
-      svg.append(bar([x, rows * side + 6, 8, 30], [8, 30 * value / 1000], hover), drawn("text", { x, y: rows * side + 49 }, letter));
-    });
-    const bounds = [Math.min(...scores), Math.max(...scores)].map((value) => value.toPrecision(3)).join(" to ");
-    const letters = found.probes ? ", letters: their answers" : "";
-    const legend = found.rows.length ? `; bars: probe confidences${letters}` : "";
-    const caption = `map: ${kind}; importance ${bounds}${legend}`;
+    const svg = drawn("svg", { role: "img", "aria-label": words, viewBox: `0 0 ${k * side} ${rows * side}` });
+    scores.forEach((value, i) => svg.append(cell(i, value, level(value), kept.get(i), { k, side, short })));
+    const caption = `Time runs left to right, row by row. Framed: kept; the darker, the less important (${kind}).`;
     return element("figure", { class: "map" }, svg, element("figcaption", {}, caption));
   }
-  function cell(place, value, level, time, k, side) {
-    const x = (place % k) * side, y = Math.floor(place / k) * side, kept = time !== undefined;
-    const when = kept ? `, kept, ${clock(time)}` : "";
-    const box = { class: "cell", x, y, width: side - 1, height: side - 1, rx: 2, fill: `rgb(${ramp(level).join(" ")})` };
-    const group = drawn("g", {}, drawn("title", {}, `frame ${place + 1}${when}, importance ${value < 0.1 ? value.toPrecision(3) : value.toFixed(3)}`));
-    group.append(drawn("rect", box));
-    const dot = { cx: x + (side - 1) / 2, cy: y + (side - 1) / 2, r: 4.5, fill: MARK, stroke: RIM, "stroke-width": 2 };
-    if (kept) group.append(drawn("circle", dot));
-    return group;
-  }
-  function bar([x, y, width, height], [across, down], hover) {
-    const track = { class: "track", x, y, width, height, rx: 2 };
-    const value = { class: "value", x, y, width: across, height: down, rx: 2 };
-    return drawn("g", {}, drawn("title", {}, hover), drawn("rect", track), drawn("rect", value));
+  function cell(place, value, level, time, { k, side, short }) {
+    const x = (place % k) * side + 2, y = Math.floor(place / k) * side + 2, kept = time !== undefined;
+    const when = kept ? `, kept, ${clock(time, short)}` : "", shade = grey(level);
+    const box = { class: kept ? "cell framed" : "cell", x, y, width: side - 4, height: side - 4, rx: 2, fill: `rgb(${shade} ${shade} ${shade})` };
+    const words = `frame ${place + 1}${when}, importance ${value < 0.1 ? value.toPrecision(3) : value.toFixed(3)}`;
+    return drawn("g", {}, drawn("title", {}, words), drawn("rect", box));
   }
 
-  function timeline(found, duration) {
-    const times = keptTimes(found), end = Math.max(duration || 0, times[times.length - 1]) || 1;
+  // The whole video from left to right: columns show importance, bright ones the kept frames.
+  function timeline(found, length) {
+    const times = keptTimes(found), kept = new Set(keptPlaces(found)), short = length < SHORT;
     const svg = drawn("svg", { role: "img", "aria-label": `timeline; ${times.length} kept`, viewBox: "0 0 400 54" });
-    svg.append(drawn("rect", { class: "rail", x: 0, y: 8, width: 400, height: 20, rx: 4 }));
+    svg.append(drawn("rect", { class: "rail", x: 0, y: 5, width: 400, height: 26, rx: 4 }));
+    const scores = isMapped(found) ? importance(found) : [], level = scale(scores.length ? scores : [0]);
+    const wide = Math.max(1, (0.8 * 400) / found.pool);
+    scores.forEach((value, i) => {
+      const high = 26 * level(value), x = ((i + 0.5) / found.pool) * 400 - wide / 2;
+      if (!kept.has(i)) svg.append(drawn("rect", { class: "level", x, y: 31 - high, width: wide, height: high }));
+    });
     for (const time of times) {
-      const tick = drawn("rect", { class: "kept", x: (time / end) * 397, y: 5, width: 3, height: 26, rx: 1 });
-      svg.append(drawn("g", {}, drawn("title", {}, `${clock(time)}, kept`), tick));
+      const tick = drawn("rect", { class: "kept", x: Math.min(397, (time / length) * 397), y: 5, width: 3, height: 26, rx: 1 });
+      svg.append(drawn("g", {}, drawn("title", {}, `${clock(time, short)}, kept`), tick));
     }
-    svg.append(drawn("text", { x: 0, y: 47 }, "0:00:00"), drawn("text", { x: 400, y: 47, "text-anchor": "end" }, clock(end)));
-    return element("figure", { class: "map" }, svg, element("figcaption", {}, "this selector produces no importance map"));
+    svg.append(drawn("text", { x: 0, y: 47 }, clock(0)), drawn("text", { x: 400, y: 47, "text-anchor": "end" }, clock(length)));
+    return element("figure", { class: "map" }, svg);
   }
 
-  // The times of the kept frames; three or more consecutive frames become one range.
-  function keptWords(found) {
-    const places = keptPlaces(found), times = keptTimes(found), words = [];
+  // Where the answer is; the same rules as in report/where.py.
+  function spans(found) {
+    const places = keptPlaces(found), times = keptTimes(found), made = [];
     for (let first = 0, last; first < places.length; first = last + 1) {
       for (last = first; places[last + 1] === places[last] + 1; ) last++;
-      if (last - first < 2) words.push(...times.slice(first, last + 1).map(clock));
-      else words.push(`${clock(times[first])}–${clock(times[last])} (${last - first + 1})`);
+      made.push({ start: times[first], end: times[last], places: places.slice(first, last + 1) });
     }
-    return words.join(", ");
+    return made;
+  }
+  function mainSpans(found) {
+    const scores = importance(found), level = scale(scores), all = spans(found);
+    if (Math.max(...scores) - Math.min(...scores) <= data.floor * Math.max(...scores.map(Math.abs))) return [];
+    const within = (limit) => all.filter((span) => Math.max(...span.places.map((place) => level(scores[place]))) >= limit);
+    return [0.5, 0.8].map(within).find((some) => some.length <= MOST_SPANS) || [];
+  }
+  function whereWords(found, length) {
+    const read = found.native && found.native < found.pool ? `read from ${found.native} of ${found.pool} frames` : `read from all ${found.pool} frames`;
+    const main = isMapped(found) ? mainSpans(found) : [], texts = main.map((span) => [clock(span.start), clock(span.end)].join());
+    const tenths = length < SHORT || new Set(texts).size < texts.length;
+    const words = main.map(({ start, end }) => [...new Set([clock(start, tenths), clock(end, tenths)])].join("–"));
+    if (!words.length) return isMapped(found) ? `${read}; no moment stands out` : read;
+    return `${read}, mainly at ${[words.slice(0, -1).join(", "), ...words.slice(-1)].filter(Boolean).join(" and ")}`;
+  }
+  function lengthOf(found, duration) {
+    return Math.max(duration || 0, ...keptTimes(found)) || 1;
   }
 
   // One question.
@@ -184,22 +181,29 @@
     const made = element("section", { class: `panel run-${run % 6}` }, title);
     if (fate === "failed") made.append(element("p", { class: "fault", dir: "auto" }, data.results[run][place]));
     if (!found) return made;
-    const kept = found.native ? `${found.native} of ${found.pool} frames kept` : `overview of all ${found.pool} frames`;
-    const facts = [`${LETTERS[found.choice] || "?"} at ${(found.confidence / 10).toFixed(1)} %`,
-      kept, `${found.tflops} TFLOPs`, `${found.seconds} s`];
-    made.append(element("p", {}, facts.join(" · ")));
+    const length = lengthOf(found, questions[place][6]), said = questions[place][2][found.choice] ?? LETTERS[found.choice] ?? "?";
+    made.append(element("p", { class: "said" }, element("strong", { dir: "auto" }, said), ` ${(found.confidence / 10).toFixed(1)} %`));
+    made.append(element("p", { class: "where" }, whereWords(found, length)));
+    if (found.native) made.append(timeline(found, length));
+    made.append(thumbnails(run, place, length < SHORT));
+    if (isMapped(found)) made.append(contactSheet(found, length));
     if (found.reached) made.append(element("p", {}, found.reached));
-    if (isMapped(found)) made.append(heatMap(found));
-    else if (found.native) made.append(timeline(found, questions[place][6]));
-    if (found.native) made.append(element("p", { class: "times" }, `kept at ${keptWords(found)}`));
-    made.append(thumbnails(run, place));
+    made.append(element("p", {}, `${found.tflops} TFLOPs · ${found.seconds} s`));
     for (const warning of found.warnings) made.append(element("p", { dir: "auto" }, `warning: ${warning}`));
+    if (found.rows.length) made.append(probes(found));
     return made;
   }
-  function thumbnails(run, place) {
+  // What each row and column of frames answered, folded away.
+  function probes(found) {
+    const line = (name, values, first) => values.map((value, i) =>
+      element("li", {}, `${name} ${i + 1}: ${(value / 1000).toFixed(3)} ${found.probes[first + i] ?? ""}`));
+    return element("details", {}, element("summary", {}, "Probe confidences"), element("ul", { class: "fine" },
+      ...line("row", found.rows, 0), ...line("column", found.columns, found.rows.length)));
+  }
+  function thumbnails(run, place, short) {
     const pictures = data.thumbnails[run][place] || [];
     return element("div", { class: "frames" }, ...pictures.map(([tenths, jpeg]) => {
-      const when = clock(tenths / 10), source = `data:image/jpeg;base64,${jpeg}`;
+      const when = clock(tenths / 10, short), source = `data:image/jpeg;base64,${jpeg}`;
       return element("figure", {}, element("img", { src: source, alt: `frame at ${when}` }), element("figcaption", {}, when));
     }));
   }

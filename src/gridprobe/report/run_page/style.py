@@ -82,12 +82,14 @@ article > h3:first-child { margin-top: 0; }
 .panel p { margin: 2px 0 8px; font-size: .85rem; color: var(--quiet); overflow-wrap: anywhere; }
 .map { margin: 0; } .map figcaption { margin-top: 8px; } .map svg { display: block; max-width: 100%; height: auto; }
 .map text { fill: var(--quiet); font-size: 12px; font-variant-numeric: tabular-nums; }
-.map .track { fill: var(--track); } .map .value { fill: var(--quiet); }
-.map .blank { fill: none; stroke: var(--line); } .map .rail { fill: var(--track); } .map .kept { fill: var(--accent); }
-.map .cell:hover { stroke: var(--ink); stroke-width: 2; }
+.map .level { fill: var(--quiet); opacity: .55; } .map .framed { stroke: var(--accent); stroke-width: 3; }
+.panel .said { font-size: 1rem; color: var(--ink); } .panel .where { font-size: .95rem; color: var(--ink); }
+.panel details { font-size: .85rem; } .panel .fine { columns: 2; list-style: none; padding: 0; }
+.map .rail { fill: var(--track); } .map .kept { fill: var(--accent); }
+.map .cell:hover { stroke: var(--ink); stroke-width: 3; }
 .panel .map svg { width: 100%; }
 .panel .map text { font-size: 11px; } .panel .frames { grid-template-columns: repeat(auto-fill, minmax(88px, 1fr));
-  gap: 8px;   margin-top: 10px; } .panel .fault { color: var(--wrong); }
+  gap: 8px; margin: 10px 0; } .panel .fault { color: var(--wrong); }
 .about summary:first-child { margin-top: 0; } .about .warnings { margin-top: 0; }
 @media (max-width: 640px) { .detail .options li { grid-template-columns: 1.4rem minmax(0, 1fr); }
   .detail .bars { grid-column: 2; margin-top: 4px; } .plot text { font-size: 15px; }

@@ -1,0 +1,164 @@
+"""Help pages: whole summaries, examples that parse, options in groups, topics, completion and exit codes."""
+
+import shlex
+from dataclasses import fields
+from itertools import pairwise
+from pathlib import Path
+
+import click
+import pytest
+from click.shell_completion import ShellComplete
+from click.testing import CliRunner, Result
+
+from gridprobe.cli import cli
+from gridprobe.cli.help import MANY, flag_of
+from gridprobe.cli.pages import COMPLETION, EXIT_CODES, GROUPS, SECTIONS, TOPICS, VARIABLES, VERBS
+from gridprobe.cli.settings_table import MEANINGS
+from gridprobe.settings import Settings
+
+COMMANDS = [
+    *cli.commands,
+    *(f"{name} {inner}" for name, group in cli.commands.items() if isinstance(group, click.Group)
+      for inner in group.commands),
+]  # fmt: skip
+each_command = pytest.mark.parametrize("name", COMMANDS)
+
+
+def run(*arguments: str, **environment: str) -> Result:
+    return CliRunner(env={"GRIDPROBE_MODEL": "", **environment}).invoke(cli, arguments)
+
+
+def command(name: str) -> click.Command:
+    found: click.Command = cli
+    for word in name.split():
+        assert isinstance(found, click.Group)
+        found = found.commands[word]
+    return found
+
+
+def completed(*words: str) -> list[str]:
+    """What completion offers for the last word."""
+    shell = ShellComplete(cli, {}, "gridprobe", "_GRIDPROBE_COMPLETE")
+    return [str(item.value) for item in shell.get_completions(list(words[:-1]), words[-1])]
+
+
+def test_the_list_of_verbs_is_whole_and_each_has_one_line() -> None:
+    lines = run("--help").stdout.splitlines()
+
+    assert sorted(name for names in SECTIONS.values() for name in names) == sorted(cli.commands)
+    assert not any(
+        "…" in line or "..." in line.removeprefix("Usage: cli [OPTIONS] COMMAND [ARGS]...") for line in lines
+    )
+    for name in cli.commands:
+        assert any(line.split() == [name, *VERBS[name].summary.split()] for line in lines), name
+
+
+@each_command
+def test_every_verb_has_examples_whose_options_exist(name: str) -> None:
+    page = run(*name.split(), "--help").stdout
+
+    assert VERBS[name].examples
+    for example in VERBS[name].examples:
+        program, *words = shlex.split(example)
+        assert program == "gridprobe" and f"  {example}\n" in page
+        parent: click.Command = cli
+        while isinstance(parent, click.Group) and words:
+            parent = parent.commands[words.pop(0)]
+        parent.make_context("example", words, resilient_parsing=True)  # an unknown option raises
+
+
+@each_command
+def test_every_option_of_a_long_page_stands_under_one_heading(name: str) -> None:
+    context = click.Context(command(name), info_name=name)
+    options = [each for each in command(name).get_params(context) if isinstance(each, click.Option)]
+    flags = [flag_of(each) for each in options if each.get_help_record(context)]
+    page = run(*name.split(), "--help").stdout
+
+    if len(flags) > MANY:
+        grouped = [flag for names in GROUPS.values() for flag in names.split()]
+        assert set(flags) <= set(grouped) and len(grouped) == len(set(grouped))
+        assert "Options:" not in page and "Output:" in page
+    for flag in flags:
+        assert f"-{flag}" in page
+
+
+@each_command
+def test_help_verb_is_the_verbs_own_help(name: str) -> None:
+    own, asked = run(*name.split(), "--help"), run("help", *name.split())
+
+    assert asked.exit_code == 0 and asked.stdout == own.stdout
+
+
+def test_help_alone_names_all_verbs_and_a_wrong_name_gets_a_suggestion() -> None:
+    wrong = run("help", "evl")
+
+    assert run("help").stdout == run("--help").stdout
+    assert wrong.exit_code == 2 and "did you mean 'eval'" in wrong.stderr
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_topics(topic: str) -> None:
+    assert run("help", topic).stdout.strip() == TOPICS[topic].strip()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["list", "presets"], 0),
+        (["ask", "nothing.mp4", "Which?", "-o", "a", "-o", "b", "--model", "embedded"], 1),
+        (["ask", "nothing.mp4", "Which?", "-o", "a"], 2),
+        (["ask", "--no-such-option"], 2),
+        (["nonsense"], 2),
+    ],
+)
+def test_exit_codes_are_those_of_the_table(arguments: list[str], code: int) -> None:
+    assert code in EXIT_CODES and run(*arguments).exit_code == code
+
+
+def test_list_settings_has_every_setting_with_its_default() -> None:
+    text = run("list", "settings").stdout
+
+    assert {*MEANINGS, "preset"} == {each.name for each in fields(Settings)}
+    assert "12" in next(after for line, after in pairwise(text.splitlines()) if line.split()[:1] == ["k"])
+
+
+def test_the_page_has_every_verb_exit_code_and_variable() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
+
+    for code, meaning in EXIT_CODES.items():
+        assert f"| {code} | {meaning} |" in page.replace("`", "")
+    for name in cli.commands:
+        assert f"`{name}`" in page
+    for line in (*COMPLETION.splitlines()[2:], *VARIABLES.splitlines()[2:]):
+        words = line.split("  ")
+        assert all(word.strip() in page.replace("`", "") for word in words if word.strip()), line
+
+
+class TestCompletion:
+    def test_verbs_and_options(self) -> None:
+        assert completed("e") == ["eval", "export-keyframes", "export-predictions"]
+        assert "--selector" in completed("ask", "--se")
+
+    @pytest.mark.parametrize(
+        ("words", "name"),
+        [
+            (("ask", "v.mp4", "q?", "--selector", "uni"), "uniform"),
+            (("ask", "v.mp4", "q?", "--preset", "pa"), "paper"),
+            (("ask", "v.mp4", "q?", "--model", "emb"), "embedded"),
+            (("ask", "v.mp4", "q?", "--signal", "pe"), "peak"),
+            (("eval", "grid"), "gridworld"),
+            (("verify-data", "ml"), "mlvu"),
+            (("calibrate", "json"), "jsonl"),
+            (("list", "sel"), "selectors"),
+            (("help", "ev"), "eval"),
+            (("help", "exit"), "exit-codes"),
+        ],
+    )
+    def test_names(self, words: tuple[str, ...], name: str) -> None:
+        assert name in completed(*words)
+
+    @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+    def test_the_documented_lines_give_a_script(self, shell: str) -> None:
+        assert f"_GRIDPROBE_COMPLETE={shell}_source" in TOPICS["completion"]
+        result = CliRunner(env={"_GRIDPROBE_COMPLETE": f"{shell}_source"}).invoke(cli, [], prog_name="gridprobe")
+        assert result.exit_code == 0 and "_GRIDPROBE_COMPLETE" in result.stdout

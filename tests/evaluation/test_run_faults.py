@@ -1,0 +1,198 @@
+"""Faults between two starts of a run: damage, signals, other settings, other data, other clocks, moved folders."""
+
+import itertools
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import toy_runs
+from gridprobe.backends import Scripted
+from gridprobe.benchmarks import Benchmark, load_benchmark
+from gridprobe.errors import RunError, UsageError
+from gridprobe.evaluation import read_records, summary
+from gridprobe.evaluation.status import status
+from toy_runs import has_lines, here, ids, kill_when, lines, toy_benchmark
+
+
+@pytest.fixture(autouse=True)
+def _calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(toy_runs.CALLS, str(tmp_path / "calls"))
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Benchmark:
+    return toy_benchmark(tmp_path / "data")
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Every file but the locks."""
+    return {file.name: file.read_bytes() for file in folder.iterdir() if not file.name.startswith("lock")}
+
+
+@pytest.mark.parametrize("garbage", [b"\0" * 300, b'{"id": "v0-q1"}', b"\xff\xfe{"])
+def test_e05_a_damaged_record_is_reported_with_its_place_and_its_question_alone_asked_again(
+    toy: Benchmark, tmp_path: Path, garbage: bytes
+) -> None:
+    here(toy, tmp_path / "run")
+    (file,) = (tmp_path / "run").glob("records-*.jsonl")
+    first, _, *rest = file.read_bytes().split(b"\n")
+    file.write_bytes(b"\n".join([first, garbage, *rest]))
+
+    assert [(each.file, each.offset) for each in read_records(tmp_path / "run").damage] == [(file.name, len(first) + 1)]
+    result = here(toy, tmp_path / "run")
+
+    assert toy_runs.calls() == Counter(ids(toy)) + Counter(["v0-q1"])
+    assert result["all"]["answered"] == 6
+    (reported,) = status(tmp_path / "run")["damage"]
+    assert file.name in reported and str(len(first) + 1) in reported
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1], ids=lambda by: by.name)
+def test_e06_a_signal_ends_a_run_and_its_workers_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: signal.Signals
+) -> None:
+    toy = toy_benchmark(tmp_path / "data", videos=12, questions=1)
+    monkeypatch.setenv(toy_runs.GATE, str(tmp_path / "gate"))
+    with closing(toy_runs.Gate(tmp_path / "gate")) as gate:
+        gate.let(3)
+        code = kill_when(partial(has_lines, tmp_path / "run", 3), tmp_path, 2, by)
+    monkeypatch.delenv(toy_runs.GATE)
+    asked = toy_runs.calls()
+
+    here(toy, tmp_path / "run", model=None, workers=1)
+
+    assert code == -by
+    assert lines(tmp_path / "run") == Counter(ids(toy))
+    again = toy_runs.calls() - asked
+    assert again.total() == 9, "the three recorded questions are not asked again"
+
+
+@pytest.mark.parametrize("place", ["/proc/gridprobe-run", "/dev/null/run", "FILE/run"])
+def test_e08_a_folder_that_cannot_be_written_is_found_before_the_model_is_loaded(
+    toy: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (tmp_path / "FILE").touch()
+    monkeypatch.setattr(toy_runs.ToyModel, "load", lambda *_, **__: pytest.fail("loaded"))
+
+    with pytest.raises((RunError, UsageError), match=r"^[^\n]*run[^\n]*$"):
+        here(toy, tmp_path / place, model=None, workers=0)
+
+
+def test_e08_64_open_files_are_enough(tmp_path: Path) -> None:
+    toy = toy_benchmark(tmp_path / "data", videos=12, questions=1)
+    command = [sys.executable, toy_runs.__file__, str(tmp_path / "data"), str(tmp_path / "run"), "2"]
+    done = subprocess.run(
+        command,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert lines(tmp_path / "run") == Counter(ids(toy))
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"k": 3}, "k was 2"),
+        ({"model": Scripted(toy_runs.answer, name="other")}, "toy"),
+        ({"template": "paper"}, "template"),
+        ({"decoder": "torchcodec"}, "decoder"),
+        ({"timestamps": "none"}, "timestamps"),
+        ({"precision": "keyframe"}, "precision"),
+        ({"limit": 4}, "limit was null"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_e13_other_settings_are_refused_with_their_name_and_the_folder_stays(
+    toy: Benchmark, tmp_path: Path, change: dict[str, Any], named: str
+) -> None:
+    here(toy, tmp_path / "run", shard="1/2")
+    before, asked = content(tmp_path / "run"), toy_runs.calls()
+
+    with pytest.raises(UsageError, match=rf"(?s)begun with another spec: .*{named}.*name another folder"):
+        here(toy, tmp_path / "run", **change)
+
+    assert content(tmp_path / "run") == before and toy_runs.calls() == asked
+
+
+@pytest.mark.parametrize("what", ["added", "removed", "changed", "other options", "other answer"])
+def test_e14_other_rows_are_refused_and_never_mixed(tmp_path: Path, what: str) -> None:
+    toy_benchmark(tmp_path / "data", videos=2)
+    rows = [
+        {"id": f"v{n}", "video": f"v{n}", "question": f"Is it <v{n}>?", "options": ["yes", "no"], "answer": "A"}
+        for n in range(2)
+    ]
+    other = {
+        "added": [*rows, {**rows[0], "id": "new"}],
+        "removed": rows[:1],
+        "changed": [rows[0], {**rows[1], "question": "Is it not <v1>?"}],
+        "other options": [rows[0], {**rows[1], "options": ["no", "yes"]}],
+        "other answer": [rows[0], {**rows[1], "answer": "B"}],
+    }[what]
+    file = tmp_path / "data" / "own.jsonl"
+
+    def own(of: list[dict[str, Any]]) -> Benchmark:
+        file.write_text("".join(json.dumps(row) + "\n" for row in of))
+        return load_benchmark("jsonl", file)
+
+    here(own(rows), tmp_path / "run")
+    with pytest.raises(UsageError, match="benchmark_version was"):
+        here(own(other), tmp_path / "run")
+    here(own(rows), tmp_path / "run")
+
+    assert toy_runs.calls() == Counter(["v0", "v1"])
+
+
+def test_e15_shards_one_missing_one_twice_one_overlapping_are_counted_once(toy: Benchmark, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    here(toy, run, shard="1/3")
+    part = here(toy, run, shard="1/3")["all"]
+    assert part["questions"] == 6 and 0 < part["answered"] < 6 and part["missing"] == 6 - part["answered"]
+
+    here(toy, run, shard="2/2")  # it has questions in common with shards of three
+    whole = here(toy, run)["all"]
+
+    assert toy_runs.calls() == Counter(ids(toy)) == lines(run)
+    assert (whole["answered"], whole["missing"]) == (6, 0)
+
+
+def test_e19_a_clock_that_runs_backwards_or_stands_still_changes_nothing(
+    toy: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here(toy, tmp_path / "whole")
+    backwards = itertools.count(2_000_000_000, -3600)
+    for name, clock in (("back", lambda: float(next(backwards))), ("still", lambda: 1e9)):
+        monkeypatch.setattr(time, "time", clock)
+        for shard in ("1/2", "1/1", "1/1"):
+            here(toy, tmp_path / name, shard=shard)
+        assert lines(tmp_path / name) == Counter(ids(toy))
+        assert summary(tmp_path / name)["all"]["accuracy"] == summary(tmp_path / "whole")["all"]["accuracy"]
+    assert toy_runs.calls() == Counter(ids(toy) * 3)
+
+
+def test_e20_a_moved_folder_and_a_deleted_cache_are_no_matter(
+    toy: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRIDPROBE_CACHE", str(tmp_path / "cache"))
+    here(toy, tmp_path / "run", shard="1/2")
+    shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+    (tmp_path / "elsewhere").mkdir()
+    os.rename(tmp_path / "run", tmp_path / "elsewhere" / "run")
+
+    result = here(toy, tmp_path / "elsewhere" / "run")
+
+    assert not (tmp_path / "run").exists()
+    assert toy_runs.calls() == Counter(ids(toy)) and result["all"]["answered"] == 6

@@ -1,0 +1,136 @@
+"""Small files that promise much, files that name other files, and files with several streams (A03, A04, V21)."""
+
+import struct
+from pathlib import Path
+
+import av
+import pytest
+from av.video.stream import VideoStream
+
+from gridprobe.errors import VideoError
+from gridprobe.video import FrameSize, Limits, probe, sample
+from mp4 import rebuilt
+from videos import bars, numbered_video, read_number
+
+SMALL = FrameSize(max_side=256)
+
+
+def alias(path: str) -> bytes:
+    """A data reference of QuickTime that names a file by its absolute path, as FFmpeg's `mov_read_dref` reads it."""
+    name = path.encode()
+    fixed = bytes(10) + bytes([0]) + bytes(27) + bytes(12) + bytes([0]) + bytes(63) + bytes(16)
+    fixed += struct.pack(">hh", 1, 1) + bytes(16)
+    records = struct.pack(">hH", 2, len(name)) + name + bytes(len(name) % 2) + struct.pack(">hH", -1, 0)
+    body = bytes(4) + fixed + records
+    return struct.pack(">I", len(body) + 8) + b"alis" + body
+
+
+def test_a03_media_in_another_file_are_not_read(tmp_path: Path) -> None:
+    """FFmpeg itself would follow the reference if two options were set, which shows that the file is what it claims."""
+    victim = numbered_video(tmp_path / "victim.mp4", 20)
+    data = victim.read_bytes()
+    media = data.index(b"mdat") + 4
+    end = data.index(b"moov") - 4
+    reference = alias(str(victim))
+    dref = struct.pack(">I4sII", len(reference) + 16, b"dref", 0, 1) + reference
+    data = data[:media] + bytes(end - media) + data[end:]
+    path = tmp_path / "thief.mov"
+    path.write_bytes(rebuilt(data, lambda kind, body: (kind, dref if kind == b"dinf" else body)))
+
+    with av.open(str(path), options={"enable_drefs": "1", "use_absolute_path": "1"}) as container:
+        shown = [read_number(frame.to_ndarray(format="rgb24")) for frame in container.decode(video=0)]
+    assert shown == list(range(20)), "the reference works"
+    with pytest.raises(VideoError, match=r"thief\.mov: [^\n]+$"):
+        sample(path, cells=4, size=SMALL)
+
+
+def declared(source: Path, target: Path, kinds: dict[bytes, tuple[int, str, int]]) -> Path:
+    """An MP4 with a number at a place of a box replaced."""
+
+    def change(kind: bytes, body: bytes) -> tuple[bytes, bytes]:
+        if kind in kinds:
+            at, form, value = kinds[kind]
+            body = body[:at] + struct.pack(form, value) + body[at + struct.calcsize(form) :]
+        return kind, body
+
+    target.write_bytes(rebuilt(source.read_bytes(), change))
+    return target
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        {b"mdhd": (16, ">I", 2**31), b"mvhd": (16, ">I", 2**31), b"tkhd": (20, ">I", 2**31)},
+        {b"mdhd": (12, ">I", 1)},
+        {b"mdhd": (12, ">I", 2**31 - 1)},
+        {b"stsz": (8, ">I", 2**32 - 1)},
+        {b"stts": (4, ">I", 2**32 - 1)},
+        {b"stco": (8, ">I", 2**32 - 1)},
+        {b"stsc": (4, ">I", 2**32 - 1)},
+    ],
+    ids=["long", "one tick a second", "two billion ticks", "sizes", "times", "place", "chunks"],
+)
+def test_a04_numbers_in_a_header_take_neither_memory_nor_time(
+    clip: Path, tmp_path: Path, packets: list[int], kinds: dict[bytes, tuple[int, str, int]]
+) -> None:
+    path = declared(clip, tmp_path / "bomb.mp4", kinds)
+    try:
+        assert 1 <= len(sample(path, cells=9, size=SMALL)) <= 9
+    except VideoError as error:
+        assert str(error).startswith(f"{path}: ") and "\n" not in str(error)
+    assert len(packets) <= 4 * 300, "no more packets are read than the file has"
+
+
+def test_a04_a_line_of_a_million_pixels_is_refused_unread(tmp_path: Path) -> None:
+    path = numbered_video(tmp_path / "x.mkv", 2, codec="ffv1", pixel_format="gray")
+    data = path.read_bytes()
+    size = b"\xb0\x82\x01\x00\xba\x81\x40"  # Matroska's PixelWidth 256 and PixelHeight 64
+    assert data.count(size) == 1
+    path.write_bytes(data.replace(size, b"\xb0\x82\xff\xff\xba\x81\x01"))
+    with pytest.raises(VideoError, match=r"x\.mkv: [^\n]+$"):
+        sample(path, cells=4, size=SMALL)
+
+
+def test_a04_thousands_of_streams_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "many.mkv"
+    with av.open(str(path), "w", format="matroska") as output:
+        stream = output.add_stream("libx264", rate=25)
+        assert isinstance(stream, VideoStream)
+        stream.width, stream.height, stream.pix_fmt = 64, 64, "yuv420p"
+        for _ in range(600):
+            output.add_stream("pcm_s16le", rate=8000, layout="mono")
+        output.mux([*stream.encode(av.VideoFrame.from_ndarray(bars(1, (64, 64)), "rgb24")), *stream.encode()])
+    assert Limits().max_streams < 600
+    with pytest.raises(VideoError, match=rf"many\.mkv: more than {Limits().max_streams} streams"):
+        probe(path)
+
+
+def test_a04_a_rate_of_a_million_frames_a_second_gives_every_frame_once(tmp_path: Path) -> None:
+    path = numbered_video(tmp_path / "fast.mkv", 50, fps=1000)
+    pool = sample(path, cells=144, size=SMALL)
+    assert [read_number(frame) for frame in pool.pixels] == list(range(50))
+
+
+@pytest.mark.parametrize("default", [0, 1])
+def test_v21_of_several_streams_the_default_is_shown_and_described(tmp_path: Path, default: int) -> None:
+    path = tmp_path / "two.mkv"
+    sizes = ((512, 64), (256, 64))
+    with av.open(str(path), "w") as output:
+        streams = []
+        for number, (width, height) in enumerate(sizes):
+            stream = output.add_stream("libx264", rate=25)
+            assert isinstance(stream, VideoStream)
+            stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+            stream.disposition = av.stream.Disposition.default if number == default else av.stream.Disposition(0)
+            streams.append(stream)
+        for number in range(10):
+            for which, stream in enumerate(streams):
+                frame = av.VideoFrame.from_ndarray(bars(100 * which + number, (stream.width, 64)), "rgb24")
+                frame.pts = number
+                output.mux(stream.encode(frame))
+        for stream in streams:
+            output.mux(stream.encode())
+
+    pool = sample(path, cells=5)
+    assert pool.info is not None and (pool.info.width, pool.info.height) == sizes[default]
+    assert [read_number(frame) for frame in pool.pixels] == [100 * default + number for number in (1, 3, 5, 7, 9)]
