@@ -3,6 +3,7 @@
     needle.png    what `gridprobe ask --map` writes for the demo's first question
     ask.svg       the same command in a terminal, animated, from its real output
     beyond.svg    accuracy over compute, from the lines under speed/results
+    page.png      the server's page after that question; only where Chromium is installed
 
 python speed/pictures.py --out docs/images
 """
@@ -10,6 +11,7 @@ python speed/pictures.py --out docs/images
 import argparse
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,6 +30,10 @@ def main() -> None:
     needle(out)
     lines = ROOT / "speed" / "results" / "method-fresh.jsonl.gz"
     _python(ROOT / "speed" / "method_plot.py", lines, "--exit", "0.99", "--out", out / "beyond.svg")
+    if browser := shutil.which("chromium"):
+        _python(ROOT / "speed" / "page_picture.py", browser, out / "page.png")
+    else:
+        print("page.png was not made: Chromium is not installed", file=sys.stderr)
 
 
 def needle(out: Path) -> None:

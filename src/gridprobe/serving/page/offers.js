@@ -51,7 +51,7 @@ function draw(found, effort) {
     const count = range(each.frames, String);
     return el("tr", { class: chosen ? "chosen" : "", "aria-current": chosen ? "true" : null },
       el("th", { scope: "row" }, NAMES[each.name] ?? "All frames"),
-      el("td", {}, count === "0" ? "overview" : count),
+      el("td", {}, count),
       el("td", {}, each.tokens[1] ? each.share_words : "–"),
       timed ? el("td", {}, each.seconds ? range(each.seconds, taken).replace(" s–", "–") : "–") : null);
   });
