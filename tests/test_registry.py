@@ -158,6 +158,10 @@ def test_a_missing_package_names_the_extra_that_installs_it() -> None:
     sentence = r"needs fancy, which is not installed; run: pip install 'gridprobe\[local\]'"
     with pytest.raises(ModelError, match=sentence), explain_missing("local"):
         raise ModuleNotFoundError("No module named 'fancy'", name="fancy")
+    with pytest.raises(ModelError, match="torch is installed but cannot be imported"), explain_missing("local"):
+        raise ImportError("libcudart.so.12: cannot open shared object file", name="torch")
+    with pytest.raises(ImportError, match="ours"), explain_missing("local"):
+        raise ImportError("ours", name="gridprobe.backends")
     with pytest.raises(ModuleNotFoundError), explain_missing("local"):
         raise ModuleNotFoundError("No module named 'gridprobe.typo'", name="gridprobe.typo")
 

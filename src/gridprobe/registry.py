@@ -19,6 +19,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
 
 from gridprobe.errors import ModelError, UsageError
+from gridprobe.text import one_line
 
 __all__ = [
     "BACKENDS",
@@ -139,6 +140,13 @@ def explain_missing(extra: str) -> Iterator[None]:
             raise
         raise ModelError(
             f"this needs {error.name}, which is not installed; run: pip install 'gridprobe[{extra}]'"
+        ) from None
+    except ImportError as error:
+        if not extra or not error.name or error.name.partition(".")[0] == "gridprobe":
+            raise
+        raise ModelError(
+            f"{error.name} is installed but cannot be imported ({one_line(str(error))}); "
+            f"run: pip install --force-reinstall 'gridprobe[{extra}]'"
         ) from None
 
 

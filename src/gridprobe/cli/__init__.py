@@ -30,6 +30,7 @@ from gridprobe.cli.predictions import export_predictions
 from gridprobe.cli.report import report
 from gridprobe.cli.score import score_runs
 from gridprobe.cli.serve import serve
+from gridprobe.cli.signals import Stopped
 from gridprobe.cli.status import status
 from gridprobe.cli.verify import verify_data
 from gridprobe.errors import GridProbeError
@@ -54,6 +55,9 @@ class _Commands(Verbs):
             return super().invoke(ctx)
         except GridProbeError as error:
             raise _OneSentence(error) from error
+        except Stopped as error:
+            click.echo(f"gridprobe: ended by {error}", err=True)
+            ctx.exit(error.exit_code)
         except KeyboardInterrupt:
             click.echo("gridprobe: interrupted", err=True)
             ctx.exit(130)

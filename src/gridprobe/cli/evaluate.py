@@ -11,6 +11,7 @@ from gridprobe.cli.benchmark import Asked, asked, run_options
 from gridprobe.cli.console import notice, printable, quiet_option, stdout, verbose_option
 from gridprobe.cli.help import Verb, names_of
 from gridprobe.cli.run_progress import run_progress
+from gridprobe.cli.signals import stopping
 from gridprobe.evaluation import CrewOptions, Evaluation
 from gridprobe.evaluation.foreman import PATIENCE, START_PATIENCE, Patience
 from gridprobe.evaluation.runner import MAX_FAILURES
@@ -47,7 +48,7 @@ __all__ = ["evaluate"]
 @verbose_option
 def evaluate(benchmark: str, data: Path, out: Path, as_json: bool, **given: Any) -> None:
     """Ask all questions of BENCHMARK and record each answer. Repeating the command resumes the run."""
-    with run_progress():
+    with stopping(), run_progress():
         what = asked(benchmark, data, given)
         evaluation = Evaluation(
             what.benchmark,

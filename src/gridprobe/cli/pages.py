@@ -132,7 +132,7 @@ GROUPS = {
     "preset order collage seed set epsilon delta",
     "Limits of a question": "max-frames max-tokens max-tflops max-seconds max-gpu-memory min-frames",
     "Limits and workers of the run": "total-tokens total-tflops total-seconds workers engine patience start-patience "
-    "max-failures retry-failed",
+    "max-failures retry-failed redo-changed",
     "Server": "host port key allow-host grace http root",
     "Requests": "videos allow-urls queue together max-k session-age max-body max-upload quota session-bytes",
     "Decoding": "decode-timeout decoder no-cache",
@@ -145,6 +145,7 @@ EXIT_CODES = {
     1: "the video, model, data or run has a problem; doctor and verify-data found something broken",
     2: "the command line is wrong: an unknown option, a value that breaks a rule, a file that cannot be written",
     130: "interrupted by Ctrl-C; an evaluation is resumed by the same command",
+    143: "an evaluation ended by SIGTERM, in order as by Ctrl-C; SIGHUP gives 129 and SIGUSR1 138",
 }
 
 COMPLETION = """\

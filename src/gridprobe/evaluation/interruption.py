@@ -1,4 +1,4 @@
-"""Whether a run was interrupted by Ctrl-C: a file for each shard, which the next start removes."""
+"""Whether a run was interrupted by Ctrl-C or a signal: a file for each shard, which the next start removes."""
 
 import json
 from pathlib import Path
