@@ -125,21 +125,22 @@ def test_a_client_that_goes_away_cancels_its_question(folder: Path) -> None:
 # S01 of docs/reliability.md
 def test_a_full_queue_is_429_with_retry_after_while_health_answers(folder: Path) -> None:
     model = Gated(opened=False)
-    with running_desk(folder, model=model, together=1, queue=2) as desk:
+    with running_desk(folder, model=model, together=1, queue=32) as desk:
 
         async def crowd(client: httpx.AsyncClient) -> list[int]:
             asks = [
-                asyncio.create_task(client.post("/v1/gridprobe/ask", json=ASK | {"user": str(n)})) for n in range(10)
+                asyncio.create_task(client.post("/v1/gridprobe/ask", json=ASK | {"user": str(n)})) for n in range(200)
             ]
-            while sum(task.done() for task in asks) < 7:
+            while sum(task.done() for task in asks) < 167:
                 await asyncio.sleep(0.01)
             assert (await client.get("/health")).status_code == 200
             refused = [task.result() for task in asks if task.done()]
+            assert desk.jobs.waiting == 32 and desk.jobs.running == 1
             assert all(int(each.headers["retry-after"]) >= 1 for each in refused)
             model.gate.set()
             return sorted(each.status_code for each in await asyncio.gather(*asks))
 
-        assert with_client(desk, crowd, timeout=None) == [200] * 3 + [429] * 7
+        assert with_client(desk, crowd, timeout=None) == [200] * 33 + [429] * 167
 
 
 def test_an_upload_is_asked_about_and_deleted(desk: Desk, folder: Path) -> None:
