@@ -96,7 +96,7 @@ def test_aask_answers_one_question_and_tells_progress() -> None:
 
 
 def test_errors_are_raised_and_together_is_checked() -> None:
-    with pytest.raises(UsageError, match="needs a model"):
+    with pytest.raises(UsageError, match="name the model"):
         asyncio.run(gp.AsyncSession(gray_pool(9)).ask("What is it?"))
     with pytest.raises(UsageError, match="together"):
         gp.AsyncSession(gray_pool(9), together=0)
