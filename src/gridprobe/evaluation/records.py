@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gridprobe.errors import RunError
-from gridprobe.evaluation.disk import append, new_file, one_sentence
+from gridprobe.evaluation.disk import append, close, listed, new_file, one_sentence, readable, remove
 from gridprobe.files import parse_json
 
 __all__ = ["OUTCOMES", "SCHEMA", "Damage", "Records", "Writer", "read_file", "read_records"]
@@ -53,10 +53,10 @@ class Writer:
     def close(self) -> None:
         """Close the file, and delete it if it is empty."""
         if self._descriptor is not None:
-            os.close(self._descriptor)
+            close(self._descriptor)
             self._descriptor = None
             if not self._size:
-                self.path.unlink(missing_ok=True)
+                remove(self.path)
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def read_records(folder: Path, *, fields: Collection[str] | None = None) -> Reco
     """Read all records of a run; to save memory, keep only `fields` of each, besides id, outcome and attempt."""
     kept = None if fields is None else {"id", "outcome", "attempt", *fields}
     records = Records()
-    for file in sorted(folder.glob("records-*.jsonl")):
+    for file in listed(folder, "records-*.jsonl"):
         for found in read_file(file):
             if isinstance(found, Damage):
                 records.damage.append(found)
@@ -117,12 +117,17 @@ def read_records(folder: Path, *, fields: Collection[str] | None = None) -> Reco
 def read_file(file: Path) -> Iterator[dict[str, Any] | Damage]:
     """The records of one file in order, and a Damage for any other line; an incomplete last line is ignored."""
     offset = 0
-    with file.open("rb") as stream:
-        for line in stream:
-            if not line.endswith(b"\n"):
-                return
-            yield _parse(line) or Damage(file.name, offset, "not a record")
-            offset += len(line)
+    with readable(file):
+        try:
+            stream = file.open("rb")
+        except FileNotFoundError:  # its writer has just ended without a record
+            return
+        with stream:
+            for line in stream:
+                if not line.endswith(b"\n"):
+                    return
+                yield _parse(line) or Damage(file.name, offset, "not a record")
+                offset += len(line)
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:

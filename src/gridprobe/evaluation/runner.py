@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from gridprobe.benchmarks import Benchmark
 from gridprobe.errors import RunError, UsageError
+from gridprobe.evaluation.disk import listed, remove
 from gridprobe.evaluation.folder import RunFolder
 from gridprobe.evaluation.foreman import Crew, Foreman, Patience
 from gridprobe.evaluation.ledger import Ledger
@@ -130,15 +131,21 @@ class Evaluation:
         self._failed = 0
 
     def __enter__(self) -> "Evaluation":
-        self._stack.enter_context(self.folder.taken(self.spec, self.items, self.shard))
+        with ExitStack() as stack:
+            stack.enter_context(self.folder.taken(self.spec, self.items, self.shard))
+            self._look()
+            self._stack = stack.pop_all()
+        return self
+
+    def _look(self) -> None:
+        """Find out what was done before."""
         records = read_records(self.folder.path, fields=("cost", "seconds") if self._totals else ())
         self.damage = records.damage
         """Damaged lines of record files; their questions are asked again."""
-        known = self.folder.spec.versions
-        self.other_versions = {name: old for name, old in known.items() if installed().get(name) != old}
+        known, now = self.folder.spec.versions, installed()
+        self.other_versions = {name: old for name, old in known.items() if now.get(name) != old}
         """Packages whose version has changed since the run was started, with the old version."""
         self._answered, self._before = records.ids("answered") | records.ids("skipped"), records
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
@@ -157,8 +164,8 @@ class Evaluation:
         self._done = counts.done + self._failed
         self._total = self._done + counts.todo
         self._check_failures()
-        for file in self.folder.path.glob(f"heartbeat-{self._prefix}*.json"):
-            file.unlink(missing_ok=True)
+        for file in listed(self.folder.path, f"heartbeat-{self._prefix}*.json"):
+            remove(file)
         clear_stop(self.folder.path, self.shard.name)
         if tasks:
             ledger = Ledger(tasks, workers=self._workers or 1, account=self._account())

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from gridprobe.evaluation.disk import held
+from gridprobe.evaluation.disk import held, listed
 from gridprobe.evaluation.foreman import PATIENCE, check_seconds
 from gridprobe.evaluation.reader import read_items
 from gridprobe.evaluation.records import read_records
@@ -33,7 +33,7 @@ def status(folder: str | Path, *, patience: float = PATIENCE, clock: Callable[[]
     records = read_records(path, fields=("error",))
     done, failed = (len(records.ids(outcome) & ids) for outcome in ("answered", "failed"))
     missing = len(ids - records.best.keys())
-    workers = [_worker(file, patience, clock()) for file in sorted(path.glob("heartbeat-*.json"))]
+    workers = [_worker(file, patience, clock()) for file in listed(path, "heartbeat-*.json")]
     living = [worker for worker in workers if worker and worker["state"] != "dead"]
     rate = sum(worker["rate"] for worker in living)
     return {
