@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: setup demo test test-slow test-oldest test-vllm test-lmms test-ray-serve lint fmt pictures bench bench-decode bench-engine bench-followup load experiment clean
+.PHONY: setup demo test test-slow test-oldest test-vllm test-lmms test-ray-serve lint fmt fuzz audit pictures bench bench-decode bench-engine bench-followup load experiment clean
 .DEFAULT_GOAL := test
 
 setup: $(VENV)/.dev
@@ -90,6 +90,11 @@ $(VENV)-ray-serve/.installed: pyproject.toml constraints.txt deploy/ray-requirem
 	$(VENV)-ray-serve/bin/python -m pip --quiet install -c constraints.txt -e '.[serve,server]' -r deploy/ray-requirements.txt \
 	    hypothesis pytest pytest-timeout
 	@touch $@
+
+# Changed inputs of every kind, a minute each; see tests/fuzz.py. make fuzz FUZZ="--seconds 600 --seed 7 --target records"
+FUZZ ?=
+fuzz: setup
+	$(BIN)/python tests/fuzz.py $(FUZZ)
 
 lint: setup
 	$(BIN)/ruff check .

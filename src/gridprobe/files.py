@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import secrets
 from contextlib import suppress
 from pathlib import Path
@@ -9,13 +10,19 @@ from typing import Any, NoReturn
 
 __all__ = ["Disk", "parse_json", "sync_folder", "write_whole"]
 
+SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
+"""The escape or the bytes of a surrogate, of which JSON may have one half without the other."""
+
 
 def parse_json(text: str | bytes) -> Any:
-    """As json.loads, but NaN, Infinity and nesting that is too deep raise ValueError like any other invalid JSON."""
+    """As json.loads, but NaN, Infinity, half a surrogate pair and too deep nesting raise ValueError like other errors."""
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        found = json.loads(text, parse_constant=_refuse_constant)
+        if SURROGATE.search(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")):
+            json.dumps(found, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("the JSON is nested too deeply") from None
+    return found
 
 
 def _refuse_constant(constant: str) -> NoReturn:

@@ -1,6 +1,6 @@
 """status(): a run's progress and speed, and which of its workers are stuck or dead. It only reads."""
 
-import json
+import re
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -13,10 +13,14 @@ from gridprobe.evaluation.reader import read_items
 from gridprobe.evaluation.records import read_records
 from gridprobe.evaluation.spec import Spec
 from gridprobe.evaluation.totals import stops
+from gridprobe.files import parse_json
 
 __all__ = ["SCHEMA", "status"]
 
 SCHEMA = "gridprobe.status/1"
+RECORDS = re.compile(r"records-[\w.-]{1,200}\.jsonl")
+MOST = 10**12
+"""No worker answers more questions."""
 
 
 def status(folder: str | Path, *, patience: float = PATIENCE, clock: Callable[[], float] = time.time) -> dict[str, Any]:
@@ -55,9 +59,12 @@ def status(folder: str | Path, *, patience: float = PATIENCE, clock: Callable[[]
 
 def _worker(file: Path, patience: float, now: float) -> dict[str, Any] | None:
     try:
-        beat = json.loads(file.read_text(encoding="utf-8"))
+        beat = parse_json(file.read_bytes())
         started, since = (datetime.fromisoformat(beat[key].replace("Z", "+00:00")) for key in ("started", "since"))
         finished, records = beat["done"] + beat["failed"], file.parent / beat["records"]
+        sound = 0 <= finished < MOST and RECORDS.fullmatch(beat["records"]) and isinstance(beat["worker"], str)
+        if not sound or not isinstance(beat["question"], str | None):
+            return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # it has just ended
         return None
     at_it = max(0.0, now - since.timestamp())
@@ -72,8 +79,8 @@ def _errors(best: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """The error classes with one example each, most frequent first."""
     found: dict[str, dict[str, Any]] = {}
     for name, record in best.items():
-        if record["outcome"] == "failed" and record.get("error"):
-            error = record["error"]
+        error = record.get("error")
+        if record["outcome"] == "failed" and isinstance(error, dict) and isinstance(error.get("class"), str):
             entry = found.setdefault(error["class"], {**error, "count": 0, "example": name})
             entry["count"] += 1
     return sorted(found.values(), key=lambda entry: (-entry["count"], entry["class"]))
