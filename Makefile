@@ -96,6 +96,18 @@ FUZZ ?=
 fuzz: setup
 	$(BIN)/python tests/fuzz.py $(FUZZ)
 
+# Licences and known vulnerabilities of what gridprobe[all] installs, in separate environments. pip-audit needs the network.
+audit: $(VENV)-audit/.installed
+	$(VENV)-audit/bin/python deploy/audit.py --python $(VENV)-audit/all/bin/python
+
+$(VENV)-audit/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)-audit
+	$(VENV)-audit/bin/python -m pip --quiet install pip-audit==2.10.1 pip-licenses==5.5.5
+	$(PYTHON) -m venv $(VENV)-audit/all
+	$(VENV)-audit/all/bin/python -m pip --quiet install -c constraints.txt "$$(grep '^torch==' constraints.txt)"
+	$(VENV)-audit/all/bin/python -m pip --quiet install -c constraints.txt -e '.[all]'
+	@touch $@
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -145,4 +157,4 @@ load: setup
 	$(BIN)/python speed/load.py --out load.json $(LOAD)
 
 clean:
-	rm -rf $(VENV) $(VENV)-oldest $(VENV)-vllm $(VENV)-lmms $(VENV)-ray-serve build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-vllm $(VENV)-lmms $(VENV)-ray-serve $(VENV)-audit build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

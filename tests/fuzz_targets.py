@@ -138,7 +138,7 @@ class SubtitleFiles(Target):
         timed = (
             "1\n00:00:01,500 --> 00:00:03,000\n<b>Hello</b>\nthere\n\n2\n00:01:00,000 --> 00:01:02,250\nlate &amp;\n"
         )
-        vtt = "WEBVTT\n\nNOTE x\n\n00:01.500 --> 00:03.000 align:start\n<v Ann>Hello\n\n01:00:00.000 --> 01:00:02.250\ny\n"
+        vtt = "WEBVTT\n\n00:01.500 --> 00:03.000 align:start\n<v Ann>Hello\n\n01:00:00.000 --> 01:00:02.250\ny\n"
         return {
             "a.srt": timed.encode(),
             "a.vtt": vtt.encode(),
@@ -168,7 +168,7 @@ class BenchmarkFiles(Target):
 
     def seeds(self) -> dict[str, bytes]:
         files = {**_official(), **_parquets(self._fresh("parquet"))}
-        self._all = {name: data for name, data in files.items()}
+        self._all = dict(files)
         return files
 
     def run(self, name: str, data: bytes) -> None:

@@ -15,7 +15,7 @@ SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
 
 
 def parse_json(text: str | bytes) -> Any:
-    """As json.loads, but NaN, Infinity, half a surrogate pair and too deep nesting raise ValueError like other errors."""
+    """As json.loads, but NaN, Infinity, half surrogate pairs and deep nesting raise ValueError, too."""
     try:
         found = json.loads(text, parse_constant=_refuse_constant)
         if SURROGATE.search(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")):
