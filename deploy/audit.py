@@ -18,7 +18,7 @@ from pathlib import Path
 
 def tool(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a program that is installed beside this Python."""
-    command = [Path(sys.executable).with_name(name), *arguments]
+    command = [str(Path(sys.executable).with_name(name)), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import numpy as np
@@ -66,7 +66,7 @@ class Target:
 class Containers(Target):
     """Video files."""
 
-    MORE = {  # noqa: RUF012
+    MORE: ClassVar[dict[str, tuple[str, dict[str, str]]]] = {
         "h264.mkv": ("libx264", {}),
         "asp.avi": ("mpeg4", {}),
         "h264.flv": ("libx264", {}),

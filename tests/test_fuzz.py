@@ -78,6 +78,6 @@ print(fuzz.fuzz("broken", seconds=1, cases=1, seed=0))
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_bounded_run_finds_nothing(name: str) -> None:
-    command = [sys.executable, PROGRAM, "--target", name, "--cases", "2000", "--seconds", "3000", "--seed", "11"]
+    command = [sys.executable, str(PROGRAM), "--target", name, "--cases", "2000", "--seconds", "3000", "--seed", "11"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and f"{name}: 2000 cases, 0 failures" in done.stdout, done.stdout + done.stderr
