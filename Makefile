@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: setup demo test test-slow test-oldest test-vllm test-lmms test-ray-serve lint fmt pictures bench bench-decode bench-engine bench-followup load experiment docs examples release clean
+.PHONY: setup demo test test-slow test-oldest test-vllm test-lmms test-ray-serve lint fmt fuzz audit pictures bench bench-decode bench-engine bench-followup load experiment docs examples release clean
 .DEFAULT_GOAL := test
 
 setup: $(VENV)/.dev
@@ -91,6 +91,23 @@ $(VENV)-ray-serve/.installed: pyproject.toml constraints.txt deploy/ray-requirem
 	    hypothesis pytest pytest-timeout
 	@touch $@
 
+# Changed inputs of every kind, a minute each; see tests/fuzz.py. make fuzz FUZZ="--seconds 600 --seed 7 --target records"
+FUZZ ?=
+fuzz: setup
+	$(BIN)/python tests/fuzz.py $(FUZZ)
+
+# Licences and known vulnerabilities of what gridprobe[all] installs, in separate environments. pip-audit needs the network.
+audit: $(VENV)-audit/.installed
+	$(VENV)-audit/bin/python deploy/audit.py --python $(VENV)-audit/all/bin/python
+
+$(VENV)-audit/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)-audit
+	$(VENV)-audit/bin/python -m pip --quiet install pip-audit==2.10.1 pip-licenses==5.5.5
+	$(PYTHON) -m venv $(VENV)-audit/all
+	$(VENV)-audit/all/bin/python -m pip --quiet install -c constraints.txt "$$(grep '^torch==' constraints.txt)"
+	$(VENV)-audit/all/bin/python -m pip --quiet install -c constraints.txt -e '.[all]'
+	@touch $@
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -163,4 +180,4 @@ load: setup
 	$(BIN)/python speed/load.py --out load.json $(LOAD)
 
 clean:
-	rm -rf $(VENV) $(VENV)-oldest $(VENV)-vllm $(VENV)-lmms $(VENV)-ray-serve $(VENV)-docs $(VENV)-release build dist site src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-vllm $(VENV)-lmms $(VENV)-ray-serve $(VENV)-docs $(VENV)-release $(VENV)-audit build dist site src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

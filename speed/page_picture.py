@@ -10,11 +10,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page, ViewportSize, sync_playwright
 
 from gridprobe import demo
 
-SIZE = {"width": 1280, "height": 880}
+SIZE: ViewportSize = {"width": 1280, "height": 880}
 PATIENCE_MS = 600_000
 
 

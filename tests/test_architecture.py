@@ -366,7 +366,14 @@ def forbidden_call(node: ast.Call) -> list[str]:
         [name] * (name in FORBIDDEN_CALLS)
         + sorted({"shell", "allow_pickle", "trust_remote_code"} & {*map(str, switches)})
         + [f"{name} without {argument}" for argument in missing_arguments(name, node)]
+        + ["weights that may be pickled"] * may_unpickle(node)
     )
+
+
+def may_unpickle(node: ast.Call) -> bool:
+    """Whether a call that loads weights, and so asks what was loaded, takes them from other files than safetensors."""
+    given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+    return "output_loading_info" in given and given.get("use_safetensors") != "True"
 
 
 def missing_arguments(name: str, node: ast.Call) -> list[str]:
@@ -407,6 +414,8 @@ def test_nothing_is_unpickled_evaluated_sent_to_a_shell_or_swallowed(file: Path)
         "AutoModel.from_pretrained(name, trust_remote_code=True)",
         "AutoModel.from_pretrained(name, trust_remote_code=flag)",
         "kind.from_pretrained(name, **options)",
+        "read(name, kind, folder, output_loading_info=True)",
+        "read(name, kind, folder, output_loading_info=True, use_safetensors=flag)",
         "Image.open(path)",
         "PIL.Image.open(path, 'r')",
         "try:\n    f()\nexcept:\n    pass",
@@ -427,6 +436,7 @@ def test_check_sees_what_is_forbidden(source: str) -> None:
         "subprocess.run(['ls'], shell=False)",
         "np.load(path, allow_pickle=False)",
         "AutoModel.from_pretrained(name, trust_remote_code=False)",
+        "read(name, kind, folder, output_loading_info=True, use_safetensors=True)",
         "Image.open(path, formats=FORMATS)",
         "path.open('rb')",
         "try:\n    f()\nexcept (KeyError, OSError):\n    pass",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import secrets
 from contextlib import suppress
 from pathlib import Path
@@ -9,22 +10,28 @@ from typing import Any, NoReturn
 
 __all__ = ["Disk", "parse_json", "sync_folder", "write_whole"]
 
+SURROGATE = re.compile("\\\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+"""A surrogate or its escape, of which JSON may have one half without the other."""
+
 
 def parse_json(text: str | bytes, *, floats: bool = True) -> Any:
-    """As json.loads, but NaN, Infinity and nesting that is too deep raise ValueError like any other invalid JSON.
+    """As json.loads, but NaN, Infinity, half surrogate pairs and deep nesting raise ValueError, too.
 
     Without `floats`, numbers with a fraction or an exponent stay text, which is faster.
     """
     try:
         if isinstance(text, bytes):
             text = text.decode(json.detect_encoding(text), "surrogatepass")
-        return (_DECODER if floats else _LIGHT_DECODER).decode(text)
+        found = (_DECODER if floats else _LIGHT_DECODER).decode(text)
+        if SURROGATE.search(text):
+            json.dumps(found, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("the JSON is nested too deeply") from None
     except ValueError as error:
         if "set_int_max_str_digits" in str(error):  # Python's advice is for programmers
             raise ValueError("a whole number has too many digits") from None
         raise
+    return found
 
 
 def _refuse_constant(constant: str) -> NoReturn:

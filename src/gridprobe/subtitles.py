@@ -118,7 +118,7 @@ def _from_json(text: str, path: Path, *, verbatim: bool) -> list[Segment | None]
             rows = json.loads(text)
         else:
             rows = [json.loads(line) for line in text.split("\n") if line.strip()]
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"the subtitles {path} are not valid JSON: {error}") from error
     return [_from_row(row, verbatim=verbatim) for row in rows]
 
@@ -144,7 +144,7 @@ def _seconds(value: Any) -> float | None:
     parts = str(value).replace(",", ".").split(":")
     try:
         return sum(float(part) * 60.0**power for power, part in enumerate(reversed(parts)))
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 

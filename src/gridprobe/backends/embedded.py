@@ -15,6 +15,7 @@ from typing import Any
 from gridprobe.backends.base import LOW_MASS, Backend, Posterior, ScoreRequest, recalls
 from gridprobe.backends.gauge import Gauge
 from gridprobe.backends.local import checkpoint
+from gridprobe.backends.shipped import check_shipped
 from gridprobe.backends.writing import Weighed, Writing, Written, check_candidates, weigher, weighs, writer, writes
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.flops import Cost
@@ -190,6 +191,7 @@ def load(size: str = "", *, implied: bool = False, **options: Any) -> Embedded:
     """
     size = size or SIZES[0]
     folder, vocabulary = _folder(size), Vocabulary.embedded()
+    check_shipped(folder)
     # The engine's error about a low letter mass advises on other checkpoints; here a low mass is a warning.
     engine = checkpoint.load(str(folder), **{"min_letter_mass": 0.0, **options})
     return Embedded(engine, vocabulary, f"embedded:{size}", implied=implied)

@@ -104,7 +104,7 @@ def _table(text: str, path: Path) -> list[Any]:
 def _line(line: str) -> Any:
     try:
         return json.loads(line, parse_int=_whole)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         return DataError(f"not a JSON object ({error})")
 
 
@@ -119,7 +119,7 @@ def _whole(digits: str) -> int | DataError:
 def _array(text: str, path: Path) -> list[Any]:
     try:
         rows = json.loads(text, parse_int=_whole)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(rows, list):
         raise DataError(f"{path} must hold a JSON array of questions, not a single {type(rows).__name__}")

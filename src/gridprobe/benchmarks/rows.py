@@ -1,6 +1,8 @@
 """Rows -> items: checked fields, options, gold letters, and a Problem for each unusable row."""
 
+import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -29,6 +31,8 @@ __all__ = [
 ]
 
 Row = Mapping[str, Any]
+MAX_NAME, MAX_PATH = 255, 4095
+"""Bytes in the name of a file or folder, and in a path, on Linux; elsewhere not more."""
 
 
 def gather(
@@ -42,7 +46,7 @@ def gather(
             if not isinstance(row, Mapping):
                 raise row if isinstance(row, DataError) else DataError("the row is not an object with fields")
             _check(row)
-            item = make(row)
+            item = _usable(make(row))
             if item.id in items:
                 raise DataError(f"the id {item.id} occurs a second time; only the first counts")
             items[item.id] = item
@@ -69,6 +73,22 @@ def _check(row: Row) -> None:
             values += [(field, part) for pair in value.items() for part in pair]
         elif isinstance(value, list):
             values += [(field, part) for part in value]
+
+
+def _usable(item: Item) -> Item:
+    """The item, if its texts can be written to files and its paths can be paths."""
+    for path in (item.video, item.subtitles or Path()):
+        named = os.fsencode(path) if is_utf8(str(path)) else b""
+        if not named or b"\0" in named or len(named) > MAX_PATH or max(map(len, named.split(b"/"))) > MAX_NAME:
+            raise DataError(f"no file can have the name {str(path)[-60:]!r}")
+    try:
+        kept = [item.id, item.group, dict(item.bins), dict(item.extra)]
+        json.dumps(kept, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        raise DataError("a text of the row has half a surrogate pair, which is not a character") from None
+    except (ValueError, RecursionError):
+        raise DataError("a number of the row is infinite or too large, or the row is nested too deeply") from None
+    return item
 
 
 def choose(name: str, value: Any, allowed: Sequence[Any]) -> None:

@@ -7,6 +7,7 @@ question with words that it was not trained on gets a warning.
 from typing import Any
 
 from gridprobe.backends.embedded import MODELS, Vocabulary, some_words
+from gridprobe.backends.shipped import check_shipped
 from gridprobe.encoders import clip
 
 __all__ = ["EmbeddedEncoder", "load"]
@@ -23,4 +24,5 @@ class EmbeddedEncoder(clip.ClipEncoder):
 
 def load(argument: str = "", **options: Any) -> clip.ClipEncoder:
     """Load it; options as for `gridprobe.encoders.clip.load`."""
+    check_shipped(MODELS / "clip")
     return clip.load(str(MODELS / "clip"), label="embedded", made=EmbeddedEncoder, **options)

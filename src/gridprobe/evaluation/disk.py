@@ -3,14 +3,15 @@
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from gridprobe import files
 from gridprobe.errors import RunError
 from gridprobe.files import Disk
 
-__all__ = ["DISK", "Disk", "append", "held", "lock", "new_file", "write_whole"]
+__all__ = ["DISK", "Disk", "append", "close", "held", "listed", "lock", "new_file", "readable", "remove", "write_whole"]
 
 
 DISK = Disk()
@@ -27,6 +28,28 @@ def one_sentence(path: Path) -> Iterator[None]:
         raise RunError(
             f"cannot write {path}: {reason}; what was recorded before is safe, and the same command goes on from there"
         ) from error
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Turn an OSError of reading into a RunError that a user can act on."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RunError(f"cannot read {path}: {reason}; check the disk, then repeat the command") from error
+
+
+def listed(folder: Path, pattern: str) -> list[Path]:
+    """The files whose names fit the pattern, sorted. Unlike Path.glob, never an incomplete list."""
+    with readable(folder):
+        return sorted(folder / name for name in os.listdir(folder) if fnmatchcase(name, pattern))
+
+
+def remove(path: Path) -> None:
+    """Delete a file if it exists."""
+    with one_sentence(path):
+        path.unlink(missing_ok=True)
 
 
 def append(descriptor: int, line: bytes, *, size: int) -> int:
@@ -52,9 +75,21 @@ def new_file(path: Path) -> int | None:
             descriptor = os.open(path, flags, 0o644)
         except FileExistsError:
             return None
-        _flock(descriptor, shared=False, wait=True)
-        files.sync_folder(path.parent, disk=DISK)
+        try:
+            _flock(descriptor, shared=False, wait=True)
+            files.sync_folder(path.parent, disk=DISK)
+        except OSError:
+            with suppress(OSError):  # an empty file does no harm
+                path.unlink()
+            close(descriptor)
+            raise
     return descriptor
+
+
+def close(descriptor: int) -> None:
+    """Close a file of which everything that counts was synced before."""
+    with suppress(OSError):  # it is closed in any case
+        os.close(descriptor)
 
 
 def write_whole(path: Path, content: bytes, *, durable: bool = True) -> None:
@@ -78,17 +113,17 @@ def lock(path: Path, *, wait: bool) -> int | None:
         try:
             _flock(descriptor, shared=False, wait=wait)
         except BlockingIOError:
-            os.close(descriptor)
+            close(descriptor)
             return None
         except OSError:
-            os.close(descriptor)
+            close(descriptor)
             raise
     return descriptor
 
 
 def held(path: Path) -> bool:
     """Whether any process, on this machine or another, holds the file's lock; RunError where that cannot be found."""
-    with one_sentence(path):
+    with readable(path):
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -98,5 +133,5 @@ def held(path: Path) -> bool:
         except BlockingIOError:
             return True
         finally:
-            os.close(descriptor)
+            close(descriptor)
     return False

@@ -19,7 +19,7 @@ from typing import Any
 
 from gridprobe.benchmarks import Item
 from gridprobe.errors import DataError, RunError, UsageError
-from gridprobe.evaluation.disk import held, lock, one_sentence, write_whole
+from gridprobe.evaluation.disk import close, held, listed, lock, one_sentence, readable, remove, write_whole
 from gridprobe.evaluation.spec import SPEC_FILE, Spec
 from gridprobe.evaluation.tasks import Shard
 from gridprobe.files import parse_json
@@ -51,8 +51,9 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             with self._gate():
-                stack.callback(os.close, self._take(shard))
+                stack.callback(close, self._take(shard))
                 self._begin(spec, items)
+                self._clean(shard)
             yield
 
     @contextmanager
@@ -63,23 +64,27 @@ class RunFolder:
         try:
             yield
         finally:
-            os.close(descriptor)
+            close(descriptor)
 
     def _take(self, shard: Shard) -> int:
         mine = self.path / f"lock-{shard.name}"
-        for other in sorted(self.path.glob("lock-*")):
+        for other in listed(self.path, "lock-*"):
             overlaps = other == mine or not other.name.endswith(f"of{shard.count}")
             if overlaps and held(other):
                 raise RunError(f"{self.path} is in use by {_holder(other)}; wait for it, or stop it first")
-        for file in sorted(self.path.glob("records-*.jsonl")):
+        for file in listed(self.path, "records-*.jsonl"):
             if self._concerns(file, shard) and held(file):
                 raise RunError(f"a worker of an earlier run still writes {file}; stop it first")
         descriptor = lock(mine, wait=False)
         if descriptor is None:
             raise RunError(f"{self.path} is in use by {_holder(mine)}; wait for it, or stop it first")
         with one_sentence(mine):
-            os.ftruncate(descriptor, 0)
-            os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
+            try:
+                os.ftruncate(descriptor, 0)
+                os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
+            except OSError:
+                close(descriptor)
+                raise
         return descriptor
 
     def _concerns(self, file: Path, shard: Shard) -> bool:
@@ -89,27 +94,37 @@ class RunFolder:
 
     def _begin(self, spec: Spec, items: Sequence[Item]) -> None:
         """Write the items, then the spec: if there is a spec, the items are complete."""
-        if (self.path / SPEC_FILE).is_file():
+        present = [each.name for each in listed(self.path, "*")]
+        if SPEC_FILE in present:
             spec.require_same(self.spec, where=str(self.path))
             return
-        strange = sorted(each.name for each in self.path.iterdir() if not OURS.fullmatch(each.name))
+        strange = [name for name in present if not OURS.fullmatch(name)]
         if strange:
             raise UsageError(f"{self.path} is not empty ({strange[0]}) and not a run; name a new folder with --out")
         lines = (json.dumps(_line(item), ensure_ascii=False, allow_nan=False) for item in items)
         write_whole(self.path / "items.jsonl", "".join(line + "\n" for line in lines).encode("utf-8", "replace"))
         write_whole(self.path / SPEC_FILE, spec.to_json().encode("utf-8", "replace"))
 
+    def _clean(self, shard: Shard) -> None:
+        """Delete temporary files of processes that died, unless some process may still be writing one."""
+        left = listed(self.path, ".gridprobe-*.tmp")
+        others = [*listed(self.path, "lock-*"), *listed(self.path, "records-*.jsonl")] if left else []
+        if not any(held(file) for file in others if file.name != f"lock-{shard.name}"):
+            for file in left:
+                remove(file)
+
     def claim(self, models: Sequence[str]) -> None:
         """Record which models answer, and at which exit; an error if others, even of the same name, answered before."""
         file = self.path / "models.json"
         with self._gate():
-            if not file.is_file():
-                write_whole(file, json.dumps(list(models)).encode())
-                return
             try:
-                known = [str(each) for each in parse_json(file.read_bytes())]
+                with readable(file):
+                    known = [str(each) for each in parse_json(file.read_bytes())] if file.is_file() else None
             except (ValueError, TypeError) as error:
                 raise DataError(f"cannot read {file}: {error}") from error
+            if known is None:
+                write_whole(file, json.dumps(list(models)).encode())
+                return
         if known != list(models):
             raise RunError(
                 f"{self.path} was begun with the models {' and '.join(known)}, but these are {' and '.join(models)}: "

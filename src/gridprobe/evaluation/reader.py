@@ -28,8 +28,10 @@ Outcome = Literal["answered", "failed", "skipped", "missing"]
 ITEM_FILE = "items.jsonl"
 COSTS = ("tflops", "tflops_paper", "baseline_tflops", "baseline_tflops_paper", "tokens", "visual_tokens")
 STAGES = ("decode", "probe", "focus", "total")
-LARGEST = 1e300
 SOURCES = ("overview", "focus", "refined")
+MOST = 1e15
+"""No number of a record is larger; sums of larger ones would overflow."""
+ROUNDING = 1e-6
 
 Stage = tuple[str, float]
 """The option that a pass prefers, and its probability."""
@@ -276,7 +278,10 @@ def _answered(record: Mapping[str, Any], where: str) -> Answered:
     chosen = record.get("selection")
     _need(isinstance(chosen, dict), where, "selection must be an object", chosen)
     assert isinstance(chosen, dict)
-    choice, shape = record.get("choice"), chosen.get("shape") or {}
+    choice, shape, told = record.get("choice"), chosen.get("shape") or {}, record.get("warnings") or []
+    weights = record.get("logprobs") or {}
+    _need(isinstance(told, list), where, "warnings must be a list", told)
+    _need(isinstance(weights, dict), where, "logprobs must be an object", weights)
     pool = int(_number(chosen, "pool", where))
     _need(isinstance(choice, str), where, "the choice must be text", choice)
     indices, times = (_numbers(chosen.get(key), where, key) for key in ("indices", "timestamps"))
@@ -290,15 +295,10 @@ def _answered(record: Mapping[str, Any], where: str) -> Answered:
     _need(isinstance(probes, list) and all(isinstance(p, str) for p in probes), where, "probes must be letters", probes)
     asked = len(by_frame) or len(rows) + len(columns)
     _need(len(probes) in (0, asked), where, "one answer for each probe is needed", probes)
-    logprobs, warnings = record.get("logprobs") or {}, record.get("warnings") or []
-    _need(isinstance(logprobs, dict), where, "logprobs must be an object", logprobs)
-    _need(isinstance(warnings, list), where, "warnings must be a list", warnings)
-    confidence = _number(record, "confidence", where)
-    _need(0 <= confidence <= 1 + 1e-6, where, "the confidence must be from 0 to 1", confidence)
     return Answered(
         choice=str(choice),
-        confidence=confidence,
-        logprobs={name: value for name, value in logprobs.items() if _is_number(value)},
+        confidence=_share(record, "confidence", where),
+        logprobs={name: value for name, value in weights.items() if _is_number(value)},
         selector=str(chosen.get("selector")),
         pool=pool,
         indices=tuple(int(i) for i in indices),
@@ -314,7 +314,7 @@ def _answered(record: Mapping[str, Any], where: str) -> Answered:
         cost={name: _number(record.get("cost"), name, where) for name in COSTS},
         priced=not record["cost"].get("unpriced_calls"),
         seconds={name: _number(record.get("seconds"), name, where) for name in STAGES},
-        warnings=tuple(map(str, warnings)),
+        warnings=tuple(map(str, told)),
     )
 
 
@@ -332,18 +332,24 @@ def _stage(stage: Any, where: str) -> Stage | None:
         return None
     good = isinstance(stage, dict) and isinstance(stage.get("choice"), str)
     _need(good, where, "a stage must have a choice", stage)
-    return stage["choice"], _number(stage, "confidence", where)
+    return stage["choice"], _share(stage, "confidence", where)
 
 
 def _is_number(value: Any) -> bool:
     """Whether it is a finite number; JSON can also hold 1e400, and whole numbers that are no float."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST <= value <= LARGEST
+    return isinstance(value, int | float) and not isinstance(value, bool) and -MOST <= value <= MOST
 
 
 def _number(values: Any, name: str, where: str) -> float:
     value = values.get(name) if isinstance(values, dict) else None
     _need(_is_number(value), where, f"{name!r} must be a number", value)
     return float(value)  # type: ignore[arg-type]
+
+
+def _share(values: Any, name: str, where: str) -> float:
+    value = _number(values, name, where)
+    _need(-ROUNDING <= value <= 1 + ROUNDING, where, f"{name!r} must be from 0 to 1", value)
+    return min(max(value, 0.0), 1.0)
 
 
 def _numbers(values: Any, where: str, name: str) -> tuple[float, ...]:

@@ -14,8 +14,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from gridprobe.errors import DataError, RunError
-from gridprobe.evaluation.disk import append, new_file, one_sentence
+from gridprobe.errors import RunError
+from gridprobe.evaluation.disk import append, close, listed, new_file, one_sentence, readable, remove
 from gridprobe.files import parse_json
 
 __all__ = ["OUTCOMES", "SCHEMA", "Damage", "Records", "Writer", "read_file", "read_records"]
@@ -55,10 +55,10 @@ class Writer:
     def close(self) -> None:
         """Close the file, and delete it if it is empty."""
         if self._descriptor is not None:
-            os.close(self._descriptor)
+            close(self._descriptor)
             self._descriptor = None
             if not self._size:
-                self.path.unlink(missing_ok=True)
+                remove(self.path)
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def read_records(folder: Path, *, fields: Collection[str] | None = None) -> Reco
     kept = None if fields is None else {"id", "outcome", "attempt", "identity", *fields}
     floats = fields is None or not WITHOUT_FLOATS.issuperset(fields)
     records = Records()
-    for file in sorted(folder.glob("records-*.jsonl")):
+    for file in listed(folder, "records-*.jsonl"):
         for found in read_file(file, floats=floats):
             if isinstance(found, Damage):
                 records.damage.append(found)
@@ -133,15 +133,17 @@ def read_file(file: Path, *, floats: bool = True) -> Iterator[dict[str, Any] | D
     Without `floats`, numbers with a fraction stay text; see `parse_json`.
     """
     offset = 0
-    try:
-        with file.open("rb") as stream:
+    with readable(file):
+        try:
+            stream = file.open("rb")
+        except FileNotFoundError:  # its writer has just ended without a record
+            return
+        with stream:
             for line in stream:
                 if not line.endswith(b"\n"):
                     return
                 yield _parse(line, floats=floats) or Damage(file.name, offset, "not a record")
                 offset += len(line)
-    except OSError as error:
-        raise DataError(f"cannot read {file}: {error.strerror}") from error
 
 
 def _parse(line: bytes, *, floats: bool) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.errors import RunError, UsageError
+from gridprobe.evaluation.disk import listed, remove
 from gridprobe.evaluation.folder import RunFolder
 from gridprobe.evaluation.foreman import Crew, Foreman, Patience
 from gridprobe.evaluation.identity import changed_items
@@ -165,8 +166,8 @@ class Evaluation:
         records = read_records(self.folder.path, fields=("right", *(("cost", "seconds") if self._totals else ())))
         self.damage = records.damage
         """Damaged lines of record files; their questions are asked again."""
-        known = self.folder.spec.versions
-        self.other_versions = {name: old for name, old in known.items() if installed().get(name) != old}
+        known, now = self.folder.spec.versions, installed()
+        self.other_versions = {name: old for name, old in known.items() if now.get(name) != old}
         """Packages whose version has changed since the run was started, with the old version."""
         changed = changed_items([item for task in self._videos for item in task.items], records.best)
         if changed and not self._redo:
@@ -194,8 +195,8 @@ class Evaluation:
         self._total = self._done + counts.todo
         self._begin()
         self._check_failures()
-        for file in self.folder.path.glob(f"heartbeat-{self._prefix}*.json"):
-            file.unlink(missing_ok=True)
+        for file in listed(self.folder.path, f"heartbeat-{self._prefix}*.json"):
+            remove(file)
         clear_stop(self.folder.path, self.shard.name)
         clear_interruption(self.folder.path, self.shard.name)
         if tasks:

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -124,10 +125,13 @@ def _short(value: Any) -> str:
 
 def installed() -> dict[str, str]:
     """Versions of what turns a video and a question into an answer."""
-    found = {"gridprobe": __version__}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+    found = {name: _version(name) for name in PACKAGES}
+    return {"gridprobe": __version__, **{name: known for name, known in found.items() if known is not None}}
+
+
+@cache
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

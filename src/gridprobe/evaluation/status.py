@@ -1,6 +1,7 @@
 """status(): a run's progress and speed, and which of its workers are stuck or dead. It only reads."""
 
 import operator
+import re
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gridprobe.errors import RunError
-from gridprobe.evaluation.disk import held
+from gridprobe.evaluation.disk import held, listed
 from gridprobe.evaluation.foreman import PATIENCE, check_seconds
 from gridprobe.evaluation.interruption import interruptions
 from gridprobe.evaluation.reader import read_items
@@ -20,6 +21,9 @@ from gridprobe.files import parse_json
 __all__ = ["SCHEMA", "status"]
 
 SCHEMA = "gridprobe.status/1"
+RECORDS = re.compile(r"records-[\w.-]{1,200}\.jsonl")
+MOST = 10**12
+"""No worker answers more questions."""
 
 
 def status(folder: str | Path, *, patience: float = PATIENCE, clock: Callable[[], float] = time.time) -> dict[str, Any]:
@@ -38,7 +42,7 @@ def status(folder: str | Path, *, patience: float = PATIENCE, clock: Callable[[]
     records = read_records(path, fields=("error",))
     done, failed = (len(records.ids(outcome) & ids) for outcome in ("answered", "failed"))
     missing = len(ids - records.best.keys())
-    workers = [_worker(file, patience, clock()) for file in sorted(path.glob("heartbeat-*.json"))]
+    workers = [_worker(file, patience, clock()) for file in listed(path, "heartbeat-*.json")]
     loading = not any(workers) and any(_is_held(file) for file in path.glob("lock-*"))
     living = [worker for worker in workers if worker and worker["state"] != "dead"]
     rate = sum(worker["rate"] for worker in living)
@@ -69,18 +73,13 @@ def _worker(file: Path, patience: float, now: float) -> dict[str, Any] | None:
             datetime.fromisoformat(beat[key].replace("Z", "+00:00")).timestamp() for key in ("started", "since")
         )
         finished = operator.index(beat["done"]) + operator.index(beat["failed"])
-        records = file.parent / Path(beat["records"]).name
+        sound = 0 <= finished < MOST and RECORDS.fullmatch(beat["records"]) and isinstance(beat["worker"], str)
+        if not sound or not isinstance(beat["question"], str | None):
+            return None
         beat = {name: beat[name] for name in ("worker", "pid", "host", "records", "question", "done", "failed")} | beat
-        elapsed = max(1e-3, now - started)
-        rate, state = finished / elapsed, {True: "working", False: "dead", None: "unknown"}[_is_held(records)]
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        OverflowError,
-    ):  # it has just ended, or is damaged
+        rate = finished / max(1e-3, now - started)
+        state = {True: "working", False: "dead", None: "unknown"}[_is_held(file.parent / beat["records"])]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):  # just ended, or damaged
         return None
     at_it = max(0.0, now - since)
     if state == "working" and beat["question"] is not None and at_it > patience:

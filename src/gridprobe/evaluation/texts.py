@@ -70,7 +70,7 @@ def verdicts(folder: Path) -> dict[str, dict[str, float]]:
     try:
         found = parse_json(file.read_bytes())
         return {str(name): {str(key): float(p) for key, p in each.items()} for name, each in found.items()}
-    except (OSError, ValueError, AttributeError, TypeError) as error:
+    except (OSError, ValueError, AttributeError, TypeError, OverflowError) as error:
         raise DataError(f"{file} does not hold verdicts ({error}); delete it and judge again") from error
 
 

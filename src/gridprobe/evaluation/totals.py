@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gridprobe.allowance import Allowance, as_flag, check_limit
-from gridprobe.evaluation.disk import write_whole
+from gridprobe.evaluation.disk import listed, remove, write_whole
 from gridprobe.files import parse_json
 
 __all__ = ["Account", "Taken", "Totals", "clear_stop", "stops", "taken_by", "write_stop"]
@@ -130,13 +130,13 @@ def write_stop(folder: Path, shard: str, account: Account, unasked: int) -> None
 
 def clear_stop(folder: Path, shard: str) -> None:
     """Forget why a run stopped, since it goes on."""
-    (folder / f"stopped-{shard}.json").unlink(missing_ok=True)
+    remove(folder / f"stopped-{shard}.json")
 
 
 def stops(folder: Path) -> Sequence[str]:
     """Why a run, or shards of it, stopped before the last question."""
     found = []
-    for file in sorted(folder.glob("stopped-*.json")):
+    for file in listed(folder, "stopped-*.json"):
         try:
             found.append(str(parse_json(file.read_bytes())["sentence"]))
         except (OSError, ValueError, KeyError, TypeError):

@@ -16,8 +16,8 @@ from typing import Any, Literal, NamedTuple
 
 from gridprobe.answer import Answer
 from gridprobe.benchmarks import Item
-from gridprobe.errors import GridProbeError, OverBudget, ServerUnavailable
-from gridprobe.evaluation.disk import write_whole
+from gridprobe.errors import GridProbeError, OverBudget, RunError, ServerUnavailable
+from gridprobe.evaluation.disk import remove, write_whole
 from gridprobe.evaluation.folder import RunFolder
 from gridprobe.evaluation.method import Attempt, Method
 from gridprobe.evaluation.outcomes import answered, failed, now
@@ -139,13 +139,17 @@ class Worker:
         self._counts = {"answered": 0, "failed": 0}
         self._pulsed = 0.0
         self._started = now()
-        self._beat(None)
+        try:
+            self._beat(None)
+        except RunError:
+            self._writer.close()
+            raise
         tell(Message("ready", self._writer.path.name))
 
     def close(self) -> None:
         """Close the record file and remove the heartbeat."""
         self._writer.close()
-        (self._job.folder / f"heartbeat-{self._name}.json").unlink(missing_ok=True)
+        remove(self._job.folder / f"heartbeat-{self._name}.json")
 
     def work(self, take: Take) -> None:
         """Ask task after task; while the model works on one video the next is decoded."""

@@ -10,11 +10,12 @@ import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
 
+from gridprobe.errors import UsageError
 from gridprobe.serving.jobs import new_id
 from gridprobe.serving.refusals import Refusal, not_found
 
@@ -22,6 +23,8 @@ __all__ = ["Blob", "Incoming", "Shelf", "Upload"]
 
 PREFIX = "gridprobe-serve-"
 LOCK = "in-use"
+ABANDONED_SECONDS = 3600.0
+"""A folder without a lock that is older than this was left by a server that died at its start or end."""
 SIGNATURES = ((b"\xff\xd8\xff", ".jpg"), (b"\x89PNG\r\n", ".png"), (b"RIFF", ".webp"), (b"BM", ".bmp"))
 
 
@@ -50,7 +53,7 @@ class Incoming:
     """A file that is being received."""
 
     path: Path
-    handle: int
+    handle: int | None
     most: int
     room: Callable[[int], None]
     size: int = 0
@@ -61,16 +64,19 @@ class Incoming:
         if self.size + len(data) > self.most:
             raise Refusal(f"the file is larger than {self.most} bytes", status=413, code="too_large")
         self.room(len(data))
+        assert self.handle is not None
         left = memoryview(data)
-        try:
+        with _storing():
             while left:
                 left = left[os.write(self.handle, left) :]
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            raise _full() from None
         self.size += len(data)
         self.digest.update(data)
+
+    def close(self) -> None:
+        """No more will be written; an OSError if not everything is stored."""
+        if self.handle is not None:
+            handle, self.handle = self.handle, None
+            os.close(handle)
 
 
 class Shelf:
@@ -85,21 +91,23 @@ class Shelf:
             clock: seconds.
         """
         place = Path(parent or tempfile.gettempdir())
-        _remove_left_behind(place)
-        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
-        self._lock_handle = os.open(self.folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock_handle, fcntl.LOCK_EX)
+        with suppress(OSError):  # the next server tries again
+            _remove_left_behind(place)
+        self.folder, self._lock_handle = _locked_folder(place)
         self.quota = quota
         self._clock = clock
         self._lock = RLock()
         self._blobs: dict[str, Blob] = {}
         self._uploads: OrderedDict[str, Upload] = OrderedDict()
         self._incoming: set[Incoming] = set()
+        self._undeleted: dict[Path, int] = {}
+        """Files and folders that could not be deleted, with their sizes; it is tried again."""
 
     @property
     def size(self) -> int:
-        """Bytes in use, with what is being received."""
-        return sum(each.size for each in self._blobs.values()) + sum(each.size for each in self._incoming)
+        """Bytes in use, with what is being received, and what could not be deleted."""
+        stored = sum(each.size for each in self._blobs.values()) + sum(self._undeleted.values())
+        return stored + sum(each.size for each in self._incoming)
 
     @property
     def uploads(self) -> int:
@@ -107,53 +115,52 @@ class Shelf:
         return len(self._uploads)
 
     def close(self) -> None:
-        """Delete everything."""
-        os.close(self._lock_handle)
+        """Delete everything; what cannot be deleted now is deleted when a server starts."""
+        with suppress(OSError):  # it is closed in any case
+            os.close(self._lock_handle)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     @contextmanager
     def receiving(self, most: int) -> Iterator[Incoming]:
         """A new file of at most so many bytes; it is deleted unless `keep` or `upload` takes it."""
         path = self.folder / f"incoming-{new_id()}"
-        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        with _storing():
+            handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
         incoming = Incoming(path, handle, most, self._make_room)
         with self._lock:
             self._incoming.add(incoming)
         try:
             yield incoming
         finally:
-            os.close(handle)
+            with suppress(OSError):  # what is kept was closed before
+                incoming.close()
             with self._lock:
                 self._incoming.discard(incoming)
-                path.unlink(missing_ok=True)
+                self._delete(path, incoming.size)
 
     def keep(self, incoming: Incoming) -> Blob:
         """What was received as a blob that the caller holds."""
-        return self._keep(incoming.digest.hexdigest(), incoming.path, incoming.size)
+        with _storing():
+            incoming.close()
+            return self._keep(incoming.digest.hexdigest(), incoming.path, incoming.size)
 
     def keep_pictures(self, pictures: Sequence[bytes], times: Sequence[float]) -> Blob:
         """Pictures as a folder blob that the caller holds."""
         total = sum(map(len, pictures))
         self._make_room(total)
         digest = hashlib.sha256(json.dumps(list(times)).encode())
-        folder = Path(tempfile.mkdtemp(prefix="pictures-", dir=self.folder))
+        with _storing():
+            folder = Path(tempfile.mkdtemp(prefix="pictures-", dir=self.folder))
         try:
-            for number, picture in enumerate(pictures):
-                ending = next((ending for start, ending in SIGNATURES if picture.startswith(start)), None)
-                if ending is None:
-                    raise Refusal(
-                        f"picture {number + 1} is neither JPEG, PNG, WebP nor BMP", status=422, code="unusable_video"
-                    )
-                (folder / f"{number:06}{ending}").write_bytes(picture)
-                digest.update(hashlib.sha256(picture).digest())
-            (folder / "times.json").write_text(json.dumps(list(times)))
-            return self._keep(digest.hexdigest(), folder, total)
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            raise _full() from None
+            with _storing():
+                for number, picture in enumerate(pictures):
+                    (folder / f"{number:06}{_ending(picture, number + 1)}").write_bytes(picture)
+                    digest.update(hashlib.sha256(picture).digest())
+                (folder / "times.json").write_text(json.dumps(list(times)))
+                return self._keep(digest.hexdigest(), folder, total)
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            with self._lock:
+                self._delete(folder, total)
 
     def upload(self, incoming: Incoming, name: str) -> Upload:
         """What was received, under an id."""
@@ -192,16 +199,24 @@ class Shelf:
             if blob.holders > 0 or self._blobs.get(blob.sha256) is not blob:
                 return
             del self._blobs[blob.sha256]
-            if blob.path.is_dir():
-                shutil.rmtree(blob.path, ignore_errors=True)
-            else:
-                blob.path.unlink(missing_ok=True)
+            self._delete(blob.path, blob.size)
+
+    def _delete(self, path: Path, size: int) -> None:
+        """Delete a file or folder if it exists, and what could not be deleted before."""
+        self._undeleted[path] = size
+        for each in list(self._undeleted):
+            with suppress(OSError):  # it stays in the list
+                if each.is_dir():
+                    shutil.rmtree(each)
+                else:
+                    each.unlink(missing_ok=True)
+                del self._undeleted[each]
 
     def _keep(self, sha256: str, path: Path, size: int) -> Blob:
         with self._lock:
             known = self._blobs.get(sha256)
             if known is None:
-                known = Blob(sha256, self.folder / sha256, size)
+                known = Blob(sha256, self.folder / f"{sha256}-{new_id()}", size)  # an old one may be undeleted
                 os.rename(path, known.path)
                 self._blobs[sha256] = known
             return self.hold(known)
@@ -218,22 +233,57 @@ class Shelf:
                 raise _full()
 
 
+@contextmanager
+def _storing() -> Iterator[None]:
+    """Turn an OSError of the disk into a refusal: 507 if it is full, 503 if it fails."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _full() from None
+        message = f"the server cannot store the video ({error.strerror}); try again later"
+        raise Refusal(message, status=503, code="disk_error") from None
+
+
+def _ending(picture: bytes, number: int) -> str:
+    """The ending of a picture's file."""
+    ending = next((ending for start, ending in SIGNATURES if picture.startswith(start)), None)
+    if ending is None:
+        raise Refusal(f"picture {number} is neither JPEG, PNG, WebP nor BMP", status=422, code="unusable_video")
+    return ending
+
+
 def _full() -> Refusal:
     return Refusal("there is no room for more videos; delete uploads, or try again later", status=507, code="no_room")
+
+
+def _locked_folder(place: Path) -> tuple[Path, int]:
+    """A new folder, and a descriptor that holds its lock."""
+    try:
+        with ExitStack() as stack:
+            folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            handle = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            stack.callback(os.close, handle)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            stack.pop_all()
+    except OSError as error:
+        raise UsageError(f"cannot store uploads in {place}: {error.strerror}; set TMPDIR to another folder") from error
+    return folder, handle
 
 
 def _remove_left_behind(place: Path) -> None:
     """Delete folders of servers that did not end properly: nobody holds their lock."""
     for folder in place.glob(f"{PREFIX}*"):
-        try:
-            handle = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:
-            continue
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            continue
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
-        finally:
-            os.close(handle)
+        with suppress(OSError):  # it is in use, or somebody else's
+            try:
+                handle = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            except FileNotFoundError:
+                if time.time() - folder.lstat().st_mtime > ABANDONED_SECONDS:
+                    shutil.rmtree(folder, ignore_errors=True)
+                continue
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(handle)

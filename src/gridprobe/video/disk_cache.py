@@ -127,13 +127,13 @@ class FrameCache:
                 os.unlink(temporary)
 
     def _trim(self) -> None:
-        """If the cap is exceeded, remove the least recently used entries, down to nine tenths of it."""
+        """Remove abandoned files, and if the cap is exceeded the least recently used entries, down to 9/10 of it."""
         entries = sorted(self._entries(), key=lambda entry: entry[1].st_mtime_ns)
         total = sum(status.st_size for _, status in entries)
         goal = self.cap if total <= self.cap else self.cap * 9 // 10
         for path, status in entries:
-            if total <= goal:
-                break
+            if total <= goal and not _is_temporary(path):
+                continue
             with contextlib.suppress(OSError):  # another process was faster, or the file is in use
                 os.unlink(path)
             total -= status.st_size
@@ -145,7 +145,7 @@ class FrameCache:
             for entry in _list(sub.path) if len(sub.name) == 2 and sub.is_dir(follow_symlinks=False) else ():
                 with contextlib.suppress(OSError):
                     status = entry.stat(follow_symlinks=False)
-                    abandoned = entry.name.startswith("tmp") and time.time() - status.st_mtime > ABANDONED_SECONDS
+                    abandoned = _is_temporary(entry.path) and time.time() - status.st_mtime > ABANDONED_SECONDS
                     if stat.S_ISREG(status.st_mode) and (len(entry.name) == 2 * DIGEST or abandoned):
                         yield entry.path, status
 
@@ -169,6 +169,11 @@ class FrameCache:
 
     def _set_trouble(self, error: OSError, what: str) -> None:
         self.trouble = self.trouble or f"the frame cache {self.folder} cannot be {what} ({error.strerror})"
+
+
+def _is_temporary(path: str) -> bool:
+    """Whether this is the name of a file that is still written, or was when its process died."""
+    return os.path.basename(path).startswith(tempfile.gettempprefix())
 
 
 def _list(folder: str | Path) -> list["os.DirEntry[str]"]:

@@ -213,6 +213,7 @@ def _open(path: Path, limits: Limits) -> Image.Image:
     """One picture, upright, in RGB; a decompression bomb is refused from its header."""
     try:
         with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # damaged EXIF data and the like
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path, formats=FORMATS) as picture:
                 if picture.width * picture.height > limits.max_pixels:

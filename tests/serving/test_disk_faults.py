@@ -1,0 +1,77 @@
+"""Uploads on a disk whose every operation fails in turn: whole or absent, and nothing is left behind."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from disk_faults import Crash, every_fault
+from gridprobe.errors import UsageError
+from gridprobe.serving import shelf as module
+from gridprobe.serving.refusals import Refusal
+from gridprobe.serving.shelf import Blob, Shelf, Upload
+from serving_kit import jpeg
+
+QUOTA = 10_000
+PARTS = (b"first part, ", b"second part")
+STATUS = {"ENOSPC": (507,), "full": (507,), "EIO": (503,)}
+
+
+class Client:
+    """Uploads a video and sends pictures, and knows what the server acknowledged."""
+
+    def __init__(self) -> None:
+        self.uploads: list[Upload] = []
+        self.pictures: list[Blob] = []
+
+    def work(self, shelf: Shelf) -> None:
+        with shelf.receiving(QUOTA) as incoming:
+            for part in PARTS:
+                incoming.write(part)
+            self.uploads.append(shelf.upload(incoming, "talk.mp4"))
+        self.pictures.append(shelf.keep_pictures([jpeg(), jpeg(50)], [0.0, 1.0]))
+
+    def check(self) -> None:
+        for upload in self.uploads:
+            assert upload.blob.path.read_bytes() == b"".join(PARTS)
+        for blob in self.pictures:
+            assert sorted(os.listdir(blob.path)) == ["000000.jpg", "000001.jpg", "times.json"]
+            assert (blob.path / "000001.jpg").read_bytes() == jpeg(50)
+
+    def leave(self, shelf: Shelf) -> None:
+        while self.pictures:
+            shelf.drop(self.pictures.pop())
+        while self.uploads:
+            shelf.remove(self.uploads.pop().id)
+
+
+def test_every_fault_leaves_uploads_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for disk in every_fault(tmp_path):
+        disk.place.mkdir()
+        client, shelf = Client(), None
+        with disk:
+            try:
+                shelf = Shelf(quota=QUOTA, parent=disk.place)
+                client.work(shelf)
+                client.leave(shelf)
+                shelf.close()
+            except Refusal as refusal:
+                assert refusal.status in STATUS[disk.kind], disk.operations[-1]
+            except UsageError as error:
+                assert str(error).startswith(f"cannot store uploads in {disk.place}: ") and shelf is None
+            except Crash:
+                pass
+        if shelf is not None and disk.kind != "crash" and shelf.folder.exists():
+            client.check()
+            client.leave(shelf)
+            client.work(shelf)  # the same content again
+            client.check()
+            client.leave(shelf)
+            assert shelf.size == 0 and os.listdir(shelf.folder) in (["in-use"], [])
+            shelf.close()
+        monkeypatch.setattr(module, "ABANDONED_SECONDS", -1.0)  # an hour later
+        Shelf(quota=QUOTA, parent=disk.place).close()
+        monkeypatch.undo()
+        assert not os.listdir(disk.place), disk.operations[-1]
+        shutil.rmtree(disk.place)
