@@ -6,6 +6,7 @@ python deploy/release.py --no-tag   # everything but the tag
 
 import argparse
 import hashlib
+import json
 import re
 import shutil
 import subprocess
@@ -76,12 +77,13 @@ def section(changelog: str, version: str) -> str:
 
 def check_weights(root: Path) -> None:
     """Compare the embedded weights with their hashes, and let none be without."""
-    lines = (root / "deploy" / "weights.sha256").read_text(encoding="utf-8").splitlines()
-    wanted = {path: digest for digest, path in (line.split(maxsplit=1) for line in lines)}
-    files = (root / "src").rglob("*.safetensors")
-    found = {file.relative_to(root).as_posix(): sha256(file) for file in files}
-    if differ := sorted(path for path in wanted.keys() | found if wanted.get(path) != found.get(path)):
-        raise ReleaseError(f"{', '.join(differ)} differ from deploy/weights.sha256; restore them, or renew the hashes")
+    models = root / "src" / "gridprobe" / "models"
+    known = json.loads((models / "hashes.json").read_text(encoding="utf-8"))
+    wanted = {f"{folder}/{name}": digest for folder, files in known.items() for name, digest in files.items()}
+    found = {f"{file.parent.name}/{file.name}": sha256(file) for file in models.rglob("*.safetensors")}
+    weights = {path for path in wanted if path.endswith(".safetensors")} | found.keys()
+    if differ := sorted(path for path in weights if wanted.get(path) != found.get(path)):
+        raise ReleaseError(f"{', '.join(differ)} differ from models/hashes.json; restore them, or renew the hashes")
 
 
 def build(root: Path) -> tuple[Path, Path]:

@@ -1,5 +1,6 @@
 """What a release needs: the program that makes it refuses what it should, and the files around it fit together."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -21,12 +22,11 @@ GITHUB = ROOT / ".github"
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A small clone that may be released."""
-    for folder in ("src/gridprobe/models", "deploy"):
-        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "src/gridprobe/models/m").mkdir(parents=True)
     (tmp_path / "src/gridprobe/_version.py").write_text('__version__ = "1.2.0"\n')
-    (tmp_path / "src/gridprobe/models/m.safetensors").write_bytes(b"weights")
-    digest = release.sha256(tmp_path / "src/gridprobe/models/m.safetensors")
-    (tmp_path / "deploy/weights.sha256").write_text(f"{digest}  src/gridprobe/models/m.safetensors\n")
+    (tmp_path / "src/gridprobe/models/m/m.safetensors").write_bytes(b"weights")
+    digest = release.sha256(tmp_path / "src/gridprobe/models/m/m.safetensors")
+    (tmp_path / "src/gridprobe/models/hashes.json").write_text(json.dumps({"m": {"m.safetensors": digest}}))
     (tmp_path / "CITATION.cff").write_text("title: x\nversion: 1.2.0\n")
     (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 1.2.0 – 2026-11-16\n\n- New.\n\n## 1.1.0 – 2026-10-01\n")
     git(tmp_path, "init", "--quiet")
@@ -53,7 +53,7 @@ def test_a_good_tree_gives_its_version_and_its_part_of_the_changelog(tree: Path)
         ("CHANGELOG.md", "2026-11-16", "unreleased", "write the day of the release"),
         ("CHANGELOG.md", "## 1.2.0", "## 1.3.0", "has no section '## 1.2.0"),
         ("CITATION.cff", "1.2.0", "1.1.0", "make them equal"),
-        ("src/gridprobe/models/m.safetensors", "weights", "others", "differ from deploy/weights.sha256"),
+        ("src/gridprobe/models/m/m.safetensors", "weights", "others", "differ from models/hashes.json"),
     ],
 )
 def test_a_tree_that_does_not_fit_together_is_refused(tree: Path, file: str, old: str, new: str, reason: str) -> None:
@@ -76,7 +76,7 @@ def test_changes_and_an_old_tag_are_refused(tree: Path) -> None:
 
 
 def test_weights_without_a_hash_are_refused(tree: Path) -> None:
-    shutil.copy(tree / "src/gridprobe/models/m.safetensors", tree / "src/gridprobe/models/n.safetensors")
+    shutil.copy(tree / "src/gridprobe/models/m/m.safetensors", tree / "src/gridprobe/models/m/n.safetensors")
 
     with pytest.raises(release.ReleaseError, match=r"n\.safetensors differ"):
         release.check_weights(tree)

@@ -78,8 +78,8 @@ def _check(row: Row) -> None:
 def _usable(item: Item) -> Item:
     """The item, if its texts can be written to files and its paths can be paths."""
     for path in (item.video, item.subtitles or Path()):
-        named = os.fsencode(path) if is_utf8(str(path)) else b""
-        if not named or b"\0" in named or len(named) > MAX_PATH or max(map(len, named.split(b"/"))) > MAX_NAME:
+        named = os.fsencode(path)  # of a folder that the user named, so it may be any bytes; `_check` saw the row
+        if b"\0" in named or len(named) > MAX_PATH or max(map(len, named.split(b"/"))) > MAX_NAME:
             raise DataError(f"no file can have the name {str(path)[-60:]!r}")
     try:
         kept = [item.id, item.group, dict(item.bins), dict(item.extra)]

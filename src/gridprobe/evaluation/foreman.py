@@ -12,6 +12,7 @@ from typing import Protocol
 
 from gridprobe.benchmarks import Item
 from gridprobe.errors import RunError, UsageError
+from gridprobe.evaluation.disk import remove
 from gridprobe.evaluation.ledger import MOST_DEATHS, Ledger
 from gridprobe.evaluation.outcomes import failed
 from gridprobe.evaluation.records import Damage, Writer, read_file
@@ -260,4 +261,4 @@ class Foreman:
         while self._dying and self._clock() < deadline:
             self._dying -= {name for name, message in self._crew.hear(POLL_SECONDS) if message is None}
         for name in {member.name for member in stopped} - self._dying:  # it did not die, it was stopped
-            (self._folder / f"heartbeat-{name}.json").unlink(missing_ok=True)
+            remove(self._folder / f"heartbeat-{name}.json")

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from gridprobe.evaluation.disk import write_whole
+from gridprobe.evaluation.disk import listed, remove, write_whole
 from gridprobe.evaluation.outcomes import now
 
 __all__ = ["clear_interruption", "interruptions", "write_interruption"]
@@ -16,9 +16,9 @@ def write_interruption(folder: Path, shard: str) -> None:
 
 def clear_interruption(folder: Path, shard: str) -> None:
     """The run goes on."""
-    (folder / f"interrupted-{shard}.json").unlink(missing_ok=True)
+    remove(folder / f"interrupted-{shard}.json")
 
 
 def interruptions(folder: Path) -> list[str]:
     """The shards of a run that were interrupted and not started again."""
-    return [file.stem.removeprefix("interrupted-") for file in sorted(folder.glob("interrupted-*.json"))]
+    return [file.stem.removeprefix("interrupted-") for file in listed(folder, "interrupted-*.json")]
