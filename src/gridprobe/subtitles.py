@@ -34,7 +34,8 @@ Rule = Literal["longvideobench", "video-mme-v2", "video-mme"]
 MAX_BYTES = 16 * 2**20
 """A larger file is not a subtitle file."""
 
-_ARROW = re.compile(r"(?P<start>[\d:.,]+)\s*-->\s*(?P<end>[\d:.,]+)")
+_ARROW = re.compile(r"(?P<start>[\d:.,]{1,40})\s{0,40}-->\s{0,40}(?P<end>[\d:.,]+)")
+"""Bounded, since without bounds the time for a line of digits grows with the square of its length."""
 _TAG = re.compile(
     r"</?(?:b|i|u|s|c|v|lang|ruby|rt|font|span|br|em|strong)(?:[\s./][^<>]*)?>|<\d[\d:.,]*>|\{\\[^{}]*\}", re.IGNORECASE
 )
