@@ -43,7 +43,7 @@ def status(folder: str | Path, *, patience: float = PATIENCE, clock: Callable[[]
     done, failed = (len(records.ids(outcome) & ids) for outcome in ("answered", "failed"))
     missing = len(ids - records.best.keys())
     workers = [_worker(file, patience, clock()) for file in listed(path, "heartbeat-*.json")]
-    loading = not any(workers) and any(_is_held(file) for file in path.glob("lock-*"))
+    loading = not any(workers) and any(_is_held(file) for file in listed(path, "lock-*"))
     living = [worker for worker in workers if worker and worker["state"] != "dead"]
     rate = sum(worker["rate"] for worker in living)
     return {
