@@ -303,6 +303,7 @@ def test_no_text_becomes_markup(page: Any, site: Site, folder: Path, tmp_path: P
         EVIL,
     )
     page.reload()
+    page.wait_for_selector("html[data-ready=yes]")
     page.set_input_files("#file", evil)
     page.wait_for_selector("#sheet .cell")
     ask(page, EVIL, (EVIL, "two"))
