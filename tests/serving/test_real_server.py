@@ -142,6 +142,16 @@ def test_raw_http_that_no_client_library_sends(server: Running) -> None:
             assert connection.recv(65536).split()[1] == status, sent
 
 
+def test_connections_do_not_delay_small_packets() -> None:
+    """A packet of a reply that waited for the client's acknowledgement took 40 ms."""
+    with (
+        running.bind("127.0.0.1", 0) as listening,
+        socket.create_connection(listening.getsockname()),
+        listening.accept()[0] as connection,
+    ):
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_headers_that_never_end_close_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
