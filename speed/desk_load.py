@@ -1,0 +1,80 @@
+"""Questions of several users through a server's desk, without HTTP: one by one against so many at the same time.
+
+    python speed/desk_load.py --device cuda --together 8
+
+All are about one video, whose frames are known to the model, and are settled by the overview. The video is sent as
+pictures, so that PyAV is not needed. Prints JSON: answers a second, and how many requests a call of the model had.
+"""
+
+import argparse
+import base64
+import io
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+from PIL import Image
+
+from gridprobe import load_model
+from gridprobe.gridworld.dataset import Item, items, pool_of
+from gridprobe.question import Question
+from gridprobe.serving.bounds import Bounds
+from gridprobe.serving.desk import Asked, Desk
+from gridprobe.serving.sources import Frames, Source
+from gridprobe.settings import Settings
+
+K = 12
+
+
+def pictures(item: Item, device: str) -> Frames:
+    pool = pool_of(item, cells=K * K, device=device)
+    encoded = []
+    for pixels in pool.pixels:
+        buffer = io.BytesIO()
+        Image.fromarray(pixels).save(buffer, "PNG")
+        encoded.append("data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode())
+    return Frames(encoded, list(pool.times))
+
+
+def ask(desk: Desk, source: Source, question: Question, user: str) -> None:
+    over = Event()
+    job = desk.submit(Asked(desk.sources.held(source), question, {"k": K, "effort": "quick"}), user)
+    job.when_over(over.set)
+    over.wait()
+    if job.error is not None:
+        raise job.error
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="embedded")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--count", type=int, default=64)
+    parser.add_argument("--together", type=int, nargs="+", default=[8])
+    given = parser.parse_args()
+    asked = items(given.count, per_video=given.count)
+    questions = [item.asked.question for item in asked]
+    model = load_model(given.model, device=given.device)
+    for together in (1, *given.together):
+        bounds = Bounds(together=together, merged=together, queue=4 * given.count)
+        desk = Desk(model, settings=Settings.from_preset("gridworld"), bounds=bounds)
+        source = desk.sources.find(pictures(asked[0], given.device))
+        assert isinstance(source, Source)
+        with ThreadPoolExecutor(together) as threads:
+            for measured in (False, True):
+                start, calls = time.perf_counter(), desk.batcher.calls
+                work = [
+                    threads.submit(ask, desk, source, each, str(number % together))
+                    for number, each in enumerate(questions if measured else questions[:together])
+                ]
+                for each in work:
+                    each.result()
+        seconds, calls = time.perf_counter() - start, desk.batcher.calls - calls
+        desk.close()
+        found = {"together": together, "answers_a_second": round(given.count / seconds, 1)}
+        print(json.dumps(found | {"requests_a_call": round(given.count / calls, 1)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
