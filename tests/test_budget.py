@@ -72,6 +72,7 @@ def test_flat_map_keeps_the_whole_pool(k: int) -> None:
     assert ShapeRule().kept(ImportanceMap(Grid(k), (0.7,) * k, (0.3,) * k)) == k * k
 
 
+# Q10 of docs/reliability.md
 @pytest.mark.parametrize("k", [8, 12, 16])
 def test_one_hot_map_keeps_one_frame(k: int) -> None:
     one = (1.0, *[0.0] * (k - 1))

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gridprobe import Answer, Session, demo, load_model
+from gridprobe import Answer, FramePool, Question, Session, VideoError, ask, demo, load_model
 from gridprobe.backends import Backend, FrameGroup, ScoreRequest, View
 from gridprobe.backends.embedded import MODELS, SIZES
 from gridprobe.backends.qwen3vl.engine import Qwen3VL
@@ -243,3 +243,17 @@ class TestFiles:
     def test_their_words_are_those_of_gridworld(self) -> None:
         known = json.loads((MODELS / "vocabulary.json").read_text())
         assert known == sorted(vocabulary())
+
+
+@pytest.mark.parametrize(("width", "height"), [(321, 181), (2, 2)])
+def test_v16_odd_sizes_work_and_extreme_ratios_are_refused(width: int, height: int) -> None:
+    """V16: before the model is asked."""
+    model, question = load_model("embedded:nano", device="cpu"), Question("Which colour?", ["red", "blue"])
+    gray, line = (np.full((9, *size, 3), 100, np.uint8) for size in ((height, width), (16, 4096)))
+    gray.flags.writeable = False  # as an array of another library may be
+
+    answer = ask(FramePool.from_arrays(gray), question, model=model, k=3, effort="full")
+
+    assert sum(answer.posterior.shares) == pytest.approx(1)
+    with pytest.raises(VideoError, match="4096×16 are more than 200 times longer than wide"):
+        ask(FramePool.from_arrays(line), question, model=model, k=3, effort="full")

@@ -105,6 +105,7 @@ def test_question_cannot_be_changed() -> None:
 # Text that no model can be shown.
 
 
+# Q01 of docs/reliability.md
 @pytest.mark.parametrize("blank", ["", " ", "\n\t", "\u3000", "\u00a0"])
 def test_blank_question_is_refused(blank: str) -> None:
     with pytest.raises(UsageError, match="the question is empty"):
@@ -164,6 +165,7 @@ def test_unknown_template_is_refused_with_the_known_ones() -> None:
         cities(template="papr")
 
 
+# Q06 of docs/reliability.md
 @every_template
 @pytest.mark.parametrize(
     "text", ["Wo ist der Bär? 🐻", "מה קורה כאן?", "ماذا يحدث؟", "何が起きますか", "e\u0301 vs é", "👩\u200d🚀"]

@@ -176,6 +176,7 @@ def test_one_frame_is_the_same_in_both_packings(tiny_model: Qwen3VL) -> None:
     assert single.logprobs == pytest.approx(pair.logprobs, abs=1e-6)
 
 
+# Q06 of docs/reliability.md
 def test_a_sequence_longer_than_the_context_is_refused_before_the_pass(tiny_model: Qwen3VL) -> None:
     long = Question("why " * 40_000, ["a", "b"])
 
@@ -203,6 +204,7 @@ def test_running_out_of_memory_says_what_was_needed_and_what_to_lower(
     assert "lower --frames" in str(e.value)
 
 
+# Q10 of docs/reliability.md
 def test_nan_weights_fail_the_question(tmp_path: Path) -> None:
     model = load_qwen(str(make_checkpoint(tmp_path / "nan")), device="cpu")
     with torch.no_grad():

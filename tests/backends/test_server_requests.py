@@ -149,6 +149,7 @@ def test_a_contact_sheet_is_one_picture_with_all_its_times(open_server: Open, ti
 
 
 class TestNamedPictures:
+    # D06 of docs/reliability.md
     def test_bytes_are_sent_once(self, open_server: Open) -> None:
         fake = Fake()
         server = open_server(fake)

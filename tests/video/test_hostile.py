@@ -126,6 +126,7 @@ def test_not_a_regular_file(tmp_path: Path) -> None:
     assert "too long" in refusal(tmp_path / ("x" * 300))
 
 
+# V24 of docs/reliability.md
 @pytest.mark.parametrize("kind", [stat.S_IFSOCK, stat.S_IFBLK, stat.S_IFCHR])
 def test_a_device_is_never_opened(clip: Path, monkeypatch: pytest.MonkeyPatch, kind: int) -> None:
     """Opening one can have effects of its own (a tape rewinds), so looking at its kind must be enough."""
@@ -270,6 +271,7 @@ def add_sound(output: av.container.OutputContainer) -> None:
     output.mux(stream.encode())
 
 
+# V08 of docs/reliability.md
 def test_sound_only(tmp_path: Path) -> None:
     path = tmp_path / "sound.m4a"
     with av.open(str(path), "w", format="mp4") as output:

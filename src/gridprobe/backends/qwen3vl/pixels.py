@@ -48,7 +48,7 @@ def _together(pieces: Sequence[npt.NDArray[np.uint8]], device: torch.device) -> 
     """
     if device.type != "cuda":
         joined = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-        return torch.from_numpy(np.ascontiguousarray(joined)).to(device)
+        return torch.from_numpy(np.require(joined, requirements=("C", "W"))).to(device)  # torch warns of read-only ones
     block = torch.empty((sum(map(len, pieces)), *pieces[0].shape[1:]), dtype=torch.uint8, pin_memory=True)
     np.concatenate(pieces, out=block.numpy())
     return block.to(device, non_blocking=True)
