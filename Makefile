@@ -38,7 +38,7 @@ $(VENV)/.system: $(VENV)/.dev
 demo: $(VENV)/.runtime
 	$(BIN)/gridprobe demo
 
-# Two processes, a test file each: 10 min 22 s on 2 cores.
+# Two processes, a test file each: 12 min 47 s on 2 cores.
 test: lint $(VENV)/.system
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not vllm"
 
