@@ -136,6 +136,9 @@ def test_a_full_queue_is_429_with_retry_after_while_health_answers(folder: Path)
             assert (await client.get("/health")).status_code == 200
             refused = [task.result() for task in asks if task.done()]
             assert desk.jobs.waiting == 32 and desk.jobs.running == 1
+            kind = {"content-type": "application/json"}
+            unread = await client.post("/v1/gridprobe/ask", content=b"{", headers=kind)
+            assert unread.status_code == 429, "refused before the body is read, which takes time in a crowd"
             assert all(int(each.headers["retry-after"]) >= 1 for each in refused)
             model.gate.set()
             return sorted(each.status_code for each in await asyncio.gather(*asks))

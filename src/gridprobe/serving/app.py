@@ -55,7 +55,7 @@ def make_app(desk: Desk, rules: Rules, *, names: Sequence[str] = (), pages: Sequ
         app.include_router(router)
     _add_operators(app)
     _add_errors(app)
-    return Guard(app, rules, desk.bounds, metrics)
+    return Guard(app, rules, desk.bounds, metrics, check_room=desk.jobs.check_any_room)
 
 
 @asynccontextmanager

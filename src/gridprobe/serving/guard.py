@@ -6,7 +6,7 @@ import binascii
 import hashlib
 import hmac
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,6 +31,8 @@ MOST_VALUES = 200_000
 """Values in a JSON body, roughly: small ones would take twenty times its bytes in memory."""
 SLOWEST = 4096.0
 """Bytes a second below which an upload is given up, after its first minute."""
+ASKING = frozenset({"/v1/gridprobe/ask", "/v1/gridprobe/jobs", "/v1/gridprobe/sessions", "/v1/chat/completions"})
+"""Routes that queue a job; while the queue is full they are refused before anything is read."""
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,80}")
 HEADERS = {
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -104,8 +106,18 @@ class Rules:
 class Guard:
     """An ASGI application around another."""
 
-    def __init__(self, app: ASGIApp, rules: Rules, bounds: Bounds, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        rules: Rules,
+        bounds: Bounds,
+        metrics: Metrics,
+        *,
+        check_room: Callable[[], None] = lambda: None,
+    ) -> None:
+        """A guard around an application; `check_room` raises a refusal while no question can be taken."""
         self.app = app
+        self._check_room = check_room
         self._rules = rules
         self._bounds = bounds
         self._metrics = metrics
@@ -126,6 +138,8 @@ class Guard:
         respond = self._dressed(scope, send, request_id)
         try:
             self._rules.check(scope, headers)
+            if scope["method"] == "POST" and scope["path"] in ASKING:
+                self._check_room()
             body = Body(receive, scope, headers, self)
         except (Refusal, ValueError) as error:
             refusal = error if isinstance(error, Refusal) else Refusal("a header of the request is malformed")

@@ -208,6 +208,11 @@ class Jobs:
         future.add_done_callback(self._futures.discard)
         return job
 
+    def check_any_room(self) -> None:
+        """Refuse what `submit` would refuse from any user now; cheap enough for a crowd."""
+        if self.running + self.waiting >= max(self.at_once, 1) and self.waiting >= self.most_waiting:
+            self.check_room("")
+
     def check_room(self, user: str) -> None:
         """Refuse what `submit` would refuse now."""
         with self._lock:
