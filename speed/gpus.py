@@ -60,6 +60,7 @@ TAIL = """
 - Seconds are without decoding. They are TFLOPs divided by a pace. The H200's pace comes from
   [a measurement with random weights](../speed/results/overview.md): the first look of the 8B shape reaches
   {share:.0f} % of the peak of {peak:.0f} TFLOPs a second. Others are assumed to reach as much of theirs ({peaks}).
+- Peaks and memory of the GPUs are those of the makers' data sheets, from memory.
 - The engine knows the sizes 2B, 4B and 8B; the shape of 32B is that of its published configuration, from memory.
 
 `gridprobe doctor --model NAME` measures your machine in about ten seconds. How far the estimate is off where there is a
