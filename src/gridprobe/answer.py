@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,7 +35,7 @@ class AnswerCost:
     """One pass of the answering model over the whole pool at native size."""
     overview: Cost = field(default_factory=Cost)
 
-    @property
+    @cached_property
     def total(self) -> Cost:
         """All stages together."""
         return self.overview + self.probe + self.focus

@@ -193,10 +193,10 @@ class Desk:
             session.open()
             job.session = video.id
             times = list(session.pool.times)
-            about = clean({**video.to_dict(), "k": Grid.holding(len(times)).k, "times": times}, source)
-            job.add("opened", {"session": video.id, "video": about["video"], "k": about["k"], "times": times})
+            about, k = clean(video.to_dict(), source), Grid.holding(len(times)).k
+            job.add("opened", {"session": video.id, "video": about["video"], "k": k, "times": times})
             if asked.question is None:
-                return dict(about)
+                return {**about, "k": k, "times": times}
             question = asked.question
             with watching(lambda _, found: _tell(job, found, question, setup)):
                 answer = session.ask(question, show_map=asked.show_map)
@@ -238,7 +238,7 @@ class Desk:
         latest = video.latest
         times = list(latest.undecoded().times) if latest else []
         k = Grid.holding(len(times)).k if times else None
-        return dict(clean({**video.to_dict(), "k": k, "times": times}, video.source))
+        return {**clean(video.to_dict(), video.source), "k": k, "times": times}
 
     def frame(self, video: VideoSession, time: float, side: int) -> tuple[Any, float]:
         """The frame on display at a time, and its true time."""

@@ -1,6 +1,7 @@
 """Running the application with uvicorn."""
 
 import asyncio
+import gc
 import ipaddress
 import socket
 import threading
@@ -95,7 +96,17 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: Any = None) -> None:
         await super().startup(sockets)
+        set_apart_what_stays()
         self._started()
+
+
+def set_apart_what_stays() -> None:
+    """Exempt the modules and models that are loaded from garbage collection.
+
+    Looking through their 430,000 objects takes 190 ms, during which no request is answered, not even for /health.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 class Timed(H11Protocol):

@@ -62,6 +62,7 @@ class Footage:
         self._cache = cache
         self._shelf = MemoryCache(int(self.spec.limits.memory))
         self._found: Found | None = None
+        self._timed: tuple[tuple[int, ...], tuple[float, ...]] = (), ()
         self._promises = True
         self._lock = RLock()
         self._key: str | None = None
@@ -170,7 +171,12 @@ class Footage:
         return FramePool(pixels, self._times(ticks), **self._facts())
 
     def _times(self, ticks: Sequence[int]) -> tuple[float, ...]:
-        return tuple(map(self._film.seconds, ticks))
+        found = self._found
+        if found is None or ticks is not found.ticks:
+            return tuple(map(self._film.seconds, ticks))
+        if self._timed[0] is not found.ticks:  # every question needs them several times
+            self._timed = found.ticks, tuple(map(self._film.seconds, found.ticks))
+        return self._timed[1]
 
     def _facts(self) -> dict[str, Any]:
         """The fields that all pools of this footage share."""

@@ -184,7 +184,7 @@ class FramePool:
             raise UsageError(f"frames must be uint8 of shape (n, h, w, 3), got {dtype} {shape}")
         if shape[0] != len(self.times) or not self.times:
             raise UsageError(f"a pool needs one time for each frame, got {shape[0]} frames and {len(self.times)} times")
-        if not all(math.isfinite(t) for t in self.times):
+        if not all(map(math.isfinite, self.times)):
             raise UsageError("frame times must be finite")
 
     @classmethod

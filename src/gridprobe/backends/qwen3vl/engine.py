@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from gridprobe.backends.base import FrameGroup, Posterior, ScoreRequest, require_labels
+from gridprobe.backends.local.attention import steady_attention
 from gridprobe.backends.local.letters import MIN_MASS, check_mass, letter_logprobs, letter_tokens
 from gridprobe.backends.local.memory import Memory
 from gridprobe.backends.local.store import Store
@@ -39,7 +40,7 @@ from gridprobe.backends.qwen3vl.pricing import (
     prefill_flops,
     token_bytes,
 )
-from gridprobe.backends.qwen3vl.prompt import Layout, SpecialTokens, build_layout, encoder
+from gridprobe.backends.qwen3vl.prompt import Layout, Layouts, SpecialTokens, encoder
 from gridprobe.backends.qwen3vl.vision import VisionTower
 from gridprobe.backends.writing import Weighed, Writing, Written, check_candidates, check_requests
 from gridprobe.errors import ModelError
@@ -84,6 +85,7 @@ class Qwen3VL:
         self._encode_text = encoder(tokenizer)
         self._letters = lru_cache(partial(letter_tokens, tokenizer))
         self._spec = spec
+        self._layouts = Layouts(self._encode_text, self._special, patch=spec.patch, merge=spec.merge)
         self._min_mass = min_letter_mass
         self.context_tokens = int(model.config.text_config.max_position_embeddings)
         self._scribe = Scribe(tokenizer, end_tokens(model, tokenizer, self._special.im_end), self.context_tokens)
@@ -145,21 +147,18 @@ class Qwen3VL:
 
     def estimate(self, request: ScoreRequest) -> Cost:
         """The cost of scoring the request, from its exact token count."""
-        return price_job(self.dims, Job(0, request, self._laid_out(request)))
+        return price_job(self.dims, Job(0, request, self._layouts.of(request)))
 
     def estimate_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
         """The cost of texts of so many tokens each, with the request read once."""
-        return price_with_texts(self.dims, Job(0, request, self._laid_out(request)), tokens)
-
-    def _laid_out(self, request: ScoreRequest) -> Layout:
-        return build_layout(request, self._encode_text, self._special, patch=self._spec.patch, merge=self._spec.merge)
+        return price_with_texts(self.dims, Job(0, request, self._layouts.of(request)), tokens)
 
     def memory(self, tokens: int) -> float:
         """Gigabytes for the weights and one pass over this many tokens."""
         return self._memory.gigabytes(tokens)
 
     def _layout(self, request: ScoreRequest) -> Layout:
-        layout = self._laid_out(request)
+        layout = self._layouts.of(request)
         if len(layout) > self.context_tokens:
             raise ModelError(
                 f"{_frames(request, layout)} and the question need {len(layout):,} tokens, "
@@ -196,7 +195,8 @@ class Qwen3VL:
     def _run(self, batch: Sequence[Job], work: Callable[[Sequence[Job]], dict[int, T]]) -> dict[int, T]:
         """Do some work on a batch; when memory runs out, on less at once."""
         try:
-            return work(batch)
+            with steady_attention(self._memory.device, tokens=max(len(job.layout) for job in batch)):
+                return work(batch)
         except torch.OutOfMemoryError:
             pass  # inside this handler the error would keep tensors alive
         self.kept.clear()

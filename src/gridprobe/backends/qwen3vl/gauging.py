@@ -87,17 +87,18 @@ def _count(folder: Path, dims: ModelDims) -> Count | None:
         from transformers import AutoTokenizer
 
         from gridprobe.backends.qwen3vl.jobs import Job, price_job, price_with_texts
-        from gridprobe.backends.qwen3vl.prompt import SpecialTokens, build_layout, encoder
+        from gridprobe.backends.qwen3vl.prompt import Layouts, SpecialTokens, encoder
     except ModuleNotFoundError:
         return None
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except unreadable():
         return None
-    special, encode, vision = SpecialTokens.of(tokenizer), encoder(tokenizer), dims.vision
+    special, patch, merge = SpecialTokens.of(tokenizer), dims.vision.patch, dims.vision.merge
+    layouts = Layouts(encoder(tokenizer), special, patch=patch, merge=merge)
 
     def job(request: ScoreRequest) -> Job:
-        return Job(0, request, build_layout(request, encode, special, patch=vision.patch, merge=vision.merge))
+        return Job(0, request, layouts.of(request))
 
     return Count(
         lambda request: price_job(dims, job(request)),

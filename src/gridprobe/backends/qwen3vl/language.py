@@ -1,6 +1,7 @@
 """The language model on sequences of different lengths, with or without keys and values of their first parts."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gridprobe.backends.local.attention import steady_attention
 from gridprobe.backends.qwen3vl.blocks import (
     Block,
     attention_weights,
@@ -50,6 +52,11 @@ class _Run:
     features: Tensor | None
     past: Tensor | None
     mask: Tensor | None
+
+    @property
+    def kernels(self) -> AbstractContextManager[None]:
+        """Those for the attention of these pieces."""
+        return steady_attention(self.h.device, tokens=self.h.shape[1] if self.mask is None else 0)
 
 
 class LanguageModel:
@@ -129,7 +136,8 @@ class LanguageModel:
         language, eps = self._language, self._eps
         last = upload(np.cumsum([len(piece) for piece in pieces]) - 1, run.h.device)
         before, weights = (run.past[-1, 0], run.past[-1, 1]), text_weights(language.layers[-1])
-        states = last_text_block_of_row(run.h, run.cos, run.sin, run.mask, before, eps, *weights, last=last)
+        with run.kernels:
+            states = last_text_block_of_row(run.h, run.cos, run.sin, run.mask, before, eps, *weights, last=last)
         return self.vocabulary(rms(states, language.norm.weight, eps))
 
     def _finish(self, run: "_Run", pieces: Sequence[Piece]) -> Tensor:
@@ -138,7 +146,8 @@ class LanguageModel:
         last = upload([len(piece) - 1 for piece in pieces], run.h.device)
         before = None if run.past is None else (run.past[-1, 0], run.past[-1, 1])
         eps, final = self._eps, language.layers[-1]
-        states = last_text_block(run.h, run.cos, run.sin, run.mask, before, eps, *text_weights(final), last=last)
+        with run.kernels:
+            states = last_text_block(run.h, run.cos, run.sin, run.mask, before, eps, *text_weights(final), last=last)
         return self.vocabulary(rms(states, language.norm.weight, eps))
 
     def keys_and_values(self, pieces: Sequence[Piece]) -> list[Tensor]:
@@ -193,7 +202,8 @@ class LanguageModel:
         eps = self._eps
         for number, layer in enumerate(layers):
             before = None if run.past is None else (run.past[number, 0], run.past[number, 1])
-            run.h, k, v = self._block(run.h, run.cos, run.sin, run.mask, before, eps, *text_weights(layer))
+            with run.kernels:
+                run.h, k, v = self._block(run.h, run.cos, run.sin, run.mask, before, eps, *text_weights(layer))
             if run.features is not None and number + 1 < len(run.features):
                 run.h[run.places] += run.features[number + 1]
             yield k, v

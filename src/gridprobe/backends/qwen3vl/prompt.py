@@ -8,7 +8,8 @@ and from 5.10 on wraps all of them in one more vision_start/vision_end pair. We 
 with. Text from a user is encoded with special tokens off, so an option that contains "<|im_end|>" stays ordinary text.
 """
 
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
@@ -17,10 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gridprobe.backends.base import ScoreRequest
+from gridprobe.backends.base import FrameGroup, ScoreRequest
 from gridprobe.errors import ModelError, VideoError
 
-__all__ = ["Encode", "Layout", "SpecialTokens", "build_layout", "encoder"]
+__all__ = ["Encode", "Layout", "Layouts", "SpecialTokens", "encoder"]
 
 
 Encode = Callable[[str], tuple[int, ...]]
@@ -93,56 +94,109 @@ class Layout:
         return max(self.sizes, key=lambda size: size[0] * size[1], default=(0, 0))
 
 
-def build_layout(request: ScoreRequest, encode: Encode, special: SpecialTokens, *, patch: int, merge: int) -> Layout:
-    """Lay out one user turn: every unit after its time marker, and the prompt after or before them."""
-    sizes = _sizes(request, patch * merge)
-    frames: list[str | list[int]] = []
-    *texts, ending = (f"{text}\n" if text else "" for text in request.texts)
-    for unit, size, text in zip(request.units, sizes, texts, strict=True):
-        times = ", ".join(f"{time:.1f}" for time in request.times_of(unit))
-        pads = [special.video_pad] * (size[0] * size[1] // (patch * merge) ** 2)
-        marker = f"<{times} seconds>" if times else ""
-        frames += [text, marker, [special.vision_start, *pads, special.vision_end]]
-    frames.append(ending)
-    # No token spans both halves: frames end with a special token, or like text with a line break, and no token
-    # crosses a line break.
-    prompt: list[str | list[int]] = [
-        request.prompt if request.prompt_order == "frames_first" else request.prompt + "\n"
-    ]
-    halves = (frames, prompt) if request.prompt_order == "frames_first" else (prompt, frames)
-    stem = _encode([[special.im_start], "user\n", *halves[0]], encode)
-    rest = _encode([*halves[1], [special.im_end], "\n", [special.im_start], "assistant\n"], encode)
-    ids = np.concatenate([stem, rest])
-    visual = ids == special.video_pad
-    blocks = [(height // (patch * merge), width // (patch * merge)) for width, height in sizes]
-    if int(visual.sum()) != sum(rows * columns for rows, columns in blocks):
-        raise ModelError("text in the prompt was read as a visual placeholder; this tokenizer cannot be used safely")
-    opening = 1 + len(encode("user\n"))
-    owners = _owners(stem, opening=opening, end=special.vision_end)
-    return Layout(ids, visual, _positions(visual, blocks), tuple(sizes), patch, len(stem), owners)
+KEPT_HALVES = 16
+"""How many sets of frames are kept laid out; one of 2,000 tokens takes 80 KB."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Half:
+    """A part of a sequence; its positions count from its first token."""
+
+    ids: npt.NDArray[np.int64]
+    visual: npt.NDArray[np.bool_]
+    positions: npt.NDArray[np.int64]
+    after: int
+    """The position of the token after it."""
+    sizes: tuple[tuple[int, int], ...] = ()
+
+
+class Layouts:
+    """Lays out requests: one user turn with every unit after its time marker, and the prompt after or before them.
+
+    What many questions about the same frames have in common is laid out once.
+    """
+
+    def __init__(self, encode: Encode, special: SpecialTokens, *, patch: int, merge: int) -> None:
+        self._encode = encode
+        self._special = special
+        self._patch = patch
+        self._multiple = patch * merge
+        self._kept: OrderedDict[Hashable, _Half] = OrderedDict()
+        self._opening = 1 + len(encode("user\n"))
+
+    def of(self, request: ScoreRequest) -> Layout:
+        """The request as tokens."""
+        first = request.prompt_order == "frames_first"
+        # No token spans both halves: frames end with a special token, or like text with a line break, and no token
+        # crosses a line break.
+        frames = self._frames(request)
+        text = self._half([request.prompt] if first else [request.prompt + "\n"], first=not first, sizes=())
+        stem, rest = (frames, text) if first else (text, frames)
+        return Layout(
+            np.concatenate([stem.ids, rest.ids]),
+            np.concatenate([stem.visual, rest.visual]),
+            np.concatenate([stem.positions, rest.positions + stem.after], axis=1),
+            frames.sizes,
+            self._patch,
+            len(stem.ids),
+            _owners(stem.ids, opening=self._opening, end=self._special.vision_end),
+        )
+
+    def _frames(self, request: ScoreRequest) -> _Half:
+        """The half with the frames, which may be known from another request."""
+        sizes = _sizes(request.groups, self._multiple)
+        shown = tuple((group.frames.times, group.view, size) for group, size in zip(request.groups, sizes, strict=True))
+        key = (shown, request.between, request.prompt_order)
+        half = self._kept.pop(key, None) or self._laid_out(request, [sizes[unit.group] for unit in request.units])
+        self._kept[key] = half
+        while len(self._kept) > KEPT_HALVES:
+            self._kept.popitem(last=False)
+        return half
+
+    def _laid_out(self, request: ScoreRequest, sizes: Sequence[tuple[int, int]]) -> _Half:
+        special = self._special
+        parts: list[str | list[int]] = []
+        *texts, ending = (f"{text}\n" if text else "" for text in request.texts)
+        for unit, size, text in zip(request.units, sizes, texts, strict=True):
+            times = ", ".join(f"{time:.1f}" for time in request.times_of(unit))
+            pads = [special.video_pad] * (size[0] * size[1] // self._multiple**2)
+            marker = f"<{times} seconds>" if times else ""
+            parts += [text, marker, [special.vision_start, *pads, special.vision_end]]
+        return self._half([*parts, ending], first=request.prompt_order == "frames_first", sizes=sizes)
+
+    def _half(self, parts: Sequence[str | list[int]], *, first: bool, sizes: Sequence[tuple[int, int]]) -> _Half:
+        """The first half begins the turn, the second one ends it and begins the answer."""
+        special = self._special
+        opened: list[str | list[int]] = [[special.im_start], "user\n", *parts]
+        closed: list[str | list[int]] = [*parts, [special.im_end], "\n", [special.im_start], "assistant\n"]
+        ids = _encode(opened if first else closed, self._encode)
+        visual = ids == special.video_pad
+        blocks = [(height // self._multiple, width // self._multiple) for width, height in sizes]
+        if int(visual.sum()) != sum(rows * columns for rows, columns in blocks):
+            raise ModelError(
+                "text in the prompt was read as a visual placeholder; this tokenizer cannot be used safely"
+            )
+        return _Half(ids, visual, *_positions(visual, blocks), tuple(sizes))
 
 
 def _owners(stem: npt.NDArray[np.int64], *, opening: int, end: int) -> npt.NDArray[np.int64]:
     """The unit of every token: all tokens after the unit before, up to the one that ends it."""
-    owners = np.full(len(stem), -1, dtype=np.int64)
-    start = opening
-    for unit, place in enumerate(np.flatnonzero(stem == end).tolist()):
-        owners[start : place + 1] = unit
-        start = place + 1
+    ends = np.flatnonzero(stem == end)
+    owners = np.searchsorted(ends, np.arange(len(stem)))
+    owners[owners == len(ends)] = -1
+    owners[:opening] = -1
     return owners
 
 
-def _sizes(request: ScoreRequest, multiple: int) -> list[tuple[int, int]]:
-    """Width and height of every unit."""
-    fitted = []
-    for group in request.groups:
+def _sizes(groups: Sequence[FrameGroup], multiple: int) -> list[tuple[int, int]]:
+    """Width and height at which the units of every group are shown."""
+    for group in groups:
         width, height = group.frames.width, group.frames.height
         if max(width, height) > MAX_RATIO * min(width, height):
             raise VideoError(
                 f"frames of {width}×{height} are more than {MAX_RATIO} times longer than wide, which Qwen3-VL refuses"
             )
-        fitted.append(group.size(multiple))
-    return [fitted[unit.group] for unit in request.units]
+    return [group.size(multiple) for group in groups]
 
 
 def _encode(parts: Sequence[str | list[int]], encode: Encode) -> npt.NDArray[np.int64]:
@@ -160,8 +214,8 @@ def _encode(parts: Sequence[str | list[int]], encode: Encode) -> npt.NDArray[np.
     return np.array(ids, dtype=np.int64)
 
 
-def _positions(visual: npt.NDArray[np.bool_], blocks: Sequence[tuple[int, int]]) -> npt.NDArray[np.int64]:
-    """Interleaved M-RoPE positions; `blocks` are the rows and columns of tokens of every unit.
+def _positions(visual: npt.NDArray[np.bool_], blocks: Sequence[tuple[int, int]]) -> tuple[npt.NDArray[np.int64], int]:
+    """Interleaved M-RoPE positions, and the one that comes next; `blocks` are rows and columns of tokens of the units.
 
     Text advances all three axes by one. The tokens of a unit share one temporal position, count rows and columns from
     it, and the text after them continues after the longer side: a 2×3 unit that starts at 7 takes t = 7, h = 7…8,
@@ -170,14 +224,14 @@ def _positions(visual: npt.NDArray[np.bool_], blocks: Sequence[tuple[int, int]])
     step = np.ones(len(visual), dtype=np.int64)
     step[visual] = 0
     places = np.flatnonzero(visual)
-    ends = np.cumsum([rows * columns for rows, columns in blocks], dtype=np.int64)
+    lengths = np.array([rows * columns for rows, columns in blocks], dtype=np.int64)
+    ends = np.cumsum(lengths)
     step[places[ends - 1]] = [max(block) for block in blocks]
-    base = np.concatenate([[0], np.cumsum(step)[:-1]])
+    after = np.cumsum(step)
+    base = np.concatenate([[0], after[:-1]])
     positions = np.repeat(base[None], 3, axis=0)
-    if blocks:
-        rows_of, columns_of = zip(
-            *(np.divmod(np.arange(rows * columns), columns) for rows, columns in blocks), strict=True
-        )
-        positions[1, places] += np.concatenate(rows_of)
-        positions[2, places] += np.concatenate(columns_of)
-    return positions
+    number = np.arange(len(places)) - np.repeat(ends - lengths, lengths)
+    rows, columns = np.divmod(number, np.repeat([columns for _, columns in blocks], lengths).astype(np.int64))
+    positions[1, places] += rows
+    positions[2, places] += columns
+    return positions, int(after[-1])

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from gridprobe.backends.base import Posterior, ScoreRequest, Unit, require_labels, require_plain
+from gridprobe.backends.local.attention import steady_attention
 from gridprobe.backends.local.batching import batches
 from gridprobe.backends.local.cached import Cached
 from gridprobe.backends.local.letters import MIN_MASS, check_mass, letter_logprobs, letter_tokens
@@ -189,7 +190,8 @@ class Auto:
     def _run(self, batch: Sequence[Job], work: Callable[[Sequence[Job]], dict[int, T]]) -> dict[int, T]:
         """Do some work on a batch; when memory runs out, on less at once."""
         try:
-            return work(batch)
+            with steady_attention(self._memory.device, tokens=max(len(job.layout) for job in batch)):
+                return work(batch)
         except torch.OutOfMemoryError:
             pass  # inside this handler the error would keep tensors alive
         self.kept.clear()
