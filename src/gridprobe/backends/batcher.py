@@ -74,6 +74,8 @@ class _Call:
     run: Run
     """Asks the model about parts of calls with this key."""
     context: Context
+    changed: Condition
+    """Wakes the participant."""
     answers: dict[int, Any] = field(default_factory=dict)
     error: BaseException | None = None
     seconds: float = 0.0
@@ -103,7 +105,7 @@ class Batcher:
             raise UsageError(f"a merged call needs room for at least 1 request, got most={most}")
         self._most = most
         self._floor = Lock() if in_turns else None
-        self._changed = Condition()
+        self._lock = Lock()
         self._working: set[Participant] = set()
         """Those who do not wait for an answer."""
         self._bound: dict[int, Participant] = {}
@@ -125,7 +127,7 @@ class Batcher:
 
     def join(self) -> Participant:
         """A participant that counts as at work from now on, even if its thread begins later."""
-        with self._changed:
+        with self._lock:
             participant = Participant(self, self._joined)
             self._joined += 1
             self._working.add(participant)
@@ -155,7 +157,8 @@ class Batcher:
             return []
         start = time.perf_counter()
         with self.taking_part():
-            call = _Call(self._bound[get_ident()], key, parts, run, copy_context())
+            changed = Condition(self._lock)
+            call = _Call(self._bound[get_ident()], key, parts, run, copy_context(), changed)
             self._give_way()
             try:
                 self._wait(call)
@@ -168,7 +171,7 @@ class Batcher:
 
     def bind(self, participant: Participant) -> None:
         """This thread is the participant now."""
-        with self._changed:
+        with self._lock:
             self._bound[get_ident()] = participant
         self._take_turn()
 
@@ -177,9 +180,9 @@ class Batcher:
         if self._bound.get(get_ident()) is participant:
             self._give_way()
             del self._bound[get_ident()]
-        with self._changed:
+        with self._lock:
             self._working.discard(participant)
-            self._changed.notify_all()
+            self._wake_leader()
 
     def _take_turn(self) -> None:
         if self._floor is not None:
@@ -191,14 +194,13 @@ class Batcher:
 
     def _wait(self, call: _Call) -> None:
         """Wait until a call is answered; whoever notices that all wait runs what they wait for."""
-        with self._changed:
+        with self._lock:
             self._working.discard(call.participant)
             self._waiting.append(call)
-            self._changed.notify_all()
             try:
                 while call.todo:
                     if self._running or not self._ready():
-                        self._changed.wait()
+                        call.changed.wait()
                     else:
                         self._lead()
             finally:
@@ -217,23 +219,21 @@ class Batcher:
         if not chosen:
             return
         self._running = True
-        self._changed.release()
+        self._lock.release()
         try:
             self._run(chosen)
         finally:
-            self._changed.acquire()
+            self._lock.acquire()
             self._running = False
             self._done([call for call in self._waiting if not call.todo])
-            self._changed.notify_all()
+            self._wake_leader()
 
     def _drop_cancelled(self) -> None:
         """Calls that nobody wants any more get no model."""
         dropped = [call for call in self._waiting if is_cancelled(call.context)]
         for call in dropped:
             call.error = Cancelled("cancelled while waiting for the model")
-        if dropped:
-            self._done(dropped)
-            self._changed.notify_all()
+        self._done(dropped)
 
     def _done(self, calls: Sequence[_Call]) -> None:
         """Those who waited for these calls are at work again."""
@@ -241,7 +241,13 @@ class Batcher:
             if call in self._waiting:
                 self._waiting.remove(call)
                 self._working.add(call.participant)
+                call.changed.notify()
             self._round.discard(call)
+
+    def _wake_leader(self) -> None:
+        """Wake one of those who wait if the next call can run; waking all of them would cost more than a small call."""
+        if self._waiting and not self._running and self._ready():
+            self._waiting[0].changed.notify()
 
     def _choose(self) -> list[Part]:
         """The parts that come next: of all calls like the first one, one part of each in turn."""
