@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -63,6 +64,7 @@ class Footage:
         self._shelf = MemoryCache(int(self.spec.limits.memory))
         self._found: Found | None = None
         self._timed: tuple[tuple[int, ...], tuple[float, ...]] = (), ()
+        self._latest: tuple[Found | None, ref[FramePool] | None] = None, None
         self._promises = True
         self._lock = RLock()
         self._key: str | None = None
@@ -168,7 +170,13 @@ class Footage:
             return self._found.ticks if self._found else None
 
     def _pool(self, ticks: Sequence[int], pixels: Pixels) -> FramePool:
-        return FramePool(pixels, self._times(ticks), **self._facts())
+        """Frames as a pool; the same object for the same frames as long as it is used, since it knows its identity."""
+        found, latest = self._latest
+        pool = latest() if latest and found is self._found else None
+        if pool is None or pool.data is not pixels:
+            pool = FramePool(pixels, self._times(ticks), **self._facts())
+            self._latest = self._found, ref(pool)
+        return pool
 
     def _times(self, ticks: Sequence[int]) -> tuple[float, ...]:
         found = self._found

@@ -240,6 +240,11 @@ class FramePool:
             names = [f"{self.source}:{_digest(frame)}" for frame in self.pixels]
         return tuple((name, time, self.width, self.height) for name, time in zip(names, self.times, strict=True))
 
+    @cached_property
+    def identity(self) -> str:
+        """Of all frames together; equal identities mean equal keys."""
+        return hashlib.blake2b(repr(self.keys).encode(), digest_size=16).hexdigest()
+
     def take(self, indices: Sequence[int]) -> "FramePool":
         """The frames at these positions, in the order given; what is not decoded stays so."""
         rows = list(indices)

@@ -319,7 +319,7 @@ class Qwen3VL:
         pieces = self._pieces(row, found.spent)
         if row[0].job.request.attention:
             owners = upload(layout.owners, device)
-            logits, watched = self._language.watched(pieces, seen, owners, len(row[0].job.units))
+            logits, watched = self._language.watched(pieces, seen, owners, len(layout.sizes))
             for span, shares in zip(row, watched.tolist(), strict=True):
                 found.attention[span.job.place] = tuple(shares)
                 flops = attention_flops(self.dims, len(span), known=len(span.job.columns))

@@ -1,5 +1,6 @@
 """One request in the engine: its tokens, what identifies its frames and its stem, and the parts of it that are run."""
 
+import hashlib
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -55,10 +56,13 @@ class Job:
 
     @cached_property
     def stem(self) -> Hashable:
-        """The identity of the stem; frames are part of it only if they are in it."""
+        """The identity of the stem; frames are part of it only if they are in it. Short, since it is compared often."""
         layout = self.layout
-        visual = bool(layout.visual[: layout.stem].any())
-        return ("stem", layout.ids[: layout.stem].tobytes(), self.units if visual else ())
+        digest = hashlib.blake2b(layout.ids[: layout.stem].data, digest_size=16)
+        if layout.visual[: layout.stem].any():
+            shown = [(group.frames.identity, group.view.step) for group in self.request.groups]
+            digest.update(repr((shown, layout.grids)).encode())
+        return "stem", digest.digest()
 
     @property
     def recalls(self) -> bool:
