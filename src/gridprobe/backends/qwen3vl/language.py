@@ -233,9 +233,11 @@ class LanguageModel:
         stems = [piece.past for piece in pieces if piece.past is not None]
         lengths = upload([stem.shape[3] for stem in stems], h.device)
         width, length = int(max(stem.shape[3] for stem in stems)), h.shape[1]
-        past = h.new_zeros(*stems[0].shape[:2], len(stems), stems[0].shape[2], width, stems[0].shape[4])
-        for row, stem in enumerate(stems):
-            past[:, :, row, :, : stem.shape[3]] = stem
+        past = stems[0][:, :, None]
+        if len(stems) > 1:
+            past = h.new_zeros(*stems[0].shape[:2], len(stems), stems[0].shape[2], width, stems[0].shape[4])
+            for row, stem in enumerate(stems):
+                past[:, :, row, :, : stem.shape[3]] = stem
         known = torch.arange(width, device=h.device) < lengths[:, None]
         own = torch.ones(length, length, dtype=torch.bool, device=h.device).tril()
         seen = torch.cat([known[:, None].expand(-1, length, -1), own.expand(len(stems), -1, -1)], dim=-1)
