@@ -202,8 +202,9 @@ class Desk:
                 answer = session.ask(question, show_map=asked.show_map)
             video.questions += 1
             self._learn(answer)
-            self.answers.keep(job.id, _public(answer, source))
-            return _result(job, video, answer)
+            public = _public(answer, source)
+            self.answers.keep(job.id, public)
+            return _result(job, video, public)
 
     def _learn(self, answer: Answer) -> None:
         """Keep how fast the models are, from the first answers that were computed anew and not written."""
@@ -297,12 +298,10 @@ def clean(value: Any, source: Source) -> Any:
 
 
 def _result(job: Job, video: VideoSession, answer: Answer) -> dict[str, Any]:
-    said = answer.to_dict(version=2)
-    ours = {name: clean(said[name], video.source) for name in ("video", "models", "settings", "warnings")}
     return {
         "job": job.id,
         "session": video.id,
-        "answer": said | ours,
+        "answer": answer.to_dict(version=2),
         "sentence": sentence(answer),
         "times": list(answer.pool.times),
         "view": view_of(answer),
@@ -310,7 +309,7 @@ def _result(job: Job, video: VideoSession, answer: Answer) -> dict[str, Any]:
 
 
 def _public(answer: Answer, source: Source) -> Answer:
-    """The answer as reports may show it: without paths of this machine."""
+    """The answer as clients may see it: without paths of this machine."""
     info = answer.pool.info and replace(answer.pool.info, path=source.name)
     selecting, answering = answer.models
     return replace(
