@@ -24,6 +24,7 @@ from threading import Condition, Lock, get_ident, local
 from typing import Any, TypeVar
 
 from gridprobe.backends.base import Backend, Posterior, ScoreRequest
+from gridprobe.backends.wrapped import Wrapped
 from gridprobe.backends.writing import Weighed, Writing, Written, check_candidates, weigher, writer
 from gridprobe.errors import Cancelled, ServerUnavailable, UsageError
 from gridprobe.flops import Cost
@@ -299,25 +300,12 @@ class Batcher:
         return error
 
 
-class Merging:
+class Merging(Wrapped):
     """A model whose calls are merged; whatever else it has is passed through."""
 
     def __init__(self, batcher: Batcher, model: Backend) -> None:
+        super().__init__(model)
         self._batcher = batcher
-        self._model = model
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-    @property
-    def identity(self) -> str:
-        """That of the model behind it."""
-        return self._model.identity
-
-    @property
-    def multiple(self) -> int:
-        """That of the model behind it."""
-        return self._model.multiple
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
         """One posterior for each request, in order."""

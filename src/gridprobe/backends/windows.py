@@ -18,10 +18,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from gridprobe.backends.base import Backend, Posterior, ScoreRequest
 from gridprobe.backends.cutting import window_of, with_context, without_frames
+from gridprobe.backends.wrapped import Wrapped
 from gridprobe.backends.writing import Weighed, Writing, Written, check_candidates, weigher, writer
 from gridprobe.drafts import kind_of
 from gridprobe.errors import UsageError
@@ -73,7 +74,7 @@ class _Plan:
         return [*self.parts, *([self.text] if self.text else [])]
 
 
-class Windowed:
+class Windowed(Wrapped):
     """A model with requests of any length; whatever else it has is passed through."""
 
     def __init__(self, model: Backend, *, frames: int | None = None) -> None:
@@ -84,23 +85,10 @@ class Windowed:
             frames: the most frames of a request, where that is less.
         """
         check_window(frames)
-        self._model = model
+        super().__init__(model)
         limits = [each for each in (frames, getattr(model, "context_frames", None)) if each]
         self._frames: int | None = min(limits, default=None)
         self._tokens: int | None = getattr(model, "context_tokens", None)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-    @property
-    def identity(self) -> str:
-        """That of the model behind it."""
-        return self._model.identity
-
-    @property
-    def multiple(self) -> int:
-        """That of the model behind it."""
-        return self._model.multiple
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
         """One posterior for each request, in order; all windows of all requests are asked in one call."""
