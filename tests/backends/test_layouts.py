@@ -110,11 +110,12 @@ def test_stems_differ_where_frames_sizes_or_text_do(tiny_model: Qwen3VL) -> None
 
 
 def test_cudnn_prepares_no_kernel_for_each_length() -> None:
-    gpu, enabled = torch.device("cuda"), torch.backends.cuda.cudnn_sdp_enabled()
+    flags: Any = torch.backends.cuda
+    gpu, enabled = torch.device("cuda"), flags.cudnn_sdp_enabled()
     with steady_attention(gpu, tokens=LONG - 1):
-        assert not torch.backends.cuda.cudnn_sdp_enabled()
-        assert torch.backends.cuda.flash_sdp_enabled() and torch.backends.cuda.mem_efficient_sdp_enabled()
+        assert not flags.cudnn_sdp_enabled()
+        assert flags.flash_sdp_enabled() and flags.mem_efficient_sdp_enabled()
     for device, tokens in ((gpu, LONG), (torch.device("cpu"), 0)):
         with steady_attention(device, tokens=tokens):
-            assert torch.backends.cuda.cudnn_sdp_enabled() == enabled
-    assert torch.backends.cuda.cudnn_sdp_enabled() == enabled
+            assert flags.cudnn_sdp_enabled() == enabled
+    assert flags.cudnn_sdp_enabled() == enabled
