@@ -146,7 +146,7 @@ class ChildClip:
                 found = found._replace(ticks=tuple(_rising(found.ticks, most=rows)))
                 if not all(isinstance(each, int) for each in found[1:]):
                     raise TypeError(found)
-            return found, _pixels(memory, (len(found.ticks), *shape[1:]))
+                return found, _pixels(memory, (len(found.ticks), *shape[1:]))
 
     def _ask(self, do: str, *, memory: int | None = None, **request: Any) -> dict[str, Any]:
         clip = self.clip
@@ -204,9 +204,11 @@ def _seal(descriptor: int) -> None:
 
 def _pixels(descriptor: int, shape: tuple[int, int, int, int]) -> Pixels:
     """The shared memory as an array of this process."""
-    if not math.prod(shape):
-        return np.empty(shape, np.uint8)
-    # A private mapping: writable, as other arrays are, without a way back to the child.
-    mapped = mmap.mmap(descriptor, math.prod(shape), access=mmap.ACCESS_COPY)
-    shared = np.frombuffer(mapped, np.uint8).reshape(shape)
-    return shared if shared.nbytes >= MAP_FROM else shared.copy()
+    size = math.prod(shape)
+    if size >= MAP_FROM:
+        # A private mapping: writable, as other arrays are, without a way back to the child.
+        return np.frombuffer(mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY), np.uint8).reshape(shape)
+    pixels = np.empty(shape, np.uint8)
+    if os.preadv(descriptor, [pixels.reshape(-1)], 0) != size:
+        raise ValueError(size)
+    return pixels

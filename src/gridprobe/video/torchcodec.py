@@ -8,7 +8,6 @@ interrupted during a call. It is not faster on a CPU: for 144 frames of those fi
 processor time of PyAV here. It was never tried with NVDEC.
 """
 
-import importlib.metadata
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
@@ -41,6 +40,8 @@ BATCH = 16
 
 def torchcodec_state() -> tuple[str | None, str]:
     """The version of torchcodec and "", or None and the reason it cannot be used."""
+    import importlib.metadata
+
     try:
         version = importlib.metadata.version("torchcodec")
     except importlib.metadata.PackageNotFoundError:
