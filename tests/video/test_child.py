@@ -168,7 +168,12 @@ def test_progress_is_sent_no_more_often_than_it_can_be_shown(monkeypatch: pytest
 def test_a_child_reports_no_progress_that_nobody_listens_to(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[bytes] = []
     parsed = children._parsed
-    monkeypatch.setattr(children, "_parsed", lambda line: lines.append(line) or parsed(line))
+
+    def noted(line: bytes) -> dict[str, Any]:
+        lines.append(line)
+        return parsed(line)
+
+    monkeypatch.setattr(children, "_parsed", noted)
     sample_in_child(clip)
     assert lines and not [line for line in lines if b"done" in line]
 

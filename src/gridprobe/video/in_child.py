@@ -209,6 +209,6 @@ def _pixels(descriptor: int, shape: tuple[int, int, int, int]) -> Pixels:
         # A private mapping: writable, as other arrays are, without a way back to the child.
         return np.frombuffer(mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY), np.uint8).reshape(shape)
     pixels = np.empty(shape, np.uint8)
-    if os.preadv(descriptor, [pixels.reshape(-1)], 0) != size:
+    if os.preadv(descriptor, [pixels.reshape(-1).data], 0) != size:
         raise ValueError(size)
     return pixels

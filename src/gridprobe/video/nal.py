@@ -52,7 +52,7 @@ def recovery_rule(codec: str, extradata: bytes | None) -> Callable[[memoryview],
     if extradata and extradata[0] == 1 and len(extradata) > 4:
         size = (extradata[4] & 3) + 1
         return lambda data: _recovery(list(_whole_by_length(data, size)))
-    return lambda data: _recovery(list(map(memoryview, bytes(data).split(START_CODE)[1:])))
+    return lambda data: _recovery([memoryview(unit) for unit in bytes(data).split(START_CODE)[1:]])
 
 
 def _recovery(units: list[memoryview]) -> int:
