@@ -26,7 +26,7 @@ from gridprobe.video.sampling import SampleSpec
 
 __all__ = ["ChildClip", "InChild"]
 
-MAP_FROM = 64 << 20
+MAP_FROM = 16 << 20
 """Results of at least so many bytes stay in shared memory; smaller ones are copied out, as each needs a descriptor."""
 
 
