@@ -22,14 +22,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from gridprobe.errors import GridProbeError, UsageError, VideoError
 from gridprobe.progress import Event, Listener, listening
 from gridprobe.video.decode import FileClip, open_file_clip
 from gridprobe.video.files import VideoFile, changed, check_file, shown_name
-from gridprobe.video.frames import Found, Pixels
 from gridprobe.video.limits import Limits
+from gridprobe.video.rows import Found, Rows
 from gridprobe.video.sampling import SampleSpec
 from gridprobe.video.source import decoder_version
 
@@ -163,13 +161,9 @@ def _expect(request: dict[str, Any], _: int | None) -> Reply:
 def _read(request: dict[str, Any], memory_fd: int | None) -> Reply:
     """Decode into the shared memory; the first rows of it hold the frames."""
     assert memory_fd is not None
-    shared = mmap.mmap(memory_fd, 0)
-
-    def allocate(shape: tuple[int, int, int, int]) -> Pixels:
-        return np.frombuffer(shared, np.uint8, math.prod(shape)).reshape(shape)
-
-    size = request["size"][0], request["size"][1]
-    found, _ = _clip(request).read(size, request["ticks"], whole=request["whole"], allocate=allocate)
+    width, height = request["size"]
+    rows = Rows(memoryview(mmap.mmap(memory_fd, 0)), height, width)
+    found = _clip(request).fill(rows, request["ticks"], whole=request["whole"])
     return {"found": found._asdict()}
 
 

@@ -13,20 +13,24 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from gridprobe.errors import VideoError
 from gridprobe.video.cache_codec import from_json, to_json
 from gridprobe.video.decode_plan import DecodePlan, make_plan
 from gridprobe.video.files import VideoFile, unchanged
-from gridprobe.video.frames import Allocate, Found, Pixels, new_pixels
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Deadline
 from gridprobe.video.packets import expected_ticks
 from gridprobe.video.parallel import Opener, read_plan
+from gridprobe.video.rows import Found, Rows
 from gridprobe.video.sampling import Precision, SampleSpec, linspace_numbers
 from gridprobe.video.source import Source, decoder_version, describe, first_frame, open_video
 from gridprobe.video.timeline import START, Clock, Timeline, end_of_stream, scan
 from gridprobe.video.torchcodec import other_decoder, read_plan_with_torchcodec
+
+if TYPE_CHECKING:
+    from gridprobe.video.frames import Pixels
 
 __all__ = ["FileClip", "open_file_clip"]
 
@@ -91,37 +95,38 @@ class FileClip:
             return expected_ticks(source, self.clock, self.plan)
 
     def rows(self, ticks: Sequence[int] | None) -> int:
-        """How many rows `read` allocates for these ticks, or for all."""
+        """How many rows `fill` needs for these ticks, or for all."""
         return len(self.plan) if ticks is None else len(ticks)
 
     def read(
-        self,
-        size: tuple[int, int],
-        ticks: Sequence[int] | None = None,
-        *,
-        whole: bool = False,
-        allocate: Allocate = new_pixels,
-    ) -> tuple[Found, Pixels]:
-        """Decode the whole plan, or the frames at these rising ticks, to (width, height).
+        self, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
+    ) -> "tuple[Found, Pixels]":
+        """Decode the whole plan, or the frames at these rising ticks, to (width, height); see `fill`."""
+        import numpy as np
+
+        pixels = np.empty((self.rows(None if whole else ticks), size[1], size[0], 3), np.uint8)
+        found = self.fill(Rows.of(pixels), ticks, whole=whole)
+        taken = pixels[: len(found.ticks)]
+        return found, taken.copy() if whole and ticks is not None else taken
+
+    def fill(self, rows: Rows, ticks: Sequence[int] | None = None, *, whole: bool = False) -> Found:
+        """Decode the whole plan, or the frames at these rising ticks, to the first of the rows.
 
         Given ticks, it seeks directly to them, which in a damaged file may find other frames. With `whole` it decodes
-        the whole plan, as for all frames: that finds the same frames again and takes as long. The frames are also the
-        first rows of the array that `allocate` makes.
+        the whole plan, as for all frames: that finds the same frames again and takes as long.
         """
         direct = ticks is not None and not whole
         plan = _narrowed(self.plan, ticks or ()) if direct else self.plan
         keep = None if ticks is None or direct else frozenset(ticks)
-        pixels = allocate((len(plan), size[1], size[0], 3))
         reach = int(self.cell / 2 / self.clock.tick)
         read = partial(read_plan, memory=int(self.spec.limits.memory))
         if self.spec.decoder == "torchcodec":
             read = partial(read_plan_with_torchcodec)
         with unchanged(self.file):
-            found = read(self.opener(), self.clock, plan, pixels, info=self.info, reach=reach, keep=keep)
+            found = read(self.opener(), self.clock, plan, rows, info=self.info, reach=reach, keep=keep)
             if ticks is None:
                 _check_damage(self.file, found, len(plan))
-        taken = pixels[: len(found.ticks)]
-        return found, taken if keep is None else taken.copy()
+        return found
 
     def warnings(self, found: Found) -> tuple[str, ...]:
         """What to warn about in an answer based on these frames."""
@@ -174,7 +179,7 @@ def _measure(
 
 def _targets(clock: Clock, info: VideoInfo, timeline: Timeline | None, spec: SampleSpec) -> list[int]:
     if spec.sampling == "linspace" and timeline is not None:
-        return [int(timeline.ticks[number]) for number in linspace_numbers(len(timeline.ticks), spec.cells)]
+        return [timeline.ticks[number] for number in linspace_numbers(len(timeline.ticks), spec.cells)]
     return [clock.at(time) for time in spec.moments(info.duration or 0.0)]
 
 

@@ -19,9 +19,10 @@ from gridprobe.video.children import borrowed_child
 from gridprobe.video.clip import Checked
 from gridprobe.video.decode import FileClip
 from gridprobe.video.files import VideoFile, shown_name
-from gridprobe.video.frames import Found, Pixels
+from gridprobe.video.frames import Pixels
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.pictures import FolderClip
+from gridprobe.video.rows import Found
 from gridprobe.video.sampling import SampleSpec
 
 __all__ = ["ChildClip", "InChild"]
