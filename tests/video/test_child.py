@@ -165,6 +165,15 @@ def test_progress_is_sent_no_more_often_than_it_can_be_shown(monkeypatch: pytest
     assert sent == [*range(0, 101, 10), 101]
 
 
+def test_a_child_starts_without_what_decoding_does_not_need() -> None:
+    """Numpy and Pillow would take half of the start and 15 MB."""
+    code = children.START.rpartition("from gridprobe")[0] + (
+        "import gridprobe.video.child; print(*{'numpy', 'PIL', 'importlib.metadata', 'av'} & sys.modules.keys())"
+    )
+    command = [sys.executable, "-I", "-S", "-c", code, json.dumps(sys.path), str(children.PACKAGE)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "\n"
+
+
 def test_a_child_reports_no_progress_that_nobody_listens_to(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[bytes] = []
     parsed = children._parsed
