@@ -22,8 +22,9 @@ from gridprobe.settings import PRESETS, Settings
 from gridprobe.setup import make_setup
 from gridprobe.subtitles import Between, Segment
 from gridprobe.video import NATIVE, Footage, FramePool, Limits, sample
-from gridprobe.video.frames import Found, Pixels
+from gridprobe.video.frames import Pixels
 from gridprobe.video.in_child import ChildClip
+from gridprobe.video.rows import Found
 from videos import numbered_video, patched, read_number, remux
 from videos_of_arrays import gray_pool, levels
 from ways import PUBLISHED

@@ -19,6 +19,7 @@ __all__ = [
     "Listener",
     "Watcher",
     "announce",
+    "has_listener",
     "is_cancelled",
     "listening",
     "relayed",
@@ -114,6 +115,11 @@ def announce(stage: str, result: Any) -> None:
 def report(stage: str, done: int, total: int) -> None:
     """Say that `done` of `total` steps of `stage` are finished."""
     _send(_listener.get(), Event(stage, done, total))
+
+
+def has_listener() -> bool:
+    """Whether reports reach anyone."""
+    return _listener.get() is not None
 
 
 def _is_set(found: tuple[Listener, Flag | None]) -> bool:

@@ -3,14 +3,17 @@
 Faults are put into the child as a false `av` package: a child has its parent's sys.path, and imports PyAV late.
 """
 
+import json
 import os
 import selectors
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -26,7 +29,7 @@ from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.evaluation import read_records
 from gridprobe.progress import Event, listening
-from gridprobe.video import Footage, FrameCache, FrameSize, Limits, children, in_child, sample
+from gridprobe.video import Footage, FrameCache, FrameSize, Limits, child, children, in_child, sample
 from gridprobe.video.children import Child, stop_idle
 from videos import bars, numbered_video, patched
 from waiting import wait_until
@@ -146,7 +149,42 @@ def test_errors_and_progress_come_through(clip: Path, tmp_path: Path) -> None:
     seen: list[Event] = []
     with listening(seen.append):
         sample_in_child(clip, cells=5)
-    assert seen == [("decode", done, 5) for done in range(6)]
+    assert seen[0] == ("decode", 0, 5) and seen[-1] == ("decode", 5, 5) and seen == sorted(set(seen))
+
+
+def test_progress_is_sent_no_more_often_than_it_can_be_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(child, "PROGRESS_SECONDS", 10)
+    here, there = socket.socketpair()
+    with here, there:
+        send = child._progress_sender(there)
+        for now in range(102):
+            send(Event("decode", now, 101))
+        sent = [json.loads(line)["done"] for line in here.recv(1 << 16).splitlines()]
+    assert sent == [*range(0, 101, 10), 101]
+
+
+def test_a_child_starts_without_what_decoding_does_not_need() -> None:
+    """Numpy and Pillow would take half of the start and 15 MB."""
+    code = children.START.rpartition("from gridprobe")[0] + (
+        "import gridprobe.video.child; print(*{'numpy', 'PIL', 'importlib.metadata', 'av'} & sys.modules.keys())"
+    )
+    command = [sys.executable, "-I", "-S", "-c", code, json.dumps(sys.path), str(children.PACKAGE)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "\n"
+
+
+def test_a_child_reports_no_progress_that_nobody_listens_to(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[bytes] = []
+    parsed = children._parsed
+
+    def noted(line: bytes) -> dict[str, Any]:
+        lines.append(line)
+        return parsed(line)
+
+    monkeypatch.setattr(children, "_parsed", noted)
+    sample_in_child(clip)
+    assert lines and not [line for line in lines if b"done" in line]
 
 
 def test_a_child_serves_the_next_request_too(clip: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import gridprobe as gp
 from gridprobe.errors import VideoError
 from gridprobe.video import Footage, FrameCache, FrameSize, Limits, cache_folder, decode, open_cache, sample
 from gridprobe.video.decode import FileClip
-from gridprobe.video.frames import Found
+from gridprobe.video.rows import Found
 from videos import Pixels, numbered_video, patched
 
 SMALL = FrameSize(max_side=128)

@@ -74,6 +74,12 @@ CODECS = {
 }
 
 
+def use_readers(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """As many readers as on a machine with so many cores, however little there is to decode."""
+    monkeypatch.setattr(parallel, "_cores", lambda: count)
+    monkeypatch.setattr(parallel, "WORKER_COST", 1e-9)
+
+
 # D02 of docs/reliability.md
 @pytest.mark.parametrize("cells", [7, 60])
 @pytest.mark.parametrize("readers", [1, 3])
@@ -85,7 +91,7 @@ def test_bit_for_bit_what_decoding_everything_gives(
     path = made / f"moving_{name}"
     if not path.exists():
         moving_video(path, 200, codec=codec, gop=40, options=options)
-    monkeypatch.setattr(parallel, "_cores", lambda: readers)
+    use_readers(monkeypatch, readers)
     pool = sample(path, cells=cells, size=RAW)
     truth = decoded_in_order(path)
     numbers = [round(time * 25) for time in pool.times]
@@ -165,7 +171,7 @@ HEVC = b"\x01" + bytes(20) + b"\x03"
 def test_headers_say_what_may_be_dropped(codec: str, extradata: bytes | None, data: bytes, kind: Kind) -> None:
     rule = kind_rule(codec, extradata)
     assert rule is not None
-    assert rule(data) == kind
+    assert rule(memoryview(data)) == kind
 
 
 def test_other_codecs_are_not_looked_into() -> None:
@@ -188,7 +194,7 @@ def test_other_codecs_are_not_looked_into() -> None:
 def test_rounds_of_intra_refresh_are_counted(units: tuple[bytes, ...], frames: int) -> None:
     for extradata, data in ((H264, avcc(*units)), (None, b"".join(b"\0\0\0\1" + unit for unit in units))):
         rule = recovery_rule("h264", extradata)
-        assert rule is not None and rule(data) == frames
+        assert rule is not None and rule(memoryview(data)) == frames
 
 
 # Keyframes.
@@ -324,18 +330,36 @@ def test_the_number_of_readers_changes_nothing(
 ) -> None:
     damaged = patched(faststart, tmp_path / "damaged.mp4", start=0.5, length=0.05)
     for path in (faststart, damaged):
-        monkeypatch.setattr(parallel, "_cores", lambda: 1)
+        use_readers(monkeypatch, 1)
         one = sample(path, cells=50, size=SMALL)
-        monkeypatch.setattr(parallel, "_cores", lambda: readers)
+        use_readers(monkeypatch, readers)
         many = sample(path, cells=50, size=SMALL)
         assert many.times == one.times and many.warnings == one.warnings
         assert np.array_equal(many.pixels, one.pixels)
 
 
+def test_little_work_has_one_reader(faststart: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each reader opens the file, which takes longer than a few keyframes."""
+    shared: list[int] = []
+    original = parallel._read_in_threads
+
+    def noted(opener: parallel.Opener, clock: Clock, strips: list[parallel.Strip], total: int) -> None:
+        shared.append(len(strips))
+        original(opener, clock, strips, total)
+
+    monkeypatch.setattr(parallel, "_cores", lambda: 4)
+    monkeypatch.setattr(parallel, "_read_in_threads", noted)
+    sample(faststart, cells=2, precision="keyframe", size=SMALL)
+    assert shared == []
+    monkeypatch.setattr(parallel, "WORKER_COST", 1e-9)
+    sample(faststart, cells=2, precision="keyframe", size=SMALL)
+    assert shared == [2]
+
+
 def test_progress_comes_from_the_callers_thread(faststart: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from threading import get_ident
 
-    monkeypatch.setattr(parallel, "_cores", lambda: 4)
+    use_readers(monkeypatch, 4)
     seen: list[Event] = []
     threads = set()
 
@@ -363,7 +387,7 @@ def test_the_first_error_stops_all(faststart: Path, monkeypatch: pytest.MonkeyPa
             stop.wait()
         return original(self, target, start, last=last)
 
-    monkeypatch.setattr(parallel, "_cores", lambda: 4)
+    use_readers(monkeypatch, 4)
     monkeypatch.setattr(parallel, "Event", lambda: stop)
     monkeypatch.setattr(reader.Reader, "shown_at", fails)
     before = active_count()
@@ -380,7 +404,7 @@ def test_a_listener_that_raises_stops_all(faststart: Path, monkeypatch: pytest.M
         if event.done == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(parallel, "_cores", lambda: 4)
+    use_readers(monkeypatch, 4)
     before = active_count()
     with listening(listener), pytest.raises(KeyboardInterrupt):
         sample(faststart, cells=1000, size=SMALL)
@@ -393,7 +417,7 @@ def test_one_deadline_for_all(
     readers: list[reader.Reader],
     deadline_after: Callable[[int], type[Deadline]],
 ) -> None:
-    monkeypatch.setattr(parallel, "_cores", lambda: 4)
+    use_readers(monkeypatch, 4)
     deadline_after(2000)  # of 2,700; 1,200 come before the first frame
     with pytest.raises(VideoError, match=r"took longer than 60 s"):
         sample(faststart, cells=1000, size=SMALL, limits=Limits(seconds=60))

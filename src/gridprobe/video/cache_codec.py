@@ -10,8 +10,8 @@ from typing import get_type_hints
 
 from gridprobe.video.decode_plan import AUTO_FRACTION, DecodePlan
 from gridprobe.video.files import VideoFile
-from gridprobe.video.frames import Found
 from gridprobe.video.info import VideoInfo
+from gridprobe.video.rows import Found
 from gridprobe.video.sampling import SampleSpec
 from gridprobe.video.timeline import Anchor, Clock
 from gridprobe.video.torchcodec import other_decoder

@@ -6,6 +6,7 @@ and ends when its parent ends, even inside a call of the decoder.
 """
 
 import fcntl
+import gc
 import json
 import math
 import mmap
@@ -15,28 +16,31 @@ import select
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from gridprobe.errors import GridProbeError, UsageError, VideoError
-from gridprobe.progress import listening
+from gridprobe.progress import Event, Listener, listening
 from gridprobe.video.decode import FileClip, open_file_clip
 from gridprobe.video.files import VideoFile, changed, check_file, shown_name
-from gridprobe.video.frames import Found, Pixels
 from gridprobe.video.limits import Limits
-from gridprobe.video.pictures import FolderClip, open_folder_clip
+from gridprobe.video.rows import Found, Rows
 from gridprobe.video.sampling import SampleSpec
 from gridprobe.video.source import decoder_version
+
+if TYPE_CHECKING:
+    from gridprobe.video.pictures import FolderClip
 
 __all__ = ["main"]
 
 Reply = dict[str, Any]
 STDERR_BYTES = 1 << 20
 """How much a decoder may write to its standard error, or to any other file."""
+PROGRESS_SECONDS = 0.05
+"""Least time between two messages about progress: each wakes the parent."""
 
 
 def main(connection: int, lifeline: int, memory: int) -> None:
@@ -49,6 +53,7 @@ def main(connection: int, lifeline: int, memory: int) -> None:
     """
     _end_with_parent(lifeline)
     _set_limits(memory)
+    gc.freeze()  # what was imported is never garbage
     with socket.socket(fileno=connection) as parent:
         _send(parent, ready=True)
         while (received := _receive(parent)) is not None:
@@ -94,12 +99,26 @@ def _send(parent: socket.socket, **message: Any) -> None:
     parent.sendall(json.dumps(message).encode() + b"\n")
 
 
+def _progress_sender(parent: socket.socket) -> Listener:
+    """Sends the first and the last event of a stage, and of those in between not more than the parent can show."""
+    due = 0.0
+
+    def send(event: Event) -> None:
+        nonlocal due
+        now = time.monotonic()
+        if now >= due or event.done in (0, event.total):
+            due = now + PROGRESS_SECONDS
+            _send(parent, done=event.done, total=event.total)
+
+    return send
+
+
 def _reply(parent: socket.socket, request: dict[str, Any], memory_fd: int | None, *, memory: int) -> Reply:
     try:
         os.chdir(request["folder"])
         used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
         resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(used + request["cpu"]), resource.RLIM_INFINITY))
-        with listening(lambda event: _send(parent, done=event.done, total=event.total)):
+        with listening(_progress_sender(parent) if request["progress"] else lambda _: None):
             return ANSWERS[request["do"]](request, memory_fd)
     except MemoryError:
         name, amount = shown_name(request["path"]), f"{memory / 2**30:.3g} GiB"
@@ -127,6 +146,8 @@ def _open(request: dict[str, Any], _: int | None) -> Reply:
     """Inspect, measure and plan."""
     spec = _spec(request["spec"])
     if request["identity"] is None:
+        from gridprobe.video.pictures import open_folder_clip
+
         folder = open_folder_clip(Path(request["path"]), spec)
         return {"info": asdict(folder.info), "times": list(folder.times), "chosen": folder.chosen, "used": folder.used}
     clip = open_file_clip(_file(request), spec)
@@ -140,23 +161,20 @@ def _expect(request: dict[str, Any], _: int | None) -> Reply:
 def _read(request: dict[str, Any], memory_fd: int | None) -> Reply:
     """Decode into the shared memory; the first rows of it hold the frames."""
     assert memory_fd is not None
-    with open(memory_fd, "r+b", closefd=False) as file:
-        shared = mmap.mmap(file.fileno(), 0)
-
-    def allocate(shape: tuple[int, int, int, int]) -> Pixels:
-        return np.frombuffer(shared, np.uint8, math.prod(shape)).reshape(shape)
-
-    size = request["size"][0], request["size"][1]
-    found, _ = _clip(request).read(size, request["ticks"], whole=request["whole"], allocate=allocate)
+    width, height = request["size"]
+    rows = Rows(memoryview(mmap.mmap(memory_fd, 0)), height, width)
+    found = _clip(request).fill(rows, request["ticks"], whole=request["whole"])
     return {"found": found._asdict()}
 
 
-def _clip(request: dict[str, Any]) -> FileClip | FolderClip:
+def _clip(request: dict[str, Any]) -> "FileClip | FolderClip":
     """The clip that an earlier request opened, perhaps in another process."""
     spec = _spec(request["spec"])
     if request["identity"] is not None:
         clip, _ = FileClip.from_json(request["clip"].encode(), _file(request), spec)
         return replace(clip, used=request["used"])
+    from gridprobe.video.pictures import open_folder_clip  # imports Pillow
+
     folder = open_folder_clip(Path(request["path"]), spec)
     if folder.source != request["source"]:
         raise VideoError(f"{folder.info.path}: the pictures changed while they were in use; try again")

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from gridprobe.video.files import VideoFile
-from gridprobe.video.frames import Found, Pixels
+from gridprobe.video.frames import Pixels
 from gridprobe.video.info import VideoInfo
+from gridprobe.video.rows import Found
 
 __all__ = ["Checked", "Clip", "Place"]
 

@@ -17,12 +17,13 @@ from gridprobe.video.clip import Checked, Clip, Place
 from gridprobe.video.decode import FileClip, open_file_clip
 from gridprobe.video.disk_cache import FrameCache
 from gridprobe.video.files import check_file
-from gridprobe.video.frames import NATIVE, Found, FramePool, FrameSize, Pending, Pixels
+from gridprobe.video.frames import NATIVE, FramePool, FrameSize, Pending, Pixels
 from gridprobe.video.in_child import InChild
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Limits
 from gridprobe.video.memory_cache import MemoryCache
 from gridprobe.video.pictures import open_folder_clip
+from gridprobe.video.rows import Found
 from gridprobe.video.sampling import DecodeIn, Decoder, Precision, SampleSpec, Sampling
 from gridprobe.video.source import decoder_version
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,16 +16,9 @@ from gridprobe.errors import UsageError
 if TYPE_CHECKING:
     from gridprobe.video.info import VideoInfo
 
-__all__ = ["NATIVE", "Allocate", "Found", "FramePool", "FrameSize", "Pending", "Pixels", "new_pixels"]
+__all__ = ["NATIVE", "FramePool", "FrameSize", "Pending", "Pixels"]
 
 Pixels = npt.NDArray[np.uint8]
-Allocate = Callable[[tuple[int, int, int, int]], Pixels]
-"""Makes the array for frames × height × width × 3."""
-
-
-def new_pixels(shape: tuple[int, int, int, int]) -> Pixels:
-    """An array of which unused rows take no memory."""
-    return np.empty(shape, np.uint8)
 
 
 @dataclass(frozen=True)
@@ -102,28 +95,6 @@ class FrameSize:
 
 NATIVE = FrameSize(max_pixels=786_432)
 """The size frames are decoded at by default."""
-
-
-class Found(NamedTuple):
-    """Which frames of a video there are, and what became of the moments whose own frame is damaged."""
-
-    ticks: tuple[int, ...]
-    """When each is shown, rising, in the video's own units of time."""
-    substituted: int = 0
-    """Moments that took a neighbour."""
-    lost: int = 0
-    """Moments with no good frame near enough; they have none."""
-    smooth: bool = True
-    """Whether nothing at all was damaged on the way; else only the same way is sure to lead to the same frames."""
-    decoded: bool = True
-    """Whether all of them were decoded; else they are what the packets promise."""
-    reshaped: int = 0
-    """Frames whose aspect ratio is not that of the first one."""
-
-    @property
-    def damaged(self) -> int:
-        """Moments that did not get their own frame."""
-        return self.substituted + self.lost
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,14 +19,15 @@ from gridprobe.video.children import borrowed_child
 from gridprobe.video.clip import Checked
 from gridprobe.video.decode import FileClip
 from gridprobe.video.files import VideoFile, shown_name
-from gridprobe.video.frames import Found, Pixels
+from gridprobe.video.frames import Pixels
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.pictures import FolderClip
+from gridprobe.video.rows import Found
 from gridprobe.video.sampling import SampleSpec
 
 __all__ = ["ChildClip", "InChild"]
 
-MAP_FROM = 64 << 20
+MAP_FROM = 16 << 20
 """Results of at least so many bytes stay in shared memory; smaller ones are copied out, as each needs a descriptor."""
 
 
@@ -146,7 +147,7 @@ class ChildClip:
                 found = found._replace(ticks=tuple(_rising(found.ticks, most=rows)))
                 if not all(isinstance(each, int) for each in found[1:]):
                     raise TypeError(found)
-            return found, _pixels(memory, (len(found.ticks), *shape[1:]))
+                return found, _pixels(memory, (len(found.ticks), *shape[1:]))
 
     def _ask(self, do: str, *, memory: int | None = None, **request: Any) -> dict[str, Any]:
         clip = self.clip
@@ -204,9 +205,11 @@ def _seal(descriptor: int) -> None:
 
 def _pixels(descriptor: int, shape: tuple[int, int, int, int]) -> Pixels:
     """The shared memory as an array of this process."""
-    if not math.prod(shape):
-        return np.empty(shape, np.uint8)
-    # A private mapping: writable, as other arrays are, without a way back to the child.
-    mapped = mmap.mmap(descriptor, math.prod(shape), access=mmap.ACCESS_COPY)
-    shared = np.frombuffer(mapped, np.uint8).reshape(shape)
-    return shared if shared.nbytes >= MAP_FROM else shared.copy()
+    size = math.prod(shape)
+    if size >= MAP_FROM:
+        # A private mapping: writable, as other arrays are, without a way back to the child.
+        return np.frombuffer(mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY), np.uint8).reshape(shape)
+    pixels = np.empty(shape, np.uint8)
+    if os.preadv(descriptor, [pixels.reshape(-1).data], 0) != size:
+        raise ValueError(size)
+    return pixels

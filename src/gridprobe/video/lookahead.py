@@ -56,7 +56,7 @@ class Lookahead:
         return due
 
     def _append(self, packet: "Packet[VideoStream]") -> None:
-        kind = self._rule(bytes(packet)) if self._rule else Kind()
+        kind = self._rule(memoryview(packet)) if self._rule else Kind()
         self._packets.append((packet, kind))
         self._bytes += packet.size
         self._top_layer = max(self._top_layer, kind.layer)

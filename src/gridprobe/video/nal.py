@@ -27,7 +27,7 @@ class Kind(NamedTuple):
     """Its temporal layer; pictures in a higher layer may still refer to it."""
 
 
-def kind_rule(codec: str, extradata: bytes | None) -> Callable[[bytes], Kind] | None:
+def kind_rule(codec: str, extradata: bytes | None) -> Callable[[memoryview], Kind] | None:
     """A function that classifies a stream's packets; None for other codecs.
 
     The extradata say whether units are prefixed with their length (MP4, Matroska) or with start codes.
@@ -38,10 +38,10 @@ def kind_rule(codec: str, extradata: bytes | None) -> Callable[[bytes], Kind] | 
     if extradata and extradata[0] == 1 and len(extradata) > offset:
         size = (extradata[offset] & 3) + 1
         return lambda data: classify(list(_by_length(data, size)))
-    return lambda data: classify(list(_by_start_code(data)))
+    return lambda data: classify(list(_by_start_code(bytes(data))))
 
 
-def recovery_rule(codec: str, extradata: bytes | None) -> Callable[[bytes], int] | None:
+def recovery_rule(codec: str, extradata: bytes | None) -> Callable[[memoryview], int] | None:
     """A function that says after how many frames decoding from a packet is right; None for codecs other than H.264.
 
     It is 0 for real keyframes. Intra refresh renews a strip of the picture in every frame instead: FFmpeg calls the
@@ -52,13 +52,13 @@ def recovery_rule(codec: str, extradata: bytes | None) -> Callable[[bytes], int]
     if extradata and extradata[0] == 1 and len(extradata) > 4:
         size = (extradata[4] & 3) + 1
         return lambda data: _recovery(list(_whole_by_length(data, size)))
-    return lambda data: _recovery(data.split(START_CODE)[1:])
+    return lambda data: _recovery([memoryview(unit) for unit in bytes(data).split(START_CODE)[1:]])
 
 
-def _recovery(units: list[bytes]) -> int:
+def _recovery(units: list[memoryview]) -> int:
     if any(unit[:1] and unit[0] & 31 == H264_IDR for unit in units):
         return 0
-    return max((_recovery_count(unit[1:]) for unit in units if unit[:1] and unit[0] & 31 == H264_SEI), default=0)
+    return max((_recovery_count(bytes(unit[1:])) for unit in units if unit[:1] and unit[0] & 31 == H264_SEI), default=0)
 
 
 def _recovery_count(message: bytes) -> int:
@@ -87,7 +87,7 @@ def _exp_golomb(payload: bytes) -> int:
     return int(bits[zeros : 2 * zeros + 1], 2) - 1 if len(bits) > 2 * zeros else 0
 
 
-def _whole_by_length(data: bytes, size: int) -> Iterator[bytes]:
+def _whole_by_length(data: memoryview, size: int) -> Iterator[memoryview]:
     offset = 0
     while offset + size < len(data):
         length = int.from_bytes(data[offset : offset + size], "big")
@@ -95,7 +95,7 @@ def _whole_by_length(data: bytes, size: int) -> Iterator[bytes]:
         offset += size + length
 
 
-def _by_length(data: bytes, size: int) -> Iterator[bytes]:
+def _by_length(data: memoryview, size: int) -> Iterator[bytes]:
     """The first two bytes of every unit; b"" for a length that does not fit, then nothing more."""
     offset = 0
     while offset < len(data):
@@ -104,7 +104,7 @@ def _by_length(data: bytes, size: int) -> Iterator[bytes]:
         if not 2 <= length <= len(data) - offset:
             yield b""
             return
-        yield data[offset : offset + 2]
+        yield bytes(data[offset : offset + 2])
         offset += length
 
 

@@ -90,6 +90,6 @@ class _PacketsAfterSeek:
                 self._skip_to = None
             if packet.pts is None or packet.dts is None or packet.pts < packet.dts:
                 self._rule = None  # out of order: the reader skips nothing then, either
-            kind = self._rule(bytes(packet)) if self._rule else Kind()
+            kind = self._rule(memoryview(packet)) if self._rule else Kind()
             self._packets.append(_Packet(packet.pts, bool(packet.is_discard), kind))
             self._beyond = self._beyond + 1 if packet.pts is not None and packet.pts > target else 0

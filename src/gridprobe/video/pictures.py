@@ -21,9 +21,10 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from gridprobe.errors import VideoError
 from gridprobe.progress import report
-from gridprobe.video.frames import Allocate, Found, Pixels, new_pixels
+from gridprobe.video.frames import Pixels
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Deadline, Limits
+from gridprobe.video.rows import Found, Rows
 from gridprobe.video.sampling import SampleSpec, linspace_numbers
 
 __all__ = ["SUFFIXES", "FolderClip", "describe_folder", "open_folder_clip"]
@@ -71,20 +72,19 @@ class FolderClip:
         return self.chosen
 
     def rows(self, ticks: Sequence[int] | None) -> int:
-        """How many rows `read` allocates for these ticks, or for all."""
+        """How many rows `fill` needs for these ticks, or for all."""
         return len(self.chosen if ticks is None else ticks)
 
     def read(
-        self,
-        size: tuple[int, int],
-        ticks: Sequence[int] | None = None,
-        *,
-        whole: bool = False,
-        allocate: Allocate = new_pixels,
+        self, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
     ) -> tuple[Found, Pixels]:
         """Open all sampled pictures, or those at these ticks, scaled to (width, height)."""
+        pixels = np.empty((self.rows(ticks), size[1], size[0], 3), np.uint8)
+        return self.fill(Rows.of(pixels), ticks, whole=whole), pixels
+
+    def fill(self, rows: Rows, ticks: Sequence[int] | None = None, *, whole: bool = False) -> Found:
+        """Open all sampled pictures, or those at these ticks, scaled to the size of the rows."""
         wanted = self.chosen if ticks is None else list(ticks)
-        pixels = allocate((len(wanted), size[1], size[0], 3))
         deadline = Deadline(self.info.path, self.spec.limits.seconds, time.monotonic() - self.used)
         reshaped = 0
         for place, number in enumerate(wanted):
@@ -92,11 +92,11 @@ class FolderClip:
             picture = _open(self.pictures[number], self.spec.limits)
             aspect = picture.width * self.info.height / (picture.height * self.info.width)
             reshaped += abs(aspect - 1) > MAX_RESHAPED
-            pixels[place] = np.asarray(_fitted(picture, size, aspect))
+            rows.put(place, _fitted(picture, (rows.width, rows.height), aspect).tobytes())
             report("decode", place + 1, len(wanted))
         if not self._is_unchanged():
             raise VideoError(f"{self.folder}: the pictures changed while they were in use; try again")
-        return Found(tuple(wanted), reshaped=reshaped), pixels
+        return Found(tuple(wanted), reshaped=reshaped)
 
     def warnings(self, found: Found) -> tuple[str, ...]:
         """What to warn about in an answer based on these pictures."""

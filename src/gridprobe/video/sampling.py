@@ -4,8 +4,6 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Literal
 
-import numpy as np
-
 from gridprobe.errors import UsageError
 from gridprobe.grid import MAX_K
 from gridprobe.video.limits import Limits
@@ -55,6 +53,8 @@ class SampleSpec:
         stretches = [(start, min(end, duration)) for start, end in self.stretches if start < duration]
         if not stretches:
             return middle_times(duration, self.cells)
+        import numpy as np
+
         lengths = np.array([end - start for start, end in stretches])
         before = np.concatenate([[0.0], np.cumsum(lengths)])
         places = np.array(middle_times(float(before[-1]), self.cells))
@@ -82,6 +82,8 @@ def linspace_numbers(frames: int, count: int) -> tuple[int, ...]:
     _check_count(count)
     if frames < 1:
         raise UsageError(f"a video has at least 1 frame, got {frames!r}")
+    import numpy as np
+
     return tuple(int(n) for n in np.linspace(0, frames - 1, count).round())
 
 

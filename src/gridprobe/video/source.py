@@ -23,7 +23,6 @@ from gridprobe.video.files import VideoFile, check_file, lacks_index, looks_like
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Deadline, Limits
 from gridprobe.video.nal import recovery_rule
-from gridprobe.video.pictures import describe_folder
 from gridprobe.video.restarts import timestamps_restart
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ class Source:
     """Errors between packets, where some may be missing."""
 
     @cached_property
-    def _recovery(self) -> "Callable[[bytes], int] | None":
+    def _recovery(self) -> "Callable[[memoryview], int] | None":
         context = self.stream.codec_context
         return recovery_rule(context.name, context.extradata)
 
@@ -76,7 +75,12 @@ class Source:
         """After how many frames decoding from a packet on is right: 0 for a real keyframe, None for other packets."""
         if not packet.is_keyframe:
             return None
-        return self._recovery(bytes(packet)) if self._recovery else 0
+        return self._recovery(memoryview(packet)) if self._recovery else 0
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether the header lists all packets: MP4 that is not fragmented."""
+        return _is_mp4(self.container) and self.stream.frames > 0
 
     @property
     def time_base(self) -> Fraction:
@@ -139,6 +143,8 @@ def open_video(file: VideoFile, *, limits: Limits, deadline: Deadline) -> Iterat
 
 def probe(path: str | os.PathLike[str], *, limits: Limits | None = None) -> VideoInfo:
     """What the header and the first frame say about a video. It reads no further, so `*_found` stay None."""
+    from gridprobe.video.pictures import describe_folder  # imports Pillow
+
     limits = limits or Limits()
     if os.path.isdir(path):
         return describe_folder(Path(path), limits)
@@ -226,9 +232,12 @@ def _late(source: Source) -> float:
     stream, container = source.stream, source.container
     if stream.start_time is None or stream.time_base is None:
         return 0.0
-    is_mp4 = not set(MP4).isdisjoint(container.format.name.split(","))
-    begins = 0.0 if is_mp4 else (container.start_time or 0) / 1_000_000
+    begins = 0.0 if _is_mp4(container) else (container.start_time or 0) / 1_000_000
     return max(0.0, float(stream.start_time * stream.time_base) - begins)
+
+
+def _is_mp4(container: "InputContainer") -> bool:
+    return not set(MP4).isdisjoint(container.format.name.split(","))
 
 
 def _open_container(file: VideoFile, limits: Limits, deadline: Deadline) -> "InputContainer":

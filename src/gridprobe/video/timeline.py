@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
 from gridprobe.errors import VideoError
 from gridprobe.video.source import Source
 
@@ -60,7 +57,7 @@ class Clock:
 class Timeline:
     """The ticks of all frames in display order, and the tick at which the last one ends."""
 
-    ticks: npt.NDArray[np.int64]
+    ticks: list[int]
     end: int
 
 
@@ -92,7 +89,7 @@ def scan(source: Source, clock: Clock) -> Timeline:
             end = max(end, tick + frame_ticks(source, clock, packet.duration))
     if not ticks:
         raise VideoError(f"{source.file.name}: no frame can be read; the file is damaged or incomplete")
-    return Timeline(np.unique(np.array(ticks, dtype=np.int64)), end)
+    return Timeline(sorted(set(ticks)), end)
 
 
 def end_of_stream(source: Source, clock: Clock, near: int) -> int | None:

@@ -8,22 +8,19 @@ interrupted during a call. It is not faster on a CPU: for 144 frames of those fi
 processor time of PyAV here. It was never tried with NVDEC.
 """
 
-import importlib.metadata
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from gridprobe.cores import usable_cores
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.progress import report
 from gridprobe.video.decode_plan import DecodePlan
-from gridprobe.video.frames import Found, Pixels
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.packets import expected_ticks
 from gridprobe.video.parallel import SWSCALE, Opener
+from gridprobe.video.rows import Found, Rows
 from gridprobe.video.sampling import Decoder
 from gridprobe.video.source import Source
 from gridprobe.video.timeline import Clock
@@ -41,6 +38,8 @@ BATCH = 16
 
 def torchcodec_state() -> tuple[str | None, str]:
     """The version of torchcodec and "", or None and the reason it cannot be used."""
+    import importlib.metadata
+
     try:
         version = importlib.metadata.version("torchcodec")
     except importlib.metadata.PackageNotFoundError:
@@ -69,7 +68,7 @@ def read_plan_with_torchcodec(
     open_source: Opener,
     clock: Clock,
     plan: DecodePlan,
-    pixels: Pixels,
+    rows: Rows,
     *,
     info: VideoInfo,
     reach: int,
@@ -79,7 +78,6 @@ def read_plan_with_torchcodec(
     from av.video.reformatter import VideoReformatter
 
     scaler = VideoReformatter()
-    height, width = pixels.shape[1:3]
     with open_source() as source:
         wanted = [tick for tick in _wanted(source, clock, plan) if keep is None or tick in keep]
         report("decode", 0, len(plan))
@@ -88,8 +86,8 @@ def read_plan_with_torchcodec(
             source.deadline.check()
             ticks = wanted[first : first + BATCH]
             for row, data in enumerate(_frames(decoder, source, clock, ticks), start=first):
-                frame = scaler.reformat(data, width, height, "rgb24", interpolation=SWSCALE)
-                pixels[row] = frame.to_ndarray()
+                frame = scaler.reformat(data, rows.width, rows.height, "rgb24", interpolation=SWSCALE)
+                rows.put_plane(row, frame.planes[0])
             report("decode", min(first + BATCH, len(wanted)) + len(plan) - len(wanted), len(plan))
     return Found(tuple(wanted))
 
@@ -104,6 +102,7 @@ def _wanted(source: Source, clock: Clock, plan: DecodePlan) -> list[int]:
 def _frames(decoder: Any, source: Source, clock: Clock, ticks: list[int]) -> Iterator["VideoFrame"]:
     """Torchcodec's frames for these ticks, with their timestamps checked."""
     import av
+    import numpy as np
 
     # Half a tick later, so that rounding to float seconds cannot select the frame before.
     with _plain_errors(source):
