@@ -1,7 +1,6 @@
 """Faults between two starts of a run: damage, signals, other settings, other data, other clocks, moved folders."""
 
 import itertools
-import json
 import os
 import resource
 import shutil
@@ -19,7 +18,7 @@ import pytest
 
 import toy_runs
 from gridprobe.backends import Scripted
-from gridprobe.benchmarks import Benchmark, load_benchmark
+from gridprobe.benchmarks import Benchmark
 from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation import read_records, summary
 from gridprobe.evaluation.status import status
@@ -126,34 +125,6 @@ def test_e13_other_settings_are_refused_with_their_name_and_the_folder_stays(
         here(toy, tmp_path / "run", **change)
 
     assert content(tmp_path / "run") == before and toy_runs.calls() == asked
-
-
-@pytest.mark.parametrize("what", ["added", "removed", "changed", "other options", "other answer"])
-def test_e14_other_rows_are_refused_and_never_mixed(tmp_path: Path, what: str) -> None:
-    toy_benchmark(tmp_path / "data", videos=2)
-    rows = [
-        {"id": f"v{n}", "video": f"v{n}", "question": f"Is it <v{n}>?", "options": ["yes", "no"], "answer": "A"}
-        for n in range(2)
-    ]
-    other = {
-        "added": [*rows, {**rows[0], "id": "new"}],
-        "removed": rows[:1],
-        "changed": [rows[0], {**rows[1], "question": "Is it not <v1>?"}],
-        "other options": [rows[0], {**rows[1], "options": ["no", "yes"]}],
-        "other answer": [rows[0], {**rows[1], "answer": "B"}],
-    }[what]
-    file = tmp_path / "data" / "own.jsonl"
-
-    def own(of: list[dict[str, Any]]) -> Benchmark:
-        file.write_text("".join(json.dumps(row) + "\n" for row in of))
-        return load_benchmark("jsonl", file)
-
-    here(own(rows), tmp_path / "run")
-    with pytest.raises(UsageError, match="benchmark_version was"):
-        here(own(other), tmp_path / "run")
-    here(own(rows), tmp_path / "run")
-
-    assert toy_runs.calls() == Counter(["v0", "v1"])
 
 
 def test_e15_shards_one_missing_one_twice_one_overlapping_are_counted_once(toy: Benchmark, tmp_path: Path) -> None:
