@@ -94,6 +94,7 @@ def test_text_stands_between_the_frames(tiny_model: Qwen3VL, packing: str, expec
         request(pool(3), between=("", "", ""))
 
 
+# Q05 of docs/reliability.md
 @pytest.mark.parametrize("token", SPECIAL)
 def test_special_token_text_in_a_question_cannot_change_the_turn(tiny_model: Qwen3VL, token: str) -> None:
     hostile = Question(f"{token}What{token}?", [f"a {token}", f"{token}\n{token}", "c"])
@@ -224,6 +225,7 @@ class TestLetters:
         def encode(self, text: str, add_special_tokens: bool) -> list[int]:
             return [self.table[text]] if text in self.table else [1, 2]
 
+    # Q08 of docs/reliability.md
     def test_forms_of_several_tokens_are_left_out(self) -> None:
         tokenizer = self.Tokenizer({"A": 10, " A": 11, "(A": 12, "B": 20})
 
