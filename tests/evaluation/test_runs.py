@@ -48,6 +48,13 @@ def told(folder: Path) -> str:
     return json.dumps(summary(folder))
 
 
+def timeless(folder: Path) -> list[str]:
+    """All records without their times and the name of their worker, sorted."""
+    best = read_records(folder).best
+    names = ("at", "worker", "seconds")
+    return sorted(json.dumps({k: v for k, v in each.items() if k not in names}) for each in best.values())
+
+
 def crew(benchmark: Benchmark, out: Path, workers: int = 1, **options: Any) -> dict[str, Any]:
     return started(benchmark, out, workers=workers, **options)
 
@@ -431,9 +438,11 @@ class TestWorkers:
     def test_many_workers_give_what_one_gives(self, tmp_path: Path) -> None:
         toy = toy_benchmark(tmp_path / "data", videos=5)
         here(toy, tmp_path / "here")
+        here(toy, tmp_path / "again")
         crew(toy, tmp_path / "crew", 3)
 
-        assert told(tmp_path / "here") == told(tmp_path / "crew")
+        assert told(tmp_path / "here") == told(tmp_path / "again") == told(tmp_path / "crew")
+        assert timeless(tmp_path / "here") == timeless(tmp_path / "again") == timeless(tmp_path / "crew")
         assert lines(tmp_path / "crew") == Counter(ids(toy))
 
     # E12 of docs/reliability.md
