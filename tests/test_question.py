@@ -230,6 +230,7 @@ def test_different_options_are_no_warning() -> None:
 # Prompts, to the letter: a changed prompt is a changed result.
 
 
+# E26 of docs/reliability.md
 def test_default_prompt() -> None:
     assert cities().prompt == (
         "Question: Which city comes first?\n"
@@ -253,6 +254,7 @@ def test_default_prompt_with_subtitles() -> None:
     )
 
 
+# E26 of docs/reliability.md
 def test_paper_prompt() -> None:
     assert cities(template="paper").prompt == (
         "Question: Which city comes first?\n"
@@ -265,6 +267,7 @@ def test_paper_prompt() -> None:
     )
 
 
+# E26 of docs/reliability.md
 def test_paper_prompt_on_video_mme_v2() -> None:
     question = Question("Which city?", ["Oslo.", "Rome", " Lima "], template="paper-v2")
 
@@ -317,6 +320,7 @@ def test_paper_prompt_with_subtitles() -> None:
 V2 = "Select the best answer to the following multiple-choice question based on the video. Respond with only the letter (A, B, C, D, E, F, G, or H) of the correct option."  # noqa: E501
 
 
+# E26 of docs/reliability.md
 def test_video_mme_v2_prompt() -> None:
     asked = f"Question: Which city comes first?\nA. Oslo\nB. Rome\nC. Lima\n{V2}"
 
@@ -334,6 +338,7 @@ def test_video_mme_v2_prompt() -> None:
     )
 
 
+# E26 of docs/reliability.md
 def test_video_mme_prompt() -> None:
     asked = "Which city comes first?\nA. Oslo\nB. Rome\nC. Lima\nThe best answer is:"
     respond = "Respond with only the letter (A, B, C, or D) of the correct option."
@@ -345,6 +350,7 @@ def test_video_mme_prompt() -> None:
     )
 
 
+# E26 of docs/reliability.md
 def test_mlvu_prompt() -> None:
     system = (
         "Carefully watch this video and pay attention to every detail. Based on your observations, select the best "
@@ -391,6 +397,7 @@ class TestLmmsEval:
         ("lmms-eval-qwen3", "video-mme-v2", f"Question: {LETTERED}\nAnswer with the option letter only."),
     )
 
+    # E26 of docs/reliability.md
     @pytest.mark.parametrize(("template", "own", "expected"), TEXTS)
     def test_without_subtitles(self, template: str, own: str, expected: str) -> None:
         model = Scripted(lambda request: dict.fromkeys(request.labels, 1.0))

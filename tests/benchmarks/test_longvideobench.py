@@ -136,6 +136,7 @@ def test_things_that_are_no_rows_are_problems(tmp_path: Path) -> None:
     assert [problem.where for problem in benchmark.problems] == ["row 2", "row 3", "row 4"]
 
 
+# E25 of docs/reliability.md
 def test_accuracy_overall_by_duration_and_by_category(tmp_path: Path) -> None:
     items = load(tmp_path, ROWS).items
     right = {item.id: place > 0 for place, item in enumerate(items)}

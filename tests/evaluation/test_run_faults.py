@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,8 @@ def test_e08_64_open_files_are_enough(tmp_path: Path) -> None:
         ({"timestamps": "none"}, "timestamps"),
         ({"precision": "keyframe"}, "precision"),
         ({"limit": 4}, "limit was null"),
+        ({"subtitles": "concat"}, "subtitles was"),
+        ({"benchmark": "other"}, "benchmark was"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -122,7 +125,8 @@ def test_e13_other_settings_are_refused_with_their_name_and_the_folder_stays(
     before, asked = content(tmp_path / "run"), toy_runs.calls()
 
     with pytest.raises(UsageError, match=rf"(?s)begun with another spec: .*{named}.*name another folder"):
-        here(toy, tmp_path / "run", **change)
+        other = replace(toy, name=change["benchmark"]) if "benchmark" in change else toy
+        here(other, tmp_path / "run", **{name: change[name] for name in change if name != "benchmark"})
 
     assert content(tmp_path / "run") == before and toy_runs.calls() == asked
 
