@@ -38,6 +38,7 @@ def test_a_row_becomes_an_item(tmp_path: Path) -> None:
     )
 
 
+# E26 of docs/reliability.md
 def test_white_space_is_kept_as_in_the_official_loader(tmp_path: Path) -> None:
     row = lvb_row("x_0", "x", question="What  is\tit? ", candidates=["a  red\u00a0door", "two\nlines ", "x"])
 

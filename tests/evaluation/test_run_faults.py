@@ -144,6 +144,15 @@ def test_e15_shards_one_missing_one_twice_one_overlapping_are_counted_once(toy: 
     assert (whole["answered"], whole["missing"]) == (6, 0)
 
 
+@pytest.mark.parametrize("count", [2, 3])
+def test_e15_all_shards_together_ask_everything_once(toy: Benchmark, tmp_path: Path, count: int) -> None:
+    for number in range(1, count + 1):
+        result = here(toy, tmp_path / "run", shard=f"{number}/{count}")["all"]
+
+    assert toy_runs.calls() == Counter(ids(toy)) == lines(tmp_path / "run")
+    assert (result["answered"], result["missing"]) == (6, 0)
+
+
 def test_e19_a_clock_that_runs_backwards_or_stands_still_changes_nothing(
     toy: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +165,30 @@ def test_e19_a_clock_that_runs_backwards_or_stands_still_changes_nothing(
         assert lines(tmp_path / name) == Counter(ids(toy))
         assert summary(tmp_path / name)["all"]["accuracy"] == summary(tmp_path / "whole")["all"]["accuracy"]
     assert toy_runs.calls() == Counter(ids(toy) * 3)
+
+
+@pytest.mark.parametrize("step", [-3600, 0], ids=["back", "still"])
+def test_e19_of_two_failures_the_second_counts_though_its_time_is_earlier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    toy = toy_benchmark(tmp_path / "data", words={"v0-q0": "fails"})
+    hours = itertools.count(2_000_000_000, step)
+    monkeypatch.setattr("gridprobe.evaluation.outcomes.now", lambda: str(next(hours)))
+    monkeypatch.setattr(time, "time", lambda: float(next(hours)))
+    for _ in range(2):
+        here(toy, tmp_path / "run", retry_failed=True, max_failures=1)
+
+    assert read_records(tmp_path / "run").best["v0-q0"]["attempt"] == 2
+    assert lines(tmp_path / "run") == Counter(ids(toy)) + Counter(["v0-q0"])
+
+
+def test_e23_a_resume_keeps_few_fields_of_each_record(toy: Benchmark, tmp_path: Path) -> None:
+    here(toy, tmp_path / "run")
+
+    with toy_runs.evaluation(toy, tmp_path / "run", model=toy_runs.model()) as resumed:
+        kept = {name for record in resumed._before.best.values() for name in record}
+
+    assert kept == {"id", "outcome", "attempt", "identity", "row", "right"}
 
 
 def test_e20_a_moved_folder_and_a_deleted_cache_are_no_matter(
