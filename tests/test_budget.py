@@ -418,6 +418,7 @@ def test_earliest_takes_the_first_of_equal_frames() -> None:
     assert top(np.array([9.0, 5, 5, 5, 5]), 3, ties="earliest") == (0, 1, 2)
 
 
+# Q11 of docs/reliability.md
 def test_spread_takes_equal_frames_evenly_and_is_the_default() -> None:
     scores = np.array([9.0, 5, 5, 5, 5])
 
@@ -442,6 +443,7 @@ def test_earliest_takes_the_corner_of_a_plateau() -> None:
     assert top(np.full(144, 0.8), 16, ties="earliest") == tuple(range(16))
 
 
+# Q11 of docs/reliability.md
 @pytest.mark.parametrize("kept", [1, 30, 77, 200])
 def test_earliest_is_stable_on_many_ties(kept: int) -> None:
     values = np.random.default_rng(5).integers(0, 4, 400) / 4

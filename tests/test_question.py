@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gridprobe import ask
+from gridprobe import Session, ask
 from gridprobe.backends import Scripted
 from gridprobe.errors import UsageError
 from gridprobe.prompts import NO_TEXT, wording
@@ -57,6 +57,17 @@ def test_answer_must_be_a_label(answer: str) -> None:
         cities(answer=answer)
 
 
+@pytest.mark.parametrize("count", [2, 5, 8, 26])
+def test_q02_an_answer_has_the_letters_of_its_own_options(count: int) -> None:
+    question = Question("Which?", [f"option {i}" for i in range(count)])
+    model = Scripted(lambda request: {label: 1.0 + i for i, label in enumerate(request.labels)})
+
+    posterior = Session(gray_pool(9), model=model, k=3).ask(question).posterior
+
+    assert posterior.labels == question.labels == tuple(ascii_uppercase[:count])
+    assert sum(posterior.probabilities.values()) == pytest.approx(1.0)
+
+
 @every_template
 def test_answer_is_not_shown_to_the_model(template: str) -> None:
     assert cities(template=template, answer="B").prompt == cities(template=template).prompt
@@ -65,14 +76,13 @@ def test_answer_is_not_shown_to_the_model(template: str) -> None:
 # Options.
 
 
-# Q01 of docs/reliability.md
+# Q01 and Q03 of docs/reliability.md
 @pytest.mark.parametrize("count", [1, 27, 100])
 def test_too_few_or_too_many_options_are_refused_with_their_count(count: int) -> None:
     with pytest.raises(UsageError, match=f"needs 2 to 26 options, got {count}; an open one has none"):
         Question("Which?", [f"option {i}" for i in range(count)])
 
 
-# Q03 of docs/reliability.md
 def test_most_options_are_one_for_each_letter() -> None:
     assert MAX_OPTIONS == 26
 
@@ -118,6 +128,7 @@ def test_blank_option_is_refused_by_its_label(blank: str) -> None:
         cities(options=["Oslo", blank, "Lima"])
 
 
+# Q06 of docs/reliability.md
 @pytest.mark.parametrize(
     ("changes", "name"),
     [
@@ -187,6 +198,17 @@ def test_same_option_twice_is_a_warning(second: str) -> None:
     assert question.warnings == ("options A and C are the same text; their probabilities are not merged",)
 
 
+def test_q04_equal_options_keep_their_own_probabilities_and_the_answer_has_the_warning() -> None:
+    question = Question("Which?", ["Oslo", "Rome", "oslo "])
+    model = Scripted(lambda request: {"A": 0.3, "B": 0.4, "C": 0.3})
+
+    answer = Session(gray_pool(9), model=model, k=3).ask(question)
+
+    assert answer.choice == "B", "A and C together are likelier"
+    assert answer.posterior.probabilities == pytest.approx({"A": 0.3, "B": 0.4, "C": 0.3})
+    assert question.warnings[0] in answer.warnings
+
+
 def test_inner_white_space_does_not_make_options_different() -> None:
     assert len(Question("Which?", ["the red  door", "The red\ndoor"]).warnings) == 1
 
@@ -208,6 +230,7 @@ def test_different_options_are_no_warning() -> None:
 # Prompts, to the letter: a changed prompt is a changed result.
 
 
+# E26 of docs/reliability.md
 def test_default_prompt() -> None:
     assert cities().prompt == (
         "Question: Which city comes first?\n"
@@ -231,6 +254,7 @@ def test_default_prompt_with_subtitles() -> None:
     )
 
 
+# E26 of docs/reliability.md
 def test_paper_prompt() -> None:
     assert cities(template="paper").prompt == (
         "Question: Which city comes first?\n"
@@ -243,6 +267,7 @@ def test_paper_prompt() -> None:
     )
 
 
+# E26 of docs/reliability.md
 def test_paper_prompt_on_video_mme_v2() -> None:
     question = Question("Which city?", ["Oslo.", "Rome", " Lima "], template="paper-v2")
 
@@ -295,6 +320,7 @@ def test_paper_prompt_with_subtitles() -> None:
 V2 = "Select the best answer to the following multiple-choice question based on the video. Respond with only the letter (A, B, C, D, E, F, G, or H) of the correct option."  # noqa: E501
 
 
+# E26 of docs/reliability.md
 def test_video_mme_v2_prompt() -> None:
     asked = f"Question: Which city comes first?\nA. Oslo\nB. Rome\nC. Lima\n{V2}"
 
@@ -312,6 +338,7 @@ def test_video_mme_v2_prompt() -> None:
     )
 
 
+# E26 of docs/reliability.md
 def test_video_mme_prompt() -> None:
     asked = "Which city comes first?\nA. Oslo\nB. Rome\nC. Lima\nThe best answer is:"
     respond = "Respond with only the letter (A, B, C, or D) of the correct option."
@@ -323,6 +350,7 @@ def test_video_mme_prompt() -> None:
     )
 
 
+# E26 of docs/reliability.md
 def test_mlvu_prompt() -> None:
     system = (
         "Carefully watch this video and pay attention to every detail. Based on your observations, select the best "
@@ -369,6 +397,7 @@ class TestLmmsEval:
         ("lmms-eval-qwen3", "video-mme-v2", f"Question: {LETTERED}\nAnswer with the option letter only."),
     )
 
+    # E26 of docs/reliability.md
     @pytest.mark.parametrize(("template", "own", "expected"), TEXTS)
     def test_without_subtitles(self, template: str, own: str, expected: str) -> None:
         model = Scripted(lambda request: dict.fromkeys(request.labels, 1.0))
@@ -429,6 +458,7 @@ def test_default_prompt_keeps_all_subtitles() -> None:
     assert subtitles in cities(subtitles=subtitles).prompt
 
 
+# Q05 of docs/reliability.md
 @pytest.mark.parametrize(
     "newline", ["\n", "\r\n", "\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
 )
@@ -459,6 +489,7 @@ def test_text_of_options_is_kept_as_it_was_given() -> None:
     assert Question("Which?", [" two\nlines ", "x"]).option("A") == " two\nlines "
 
 
+# Q05 of docs/reliability.md
 def test_options_full_of_initials_stay_whole() -> None:
     options = ["John F. Kennedy", "Vitamin D.", "A.", "C.Mission accomplished"]
 

@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from fake_server import KEY, Fake, FakeClock, Open, opener, serving
+from fake_server import KEY, Fake, FakeClock, Fault, Open, opener, serving
 from gridprobe.cli import cli
 from gridprobe.errors import ServerUnavailable
 from gridprobe.evaluation import CrewOptions, Evaluation
 from gridprobe.evaluation.records import read_records
 from gridprobe.settings import Settings
 from gridprobe.setup import make_setup
-from toy_runs import toy_benchmark
+from gridprobe.video import Footage
+from toy_runs import lines, toy_benchmark
 from videos import numbered_video
 
 OPTIONS = ("What is it?", "-o", "a dog", "-o", "a cat", "--k", "3")
@@ -67,11 +68,15 @@ class TestAsk:
         assert models["selector"].endswith(";ids") and models["answerer"].endswith("#large@fake-1;top20")
         assert done.stderr.count("gridprobe: ") == 2
 
-    def test_m12_an_answering_model_that_is_not_there_is_found_before_the_video_is_decoded(self, clip: Path) -> None:
+    @pytest.mark.parametrize("verb", ["ask", "compare"])
+    def test_m12_an_answering_model_that_is_not_there_is_found_before_the_video_is_decoded(
+        self, clip: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+    ) -> None:
+        monkeypatch.setattr(Footage, "pool", lambda *_, **__: pytest.fail("decoded"))
         with serving(Fake()) as first:
-            done = run("ask", clip, *OPTIONS, "--model", first, "--answer-model", f"{first}#other")
+            done = run(verb, clip, *OPTIONS, "--model", first, "--answer-model", f"{first}#other")
 
-        assert done.exit_code == 2 and "does not serve 'other'" in done.stderr and "decoding" not in done.stderr
+        assert done.exit_code == 2 and "does not serve 'other'" in done.stderr
 
     def test_options_of_a_server_need_a_server(self, clip: Path) -> None:
         done = run("ask", clip, *OPTIONS, "--model", "embedded", "--server", "patience=5")
@@ -100,6 +105,7 @@ class TestEvaluation:
         benchmark = toy_benchmark(folder / "data", videos=3, questions=4)
         return Evaluation(benchmark, folder / "run", setup=setup, crew=CrewOptions(workers=0))
 
+    # M02 of docs/reliability.md
     def test_a_restart_in_the_middle_loses_nothing(self, tmp_path: Path, open_server: Open) -> None:
         fake, clock = Fake(), FakeClock()
         server = open_server(fake, clock=clock)
@@ -111,6 +117,7 @@ class TestEvaluation:
 
         assert (result["answered"], result["failed"]) == (12, 0) and clock.slept >= 300
 
+    # M02 of docs/reliability.md
     def test_a_server_that_stays_away_ends_the_run_which_can_be_resumed(
         self, tmp_path: Path, open_server: Open, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -131,6 +138,34 @@ class TestEvaluation:
         assert (result["answered"], result["failed"]) == (12, 0)
         written = b"".join(file.read_bytes() for file in (tmp_path / "run").iterdir() if file.is_file())
         assert KEY.encode() not in written and b";ids" in written
+
+    def test_m06_a_question_that_the_server_fails_at_fails_alone(self, tmp_path: Path, open_server: Open) -> None:
+        fake, clock = Fake(), FakeClock()
+        server = open_server(fake, clock=clock)
+        bad = Fault.error(500, "Internal server error")
+        fake.choose = lambda body: bad if "<v1-q2>" in json.dumps(body["messages"]) else None
+
+        with self.evaluation(tmp_path, server) as evaluation:
+            result = evaluation.run()
+
+        assert (result["all"]["answered"], result["errors"]) == (11, {"ServerError": 1})
+        assert "status 500" in read_records(tmp_path / "run").best["v1-q2"]["error"]["message"]
+
+    def test_m11_a_resumed_run_refuses_a_server_of_another_configuration(self, tmp_path: Path) -> None:
+        data = toy_benchmark(tmp_path / "data", videos=2, questions=1)
+        rows = [{"video": str(item.video), "question": "Is it?", "options": ["yes", "no"]} for item in data.items]
+        (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        fake = Fake()
+        with serving(fake) as url:
+            command = ("eval", "jsonl", "--data", tmp_path / "mine.jsonl", "--out", tmp_path / "run", "--model", url)
+            begun = run(*command, "--k", 2, "--workers", 0, "--shard", "1/2")
+            before = lines(tmp_path / "run")
+            fake.fingerprint = "fake-2"
+            resumed = run(*command, "--k", 2, "--workers", 0)
+
+        assert (begun.exit_code, resumed.exit_code) == (0, 1), begun.output
+        assert "begun with the models" in resumed.stderr and "fake-1" in resumed.stderr and "fake-2" in resumed.stderr
+        assert before.total() == 1 and lines(tmp_path / "run") == before
 
     def test_a_run_with_named_models_works_in_other_processes(self, tmp_path: Path) -> None:
         data = toy_benchmark(tmp_path / "data", videos=2, questions=1)

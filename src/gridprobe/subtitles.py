@@ -34,7 +34,7 @@ Rule = Literal["longvideobench", "video-mme-v2", "video-mme"]
 MAX_BYTES = 16 * 2**20
 """A larger file is not a subtitle file."""
 
-_ARROW = re.compile(r"(?P<start>[\d:.,]{1,40})\s{0,40}-->\s{0,40}(?P<end>[\d:.,]+)")
+_ARROW = re.compile(r"(?P<start>-?[\d:.,]{1,40})\s{0,40}-->\s{0,40}(?P<end>-?[\d:.,]+)")
 """Bounded, since without bounds the time for a line of digits grows with the square of its length."""
 _TAG = re.compile(
     r"</?(?:b|i|u|s|c|v|lang|ruby|rt|font|span|br|em|strong)(?:[\s./][^<>]*)?>|<\d[\d:.,]*>|\{\\[^{}]*\}", re.IGNORECASE
@@ -139,12 +139,14 @@ def _from_row(row: Any, *, verbatim: bool) -> Segment | None:
 
 
 def _seconds(value: Any) -> float | None:
-    """Seconds from a number, or from [[hh:]mm:]ss with a point or a comma."""
+    """Seconds from a number, or from [-][[hh:]mm:]ss with a point or a comma."""
     if isinstance(value, bool):
         return None
-    parts = str(value).replace(",", ".").split(":")
+    text = str(value).strip()
+    parts = text.removeprefix("-").replace(",", ".").split(":")
     try:
-        return sum(float(part) * 60.0**power for power, part in enumerate(reversed(parts)))
+        seconds = sum(float(part) * 60.0**power for power, part in enumerate(reversed(parts)))
+        return -seconds if text.startswith("-") else seconds
     except (ValueError, OverflowError):
         return None
 

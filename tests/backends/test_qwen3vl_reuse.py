@@ -224,8 +224,10 @@ def test_the_store_keeps_to_its_bytes_and_lets_the_oldest_go() -> None:
     assert store.bytes == (0, 0) and len(store) == 0
 
 
+# M01 of docs/reliability.md
 def test_out_of_memory_a_batch_is_halved(fresh: Qwen3VL, plain: Qwen3VL, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
+    emptied: list[int] = []
     fast = fresh._fast
 
     def greedy(batch: Sequence[Job]) -> object:
@@ -234,9 +236,13 @@ def test_out_of_memory_a_batch_is_halved(fresh: Qwen3VL, plain: Qwen3VL, monkeyp
             raise torch.OutOfMemoryError("CUDA out of memory")
         return fast(batch)
 
+    fresh.score([ask(pool(7), again=True)])
+    assert len(fresh.kept) > 0
     monkeypatch.setattr(fresh, "_fast", greedy)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(len(fresh.kept)))
     assert_same(fresh, plain, [ask(pool(n)) for n in (1, 2, 3, 4, 5)])
     assert sizes == [5, 2, 3, 1, 2]
+    assert emptied == [0, 0], "what was kept is let go first"
 
 
 # M01 of docs/reliability.md

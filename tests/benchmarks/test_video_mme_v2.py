@@ -97,6 +97,7 @@ def test_vectors_one_by_one(tmp_path: Path, place: int) -> None:
     assert metrics("video-mme-v2", group, right)[0].value == pytest.approx(VECTORS[place][3])
 
 
+# E25 of docs/reliability.md
 def test_the_aggregate_of_five(tmp_path: Path) -> None:
     benchmark, right = vectors(tmp_path, 5)
 
@@ -142,6 +143,7 @@ def test_no_group_has_no_interval(tmp_path: Path) -> None:
     assert metrics("video-mme-v2", benchmark.items, {})[0].interval is None
 
 
+# E25 of docs/reliability.md
 def test_groups_that_are_not_complete_are_left_out_and_said_so(tmp_path: Path) -> None:
     benchmark, right = vectors(tmp_path, 5)
     del right["004-2"]  # not asked yet: 56.25 for the group must not become a guess

@@ -177,6 +177,18 @@ class TestAsk:
         assert [(answer["id"], answer["question"]) for answer in answers] == [("q1", "one?"), (None, "two?")]
         assert len(opened) == 1
 
+    def test_q12_subtitles_that_cannot_be_read_are_counted(
+        self, clip: Path, tiny_checkpoint: Path, tmp_path: Path
+    ) -> None:
+        lines = ["00:01 --> 00:02\nhello", "x --> y\nno time"]
+        (tmp_path / "s.srt").write_text("\n\n".join(lines))
+
+        more = ("--device", "cpu", "--subtitles", tmp_path / "s.srt")
+        for verb in ("ask", "compare"):
+            done = run(verb, clip, "What?", "-o", "a", "-o", "b", "--k", 2, "--model", tiny_checkpoint, *more)
+            assert done.exit_code == 0, done.output
+            assert "1 entries of" in done.stderr and "are not timed lines; they were left out" in done.stderr
+
     def test_subtitles_reach_the_prompt(self, clip: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
         (tmp_path / "s.srt").write_text("1\n00:00:00,000 --> 00:00:01,000\nhello world\n")
 

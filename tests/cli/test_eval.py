@@ -55,6 +55,21 @@ def test_a_run_a_resume_and_a_refusal(data: Path, tmp_path: Path, tiny_checkpoin
     assert "3 done, 0 failed, 0 missing of 3" in " ".join(gridprobe("status", tmp_path / "run").stdout.split())
 
 
+def test_e14_changed_rows_are_named_in_one_line(data: Path, tmp_path: Path, tiny_checkpoint: Path) -> None:
+    own = data.with_name("changing.jsonl")
+    own.write_text("".join(data.read_text().splitlines(keepends=True)[:3]))
+    out = tmp_path / "run"
+    assert evaluate(own, out, tiny_checkpoint).exit_code == 0
+    own.write_text(own.read_text().replace("Is it 1?", "Is it not 1?"))
+
+    refused = evaluate(own, out, tiny_checkpoint)
+    redone = evaluate(own, out, tiny_checkpoint, "--redo-changed")
+
+    assert refused.exit_code == 2 and "(changed v0q1)" in refused.stderr and "--redo-changed" in refused.stderr
+    assert "rows since the run was begun: changed v0q1; the changed ones are asked again\n" in redone.stderr
+    assert "2 done, 0 failed, 1 to do" in redone.stderr
+
+
 def test_ids_from_a_list_or_a_file_and_settings_reach_the_spec(
     data: Path, tmp_path: Path, tiny_checkpoint: Path
 ) -> None:

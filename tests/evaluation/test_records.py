@@ -68,6 +68,7 @@ def test_a_line_torn_at_any_byte_is_left_out_and_the_others_are_not(tmp_path: Pa
         assert (list(found.best), found.damage) == (["a", "b"], [])
 
 
+# E04 of docs/reliability.md
 def test_nobody_writes_behind_a_torn_line(tmp_path: Path) -> None:
     file = three(tmp_path)
     file.write_bytes(file.read_bytes()[:-3])
@@ -148,6 +149,22 @@ def test_of_failures_the_last_attempt_counts_and_two_answers_are_told(tmp_path: 
 
     assert found.best["a"]["attempt"] == 2
     assert found.repeated == {"b"} and found.best["b"]["right"]
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_e11_of_two_answers_in_two_files_the_same_counts_in_any_order_of_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backwards: bool
+) -> None:
+    for name in ("w0", "w1", "w2"):
+        writer = Writer(tmp_path, name)
+        writer.write(record("a", worker=name))
+        writer.close()
+    names = sorted(os.listdir(tmp_path), reverse=backwards)
+    monkeypatch.setattr(os, "listdir", lambda _: names)
+
+    found = read_records(tmp_path)
+
+    assert found.best["a"]["worker"] == "w2" and found.repeated == {"a"}
 
 
 # E23 of docs/reliability.md

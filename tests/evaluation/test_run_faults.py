@@ -1,7 +1,6 @@
 """Faults between two starts of a run: damage, signals, other settings, other data, other clocks, moved folders."""
 
 import itertools
-import json
 import os
 import resource
 import shutil
@@ -11,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import pytest
 
 import toy_runs
 from gridprobe.backends import Scripted
-from gridprobe.benchmarks import Benchmark, load_benchmark
+from gridprobe.benchmarks import Benchmark
 from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation import read_records, summary
 from gridprobe.evaluation.status import status
@@ -113,6 +113,8 @@ def test_e08_64_open_files_are_enough(tmp_path: Path) -> None:
         ({"timestamps": "none"}, "timestamps"),
         ({"precision": "keyframe"}, "precision"),
         ({"limit": 4}, "limit was null"),
+        ({"subtitles": "concat"}, "subtitles was"),
+        ({"benchmark": "other"}, "benchmark was"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -123,37 +125,10 @@ def test_e13_other_settings_are_refused_with_their_name_and_the_folder_stays(
     before, asked = content(tmp_path / "run"), toy_runs.calls()
 
     with pytest.raises(UsageError, match=rf"(?s)begun with another spec: .*{named}.*name another folder"):
-        here(toy, tmp_path / "run", **change)
+        other = replace(toy, name=change["benchmark"]) if "benchmark" in change else toy
+        here(other, tmp_path / "run", **{name: change[name] for name in change if name != "benchmark"})
 
     assert content(tmp_path / "run") == before and toy_runs.calls() == asked
-
-
-@pytest.mark.parametrize("what", ["added", "removed", "changed", "other options", "other answer"])
-def test_e14_other_rows_are_refused_and_never_mixed(tmp_path: Path, what: str) -> None:
-    toy_benchmark(tmp_path / "data", videos=2)
-    rows = [
-        {"id": f"v{n}", "video": f"v{n}", "question": f"Is it <v{n}>?", "options": ["yes", "no"], "answer": "A"}
-        for n in range(2)
-    ]
-    other = {
-        "added": [*rows, {**rows[0], "id": "new"}],
-        "removed": rows[:1],
-        "changed": [rows[0], {**rows[1], "question": "Is it not <v1>?"}],
-        "other options": [rows[0], {**rows[1], "options": ["no", "yes"]}],
-        "other answer": [rows[0], {**rows[1], "answer": "B"}],
-    }[what]
-    file = tmp_path / "data" / "own.jsonl"
-
-    def own(of: list[dict[str, Any]]) -> Benchmark:
-        file.write_text("".join(json.dumps(row) + "\n" for row in of))
-        return load_benchmark("jsonl", file)
-
-    here(own(rows), tmp_path / "run")
-    with pytest.raises(UsageError, match="benchmark_version was"):
-        here(own(other), tmp_path / "run")
-    here(own(rows), tmp_path / "run")
-
-    assert toy_runs.calls() == Counter(["v0", "v1"])
 
 
 def test_e15_shards_one_missing_one_twice_one_overlapping_are_counted_once(toy: Benchmark, tmp_path: Path) -> None:
@@ -169,6 +144,15 @@ def test_e15_shards_one_missing_one_twice_one_overlapping_are_counted_once(toy: 
     assert (whole["answered"], whole["missing"]) == (6, 0)
 
 
+@pytest.mark.parametrize("count", [2, 3])
+def test_e15_all_shards_together_ask_everything_once(toy: Benchmark, tmp_path: Path, count: int) -> None:
+    for number in range(1, count + 1):
+        result = here(toy, tmp_path / "run", shard=f"{number}/{count}")["all"]
+
+    assert toy_runs.calls() == Counter(ids(toy)) == lines(tmp_path / "run")
+    assert (result["answered"], result["missing"]) == (6, 0)
+
+
 def test_e19_a_clock_that_runs_backwards_or_stands_still_changes_nothing(
     toy: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +165,30 @@ def test_e19_a_clock_that_runs_backwards_or_stands_still_changes_nothing(
         assert lines(tmp_path / name) == Counter(ids(toy))
         assert summary(tmp_path / name)["all"]["accuracy"] == summary(tmp_path / "whole")["all"]["accuracy"]
     assert toy_runs.calls() == Counter(ids(toy) * 3)
+
+
+@pytest.mark.parametrize("step", [-3600, 0], ids=["back", "still"])
+def test_e19_of_two_failures_the_second_counts_though_its_time_is_earlier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    toy = toy_benchmark(tmp_path / "data", words={"v0-q0": "fails"})
+    hours = itertools.count(2_000_000_000, step)
+    monkeypatch.setattr("gridprobe.evaluation.outcomes.now", lambda: str(next(hours)))
+    monkeypatch.setattr(time, "time", lambda: float(next(hours)))
+    for _ in range(2):
+        here(toy, tmp_path / "run", retry_failed=True, max_failures=1)
+
+    assert read_records(tmp_path / "run").best["v0-q0"]["attempt"] == 2
+    assert lines(tmp_path / "run") == Counter(ids(toy)) + Counter(["v0-q0"])
+
+
+def test_e23_a_resume_keeps_few_fields_of_each_record(toy: Benchmark, tmp_path: Path) -> None:
+    here(toy, tmp_path / "run")
+
+    with toy_runs.evaluation(toy, tmp_path / "run", model=toy_runs.model()) as resumed:
+        kept = {name for record in resumed._before.best.values() for name in record}
+
+    assert kept == {"id", "outcome", "attempt", "identity", "row", "right"}
 
 
 def test_e20_a_moved_folder_and_a_deleted_cache_are_no_matter(

@@ -20,6 +20,19 @@ from gridprobe.evaluation.status import status
 from toy_runs import toy_benchmark
 
 
+def test_e24_a_record_that_is_being_written_is_no_damage_and_status_changes_nothing(tmp_path: Path) -> None:
+    run(toy_benchmark(tmp_path / "data"), tmp_path / "run", setup=toy_runs.toy_setup(toy_runs.model()))
+    (file,) = (tmp_path / "run").glob("records-*.jsonl")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-20])
+    before = {each.name: each.read_bytes() for each in (tmp_path / "run").iterdir()}
+
+    found = status(tmp_path / "run")
+
+    assert (found["done"], found["missing"], found["damage"]) == (5, 1, [])
+    assert {each.name: each.read_bytes() for each in (tmp_path / "run").iterdir()} == before
+
+
 # E24 of docs/reliability.md
 def test_a_run_in_progress_shows_its_pace_and_its_worker(tmp_path: Path) -> None:
     seen: list[dict[str, Any]] = []

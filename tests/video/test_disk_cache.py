@@ -203,6 +203,7 @@ def test_a_bad_entry_counts_as_absent_and_is_removed(clip: Path, folder: Path, f
     assert {path: path.read_bytes() for path in entries(folder)} == contents and store.trouble is None  # made anew
 
 
+# E21 of docs/reliability.md
 def test_a_bad_entry_is_removed_also_if_nothing_takes_its_place(folder: Path) -> None:
     store = FrameCache(folder, CAP)
     store.write([("key", b"content")])
@@ -302,6 +303,7 @@ def test_the_folder_is_for_the_user_alone(folder: Path) -> None:
     assert modes == {0o700, 0o600}
 
 
+# E20 of docs/reliability.md
 def test_it_may_be_deleted_at_any_time(folder: Path) -> None:
     store = FrameCache(folder, CAP)
     for number in range(3):
@@ -399,6 +401,7 @@ def hammer(folder: str, seed: int, failures: "multiprocessing.Queue[str]") -> No
         failures.put(store.trouble)
 
 
+# E22 of docs/reliability.md
 def test_processes_share_it_without_a_lock(folder: Path) -> None:
     context = multiprocessing.get_context("fork")
     failures = context.Queue()

@@ -50,6 +50,7 @@ __all__ = [
     "load_options",
     "model_option",
     "named_models",
+    "subtitle_text",
     "way_options",
 ]
 
@@ -315,7 +316,7 @@ def _questions(
     text: str | None, options: tuple[str, ...], file: Path | None, subtitle_file: Path | None
 ) -> list[Question]:
     """The question on the command line, or the questions in a file."""
-    subtitles = read_subtitles(subtitle_file).text if subtitle_file else ""
+    subtitles = subtitle_text(subtitle_file)
     if (text is None) == (file is None):
         raise UsageError("give either one QUESTION, with -o options or without, or --questions FILE")
     if file is None:
@@ -323,6 +324,16 @@ def _questions(
     if options:
         raise UsageError("with --questions, options are read from the file; remove -o")
     return [_parse(file, number, line, subtitles) for number, line in _lines(file)]
+
+
+def subtitle_text(file: Path | None) -> str:
+    """All text of a subtitle file; a line on stderr says how many of its entries cannot be read."""
+    if file is None:
+        return ""
+    found = read_subtitles(file)
+    if found.skipped:
+        notice(f"{found.skipped} entries of {file} are not timed lines; they were left out")
+    return found.text
 
 
 def distinct(question: Question) -> Question:

@@ -18,6 +18,7 @@ from gridprobe.cli.ask import (
     limits_of,
     load_options,
     model_option,
+    subtitle_text,
 )
 from gridprobe.cli.console import announce_saved, progress, quiet_option, speaks_unicode, stdout, verbose_option
 from gridprobe.cli.help import Verb
@@ -30,7 +31,6 @@ from gridprobe.report.files import check_writable
 from gridprobe.report.terminal_comparison import comparison_view
 from gridprobe.settings import PRESETS, Settings
 from gridprobe.setup import make_setup
-from gridprobe.subtitles import read_subtitles
 
 __all__ = ["compare_selectors"]
 
@@ -101,8 +101,7 @@ def compare_selectors(video: Path, question: str, options: tuple[str, ...], **gi
     """Ask one QUESTION with the frames of several selectors: one timeline, their answers and their bills."""
     if given["html"]:
         check_writable(given["html"])
-    subtitles = read_subtitles(given["subtitles"]).text if given["subtitles"] else ""
-    asked = distinct(Question(question, options, subtitles=subtitles))
+    asked = distinct(Question(question, options, subtitles=subtitle_text(given["subtitles"])))
     names = [name.strip() for name in given["selectors"].split(",") if name.strip()]
     changes = given_settings(given, ("frames", "k", "context", "seed"))
     settings = Settings.from_preset(given["preset"], **changes, limits=limits_of(given))

@@ -29,7 +29,7 @@ __all__ = ["evaluate"]
 @click.option("--shard", default="1/1", show_default=True, metavar="I/N", help="Part I of N; parts may run at once.")
 @click.option("--max-failures", type=float, default=MAX_FAILURES, show_default=True, help="A number, or a share < 1.")
 @click.option("--retry-failed", is_flag=True, help="Ask those again that failed before.")
-@click.option("--redo-changed", is_flag=True, help="Ask those again whose video was replaced.")
+@click.option("--redo-changed", is_flag=True, help="Ask those again whose video or row was changed.")
 @click.option("--total-tokens", type=int, metavar="N", help="The most tokens of all questions together.")
 @click.option("--total-tflops", type=float, metavar="X", help="The most TFLOPs of all questions together.")
 @click.option("--total-seconds", type=float, metavar="S", help="The most seconds of all questions together.")
@@ -84,6 +84,8 @@ def _announce(evaluation: Evaluation, what: Asked) -> None:
     if evaluation.other_versions:
         old = ", ".join(f"{name} {version}" for name, version in evaluation.other_versions.items())
         lines.append(f"note: this run was begun with {old}")
+    if any(evaluation.rows):
+        lines.append(f"rows since the run was begun: {evaluation.rows}; the changed ones are asked again")
     lines += [f"replaced video, asked about again: {video}" for video in evaluation.changed]
     lines += [f"damaged record, asked again: {damage}" for damage in evaluation.damage]
     for line in (*lines, str(evaluation.counts)):

@@ -14,12 +14,15 @@ import re
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gridprobe.benchmarks import Item
 from gridprobe.errors import DataError, RunError, UsageError
 from gridprobe.evaluation.disk import close, held, listed, lock, one_sentence, readable, remove, write_whole
+from gridprobe.evaluation.reader import ITEM_FILE, read_items
+from gridprobe.evaluation.rows import RowChanges, row_of
 from gridprobe.evaluation.spec import SPEC_FILE, Spec
 from gridprobe.evaluation.tasks import Shard
 from gridprobe.files import parse_json
@@ -42,19 +45,24 @@ class RunFolder:
         return Spec.read(self.path)
 
     @contextmanager
-    def taken(self, spec: Spec, items: Sequence[Item], shard: Shard) -> Iterator[None]:
+    def taken(self, spec: Spec, items: Sequence[Item], shard: Shard, *, redo: bool = False) -> Iterator[RowChanges]:
         """Start or resume the run, and keep others from doing so at the same time.
 
-        Shards of the same count may run at the same time, also on other machines.
+        Shards of the same count may run at the same time, also on other machines. With `redo`, the run goes on with
+        other rows of the benchmark; yields which ones.
         """
         with one_sentence(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             with self._gate():
                 stack.callback(close, self._take(shard))
-                self._begin(spec, items)
+                changes = RowChanges()
+                if (self.path / SPEC_FILE).exists():
+                    changes = self._resume(spec, items, shard, redo=redo)
+                else:
+                    self._begin(spec, items)
                 self._clean(shard)
-            yield
+            yield changes
 
     @contextmanager
     def _gate(self) -> Iterator[None]:
@@ -94,22 +102,65 @@ class RunFolder:
 
     def _begin(self, spec: Spec, items: Sequence[Item]) -> None:
         """Write the items, then the spec: if there is a spec, the items are complete."""
-        present = [each.name for each in listed(self.path, "*")]
-        if SPEC_FILE in present:
-            spec.require_same(self.spec, where=str(self.path))
-            return
-        strange = [name for name in present if not OURS.fullmatch(name)]
+        strange = [each.name for each in listed(self.path, "*") if not OURS.fullmatch(each.name)]
         if strange:
             raise UsageError(f"{self.path} is not empty ({strange[0]}) and not a run; name a new folder with --out")
+        self._write_items(items)
+        self._write_spec(spec)
+
+    def _resume(self, spec: Spec, items: Sequence[Item], shard: Shard, *, redo: bool) -> RowChanges:
+        """Check that the run was begun with the same spec; with `redo`, the benchmark's rows may be others."""
+        known = self.spec
+        if not spec.other_rows_alone(known):
+            spec.require_same(known, where=str(self.path))
+            return RowChanges()
+        changes = self._row_changes(items)
+        if not redo:
+            raise UsageError(
+                f"{self.path} was begun with other rows ({changes}): benchmark_version was {known.benchmark_version!r} "
+                f"and is now {spec.benchmark_version!r}; ask the changed rows again with --redo-changed, or "
+                "name another folder with --out"
+            )
+        for other in self._others_alive(shard):
+            raise RunError(f"{self.path} has other rows now but {other.name} is in use; stop that run first")
+        self._replace_rows(replace(known, benchmark_version=spec.benchmark_version, data=spec.data), items)
+        return changes
+
+    def _row_changes(self, items: Sequence[Item]) -> RowChanges:
+        old = {name: each.row for name, each in read_items(self.path).items()}
+        if None in old.values():
+            raise UsageError(
+                f"{self.path} was begun with other rows, by a version that did not record them; name another folder "
+                "with --out"
+            )
+        return RowChanges.between(old, items)
+
+    def _replace_rows(self, spec: Spec, items: Sequence[Item]) -> None:
+        """Write other items and their spec.
+
+        If this is interrupted, the spec is that of no benchmark: the run is then refused, or this is done again.
+        """
+        self._write_spec(replace(spec, benchmark_version=f"unfinished change to {spec.benchmark_version}"))
+        self._write_items(items)
+        self._write_spec(spec)
+
+    def _write_items(self, items: Sequence[Item]) -> None:
         lines = (json.dumps(_line(item), ensure_ascii=False, allow_nan=False) for item in items)
-        write_whole(self.path / "items.jsonl", "".join(line + "\n" for line in lines).encode("utf-8", "replace"))
+        write_whole(self.path / ITEM_FILE, "".join(line + "\n" for line in lines).encode("utf-8", "replace"))
+
+    def _write_spec(self, spec: Spec) -> None:
         write_whole(self.path / SPEC_FILE, spec.to_json().encode("utf-8", "replace"))
+
+    def _others_alive(self, shard: Shard) -> Iterator[Path]:
+        """The locked files of other processes that use the folder."""
+        for file in (*listed(self.path, "lock-*"), *listed(self.path, "records-*.jsonl")):
+            if file.name != f"lock-{shard.name}" and held(file):
+                yield file
 
     def _clean(self, shard: Shard) -> None:
         """Delete temporary files of processes that died, unless some process may still be writing one."""
         left = listed(self.path, ".gridprobe-*.tmp")
-        others = [*listed(self.path, "lock-*"), *listed(self.path, "records-*.jsonl")] if left else []
-        if not any(held(file) for file in others if file.name != f"lock-{shard.name}"):
+        if left and not any(self._others_alive(shard)):
             for file in left:
                 remove(file)
 
@@ -137,6 +188,7 @@ def _line(item: Item) -> dict[str, Any]:
     return {
         "id": item.id,
         "group": item.group,
+        "row": row_of(item),
         "question": question.text,
         "options": list(question.options),
         "answer": question.answer,

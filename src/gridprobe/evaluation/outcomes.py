@@ -8,6 +8,7 @@ from typing import Any
 from gridprobe.answer import Answer
 from gridprobe.benchmarks import Item
 from gridprobe.evaluation.records import SCHEMA
+from gridprobe.evaluation.rows import row_of
 from gridprobe.reply import Text
 from gridprobe.selectors import Selection
 
@@ -26,6 +27,7 @@ def _record(
         "schema": SCHEMA,
         "id": item.id,
         "group": item.group,
+        "row": row_of(item),
         "outcome": outcome,
         "right": False,
         "choice": None,

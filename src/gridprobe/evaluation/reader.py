@@ -103,6 +103,8 @@ class Result:
     answered: Answered | None = None
     error: str = ""
     """Class and message of what stopped it."""
+    row: str | None = None
+    """The hash of its row; see `gridprobe.evaluation.rows`."""
 
     @property
     def withheld(self) -> bool:
@@ -178,7 +180,8 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
 
 def read_run(path: Path, *, name: str | None = None) -> Run:
     """Read one folder."""
-    spec, items, records = Spec.read(path), read_items(path), read_records(path)
+    spec, items = Spec.read(path), read_items(path)
+    records = read_records(path, rows={key: item.row for key, item in items.items()})
     results = tuple(_result(item, records.best.get(key), path) for key, item in items.items())
     stray = len(records.best.keys() - items.keys())
     notes = (*_notes(results, damaged=len(records.damage), stray=stray), *stops(path))
@@ -248,6 +251,7 @@ def _item(row: Any, where: str) -> Result:
     _need(isinstance(bins, dict) and all(isinstance(b, str) for b in bins.values()), where, "bins must be texts", bins)
     _need(answer is None or isinstance(answer, str), where, "the answer must be a letter, a text or null", answer)
     _need(isinstance(row.get("extra", {}), dict), where, "extra must be an object", row.get("extra"))
+    _need(isinstance(row.get("row"), str | None), where, "the row's hash must be text or null", row.get("row"))
     duration = row.get("duration")
     _need(duration is None or _is_number(duration), where, "the duration must be a number or null", duration)
     texts = {key: row[key] for key in ("id", "group", "question")}
@@ -259,6 +263,7 @@ def _item(row: Any, where: str) -> Result:
         video=str(row.get("video") or ""),
         duration=duration,
         extra=row.get("extra", {}),
+        row=row.get("row"),
     )
 
 

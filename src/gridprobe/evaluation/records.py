@@ -78,8 +78,8 @@ class Records:
     """The records of a folder, by question."""
 
     best: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The record that counts for each id: one with an answer if there is one, else the last attempt. After the
-    video was replaced, only attempts with the new one count."""
+    """The record that counts for each id: one with an answer if there is one, else the last attempt. After the video
+    was replaced or the row changed, only attempts with the new one count."""
     attempts: dict[str, int] = field(default_factory=dict)
     """The highest attempt number for each id."""
     damage: list[Damage] = field(default_factory=list)
@@ -89,7 +89,7 @@ class Records:
     def add(self, record: dict[str, Any]) -> None:
         """Add a record."""
         name, old = record["id"], self.best.get(record["id"])
-        again = old is not None and _other_video(old, record)
+        again = old is not None and (_other_row(old, record) or _other_video(old, record))
         if old is None or (record["attempt"] > old["attempt"] if again else _rank(record) >= _rank(old)):
             self.best[name] = record
         if old is not None and old["outcome"] == record["outcome"] == "answered" and not again:
@@ -99,6 +99,11 @@ class Records:
     def ids(self, outcome: str) -> set[str]:
         """The ids whose record has this outcome."""
         return {name for name, record in self.best.items() if record["outcome"] == outcome}
+
+
+def _other_row(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether two records are of different rows, as far as is known; see `gridprobe.evaluation.rows`."""
+    return None not in (old.get("row"), new.get("row")) and old["row"] != new["row"]
 
 
 def _other_video(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
@@ -113,9 +118,14 @@ def _rank(record: Mapping[str, Any]) -> tuple[bool, int]:
     return record["outcome"] == "answered", record["attempt"]
 
 
-def read_records(folder: Path, *, fields: Collection[str] | None = None) -> Records:
-    """Read all records of a run; to save memory, keep only `fields`, and what decides which record counts."""
-    kept = None if fields is None else {"id", "outcome", "attempt", "identity", *fields}
+def read_records(
+    folder: Path, *, fields: Collection[str] | None = None, rows: Mapping[str, str | None] | None = None
+) -> Records:
+    """Read all records of a run; to save memory, keep only `fields`, and what decides which record counts.
+
+    With the hashes of the run's `rows` by id, records of rows that were changed since do not count.
+    """
+    kept = None if fields is None else {"id", "outcome", "attempt", "identity", "row", *fields}
     floats = fields is None or not WITHOUT_FLOATS.issuperset(fields)
     records = Records()
     for file in listed(folder, "records-*.jsonl"):
@@ -124,6 +134,9 @@ def read_records(folder: Path, *, fields: Collection[str] | None = None) -> Reco
                 records.damage.append(found)
             else:
                 records.add(found if kept is None else {name: found[name] for name in kept if name in found})
+    for name, row in (rows or {}).items():
+        if name in records.best and _other_row(records.best[name], {"row": row}):
+            del records.best[name]
     return records
 
 

@@ -24,6 +24,7 @@ from gridprobe.evaluation.method import Method
 from gridprobe.evaluation.processes import Processes
 from gridprobe.evaluation.ray_runner import RayCrew
 from gridprobe.evaluation.records import read_records
+from gridprobe.evaluation.rows import RowChanges, named, other_rows
 from gridprobe.evaluation.spec import Spec, installed
 from gridprobe.evaluation.summary import summary
 from gridprobe.evaluation.tasks import Choice, Task, tasks_of
@@ -35,8 +36,6 @@ from gridprobe.setup import Setup
 __all__ = ["Counts", "CrewOptions", "Evaluation", "RunState", "run"]
 
 MAX_FAILURES = 0.1
-SHOWN = 10
-"""So many changed videos are named."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ class Evaluation:
         subtitles: how subtitles are shown; see `gridprobe.benchmarks.SUBTITLE_MODES`.
         max_failures: stop when more questions than this have failed: a number, or below 1 a share of all.
         retry_failed: ask questions again that failed before.
-        redo_changed: ask questions again whose video was replaced since; otherwise such a run is refused.
+        redo_changed: ask questions again whose video or row was changed since; otherwise such a run is refused.
         totals: what all questions together may take; a larger one resumes a run that stopped there.
     """
 
@@ -156,12 +155,12 @@ class Evaluation:
 
     def __enter__(self) -> "Evaluation":
         with ExitStack() as stack:
-            stack.enter_context(self.folder.taken(self.spec, self.items, self.shard))
-            self._read()
+            rows = stack.enter_context(self.folder.taken(self.spec, self.items, self.shard, redo=self._redo))
+            self._read(rows)
             self._stack = stack.pop_all()
         return self
 
-    def _read(self) -> None:
+    def _read(self, rows: RowChanges) -> None:
         """Read what is recorded."""
         records = read_records(self.folder.path, fields=("right", *(("cost", "seconds") if self._totals else ())))
         self.damage = records.damage
@@ -169,12 +168,17 @@ class Evaluation:
         known, now = self.folder.spec.versions, installed()
         self.other_versions = {name: old for name, old in known.items() if now.get(name) != old}
         """Packages whose version has changed since the run was started, with the old version."""
-        changed = changed_items([item for task in self._videos for item in task.items], records.best)
-        if changed and not self._redo:
-            raise RunError(_changed_sentence(changed, self.folder.path))
+        items = [item for task in self._videos for item in task.items]
+        other, changed = other_rows(items, records.best), changed_items(items, records.best)
+        if (other or changed) and not self._redo:
+            raise RunError(_changed_sentence(other, changed, self.folder.path))
+        self.rows = rows._replace(changed=tuple(item.id for item in other))
+        """Rows that were added or removed, and those whose answers are of another row; these are asked again."""
         self.changed = tuple(dict.fromkeys(item.video for item in changed))
         """Videos that were replaced since their questions were answered; these are asked again."""
-        self._answered = (records.ids("answered") | records.ids("skipped")) - {item.id for item in changed}
+        stale = {item.id for item in (*other, *changed)}
+        self._answered = (records.ids("answered") | records.ids("skipped")) - stale
+        self._failures = records.ids("failed") - stale
         self._before = records
 
     def __exit__(self, *_: object) -> None:
@@ -184,7 +188,7 @@ class Evaluation:
     def counts(self) -> Counts:
         """The counts when the folder was opened."""
         ids = {item.id for task in self._videos for item in task.items}
-        done, failed = len(self._answered & ids), len(self._before.ids("failed") & ids)
+        done, failed = len(self._answered & ids), len(self._failures & ids)
         return Counts(done, failed, len(ids) - done - (0 if self._retry else failed))
 
     def run(self) -> dict[str, Any]:
@@ -227,7 +231,7 @@ class Evaluation:
 
     def _tasks(self) -> list[Task]:
         """The shard's videos with their remaining questions."""
-        settled = self._answered | (set() if self._retry else self._before.ids("failed"))
+        settled = self._answered | (set() if self._retry else self._failures)
         tasks = []
         for task in self._videos:
             items = tuple(item for item in task.items if item.id not in settled)
@@ -266,7 +270,7 @@ class Evaluation:
     def _begin(self) -> None:
         """Count the questions that were done before, and announce what comes first."""
         known = {item.id for task in self._videos for item in task.items if item.question.answer is not None}
-        done = self._answered | (set() if self._retry else self._before.ids("failed"))
+        done = self._answered | (set() if self._retry else self._failures)
         self._judged = known & done
         self._right = {name for name in self._judged if self._before.best[name].get("right")}
         many = f" ({self._workers} workers)" if (self._workers or 0) > 1 else ""
@@ -297,12 +301,13 @@ class Evaluation:
             )
 
 
-def _changed_sentence(changed: Sequence[Item], folder: Path) -> str:
-    videos = list(dict.fromkeys(str(item.video) for item in changed))
-    more = f" and {len(videos) - SHOWN} more" if len(videos) > SHOWN else ""
+def _changed_sentence(other: Sequence[Item], changed: Sequence[Item], folder: Path) -> str:
+    rows, videos = [item.id for item in other], list(dict.fromkeys(str(item.video) for item in changed))
+    what = [f"rows that were changed since: {named(rows)}"] if rows else []
+    what += [f"videos that were replaced since: {named(videos)}"] if videos else []
     return (
-        f"{folder} has answers from videos that were replaced since: {', '.join(videos[:SHOWN])}{more}; ask these "
-        f"{len(changed)} questions again with --redo-changed, or name another folder with --out"
+        f"{folder} has answers from {' and from '.join(what)}; ask these {len({i.id for i in (*other, *changed)})} "
+        "questions again with --redo-changed, or name another folder with --out"
     )
 
 

@@ -89,6 +89,10 @@ class Spec:
             raise DataError(f"{where} was written by another version of gridprobe or changed by hand; start a new run")
         return spec
 
+    def other_rows_alone(self, known: "Spec") -> bool:
+        """Whether nothing but the benchmark's rows differs from a run that was begun."""
+        return [name for name, *_ in _differences(known._plain(), self._plain())] == ["benchmark_version"]
+
     def require_same(self, known: "Spec", *, where: str) -> None:
         """Refuse to go on with a run that was begun with another spec."""
         differing = list(_differences(known._plain(), self._plain()))

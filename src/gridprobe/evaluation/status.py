@@ -38,8 +38,8 @@ def status(folder: str | Path, *, patience: float = PATIENCE, clock: Callable[[]
     check_seconds("--patience", patience)
     path = Path(folder)
     spec = Spec.read(path)
-    ids = read_items(path).keys()
-    records = read_records(path, fields=("error",))
+    rows = {key: item.row for key, item in read_items(path).items()}
+    ids, records = rows.keys(), read_records(path, fields=("error",), rows=rows)
     done, failed = (len(records.ids(outcome) & ids) for outcome in ("answered", "failed"))
     missing = len(ids - records.best.keys())
     workers = [_worker(file, patience, clock()) for file in listed(path, "heartbeat-*.json")]
