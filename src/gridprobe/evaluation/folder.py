@@ -57,7 +57,7 @@ class RunFolder:
             with self._gate():
                 stack.callback(close, self._take(shard))
                 changes = RowChanges()
-                if (self.path / SPEC_FILE).exists():
+                if listed(self.path, SPEC_FILE):
                     changes = self._resume(spec, items, shard, redo=redo)
                 else:
                     self._begin(spec, items)
