@@ -1,7 +1,7 @@
 """A benchmark of picture folders and a model that answers from its prompt; importable by child processes.
 
 What a question's text says happens: "dies" kills the process, "hangs" waits for ever, "fails" raises a ModelError,
-"breaks" something nobody foresaw. Every focused pass is noted in the file that GRIDPROBE_TOY_CALLS names. Where
+"breaks" something nobody foresaw. With GRIDPROBE_TOY_REPAIRED nothing fails. Every focused pass is noted in the file that GRIDPROBE_TOY_CALLS names. Where
 GRIDPROBE_TOY_GATE names a FIFO, each takes a byte from it first, and waits for one: see `Gate`.
 """
 
@@ -34,6 +34,7 @@ from ways import PUBLISHED
 
 CALLS = "GRIDPROBE_TOY_CALLS"
 GATE = "GRIDPROBE_TOY_GATE"
+REPAIRED = "GRIDPROBE_TOY_REPAIRED"
 PICTURES = 4
 
 
@@ -71,7 +72,7 @@ def answer(request: ScoreRequest) -> Mapping[str, float]:
         with _beside_calls("hangs").open("a") as file:
             file.write("x")
         Event().wait()
-    if "fails" in prompt:
+    if "fails" in prompt and REPAIRED not in os.environ:
         raise ModelError("the model was told to fail")
     if "breaks" in prompt:
         raise ZeroDivisionError("nobody foresaw this")

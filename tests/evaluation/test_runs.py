@@ -158,15 +158,17 @@ class TestARun:
         assert sum(lines(tmp_path / "run").values()) == allowed + 1
 
     # E18 of docs/reliability.md
-    def test_failed_ones_are_asked_again_only_when_told_to_and_keep_their_history(self, tmp_path: Path) -> None:
-        bad = toy_benchmark(tmp_path / "data", words={"v0-q0": "fails"})
-        good = toy_benchmark(tmp_path / "data")
-        here(bad, tmp_path / "run")
-        here(good, tmp_path / "run")
+    def test_failed_ones_are_asked_again_only_when_told_to_and_keep_their_history(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        toy = toy_benchmark(tmp_path / "data", words={"v0-q0": "fails"})
+        here(toy, tmp_path / "run")
+        monkeypatch.setenv(toy_runs.REPAIRED, "1")
+        here(toy, tmp_path / "run")
         assert summary(tmp_path / "run")["all"]["failed"] == 1
 
         before = toy_runs.calls()
-        with toy_runs.evaluation(good, tmp_path / "run", model=toy_runs.model(), retry_failed=True) as evaluation:
+        with toy_runs.evaluation(toy, tmp_path / "run", model=toy_runs.model(), retry_failed=True) as evaluation:
             assert str(evaluation.counts) == "5 done, 1 failed, 1 to do"
             result = evaluation.run()
 
