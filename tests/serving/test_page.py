@@ -281,7 +281,7 @@ def test_a_restart_in_mid_job_is_said_and_the_question_can_be_asked_again(
         site = site.restarted()
         assert (job in site.desk.jobs._jobs) is killed, "otherwise it is unknown (404)"
         page.wait_for_selector("#problem >> text=restarted")
-        page.click("#problem >> text=Ask again")
+        page.click("#problem button >> text=Ask again")
         answered(page)
         assert page.inner_text("#said strong") == "one"
     finally:
