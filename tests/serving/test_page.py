@@ -303,6 +303,7 @@ def test_a_full_queue_is_waited_for(page: Any, site: Site) -> None:
     answered(page)
 
 
+# A16 of docs/reliability.md
 def test_no_text_becomes_markup(page: Any, site: Site, folder: Path, tmp_path: Path) -> None:
     site.model._text = lambda request: {EVIL: 0.9, "nothing": 0.1}
     evil = tmp_path / f"{EVIL}.mp4"

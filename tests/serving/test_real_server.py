@@ -125,6 +125,7 @@ def test_a_follow_up_is_answered_from_kept_memory(server: Running) -> None:
     assert computed[1] < 0.2 * computed[0]
 
 
+# S12 of docs/reliability.md
 def test_raw_http_that_no_client_library_sends(server: Running) -> None:
     host, port = server.address.removeprefix("http://").rsplit(":", 1)
     key = f"Authorization: Bearer {KEY}\r\n"
@@ -152,6 +153,7 @@ def test_connections_do_not_delay_small_packets() -> None:
         assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
+# S04 of docs/reliability.md
 def test_headers_that_never_end_close_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})

@@ -3,6 +3,7 @@
 import logging
 import secrets
 import time
+import traceback
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -16,6 +17,7 @@ from gridprobe.evaluation.method import Attempt
 from gridprobe.progress import Event, listening
 from gridprobe.serving.journal import Journal, Left
 from gridprobe.serving.refusals import Refusal, as_refusal, not_found
+from gridprobe.text import printable
 
 __all__ = ["Job", "Jobs", "Message", "mark_ids", "new_id"]
 
@@ -163,12 +165,19 @@ class Job:
         """How an error is told. It keeps no traceback, whose frames would keep videos; a mistake of ours is logged."""
         refusal = as_refusal(error)
         if refusal.status == 500:
-            LOG.error("job %s failed", self.id, exc_info=error)
+            LOG.error("job %s failed: %s", self.id, _trace(error))
             return Refusal(
                 f"the server made a mistake; its log has the details of job {self.id}", status=500, code=refusal.code
             )
         refusal.__cause__ = refusal.__context__ = None
         return refusal.with_traceback(None)
+
+
+def _trace(error: BaseException) -> str:
+    """Where an error and its causes were raised; a text of a client in them forges no line of the log."""
+    cause = error.__cause__ or error.__context__
+    places = "".join(traceback.format_tb(error.__traceback__))
+    return f"{printable(repr(error))[:500]}\n{places}{f'because of {_trace(cause)}' if cause else ''}"
 
 
 class Jobs:
