@@ -132,6 +132,7 @@ def test_raw_http_that_no_client_library_sends(server: Running) -> None:
     cases = {
         f"GET /health HTTP/1.1\r\n{key}\r\n": b"400",
         "GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n": b"200",
+        "GET /health HTTP/1.0\r\n\r\n": b"400",
         f"GET /health HTTP/1.1\r\nHost: evil.example\r\n{key}\r\n": b"403",
         f"POST /v1/gridprobe/ask HTTP/1.1\r\nHost: localhost\r\n{key}Content-Type: application/json\r\n"
         "Content-Length: 99999999999\r\n\r\n": b"413",

@@ -192,6 +192,8 @@ def test_s13_good_and_bad_requests_leave_no_descriptor_thread_or_file(folder: Pa
         for _ in range(10):
             with_client(desk, mixed, timeout=None)
         assert left() == before
+        assert [each.source.name for each in desk.sessions.all()] == ["talk.mp4"]
+        assert desk.shelf.size == 0 and sorted(os.listdir(desk.shelf.folder)) == ["in-use", "jobs.jsonl"]
 
 
 def test_an_upload_is_asked_about_and_deleted(desk: Desk, folder: Path) -> None:
@@ -371,3 +373,15 @@ def test_a_mistake_of_ours_is_a_500_without_details_and_the_next_question_works(
         assert reply.status_code == 500 and "secret" not in reply.text and reply.headers["x-request-id"]
         model.gate.set()
         assert post(desk, "/v1/gridprobe/ask", ASK).status_code == 200
+
+
+# S07, A19 of docs/reliability.md
+def test_a_mistake_outside_of_a_job_is_a_500_without_details(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise ZeroDivisionError(f"/secret/path of {object()}")
+
+    monkeypatch.setattr(desk.sessions, "all", broken)
+    reply = get(desk, "/v1/gridprobe/sessions")
+    assert reply.status_code == 500 and reply.json()["error"]["code"] == "internal_error"
+    assert "secret" not in reply.text and "0x" not in reply.text and reply.headers["x-request-id"]
+    assert get(desk, "/health").status_code == 200
