@@ -160,6 +160,12 @@ def test_a18_no_name_reaches_the_terminal_unescaped(tmp_path: Path) -> None:
         ["eval", "jsonl", "--data", str(rows), "--model", "embedded", "--workers", "0", "--out", str(tmp_path / "run")],
         ["status", str(tmp_path / "run")],
         ["score", str(tmp_path / "run")],
+        ["score", evil.name],
+        ["ask", "clip.mp4", "?", evil.name],  # one argument too many, as by a pattern that names several files
+        ["ask", "clip.mp4", "?", "--model", "embedded", "--preset", evil.name],
+        ["list", evil.name],
+        [evil.name],
+        ["verify-data", evil.name, "--data", str(rows)],
     )
     for command in commands:
         done = gridprobe(*command)
