@@ -56,7 +56,7 @@ class _Commands(Verbs):
         except GridProbeError as error:
             raise _OneSentence(error) from error
         except click.UsageError as error:
-            error.message = printable(error.message)  # it can quote an argument as it is, such as a file's name
+            vars(error)["message"] = printable(error.message)  # it can quote an argument, such as a file's name
             raise
         except Stopped as error:
             click.echo(f"gridprobe: ended by {error}", err=True)
