@@ -1,8 +1,9 @@
 """A benchmark of picture folders and a model that answers from its prompt; importable by child processes.
 
 What a question's text says happens: "dies" kills the process, "hangs" waits for ever, "fails" raises a ModelError,
-"breaks" something nobody foresaw. With GRIDPROBE_TOY_REPAIRED nothing fails. Every focused pass is noted in the file that GRIDPROBE_TOY_CALLS names. Where
-GRIDPROBE_TOY_GATE names a FIFO, each takes a byte from it first, and waits for one: see `Gate`.
+"breaks" something nobody foresaw. With GRIDPROBE_TOY_REPAIRED nothing fails. Every focused pass is noted in the file
+that GRIDPROBE_TOY_CALLS names. Where GRIDPROBE_TOY_GATE names a FIFO, each takes a byte from it first, and waits for
+one: see `Gate`.
 """
 
 import errno

@@ -257,11 +257,27 @@ class TestMistakes:
 
         assert result.exit_code == 1 and message in result.stderr
 
-    # C01 of docs/reliability.md
-    def test_an_unknown_flag_creates_nothing(self, clip: Path, tmp_path: Path) -> None:
-        done = process("ask", clip, "?", "--modle", "x", cwd=tmp_path)
+    # C01, C05 of docs/reliability.md
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (["ask", "CLIP", "?", "--modle", "x"], "--model"),
+            (["ask", "CLIP", "?", "--k", "x"], "'x' is not a valid integer"),
+            (["ask", "CLIP", "?", "--k", "0", "--map", "m.png"], "k must be a whole number from 1 to 64, got 0"),
+            (["ask", "CLIP", "?", "--effort", "quik"], "'quick'"),
+            (["ask", "CLIP", "?", "--questions", "q.jsonl", "--map", "m.png"], "give either one QUESTION"),
+            (["ask", "CLIP", "?", "--selector", "uniform", "--report", "r.html"], "--frames 8"),
+            (["eval", "jsonl", "--data", "d", "--out", "run", "--model", "embedded", "--with", "opne=1"], "open"),
+            (["sevre"], "'serve'"),
+        ],
+        ids=["flag", "type", "range", "choice", "conflict", "missing", "key", "verb"],
+    )
+    def test_an_unknown_flag_creates_nothing(
+        self, clip: Path, tmp_path: Path, arguments: list[str], words: str
+    ) -> None:
+        done = process(*[clip if each == "CLIP" else each for each in arguments], cwd=tmp_path)
 
-        assert done.returncode == 2 and "--model" in done.stderr
+        assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr
         assert list(tmp_path.iterdir()) == []
 
     def test_control_characters_in_names_are_shown_not_obeyed(self) -> None:

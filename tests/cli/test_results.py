@@ -13,6 +13,7 @@ from gridprobe.benchmarks import Metric
 from gridprobe.cli import cli
 from gridprobe.evaluation.summary import summary
 from gridprobe.report.run_tables import FORMATS, Scores, people_tables
+from gridprobe.text import printable
 
 NAMES = ("v1-a", "v1-b", "v2-a", "v3-a")
 MAPPED = selection((0.5, 0.9, 0.5), (0.4, 0.5, 0.8))
@@ -198,10 +199,11 @@ def test_latex_and_markdown_escape(tmp_path: Path) -> None:
 
 
 # A17 of docs/reliability.md
-def test_a_text_that_looks_like_a_formula_is_quoted_in_csv(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "=1+1", [item("v1-a")], [record("v1-a")])
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
+def test_a_text_that_looks_like_a_formula_is_quoted_in_csv(tmp_path: Path, name: str) -> None:
+    folder = write_run(tmp_path / name, [item("v1-a")], [record("v1-a")])
 
-    assert "\n'=1+1," in gridprobe("score", folder, "--format", "csv").stdout
+    assert f"\n'{printable(name)}," in gridprobe("score", folder, "--format", "csv").stdout
 
 
 @pytest.mark.parametrize(

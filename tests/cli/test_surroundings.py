@@ -83,10 +83,11 @@ import threading
 open({!r}, "w").close()
 threading.Event().wait()
 """
-"""Stands in for PyAV in the decoding process."""
+"""Stands in for PyAV in the decoding process, and for torch while a model is loaded."""
 
 
-@pytest.mark.parametrize("phase", ["decode", "probe"])
+# C05 of docs/reliability.md, too: 130
+@pytest.mark.parametrize("phase", ["load", "decode", "probe"])
 def test_c04_ctrl_c_while_decoding_or_asking_leaves_nothing_behind(clip: Path, tmp_path: Path, phase: str) -> None:
     reached, over, environment = tmp_path / "reached", threading.Event(), dict(os.environ)
 
@@ -96,12 +97,13 @@ def test_c04_ctrl_c_while_decoding_or_asking_leaves_nothing_behind(clip: Path, t
             over.wait()
         return by_hash(heard, letters)
 
-    if phase == "decode":
-        (tmp_path / "av").mkdir()
-        (tmp_path / "av" / "__init__.py").write_text(HANGS.format(str(reached)))
+    if phase != "probe":
+        package = tmp_path / ("av" if phase == "decode" else "torch")
+        package.mkdir()
+        (package / "__init__.py").write_text(HANGS.format(str(reached)))
         environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *sys.path])
     with serving(Fake(voice=voice)) as url:
-        command = [sys.executable, "-m", "gridprobe", *question(clip, url)]
+        command = [sys.executable, "-m", "gridprobe", *question(clip, "embedded" if phase == "load" else url)]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         process = subprocess.Popen(command, env=environment, start_new_session=True, **pipes)
         try:
@@ -158,6 +160,12 @@ def test_a18_no_name_reaches_the_terminal_unescaped(tmp_path: Path) -> None:
         ["eval", "jsonl", "--data", str(rows), "--model", "embedded", "--workers", "0", "--out", str(tmp_path / "run")],
         ["status", str(tmp_path / "run")],
         ["score", str(tmp_path / "run")],
+        ["score", evil.name],
+        ["ask", "clip.mp4", "?", evil.name],  # one argument too many, as by a pattern that names several files
+        ["ask", "clip.mp4", "?", "--model", "embedded", "--preset", evil.name],
+        ["list", evil.name],
+        [evil.name],
+        ["verify-data", evil.name, "--data", str(rows)],
     )
     for command in commands:
         done = gridprobe(*command)

@@ -220,10 +220,18 @@ def test_parts_that_cannot_be_used_are_errors(parts: list[Any], words: str) -> N
     assert refusal.value.status == 400
 
 
+# A05, A21 of docs/reliability.md
 @pytest.mark.parametrize(
     ("change", "status"),
     [
         ({"model": "gpt-4o"}, 404),
+        ({"model": "../../x"}, 404),
+        ({"model": "http://127.0.0.1/v1#x"}, 404),
+        ({"trust_remote_code": True}, 400),
+        ({"gridprobe": {"trust_remote_code": True}}, 400),
+        ({"mm_processor_kwargs": {"num_frames": -1}}, 400),
+        ({"mm_processor_kwargs": {"num_frames": 1.5}}, 400),
+        ({"mm_processor_kwargs": {"num_frames": True}}, 400),
         ({"n": 2}, 400),
         ({"tools": [{"type": "function"}]}, 400),
         ({"response_format": {"type": "json_object"}}, 400),
@@ -264,6 +272,7 @@ def test_media_that_cannot_be_used_has_a_status_of_its_own(desk: Desk, url: str,
     assert reply.status_code == status, reply.text
 
 
+# A05 of docs/reliability.md
 def test_too_many_pictures_are_refused_before_they_are_decoded(desk: Desk) -> None:
     url = "data:video/jpeg;base64," + "AAAA," * 100_000
     reply = send(desk, said({"type": "video_url", "video_url": {"url": url}}, TEXT))
@@ -286,6 +295,7 @@ def test_texts_that_would_take_long_to_read_are_refused(desk: Desk) -> None:
     assert send(desk, said({"type": "video_url", "video_url": {"url": commas * 2}}, TEXT)).status_code == 413
 
 
+# S02 of docs/reliability.md
 def test_a_client_that_leaves_a_stream_cancels_its_question(folder: Path) -> None:
     model = Gated(opened=False)
     body = json.dumps({"model": "gridprobe", "stream": True, **said({"video_url": "talk.mp4"}, TEXT)}).encode()

@@ -182,6 +182,7 @@ def test_what_a_request_may_not_set_is_refused(
         desk.check(settings, selector)
 
 
+# A19 of docs/reliability.md
 def test_errors_name_the_video_as_the_client_did(desk: Desk) -> None:
     source = desk.sources.find(as_data(b"this is no video at all"))
     job = desk.submit(Asked(source, QUESTION), "anna")
@@ -192,6 +193,7 @@ def test_errors_name_the_video_as_the_client_did(desk: Desk) -> None:
     assert len(desk.sessions) == 0 and desk.shelf.size == 0, "nothing is left of it"
 
 
+# A06 of docs/reliability.md
 def test_a_file_that_was_swapped_after_the_check_is_refused(desk: Desk, tmp_path: Path, folder: Path) -> None:
     source = desk.sources.find("talk.mp4")
     assert isinstance(source, Source)

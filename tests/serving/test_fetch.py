@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -76,6 +77,7 @@ def fetched(reply: bytes | Callable[[socket.socket], None], most: int = 1 << 20)
     return bytes(got), dialled
 
 
+# A08 of docs/reliability.md
 @pytest.mark.parametrize("address", PRIVATE)
 def test_private_addresses_are_not_public(address: str) -> None:
     assert not is_public(address)
@@ -100,6 +102,7 @@ def test_spellings_of_this_machine_are_refused(host: str) -> None:
     assert refusal.value.status in (403, 422)
 
 
+# A08 of docs/reliability.md
 @pytest.mark.parametrize("url", [
     "http://ok@127.0.0.1/", "http://user:pass@example.com/", "http://127.0.0.1\\@example.com/", "http://exa mple.com/",
     "http://example.com\n/x", "http:///x", "http://[::1", "http://example.com:99999/", "gopher://example.com/",
@@ -126,6 +129,7 @@ def test_one_look_up_and_the_checked_address_is_dialled() -> None:
     assert isinstance(dialled[1], bytes) and b"Host: example.com" in dialled[1]
 
 
+# A10 of docs/reliability.md
 def test_one_private_address_among_several_is_enough_to_refuse() -> None:
     with pytest.raises(Refusal, match="public internet"):
         Fetcher(resolver=lambda host, port: ["93.184.216.34", "10.0.0.1"]).fetch(
@@ -133,18 +137,24 @@ def test_one_private_address_among_several_is_enough_to_refuse() -> None:
         )
 
 
-# A09 of docs/reliability.md
+# A09, A11 of docs/reliability.md
 @pytest.mark.parametrize("reply", [
     b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1/\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 301 Moved\r\nLocation: /other\r\nContent-Length: 3\r\n\r\nabc",
+    b"HTTP/1.1 307 Temporary Redirect\r\nLocation: file:///etc/passwd\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 308 Permanent Redirect\r\nLocation: http://example.com:22/\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 206 Partial Content\r\nContent-Length: 3\r\n\r\nabc",
     b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
     b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc",
     b"garbage",
     b"",
 ])  # fmt: skip
 def test_redirects_errors_compression_and_garbage_are_422(reply: bytes) -> None:
-    with pytest.raises(Refusal) as refusal:
-        fetched(reply)
-    assert refusal.value.status == 422
+    got: list[bytes] = []
+    with site(reply) as (dial, dialled), pytest.raises(Refusal) as refusal:
+        Fetcher(resolver=lambda host, port: ["93.184.216.34"], dial=dial).fetch("http://example.com/", got.append)
+    assert refusal.value.status == 422 and not got
+    assert dialled[:1] == [("93.184.216.34", 80)] and len(dialled) == 2, "one connection and one request"
 
 
 # A11 of docs/reliability.md
@@ -157,6 +167,40 @@ def test_an_endless_body_is_cut() -> None:
     with pytest.raises(Refusal) as refusal:
         fetched(endless, most=1 << 18)
     assert refusal.value.status == 413
+
+
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 200 OK\r\n\r\n"])
+def test_a11_a_site_that_sends_a_byte_now_and_then_is_ended(head: bytes) -> None:
+    """Each byte comes within the socket's timeout; the time for everything together ends it, in whichever part."""
+
+    def drip(connection: socket.socket) -> None:
+        connection.sendall(head)
+        while True:
+            connection.sendall(b"x")
+            time.sleep(0.01)
+
+    with site(drip) as (dial, _), pytest.raises(Refusal, match=r"too slow|too long"):
+        Fetcher(seconds=0.3, resolver=lambda host, port: ["93.184.216.34"], dial=dial).fetch(
+            "http://example.com/", lambda data: None
+        )
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\nabc",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabc",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+    ],
+)
+def test_a11_a_body_that_ends_early_is_not_taken_for_the_video(reply: bytes) -> None:
+    with pytest.raises(Refusal) as refusal:
+        fetched(reply)
+    assert refusal.value.status == 422
+
+
+def test_a11_a_length_that_is_too_small_cuts_the_body() -> None:
+    assert fetched(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc and more")[0] == b"abc"
 
 
 def test_an_unknown_host_is_422() -> None:

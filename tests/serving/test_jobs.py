@@ -89,6 +89,26 @@ def test_an_error_of_a_job_has_a_status_and_the_next_job_runs(error: Exception, 
     jobs.close(60)
 
 
+def test_a18_texts_of_clients_forge_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    class Odd(Exception):
+        def __repr__(self) -> str:
+            return "Odd(\x1b[2J\nERROR all is lost\r\u2028x)"
+
+    def fail(job: Job) -> dict[str, Any]:
+        try:
+            raise Odd
+        except Odd as error:
+            raise ZeroDivisionError("a\nERROR forged") from error
+
+    jobs = Jobs(at_once=1, waiting=4)
+    ended(jobs.submit(fail, "anna"))
+    jobs.close(60)
+    (record,) = [each for each in caplog.records if each.levelname == "ERROR"]
+    text = record.getMessage()
+    assert record.exc_info is None and "in fail" in text and "because of Odd(" in text
+    assert not [line for line in text.splitlines() if line.startswith("ERROR")] and "\x1b" not in text
+
+
 def test_a_full_queue_refuses_at_once_and_says_when_to_come_back(gate: Gate) -> None:
     jobs = Jobs(at_once=1, waiting=3)
     jobs.submit(gate, "first")

@@ -1,6 +1,7 @@
 """The page in a real Chromium, against a server on this machine."""
 
 import json
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from gridprobe.serving.app import make_app
 from gridprobe.serving.desk import Desk
 from gridprobe.serving.guard import Rules
 from gridprobe.serving.running import bind
+from gridprobe.serving.shelf import PREFIX
 from gridprobe.settings import Settings
 from serving_kit import Gated, make_desk, video_folder
 from waiting import wait_until
@@ -258,7 +260,12 @@ def test_a_file_that_is_no_video_is_explained(page: Any, site: Site, tmp_path: P
     assert page.is_visible("#problem >> text=Choose another video")
 
 
-def test_a_restart_in_mid_job_is_said_and_the_question_can_be_asked_again(page: Any, folder: Path) -> None:
+# S08 of docs/reliability.md
+@pytest.mark.parametrize("killed", [False, True], ids=["in order", "killed"])
+def test_a_restart_in_mid_job_is_said_and_the_question_can_be_asked_again(
+    page: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, killed: bool
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     site = Site(folder)
     try:
         site.model.gate.clear()
@@ -268,9 +275,13 @@ def test_a_restart_in_mid_job_is_said_and_the_question_can_be_asked_again(page: 
         page.wait_for_selector("#cancel", state="hidden")
         ask(page)
         wait_until(site.model.waiting.is_set)
+        ((job, _),) = [each for each in site.desk.jobs._jobs.items() if not each[1].over]
+        if killed:  # what it has on disk now is what it leaves
+            shutil.copytree(site.desk.shelf.folder, tmp_path / f"{PREFIX}killed")
         site = site.restarted()
+        assert (job in site.desk.jobs._jobs) is killed, "otherwise it is unknown (404)"
         page.wait_for_selector("#problem >> text=restarted")
-        page.click("#problem >> text=Ask again")
+        page.click("#problem button >> text=Ask again")
         answered(page)
         assert page.inner_text("#said strong") == "one"
     finally:
@@ -292,6 +303,7 @@ def test_a_full_queue_is_waited_for(page: Any, site: Site) -> None:
     answered(page)
 
 
+# A16 of docs/reliability.md
 def test_no_text_becomes_markup(page: Any, site: Site, folder: Path, tmp_path: Path) -> None:
     site.model._text = lambda request: {EVIL: 0.9, "nothing": 0.1}
     evil = tmp_path / f"{EVIL}.mp4"

@@ -127,12 +127,14 @@ def test_a_follow_up_is_answered_from_kept_memory(server: Running) -> None:
     assert computed[1] < 0.2 * computed[0]
 
 
+# S12 of docs/reliability.md
 def test_raw_http_that_no_client_library_sends(server: Running) -> None:
     host, port = server.address.removeprefix("http://").rsplit(":", 1)
     key = f"Authorization: Bearer {KEY}\r\n"
     cases = {
         f"GET /health HTTP/1.1\r\n{key}\r\n": b"400",
         "GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n": b"200",
+        "GET /health HTTP/1.0\r\n\r\n": b"400",
         f"GET /health HTTP/1.1\r\nHost: evil.example\r\n{key}\r\n": b"403",
         f"POST /v1/gridprobe/ask HTTP/1.1\r\nHost: localhost\r\n{key}Content-Type: application/json\r\n"
         "Content-Length: 99999999999\r\n\r\n": b"413",
@@ -154,6 +156,7 @@ def test_connections_do_not_delay_small_packets() -> None:
         assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
+# S04 of docs/reliability.md
 def test_headers_that_never_end_close_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import os
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +14,8 @@ from PIL import Image
 
 from gridprobe.serving.desk import Desk
 from gridprobe.serving.guard import HEADERS
-from serving_kit import Gated, client_of, running_desk, video_folder
+from serving_kit import Gated, as_data, client_of, running_desk, video_folder
+from waiting import wait_until
 
 T = TypeVar("T")
 ASK = {"video": "talk.mp4", "question": "Which?", "options": ["one", "two"]}
@@ -120,6 +122,8 @@ def test_a_client_that_goes_away_cancels_its_question(folder: Path) -> None:
 
         with_client(desk, leave, timeout=None)
         assert desk.jobs.counts["cancelled"] == 1
+        wait_until(lambda: desk.jobs.running == 0)
+        assert len(model.calls) == 1 and not model.gate.is_set(), "it ended in its first call of the model"
 
 
 # S01 of docs/reliability.md
@@ -144,6 +148,52 @@ def test_a_full_queue_is_429_with_retry_after_while_health_answers(folder: Path)
             return sorted(each.status_code for each in await asyncio.gather(*asks))
 
         assert with_client(desk, crowd, timeout=None) == [200] * 33 + [429] * 167
+
+
+def test_s13_good_and_bad_requests_leave_no_descriptor_thread_or_file(folder: Path) -> None:
+    """The long form, which also looks at memory, is `make load LOAD="--soak 300"`."""
+    with running_desk(folder) as desk:
+
+        async def mixed(client: httpx.AsyncClient) -> None:
+            kind = {"content-type": "video/mp4"}
+            good = (await client.post("/v1/gridprobe/uploads", content=video, headers=kind)).json()
+            bad = (await client.post("/v1/gridprobe/uploads", content=b"no video", headers=kind)).json()
+            replies = [
+                await client.post("/v1/gridprobe/ask", json=ASK | {"video": each})
+                for each in (
+                    good["url"],
+                    bad["url"],
+                    "talk.mp4",
+                    "missing.mp4",
+                    "data:x",
+                    as_data(b"x"),
+                    as_data(video),
+                )
+            ]
+            assert [each.status_code for each in replies] == [200, 422, 200, 403, 400, 422, 200]
+            job = (await client.post("/v1/gridprobe/jobs", json=ASK)).json()["id"]
+            await client.get(f"/v1/gridprobe/jobs/{job}/events")
+            session = replies[0].json()["session"]
+            await client.get(f"/v1/gridprobe/sessions/{session}/video", headers={"range": "bytes=0-9"})
+            await client.get(f"/v1/gridprobe/sessions/{session}/sheet.jpg")
+            for each in (good, bad):
+                await client.delete(f"/v1/gridprobe/uploads/{each['id']}")
+            await client.delete(f"/v1/gridprobe/sessions/{session}")
+
+        def left() -> tuple[int, int, int, int]:
+            wait_until(lambda: desk.jobs.running == 0)
+            files = len(os.listdir(desk.shelf.folder))
+            return len(os.listdir("/proc/self/fd")), files, desk.shelf.size, len(desk.sessions)
+
+        video = (folder / "sub" / "talk.mp4").read_bytes()
+        for _ in range(3):  # until every pool of threads and processes has what it needs
+            with_client(desk, mixed, timeout=None)
+        before = left()
+        for _ in range(10):
+            with_client(desk, mixed, timeout=None)
+        assert left() == before
+        assert [each.source.name for each in desk.sessions.all()] == ["talk.mp4"]
+        assert desk.shelf.size == 0 and sorted(os.listdir(desk.shelf.folder)) == ["in-use", "jobs.jsonl"]
 
 
 def test_an_upload_is_asked_about_and_deleted(desk: Desk, folder: Path) -> None:
@@ -195,8 +245,13 @@ def test_the_file_of_a_session_has_byte_ranges(desk: Desk, folder: Path) -> None
     part = get(desk, path, range="bytes=10-19")
     assert (part.status_code, part.content) == (206, content[10:20])
     assert get(desk, path, range="bytes=-5").content == content[-5:]
+    assert get(desk, path, range="bytes=0-").content == content
+    several = get(desk, path, range="bytes=0-1,5-6")
+    assert several.status_code == 206 and several.headers["content-type"].startswith("multipart/byteranges")
+    assert content[:2] in several.content and content[5:7] in several.content and len(several.content) < len(content)
     assert get(desk, path, range=f"bytes={len(content)}-").status_code == 416
-    assert get(desk, path, range="bytes=1" + "0" * 30 + "-").status_code in (400, 416)
+    for bad in ("bytes=1" + "0" * 30 + "-", "bytes=9-3", "bytes=x-", "bytes=", "bytes=1e30-"):
+        assert get(desk, path, range=bad).status_code in (400, 416), bad
 
 
 def test_videos_info_and_operators(desk: Desk) -> None:
@@ -231,6 +286,7 @@ def test_the_api_is_described_with_examples_on_a_page_without_scripts(desk: Desk
     assert "script" not in page.headers["content-security-policy"].replace("default-src", "")
 
 
+# A05, A21 of docs/reliability.md
 @pytest.mark.parametrize(
     ("change", "param"),
     [
@@ -240,7 +296,11 @@ def test_the_api_is_described_with_examples_on_a_page_without_scripts(desk: Desk
         ({"settings": {"k": -1}}, "settings.k"),
         ({"settings": {"k": 20}}, "k"),
         ({"settings": {"frames": 0}}, None),
+        ({"settings": {"frames": 10**9}}, None),
+        ({"settings": {"max_frames": 10**9}}, "settings.max_frames"),
         ({"settings": {"model": "x"}}, "settings.model"),
+        ({"settings": {"trust_remote_code": True}}, "settings.trust_remote_code"),
+        ({"model": "../../x"}, "model"),
         ({"options": ["only one"]}, None),
         ({"options": ["x"] * 27}, "options"),
         ({"question": "  "}, None),
@@ -267,6 +327,9 @@ def test_what_breaks_a_rule_is_a_400_that_names_it(desk: Desk, change: dict[str,
         ("GET", "/v1/gridprobe/sessions/0/sheet.jpg", 404),
         ("GET", "/v1/models/", 404),
         ("OPTIONS", "/v1/models", 405),
+        ("PUT", "/v1/gridprobe/jobs/0", 415),
+        ("PATCH", "/health/", 415),
+        ("GET", "/v1/gridprobe/ask/", 404),
     ],
 )
 def test_wrong_routes_and_methods_are_json_errors_with_all_headers(
@@ -277,6 +340,13 @@ def test_wrong_routes_and_methods_are_json_errors_with_all_headers(
     assert set(HEADERS) <= set(reply.headers) and "access-control-allow-origin" not in reply.headers
 
 
+@pytest.mark.parametrize(("path", "status"), [("/health", 405), ("/nothing", 404), ("/v1/gridprobe/ask", 405)])
+def test_s12_head_is_refused_where_get_is_meant(desk: Desk, path: str, status: int) -> None:
+    reply = with_client(desk, lambda client: client.head(path))
+    assert reply.status_code == status and reply.headers["content-type"] == "application/json"
+
+
+# A19 of docs/reliability.md
 def test_a_video_that_cannot_be_decoded_is_a_422_without_paths(desk: Desk, folder: Path) -> None:
     (folder / "bad.mp4").write_bytes(b"nothing of a video")
     try:
@@ -286,7 +356,7 @@ def test_a_video_that_cannot_be_decoded_is_a_422_without_paths(desk: Desk, folde
     assert reply.status_code == 422 and "bad.mp4" in reply.text and str(folder) not in reply.text
 
 
-# S07 of docs/reliability.md
+# S07, A19 of docs/reliability.md
 def test_a_mistake_of_ours_is_a_500_without_details_and_the_next_question_works(folder: Path) -> None:
     class Broken(Gated):
         def _posterior(self, *given: Any) -> Any:
@@ -303,3 +373,15 @@ def test_a_mistake_of_ours_is_a_500_without_details_and_the_next_question_works(
         assert reply.status_code == 500 and "secret" not in reply.text and reply.headers["x-request-id"]
         model.gate.set()
         assert post(desk, "/v1/gridprobe/ask", ASK).status_code == 200
+
+
+# S07, A19 of docs/reliability.md
+def test_a_mistake_outside_of_a_job_is_a_500_without_details(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise ZeroDivisionError(f"/secret/path of {object()}")
+
+    monkeypatch.setattr(desk.sessions, "all", broken)
+    reply = get(desk, "/v1/gridprobe/sessions")
+    assert reply.status_code == 500 and reply.json()["error"]["code"] == "internal_error"
+    assert "secret" not in reply.text and "0x" not in reply.text and reply.headers["x-request-id"]
+    assert get(desk, "/health").status_code == 200

@@ -10,7 +10,9 @@ from typing import Any
 
 import httpx
 import pytest
+from click.testing import CliRunner
 
+from gridprobe.cli import cli
 from gridprobe.errors import UsageError
 from gridprobe.serving.bounds import Bounds
 from gridprobe.serving.desk import Desk
@@ -60,6 +62,13 @@ def test_an_address_that_others_reach_needs_a_key(host: str) -> None:
     assert rules_for(host, "a long enough key").key
 
 
+def test_a15_the_server_does_not_start_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GRIDPROBE_KEY", raising=False)
+    monkeypatch.setattr("gridprobe.serving.running.bind", lambda *_: pytest.fail("it listens"))
+    result = CliRunner().invoke(cli, ["serve", "--host", "0.0.0.0", "--model", "embedded"])
+    assert result.exit_code == 2 and "needs a key" in result.output
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.0.0.2"])
 def test_loopback_needs_none(host: str) -> None:
     assert rules_for(host, None).key is None
@@ -81,10 +90,26 @@ def test_every_route_but_bare_health_needs_the_key(desk: Desk, path: str) -> Non
     assert ask(desk, "GET", path, key=KEY, send=KEY).status_code != 401
 
 
+# A13, A22 of docs/reliability.md
+def test_every_documented_route_needs_the_key_and_it_is_never_logged(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    paths = ask(desk, "GET", "/openapi.json", key=KEY, send=KEY).json()["paths"]
+    routes = [(method, path.replace("{id}", "0")) for path, methods in paths.items() for method in methods]
+    routes += [("get", path) for path in ("/", "/page/app.js", "/docs", "/openapi.json")]
+    assert len(routes) > 25
+    for method, path in routes:
+        for sent in (None, f"{KEY}x"):
+            assert (ask(desk, method.upper(), path, key=KEY, send=sent).status_code == 401) is (path != "/health"), path
+    assert KEY not in caplog.text
+
+
 def test_health_needs_no_key_and_says_nothing(desk: Desk) -> None:
     assert ask(desk, "GET", "/health", key=KEY).json() == {"status": "ok"}
 
 
+# A13 of docs/reliability.md
 def test_the_key_is_compared_in_constant_time(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[tuple[bytes, bytes]] = []
 
@@ -106,6 +131,7 @@ def test_a_browser_may_send_the_key_as_a_password(desk: Desk) -> None:
         assert ask(desk, "GET", "/ready", key=KEY, headers=header).status_code == 401
 
 
+# A14 of docs/reliability.md
 @pytest.mark.parametrize(
     "host", ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "", "[", "10.0.0.1:8765"]
 )
@@ -142,6 +168,7 @@ def test_our_own_page_and_a_link_to_us_are_accepted(desk: Desk) -> None:
     assert ask(desk, "GET", "/ready", headers=link).status_code == 200
 
 
+# A14 of docs/reliability.md
 @pytest.mark.parametrize(
     "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""]
 )
@@ -177,7 +204,10 @@ def test_a_body_is_refused_as_soon_as_it_is_too_large(desk: Desk, path: str, kin
     assert reply.status_code == 413 and sum(read) <= cap + 20_000
     honest = ask(desk, "POST", path, content=b"x", headers={"Content-Type": kind, "Content-Length": str(cap + 1)})
     assert honest.status_code == 413
-    assert os.listdir(desk.shelf.folder) == ["in-use"], "the partial file is gone"
+    read.clear()
+    lying = ask(desk, "POST", path, content=endless(read), headers={"Content-Type": kind, "Content-Length": "10"})
+    assert lying.status_code == 413 and sum(read) <= cap + 20_000
+    assert sorted(os.listdir(desk.shelf.folder)) == ["in-use", "jobs.jsonl"], "the partial file is gone"
 
 
 def test_bodies_together_are_bounded(desk: Desk) -> None:
@@ -213,7 +243,44 @@ def test_a_client_that_pauses_too_long_loses_its_turn(folder: Path) -> None:
 
         reply = ask(desk, "POST", "/v1/gridprobe/uploads", content=stuck(), headers={"Content-Type": "video/mp4"})
         assert reply.status_code == 408
-        assert os.listdir(desk.shelf.folder) == ["in-use"]
+        assert sorted(os.listdir(desk.shelf.folder)) == ["in-use", "jobs.jsonl"]
+
+
+def test_s04_a_byte_now_and_then_is_too_slow_after_a_minute(folder: Path) -> None:
+    with running_desk(folder, idle_seconds=1000.0) as desk:
+
+        async def run() -> int:
+            loop, minutes = asyncio.get_running_loop(), [0.0]
+            real = loop.time
+            loop.time = lambda: real() + 60 * minutes[0]  # type: ignore[method-assign]
+
+            async def slow() -> AsyncIterator[bytes]:
+                for _ in range(5):
+                    yield b"x" * 100_000
+                    minutes[0] += 1.1
+
+            async with client_of(desk, timeout=None) as client:
+                kind = {"Content-Type": "video/mp4"}
+                return (await client.post("/v1/gridprobe/uploads", content=slow(), headers=kind)).status_code
+
+        assert asyncio.run(run()) == 408
+        assert sorted(os.listdir(desk.shelf.folder)) == ["in-use", "jobs.jsonl"]
+
+
+def test_s05_many_values_and_forms_are_refused_unparsed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gridprobe.serving.guard.MOST_VALUES", 10_000)
+    monkeypatch.setattr("json.loads", lambda *_, **__: pytest.fail("it was parsed"))
+    part = b'--x\r\nContent-Disposition: form-data; name="a"; filename="b"\r\n\r\nc\r\n'
+    for body, kind, status in (
+        (b"[" + b"1," * 10_000 + b"1]", "application/json", 413),
+        (b'{"a":' + b"{}" * 10_001 + b"}", "application/json", 413),
+        (b'{"a":1' + b',"a":1' * 10_001 + b"}", "application/json", 413),
+        (part * 1000 + b"--x--\r\n", "multipart/form-data; boundary=x", 415),
+        (b"a=1&" * 10_000, "application/x-www-form-urlencoded", 415),
+    ):
+        for path in ("/v1/gridprobe/ask", "/v1/chat/completions"):
+            reply = ask(desk, "POST", path, content=body, headers={"Content-Type": kind})
+            assert reply.status_code == status, (kind, reply.text)
 
 
 # S05 of docs/reliability.md
@@ -259,6 +326,17 @@ def test_no_room_is_507(tmp_path: Path) -> None:
     shelf.close()
 
 
+def test_s06_a_disk_that_is_full_during_an_upload_is_507(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    reply = ask(desk, "POST", "/v1/gridprobe/uploads", content=b"video", headers={"Content-Type": "video/mp4"})
+    monkeypatch.undo()
+    assert reply.status_code == 507 and reply.json()["error"]["code"] == "no_room"
+    assert sorted(os.listdir(desk.shelf.folder)) == ["in-use", "jobs.jsonl"] and desk.shelf.size == 0
+
+
 # S06 of docs/reliability.md
 def test_a_full_disk_is_507_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shelf = Shelf(quota=1000, parent=tmp_path)
@@ -302,6 +380,20 @@ def test_a24_what_is_uploaded_can_be_read_by_its_user_alone(tmp_path: Path) -> N
         os.umask(before)
 
 
+def test_a24_a_file_or_link_under_the_name_of_an_upload_is_never_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = Shelf(quota=100, parent=tmp_path)
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"mine")
+    monkeypatch.setattr("gridprobe.serving.shelf.new_id", lambda: "0")
+    (shelf.folder / "incoming-0").symlink_to(victim)
+    with pytest.raises(Refusal) as refusal, shelf.receiving(10):
+        pass
+    assert refusal.value.status == 503 and victim.read_bytes() == b"mine"
+    shelf.close()
+
+
 # Files of the allowed folder.
 
 
@@ -339,6 +431,7 @@ def test_sibling_folders_with_the_same_beginning_are_outside(tmp_path: Path) -> 
         pass
 
 
+# A07 of docs/reliability.md
 def test_the_folder_itself_must_make_sense(tmp_path: Path) -> None:
     for bad in (Path("/"), tmp_path / "missing", Path("/proc/..")):
         with pytest.raises(UsageError, match="--videos"):
@@ -352,6 +445,7 @@ def test_only_ordinary_videos_are_listed(tmp_path: Path) -> None:
     assert [(each.name, each.bytes) for each in AllowedFolder.at(tmp_path).listed()] == [("a.mkv", 2), ("b.mp4", 2)]
 
 
+# A06 of docs/reliability.md
 def test_the_player_gets_the_file_that_was_checked_even_if_the_name_is_swapped(tmp_path: Path, folder: Path) -> None:
     root = tmp_path / "videos"
     root.mkdir()

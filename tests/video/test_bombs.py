@@ -1,6 +1,7 @@
 """Small files that promise much, files that name other files, and files with several streams (A03, A04, V21)."""
 
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import av
@@ -9,6 +10,8 @@ from av.video.stream import VideoStream
 
 from gridprobe.errors import VideoError
 from gridprobe.video import FrameSize, Limits, probe, sample
+from gridprobe.video.limits import Deadline
+from gridprobe.video.reader import Reader
 from mp4 import rebuilt
 from videos import bars, numbered_video, read_number
 
@@ -109,6 +112,79 @@ def test_a04_a_rate_of_1000_frames_a_second_gives_every_frame_once(tmp_path: Pat
     path = numbered_video(tmp_path / "fast.mkv", 50, fps=1000)
     pool = sample(path, cells=144, size=SMALL)
     assert [read_number(frame) for frame in pool.pixels] == list(range(50))
+
+
+def gif(path: Path, frames: int) -> Path:
+    """A GIF of 16×16 pixels whose frames change one pixel each, ten a second; 23 bytes a frame."""
+    head = b"GIF89a" + struct.pack("<HH", 16, 16) + b"\x80\0\0" + b"\0\0\0\xff\xff\xff"
+    control = b"\x21\xf9\x04\0" + struct.pack("<H", 10) + b"\0\0"
+    frame = control + b"\x2c" + struct.pack("<HHHH", 0, 0, 1, 1) + b"\0" + b"\x02\x02\x44\x01\0"
+    path.write_bytes(head + frame * frames + b"\x3b")
+    return path
+
+
+def test_a04_a_gif_of_a_million_frames_ends_with_its_time(
+    tmp_path: Path, packets: list[int], readers: list[Reader], deadline_after: Callable[[int], type[Deadline]]
+) -> None:
+    path = gif(tmp_path / "bomb.gif", 10**6)
+    assert probe(path).frames_header == 10**6 and len(packets) < 10, "its header is read without its frames"
+    deadline_after(20_000)
+    with pytest.raises(VideoError, match=r"bomb\.gif: decoding took longer than 60 s; [^\n]+$"):
+        sample(path, cells=9, size=SMALL, limits=Limits(seconds=60))
+    assert len(packets) <= 20_010 and sum(each.decoded for each in readers) <= 20_000
+
+
+def test_a04_a_gif_of_a_million_frames_leaves_the_parent_alone(tmp_path: Path, clip: Path) -> None:
+    """All frames take 15 s or more; the child is ended long before, and the next video is decoded."""
+    path = gif(tmp_path / "bomb.gif", 10**6)
+    with pytest.raises(VideoError, match=r"bomb\.gif: [^\n]+$"):
+        sample(path, cells=9, size=SMALL, limits=Limits(seconds=0.5), decode_in="child")
+    assert len(sample(clip, cells=4, size=SMALL, decode_in="child")) == 4
+
+
+def test_a04_many_frames_of_a_gif_are_counted_right(tmp_path: Path) -> None:
+    pool = sample(gif(tmp_path / "long.gif", 5000), cells=9, size=SMALL)
+    assert [round(time, 1) for time in pool.times] == [27.7, 83.3, 138.8, 194.4, 250.0, 305.5, 361.1, 416.6, 472.2]
+
+
+def with_attachments(path: Path, contents: list[bytes]) -> Path:
+    with av.open(str(path), "w", format="matroska") as output:
+        stream = output.add_stream("libx264", rate=25)
+        assert isinstance(stream, VideoStream)
+        stream.width, stream.height, stream.pix_fmt = 256, 64, "yuv420p"
+        for number, content in enumerate(contents):
+            output.add_attachment(f"{number}.mkv", "video/x-matroska", content)
+        for number in range(10):
+            output.mux(stream.encode(av.VideoFrame.from_ndarray(bars(number, (256, 64)), "rgb24")))
+        output.mux(stream.encode())
+    return path
+
+
+def test_a04_attachments_are_neither_opened_nor_shown(tmp_path: Path) -> None:
+    """A video with videos attached that have videos attached; and one of 32 MiB of zeros."""
+    inner = numbered_video(tmp_path / "inner.mkv", 50, size=(512, 128)).read_bytes()
+    for depth in range(3):
+        inner = with_attachments(tmp_path / f"{depth}.mkv", [inner] * 3).read_bytes()
+    for path in (tmp_path / "2.mkv", with_attachments(tmp_path / "zeros.mkv", [bytes(32 << 20)])):
+        pool = sample(path, cells=5, decode_in="child")
+        assert pool.info is not None and (pool.info.width, pool.info.height) == (256, 64)
+        assert [read_number(frame) for frame in pool.pixels] == [1, 3, 5, 7, 9]
+
+
+def test_a04_attachments_that_are_many_or_claim_gigabytes_are_refused_or_bounded(tmp_path: Path, clip: Path) -> None:
+    with pytest.raises(VideoError, match=rf"many\.mkv: more than {Limits().max_streams} streams"):
+        probe(with_attachments(tmp_path / "many.mkv", [b"x"] * 100))
+    path = with_attachments(tmp_path / "lie.mkv", [b"Q" * 2000])
+    size = b"\x46\x5c\x47\xd0"  # Matroska's FileData of 2,000 bytes
+    assert path.read_bytes().count(size) == 1
+    for claim in (b"\x46\x5c\x01\0\0\0\xff\xff\xff\xff", b"\x46\x5c\x01" + b"\xff" * 7, b"\x46\x5c\x7f\xfe"):
+        path.write_bytes(path.read_bytes().replace(size, claim))
+        try:
+            assert len(sample(path, cells=5, decode_in="child", limits=Limits(process=1 << 30))) <= 5
+        except VideoError as error:
+            assert str(error).startswith(f"{path}: ") and "\n" not in str(error)
+        assert len(sample(clip, cells=4, size=SMALL, decode_in="child")) == 4, "the next video is decoded"
+        path.write_bytes(path.read_bytes().replace(claim, size))
 
 
 @pytest.mark.parametrize("default", [0, 1])

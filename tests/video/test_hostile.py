@@ -1,6 +1,7 @@
 """Hostile input: what is not a plain video file is refused in one line, opening nothing else and never hanging."""
 
 import io
+import math
 import os
 import random
 import shutil
@@ -178,16 +179,45 @@ def test_nul_and_broken_text_in_names() -> None:
             probe(name)
 
 
-# V24 of docs/reliability.md
+# V24, A02, A23 of docs/reliability.md
 @pytest.mark.parametrize(
     "name",
-    ["-y.mp4", "http:x.mp4", "concat:a|b.mp4", "subfile,,x.mp4", "pipe:0", "two words é 視頻 🎬.mp4", "%d%03d.mp4"],
+    [
+        "-y.mp4",
+        "http:x.mp4",
+        "concat:a|b.mp4",
+        "subfile,,x.mp4",
+        "pipe:0",
+        "data:video,x",
+        "tcp:x",
+        "lavfi",
+        "two words é 視頻 🎬.mp4",
+        "%d%03d.mp4",
+    ],
 )
 def test_odd_names_are_only_names(clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     shutil.copy(clip, tmp_path / name)
     monkeypatch.chdir(tmp_path)
     assert len(sample(name, cells=4, size=SMALL)) == 4
     assert probe(name).path == name
+    assert os.listdir(tmp_path) == [name]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "concat:clip.mp4|clip.mp4", "subfile,,start,0,end,0,,:clip.mp4", "data:video/mp4;base64,AAAA", "pipe:0",
+        "http://127.0.0.1/x.mp4", "tcp://127.0.0.1:1", "lavfi", "testsrc", "file:clip.mp4", "async:clip.mp4",
+    ],
+)  # fmt: skip
+def test_a02_a_name_that_no_file_has_is_not_taken_for_an_address(
+    clip: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(clip.parent)
+    monkeypatch.setattr(av, "open", lambda *_, **__: pytest.fail("FFmpeg was asked"))
+    for read in (probe, lambda name: sample(name, cells=4)):
+        with pytest.raises(VideoError, match=r"no such file|is an address, and gridprobe reads files"):
+            read(name)
 
 
 def test_symbolic_link_to_a_video(clip: Path, tmp_path: Path) -> None:
@@ -332,7 +362,7 @@ def test_number_of_streams(tmp_path: Path) -> None:
 
 
 def test_header_claiming_a_giant_frame(tmp_path: Path) -> None:
-    """A few hundred bytes that claim a giant frame are refused before any is decoded; 8K is within the default."""
+    """A04. A few hundred bytes that claim a giant frame are refused before any is decoded; 8K is within the default."""
     path = numbered_video(tmp_path / "x.mkv", 2, codec="ffv1", pixel_format="gray")
     width_and_height = b"\xb0\x82\x01\x00\xba\x81\x40"  # Matroska's PixelWidth 256 and PixelHeight 64
     data = path.read_bytes()
@@ -440,7 +470,7 @@ def test_progress_is_reported(clip: Path) -> None:
 
 
 # A05 of docs/reliability.md
-@pytest.mark.parametrize("cells", [0, -1, True, 1.5, 10**6])
+@pytest.mark.parametrize("cells", [0, -1, True, 1.5, math.nan, math.inf, 10**6, 10**12])
 def test_bad_cells_are_refused_before_the_file_is_read(cells: int) -> None:
     from gridprobe.errors import UsageError
 

@@ -55,6 +55,9 @@ class _Commands(Verbs):
             return super().invoke(ctx)
         except GridProbeError as error:
             raise _OneSentence(error) from error
+        except click.UsageError as error:
+            vars(error)["message"] = printable(error.message)  # it can quote an argument, such as a file's name
+            raise
         except Stopped as error:
             click.echo(f"gridprobe: ended by {error}", err=True)
             ctx.exit(error.exit_code)

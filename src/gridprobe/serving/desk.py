@@ -26,6 +26,7 @@ from gridprobe.serving.bounds import Bounds
 from gridprobe.serving.fetch import Fetcher
 from gridprobe.serving.folder import AllowedFolder, AllowedRoots
 from gridprobe.serving.jobs import Job, Jobs
+from gridprobe.serving.journal import Journal
 from gridprobe.serving.kept_answers import Answers
 from gridprobe.serving.plans import plan_of
 from gridprobe.serving.refusals import Refusal
@@ -104,7 +105,8 @@ class Desk:
         self.shelf = Shelf(quota=self.bounds.quota)
         self.sources = Sources(self.shelf, self.bounds, folder=folder, fetcher=fetcher)
         self.sessions = Sessions(self.sources, self.bounds)
-        self.jobs = Jobs(at_once=self.bounds.together, waiting=self.bounds.queue)
+        journal = Journal(self.shelf.folder, self.shelf.left)
+        self.jobs = Jobs(at_once=self.bounds.together, waiting=self.bounds.queue, journal=journal)
         self.answers = Answers()
         self._setups: OrderedDict[str, Setup] = OrderedDict()
         self._lock = Lock()

@@ -5,9 +5,10 @@ import ipaddress
 import socket
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from threading import Timer
 from urllib.parse import urlsplit
 
 from gridprobe.serving.refusals import Refusal
@@ -72,25 +73,41 @@ class Fetcher:
             raise _failed("its host is not known") from None
         if not addresses or not all(map(is_public, addresses)):
             raise Refusal("this address is not on the public internet", status=403, code="not_allowed")
+        timeout = min(30.0, self.seconds)
         try:
-            connection = self._connect(scheme, host, addresses[0], port)
-            try:
+            with (
+                self.dial((addresses[0], port), timeout) as plain,
+                _ended_at(end, plain),
+                closing(http.client.HTTPConnection(host, port, timeout=timeout)) as connection,
+            ):
+                connection.sock = _encrypted(plain, host) if scheme == "https" else plain
                 _read(connection, target, write, end)
-            finally:
-                connection.close()
         except (OSError, http.client.HTTPException, ssl.SSLError):
             raise _failed("the connection failed or was too slow") from None
 
-    def _connect(self, scheme: str, host: str, address: str, port: int) -> http.client.HTTPConnection:
-        """A connection to the address that was checked; the host's name is used for TLS and the Host header only."""
-        timeout = min(30.0, self.seconds)
-        connection = http.client.HTTPConnection(host, port, timeout=timeout)
-        plain = self.dial((address, port), timeout)
-        wrapped: Any = plain
-        if scheme == "https":
-            wrapped = ssl.create_default_context().wrap_socket(plain, server_hostname=host)
-        connection.sock = wrapped
-        return connection
+
+def _encrypted(plain: socket.socket, host: str) -> ssl.SSLSocket:
+    """TLS over a connection to the address that was checked, with a certificate for the host's name."""
+    return ssl.create_default_context().wrap_socket(plain, server_hostname=host)
+
+
+@contextmanager
+def _ended_at(end: float, connection: socket.socket) -> Iterator[None]:
+    """Shut a connection down at a time. Its own timeout starts again with every byte of a site that sends slowly."""
+    with connection.dup() as same:
+        timer = Timer(max(0.0, end - time.monotonic()), _shut_down, [same])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
+
+
+def _shut_down(connection: socket.socket) -> None:
+    with suppress(OSError):  # the other side was faster
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _parts(url: str) -> tuple[str, str, int, str]:
@@ -122,8 +139,10 @@ def _read(connection: http.client.HTTPConnection, target: str, write: Callable[[
             raise _failed("it is compressed in transfer")
         while data := response.read1(CHUNK):
             write(data)
-            if time.monotonic() > end:
-                raise _failed("it took too long")
+        if time.monotonic() >= end:
+            raise _failed("it took too long")
+        if response.length:
+            raise _failed(f"the last {response.length} bytes are missing")
 
 
 def _bad() -> Refusal:

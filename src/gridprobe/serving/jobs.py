@@ -3,6 +3,7 @@
 import logging
 import secrets
 import time
+import traceback
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -14,12 +15,14 @@ from typing import Any, Literal
 from gridprobe.errors import Cancelled
 from gridprobe.evaluation.method import Attempt
 from gridprobe.progress import Event, listening
+from gridprobe.serving.journal import Journal, Left
 from gridprobe.serving.refusals import Refusal, as_refusal, not_found
+from gridprobe.text import printable
 
 __all__ = ["Job", "Jobs", "Message", "mark_ids", "new_id"]
 
 LOG = logging.getLogger("gridprobe.serving")
-State = Literal["queued", "running", "done", "failed", "cancelled"]
+State = Literal["queued", "running", "done", "failed", "cancelled", "interrupted"]
 Work = Callable[["Job"], Mapping[str, Any]]
 
 MOST_PROGRESS = 200
@@ -29,6 +32,8 @@ KEPT, KEPT_SECONDS = 256, 3600.0
 SHARE = 0.75
 """The part of the queue that one user can fill."""
 LONGEST_RETRY = 60.0
+AFTER_ALL = 10**9
+"""Messages about a restart are numbered from here: after every number that a client may have seen before."""
 
 
 _marks = [""]
@@ -75,6 +80,15 @@ class Job:
         self._count = 0
         self._callbacks: list[Callable[[], None]] = []
         self._at_end: list[Callable[[], None]] = []
+
+    @classmethod
+    def interrupted(cls, left: Left) -> "Job":
+        """A job that a server which was killed did not end."""
+        job = cls(lambda job: {}, "", lambda: left.ended or 0.0)
+        job.id, job.created, job._count = left.id, left.created, AFTER_ALL
+        message = "the server was restarted before this question was answered; ask again"
+        job.end(None, Refusal(message, status=503, code="interrupted"))
+        return job
 
     @property
     def over(self) -> bool:
@@ -138,7 +152,8 @@ class Job:
             if isinstance(error, Cancelled):
                 self.state, name, data = "cancelled", "cancelled", {}
             elif error is not None:
-                self.state, self.error = "failed", self._told(error)
+                self.error = self._told(error)
+                self.state = "interrupted" if self.error.code == "interrupted" else "failed"
                 name, data = "error", self.error.to_dict()
             else:
                 self.state, self.result, name, data = "done", result, "answer", dict(result or {})
@@ -150,7 +165,7 @@ class Job:
         """How an error is told. It keeps no traceback, whose frames would keep videos; a mistake of ours is logged."""
         refusal = as_refusal(error)
         if refusal.status == 500:
-            LOG.error("job %s failed", self.id, exc_info=error)
+            LOG.error("job %s failed: %s", self.id, _trace(error))
             return Refusal(
                 f"the server made a mistake; its log has the details of job {self.id}", status=500, code=refusal.code
             )
@@ -158,16 +173,26 @@ class Job:
         return refusal.with_traceback(None)
 
 
+def _trace(error: BaseException) -> str:
+    """Where an error and its causes were raised; a text of a client in them forges no line of the log."""
+    cause = error.__cause__ or error.__context__
+    places = "".join(traceback.format_tb(error.__traceback__))
+    return f"{printable(repr(error))[:500]}\n{places}{f'because of {_trace(cause)}' if cause else ''}"
+
+
 class Jobs:
     """All jobs of a server."""
 
-    def __init__(self, *, at_once: int, waiting: int, clock: Callable[[], float] = time.time) -> None:
-        """No jobs yet.
+    def __init__(
+        self, *, at_once: int, waiting: int, clock: Callable[[], float] = time.time, journal: Journal | None = None
+    ) -> None:
+        """No jobs yet, but those that a server which was killed did not end.
 
         Args:
             at_once: how many run at the same time; their calls of the models are merged.
             waiting: how many may wait.
             clock: seconds, for ages.
+            journal: notes which jobs have not ended.
         """
         self.at_once = at_once
         self.most_waiting = waiting
@@ -182,6 +207,10 @@ class Jobs:
         self.running = 0
         self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="gridprobe-job")
         self._futures: set[Any] = set()
+        self._journal = journal
+        now = clock()
+        for left in journal.start(now=now, since=now - KEPT_SECONDS, most=KEPT) if journal else ():
+            self._jobs[left.id] = Job.interrupted(left)
 
     @property
     def waiting(self) -> int:
@@ -202,6 +231,7 @@ class Jobs:
             self._jobs[job.id] = job
             self._waiting.setdefault(user, deque()).append(job)
             position = self.waiting - 1
+        self._note(job)
         job.add("queued", {"position": position})
         future = self._threads.submit(self._run_next)
         self._futures.add(future)
@@ -280,6 +310,14 @@ class Jobs:
             if not job.over:
                 self.cancel(job)
         self._threads.shutdown(wait=True)
+        if self._journal:
+            self._journal.close()
+
+    def _note(self, job: Job) -> None:
+        """Write to the journal that a job was accepted, and later that it has ended, unless it is interrupted."""
+        if journal := self._journal:
+            journal.begin(job.id, job.created)
+            job.when_over(lambda: None if job.state == "interrupted" else journal.end(job.id, job.state))
 
     def _run_next(self) -> None:
         job = self._take()
@@ -318,3 +356,5 @@ class Jobs:
         for place, job in enumerate(over):
             if len(over) - place > KEPT or (job.ended or 0) < self._clock() - KEPT_SECONDS:
                 del self._jobs[job.id]
+                if self._journal:
+                    self._journal.end(job.id, "forgotten")

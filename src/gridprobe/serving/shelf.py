@@ -17,6 +17,7 @@ from threading import RLock
 
 from gridprobe.errors import UsageError
 from gridprobe.serving.jobs import new_id
+from gridprobe.serving.journal import Left, left_in
 from gridprobe.serving.refusals import Refusal, not_found
 
 __all__ = ["Blob", "Incoming", "Shelf", "Upload"]
@@ -91,8 +92,11 @@ class Shelf:
             clock: seconds.
         """
         place = Path(parent or tempfile.gettempdir())
+        self.left: list[Left] = []
+        """Jobs of servers that did not end properly."""
         with suppress(OSError):  # the next server tries again
-            _remove_left_behind(place)
+            for folder in place.glob(f"{PREFIX}*"):
+                self.left += _remove_left_behind(folder)
         self.folder, self._lock_handle = _locked_folder(place)
         self.quota = quota
         self._clock = clock
@@ -272,18 +276,20 @@ def _locked_folder(place: Path) -> tuple[Path, int]:
     return folder, handle
 
 
-def _remove_left_behind(place: Path) -> None:
-    """Delete folders of servers that did not end properly: nobody holds their lock."""
-    for folder in place.glob(f"{PREFIX}*"):
-        with suppress(OSError):  # it is in use, or somebody else's
-            try:
-                handle = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-            except FileNotFoundError:
-                if time.time() - folder.lstat().st_mtime > ABANDONED_SECONDS:
-                    shutil.rmtree(folder, ignore_errors=True)
-                continue
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+def _remove_left_behind(folder: Path) -> list[Left]:
+    """Delete the folder of a server that did not end properly, whose lock nobody holds; returns its unfinished jobs."""
+    left: list[Left] = []
+    with suppress(OSError):  # it is in use, or somebody else's
+        try:
+            handle = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            if time.time() - folder.lstat().st_mtime > ABANDONED_SECONDS:
                 shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(handle)
+            return left
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            left = left_in(folder)
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(handle)
+    return left

@@ -68,7 +68,7 @@ function failed(error, again) {
   if (error.name === "AbortError") return form.say("Cancelled.");
   if (error.status === 429 || error.code === "busy") return countDown(error, again, () => form.say(""));
   if (error.code === "unusable_video") return showProblem(error, { "Choose another video": () => byId("file").click() });
-  if (error.code === "restarted") return showProblem(error, { "Ask again": again });
+  if (error.code === "restarted" || error.code === "interrupted") return showProblem(error, { "Ask again": again });
   if (error instanceof api.Problem) return showProblem(error, { "Try again": again });
   showProblem(new api.Problem("The page made a mistake. Reload it and try again."));
   throw error;

@@ -1,0 +1,268 @@
+"""S08: a server is killed with jobs queued; the next one says that they are interrupted."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from disk_faults import Crash, every_fault
+from gridprobe.serving import journal as module
+from gridprobe.serving.jobs import KEPT, KEPT_SECONDS, Job, Jobs
+from gridprobe.serving.journal import NAME, Journal, Left, left_in
+from gridprobe.serving.refusals import Refusal
+from gridprobe.serving.shelf import LOCK, PREFIX, Shelf
+from serving_kit import KEY, running_desk, video_folder
+from waiting import wait_until
+
+SERVER = """
+import sys
+from pathlib import Path
+from gridprobe.serving.app import make_app
+from gridprobe.serving.guard import Rules
+from gridprobe.serving.running import bind, run
+from serving_kit import KEY, Gated, make_desk
+
+desk = make_desk(Path(sys.argv[1]), model=Gated(opened=sys.argv[2] == "open"), together=1)
+listening = bind("127.0.0.1", 0)
+started = lambda: print(listening.getsockname()[1], flush=True)
+run(make_app(desk, Rules(KEY)), listening, started=started, drain=desk.drain)
+"""
+ASK = {"video": "talk.mp4", "question": "Which number?", "options": ["one", "two"]}
+NOW = 1_000_000.0
+
+
+@dataclass
+class Running:
+    process: "subprocess.Popen[str]"
+    client: httpx.Client
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+
+@contextmanager
+def server(videos: Path, temporary: Path, gate: str) -> Iterator[Running]:
+    environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", SERVER, str(videos), gate]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        try:
+            address = f"http://127.0.0.1:{int(process.stdout.readline())}"
+            headers = {"Authorization": f"Bearer {KEY}"}
+            with httpx.Client(base_url=address, headers=headers, timeout=600) as client:
+                yield Running(process, client)
+        finally:
+            process.kill()
+
+
+def test_s08_after_a_kill_jobs_are_interrupted_uploads_gone_and_ids_not_reused(tmp_path: Path) -> None:
+    videos, temporary = video_folder(tmp_path / "videos"), tmp_path / "temporary"
+    temporary.mkdir()
+    with server(videos, temporary, "closed") as first:
+        upload = first.client.post(
+            "/v1/gridprobe/uploads",
+            content=(videos / "talk.mp4").read_bytes(),
+            headers={"Content-Type": "application/octet-stream"},
+        ).json()["id"]
+        ids = [first.client.post("/v1/gridprobe/jobs", json=ASK).json()["id"] for _ in range(3)]
+        cancelled = first.client.post("/v1/gridprobe/jobs", json=ASK).json()["id"]
+        first.client.delete(f"/v1/gridprobe/jobs/{cancelled}")
+        wait_until(lambda: first.client.get(f"/v1/gridprobe/jobs/{ids[0]}").json()["state"] == "running")
+        first.kill()
+    (left,) = temporary.glob(f"{PREFIX}*")
+    for gate in ("closed", "open"):  # killed twice
+        with server(videos, temporary, gate) as later:
+            assert not left.exists(), "what it stored is gone"
+            for id in ids:
+                check_interrupted(later.client, id)
+            assert later.client.get(f"/v1/gridprobe/jobs/{cancelled}").status_code == 404, "it had ended"
+            assert later.client.delete(f"/v1/gridprobe/uploads/{upload}").status_code == 404
+            fresh = later.client.post("/v1/gridprobe/jobs", json=ASK).json()["id"]
+            assert fresh not in ids
+            if gate == "open":
+                assert '"label": "A"' in later.client.get(f"/v1/gridprobe/jobs/{fresh}/events").text
+            (left,) = temporary.glob(f"{PREFIX}*")
+            ids.append(fresh)
+            later.kill()
+    assert {each.id for each in left_in(left)} == set(ids[:-1]), "all but the last one, which was answered"
+
+
+def check_interrupted(client: httpx.Client, id: str) -> None:
+    path = f"/v1/gridprobe/jobs/{id}"
+    job = client.get(path).json()
+    assert (job["state"], job["error"]["code"], job["result"]) == ("interrupted", "interrupted", None)
+    assert "ask again" in job["error"]["message"] and job["created"] <= job["ended"]
+    for last in ("", "1", "999999999"):  # a browser that reconnects sends the number of the last event it has seen
+        events = client.get(f"{path}/events", headers={"Last-Event-ID": last} if last else {}).text
+        assert events.count("event: ") == 1 and "event: error" in events and '"interrupted"' in events
+    assert client.delete(path).json() == job, "cancelling changes nothing"
+    assert client.get(path, headers={"Authorization": ""}).status_code == 401
+
+
+def test_s08_the_journal_has_neither_users_nor_questions(tmp_path: Path) -> None:
+    jobs = Jobs(at_once=1, waiting=4, journal=Journal(tmp_path))
+    jobs.submit(lambda job: {}, "anna")
+    jobs.close(60)
+    content = (tmp_path / NAME).read_text()
+    assert "anna" not in content
+    assert [sorted(json.loads(line)) for line in content.splitlines()] == [["created", "id", "state"], ["id", "state"]]
+
+
+def killed(folder: Path, *lines: bytes) -> None:
+    """What a killed server leaves."""
+    folder.mkdir(exist_ok=True)
+    (folder / LOCK).touch()
+    (folder / NAME).write_bytes(b"".join(lines))
+
+
+def test_s08_damaged_lines_are_skipped(tmp_path: Path) -> None:
+    good = [Left(f"{number:032x}", NOW) for number in range(3)]
+    damaged = [
+        b"\n", b"{\n", b"[]\n", b"null\n", b"7\n", b"\xff\xfe\n", b"[" * 250 + b"\n", b"x" * 100_000 + b"\n",
+        b'{"id":"../../x","state":"queued","created":1.0}\n',
+        b'{"id":["x"],"state":"queued","created":1.0}\n',
+        b'{"id":"%s","state":["queued"],"created":1.0}\n' % (b"a" * 32),
+        b'{"id":"%s","state":"queued","created":1e999}\n' % (b"a" * 32),
+        b'{"id":"%s","state":"queued","created":"now"}\n' % (b"a" * 32),
+        b'{"id":"%s","state":"interrupted","created":1.0}\n' % (b"a" * 32),
+    ]  # fmt: skip
+    killed(tmp_path, *damaged, good[0].line(), *damaged, good[1].line(), *damaged, good[2].line())
+    assert left_in(tmp_path) == good
+    whole = b"".join(each.line() for each in good)
+    for end in range(len(whole)):
+        killed(tmp_path, whole[:end])
+        expected = len(whole[: end + 1].split(b"\n")) - 1  # only the newline may be missing
+        assert left_in(tmp_path) == good[:expected], end
+
+
+def test_s08_a_journal_that_is_not_ours_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed(tmp_path / "a", Left("a" * 32, NOW).line())
+    assert len(left_in(tmp_path / "a")) == 1
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / NAME).symlink_to(tmp_path / "a" / NAME)
+    (tmp_path / "c").mkdir()
+    os.mkfifo(tmp_path / "c" / NAME)
+    assert left_in(tmp_path / "b") == left_in(tmp_path / "c") == left_in(tmp_path / "none") == []
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert left_in(tmp_path / "a") == []
+
+
+def test_s08_old_and_too_many_interrupted_jobs_are_dropped(tmp_path: Path) -> None:
+    old = Left("a" * 32, NOW, NOW)
+    fresh = [Left(f"{number:032x}", NOW + number, NOW + number) for number in range(1, KEPT + 10)]
+    unfinished = Left("b" * 32, NOW - 10 * KEPT_SECONDS)
+    now = NOW + KEPT_SECONDS + 0.5
+    folder = tmp_path / "new"
+    folder.mkdir()
+    jobs = Jobs(at_once=1, waiting=4, clock=lambda: now, journal=Journal(folder, [unfinished, old, *fresh]))
+    kept = [each.id for each in [*fresh[-KEPT + 1 :], unfinished]]
+    assert [jobs.get(id).state for id in kept] == ["interrupted"] * KEPT
+    for each in (old, fresh[0]):
+        with pytest.raises(Refusal):
+            jobs.get(each.id)
+    assert [each.id for each in left_in(folder)] == kept
+    assert jobs.get(unfinished.id).ended == now, "its age counts from the restart"
+    jobs.close(60)
+
+
+def test_s08_an_interrupted_job_is_forgotten_like_any_other(tmp_path: Path) -> None:
+    times = [NOW]
+    jobs = Jobs(at_once=1, waiting=4, clock=lambda: times[0], journal=Journal(tmp_path, [Left("a" * 32, NOW)]))
+    times[0] += KEPT_SECONDS + 1
+    job = jobs.submit(lambda job: {}, "anna")
+    wait_until(lambda: job.over)
+    with pytest.raises(Refusal):
+        jobs.get("a" * 32)
+    jobs.close(60)
+    assert left_in(tmp_path) == []
+
+
+def test_s08_the_journal_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_LINES", 10)
+    journal = Journal(tmp_path)
+    journal.start(now=NOW, since=0.0, most=KEPT)
+    journal.begin("a" * 32, NOW)
+    for number in range(100):
+        journal.begin(f"{number:032x}", NOW)
+        journal.end(f"{number:032x}", "done")
+        assert len((tmp_path / NAME).read_bytes().splitlines()) <= 10 + 2
+    assert left_in(tmp_path) == [Left("a" * 32, NOW)]
+    journal.close()
+
+
+def test_s08_a_disk_that_fails_at_any_operation_fails_no_job(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_LINES", 4)
+    for disk in every_fault(tmp_path):
+        disk.place.mkdir()
+        caplog.clear()
+        begun, over = [f"{number:032x}" for number in range(8)], []
+        with disk:
+            try:
+                journal = Journal(disk.place, [Left("a" * 32, NOW)])
+                journal.start(now=NOW, since=0.0, most=KEPT)
+                for id in begun:
+                    journal.begin(id, NOW)
+                    if int(id, 16) % 2:
+                        journal.end(id, "done")
+                        over.append(id)
+                journal.close()
+            except Crash:
+                assert disk.kind == "crash"
+        failures = [each for each in caplog.records if "cannot be written" in each.getMessage()]
+        assert len(failures) <= 1, "one line, however long it lasts"
+        if disk.kind in ("ENOSPC", "EIO") and disk.operations[-1] != "close":
+            assert {each.id for each in left_in(disk.place)} == {"a" * 32, *begun} - set(over), disk.operations
+        for path in disk.place.iterdir():
+            path.unlink()
+        disk.place.rmdir()
+
+
+def test_s08_a_full_disk_fails_no_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "write_whole", full)
+    jobs = Jobs(at_once=1, waiting=4, journal=Journal(tmp_path))
+    job = jobs.submit(lambda job: {"value": 1}, "anna")
+    wait_until(lambda: job.over)
+    assert job.state == "done"
+    jobs.close(60)
+
+
+def test_s08_a_desk_takes_over_what_a_killed_one_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    killed(tmp_path / f"{PREFIX}dead", Left("a" * 32, NOW).line(), Left("b" * 32, NOW).line())
+    with running_desk() as desk:
+        assert not (tmp_path / f"{PREFIX}dead").exists()
+        assert [desk.jobs.get(letter * 32).state for letter in "ab"] == ["interrupted"] * 2
+    assert not list(tmp_path.iterdir()), "a server that ends in order leaves nothing"
+
+
+def test_s08_the_jobs_of_a_server_that_lives_stay_its_own(tmp_path: Path) -> None:
+    live = Shelf(quota=10, parent=tmp_path)
+    journal = Journal(live.folder)
+    journal.start(now=NOW, since=0.0, most=KEPT)
+    journal.begin("a" * 32, NOW)
+    other = Shelf(quota=10, parent=tmp_path)
+    assert other.left == [] and left_in(live.folder) == [Left("a" * 32, NOW)]
+    journal.close()
+    live.close()
+    other.close()
+
+
+def test_s08_what_the_shutdown_ends_before_its_turn_is_interrupted() -> None:
+    job = Job(lambda job: {}, "anna")
+    job.end(None, Refusal("the server is shutting down; ask again", status=503, code="interrupted"))
+    assert job.state == "interrupted"
