@@ -277,13 +277,16 @@ def test_wrong_routes_and_methods_are_json_errors_with_all_headers(
     assert set(HEADERS) <= set(reply.headers) and "access-control-allow-origin" not in reply.headers
 
 
-def test_a_video_that_cannot_be_decoded_is_a_422_without_paths(desk: Desk, folder: Path) -> None:
-    (folder / "bad.mp4").write_bytes(b"nothing of a video")
+# V01, V02 of docs/reliability.md
+@pytest.mark.parametrize("content", [b"", b"nothing of a video"])
+def test_a_video_that_cannot_be_decoded_is_a_422_without_paths(desk: Desk, folder: Path, content: bytes) -> None:
+    (folder / "bad.mp4").write_bytes(content)
     try:
         reply = post(desk, "/v1/gridprobe/ask", ASK | {"video": "bad.mp4"})
     finally:
         (folder / "bad.mp4").unlink()
     assert reply.status_code == 422 and "bad.mp4" in reply.text and str(folder) not in reply.text
+    assert "nothing" not in reply.text
 
 
 # S07 of docs/reliability.md

@@ -81,10 +81,12 @@ def test_containers_and_codecs(made: Path, name: str, codec: str, options: dict[
     assert_exact(path, frames=130)
 
 
+# V15 of docs/reliability.md
 def test_gif(made: Path) -> None:
     assert_exact(numbered_video(made / "a.gif", 60, codec="gif", pixel_format="rgb8"), frames=60)
 
 
+# V15 of docs/reliability.md
 def test_av1(made: Path) -> None:
     path = numbered_video(made / "av1.mp4", 40, codec="libsvtav1", options={"preset": "12"}, size=(256, 64))
     assert_exact(path, frames=40)
@@ -96,6 +98,8 @@ def test_live_webm_without_a_duration(made: Path) -> None:
     with av.open(str(path)) as container:
         assert container.duration is None
     assert_exact(path, frames=100)
+    info = sample(path, cells=1, size=SMALL).info
+    assert info is not None and info.duration_header is None and info.duration_found == pytest.approx(4.0)
 
 
 # V12 of docs/reliability.md
@@ -115,7 +119,7 @@ def test_times_count_from_the_presentation_start(made: Path, name: str) -> None:
 
 
 def test_edit_list_hides_the_frames_it_cuts(made: Path) -> None:
-    """A stream copy that starts between keyframes: the player shows frames from 30 on, and so do we."""
+    """V12: a stream copy that starts between keyframes: the player shows frames from 30 on, and so do we."""
     plain = numbered_video(made / "uncut.mp4", 100, gop=50)
     cut = remux(plain, made / "cut.mp4", offset=-30 / 25)
     pool = sample(cut, cells=7, sampling="linspace", size=SMALL)
