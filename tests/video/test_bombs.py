@@ -109,28 +109,3 @@ def test_a04_a_rate_of_1000_frames_a_second_gives_every_frame_once(tmp_path: Pat
     path = numbered_video(tmp_path / "fast.mkv", 50, fps=1000)
     pool = sample(path, cells=144, size=SMALL)
     assert [read_number(frame) for frame in pool.pixels] == list(range(50))
-
-
-@pytest.mark.parametrize("default", [0, 1])
-def test_v21_of_several_streams_the_default_is_shown_and_described(tmp_path: Path, default: int) -> None:
-    path = tmp_path / "two.mkv"
-    sizes = ((512, 64), (256, 64))
-    with av.open(str(path), "w") as output:
-        streams = []
-        for number, (width, height) in enumerate(sizes):
-            stream = output.add_stream("libx264", rate=25)
-            assert isinstance(stream, VideoStream)
-            stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
-            stream.disposition = av.stream.Disposition.default if number == default else av.stream.Disposition(0)
-            streams.append(stream)
-        for number in range(10):
-            for which, stream in enumerate(streams):
-                frame = av.VideoFrame.from_ndarray(bars(100 * which + number, (stream.width, 64)), "rgb24")
-                frame.pts = number
-                output.mux(stream.encode(frame))
-        for stream in streams:
-            output.mux(stream.encode())
-
-    pool = sample(path, cells=5)
-    assert pool.info is not None and (pool.info.width, pool.info.height) == sizes[default]
-    assert [read_number(frame) for frame in pool.pixels] == [100 * default + number for number in (1, 3, 5, 7, 9)]

@@ -158,25 +158,6 @@ def test_short_videos_give_each_frame_once(made: Path, frames: int) -> None:
         )
 
 
-def test_two_streams_take_the_default(made: Path) -> None:
-    path = made / "two.mkv"
-    with av.open(str(path), "w") as output:
-        for width, offset in ((512, 1000), (256, 0)):
-            stream = output.add_stream("libx264", rate=25)
-            stream.width, stream.height, stream.pix_fmt = width, 64, "yuv420p"
-            stream.disposition = av.stream.Disposition.default if offset == 0 else av.stream.Disposition(0)
-        from videos import bars
-
-        for number in range(10):
-            for stream, offset in zip(output.streams.video, (1000, 0), strict=True):
-                frame = av.VideoFrame.from_ndarray(bars(number + offset, (stream.width, 64)), "rgb24")
-                frame.pts = number
-                output.mux(stream.encode(frame))
-        for stream in output.streams.video:
-            output.mux(stream.encode())
-    assert numbers(sample(path, cells=5, size=SMALL)) == [1, 3, 5, 7, 9]
-
-
 def count_decoded(path: Path, cells: int, readers: list[reader.Reader]) -> tuple[int, FramePool]:
     pool = sample(path, cells=cells, size=SMALL)
     return sum(each.decoded for each in readers), pool

@@ -55,7 +55,8 @@ def gauges_of(given: dict[str, Any]) -> Models:
 
 
 def _plan_video(video: Path, settings: Settings, given: dict[str, Any], *, as_json: bool) -> None:
-    found = preview(video, cells=settings.k**2, sampling=settings.sampling, limits=settings.limits)
+    spec = settings.sample
+    found = preview(video, cells=spec.cells, sampling=spec.sampling, limits=spec.limits, stream=spec.stream)
     models, selector = gauges_of(given), given["selector"]
     setup = make_setup(model=models.model, selector=selector, settings=settings)
     cells = settings.k**2
