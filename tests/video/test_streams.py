@@ -172,6 +172,11 @@ def test_v21_the_command_line_takes_a_stream(video: Path) -> None:
     assert (found["video"]["stream"], found["video"]["width"]) == (2, SIZES[2][0])
     refused = plan(1)
     assert refused.exit_code == 1 and LISTED in " ".join(refused.stderr.split())
+    asked = CliRunner(env={"GRIDPROBE_MODEL": ""}).invoke(
+        cli,
+        ["ask", str(video), "Which?", "-o", "a", "-o", "b", "--model", "embedded:nano", "--stream", "1", "--no-cache"],
+    )
+    assert asked.exit_code == 1 and LISTED in " ".join(asked.stderr.split())
 
 
 def test_v21_open_footage_of_another_stream_is_refused(video: Path) -> None:

@@ -18,7 +18,7 @@ from gridprobe.cli.limits import allowance_of
 from gridprobe.cli.plan_run import plan_benchmark
 from gridprobe.cli.plan_table import print_offers
 from gridprobe.evaluation.offers import Models, offers
-from gridprobe.settings import Settings
+from gridprobe.settings import Settings, parse_changes
 from gridprobe.setup import make_setup
 from gridprobe.video import Limits, Preview, preview
 
@@ -41,8 +41,8 @@ def plan(video: Path, data: Path | None, decode_timeout: float, as_json: bool, *
     if data is not None:
         plan_benchmark(str(video), data, given, as_json=as_json)
     else:
-        changes = given_settings(given, WAY) | allowance_of(given)
-        settings = Settings.from_preset(given["preset"], **changes, limits=Limits(seconds=decode_timeout))
+        changes = parse_changes(given["changes"]) | given_settings(given, WAY) | allowance_of(given)
+        settings = Settings.from_preset(given["preset"], **{"limits": Limits(seconds=decode_timeout), **changes})
         _plan_video(video, settings, given, as_json=as_json)
 
 
