@@ -26,12 +26,12 @@ $(VENV)/.dev: $(VENV)/.runtime
 	$(PIP) install --no-deps --target $(VENV)/reference $$(sed -n 's/^# reference: //p' constraints.txt)
 	@touch $@
 
-# Programs that only tests use: Chromium for the pages, FFmpeg's libraries for torchcodec. Installed where this is Debian or Ubuntu
+# Programs that only tests use: Chromium for the pages, FFmpeg's libraries for torchcodec, strace for system calls. Installed where this is Debian or Ubuntu
 # and we are root, as in CI's container; elsewhere the tests that need a missing one are skipped and named at the end.
 $(VENV)/.system: $(VENV)/.dev
-	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! { command -v chromium && command -v ffmpeg; } >/dev/null; then \
-	  echo "installing chromium and ffmpeg for the tests"; \
-	  { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends chromium ffmpeg; } \
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! { command -v chromium && command -v ffmpeg && command -v strace; } >/dev/null; then \
+	  echo "installing chromium, ffmpeg and strace for the tests"; \
+	  { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends chromium ffmpeg strace; } \
 	    >$(VENV)/system.log 2>&1 || echo "could not install them; see $(VENV)/system.log"; fi
 	@touch $@
 

@@ -75,6 +75,7 @@ def test_the_whole_chain_finds_the_event_from_pixels_alone(numbered: Path) -> No
     assert not answer.warnings
 
 
+# D01, D04 of docs/reliability.md
 def test_the_backend_gets_the_frames_displayed_at_the_sampled_times(numbered: Path) -> None:
     model = eyes(430, 440)
 
@@ -219,6 +220,22 @@ def test_a_session_decodes_nothing_twice(numbered: Path, monkeypatch: pytest.Mon
     assert first.pool.pixels is again.pool.pixels
 
 
+def test_a_frame_has_the_same_bytes_in_every_request(numbered: Path) -> None:
+    """D06: in a row, in a column and for the next question."""
+    model = eyes(430, 440)
+    session = gp.Session(numbered, model=model, **{**PUBLISHED, "k": 4})
+    for text in ("First?", "Second?"):
+        session.ask(gp.Question(text, ["early", "late", "never"]))
+
+    shown: dict[tuple[Any, ...], list[bytes]] = {}
+    for request in model.requests:
+        for key, frame in zip(request.frames.keys, request.frames.pixels, strict=True):
+            shown.setdefault(key, []).append(frame.tobytes())
+
+    assert len(shown) >= 16 and all(len(copies) >= 2 for copies in shown.values())
+    assert all(len(set(copies)) == 1 for copies in shown.values())
+
+
 def test_a_second_question_decodes_only_frames_it_has_not_got(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passes, chosen = Passes(monkeypatch), iter([(1, 4, 7), (2, 4, 5, 7)])
 
@@ -333,6 +350,7 @@ def test_a_damaged_video_gives_the_same_frames_at_both_sizes(tmp_path: Path, sel
     assert numbers(answer.pool) == [round(time * FPS) for time in answer.pool.times]
 
 
+# V09 of docs/reliability.md
 @pytest.mark.parametrize("frames", [1, 2, 3, 7])
 def test_a_video_shorter_than_the_grid_still_answers(tmp_path: Path, frames: int) -> None:
     path = tmp_path / "short.mp4"
@@ -342,8 +360,20 @@ def test_a_video_shorter_than_the_grid_still_answers(tmp_path: Path, frames: int
     answer = ask(path, QUESTION, model=model)
 
     assert answer.selection.pool == frames and answer.choice == "B"
+    assert len(set(answer.selection.indices)) == len(answer.selection.indices) <= frames
     assert any(f"{frames} distinct" in warning for warning in answer.warnings)
     jsonschema.validate(answer.to_dict(), SCHEMA)
+
+
+# V09 of docs/reliability.md
+@pytest.mark.parametrize("frames", [1, 3])
+def test_qwen_reads_a_video_of_fewer_frames_than_the_grid(tmp_path: Path, tiny_model: Backend, frames: int) -> None:
+    path = numbered_video(tmp_path / "short.mp4", frames, fps=FPS)
+
+    answer = ask(path, QUESTION, model=tiny_model, k=3)
+
+    assert answer.selection.pool == frames and len(answer.selection.indices) <= frames
+    assert sum(answer.posterior.shares) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("selector", ["gridprobe", "uniform", "random", "all", "uniform-like"])

@@ -27,6 +27,7 @@ from gridprobe.registry import BUDGETS, ENCODERS, SIGNALS, suggestion
 from gridprobe.rotations import check_rotations
 from gridprobe.selectors.gridprobe import PROBE, PROBE_SIDE
 from gridprobe.video import NATIVE, FrameSize, Limits, SampleSpec
+from gridprobe.video.sampling import check_stream
 
 __all__ = ["PRESETS", "Settings", "parse_changes"]
 
@@ -67,6 +68,8 @@ class Settings:
     decode_in: Literal["child", "process"] = "child"
     """Where PyAV decodes: in a child process, so that a decoder that crashes or hangs is an error of one line, or in
     this one. It changes no frame."""
+    stream: int | None = None
+    """The number of the video stream in the file, counted from 0 over all streams; None is the default one."""
     packing: Packing = "single"
     timestamps: Timestamps = "true"
     prompt_order: PromptOrder = "frames_first"
@@ -111,6 +114,7 @@ class Settings:
             ENCODERS.find(self.encoder)
         check_rotations(self.rotations)
         check_window(self.window)
+        check_stream(self.stream)
         if self.sure != "calibrated":
             check_threshold(self.sure)
         _ = self.rule, self.small_view
@@ -134,7 +138,15 @@ class Settings:
     @property
     def sample(self) -> SampleSpec:
         """How a video is sampled."""
-        return SampleSpec(self.k**2, self.sampling, self.precision, self.decoder, self.limits, decode_in=self.decode_in)
+        return SampleSpec(
+            self.k**2,
+            self.sampling,
+            self.precision,
+            self.decoder,
+            self.limits,
+            decode_in=self.decode_in,
+            stream=self.stream,
+        )
 
     @property
     def native_view(self) -> View:
@@ -172,7 +184,7 @@ class Settings:
 
 BY_SELECTOR = ("effort", "context")
 """Settings that may be None: what suits the selector."""
-CHECKED_THERE = ("k", "frames", "sure", "window", *BY_SELECTOR)
+CHECKED_THERE = ("k", "frames", "sure", "window", "stream", *BY_SELECTOR)
 """Settings whose own types refuse wrong values, in better words."""
 
 

@@ -152,6 +152,7 @@ class Setup:
             cache=open_cache(int(spec.limits.cache)),
             stretches=spec.stretches,
             decode_in=spec.decode_in,
+            stream=spec.stream,
         )
 
     @property
@@ -222,7 +223,8 @@ class Setup:
 def _sampling(spec: SampleSpec | None) -> dict[str, Any] | None:
     if spec is None:
         return None
-    described = {name: value for name, value in asdict(spec).items() if name != "decode_in"}  # changes no frame
+    left_out = {"decode_in", *(["stream"] if spec.stream is None else [])}  # these change no frame
+    described = {name: value for name, value in asdict(spec).items() if name not in left_out}
     return {"k": isqrt(spec.cells), **described, "stretches": [list(stretch) for stretch in spec.stretches]}
 
 

@@ -156,6 +156,7 @@ class TestNamedPictures:
         server.score([shown(POOL)])
         before = fake.sent
         expected = server.score([shown(POOL, "again?")])[0]
+        server.score([shown(POOL.take([4, 1]), "in another subset?")])
 
         assert fake.sent == before
         assert expected.logprobs == open_server(Fake(names=False)).score([shown(POOL, "again?")])[0].logprobs

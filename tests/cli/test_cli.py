@@ -356,12 +356,14 @@ class TestOtherVerbs:
 
         assert "Qwen/Qwen3-VL-9B-Test" in run("list", "models", HF_HUB_CACHE=str(tmp_path)).stdout
 
+    # V15 of docs/reliability.md
     def test_doctor_runs_the_self_test(self) -> None:
         result = run("doctor", "--json")
 
         checks = {check["name"]: check for check in json.loads(result.stdout)}
         assert result.exit_code == 0
         assert checks["self-test"]["state"] == checks["video decoding"]["state"] == "ok"
+        assert {"h264", "hevc", "vp9", "av1"} <= set(checks["video decoding"]["note"].split())
         assert re.search(r"plan \(\d+ frames from \d+ groups of pictures, \d+ to decode\)", checks["self-test"]["note"])
 
     # C07 of docs/reliability.md

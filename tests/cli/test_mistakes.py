@@ -77,6 +77,19 @@ def test_a_file_with_only_sound_says_so(tmp_path: Path) -> None:
     assert result.exit_code == 1 and "no video stream in the file; it holds only sound" in result.stderr
 
 
+# V01, V02 of docs/reliability.md
+@pytest.mark.parametrize(
+    ("content", "reason"), [(b"", "the file is empty"), (b"secret " * 99, "not a video container gridprobe accepts")]
+)
+def test_a_file_that_is_no_video_is_one_line_and_exit_code_1(tmp_path: Path, content: bytes, reason: str) -> None:
+    (tmp_path / "a.mp4").write_bytes(content)
+
+    result = run("ask", tmp_path / "a.mp4", "Which?", *OPTIONS, "--model", "./x")
+
+    assert result.exit_code == 1 and reason in " ".join(result.stderr.split())
+    assert "secret" not in result.output and "Traceback" not in result.output
+
+
 def test_more_frames_than_were_sampled_is_a_warning(clip: Path, tiny_checkpoint: Path) -> None:
     same = ("ask", clip, "Which?", *OPTIONS, "--model", tiny_checkpoint, "--k", 3, "--json")
 

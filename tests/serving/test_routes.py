@@ -346,14 +346,25 @@ def test_s12_head_is_refused_where_get_is_meant(desk: Desk, path: str, status: i
     assert reply.status_code == status and reply.headers["content-type"] == "application/json"
 
 
-# A19 of docs/reliability.md
-def test_a_video_that_cannot_be_decoded_is_a_422_without_paths(desk: Desk, folder: Path) -> None:
-    (folder / "bad.mp4").write_bytes(b"nothing of a video")
+# A19, V01, V02 of docs/reliability.md
+@pytest.mark.parametrize("content", [b"", b"nothing of a video"])
+def test_a_video_that_cannot_be_decoded_is_a_422_without_paths(desk: Desk, folder: Path, content: bytes) -> None:
+    (folder / "bad.mp4").write_bytes(content)
     try:
         reply = post(desk, "/v1/gridprobe/ask", ASK | {"video": "bad.mp4"})
     finally:
         (folder / "bad.mp4").unlink()
     assert reply.status_code == 422 and "bad.mp4" in reply.text and str(folder) not in reply.text
+    assert "nothing" not in reply.text
+
+
+def test_a_request_may_choose_the_video_stream(desk: Desk) -> None:
+    """V21. The video has one stream, number 0."""
+    chosen = post(desk, "/v1/gridprobe/ask", ASK | {"settings": {"stream": 0}})
+    assert chosen.status_code == 200 and '"stream": 0' in json.dumps(chosen.json())
+    missing = post(desk, "/v1/gridprobe/ask", ASK | {"settings": {"stream": 7}})
+    assert missing.status_code == 422 and "the file has no stream 7; choose stream 0 (" in missing.text
+    assert post(desk, "/v1/gridprobe/ask", ASK | {"settings": {"stream": -1}}).status_code in (400, 422)
 
 
 # S07, A19 of docs/reliability.md

@@ -185,28 +185,3 @@ def test_a04_attachments_that_are_many_or_claim_gigabytes_are_refused_or_bounded
             assert str(error).startswith(f"{path}: ") and "\n" not in str(error)
         assert len(sample(clip, cells=4, size=SMALL, decode_in="child")) == 4, "the next video is decoded"
         path.write_bytes(path.read_bytes().replace(claim, size))
-
-
-@pytest.mark.parametrize("default", [0, 1])
-def test_v21_of_several_streams_the_default_is_shown_and_described(tmp_path: Path, default: int) -> None:
-    path = tmp_path / "two.mkv"
-    sizes = ((512, 64), (256, 64))
-    with av.open(str(path), "w") as output:
-        streams = []
-        for number, (width, height) in enumerate(sizes):
-            stream = output.add_stream("libx264", rate=25)
-            assert isinstance(stream, VideoStream)
-            stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
-            stream.disposition = av.stream.Disposition.default if number == default else av.stream.Disposition(0)
-            streams.append(stream)
-        for number in range(10):
-            for which, stream in enumerate(streams):
-                frame = av.VideoFrame.from_ndarray(bars(100 * which + number, (stream.width, 64)), "rgb24")
-                frame.pts = number
-                output.mux(stream.encode(frame))
-        for stream in streams:
-            output.mux(stream.encode())
-
-    pool = sample(path, cells=5)
-    assert pool.info is not None and (pool.info.width, pool.info.height) == sizes[default]
-    assert [read_number(frame) for frame in pool.pixels] == [100 * default + number for number in (1, 3, 5, 7, 9)]

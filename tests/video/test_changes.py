@@ -35,6 +35,7 @@ def refused(video: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[], o
     return str(caught.value)
 
 
+# V23 of docs/reliability.md
 def test_deleted(video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     message = refused(video, monkeypatch, video.unlink)
     assert message == f"{video}: the file was deleted or moved while it was in use"
@@ -52,6 +53,7 @@ def test_replaced_by_a_copy_of_the_same_age_and_size(video: Path, monkeypatch: p
     assert "changed while it was in use" in refused(video, monkeypatch, lambda: os.replace(other, video))
 
 
+# V23 of docs/reliability.md
 def test_truncated(video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cut = video.stat().st_size // 2
     assert "changed while it was in use" in refused(video, monkeypatch, lambda: os.truncate(video, cut))

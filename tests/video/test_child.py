@@ -275,13 +275,12 @@ av.open = opened
 """
 
 
-def test_a_crash_fails_the_questions_of_its_video_and_no_others(clip: Path, tmp_path: Path, fault: Fault) -> None:
-    """V27 in `eval`: the worker, here this process, goes on with the model it has loaded."""
-    videos = {name: Path(shutil.copy(clip, tmp_path / f"{name}.mp4")) for name in ("one", "crashes", "two")}
+def outcomes_of(clip: Path, tmp_path: Path, bad: str) -> dict[str, str]:
+    """What became of a question about each of three videos, in a run in this process."""
+    videos = {name: Path(shutil.copy(clip, tmp_path / f"{name}.mp4")) for name in ("one", bad, "two")}
     items = [
         Item(name, gp.Question("Is it?", ["a", "b"], answer="A", id=name), path, name) for name, path in videos.items()
     ]
-    fault(CRASHES_ON_ONE.format(folder=str(tmp_path)))
     with toy_runs.evaluation(
         Benchmark("toy", "toy", tuple(items)),
         tmp_path / "run",
@@ -290,13 +289,15 @@ def test_a_crash_fails_the_questions_of_its_video_and_no_others(clip: Path, tmp_
         max_failures=1,
     ) as evaluation:
         evaluation.run()
-    records = read_records(tmp_path / "run").best
-    assert {name: each["outcome"] for name, each in records.items()} == {
-        "one": "answered",
-        "crashes": "failed",
-        "two": "answered",
-    }
-    assert "the decoder crashed (SIGSEGV)" in records["crashes"]["error"]["message"]
+    return {name: each["outcome"] for name, each in read_records(tmp_path / "run").best.items()}
+
+
+def test_a_crash_fails_the_questions_of_its_video_and_no_others(clip: Path, tmp_path: Path, fault: Fault) -> None:
+    """V27 in `eval`: the worker, here this process, goes on with the model it has loaded."""
+    fault(CRASHES_ON_ONE.format(folder=str(tmp_path)))
+    assert outcomes_of(clip, tmp_path, "crashes") == {"one": "answered", "crashes": "failed", "two": "answered"}
+    error = read_records(tmp_path / "run").best["crashes"]["error"]
+    assert "the decoder crashed (SIGSEGV)" in error["message"]
 
 
 @pytest.fixture
@@ -323,6 +324,44 @@ def test_a_call_that_never_returns_is_stopped(
     time_passes_when((tmp_path / "reached").exists)
     assert refused(clip, limits=Limits(seconds=5000)).startswith("decoding took longer than 5000 s; raise the limit")
     assert (tmp_path / "reached").exists()
+
+
+HANGS_ON_ONE = """
+import signal, sys
+sys.path.remove({folder!r})
+del sys.modules["av"]
+import av
+def opened(url, *given, real=av.open, **options):
+    if "hangs" in url:
+        open({reached!r}, "w").close()
+        signal.pause()
+    return real(url, *given, **options)
+av.open = opened
+"""
+
+
+def test_a_timeout_fails_the_questions_of_its_video_and_no_others(
+    clip: Path, tmp_path: Path, fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """V26 in `eval`. The clock jumps for the thread that waits for the hanging child, and stands still for others."""
+    reached, waits, real = tmp_path / "reached", threading.local(), Child.ask
+
+    def ask(self: Child, request: dict[str, Any], **options: Any) -> dict[str, Any]:
+        waits.here = "hangs" in request["path"]
+        return real(self, request, **options)
+
+    class Polling(selectors.DefaultSelector):
+        def select(self, timeout: float | None = None) -> Any:
+            return super().select(0.05)
+
+    clock = SimpleNamespace(monotonic=lambda: 1e6 * (getattr(waits, "here", False) and reached.exists()))
+    monkeypatch.setattr(Child, "ask", ask)
+    monkeypatch.setattr(children, "DefaultSelector", Polling)
+    monkeypatch.setattr(children, "time", clock)
+    fault(HANGS_ON_ONE.format(folder=str(tmp_path), reached=str(reached)))
+    assert outcomes_of(clip, tmp_path, "hangs") == {"one": "answered", "hangs": "failed", "two": "answered"}
+    error = read_records(tmp_path / "run").best["hangs"]["error"]
+    assert error["class"] == "VideoError" and "decoding took longer than" in error["message"]
 
 
 def test_processor_time_is_limited(clip: Path, fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,6 +101,7 @@ def test_damage_is_remembered(faststart: Path, folder: Path, tmp_path: Path, mon
     assert again.warnings == first.warnings and again.times == first.times
 
 
+# V23 of docs/reliability.md
 def test_a_copy_under_another_name_is_the_same_video_but_a_changed_file_is_not(
     clip: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

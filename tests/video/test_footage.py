@@ -18,7 +18,7 @@ from gridprobe.video.frames import Pending
 from gridprobe.video.memory_cache import MemoryCache
 from gridprobe.video.reader import Reader
 from gridprobe.video.rows import Found
-from videos import Pixels, numbered_video, patched, read_number, remux, turn_by_matrix
+from videos import Pixels, numbered_video, patched, picture_video, read_number, remux, turn_by_matrix
 
 SMALL = FrameSize(max_side=128)
 KINDS = {
@@ -48,6 +48,30 @@ def made_video(made: Path, name: str) -> Path:
 
 def same(one: FramePool, other: FramePool) -> bool:
     return one.keys == other.keys and np.array_equal(one.pixels, other.pixels)
+
+
+# D02 of docs/reliability.md
+@pytest.mark.parametrize("memory", [1, 512 << 20], ids=["each time decoded", "kept in memory"])
+@pytest.mark.parametrize("name", ["plain.mp4", "open.mkv", "hevc.mkv", "asp.avi"])
+def test_any_order_twice_gives_the_pixels_of_decoding_in_order(made: Path, name: str, memory: int) -> None:
+    path = made_video(made, name)
+    in_order = sample(path, cells=30)
+    footage = Footage(path, cells=30, limits=Limits(memory=memory))
+    orders = [[17], [29, 0, 15], [3, 4, 2], [15, 28, 1, 17], list(range(29, -1, -1))]
+
+    for indices in [*orders, *orders]:
+        assert same(footage.frames(indices), in_order.take(indices)), indices
+
+
+@pytest.mark.parametrize("size", [NATIVE, SMALL], ids=["native", "scaled"])
+def test_a_detailed_frame_has_the_same_bytes_alone_and_among_all(tmp_path: Path, size: FrameSize) -> None:
+    """D06: bars look the same however they are scaled; noise does not."""
+    noise = np.random.default_rng(3).integers(0, 256, (96, 160, 3), dtype=np.uint8)
+    path = picture_video(tmp_path / "noise.mp4", noise, frames=20)
+    among_all = sample(path, cells=20, size=size)
+
+    for index in (0, 7, 19):
+        assert same(Footage(path, cells=20).frames([index], size), among_all.take([index]))
 
 
 # D06 of docs/reliability.md

@@ -114,6 +114,7 @@ def test_millions_of_boxes_are_not_walked(tmp_path: Path, monkeypatch: pytest.Mo
     assert CountedReads.count == files.MAX_BOXES
 
 
+# V24 of docs/reliability.md
 def test_not_a_regular_file(tmp_path: Path) -> None:
     assert "no such file" in refusal(tmp_path / "none.mp4")
     assert "no picture in this folder" in refusal(tmp_path)
@@ -138,6 +139,7 @@ def test_a_device_is_never_opened(clip: Path, monkeypatch: pytest.MonkeyPatch, k
     assert "not a regular file" in refusal(clip)
 
 
+# V24 of docs/reliability.md
 @pytest.mark.parametrize(
     "name", ["é" * 120 + ".mp4", "e\u0301.mp4", "x" * 251 + ".mp4", "-i", "file:x.mp4", "a\nb.mp4"]
 )
@@ -309,6 +311,7 @@ def test_sound_only(tmp_path: Path) -> None:
     assert "no video stream" in refusal(path)
 
 
+# V15 of docs/reliability.md
 def test_an_unknown_codec_is_named_as_such(clip: Path, tmp_path: Path) -> None:
     path = tmp_path / "future.mp4"
     path.write_bytes(clip.read_bytes().replace(b"avc1\0\0", b"zzzz\0\0"))
@@ -362,7 +365,7 @@ def test_number_of_streams(tmp_path: Path) -> None:
 
 
 def test_header_claiming_a_giant_frame(tmp_path: Path) -> None:
-    """A04. A few hundred bytes that claim a giant frame are refused before any is decoded; 8K is within the default."""
+    """A04, V17. A few hundred bytes that claim a giant frame are refused before decoding; 8K is within the default."""
     path = numbered_video(tmp_path / "x.mkv", 2, codec="ffv1", pixel_format="gray")
     width_and_height = b"\xb0\x82\x01\x00\xba\x81\x40"  # Matroska's PixelWidth 256 and PixelHeight 64
     data = path.read_bytes()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gridprobe.video import AUTO_FRACTION, Footage, FramePool, FrameSize, decode_plan, reader, sample
+from gridprobe.video.files import check_file, lacks_index
 from mp4 import looped, with_hole
 from videos import numbered_video, read_number
 
@@ -66,6 +67,7 @@ def test_media_and_index_beyond_32_bits(minute: Path, made: Path, gigabytes: int
     path = with_hole(minute, made / f"hole{gigabytes}.mp4", gigabytes << 30)
     assert path.stat().st_size > gigabytes << 30
     try:
+        assert not lacks_index(check_file(path))
         pool = sample(path, cells=16, size=SMALL)
     finally:
         path.unlink()

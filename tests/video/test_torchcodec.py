@@ -103,6 +103,7 @@ def test_same_times_and_nearly_the_same_pixels(made: Path, torchcodec: str, name
         assert [read_number(frame) for frame in theirs.pixels] == [read_number(frame) for frame in ours.pixels]
 
 
+# D03 of docs/reliability.md
 def test_who_decoded_is_recorded(clip: Path, torchcodec: str) -> None:
     ours, theirs = (sample(clip, cells=4, size=SMALL, decoder=name) for name in ("pyav", "torchcodec"))
     assert theirs.info is not None and theirs.info.decoder.startswith("torchcodec 0.")
@@ -139,6 +140,7 @@ def test_progress_and_deadline(clip: Path, torchcodec: str, monkeypatch: pytest.
         sample(clip, cells=5, limits=Limits(seconds=1e-6), decoder="torchcodec")
 
 
+# D03 of docs/reliability.md
 def test_a_wrong_frame_is_never_passed_off(clip: Path, monkeypatch: pytest.MonkeyPatch, torchcodec: str) -> None:
     if torchcodec == "real":
         clip = remux(clip, clip.with_name("second.ts"))  # where torchcodec is out by a group of pictures

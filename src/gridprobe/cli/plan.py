@@ -18,7 +18,7 @@ from gridprobe.cli.limits import allowance_of
 from gridprobe.cli.plan_run import plan_benchmark
 from gridprobe.cli.plan_table import print_offers
 from gridprobe.evaluation.offers import Models, offers
-from gridprobe.settings import Settings
+from gridprobe.settings import Settings, parse_changes
 from gridprobe.setup import make_setup
 from gridprobe.video import Limits, Preview, preview
 
@@ -41,8 +41,8 @@ def plan(video: Path, data: Path | None, decode_timeout: float, as_json: bool, *
     if data is not None:
         plan_benchmark(str(video), data, given, as_json=as_json)
     else:
-        changes = given_settings(given, WAY) | allowance_of(given)
-        settings = Settings.from_preset(given["preset"], **changes, limits=Limits(seconds=decode_timeout))
+        changes = parse_changes(given["changes"]) | given_settings(given, WAY) | allowance_of(given)
+        settings = Settings.from_preset(given["preset"], **{"limits": Limits(seconds=decode_timeout), **changes})
         _plan_video(video, settings, given, as_json=as_json)
 
 
@@ -55,7 +55,8 @@ def gauges_of(given: dict[str, Any]) -> Models:
 
 
 def _plan_video(video: Path, settings: Settings, given: dict[str, Any], *, as_json: bool) -> None:
-    found = preview(video, cells=settings.k**2, sampling=settings.sampling, limits=settings.limits)
+    spec = settings.sample
+    found = preview(video, cells=spec.cells, sampling=spec.sampling, limits=spec.limits, stream=spec.stream)
     models, selector = gauges_of(given), given["selector"]
     setup = make_setup(model=models.model, selector=selector, settings=settings)
     cells = settings.k**2

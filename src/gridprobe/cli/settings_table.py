@@ -26,6 +26,7 @@ MEANINGS = {
     "precision": "whether a keyframe near a sampled moment may stand for it",
     "decoder": "library that decodes the video",
     "decode_in": "decode in a child process, which may crash, or in this one",
+    "stream": "number of the video stream, for files with several; by default the default one",
     "packing": "frames one by one, or fused in pairs as published",
     "timestamps": "true times of frames, or those of a 24 fps clip as published",
     "prompt_order": "what the model reads first",

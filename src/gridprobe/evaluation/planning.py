@@ -25,7 +25,7 @@ from gridprobe.question import Question
 from gridprobe.selectors.gridprobe import overview_request
 from gridprobe.setup import Setup
 from gridprobe.stages import focus_request
-from gridprobe.video import FramePool, FrameSize, Limits, Pending, VideoInfo, probe
+from gridprobe.video import FramePool, FrameSize, Pending, SampleSpec, VideoInfo, probe
 
 __all__ = ["SCHEMA", "GridPrice", "blank_frames", "plan", "price_grid"]
 
@@ -52,7 +52,7 @@ def plan(
     assert setup.sampling is not None
     items = (choice or Choice()).items(benchmark)
     tasks = tasks_of(items, Shard())
-    videos = list(_headers([task.items[0] for task in tasks], benchmark, setup.sampling.limits))
+    videos = list(_headers([task.items[0] for task in tasks], benchmark, setup.sampling))
     known = [info for info in videos if isinstance(info, VideoInfo)]
     usual = _usual(known, videos)
     bill, done = _Bill(), 0
@@ -153,11 +153,11 @@ def blank_frames(info: VideoInfo, setup: Setup) -> FramePool:
     return _Footage.of(Item("", Question("-"), Path(info.path), ""), info, setup).frames(FrameSize())
 
 
-def _headers(items: Sequence[Item], benchmark: Benchmark, limits: Limits) -> Iterator[VideoInfo | str]:
+def _headers(items: Sequence[Item], benchmark: Benchmark, spec: SampleSpec) -> Iterator[VideoInfo | str]:
     """Each video's properties, or why they cannot be read."""
     for done, item in enumerate(items, start=1):
         try:
-            yield benchmark.info(item) or probe(item.video, limits=limits)
+            yield benchmark.info(item) or probe(item.video, limits=spec.limits, stream=spec.stream)
         except VideoError as error:
             yield str(error)
         report("headers", done, len(items))

@@ -71,7 +71,8 @@ def save_clip(answer: Answer, video: Path, path: Path, *, limits: Limits) -> Cut
     stretches = clip_stretches(answer)
     if not stretches:
         return None
-    made = cut(video, stretches, suffix=path.suffix.lower(), limits=limits)
+    stream = answer.pool.info.stream if answer.pool.info else None
+    made = cut(video, stretches, suffix=path.suffix.lower(), limits=limits, stream=stream)
     write_whole(path, made.content)
     return made
 

@@ -45,7 +45,7 @@ __all__ = ["SELECTORS", "SETTABLE", "Asked", "Desk", "scrubbed"]
 SETTABLE = frozenset(
     {
         *("k", "frames", "effort", "sure", "budget", "probes", "signal", "refine", "rotations", "context"),
-        *("open_way", "order", "seed", "native_pixels"),
+        *("open_way", "order", "seed", "native_pixels", "stream"),
         *LIMITS,
     }
 )

@@ -32,6 +32,7 @@ def plan_key(file: VideoFile, spec: SampleSpec, decoder: str) -> str:
     limits = spec.limits
     wanted = f"{spec.cells} {spec.sampling} {spec.precision} {AUTO_FRACTION} {other_decoder(spec.decoder)}"
     wanted += f" {spec.stretches}" if spec.stretches else ""
+    wanted += "" if spec.stream is None else f" stream {spec.stream}"
     bounds = f"{limits.max_pixels} {limits.max_duration} {limits.max_streams}"
     return f"plan {FORMAT}\n{decoder}\n{file.fingerprint}\n{wanted}\n{bounds}"
 

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -38,21 +39,26 @@ class Cut:
 
 
 def cut(
-    path: str | os.PathLike[str], stretches: Sequence[Stretch], *, suffix: str, limits: Limits | None = None
+    path: str | os.PathLike[str],
+    stretches: Sequence[Stretch],
+    *,
+    suffix: str,
+    limits: Limits | None = None,
+    stream: int | None = None,
 ) -> Cut:
-    """One video of these intervals of seconds, which must not overlap, in time order."""
+    """One video of these intervals of seconds, which must not overlap, in time order; `stream` as for `sample`."""
     if suffix not in FORMATS:
         raise UsageError(f"a clip must end in {', '.join(FORMATS)}, got {suffix!r}")
     if os.path.isdir(path):
         raise UsageError(f"cannot cut {path}: it is a folder of pictures, not a video file")
     limits, file = limits or Limits(), check_file(path)
-    deadline = Deadline(file.name, limits.seconds)
-    with open_video(file, limits=limits, deadline=deadline) as source:
+    open_source = partial(open_video, file, limits=limits, deadline=Deadline(file.name, limits.seconds), number=stream)
+    with open_source() as source:
         clock = Clock.of(source, first_frame(source))
         content = _copied(source, clock, stretches, FORMATS[suffix])
     if content:
         return Cut(content, copied=True)
-    with open_video(file, limits=limits, deadline=deadline) as source:
+    with open_source() as source:
         content = _encoded(source, clock, stretches, FORMATS[suffix])
     if not content:
         raise VideoError(f"{file.name}: no frame between {stretches[0][0]:g} s and {stretches[-1][1]:g} s to cut")

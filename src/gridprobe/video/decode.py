@@ -59,8 +59,9 @@ class FileClip:
 
     @property
     def source(self) -> str:
-        """Identifies the file, and the decoder if it is not PyAV: equal sources have equal pixels."""
-        fingerprint = self.file.fingerprint
+        """Identifies the file, a stream that was chosen, and the decoder if it is not PyAV."""
+        chosen = "" if self.spec.stream is None else f"#{self.spec.stream}"
+        fingerprint = self.file.fingerprint + chosen
         return fingerprint if self.spec.decoder == "pyav" else f"{fingerprint}+{self.info.decoder}"
 
     @property
@@ -81,7 +82,7 @@ class FileClip:
         """A function that opens the file again at each call; all calls share the remaining time."""
         limits = self.spec.limits
         deadline = Deadline(self.file.name, limits.seconds, time.monotonic() - self.used)
-        return partial(open_video, self.file, limits=limits, deadline=deadline)
+        return partial(open_video, self.file, limits=limits, deadline=deadline, number=self.spec.stream)
 
     def planned(self, precision: Precision, opener: Opener) -> "FileClip":
         """This clip's exact targets, planned at another precision."""
@@ -147,7 +148,7 @@ def open_file_clip(file: VideoFile, spec: SampleSpec) -> FileClip:
     """Inspect, measure and plan."""
     other = other_decoder(spec.decoder)
     deadline = Deadline(file.name, spec.limits.seconds)
-    open_source = partial(open_video, file, limits=spec.limits, deadline=deadline)
+    open_source = partial(open_video, file, limits=spec.limits, deadline=deadline, number=spec.stream)
     with unchanged(file), open_source() as source:
         frame = first_frame(source)
         info, clock = describe(source, frame), Clock.of(source, frame)

@@ -57,8 +57,9 @@ class Footage:
         cache: FrameCache | None = None,
         stretches: tuple[tuple[float, float], ...] = (),
         decode_in: DecodeIn = "process",
+        stream: int | None = None,
     ) -> None:
-        self.spec = SampleSpec(cells, sampling, precision, decoder, limits or Limits(), stretches, decode_in)
+        self.spec = SampleSpec(cells, sampling, precision, decoder, limits or Limits(), stretches, decode_in, stream)
         """How the video is sampled."""
         self._path = path
         self._cache = cache
@@ -96,6 +97,7 @@ class Footage:
             cache=self._cache,
             stretches=stretches,
             decode_in=spec.decode_in,
+            stream=spec.stream,
         )
 
     @property
@@ -325,6 +327,7 @@ def sample(
     limits: Limits | None = None,
     decoder: Decoder = "pyav",
     decode_in: DecodeIn = "process",
+    stream: int | None = None,
 ) -> FramePool:
     """The frames on display at `cells` moments of a video, decoded at one size; no cache is read or written.
 
@@ -338,8 +341,10 @@ def sample(
 
     `decoder` is who turns packets into pixels; see `gridprobe.video.torchcodec` for what "torchcodec" cannot do.
 
+    `stream` is the number of a video stream, for files with several; None is the default one.
+
     With decode_in="child" a process with limits decodes, so that a decoder that crashes, hangs or takes too much memory
     is a VideoError of one line; see `gridprobe.video.children`.
     """
     spec = {"sampling": sampling, "precision": precision, "limits": limits, "decoder": decoder, "decode_in": decode_in}
-    return Footage(path, cells=cells, **spec).pool(size)  # type: ignore[arg-type]
+    return Footage(path, cells=cells, stream=stream, **spec).pool(size)  # type: ignore[arg-type]

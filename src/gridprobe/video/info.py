@@ -37,6 +37,8 @@ class VideoInfo:
     """Seconds from the start of the file's timeline, as players and subtitles count, to the presentation start."""
     restarts: bool = False
     """Whether timestamps start again within the file, so that a part of it cannot be found."""
+    stream: int | None = None
+    """The number of the video stream in the file; None for pictures, and where it is not known."""
 
     @property
     def duration(self) -> float | None:
@@ -61,6 +63,7 @@ class VideoInfo:
             "container": self.container,
             "codec": self.codec,
             "hdr": self.hdr,
+            "stream": self.stream,
             "decoder": self.decoder,
             "fingerprint": self.fingerprint,
         }

@@ -124,6 +124,8 @@ class FolderClip:
 
 def open_folder_clip(folder: Path, spec: SampleSpec) -> FolderClip:
     """Find the pictures on display at the sampled moments."""
+    if spec.stream is not None:
+        raise VideoError(f"{folder}: a folder of pictures has no stream {spec.stream}; leave stream out")
     started = time.monotonic()
     info, pictures, times = _inspect(folder, spec.limits)
     if spec.sampling == "linspace":

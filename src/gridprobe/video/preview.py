@@ -73,11 +73,12 @@ def preview(
     cells: int,
     sampling: Sampling = "middle",
     limits: Limits | None = None,
+    stream: int | None = None,
 ) -> Preview:
     """Inspect, measure and plan a video as `sample` does, and count from its packets what reading would take."""
     if os.path.isdir(path):
         raise UsageError("a folder of pictures needs no plan: exactly the pictures wanted are opened")
-    clip = open_file_clip(check_file(path), SampleSpec(cells, sampling, limits=limits or Limits()))
+    clip = open_file_clip(check_file(path), SampleSpec(cells, sampling, limits=limits or Limits(), stream=stream))
     opener = clip.opener()  # one for all passes, so that all of them together keep to the limit
     ways = [_way(clip.planned(each, opener), each, clip.plan.targets, opener) for each in get_args(Precision)]
     with opener() as source:

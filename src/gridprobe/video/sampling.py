@@ -8,7 +8,16 @@ from gridprobe.errors import UsageError
 from gridprobe.grid import MAX_K
 from gridprobe.video.limits import Limits
 
-__all__ = ["DecodeIn", "Decoder", "Precision", "SampleSpec", "Sampling", "linspace_numbers", "middle_times"]
+__all__ = [
+    "DecodeIn",
+    "Decoder",
+    "Precision",
+    "SampleSpec",
+    "Sampling",
+    "check_stream",
+    "linspace_numbers",
+    "middle_times",
+]
 
 Sampling = Literal["middle", "linspace"]
 Precision = Literal["exact", "keyframe", "auto"]
@@ -29,6 +38,8 @@ class SampleSpec:
     """Seconds to sample from, as rising intervals that do not overlap; empty is the whole video."""
     decode_in: DecodeIn = "process"
     """Whether a child process decodes, which may crash or hang, or this one. torchcodec always runs in this one."""
+    stream: int | None = None
+    """The number of the video stream in the file, counted from 0 over all streams; None is the default one."""
 
     def __post_init__(self) -> None:
         cells = self.cells
@@ -42,6 +53,7 @@ class SampleSpec:
             raise UsageError(f'decoder must be "pyav" or "torchcodec", got {self.decoder!r}')
         if self.decode_in not in ("child", "process"):
             raise UsageError(f'decode_in must be "child" or "process", got {self.decode_in!r}')
+        check_stream(self.stream)
         ends = [moment for stretch in self.stretches for moment in stretch]
         if any(not isfinite(moment) or moment < 0 for moment in ends) or ends != sorted(ends):
             raise UsageError(f"stretches must be rising intervals of seconds, got {self.stretches}")
@@ -66,6 +78,12 @@ class SampleSpec:
         """The width of a share in seconds."""
         within = sum(max(0.0, min(end, duration) - start) for start, end in self.stretches) or duration
         return within / self.cells
+
+
+def check_stream(stream: int | None) -> None:
+    """Raise UsageError unless it can be the number of a stream."""
+    if stream is not None and (isinstance(stream, bool) or not isinstance(stream, int) or stream < 0):
+        raise UsageError(f"stream must be the number of a stream, counted from 0, got {stream!r}")
 
 
 def middle_times(duration: float, count: int) -> tuple[float, ...]:

@@ -24,6 +24,7 @@ from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Deadline, Limits
 from gridprobe.video.nal import recovery_rule
 from gridprobe.video.restarts import timestamps_restart
+from gridprobe.video.streams import choose_stream
 
 if TYPE_CHECKING:
     from av import FFmpegError, VideoFrame
@@ -122,15 +123,18 @@ class Source:
 
 
 @contextmanager
-def open_video(file: VideoFile, *, limits: Limits, deadline: Deadline) -> Iterator[Source]:
-    """Open a checked file within the limits, and close it afterwards; FFmpeg's errors become VideoErrors."""
+def open_video(file: VideoFile, *, limits: Limits, deadline: Deadline, number: int | None = None) -> Iterator[Source]:
+    """Open a checked file within the limits, and close it afterwards; FFmpeg's errors become VideoErrors.
+
+    `number` is that of the stream to use; None is the default one.
+    """
     try:
         import av
     except (ImportError, OSError) as error:
         raise VideoError(f"PyAV does not load: {error}; run: pip install --force-reinstall av") from error
     try:
         with _open_container(file, limits, deadline) as container:
-            stream = _choose_stream(file, container)
+            stream = choose_stream(file, container, number)
             _check_limits(file, container, stream, limits)
             stream.thread_type = "AUTO"
             stream.codec_context.thread_count = _threads(stream.width, stream.height)
@@ -141,7 +145,7 @@ def open_video(file: VideoFile, *, limits: Limits, deadline: Deadline) -> Iterat
         raise _as_video_error(file, error, deadline) from None
 
 
-def probe(path: str | os.PathLike[str], *, limits: Limits | None = None) -> VideoInfo:
+def probe(path: str | os.PathLike[str], *, limits: Limits | None = None, stream: int | None = None) -> VideoInfo:
     """What the header and the first frame say about a video. It reads no further, so `*_found` stay None."""
     from gridprobe.video.pictures import describe_folder  # imports Pillow
 
@@ -149,7 +153,8 @@ def probe(path: str | os.PathLike[str], *, limits: Limits | None = None) -> Vide
     if os.path.isdir(path):
         return describe_folder(Path(path), limits)
     file = check_file(path)
-    with open_video(file, limits=limits, deadline=Deadline(file.name, limits.seconds)) as source:
+    deadline = Deadline(file.name, limits.seconds)
+    with open_video(file, limits=limits, deadline=deadline, number=stream) as source:
         return describe(source, first_frame(source))
 
 
@@ -204,6 +209,7 @@ def describe(source: Source, frame: "VideoFrame") -> VideoInfo:
         fingerprint=file.fingerprint,
         mirrored=mirrored,
         late=_late(source),
+        stream=stream.index,
         restarts=timestamps_restart(file) if source.container.format.name == "mpegts" else False,
     )
 
@@ -275,21 +281,6 @@ def _check_version(file: VideoFile) -> None:
 
 def _not_accepted(file: VideoFile, found: str) -> VideoError:
     return VideoError(f"{file.name}: not a video container gridprobe accepts (found {found}); convert it to MP4")
-
-
-def _choose_stream(file: VideoFile, container: "InputContainer") -> "VideoStream":
-    """The default video stream, else the largest; cover art and thumbnails do not count."""
-    from av.stream import Disposition
-
-    pictures = Disposition.attached_pic | Disposition.timed_thumbnails
-    streams = [s for s in container.streams.video if not s.disposition & pictures]
-    if not streams:
-        only = "; it holds only sound" if container.streams.audio else ""
-        raise VideoError(f"{file.name}: no video stream in the file{only}")
-    decodable = [s for s in streams if s.codec_context is not None]
-    if not decodable:
-        raise VideoError(f"{file.name}: the video stream is encrypted, or its codec is not part of this PyAV build")
-    return max(decodable, key=lambda s: (bool(s.disposition & Disposition.default), s.width * s.height, -s.index))
 
 
 def _check_limits(file: VideoFile, container: "InputContainer", stream: "VideoStream", limits: Limits) -> None:
