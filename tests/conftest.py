@@ -1,6 +1,7 @@
 """Fixtures every test may use."""
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -64,6 +65,13 @@ def auto_model(auto_folder: Callable[[str], Path]) -> Callable[[str], Backend]:
     from gridprobe import load_model
 
     return cache(lambda family: load_model(str(auto_folder(family)), device="cpu"))
+
+
+def pytest_configure() -> None:
+    """Undo what `nohup` and a shell's `&` do to the processes they start: tests send these signals."""
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
