@@ -107,7 +107,9 @@ class _Half:
     positions: npt.NDArray[np.int64]
     after: int
     """The position of the token after it."""
-    sizes: tuple[tuple[int, int], ...] = ()
+    sizes: tuple[tuple[int, int], ...]
+    owners: npt.NDArray[np.int64]
+    """As in `Layout`, if it is the first half."""
 
 
 class Layouts:
@@ -139,7 +141,7 @@ class Layouts:
             frames.sizes,
             self._patch,
             len(stem.ids),
-            _owners(stem.ids, opening=self._opening, end=self._special.vision_end),
+            stem.owners,
         )
 
     def _frames(self, request: ScoreRequest) -> _Half:
@@ -176,7 +178,8 @@ class Layouts:
             raise ModelError(
                 "text in the prompt was read as a visual placeholder; this tokenizer cannot be used safely"
             )
-        return _Half(ids, visual, *_positions(visual, blocks), tuple(sizes))
+        owners = _owners(ids, opening=self._opening, end=special.vision_end)
+        return _Half(ids, visual, *_positions(visual, blocks), tuple(sizes), owners)
 
 
 def _owners(stem: npt.NDArray[np.int64], *, opening: int, end: int) -> npt.NDArray[np.int64]:
@@ -221,6 +224,8 @@ def _positions(visual: npt.NDArray[np.bool_], blocks: Sequence[tuple[int, int]])
     it, and the text after them continues after the longer side: a 2×3 unit that starts at 7 takes t = 7, h = 7…8,
     w = 7…9, and the next token is at 10.
     """
+    if not blocks:
+        return np.tile(np.arange(len(visual)), (3, 1)), len(visual)
     step = np.ones(len(visual), dtype=np.int64)
     step[visual] = 0
     places = np.flatnonzero(visual)
