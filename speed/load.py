@@ -47,7 +47,7 @@ while not select.select([sys.stdin], [], [], 0.02)[0]:
 """Prints how many milliseconds /health takes, until something comes on standard input."""
 QUEUE = 32
 TARGET = 3.0
-"""Not met on 2 cores, where the model computes all the time; see docs/serving.md."""
+"""Met on a GPU (speed/desk_load.py) and not on 2 cores, where the model computes all the time; see docs/serving.md."""
 HEALTH_MS = 100.0
 CLIENTS = 6
 

@@ -2,7 +2,7 @@
 
 A decoder is a million lines of C. If it crashes, allocates memory without end or never returns from a call, the child
 is gone and the caller gets a VideoError of one line. A child that replied as it should serves the next request as
-well, so only the first one pays for its start (some 0.3 s). A child's replies are untrusted input.
+well, so only the first one pays for its start (0.1 CPU seconds). A child's replies are untrusted input.
 """
 
 import atexit
