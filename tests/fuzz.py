@@ -55,6 +55,10 @@ class Attempt:
         return True
 
 
+SPARE = 10.0
+"""Seconds of CPU before the kernel ends the process; a garbage collection can hold Python up for some tenths."""
+
+
 @contextmanager
 def cpu_limit(seconds: float) -> Iterator[None]:
     """Raise Hang after so many seconds of CPU; where Python gets no turn, the kernel ends the process a bit later."""
@@ -64,7 +68,7 @@ def cpu_limit(seconds: float) -> Iterator[None]:
 
     before = signal.signal(signal.SIGPROF, on_time)
     soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time() + 2 * seconds) + 1, hard))
+    resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time() + 2 * seconds + SPARE), hard))
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield

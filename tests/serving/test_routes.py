@@ -150,7 +150,7 @@ def test_a_full_queue_is_429_with_retry_after_while_health_answers(folder: Path)
         assert with_client(desk, crowd, timeout=None) == [200] * 33 + [429] * 167
 
 
-def test_s13_good_and_bad_requests_leave_no_descriptor_thread_or_file(folder: Path) -> None:
+def test_s13_good_and_bad_requests_leave_no_descriptor_session_or_file(folder: Path) -> None:
     """The long form, which also looks at memory, is `make load LOAD="--soak 300"`."""
     with running_desk(folder) as desk:
 

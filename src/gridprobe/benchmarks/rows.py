@@ -78,8 +78,7 @@ def _check(row: Row) -> None:
 def _usable(item: Item) -> Item:
     """The item, if its texts can be written to files and its paths can be paths."""
     for path in (item.video, item.subtitles or Path()):
-        named = os.fsencode(path)  # of a folder that the user named, so it may be any bytes; `_check` saw the row
-        if b"\0" in named or len(named) > MAX_PATH or max(map(len, named.split(b"/"))) > MAX_NAME:
+        if not _can_be_a_path(path):
             raise DataError(f"no file can have the name {str(path)[-60:]!r}")
     try:
         kept = [item.id, item.group, dict(item.bins), dict(item.extra)]
@@ -89,6 +88,15 @@ def _usable(item: Item) -> Item:
     except (ValueError, RecursionError):
         raise DataError("a number of the row is infinite or too large, or the row is nested too deeply") from None
     return item
+
+
+def _can_be_a_path(path: Path) -> bool:
+    """Whether there may be such a file. The folder that the user named may be any bytes, which Python reads as text."""
+    try:
+        named = os.fsencode(path)
+    except UnicodeEncodeError:  # half a surrogate pair, from another file than that of the rows
+        return False
+    return b"\0" not in named and len(named) <= MAX_PATH and max(map(len, named.split(b"/"))) <= MAX_NAME
 
 
 def choose(name: str, value: Any, allowed: Sequence[Any]) -> None:
