@@ -393,8 +393,7 @@ class Session:
 
     def _baseline(self, question: Question) -> Cost:
         """What the answering model would spend on the whole pool; this needs its size, but no pixels."""
-        count = len(self._footage.undecoded(self._pool_size))
-        everything = self._footage.undecoded(self.setup.size_of(self.setup.view, count))
-        groups = (FrameGroup(everything, self.setup.view),)
-        request = ScoreRequest.about(question, groups, prompt_order=self.setup.prompt_order)
-        return self.setup.answerer.estimate(request)
+        setup, footage = self.setup, self._footage
+        count = len(footage.undecoded(self._pool_size))
+        everything = FrameGroup(footage.undecoded(setup.size_of(setup.view, count)), setup.view)
+        return setup.answerer.estimate(ScoreRequest.about(question, [everything], prompt_order=setup.prompt_order))

@@ -96,11 +96,11 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: Any = None) -> None:
         await super().startup(sockets)
-        set_apart_what_stays()
+        freeze_loaded_objects()
         self._started()
 
 
-def set_apart_what_stays() -> None:
+def freeze_loaded_objects() -> None:
     """Exempt the modules and models that are loaded from garbage collection.
 
     Looking through their 430,000 objects takes 190 ms, during which no request is answered, not even for /health.
