@@ -11,11 +11,11 @@ import click
 import pytest
 import yaml
 
-from gridprobe.cli import cli
+from gridprobe.registry import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
-SERVE = cli.commands["serve"]
+SERVE = COMMANDS["serve"].load()
 INSTRUCTIONS = {
     *("ARG", "FROM", "ENV", "WORKDIR", "RUN", "COPY", "USER", "VOLUME", "EXPOSE", "HEALTHCHECK", "ENTRYPOINT", "CMD")
 }

@@ -120,7 +120,7 @@ def local(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Environment
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(built: Built) -> None:
-    found = (file for name in ("gridprobe", "gridprobe_start") for file in (SOURCE / name).rglob("*"))
+    found = (file for name in ("gridprobe",) for file in (SOURCE / name).rglob("*"))
     files = (file for file in found if file.is_file() and file.suffix != ".pyc")
 
     with zipfile.ZipFile(built.wheel) as wheel:

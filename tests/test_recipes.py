@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from benchmark_files import lvb_row, v2_group, write_json, write_parquet
 from gridprobe.cli import cli
 from gridprobe.evaluation.reader import read_run
-from gridprobe.registry import SELECTORS
+from gridprobe.registry import COMMANDS, SELECTORS
 from gridprobe.settings import Settings
 from gridprobe.setup import make_setup
 from videos import numbered_video
@@ -32,7 +32,8 @@ def commands(recipe: Path, *arguments: str, **environment: str) -> list[list[str
 
 def accepted(command: list[str]) -> dict[str, Any]:
     verb, *rest = command
-    return cli.commands[verb].make_context(verb, rest).params
+    params: dict[str, Any] = COMMANDS[verb].load().make_context(verb, rest).params
+    return params
 
 
 class Row(NamedTuple):

@@ -8,15 +8,20 @@ print(answer.choice, answer.text, answer.confidence)
 answer.save_map("map.png")
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from gridprobe._version import __version__
-from gridprobe.answer import Answer
-from gridprobe.asynchronous import AsyncSession, aask
-from gridprobe.backends import Scripted, load_model
-from gridprobe.errors import Cancelled, DataError, GridProbeError, ModelError, RunError, UsageError, VideoError
-from gridprobe.pipeline import Session, ask
-from gridprobe.question import Question
-from gridprobe.selectors import Selection, Selector
-from gridprobe.video import FramePool, FrameSize, VideoInfo
+
+if TYPE_CHECKING:
+    from gridprobe.answer import Answer
+    from gridprobe.asynchronous import AsyncSession, aask
+    from gridprobe.backends import Scripted, load_model
+    from gridprobe.errors import Cancelled, DataError, GridProbeError, ModelError, RunError, UsageError, VideoError
+    from gridprobe.pipeline import Session, ask
+    from gridprobe.question import Question
+    from gridprobe.selectors import Selection, Selector
+    from gridprobe.video import FramePool, FrameSize, VideoInfo
 
 __all__ = [
     "Answer",
@@ -41,3 +46,27 @@ __all__ = [
     "ask",
     "load_model",
 ]
+
+_MODULES = {
+    "gridprobe.answer": "Answer",
+    "gridprobe.asynchronous": "AsyncSession aask",
+    "gridprobe.backends": "Scripted load_model",
+    "gridprobe.errors": "Cancelled DataError GridProbeError ModelError RunError UsageError VideoError",
+    "gridprobe.pipeline": "Session ask",
+    "gridprobe.question": "Question",
+    "gridprobe.selectors": "Selection Selector",
+    "gridprobe.video": "FramePool FrameSize VideoInfo",
+}
+"""Where the public names are. They are imported when they are first used, so that a command starts at once."""
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _MODULES.items():
+        if name in names.split():
+            globals()[name] = getattr(importlib.import_module(module), name)
+            return globals()[name]
+    raise AttributeError(f"module 'gridprobe' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -1,8 +1,20 @@
-"""python -m gridprobe."""
+"""The `gridprobe` command, also `python -m gridprobe`. Ctrl-C while the command line is imported is no traceback."""
 
-from gridprobe_start import main
+import sys
 
-__all__: list[str] = []
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        from gridprobe.cli import main as run
+
+        run()
+    except KeyboardInterrupt:
+        print("gridprobe: interrupted", file=sys.stderr)
+        sys.exit(130)
+
 
 if __name__ == "__main__":
     main()

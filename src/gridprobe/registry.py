@@ -3,7 +3,8 @@
 A name such as "keyframes:chosen.json" is an entry's name, a colon and an argument. An entry names its code as
 "module:attribute" or "module" and is imported when it is first used, so listing names loads nothing heavy. Other
 packages add entries through entry points of the groups "gridprobe.selectors", "gridprobe.backends",
-"gridprobe.encoders", "gridprobe.budgets", "gridprobe.signals" and "gridprobe.benchmarks".
+"gridprobe.encoders", "gridprobe.budgets", "gridprobe.signals", "gridprobe.benchmarks" and "gridprobe.commands". An
+entry point names either the code, or an `Entry` that describes it: a constant in a module that is quick to import.
 
 Only `ask()`, `Session()`, `load_model()`, `load_benchmark()` and the command line take names. Everything behind them
 takes values.
@@ -16,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.text import one_line
@@ -25,6 +26,7 @@ __all__ = [
     "BACKENDS",
     "BENCHMARKS",
     "BUDGETS",
+    "COMMANDS",
     "ENCODERS",
     "FAMILIES",
     "REFUSED",
@@ -53,6 +55,8 @@ class Entry:
     """What a model family cannot do that others can."""
     frames: Literal["optional", "needed", "none"] = "optional"
     """Whether a selector takes a number of frames to keep."""
+    section: str = ""
+    """The heading of `gridprobe --help` that a verb stands under."""
 
     def load(self) -> Any:
         """Import the code; a missing package is an error that names the extra."""
@@ -117,6 +121,9 @@ class Registry(Mapping[str, Entry]):
 
 
 def _from_point(point: EntryPoint) -> Entry:
+    """The entry of another package: its own `Entry`, if the entry point names a constant, else one for its code."""
+    if point.attr.isupper():
+        return cast(Entry, point.load())
     origin = point.dist.name if point.dist else point.value
     return Entry(point.value, f"from the package {origin}", argument="ARGUMENT", optional=True)
 
@@ -397,3 +404,72 @@ BENCHMARKS = Registry(
     group="gridprobe.benchmarks",
 )
 """A benchmark's module or object has `load(data, **options)` and `metrics(items, right)`."""
+
+ASKING = "Ask about a video"
+EVALUATING = "Evaluate on a benchmark"
+FILES = "Files of benchmarks and runs"
+SERVING = "Serve others"
+HELP = "Help and names"
+
+COMMANDS = Registry(
+    "verb",
+    {
+        "ask": Entry(
+            "gridprobe.cli.ask:ask",
+            "Ask a question about a video; see where the answer is.",
+            section=ASKING,
+        ),
+        "compare": Entry(
+            "gridprobe.cli.compare:compare_selectors",
+            "Ask one question with several selectors, side by side.",
+            section=ASKING,
+        ),
+        "plan": Entry(
+            "gridprobe.cli.plan:plan", "Estimate the cost of a question or of an evaluation.", section=ASKING
+        ),
+        "demo": Entry(
+            "gridprobe.cli.demo:demo", "Try the method on two generated videos; needs no data.", section=ASKING
+        ),
+        "eval": Entry(
+            "gridprobe.cli.evaluate:evaluate",
+            "Ask all questions of a benchmark; run again to resume.",
+            section=EVALUATING,
+        ),
+        "status": Entry(
+            "gridprobe.cli.status:status", "Show the progress and the workers of an evaluation.", section=EVALUATING
+        ),
+        "score": Entry(
+            "gridprobe.cli.score:score_runs", "Show accuracy and compute of evaluations.", section=EVALUATING
+        ),
+        "report": Entry("gridprobe.cli.report:report", "Save evaluations as one HTML page.", section=EVALUATING),
+        "figure": Entry(
+            "gridprobe.cli.figure:figure", "Draw the paper's figures from evaluations.", section=EVALUATING
+        ),
+        "judge": Entry(
+            "gridprobe.cli.judge:judge_run", "Let a model judge the answers in words of a run.", section=EVALUATING
+        ),
+        "calibrate": Entry(
+            "gridprobe.cli.calibrate:calibrate", "Find how sure the overview must be to answer.", section=EVALUATING
+        ),
+        "verify-data": Entry(
+            "gridprobe.cli.verify:verify_data", "Check the files of a benchmark before a long run.", section=FILES
+        ),
+        "export-keyframes": Entry("gridprobe.cli.keyframes:export", "Save which frames a run kept.", section=FILES),
+        "export-predictions": Entry(
+            "gridprobe.cli.predictions:export_predictions",
+            "Save a run's answers for an evaluation server.",
+            section=FILES,
+        ),
+        "serve": Entry(
+            "gridprobe.cli.serve:serve", "Answer questions over HTTP; has a page for browsers.", section=SERVING
+        ),
+        "mcp": Entry("gridprobe.cli.mcp:mcp", "Give agents tools for videos (MCP).", section=SERVING),
+        "help": Entry("gridprobe.cli.help:help_command", "Show the help of a verb, or of a topic.", section=HELP),
+        "list": Entry(
+            "gridprobe.cli.listing:listing", "List models, selectors, settings, benchmarks and more.", section=HELP
+        ),
+        "doctor": Entry("gridprobe.cli.doctor:doctor", "Check the installation, or a model.", section=HELP),
+    },
+    group="gridprobe.commands",
+)
+"""A verb's code is a click command."""

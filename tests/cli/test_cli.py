@@ -302,14 +302,13 @@ class TestMistakes:
         assert done.stderr == "gridprobe: cannot write to standard output: No space left on device\n"
 
     def test_ctrl_c_while_the_package_is_imported(self, tmp_path: Path) -> None:
-        """C04: a package of the same name sends the signal at the first moment of the import."""
-        (tmp_path / "gridprobe").mkdir()
-        (tmp_path / "gridprobe" / "__init__.py").write_text(
+        """C04: a package that the command line imports sends the signal at the first moment of that import."""
+        (tmp_path / "click.py").write_text(
             "import os, signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
             "os.kill(os.getpid(), signal.SIGINT)\n"
         )
         path = os.pathsep.join([str(tmp_path), str(Path(gridprobe.__file__).parents[1])])
-        command = [sys.executable, "-c", "import gridprobe_start; gridprobe_start.main()"]
+        command = [sys.executable, "-m", "gridprobe", "--help"]
 
         done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
 

@@ -12,27 +12,9 @@ from typing import Any
 import click
 
 from gridprobe._version import __version__
-from gridprobe.cli.ask import ask
-from gridprobe.cli.calibrate import calibrate
-from gridprobe.cli.compare import compare_selectors
 from gridprobe.cli.console import printable
-from gridprobe.cli.demo import demo
-from gridprobe.cli.doctor import doctor
-from gridprobe.cli.evaluate import evaluate
-from gridprobe.cli.figure import figure
-from gridprobe.cli.help import Verbs, help_command
-from gridprobe.cli.judge import judge_run
-from gridprobe.cli.keyframes import export
-from gridprobe.cli.listing import listing
-from gridprobe.cli.mcp import mcp
-from gridprobe.cli.plan import plan
-from gridprobe.cli.predictions import export_predictions
-from gridprobe.cli.report import report
-from gridprobe.cli.score import score_runs
-from gridprobe.cli.serve import serve
+from gridprobe.cli.help import Root
 from gridprobe.cli.signals import Stopped
-from gridprobe.cli.status import status
-from gridprobe.cli.verify import verify_data
 from gridprobe.errors import GridProbeError
 
 __all__ = ["cli", "main"]
@@ -49,7 +31,7 @@ class _OneSentence(click.ClickException):
         print(f"gridprobe: {self.message}", file=file or sys.stderr)  # click.echo writes UTF-8 to an ASCII stream
 
 
-class _Commands(Verbs):
+class _Commands(Root):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -81,32 +63,6 @@ Exit codes: 0 success, 1 the input or the model fails, 2 wrong usage, 130 Ctrl-C
 @click.version_option(__version__, prog_name="gridprobe")
 def cli() -> None:
     """Ask questions about long videos with a vision-language model that sees only the frames that matter."""
-
-
-COMMANDS = (
-    ask,
-    calibrate,
-    compare_selectors,
-    demo,
-    doctor,
-    evaluate,
-    export,
-    export_predictions,
-    figure,
-    help_command,
-    judge_run,
-    listing,
-    mcp,
-    plan,
-    report,
-    score_runs,
-    serve,
-    status,
-    verify_data,
-)
-
-for command in COMMANDS:
-    cli.add_command(command)
 
 
 def main() -> None:

@@ -213,7 +213,15 @@ def _options(command: Any) -> Any:
     return command
 
 
-@click.command(cls=Verb)
+@click.command(
+    cls=Verb,
+    examples=(
+        "gridprobe ask talk.mp4 'Which city comes first?' -o Oslo -o Rome -o Lima -m Qwen/Qwen3-VL-2B-Instruct",
+        "gridprobe ask talk.mp4 'What does the sign say?' -m ./checkpoint --map answer.png",
+        "gridprobe ask talk.mp4 --questions questions.jsonl -m http://localhost:8000/v1#NAME --json",
+        "gridprobe ask talk.mp4 'Who scores?' -o red -o blue --max-seconds 20 --clip goal.mp4",
+    ),
+)
 @_options
 def ask(video: Path, question: str | None, options: tuple[str, ...], **given: Any) -> None:
     """Ask a QUESTION about VIDEO, with options or without, and see which frames the answer is based on."""

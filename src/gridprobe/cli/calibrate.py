@@ -47,7 +47,10 @@ def _options(command: Any) -> Any:
     return command
 
 
-@click.command(cls=Verb)
+@click.command(
+    cls=Verb,
+    examples=("gridprobe calibrate jsonl --data mine.jsonl -m ./checkpoint -n 200",),
+)
 @click.argument("benchmark", shell_complete=names_of(BENCHMARKS))
 @click.option("--data", type=click.Path(path_type=Path), required=True, help="Folder or file of the questions.")
 @_options

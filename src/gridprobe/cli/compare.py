@@ -95,7 +95,14 @@ def _options(command: Any) -> Any:
     return command
 
 
-@click.command("compare", cls=Verb)
+@click.command(
+    "compare",
+    cls=Verb,
+    examples=(
+        "gridprobe compare talk.mp4 'Which city?' -o Oslo -o Rome --selectors gridprobe,siglip,aks --frames 8",
+        "gridprobe compare talk.mp4 'Which city?' -o Oslo -o Rome --evidence 12-15 --html compare.html",
+    ),
+)
 @_options
 def compare_selectors(video: Path, question: str, options: tuple[str, ...], **given: Any) -> None:
     """Ask one QUESTION with the frames of several selectors: one timeline, their answers and their bills."""

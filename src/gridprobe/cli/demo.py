@@ -35,7 +35,13 @@ MAPPED = ("needle", "fine")
 HEADS = {"ours": "ours", "published": "published", "small": "all small", "native": "all native"}
 
 
-@click.command(cls=Verb)
+@click.command(
+    cls=Verb,
+    examples=(
+        "gridprobe demo",
+        "gridprobe demo --out /tmp/demo",
+    ),
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),

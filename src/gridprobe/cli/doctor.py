@@ -33,7 +33,13 @@ FRAMES = 120
 """Frames of the self-test video: one minute at 2 frames per second."""
 
 
-@click.command(cls=Verb)
+@click.command(
+    cls=Verb,
+    examples=(
+        "gridprobe doctor",
+        "gridprobe doctor -m Qwen/Qwen3-VL-2B-Instruct",
+    ),
+)
 @click.option("-m", "--model", metavar="NAME", help="Check this model instead: can it be used, how fast is it here?")
 @click.option("--device", default="auto", show_default=True, help="Of the model: auto, cpu, cuda or cuda:N.")
 @click.option("--dtype", default="auto", show_default=True, help="Of the model: auto, float32, bfloat16 or float16.")

@@ -21,7 +21,15 @@ from gridprobe.registry import BENCHMARKS
 __all__ = ["evaluate"]
 
 
-@click.command("eval", cls=Verb)
+@click.command(
+    "eval",
+    cls=Verb,
+    examples=(
+        "gridprobe eval gridworld --data data/gridworld --out runs/first --limit 20",
+        "gridprobe eval mlvu --data data/mlvu --out runs/mlvu -m Qwen/Qwen3-VL-2B-Instruct --workers 2",
+        "gridprobe eval jsonl --data mine.jsonl --out runs/mine -m ./checkpoint --selector uniform --frames 8",
+    ),
+)
 @click.argument("benchmark", shell_complete=names_of(BENCHMARKS))
 @click.option("--data", type=click.Path(path_type=Path), required=True, help="Folder of the benchmark's files.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the run.")

@@ -16,7 +16,13 @@ __all__ = ["figure"]
 CONVENTIONS = {"honest": "tflops", "published": "tflops_paper"}
 
 
-@click.group(cls=Verbs)
+@click.group(
+    cls=Verbs,
+    examples=(
+        "gridprobe figure compute runs/k6 runs/k12 -o compute.svg",
+        "gridprobe figure skew runs/first -o skew.png",
+    ),
+)
 def figure() -> None:
     """Draw a figure for a paper as SVG or PNG, from runs. Needs matplotlib: pip install 'gridprobe[figures]'."""
 
@@ -48,7 +54,10 @@ def _size(context: click.Context, parameter: click.Parameter, text: str) -> tupl
     return int(width), int(height)
 
 
-@figure.command(cls=Verb)
+@figure.command(
+    cls=Verb,
+    examples=("gridprobe figure compute -m Qwen/Qwen3-VL-2B-Instruct --k 6,8,12 -o compute.svg",),
+)
 @_common
 @click.option("-m", "--model", metavar="NAME", help="Plan the cost of this model instead of, or beside, the runs.")
 @click.option("--k", callback=_numbers, metavar="6,8,…", help="Grid sizes to plan for.")
@@ -73,7 +82,10 @@ def compute(runs: tuple[Path, ...], out: Path, width: float, **given: Any) -> No
     _save(compute_figure(curves, convention=convention, width=width), out)
 
 
-@figure.command(cls=Verb)
+@figure.command(
+    cls=Verb,
+    examples=("gridprobe figure skew runs/first runs/all -o skew.svg",),
+)
 @_common
 def skew(runs: tuple[Path, ...], out: Path, width: float) -> None:
     """Kept frames, and accuracy over all frames, against the skew of the map; one RUN is of the selector all."""
@@ -88,7 +100,10 @@ def skew(runs: tuple[Path, ...], out: Path, width: float) -> None:
     _save(skew_figure(difficulty(found), width=width), out)
 
 
-@figure.command(cls=Verb)
+@figure.command(
+    cls=Verb,
+    examples=("gridprobe figure regime runs/first --ids q17,q23 -o regime.png",),
+)
 @_common
 @click.option("--ids", metavar="A,B,…", help="The questions.  [default: most, median and fewest frames kept]")
 def regime(runs: tuple[Path, ...], out: Path, width: float, ids: str | None) -> None:

@@ -1,32 +1,47 @@
 """Help pages: whole summaries by section, examples for every verb, options in groups; `gridprobe help VERB|TOPIC`."""
 
 import sys
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
 
 import click
 
 from gridprobe.cli.console import never_fail
-from gridprobe.cli.pages import GROUPS, SECTIONS, TOPICS, VERBS
+from gridprobe.cli.pages import GROUPS, TOPICS
 from gridprobe.errors import UsageError
-from gridprobe.registry import suggestion
+from gridprobe.registry import COMMANDS, suggestion
 from gridprobe.text import REPLACING
 
-__all__ = ["MANY", "Verb", "Verbs", "flag_of", "help_command", "names_of"]
+__all__ = ["MANY", "Root", "Verb", "Verbs", "flag_of", "help_command", "names_of"]
 
 MANY = 12
 """A page with more options than this has groups."""
 
 
-class _Encodable(click.Command):
+class _Page(click.Command):
+    """A help page in characters that the output can show, with examples at its end."""
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.examples = tuple(examples)
+        """Command lines that work as they are, but for the names of files."""
+
     def get_help(self, ctx: click.Context) -> str:
-        """The help, in characters that the output can show; click writes UTF-8 to an ASCII stream."""
+        """The help; click would write UTF-8 to an ASCII stream."""
         encoding = sys.stdout.encoding or "utf-8"
         return super().get_help(ctx).encode(encoding, REPLACING).decode(encoding)
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples after the epilog; they are not wrapped, so that they can be copied."""
+        super().format_epilog(ctx, formatter)
+        if self.examples:
+            with formatter.section("Examples"):
+                for example in self.examples:
+                    formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
 
-class Verb(_Encodable):
-    """A command whose help ends with examples, and whose options are grouped if there are many."""
+
+class Verb(_Page):
+    """A command whose options are grouped if there are many."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under their headings."""
@@ -35,39 +50,36 @@ class Verb(_Encodable):
         if len(rows) <= MANY:
             return super().format_options(ctx, formatter)
         for title, names in GROUPS.items():
-            if found := [row for name, row in rows if name in names.split()]:
+            if group := [row for name, row in rows if name in names.split()]:
                 with formatter.section(title):
-                    formatter.write_dl(found)
+                    formatter.write_dl(group)
         return None
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples after what the command itself adds."""
-        super().format_epilog(ctx, formatter)
-        write_examples(_name(ctx), formatter)
 
-
-class Verbs(_Encodable, click.Group):
-    """A group that shows the whole summary of each command, by section."""
+class Verbs(_Page, click.Group):
+    """A group of commands."""
 
     command_class = Verb
 
+
+class Root(Verbs):
+    """The verbs of `COMMANDS`; the module of one is imported when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All verbs."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command behind a verb."""
+        return cast(click.Command, COMMANDS[cmd_name].load()) if cmd_name in COMMANDS else None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands."""
-        names = self.list_commands(ctx)
-        sections = SECTIONS if "ask" in names else {"Commands": tuple(names)}
-        width = max(map(len, names))
-        for title, verbs in sections.items():
-            with formatter.section(title):
-                formatter.write_dl([(name.ljust(width), self._summary(name, ctx)) for name in verbs])
-
-    def _summary(self, name: str, ctx: click.Context) -> str:
-        command = self.get_command(ctx, name)
-        return (name in VERBS and VERBS[name].summary) or (command.get_short_help_str(1000) if command else "")
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples of a group such as figure."""
-        super().format_epilog(ctx, formatter)
-        write_examples(_name(ctx), formatter)
+        """Write the whole summary of each verb, by section."""
+        width = max(map(len, COMMANDS))
+        for title in dict.fromkeys(entry.section for entry in COMMANDS.values()):
+            with formatter.section(title or "Other packages"):
+                verbs = {name: entry.help for name, entry in COMMANDS.items() if entry.section == title}
+                formatter.write_dl([(name.ljust(width), summary) for name, summary in verbs.items()])
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run a command; output that the terminal cannot show is replaced."""
@@ -85,25 +97,15 @@ def flag_of(parameter: click.Parameter) -> str:
     return max(parameter.opts, key=len).lstrip("-")
 
 
-def write_examples(name: str, formatter: click.HelpFormatter) -> None:
-    """Write a verb's examples; they are not wrapped, so that they can be copied."""
-    if name in VERBS:
-        with formatter.section("Examples"):
-            for example in VERBS[name].examples:
-                formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
-
-
-def _name(context: click.Context) -> str:
-    """The verb as it is typed after gridprobe: "ask" or "figure skew"."""
-    parts = []
-    while context.parent is not None:
-        parts.append(context.info_name or "")
-        context = context.parent
-    return " ".join(reversed(parts))
-
-
-@click.command("help", cls=Verb)
-@click.argument("words", nargs=-1, metavar=f"[VERB|{'|'.join(TOPICS)}]", shell_complete=names_of(VERBS, TOPICS))
+@click.command(
+    "help",
+    cls=Verb,
+    examples=(
+        "gridprobe help ask",
+        "gridprobe help exit-codes",
+    ),
+)
+@click.argument("words", nargs=-1, metavar=f"[VERB|{'|'.join(TOPICS)}]", shell_complete=names_of(COMMANDS, TOPICS))
 @click.pass_context
 def help_command(context: click.Context, words: tuple[str, ...]) -> None:
     """Show the help of a verb, or of a topic: exit codes, shell completion, environment variables."""
@@ -116,7 +118,7 @@ def help_command(context: click.Context, words: tuple[str, ...]) -> None:
     for word in words:
         inner = command.get_command(found, word) if isinstance(command, click.Group) else None
         if inner is None:
-            known = [*(command.commands if isinstance(command, click.Group) else ()), *TOPICS]
-            raise UsageError(f"there is no verb or topic {word!r}; {suggestion(word, known)}")
+            names = command.list_commands(found) if isinstance(command, click.Group) else []
+            raise UsageError(f"there is no verb or topic {word!r}; {suggestion(word, [*names, *TOPICS])}")
         command, found = inner, click.Context(inner, parent=found, info_name=word)
     click.echo(command.get_help(found))

@@ -14,7 +14,12 @@ from gridprobe.evaluation.texts import PROMPT, judge
 __all__ = ["judge_run"]
 
 
-@click.command("judge", cls=Verb, epilog=f"The judge is asked, with the options yes and no: {PROMPT}")
+@click.command(
+    "judge",
+    cls=Verb,
+    examples=("gridprobe judge runs/open -m Qwen/Qwen3-VL-8B-Instruct",),
+    epilog=f"The judge is asked, with the options yes and no: {PROMPT}",
+)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("-m", "--model", required=True, envvar="GRIDPROBE_JUDGE", metavar="NAME", help="The judging model.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")

@@ -14,7 +14,11 @@ from gridprobe.report.files import check_writable, write_whole
 __all__ = ["export"]
 
 
-@click.command("export-keyframes", cls=Verb)
+@click.command(
+    "export-keyframes",
+    cls=Verb,
+    examples=("gridprobe export-keyframes runs/first -o frames.json",),
+)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The JSON file to write.")
 @quiet_option

@@ -45,7 +45,14 @@ LISTED = {
 }
 
 
-@click.command("list", cls=Verb)
+@click.command(
+    "list",
+    cls=Verb,
+    examples=(
+        "gridprobe list selectors",
+        "gridprobe list settings",
+    ),
+)
 @click.argument("what", type=click.Choice([*LISTED, "settings"]))
 def listing(what: str) -> None:
     """List names for the options of other commands, or all settings with type, default and meaning."""

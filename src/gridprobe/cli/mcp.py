@@ -33,7 +33,13 @@ def _options(command: Any) -> Any:
     return command
 
 
-@click.command(cls=Verb)
+@click.command(
+    cls=Verb,
+    examples=(
+        "gridprobe mcp -m ./checkpoint --root videos",
+        "gridprobe mcp --http --port 8766",
+    ),
+)
 @_options
 def mcp(roots: tuple[Path, ...], http: bool, host: str, port: int, key: str | None, **given: Any) -> None:
     """Give agents tools for videos (Model Context Protocol): ask_video, look_over, frames_at."""

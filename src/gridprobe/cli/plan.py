@@ -25,7 +25,14 @@ from gridprobe.video import Limits, Preview, preview
 __all__ = ["gauges_of", "plan"]
 
 
-@click.command(cls=Verb)
+@click.command(
+    cls=Verb,
+    examples=(
+        "gridprobe plan talk.mp4 -m Qwen/Qwen3-VL-8B-Instruct",
+        "gridprobe plan talk.mp4 --max-tokens 4000",
+        "gridprobe plan mlvu --data data/mlvu -m Qwen/Qwen3-VL-2B-Instruct",
+    ),
+)
 @click.argument("video", metavar="VIDEO|BENCHMARK", type=click.Path(path_type=Path))
 @click.option("--data", type=click.Path(path_type=Path), help="Folder of the benchmark's files.")
 @run_options

@@ -15,7 +15,11 @@ from gridprobe.report.files import check_writable, write_whole
 __all__ = ["export_predictions"]
 
 
-@click.command("export-predictions", cls=Verb)
+@click.command(
+    "export-predictions",
+    cls=Verb,
+    examples=("gridprobe export-predictions runs/lvb -o predictions.json",),
+)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The JSON file to write.")
 @quiet_option

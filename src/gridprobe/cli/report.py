@@ -17,7 +17,10 @@ FEW = 50
 """By default, runs with at most this many questions get thumbnails."""
 
 
-@click.command(cls=Verb)
+@click.command(
+    cls=Verb,
+    examples=("gridprobe report runs/first runs/uniform -o report.html",),
+)
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The HTML file to write.")
 @click.option(

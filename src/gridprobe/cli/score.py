@@ -15,7 +15,15 @@ from gridprobe.report.terminal_lines import Look
 __all__ = ["score_runs"]
 
 
-@click.command("score", cls=Verb)
+@click.command(
+    "score",
+    cls=Verb,
+    examples=(
+        "gridprobe score runs/first",
+        "gridprobe score runs/first runs/uniform --all",
+        "gridprobe score runs/first --by duration --format markdown",
+    ),
+)
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
 @click.option("--by", multiple=True, metavar="BIN", help="Break down by this bin, or by all.  [default: the first bin]")
 @click.option("--all", "everything", is_flag=True, help="Every table: official scores, cost, confidence, bins.")

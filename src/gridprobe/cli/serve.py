@@ -83,7 +83,13 @@ def _options(command: Any) -> Any:
     return command
 
 
-@click.command(cls=Verb)
+@click.command(
+    cls=Verb,
+    examples=(
+        "gridprobe serve -m Qwen/Qwen3-VL-2B-Instruct --videos videos",
+        "gridprobe serve --port 9000",
+    ),
+)
 @_options
 def serve(host: str, port: int, key: str | None, allow_host: tuple[str, ...], **given: Any) -> None:
     """Answer questions about videos over HTTP: OpenAI's API, jobs with progress, and video sessions."""

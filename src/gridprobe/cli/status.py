@@ -16,7 +16,13 @@ from gridprobe.evaluation.status import status as read_status
 __all__ = ["status"]
 
 
-@click.command(cls=Verb)
+@click.command(
+    cls=Verb,
+    examples=(
+        "gridprobe status runs/first",
+        "gridprobe status runs/first --json",
+    ),
+)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option(
     "--patience",

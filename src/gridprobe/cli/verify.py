@@ -18,7 +18,14 @@ SHOWN = 10
 """The most findings of one kind that are printed; --json lists all."""
 
 
-@click.command("verify-data", cls=Verb)
+@click.command(
+    "verify-data",
+    cls=Verb,
+    examples=(
+        "gridprobe verify-data mlvu --data data/mlvu",
+        "gridprobe verify-data jsonl --data mine.jsonl --deep",
+    ),
+)
 @click.argument("benchmark", metavar="BENCHMARK", shell_complete=names_of(BENCHMARKS))
 @click.option("--data", type=click.Path(path_type=Path), required=True, help="Folder of the benchmark's files.")
 @click.option("--with", "options", multiple=True, metavar="NAME=VALUE", help="An option of the benchmark.")
