@@ -5,6 +5,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import ipaddress
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from gridprobe.serving.metrics import Metrics
 from gridprobe.serving.refusals import Refusal
 from gridprobe.serving.replies import refused
 
-__all__ = ["HEADERS", "LOOPBACK", "Guard", "Rules"]
+__all__ = ["ADDRESS_SHARE", "HEADERS", "LOOPBACK", "Guard", "Rules", "network_of"]
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 UPLOADS = "/v1/gridprobe/uploads"
@@ -31,6 +32,8 @@ MOST_VALUES = 200_000
 """Values in a JSON body, roughly: small ones would take twenty times its bytes in memory."""
 SLOWEST = 4096.0
 """Bytes a second below which an upload is given up, after its first minute."""
+ADDRESS_SHARE = 0.5
+"""The part of the connections, and of the memory for bodies, that one address can take."""
 ASKING = frozenset({"/v1/gridprobe/ask", "/v1/gridprobe/jobs", "/v1/gridprobe/sessions", "/v1/chat/completions"})
 """Routes that queue a job; while the queue is full they are refused before anything is read."""
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,80}")
@@ -247,6 +250,14 @@ class Body:
 def _error(status: int, text: str, headers: Mapping[str, str] | None = None) -> HTTPException:
     """An error that FastAPI lets pass while it reads a body."""
     return HTTPException(status, text, headers={"Connection": "close", **(headers or {})})
+
+
+def network_of(client: tuple[str, int] | None) -> str:
+    """Whom an address belongs to: itself, or with IPv6 the first 64 bits, since one machine may have all the others."""
+    host = client[0] if client else ""
+    if ":" not in host:
+        return host
+    return str(ipaddress.ip_network((host.partition("%")[0], 64), strict=False))
 
 
 def _host(header: str) -> str:
