@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import ipaddress
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -124,8 +125,8 @@ class Guard:
         self._rules = rules
         self._bounds = bounds
         self._metrics = metrics
-        self._reading = 0
-        """Bytes of JSON bodies of requests that are not over."""
+        self._reading: Counter[str] = Counter()
+        """Bytes of JSON bodies that have arrived, of requests that are not over, for each address."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -166,15 +167,18 @@ class Guard:
 
         return dressed
 
-    def reserve(self, count: int) -> None:
-        """Take part of the memory for bodies."""
-        if self._reading + count > self._bounds.bodies:
+    def reserve(self, count: int, network: str) -> None:
+        """Take part of the memory for bodies; one address gets its share, and always room for one body."""
+        share = max(self._bounds.max_body, self._bounds.bodies * ADDRESS_SHARE)
+        if self._reading.total() + count > self._bounds.bodies or self._reading[network] + count > share:
             raise Refusal("too many large requests at once; upload videos", status=429, code="busy", Retry_After="5")
-        self._reading += count
+        self._reading[network] += count
 
-    def release(self, count: int) -> None:
+    def release(self, count: int, network: str) -> None:
         """Give it back."""
-        self._reading -= count
+        self._reading[network] -= count
+        if not self._reading[network]:
+            del self._reading[network]
 
     def most(self, scope: Scope) -> int:
         """Bytes that the body of a request may have."""
@@ -199,12 +203,9 @@ class Body:
         self._seen = self._reserved = self._values = 0
         self._complete = False
         self._began = asyncio.get_running_loop().time()
-        declared = int(headers.get("content-length", 0))
-        if declared > self._most:
+        self._network = network_of(scope.get("client"))
+        if int(headers.get("content-length", 0)) > self._most:
             raise Refusal(self._too_large, status=413, code="too_large", Connection="close")
-        if self._in_memory:
-            guard.reserve(declared)
-            self._reserved = declared
 
     @property
     def _too_large(self) -> str:
@@ -212,7 +213,7 @@ class Body:
 
     def release(self) -> None:
         """The request is over."""
-        self._guard.release(self._reserved)
+        self._guard.release(self._reserved, self._network)
         self._reserved = 0
 
     async def receive(self) -> Message:
@@ -238,7 +239,7 @@ class Body:
             raise _error(413, f"the body has more than {MOST_VALUES} values")
         if self._in_memory and self._seen > self._reserved:
             try:
-                self._guard.reserve(self._seen - self._reserved)
+                self._guard.reserve(self._seen - self._reserved, self._network)
             except Refusal as refusal:
                 raise _error(429, str(refusal), {"Retry-After": "5"}) from None
             self._reserved = self._seen
