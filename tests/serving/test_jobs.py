@@ -89,6 +89,23 @@ def test_an_error_of_a_job_has_a_status_and_the_next_job_runs(error: Exception, 
     jobs.close(60)
 
 
+def test_a_panic_ends_its_job_and_the_next_job_runs(caplog: pytest.LogCaptureFixture) -> None:
+    class Panic(BaseException):
+        """As tokenizers raise."""
+
+    def fail(job: Job) -> dict[str, Any]:
+        raise Panic("index out of bounds")
+
+    jobs = Jobs(at_once=1, waiting=4)
+    job = ended(jobs.submit(fail, "anna"))
+    assert (job.state, job.result, names(job)[-1]) == ("failed", None, "error")
+    assert job.error is not None and job.error.status == 500 and "index" not in str(job.error)
+    assert "index out of bounds" in caplog.text
+    assert ended(jobs.submit(lambda job: {}, "anna")).state == "done"
+    jobs.close(60)
+    assert jobs.counts["failed"] == 1
+
+
 def test_a18_texts_of_clients_forge_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     class Odd(Exception):
         def __repr__(self) -> str:

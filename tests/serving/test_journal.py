@@ -118,6 +118,21 @@ def test_s08_the_journal_has_neither_users_nor_questions(tmp_path: Path) -> None
     assert [sorted(json.loads(line)) for line in content.splitlines()] == [["created", "id", "state"], ["id", "state"]]
 
 
+def test_s08_the_journal_has_the_end_of_a_job_before_anybody_sees_it(tmp_path: Path) -> None:
+    seen: list[tuple[str, bool, str, str]] = []
+
+    class Watched(Journal):
+        def end(self, id: str, state: str) -> None:
+            job = jobs.get(id)
+            seen.append((state, job.over, job.state, [each.name for each in job.after(0)][-1]))
+            super().end(id, state)
+
+    jobs = Jobs(at_once=1, waiting=4, journal=Watched(tmp_path))
+    job = jobs.submit(lambda job: {"value": 1}, "anna")
+    jobs.close(60)
+    assert seen == [("done", False, "running", "started")] and job.result == {"value": 1}
+
+
 def killed(folder: Path, *lines: bytes) -> None:
     """What a killed server leaves."""
     folder.mkdir(exist_ok=True)

@@ -4,12 +4,15 @@ import asyncio
 import gc
 import os
 import re
+import resource
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ import pytest
 import uvicorn
 
 from gridprobe.serving import running
+from gridprobe.serving.guard import network_of
 from gridprobe.serving.shelf import PREFIX
 from serving_kit import KEY, as_data, video_folder
 from waiting import wait_until
@@ -156,29 +160,96 @@ def test_connections_do_not_delay_small_packets() -> None:
         assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-# S04 of docs/reliability.md
-def test_headers_that_never_end_close_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+@contextmanager
+def listening_app(status: int = 200) -> Iterator[tuple[str, int]]:
+    """The address of a server in this process, whose application reads no body."""
+
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"2")]})
         await send({"type": "http.response.body", "body": b"ok"})
 
-    monkeypatch.setattr(running, "HEADER_SECONDS", 0.2)
-    listening = running.bind("127.0.0.1", 0)
-    site = uvicorn.Server(uvicorn.Config(app, http=running.Timed, log_level="error", lifespan="off", ws="none"))
+    config = uvicorn.Config(app, http=running.Timed, log_level="error", lifespan="off", ws="none")
+    site, listening = uvicorn.Server(config), running.bind("127.0.0.1", 0)
     thread = threading.Thread(target=site.run, kwargs={"sockets": [listening]})
     thread.start()
     wait_until(lambda: site.started)
-    for sent in (
-        b"",
-        b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow:",
-        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\nGET /",
-    ):
-        with socket.create_connection(listening.getsockname(), timeout=600) as connection:
-            connection.sendall(sent)
-            received = b"".join(iter(lambda: connection.recv(65536), b""))
-            assert received.endswith(b"ok") is sent.endswith(b"GET /"), sent
-    site.should_exit = True
-    thread.join()
+    try:
+        yield listening.getsockname()
+    finally:
+        site.should_exit = True
+        thread.join()
+
+
+def everything(connection: socket.socket) -> bytes:
+    return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+# S04 of docs/reliability.md
+def test_headers_that_never_end_close_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "CLIENT_SECONDS", 0.2)
+    with listening_app() as address:
+        for sent in (
+            b"",
+            b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow:",
+            b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\nGET /",
+        ):
+            with socket.create_connection(address, timeout=600) as connection:
+                connection.sendall(sent)
+                assert everything(connection).endswith(b"ok") is sent.endswith(b"GET /"), sent
+
+
+def test_s04_a_body_that_nobody_reads_does_not_keep_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "CLIENT_SECONDS", 0.2)
+    with listening_app(401) as address, socket.create_connection(address, timeout=600) as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n")
+        received = b""
+        for _ in range(999):
+            connection.sendall(b"x")
+            if select.select([connection], [], [], 0.01)[0]:
+                if not (part := connection.recv(65536)):
+                    break
+                received += part
+        else:
+            pytest.fail("it is still open")
+        assert received.startswith(b"HTTP/1.1 401 ")
+
+
+def status(address: tuple[str, int], path: str, source: str) -> bytes:
+    with socket.create_connection(address, timeout=600, source_address=(source, 0)) as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+        return everything(connection).split()[1]
+
+
+def test_s04_connections_are_bounded_for_each_address_and_health_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "MOST_CONNECTIONS", 8)
+    monkeypatch.setattr(running, "MOST_FOR_HEALTH", 2)
+    one, two, three = "127.0.0.1", "127.0.0.2", "127.0.0.3"
+    with listening_app() as address, ExitStack() as stack:
+
+        def opened(source: str, count: int) -> None:
+            for _ in range(count):
+                connection = socket.create_connection(address, timeout=600, source_address=(source, 0))
+                stack.enter_context(connection)
+
+        opened(one, 12)
+        assert [status(address, "/", each) for each in (one, two, three)] == [b"503", b"200", b"200"]
+        opened(two, 12)
+        assert [status(address, "/", each) for each in (one, two, three)] == [b"503"] * 3
+        assert [status(address, "/health", each) for each in (one, two, three)] == [b"200"] * 3
+        stack.close()
+        wait_until(lambda: status(address, "/", one) == b"200")
+
+
+def test_s04_most_connections_leave_descriptors_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    for descriptors, most in ((256, 128), (1024, 512), (1 << 20, 1024), (resource.RLIM_INFINITY, 1024)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, limit=descriptors: (limit, limit))
+        assert running.most_connections() == most
+
+
+def test_one_machine_counts_as_one_whatever_its_address_of_ipv6() -> None:
+    one, other = (network_of((f"2001:db8:0:{number}::5", 1)) for number in (1, 2))
+    assert network_of(("2001:db8:0:1:ffff::9%eth0", 1)) == one != other
+    assert network_of(("10.0.0.1", 1)) == "10.0.0.1" and network_of(None) == ""
 
 
 def test_a_signal_ends_it_in_order_after_all_questions(server: Running) -> None:

@@ -254,6 +254,22 @@ def test_the_file_of_a_session_has_byte_ranges(desk: Desk, folder: Path) -> None
         assert get(desk, path, range=bad).status_code in (400, 416), bad
 
 
+def test_s10_no_range_leaves_the_file_open(desk: Desk, folder: Path) -> None:
+    async def upload(client: httpx.AsyncClient) -> httpx.Response:
+        content = (folder / "talk.mp4").read_bytes()
+        return await client.post("/v1/gridprobe/uploads", content=content, headers={"content-type": "video/mp4"})
+
+    stored = with_client(desk, upload).json()
+    session = post(desk, "/v1/gridprobe/sessions", {"video": stored["url"]}).json()
+    for bad in ("bytes=abc", "bytes=9999999999-", "bytes=9-3", "lines=1-2", "bytes=0-9"):
+        get(desk, f"/v1/gridprobe/sessions/{session['id']}/video", range=bad)
+    delete(desk, f"/v1/gridprobe/uploads/{stored['id']}")
+    delete(desk, f"/v1/gridprobe/sessions/{session['id']}")
+    links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+    paths = [os.readlink(link) for link in links if os.path.islink(link)]
+    assert not [path for path in paths if path.startswith(f"{desk.shelf.folder}/{stored['sha256']}")]
+
+
 def test_videos_info_and_operators(desk: Desk) -> None:
     listed = get(desk, "/v1/gridprobe/videos").json()
     assert listed["enabled"] and [each["name"] for each in listed["videos"]] == ["talk.mp4", "sub/talk.mp4"]

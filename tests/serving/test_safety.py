@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError
+from gridprobe.serving.app import make_app
 from gridprobe.serving.bounds import Bounds
 from gridprobe.serving.desk import Desk
 from gridprobe.serving.folder import AllowedFolder
@@ -231,6 +232,45 @@ def test_bodies_together_are_bounded(desk: Desk) -> None:
             return [second.status_code, after.status_code, third.status_code]
 
     assert asyncio.run(run()) == [429, 400, 400]
+
+
+def test_bodies_that_are_announced_and_not_sent_take_no_room(desk: Desk) -> None:
+    async def run() -> int:
+        async with client_of(desk, timeout=None) as client:
+            begun, go = [asyncio.Event() for _ in range(2)], asyncio.Event()
+
+            async def slow(arrived: asyncio.Event) -> AsyncIterator[bytes]:
+                yield b" "
+                arrived.set()
+                await go.wait()
+
+            kind = {"Content-Type": "application/json", "Content-Length": "75000"}
+            tasks = [
+                asyncio.create_task(client.post("/v1/gridprobe/ask", content=slow(arrived), headers=kind))
+                for arrived in begun
+            ]
+            await asyncio.gather(*(each.wait() for each in begun))
+            reply = await client.post("/v1/gridprobe/ask", json=ASK)
+            go.set()
+            await asyncio.gather(*tasks)
+            return reply.status_code
+
+    assert asyncio.run(run()) == 200
+
+
+def test_bodies_of_one_address_leave_room_for_those_of_others() -> None:
+    one, other = "10.0.0.1", "10.0.0.2"
+    with running_desk(max_body=100, bodies=400) as desk:
+        guard = make_app(desk, Rules())
+        for count in (100, 60, 40):
+            guard.reserve(count, one)
+        with pytest.raises(Refusal, match="too many large requests"):
+            guard.reserve(1, one)
+        guard.reserve(200, other)
+        with pytest.raises(Refusal, match="too many large requests"):
+            guard.reserve(1, "10.0.0.3")
+        guard.release(100, one)
+        guard.reserve(100, "10.0.0.3")
 
 
 # S04 of docs/reliability.md

@@ -5,7 +5,9 @@ import base64
 import binascii
 import hashlib
 import hmac
+import ipaddress
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +23,7 @@ from gridprobe.serving.metrics import Metrics
 from gridprobe.serving.refusals import Refusal
 from gridprobe.serving.replies import refused
 
-__all__ = ["HEADERS", "LOOPBACK", "Guard", "Rules"]
+__all__ = ["ADDRESS_SHARE", "HEADERS", "LOOPBACK", "Guard", "Rules", "network_of"]
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 UPLOADS = "/v1/gridprobe/uploads"
@@ -31,6 +33,8 @@ MOST_VALUES = 200_000
 """Values in a JSON body, roughly: small ones would take twenty times its bytes in memory."""
 SLOWEST = 4096.0
 """Bytes a second below which an upload is given up, after its first minute."""
+ADDRESS_SHARE = 0.5
+"""The part of the connections, and of the memory for bodies, that one address can take."""
 ASKING = frozenset({"/v1/gridprobe/ask", "/v1/gridprobe/jobs", "/v1/gridprobe/sessions", "/v1/chat/completions"})
 """Routes that queue a job; while the queue is full they are refused before anything is read."""
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,80}")
@@ -121,8 +125,8 @@ class Guard:
         self._rules = rules
         self._bounds = bounds
         self._metrics = metrics
-        self._reading = 0
-        """Bytes of JSON bodies of requests that are not over."""
+        self._reading: Counter[str] = Counter()
+        """Bytes of JSON bodies that have arrived, of requests that are not over, for each address."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -163,15 +167,18 @@ class Guard:
 
         return dressed
 
-    def reserve(self, count: int) -> None:
-        """Take part of the memory for bodies."""
-        if self._reading + count > self._bounds.bodies:
+    def reserve(self, count: int, network: str) -> None:
+        """Take part of the memory for bodies; one address gets its share, and always room for one body."""
+        share = max(self._bounds.max_body, self._bounds.bodies * ADDRESS_SHARE)
+        if self._reading.total() + count > self._bounds.bodies or self._reading[network] + count > share:
             raise Refusal("too many large requests at once; upload videos", status=429, code="busy", Retry_After="5")
-        self._reading += count
+        self._reading[network] += count
 
-    def release(self, count: int) -> None:
+    def release(self, count: int, network: str) -> None:
         """Give it back."""
-        self._reading -= count
+        self._reading[network] -= count
+        if not self._reading[network]:
+            del self._reading[network]
 
     def most(self, scope: Scope) -> int:
         """Bytes that the body of a request may have."""
@@ -196,12 +203,9 @@ class Body:
         self._seen = self._reserved = self._values = 0
         self._complete = False
         self._began = asyncio.get_running_loop().time()
-        declared = int(headers.get("content-length", 0))
-        if declared > self._most:
+        self._network = network_of(scope.get("client"))
+        if int(headers.get("content-length", 0)) > self._most:
             raise Refusal(self._too_large, status=413, code="too_large", Connection="close")
-        if self._in_memory:
-            guard.reserve(declared)
-            self._reserved = declared
 
     @property
     def _too_large(self) -> str:
@@ -209,7 +213,7 @@ class Body:
 
     def release(self) -> None:
         """The request is over."""
-        self._guard.release(self._reserved)
+        self._guard.release(self._reserved, self._network)
         self._reserved = 0
 
     async def receive(self) -> Message:
@@ -235,7 +239,7 @@ class Body:
             raise _error(413, f"the body has more than {MOST_VALUES} values")
         if self._in_memory and self._seen > self._reserved:
             try:
-                self._guard.reserve(self._seen - self._reserved)
+                self._guard.reserve(self._seen - self._reserved, self._network)
             except Refusal as refusal:
                 raise _error(429, str(refusal), {"Retry-After": "5"}) from None
             self._reserved = self._seen
@@ -247,6 +251,14 @@ class Body:
 def _error(status: int, text: str, headers: Mapping[str, str] | None = None) -> HTTPException:
     """An error that FastAPI lets pass while it reads a body."""
     return HTTPException(status, text, headers={"Connection": "close", **(headers or {})})
+
+
+def network_of(client: tuple[str, int] | None) -> str:
+    """Whom an address belongs to: itself, or with IPv6 the first 64 bits, since one machine may have all the others."""
+    host = client[0] if client else ""
+    if ":" not in host:
+        return host
+    return str(ipaddress.ip_network((host.partition("%")[0], 64), strict=False))
 
 
 def _host(header: str) -> str:

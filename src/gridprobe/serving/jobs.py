@@ -2,6 +2,7 @@
 
 import logging
 import secrets
+import sys
 import time
 import traceback
 from collections import OrderedDict, deque
@@ -61,7 +62,9 @@ class Message:
 class Job:
     """A piece of work for a user: its state, what happened, and its result."""
 
-    def __init__(self, work: Work, user: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, work: Work, user: str, clock: Callable[[], float] = time.time, journal: Journal | None = None
+    ) -> None:
         self.id = new_id()
         self.user = user
         self.state: State = "queued"
@@ -75,6 +78,7 @@ class Job:
         self.cancel = Flag()
         self._work = work
         self._clock = clock
+        self._journal = journal
         self._lock = RLock()
         self._messages: list[Message] = []
         self._count = 0
@@ -139,24 +143,36 @@ class Job:
             self.state, self.started = "running", self._clock()
         self.add("started", {})
         result: Mapping[str, Any] | None = None
-        with Attempt() as attempt, listening(self.report, cancel=self.cancel):
-            result = self._work(self)
-        self.end(result, attempt.error)
+        attempt, finished = Attempt(), False
+        try:
+            with attempt, listening(self.report, cancel=self.cancel):
+                result = self._work(self)
+            finished = True
+        finally:
+            if not finished:  # a panic of Rust code, such as a tokenizer's, is no Exception
+                attempt.error = RuntimeError("the work panicked")
+                attempt.error.__cause__ = sys.exc_info()[1]
+            self.end(result, attempt.error)
 
     def end(self, result: Mapping[str, Any] | None, error: Exception | None) -> None:
-        """Note the outcome, unless there is one."""
+        """Note the outcome, unless there is one; the journal has it before anybody can see it."""
+        state: State
+        data: Mapping[str, Any]
         with self._lock:
             if self.over:
                 return
-            self.ended = self._clock()
-            if isinstance(error, Cancelled):
-                self.state, name, data = "cancelled", "cancelled", {}
+            refusal = None if error is None or isinstance(error, Cancelled) else self._told(error)
+            if refusal is not None:
+                state = "interrupted" if refusal.code == "interrupted" else "failed"
+                name, data = "error", refusal.to_dict()
             elif error is not None:
-                self.error = self._told(error)
-                self.state = "interrupted" if self.error.code == "interrupted" else "failed"
-                name, data = "error", self.error.to_dict()
+                state, name, data = "cancelled", "cancelled", {}
             else:
-                self.state, self.result, name, data = "done", result, "answer", dict(result or {})
+                state, name, data = "done", "answer", dict(result or {})
+            if self._journal and state != "interrupted":
+                self._journal.end(self.id, state)
+            self.state, self.error, self.result = state, refusal, result if state == "done" else None
+            self.ended = self._clock()
         self.add(name, data)
         for callback in self._at_end:
             callback()
@@ -227,11 +243,12 @@ class Jobs:
         with self._lock:
             self._check_room(user)
             self._forget()
-            job = Job(work, user, self._clock)
+            job = Job(work, user, self._clock, self._journal)
+            if self._journal:
+                self._journal.begin(job.id, job.created)
             self._jobs[job.id] = job
             self._waiting.setdefault(user, deque()).append(job)
             position = self.waiting - 1
-        self._note(job)
         job.add("queued", {"position": position})
         future = self._threads.submit(self._run_next)
         self._futures.add(future)
@@ -312,12 +329,6 @@ class Jobs:
         self._threads.shutdown(wait=True)
         if self._journal:
             self._journal.close()
-
-    def _note(self, job: Job) -> None:
-        """Write to the journal that a job was accepted, and later that it has ended, unless it is interrupted."""
-        if journal := self._journal:
-            journal.begin(job.id, job.created)
-            job.when_over(lambda: None if job.state == "interrupted" else journal.end(job.id, job.state))
 
     def _run_next(self) -> None:
         job = self._take()

@@ -4,9 +4,9 @@ import os
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse, Response
+from starlette.types import Receive, Scope, Send
 
 from gridprobe.grid import Grid
 from gridprobe.serving.desk import Desk
@@ -71,14 +71,27 @@ async def video(id: str, request: Request) -> Response:
     session = desk_of(request).sessions.get(id)
     handle = await run_in_threadpool(_opened, desk_of(request), session)
     kind = KINDS.get(os.path.splitext(session.source.name)[1].lower(), "application/octet-stream")
-    # The path of the descriptor that was checked: whatever is under the name now, this is served.
-    return FileResponse(
-        f"/proc/self/fd/{handle}",
-        media_type=kind,
-        stat_result=os.fstat(handle),
-        background=BackgroundTask(os.close, handle),
-        headers={"Content-Disposition": "inline"},
-    )
+    return OpenFile(handle, kind)
+
+
+class OpenFile(FileResponse):
+    """An open file with byte ranges; its descriptor is closed however the response ends.
+
+    FileResponse skips its background task after a range that it refuses, so that is no place to close it.
+    """
+
+    def __init__(self, handle: int, kind: str) -> None:
+        self._handle = handle
+        # The path of the descriptor that was checked: whatever is under the name now, this is served.
+        path, headers = f"/proc/self/fd/{handle}", {"Content-Disposition": "inline"}
+        super().__init__(path, media_type=kind, stat_result=os.fstat(handle), headers=headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the file, then close it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            os.close(self._handle)
 
 
 def _opened(desk: Desk, session: VideoSession) -> int:

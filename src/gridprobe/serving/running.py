@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import ipaddress
+import resource
 import socket
 import threading
 from collections.abc import Callable
@@ -11,16 +12,20 @@ from typing import Any
 
 import h11
 import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.flow_control import CLOSE_HEADER, service_unavailable
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gridprobe.errors import UsageError
-from gridprobe.serving.guard import LOOPBACK, Guard, Rules
+from gridprobe.serving.guard import ADDRESS_SHARE, LOOPBACK, Guard, Rules, network_of
 
 __all__ = ["Timed", "bind", "rules_for", "run"]
 
 MOST_CONNECTIONS = 1024
-HEADER_SECONDS = 20.0
-"""How long the headers of a request may take."""
+MOST_FOR_HEALTH = 32
+"""Connections past that number, or past their address's share of it; they can ask for /health only."""
+CLIENT_SECONDS = 20.0
+"""How long a client may take over the headers of a request, or over the rest of a body that nobody reads."""
 LAST_SECONDS = 5
 """How long connections may take after all jobs have ended."""
 SHORTEST_KEY = 8
@@ -69,7 +74,6 @@ def run(app: Guard, listening: socket.socket, *, started: Callable[[], None], dr
         proxy_headers=False,
         timeout_keep_alive=10,
         timeout_graceful_shutdown=LAST_SECONDS,
-        limit_concurrency=MOST_CONNECTIONS,
         lifespan="on",
         ws="none",
     )
@@ -110,17 +114,22 @@ def freeze_loaded_objects() -> None:
 
 
 class Timed(H11Protocol):
-    """HTTP whose connections end if the headers of a request do not arrive in time."""
+    """HTTP whose connections are bounded, for each address too, and end if a client takes too long."""
 
     _timer: asyncio.TimerHandle | None = None
+    _for_health = False
+    """Whether there are too many connections, so that this one can ask for /health only."""
 
     def connection_made(self, transport: Any) -> None:
         """Start waiting for the first request."""
         super().connection_made(transport)
+        self._opened = self.loop.time()
+        self._network = network_of(self.client)
+        self._admit()
         self._watch()
 
     def data_received(self, data: bytes) -> None:
-        """Stop waiting once all headers are here."""
+        """Stop waiting once all headers are here; parts of a body that nobody reads do not prolong the wait."""
         super().data_received(data)
         self._watch()
 
@@ -129,16 +138,46 @@ class Timed(H11Protocol):
         self._stop()
         super().connection_lost(exc)
 
+    def _admit(self) -> None:
+        """Find room; where there is none, the oldest connection that is for /health only makes room for this one."""
+        others = [each for each in self.connections if isinstance(each, Timed) and each is not self]
+        ordinary = [each for each in others if not each._for_health]
+        same = sum(each._network == self._network for each in ordinary)
+        most = most_connections()
+        if max(len(ordinary), len(self.tasks)) < most and same < most * ADDRESS_SHARE:
+            return
+        self._for_health, self.app = True, _only_health(self.app)
+        spare = [each for each in others if each._for_health and not each.transport.is_closing()]
+        if len(spare) >= MOST_FOR_HEALTH:
+            min(spare, key=lambda each: each._opened).transport.abort()
+
     def _watch(self) -> None:
-        if self.conn.their_state is not h11.IDLE:
+        unread = self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY
+        if self.conn.their_state is not h11.IDLE and not unread:
             self._stop()
         elif self._timer is None:
-            self._timer = self.loop.call_later(HEADER_SECONDS, self.timeout_keep_alive_handler)
+            self._timer = self.loop.call_later(CLIENT_SECONDS, self.timeout_keep_alive_handler)
 
     def _stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def most_connections() -> int:
+    """Connections at a time; half of the descriptors that the process may have are left for everything else."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_CONNECTIONS if descriptors == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, descriptors // 2)
+
+
+def _only_health(app: Any) -> ASGIApp:
+    """An application that answers once, and only /health."""
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        scope["headers"].append(CLOSE_HEADER)  # the connection is closed as if the client had asked for that
+        await (app if scope["path"] == "/health" else service_unavailable)(scope, receive, send)
+
+    return answer
 
 
 def _is_loopback(host: str) -> bool:
