@@ -21,12 +21,12 @@ from selectors import EVENT_READ, DefaultSelector
 from threading import Lock, Thread
 from typing import IO, Any
 
-from gridprobe.errors import UsageError, VideoError
+from gridprobe.errors import DecoderKilled, UsageError, VideoError
 from gridprobe.progress import has_listener, report
 from gridprobe.video.files import shown_name
 from gridprobe.video.limits import Deadline
 
-__all__ = ["Child", "borrowed_child", "stop_idle"]
+__all__ = ["Child", "ask_child", "stop_idle"]
 
 GRACE = 3.0
 """Seconds beyond a request's own limit before the child is killed: it should notice the limit itself."""
@@ -35,6 +35,8 @@ START_SECONDS = 120.0
 MAX_REPLY = 1 << 28
 MAX_IDLE = 2
 """Idle children kept: one decodes the next video while another decodes the kept frames of the present one."""
+SENT_FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+"""Signals of the kernel's OOM killer, an operator or a service manager; the decoder's own faults are other ones."""
 PACKAGE = Path(__file__).parents[1]
 START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1])\n"
@@ -91,7 +93,7 @@ class Child:
         except TimeoutError:
             raise Deadline(name, seconds).error() from None
         except (EOFError, BrokenPipeError, ConnectionResetError):
-            raise VideoError(f"{name}: {self._reason(request)}") from None
+            raise self._death(name, request) from None
         self.usable = not reply.get("full")
         if "error" in reply:
             raise (UsageError if reply.get("usage") else VideoError)(str(reply["error"]))
@@ -101,6 +103,12 @@ class Child:
     def alive(self) -> bool:
         """Whether the process runs."""
         return self._process.poll() is None
+
+    @property
+    def ended_by_signal(self) -> bool:
+        """Whether it crashed or was killed during its last request, rather than that it reached a limit."""
+        code = self._process.returncode
+        return code is not None and code < 0 and code != -signal.SIGXCPU
 
     def stop(self) -> None:
         """Kill the process and release everything."""
@@ -141,21 +149,25 @@ class Child:
         line, _, self._rest = self._rest.partition(b"\n")
         return line
 
-    def _reason(self, request: dict[str, Any]) -> str:
+    def _death(self, name: str, request: dict[str, Any]) -> VideoError:
         """Why the process ended without a reply."""
         try:
             code = self._process.wait(GRACE)
         except subprocess.TimeoutExpired:
-            return "the decoding process closed its connection"
+            return VideoError(f"{name}: the decoding process closed its connection")
         if code == -signal.SIGXCPU:
-            return f"decoding took more than {request['cpu']:.0f} s of processor time; raise the limit (Limits.seconds)"
-        if code == -signal.SIGKILL:
-            return "the decoding process was killed, perhaps because the machine ran out of memory"
+            seconds = f"{request['cpu']:.0f} s of processor time"
+            return VideoError(f"{name}: decoding took more than {seconds}; raise the limit (Limits.seconds)")
+        if -code in SENT_FROM_OUTSIDE:
+            why = f"was killed ({signal.Signals(-code).name}), perhaps because the machine ran out of memory"
+            return DecoderKilled(f"{name}: the decoding process {why}; try again")
         if code < 0:
-            return f"the decoder crashed ({signal.Signals(-code).name}); the file is damaged or hostile"
+            crash = f"the decoder crashed ({signal.Signals(-code).name})"
+            return VideoError(f"{name}: {crash}; the file is damaged or hostile")
         self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - 2000))
         last = self._errors.read().decode(errors="replace").strip().splitlines()[-1:]
-        return f"the decoding process failed ({shown_name(last[0]) if last else f'exit code {code}'})"
+        failure = shown_name(last[0]) if last else f"exit code {code}"
+        return VideoError(f"{name}: the decoding process failed ({failure})")
 
 
 def _start(errors: IO[bytes], memory: int, *, descriptors: tuple[int, int]) -> "subprocess.Popen[bytes]":
@@ -193,11 +205,36 @@ _idle: list[Child] = []
 _lock = Lock()
 
 
+def ask_child(
+    request: dict[str, Any], *, address_space: int, seconds: float, memory: int | None = None
+) -> dict[str, Any]:
+    """The reply of an idle or new child; if it crashes or is killed, of one more, which is new.
+
+    A child that crashes may have been damaged by the video before, and one that was killed may not be killed again.
+
+    Args:
+        request: as for `Child.ask`.
+        address_space: how many bytes of it the child may have.
+        seconds: the time limit of both attempts together.
+        memory: descriptor of the shared memory for pixels.
+    """
+    start = time.monotonic()
+    with _borrowed_child(address_space) as child:
+        try:
+            return child.ask(request, seconds=seconds, memory=memory)
+        except VideoError:
+            if not child.ended_by_signal:
+                raise
+    left = max(0.0, seconds - (time.monotonic() - start))
+    with _borrowed_child(address_space, new=True) as child:
+        return child.ask(request, seconds=left, memory=memory)
+
+
 @contextmanager
-def borrowed_child(memory: int) -> Iterator[Child]:
-    """A child with so many bytes of address space, an idle one if there is one; kept for others if it stays usable."""
+def _borrowed_child(memory: int, *, new: bool = False) -> Iterator[Child]:
+    """A child with that many bytes of address space, an idle one if it need not be new; kept if it stays usable."""
     with _lock:
-        child = next((each for each in _idle if each.memory == memory), None)
+        child = next((each for each in _idle if each.memory == memory and not new), None)
         if child is not None:
             _idle.remove(child)
     if child is not None and not child.alive:

@@ -15,7 +15,7 @@ import numpy as np
 from gridprobe.cores import usable_cores
 from gridprobe.errors import VideoError
 from gridprobe.video.cache_codec import checked_info
-from gridprobe.video.children import borrowed_child
+from gridprobe.video.children import ask_child
 from gridprobe.video.clip import Checked
 from gridprobe.video.decode import FileClip
 from gridprobe.video.files import VideoFile, shown_name
@@ -81,8 +81,7 @@ class InChild:
         seconds = max(0.0, limits.seconds - used)
         request |= {"do": do, "path": os.fspath(self.path), "spec": asdict(self.spec), "used": used}
         request |= {"folder": _current_folder(), "cpu": limits.seconds * usable_cores()}
-        with borrowed_child(int(limits.process)) as child:
-            return child.ask(request, seconds=seconds, memory=memory)
+        return ask_child(request, address_space=int(limits.process), seconds=seconds, memory=memory)
 
     @contextmanager
     def _checking(self) -> Iterator[None]:
