@@ -66,7 +66,7 @@ class TestAsk:
         assert ask(clip, tiny_checkpoint, "--no-cache").exit_code == 0
         assert not (tmp_path / "cache").exists()
         first = ask(clip, tiny_checkpoint, "--json")
-        monkeypatch.setattr("gridprobe.video.in_child.ChildClip.read", None)  # nothing is decoded again
+        monkeypatch.setattr("gridprobe.video.decoder_pool.ChildClip.read", None)  # nothing is decoded again
         again = ask(clip, tiny_checkpoint, "--json")
 
         answers = [json.loads(result.stdout) for result in (first, again)]

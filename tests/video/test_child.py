@@ -30,8 +30,8 @@ from gridprobe.errors import DecoderKilled, UsageError, VideoError
 from gridprobe.evaluation import read_records
 from gridprobe.evaluation.reader import read_run
 from gridprobe.progress import Event, listening
-from gridprobe.video import Footage, FrameCache, FrameSize, Limits, child, children, in_child, sample
-from gridprobe.video.children import Child, stop_idle
+from gridprobe.video import Footage, FrameCache, FrameSize, Limits, decoder_child, decoder_pool, sample
+from gridprobe.video.decoder_pool import Child, stop_idle
 from videos import bars, numbered_video, patched
 from waiting import wait_until
 
@@ -79,7 +79,7 @@ def refused(path: Path, **options: Any) -> str:
 
 
 def idle_pids() -> list[int]:
-    return [child._process.pid for child in children._idle]
+    return [child._process.pid for child in decoder_pool._idle]
 
 
 def assert_same(here: gp.FramePool, there: gp.FramePool) -> None:
@@ -126,7 +126,7 @@ def test_frames_from_the_cache_on_disk_are_the_same(clip: Path, tmp_path: Path) 
 
 def test_large_results_stay_in_shared_memory_and_can_be_written_to(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = sample_in_child(clip).pixels
-    monkeypatch.setattr(in_child, "MAP_FROM", 1)
+    monkeypatch.setattr(decoder_pool, "MAP_FROM", 1)
     mapped = sample_in_child(clip).pixels
     assert small.base is None and mapped.base is not None and np.array_equal(small, mapped)
     mapped[:] = 0
@@ -135,7 +135,7 @@ def test_large_results_stay_in_shared_memory_and_can_be_written_to(clip: Path, m
 
 def test_shared_memory_cannot_be_cut(clip: Path) -> None:
     """The parent would crash with SIGBUS when it reads beyond the end."""
-    with in_child._shared_memory(100) as memory, pytest.raises(PermissionError):
+    with decoder_pool._shared_memory(100) as memory, pytest.raises(PermissionError):
         os.ftruncate(memory, 1)
 
 
@@ -156,10 +156,10 @@ def test_errors_and_progress_come_through(clip: Path, tmp_path: Path) -> None:
 def test_progress_is_sent_no_more_often_than_it_can_be_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    monkeypatch.setattr(child, "PROGRESS_SECONDS", 10)
+    monkeypatch.setattr(decoder_child, "PROGRESS_SECONDS", 10)
     here, there = socket.socketpair()
     with here, there:
-        send = child._progress_sender(there)
+        send = decoder_child._progress_sender(there)
         for now in range(102):
             send(Event("decode", now, 101))
         sent = [json.loads(line)["done"] for line in here.recv(1 << 16).splitlines()]
@@ -168,22 +168,23 @@ def test_progress_is_sent_no_more_often_than_it_can_be_shown(monkeypatch: pytest
 
 def test_a_child_starts_without_what_decoding_does_not_need() -> None:
     """Numpy and Pillow would take half of the start and 15 MB."""
-    code = children.START.rpartition("from gridprobe")[0] + (
-        "import gridprobe.video.child; print(*{'numpy', 'PIL', 'importlib.metadata', 'av'} & sys.modules.keys())"
+    late = {"numpy", "PIL", "importlib.metadata", "av"}
+    code = decoder_pool.START.rpartition("from gridprobe")[0] + (
+        f"import gridprobe.video.decoder_child; print(*{late} & sys.modules.keys())"
     )
-    command = [sys.executable, "-I", "-S", "-c", code, json.dumps(sys.path), str(children.PACKAGE)]
+    command = [sys.executable, "-I", "-S", "-c", code, json.dumps(sys.path), str(decoder_pool.PACKAGE)]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "\n"
 
 
 def test_a_child_reports_no_progress_that_nobody_listens_to(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[bytes] = []
-    parsed = children._parsed
+    parsed = decoder_pool._parsed
 
     def noted(line: bytes) -> dict[str, Any]:
         lines.append(line)
         return parsed(line)
 
-    monkeypatch.setattr(children, "_parsed", noted)
+    monkeypatch.setattr(decoder_pool, "_parsed", noted)
     sample_in_child(clip)
     assert lines and not [line for line in lines if b"done" in line]
 
@@ -202,7 +203,7 @@ def test_a_child_that_died_while_idle_is_replaced(clip: Path) -> None:
     sample_in_child(clip)
     (pid,) = idle_pids()
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not children._idle[0].alive)
+    wait_until(lambda: not decoder_pool._idle[0].alive)
     assert len(sample_in_child(clip)) == 9 and idle_pids() != [pid]
 
 
@@ -288,7 +289,7 @@ def test_a_request_whose_child_dies_is_repeated_once_in_a_new_child(
     """Not in an idle one: what damaged the first may have damaged that one, too."""
     pixels = sample_in_child(clip).pixels
     (used,), idle = idle_pids(), Child(Limits().process)
-    children._idle.append(idle)
+    decoder_pool._idle.append(idle)
     idle.usable = True
     killer("clip", how)
     assert np.array_equal(sample_in_child(clip).pixels, pixels)
@@ -327,7 +328,7 @@ def test_a_repeated_request_has_the_time_that_is_left(clip: Path, monkeypatch: p
         raise DecoderKilled("killed")
 
     monkeypatch.setattr(Child, "ask", ask)
-    monkeypatch.setattr(children, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(decoder_pool, "time", SimpleNamespace(monotonic=lambda: now))
     with pytest.raises(DecoderKilled):
         sample_in_child(clip, limits=Limits(seconds=10))
     assert seconds == [10, 3]
@@ -421,8 +422,8 @@ def time_passes_when(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], 
             def select(self, timeout: float | None = None) -> Any:
                 return super().select(0.05)
 
-        monkeypatch.setattr(children, "DefaultSelector", Polling)
-        monkeypatch.setattr(children, "time", SimpleNamespace(monotonic=lambda: 1e6 * true()))
+        monkeypatch.setattr(decoder_pool, "DefaultSelector", Polling)
+        monkeypatch.setattr(decoder_pool, "time", SimpleNamespace(monotonic=lambda: 1e6 * true()))
 
     return put
 
@@ -468,8 +469,8 @@ def test_a_timeout_fails_the_questions_of_its_video_and_no_others(
 
     clock = SimpleNamespace(monotonic=lambda: 1e6 * (getattr(waits, "here", False) and reached.exists()))
     monkeypatch.setattr(Child, "ask", ask)
-    monkeypatch.setattr(children, "DefaultSelector", Polling)
-    monkeypatch.setattr(children, "time", clock)
+    monkeypatch.setattr(decoder_pool, "DefaultSelector", Polling)
+    monkeypatch.setattr(decoder_pool, "time", clock)
     fault(HANGS_ON_ONE.format(folder=str(tmp_path), reached=str(reached)))
     assert outcomes_of(clip, tmp_path, "hangs") == {"one": "answered", "hangs": "failed", "two": "answered"}
     error = read_records(tmp_path / "run").best["hangs"]["error"]
@@ -478,7 +479,7 @@ def test_a_timeout_fails_the_questions_of_its_video_and_no_others(
 
 def test_processor_time_is_limited(clip: Path, fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     fault("while True: pass")
-    monkeypatch.setattr(in_child, "usable_cores", lambda: 0.001)
+    monkeypatch.setattr(decoder_pool, "usable_cores", lambda: 0.001)
     assert refused(clip, limits=Limits(seconds=1000)) == (
         "decoding took more than 1 s of processor time; raise the limit (Limits.seconds)"
     )

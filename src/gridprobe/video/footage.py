@@ -15,10 +15,10 @@ from gridprobe.errors import VideoError
 from gridprobe.video.cache_codec import frame_key, plan_key
 from gridprobe.video.clip import Checked, Clip, Place
 from gridprobe.video.decode import FileClip, open_file_clip
+from gridprobe.video.decoder_pool import InChild
 from gridprobe.video.disk_cache import FrameCache
 from gridprobe.video.files import check_file
 from gridprobe.video.frames import NATIVE, FramePool, FrameSize, Pending, Pixels
-from gridprobe.video.in_child import InChild
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Limits
 from gridprobe.video.memory_cache import MemoryCache
@@ -344,7 +344,7 @@ def sample(
     `stream` is the number of a video stream, for files with several; None is the default one.
 
     With decode_in="child" a process with limits decodes, so that a decoder that crashes, hangs or takes too much memory
-    is a VideoError of one line; see `gridprobe.video.children`.
+    is a VideoError of one line; see `gridprobe.video.decoder_pool`.
     """
     spec = {"sampling": sampling, "precision": precision, "limits": limits, "decoder": decoder, "decode_in": decode_in}
     return Footage(path, cells=cells, stream=stream, **spec).pool(size)  # type: ignore[arg-type]
