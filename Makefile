@@ -17,8 +17,7 @@ $(VENV)/.runtime: pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt -e '.[local]'
 	@touch $@
 
-# torchvision and torchcodec are only references for the tests and may not work beside a CPU build of torch, so they are
-# installed separately.
+# torchvision is only a reference for the tests and may not work next to a CPU build of torch, so it is installed separately.
 $(VENV)/.dev: $(VENV)/.runtime
 	@echo "installing the development tools into $(VENV)"
 	$(PIP) install -c constraints.txt -e '.[dev]'
@@ -26,12 +25,12 @@ $(VENV)/.dev: $(VENV)/.runtime
 	$(PIP) install --no-deps --target $(VENV)/reference $$(sed -n 's/^# reference: //p' constraints.txt)
 	@touch $@
 
-# Programs that only tests use: Chromium for the pages, FFmpeg's libraries for torchcodec, strace for system calls. Installed where this is Debian or Ubuntu
+# Programs that only tests use: Chromium for the pages, strace for system calls. Installed where this is Debian or Ubuntu
 # and we are root, as in CI's container; elsewhere the tests that need a missing one are skipped and named at the end.
 $(VENV)/.system: $(VENV)/.dev
-	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! { command -v chromium && command -v ffmpeg && command -v strace; } >/dev/null; then \
-	  echo "installing chromium, ffmpeg and strace for the tests"; \
-	  { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends chromium ffmpeg strace; } \
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! { command -v chromium && command -v strace; } >/dev/null; then \
+	  echo "installing chromium and strace for the tests"; \
+	  { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends chromium strace; } \
 	    >$(VENV)/system.log 2>&1 || echo "could not install them; see $(VENV)/system.log"; fi
 	@touch $@
 

@@ -48,7 +48,7 @@ def child(video: str, which: str) -> None:
         video, gp.Question(f"Is this the {which} question?", ["yes", "no"]), model=gp.Scripted(look), frames=8
     )
     wall = time.perf_counter() - start
-    gp.video.children.stop_idle()  # whoever has ended is counted
+    gp.video.decoder_pool.stop_idle()  # whoever has ended is counted
     there = resource.getrusage(resource.RUSAGE_CHILDREN)
     found = {
         "wall": wall,

@@ -39,13 +39,13 @@ frames of at most 224 pixels. What is measured, and how, stands at the head of `
 
 def cpu(video: str, precision: str, rounds: int) -> dict[str, list[float]]:
     """CPU seconds by way, one for each round."""
-    from gridprobe.video import FrameSize, Limits, children, sample
-    from gridprobe.video.in_child import InChild
+    from gridprobe.video import FrameSize, Limits, decoder_pool, sample
+    from gridprobe.video.decoder_pool import InChild
     from gridprobe.video.sampling import SampleSpec
 
     def spent() -> float:
         """CPU seconds of this process and of the children that wait for work."""
-        return time.process_time() + sum(_cpu_of(child._process.pid) for child in children._idle)
+        return time.process_time() + sum(_cpu_of(child._process.pid) for child in decoder_pool._idle)
 
     def decode(where: str) -> float:
         before = spent()
@@ -62,9 +62,9 @@ def cpu(video: str, precision: str, rounds: int) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {"in process": [], "start": [], "warm": [], "cold": []}
     for _ in range(rounds):
         found["in process"].append(decode("process"))
-        children.stop_idle()
+        decoder_pool.stop_idle()
         found["start"].append(start())
-        children.stop_idle()
+        decoder_pool.stop_idle()
         found["cold"].append(decode("child"))
         found["warm"].append(decode("child"))
     return found

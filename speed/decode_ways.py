@@ -11,7 +11,7 @@ from typing import Any
 
 from decode_files import FRAMES
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "src"))  # this checkout, in the rivals' environment, too
+sys.path.insert(0, str(Path(__file__).parents[1] / "src"))  # this checkout
 
 CORES = os.cpu_count() or 1
 TIMEOUT = 900
@@ -21,17 +21,14 @@ Taken = tuple[Any, list[float]]
 Work = Callable[[str], Taken]
 
 
-def gridprobe(precision: str, side: int | None, decoder: str = "pyav") -> Work:
+def gridprobe(precision: str, side: int | None) -> Work:
     import av  # noqa: F401
 
     from gridprobe.video import FrameSize, Limits, sample
 
-    if decoder == "torchcodec":
-        import torchcodec.decoders  # noqa: F401
-
     # multiple=1 is the video's own size, like the rivals; the product's default is at most 786 432 pixels.
     size = FrameSize(max_side=side) if side else FrameSize(multiple=1)
-    options: dict[str, Any] = {"precision": precision, "decoder": decoder, "limits": Limits(seconds=TIMEOUT)}
+    options: dict[str, Any] = {"precision": precision, "limits": Limits(seconds=TIMEOUT)}
 
     def work(path: str) -> Taken:
         pool = sample(path, cells=FRAMES, size=size, **options)
@@ -185,15 +182,12 @@ def ours(precision: str, side: int | None) -> Contender:
     return Contender(title, lambda: gridprobe(precision, side), ("gridprobe", "av", "numpy"), rival=False)
 
 
-def elsewhere(title: str, prepare: Callable[[], Work], *packages: str, rival: bool = True) -> Contender:
-    return Contender(title, prepare, packages, rival=rival, elsewhere=True)
+def elsewhere(title: str, prepare: Callable[[], Work], *packages: str) -> Contender:
+    return Contender(title, prepare, packages, elsewhere=True)
 
 
 CONTENDERS = {
     **{f"{p}-{side}": ours(p, side) for p in ("exact", "auto", "keyframe") for side in (None, 224)},
-    "ours-torchcodec": elsewhere(
-        "gridprobe exact, full size, decoder torchcodec", lambda: gridprobe("exact", None, "torchcodec"), rival=False
-    ),
     "pyav": Contender("PyAV, seek and decode", plain),
     "opencv": elsewhere("OpenCV, CAP_PROP_POS_FRAMES", opencv, "opencv-python-headless"),
     "decord": elsewhere(f"decord get_batch, {CORES} threads", decord, "decord"),

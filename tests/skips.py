@@ -9,7 +9,6 @@ COMMANDS = {
     r"no Chromium on this machine": "apt-get install chromium && make test",
     r"Playwright is not installed": ".venv/bin/python -m pip install playwright && make test",
     r"needs strace": "apt-get install strace && make test",
-    r"torchcodec ": "apt-get install ffmpeg && rm .venv/.dev && make test",
     r"could not import 'ray'|the official client is not|the SDK of the Model Context|could not import 'torch'": (
         "rm .venv/.dev && make test"
     ),

@@ -22,8 +22,8 @@ from gridprobe.settings import PRESETS, Settings
 from gridprobe.setup import make_setup
 from gridprobe.subtitles import Between, Segment
 from gridprobe.video import NATIVE, Footage, FramePool, Limits, sample
+from gridprobe.video.decoder_pool import ChildClip
 from gridprobe.video.frames import Pixels
-from gridprobe.video.in_child import ChildClip
 from gridprobe.video.rows import Found
 from videos import numbered_video, patched, read_number, remux
 from videos_of_arrays import gray_pool, levels

@@ -18,7 +18,7 @@ from gridprobe.gridworld.dataset import items, pool_of
 from gridprobe.progress import Event, listening
 from gridprobe.together import in_sequence
 from gridprobe.video import FramePool
-from gridprobe.video.in_child import ChildClip
+from gridprobe.video.decoder_pool import ChildClip
 from videos import numbered_video
 from videos_of_arrays import gray_pool, levels
 

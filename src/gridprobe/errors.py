@@ -4,6 +4,7 @@ GridProbeError
 ├── UsageError    the caller asked for something that cannot be: fix the call            (exit code 2)
 │   └── OverBudget    a question, or a call of a model, does not fit what its allowance leaves
 ├── VideoError    the video cannot be opened or decoded: fix the file                    (exit code 1)
+│   └── DecoderKilled    its decoder was killed from outside, which says nothing about the file: try again
 ├── ModelError    the model cannot be loaded, or its output cannot be used               (exit code 1)
 │   └── ServerError          a model's server refuses a request, or its reply cannot be used
 │       └── ServerUnavailable    no further request can succeed now, so a run ends and can be resumed
@@ -17,6 +18,7 @@ A message names the value, the rule and the way out. Any other exception is a bu
 __all__ = [
     "Cancelled",
     "DataError",
+    "DecoderKilled",
     "GridProbeError",
     "ModelError",
     "OverBudget",
@@ -32,6 +34,8 @@ class GridProbeError(Exception):
     """Base of every error gridprobe raises on purpose."""
 
     exit_code = 1
+    transient = False
+    """Whether the same request may succeed later, so that a run asks the question again."""
 
 
 class UsageError(GridProbeError):
@@ -51,6 +55,12 @@ class OverBudget(UsageError):
 
 class VideoError(GridProbeError):
     """A video cannot be opened, decoded, or trusted."""
+
+
+class DecoderKilled(VideoError):
+    """The process that decodes was killed from outside, by an operator or because memory ran out."""
+
+    transient = True
 
 
 class ModelError(GridProbeError):

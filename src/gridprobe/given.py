@@ -60,7 +60,7 @@ def for_video(setup: Setup, video: object) -> Setup:
     if isinstance(video, FramePool):
         return replace(setup, sampling=None)
     if isinstance(video, Footage) and setup.sampling is not None:
-        for name in ("cells", "sampling", "precision", "decoder", "stream"):
+        for name in ("cells", "sampling", "precision", "stream"):
             have, want = getattr(video.spec, name), getattr(setup.sampling, name)
             if have != want:
                 raise UsageError(

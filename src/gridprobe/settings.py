@@ -64,10 +64,9 @@ class Settings:
     sampling: Literal["middle", "linspace"] = "middle"
     precision: Literal["exact", "keyframe", "auto"] = "auto"
     """Whether a keyframe near a sampled moment may stand for it; see `gridprobe.video.sample`."""
-    decoder: Literal["pyav", "torchcodec"] = "pyav"
     decode_in: Literal["child", "process"] = "child"
-    """Where PyAV decodes: in a child process, so that a decoder that crashes or hangs is an error of one line, or in
-    this one. It changes no frame."""
+    """Where videos are decoded: in a child process, so that a decoder that crashes or hangs is an error of one line, or
+    in this one. It changes no frame."""
     stream: int | None = None
     """The number of the video stream in the file, counted from 0 over all streams; None is the default one."""
     packing: Packing = "single"
@@ -142,7 +141,6 @@ class Settings:
             self.k**2,
             self.sampling,
             self.precision,
-            self.decoder,
             self.limits,
             decode_in=self.decode_in,
             stream=self.stream,

@@ -148,7 +148,6 @@ class Setup:
             sampling=spec.sampling,
             precision=spec.precision,
             limits=spec.limits,
-            decoder=spec.decoder,
             cache=open_cache(int(spec.limits.cache)),
             stretches=spec.stretches,
             decode_in=spec.decode_in,

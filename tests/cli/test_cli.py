@@ -66,7 +66,7 @@ class TestAsk:
         assert ask(clip, tiny_checkpoint, "--no-cache").exit_code == 0
         assert not (tmp_path / "cache").exists()
         first = ask(clip, tiny_checkpoint, "--json")
-        monkeypatch.setattr("gridprobe.video.in_child.ChildClip.read", None)  # nothing is decoded again
+        monkeypatch.setattr("gridprobe.video.decoder_pool.ChildClip.read", None)  # nothing is decoded again
         again = ask(clip, tiny_checkpoint, "--json")
 
         answers = [json.loads(result.stdout) for result in (first, again)]
@@ -364,20 +364,6 @@ class TestOtherVerbs:
         assert checks["self-test"]["state"] == checks["video decoding"]["state"] == "ok"
         assert {"h264", "hevc", "vp9", "av1"} <= set(checks["video decoding"]["note"].split())
         assert re.search(r"plan \(\d+ frames from \d+ groups of pictures, \d+ to decode\)", checks["self-test"]["note"])
-
-    # C07 of docs/reliability.md
-    def test_doctor_reports_the_second_decoder_and_stays_well_without_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for state, word in (
-            (("0.13.0", ""), "ok"),
-            ((None, "torchcodec 0.17 is installed but does not load"), "absent"),
-        ):
-            monkeypatch.setattr("gridprobe.video.torchcodec.torchcodec_state", lambda state=state: state)
-
-            result = run("doctor", "--json")
-
-            check = next(c for c in json.loads(result.stdout) if c["name"] == "second decoder")
-            assert (result.exit_code, check["state"]) == (0, word)
-            assert (state[1] or "torchcodec 0.13.0") in check["note"]
 
     def test_plan_shows_what_each_precision_costs(self, clip: Path) -> None:
         result = run("plan", clip, "--k", 3)

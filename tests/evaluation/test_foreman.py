@@ -1,5 +1,6 @@
 """The foreman: who counts as hung, and what follows from it. Fake workers and a clock of the test's own: no waiting."""
 
+import json
 import math
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from gridprobe.evaluation import read_records, summary
 from gridprobe.evaluation.foreman import LAST_SECONDS, Crew, Foreman, Patience
 from gridprobe.evaluation.ledger import Ledger
 from gridprobe.evaluation.method import Method
+from gridprobe.evaluation.outcomes import failed
 from gridprobe.evaluation.processes import Processes
 from gridprobe.evaluation.tasks import Shard, Task, tasks_of
 from gridprobe.evaluation.worker import Job, Message
@@ -164,6 +166,19 @@ def test_the_heartbeat_says_at_which_question_a_worker_died(tmp_path: Path, beat
     else:
         with pytest.raises(RunError, match=r"^no worker is left: worker w0: it died"):
             foreman(tmp_path, crew, clock).run()
+
+
+def test_a_transient_failure_that_a_worker_recorded_before_it_died_is_noted_as_one(tmp_path: Path) -> None:
+    clock, noted = Clock(), list[Message]()
+    toy = toy_runs.toy_benchmark(tmp_path, videos=1, questions=1)
+    record = failed(toy.items[0], ("DecoderKilled", "killed"), attempt=1, worker="w0", transient=True)
+    (tmp_path / "r").write_text(json.dumps(record) + "\n")
+    crew = FakeCrew(clock, "w0 ready r", "w0 begun v0-q0", "w0 dead")
+    boss = foreman(tmp_path, crew, clock, toy=toy)
+    boss._note = noted.append
+    boss.run()
+
+    assert [(message.kind, message.transient) for message in noted[2:]] == [("failed", True)]
 
 
 def test_a_run_ends_though_no_worker_dies(tmp_path: Path) -> None:

@@ -109,7 +109,6 @@ def test_e08_64_open_files_are_enough(tmp_path: Path) -> None:
         ({"k": 3}, "k was 2"),
         ({"model": Scripted(toy_runs.answer, name="other")}, "toy"),
         ({"template": "paper"}, "template"),
-        ({"decoder": "torchcodec"}, "decoder"),
         ({"timestamps": "none"}, "timestamps"),
         ({"precision": "keyframe"}, "precision"),
         ({"limit": 4}, "limit was null"),

@@ -29,7 +29,7 @@ from gridprobe.selectors import Selection, Selector
 from gridprobe.settings import Settings
 from gridprobe.setup import make_setup
 from gridprobe.video import FramePool, SampleSpec
-from gridprobe.video.in_child import InChild
+from gridprobe.video.decoder_pool import InChild
 from toy_runs import here, ids, kill_when, lines, started, toy_benchmark
 
 

@@ -17,7 +17,7 @@ from gridprobe.report.answer_page.page import render
 from gridprobe.report.pixels import decoded_frames
 from gridprobe.report.sheet import BLANK, Sheet, draw_sheet
 from gridprobe.report.where import brightness
-from gridprobe.video.in_child import ChildClip
+from gridprobe.video.decoder_pool import ChildClip
 from report.answers import PUBLISHED, handmade
 from videos import numbered_video, read_number
 from videos_of_arrays import gray_pool, levels

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gridprobe.errors import Cancelled, ModelError, UsageError, VideoError
+from gridprobe.errors import Cancelled, DecoderKilled, ModelError, UsageError, VideoError
 from gridprobe.progress import report
 from gridprobe.serving.jobs import KEPT, MOST_PROGRESS, Job, Jobs
 from gridprobe.serving.refusals import Refusal
@@ -70,6 +70,7 @@ def test_a_job_has_a_result_and_says_what_happened() -> None:
     [
         (UsageError("no"), 400, "invalid_request"),
         (VideoError("no"), 422, "unusable_video"),
+        (DecoderKilled("no"), 503, "decoder_killed"),
         (ModelError("no"), 502, "model_error"),
         (Refusal("no", status=409, code="changed"), 409, "changed"),
         (ZeroDivisionError("secret"), 500, "internal_error"),

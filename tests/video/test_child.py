@@ -26,11 +26,12 @@ import pytest
 import gridprobe as gp
 import toy_runs
 from gridprobe.benchmarks import Benchmark, Item
-from gridprobe.errors import UsageError, VideoError
+from gridprobe.errors import DecoderKilled, UsageError, VideoError
 from gridprobe.evaluation import read_records
+from gridprobe.evaluation.reader import read_run
 from gridprobe.progress import Event, listening
-from gridprobe.video import Footage, FrameCache, FrameSize, Limits, child, children, in_child, sample
-from gridprobe.video.children import Child, stop_idle
+from gridprobe.video import Footage, FrameCache, FrameSize, Limits, decoder_child, decoder_pool, sample
+from gridprobe.video.decoder_pool import Child, stop_idle
 from videos import bars, numbered_video, patched
 from waiting import wait_until
 
@@ -78,7 +79,7 @@ def refused(path: Path, **options: Any) -> str:
 
 
 def idle_pids() -> list[int]:
-    return [child._process.pid for child in children._idle]
+    return [child._process.pid for child in decoder_pool._idle]
 
 
 def assert_same(here: gp.FramePool, there: gp.FramePool) -> None:
@@ -125,7 +126,7 @@ def test_frames_from_the_cache_on_disk_are_the_same(clip: Path, tmp_path: Path) 
 
 def test_large_results_stay_in_shared_memory_and_can_be_written_to(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = sample_in_child(clip).pixels
-    monkeypatch.setattr(in_child, "MAP_FROM", 1)
+    monkeypatch.setattr(decoder_pool, "MAP_FROM", 1)
     mapped = sample_in_child(clip).pixels
     assert small.base is None and mapped.base is not None and np.array_equal(small, mapped)
     mapped[:] = 0
@@ -134,7 +135,7 @@ def test_large_results_stay_in_shared_memory_and_can_be_written_to(clip: Path, m
 
 def test_shared_memory_cannot_be_cut(clip: Path) -> None:
     """The parent would crash with SIGBUS when it reads beyond the end."""
-    with in_child._shared_memory(100) as memory, pytest.raises(PermissionError):
+    with decoder_pool._shared_memory(100) as memory, pytest.raises(PermissionError):
         os.ftruncate(memory, 1)
 
 
@@ -155,10 +156,10 @@ def test_errors_and_progress_come_through(clip: Path, tmp_path: Path) -> None:
 def test_progress_is_sent_no_more_often_than_it_can_be_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    monkeypatch.setattr(child, "PROGRESS_SECONDS", 10)
+    monkeypatch.setattr(decoder_child, "PROGRESS_SECONDS", 10)
     here, there = socket.socketpair()
     with here, there:
-        send = child._progress_sender(there)
+        send = decoder_child._progress_sender(there)
         for now in range(102):
             send(Event("decode", now, 101))
         sent = [json.loads(line)["done"] for line in here.recv(1 << 16).splitlines()]
@@ -167,22 +168,23 @@ def test_progress_is_sent_no_more_often_than_it_can_be_shown(monkeypatch: pytest
 
 def test_a_child_starts_without_what_decoding_does_not_need() -> None:
     """Numpy and Pillow would take half of the start and 15 MB."""
-    code = children.START.rpartition("from gridprobe")[0] + (
-        "import gridprobe.video.child; print(*{'numpy', 'PIL', 'importlib.metadata', 'av'} & sys.modules.keys())"
+    late = {"numpy", "PIL", "importlib.metadata", "av"}
+    code = decoder_pool.START.rpartition("from gridprobe")[0] + (
+        f"import gridprobe.video.decoder_child; print(*{late} & sys.modules.keys())"
     )
-    command = [sys.executable, "-I", "-S", "-c", code, json.dumps(sys.path), str(children.PACKAGE)]
+    command = [sys.executable, "-I", "-S", "-c", code, json.dumps(sys.path), str(decoder_pool.PACKAGE)]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "\n"
 
 
 def test_a_child_reports_no_progress_that_nobody_listens_to(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[bytes] = []
-    parsed = children._parsed
+    parsed = decoder_pool._parsed
 
     def noted(line: bytes) -> dict[str, Any]:
         lines.append(line)
         return parsed(line)
 
-    monkeypatch.setattr(children, "_parsed", noted)
+    monkeypatch.setattr(decoder_pool, "_parsed", noted)
     sample_in_child(clip)
     assert lines and not [line for line in lines if b"done" in line]
 
@@ -201,7 +203,7 @@ def test_a_child_that_died_while_idle_is_replaced(clip: Path) -> None:
     sample_in_child(clip)
     (pid,) = idle_pids()
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not children._idle[0].alive)
+    wait_until(lambda: not decoder_pool._idle[0].alive)
     assert len(sample_in_child(clip)) == 9 and idle_pids() != [pid]
 
 
@@ -225,6 +227,7 @@ def test_two_threads_have_a_child_each(clip: Path) -> None:
 
 
 CRASH = "import os, signal\nos.kill(os.getpid(), signal.{})"
+KILLED = "the decoding process was killed ({}), perhaps because the machine ran out of memory; try again"
 FULL = "needs more memory than 1 GiB; raise the limit (Limits.process)"
 
 
@@ -233,7 +236,8 @@ FULL = "needs more memory than 1 GiB; raise the limit (Limits.process)"
     [
         ("import ctypes\nctypes.string_at(0)", "the decoder crashed (SIGSEGV); the file is damaged or hostile"),
         (CRASH.format("SIGABRT"), "the decoder crashed (SIGABRT); the file is damaged or hostile"),
-        (CRASH.format("SIGKILL"), "the decoding process was killed, perhaps because the machine ran out of memory"),
+        (CRASH.format("SIGKILL"), KILLED.format("SIGKILL")),
+        (CRASH.format("SIGTERM"), KILLED.format("SIGTERM")),
         ("import os\nos._exit(3)", "the decoding process failed (exit code 3)"),
         ("import os\nos._exit(0)", "the decoding process failed (exit code 0)"),
         ("raise RuntimeError('no\\x1b\\n luck')", "the decoding process failed ( luck)"),
@@ -248,6 +252,115 @@ def test_a_crash_is_one_line_and_the_next_call_works(clip: Path, fault: Fault, c
     assert idle_pids() == []
     fault.undo()
     assert len(sample_in_child(clip, cells=4)) == 4
+
+
+class Killer:
+    """Sends a signal to the children of the first requests about some video, just before each is asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[int] = []
+        """The children that were asked about the video."""
+        self._signals: dict[str, list[signal.Signals]] = {}
+        real = Child.ask
+
+        def ask(child: Child, request: dict[str, Any], **options: Any) -> dict[str, Any]:
+            name = Path(request["path"]).stem
+            if name in self._signals:
+                self.asked.append(child._process.pid)
+                if self._signals[name]:
+                    os.kill(child._process.pid, self._signals[name].pop(0))
+            return real(child, request, **options)
+
+        monkeypatch.setattr(Child, "ask", ask)
+
+    def __call__(self, video: str, *signals: signal.Signals) -> None:
+        self._signals[video] = list(signals)
+
+
+@pytest.fixture
+def killer(monkeypatch: pytest.MonkeyPatch) -> Killer:
+    return Killer(monkeypatch)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+def test_a_request_whose_child_dies_is_repeated_once_in_a_new_child(
+    clip: Path, killer: Killer, how: signal.Signals
+) -> None:
+    """Not in an idle one: what damaged the first may have damaged that one, too."""
+    pixels = sample_in_child(clip).pixels
+    (used,), idle = idle_pids(), Child(Limits().process)
+    decoder_pool._idle.append(idle)
+    idle.usable = True
+    killer("clip", how)
+    assert np.array_equal(sample_in_child(clip).pixels, pixels)
+    first, second = killer.asked[:2]
+    assert first == used and second not in (used, idle._process.pid)
+
+
+@pytest.mark.parametrize(
+    ("signals", "kind"),
+    [
+        ((signal.SIGKILL, signal.SIGKILL), DecoderKilled),
+        ((signal.SIGSEGV, signal.SIGTERM), DecoderKilled),
+        ((signal.SIGSEGV, signal.SIGSEGV), VideoError),
+        ((signal.SIGKILL, signal.SIGSEGV), VideoError),
+    ],
+)
+def test_a_second_death_decides_whether_the_video_is_to_blame(
+    clip: Path, killer: Killer, signals: tuple[signal.Signals, ...], kind: type[VideoError]
+) -> None:
+    killer("clip", *signals)
+    with pytest.raises(VideoError) as caught:
+        sample_in_child(clip)
+    assert type(caught.value) is kind and caught.value.transient == (kind is DecoderKilled)
+    assert len(killer.asked) == len(set(killer.asked)) == 2 and idle_pids() == []
+
+
+def test_a_repeated_request_has_the_time_that_is_left(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, seconds = 0.0, []
+
+    def ask(child: Child, request: dict[str, Any], **options: Any) -> dict[str, Any]:
+        nonlocal now
+        now += 7
+        seconds.append(options["seconds"])
+        os.kill(child._process.pid, signal.SIGKILL)
+        child._process.wait()
+        raise DecoderKilled("killed")
+
+    monkeypatch.setattr(Child, "ask", ask)
+    monkeypatch.setattr(decoder_pool, "time", SimpleNamespace(monotonic=lambda: now))
+    with pytest.raises(DecoderKilled):
+        sample_in_child(clip, limits=Limits(seconds=10))
+    assert seconds == [10, 3]
+
+
+def test_a_killed_decoder_fails_no_question_for_good(clip: Path, tmp_path: Path, killer: Killer) -> None:
+    """All five of the video fail, which does not end the run; a resume asks them, and only them, again."""
+    videos = {name: Path(shutil.copy(clip, tmp_path / f"{name}.mp4")) for name in ("killed", "fine")}
+    items = [
+        Item(f"{name}{n}", gp.Question("Is it?", ["a", "b"], answer="A", id=f"{name}{n}"), path, name)
+        for name, path in videos.items()
+        for n in range(5 if name == "killed" else 1)
+    ]
+
+    def run() -> str:
+        options: dict[str, Any] = {"limits": Limits(cache=0), "max_failures": 0}
+        model = gp.Scripted(lambda request: {"A": 0.7, "B": 0.3})
+        benchmark = Benchmark("toy", "toy", tuple(items))
+        with toy_runs.evaluation(benchmark, tmp_path / "run", model=model, **options) as evaluation:
+            evaluation.run()
+            return str(evaluation.counts)
+
+    killer("killed", signal.SIGKILL, signal.SIGKILL)
+    assert run() == "0 done, 0 failed, 6 to do"
+    first = read_run(tmp_path / "run")
+    assert [result.outcome for result in first.results] == ["failed"] * 5 + ["answered"]
+    assert all(result.error.startswith("DecoderKilled: ") for result in first.results[:5])
+    assert "5 failed questions may succeed now; the command that began the run asks them again" in first.notes
+    assert run() == "1 done, 0 failed, 5 to do"
+    second = read_run(tmp_path / "run")
+    assert {result.outcome for result in second.results} == {"answered"} and second.notes == ()
+    assert run() == "6 done, 0 failed, 0 to do"
 
 
 def test_a_crash_while_asking_leaves_the_model_loaded(clip: Path, fault: Fault) -> None:
@@ -309,8 +422,8 @@ def time_passes_when(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], 
             def select(self, timeout: float | None = None) -> Any:
                 return super().select(0.05)
 
-        monkeypatch.setattr(children, "DefaultSelector", Polling)
-        monkeypatch.setattr(children, "time", SimpleNamespace(monotonic=lambda: 1e6 * true()))
+        monkeypatch.setattr(decoder_pool, "DefaultSelector", Polling)
+        monkeypatch.setattr(decoder_pool, "time", SimpleNamespace(monotonic=lambda: 1e6 * true()))
 
     return put
 
@@ -356,8 +469,8 @@ def test_a_timeout_fails_the_questions_of_its_video_and_no_others(
 
     clock = SimpleNamespace(monotonic=lambda: 1e6 * (getattr(waits, "here", False) and reached.exists()))
     monkeypatch.setattr(Child, "ask", ask)
-    monkeypatch.setattr(children, "DefaultSelector", Polling)
-    monkeypatch.setattr(children, "time", clock)
+    monkeypatch.setattr(decoder_pool, "DefaultSelector", Polling)
+    monkeypatch.setattr(decoder_pool, "time", clock)
     fault(HANGS_ON_ONE.format(folder=str(tmp_path), reached=str(reached)))
     assert outcomes_of(clip, tmp_path, "hangs") == {"one": "answered", "hangs": "failed", "two": "answered"}
     error = read_records(tmp_path / "run").best["hangs"]["error"]
@@ -366,7 +479,7 @@ def test_a_timeout_fails_the_questions_of_its_video_and_no_others(
 
 def test_processor_time_is_limited(clip: Path, fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     fault("while True: pass")
-    monkeypatch.setattr(in_child, "usable_cores", lambda: 0.001)
+    monkeypatch.setattr(decoder_pool, "usable_cores", lambda: 0.001)
     assert refused(clip, limits=Limits(seconds=1000)) == (
         "decoding took more than 1 s of processor time; raise the limit (Limits.seconds)"
     )

@@ -120,6 +120,7 @@ def test_a_copy_under_another_name_is_the_same_video_but_a_changed_file_is_not(
         known.frames([1])
 
 
+# D03 of docs/reliability.md
 @pytest.mark.parametrize("change", ["cells", "precision", "decoder", "format", "limits"])
 def test_another_wish_or_another_decoder_is_another_entry(
     clip: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, change: str

@@ -16,8 +16,7 @@ from PIL import Image
 import mp4
 from gridprobe.errors import VideoError
 from gridprobe.video import FrameSize, Limits, probe, sample, source
-from gridprobe.video.files import check_file
-from gridprobe.video.restarts import timestamps_restart
+from gridprobe.video.files import check_file, timestamps_restart
 from gridprobe.video.source import Source
 from videos import Pixels, numbered_video, picture_video, read_number, remux
 

@@ -200,7 +200,6 @@ def _options(command: Any) -> Any:
         click.option("--collage", is_flag=True, default=None, help="Show the kept frames as one 2048×2048 picture."),
         click.option("--seed", type=int, default=0, show_default=True, help="For the random selector."),
         *load_options(),
-        click.option("--decoder", type=click.Choice(["pyav", "torchcodec"]), show_default="pyav"),
         click.option("--stream", type=int, metavar="N", help="Number of the video stream, if there are several."),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object per question."),
         click.option("--json-version", type=click.IntRange(1, 2), help="Of the schema; 1 only with options."),
@@ -282,7 +281,7 @@ def limits_of(given: dict[str, Any]) -> Limits:
 
 def _setup(given: dict[str, Any]) -> Setup:
     """The setup that the options describe; models are not loaded."""
-    changes = given_settings(given, (*WAY, "order", "collage", "seed", "decoder", "stream")) | allowance_of(given)
+    changes = given_settings(given, (*WAY, "order", "collage", "seed", "stream")) | allowance_of(given)
     settings = Settings.from_preset(given["preset"], **changes, limits=limits_of(given))
     model, answer_model = asked_models(given)
     return make_setup(model=model, answer_model=answer_model, selector=given["selector"], settings=settings)

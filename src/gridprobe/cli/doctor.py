@@ -54,7 +54,7 @@ def doctor(model: str | None, device: str, dtype: str, as_json: bool) -> None:
     if model:
         checks = check_model(model, device=device, dtype=dtype)
     else:
-        parts = (_python, _decoder, _second_decoder, _models, _embedded, _gpu, _disk, _cache, _self_test)
+        parts = (_python, _decoder, _models, _embedded, _gpu, _disk, _cache, _self_test)
         checks = [check() for check in parts]
     if as_json:
         print(json.dumps([asdict(check) for check in checks], indent=2))
@@ -77,16 +77,6 @@ def _decoder() -> Check:
     missing = [name for name in CODECS if name not in here]
     note = f"PyAV {av.__version__}: {' '.join(here)}" + (f"; not {' '.join(missing)}" if missing else "")
     return Check("video decoding", "ok", note)
-
-
-def _second_decoder() -> Check:
-    """Whether the optional decoder torchcodec loads."""
-    from gridprobe.video.torchcodec import torchcodec_state
-
-    version, reason = torchcodec_state()
-    if version is None:
-        return Check("second decoder", "absent", f"{reason}; only --decoder torchcodec needs it")
-    return Check("second decoder", "ok", f"torchcodec {version} (--decoder torchcodec)")
 
 
 def _models() -> Check:

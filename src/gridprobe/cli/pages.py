@@ -14,7 +14,7 @@ GROUPS = {
     "max-failures retry-failed redo-changed",
     "Server": "host port key allow-host grace http root",
     "Requests": "videos allow-urls queue together max-k session-age max-body max-upload quota session-bytes",
-    "Decoding": "decode-timeout decoder stream no-cache",
+    "Decoding": "decode-timeout stream no-cache",
     "Output": "json json-version details map report save-frames clip html dry-run quiet verbose help",
 }
 """The options under each heading of a long help page."""

@@ -24,7 +24,6 @@ MEANINGS = {
     "rotations": "in how many orders the options are shown; 1 is off",
     "sampling": "the middle of each of K² equal parts, or evenly from the first frame to the last",
     "precision": "whether a keyframe near a sampled moment may stand for it",
-    "decoder": "library that decodes the video",
     "decode_in": "decode in a child process, which may crash, or in this one",
     "stream": "number of the video stream, for files with several; by default the default one",
     "packing": "frames one by one, or fused in pairs as published",

@@ -192,7 +192,12 @@ class Foreman:
             return {}
         records = read_file(self._folder / member.file, floats=False)
         found = [record for record in records if not isinstance(record, Damage)]
-        return {each["id"]: Message(each["outcome"], each["id"], right=each.get("right")) for each in found}
+        return {
+            each["id"]: Message(
+                each["outcome"], each["id"], right=each.get("right"), transient=each.get("transient") is True
+            )
+            for each in found
+        }
 
     def _question_of(self, member: _Member) -> str | None:
         """The question in a worker's heartbeat, because a dead Ray actor's last messages are lost."""

@@ -40,11 +40,21 @@ def _record(
 
 
 def failed(
-    item: Item, error: tuple[str, str], *, attempt: int, worker: str, identity: Mapping[str, Any] | None = None
+    item: Item,
+    error: tuple[str, str],
+    *,
+    attempt: int,
+    worker: str,
+    identity: Mapping[str, Any] | None = None,
+    transient: bool = False,
 ) -> dict[str, Any]:
-    """The record of a question that has no answer; the error is a class and a message."""
+    """The record of a question that has no answer; the error is a class and a message.
+
+    A `transient` failure says nothing about the question: it is not held against the run, and a resume asks again.
+    """
     record = _record(item, outcome="failed", attempt=attempt, worker=worker, identity=identity)
-    return record | {"error": {"class": error[0], "message": error[1][:2000]}}
+    record |= {"error": {"class": error[0], "message": error[1][:2000]}}
+    return record | ({"transient": True} if transient else {})
 
 
 def answered(

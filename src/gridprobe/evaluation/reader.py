@@ -103,6 +103,8 @@ class Result:
     answered: Answered | None = None
     error: str = ""
     """Class and message of what stopped it."""
+    transient: bool = False
+    """Whether it failed for a reason that may be gone: the command that resumes the run asks it again."""
     row: str | None = None
     """The hash of its row; see `gridprobe.evaluation.rows`."""
 
@@ -191,8 +193,10 @@ def read_run(path: Path, *, name: str | None = None) -> Run:
 def _notes(results: Sequence[Result], *, damaged: int, stray: int) -> tuple[str, ...]:
     count = {outcome: sum(result.outcome == outcome for result in results) for outcome in ("missing", "skipped")}
     withheld = sum(result.withheld for result in results)
+    transient = sum(result.transient for result in results)
     notes = {
         f"{count['missing']} of {len(results)} questions have no record yet and are in no number": count["missing"],
+        f"{transient} failed questions may succeed now; the command that began the run asks them again": transient,
         f"{count['skipped']} questions were skipped; they count as failed": count["skipped"],
         f"the answers to {withheld} of {len(results)} questions are withheld; these are in no accuracy": withheld,
         f"{damaged} lines of the record files are no records; they were left out": damaged,
@@ -273,7 +277,9 @@ def _result(item: Result, record: Mapping[str, Any] | None, folder: Path) -> Res
     where, error = f"{folder}, the record of {item.id!r}", record.get("error") or {}
     answered = _answered(record, where) if record["outcome"] == "answered" else None
     told = f"{error.get('class', 'Error')}: {error.get('message', '')}" if isinstance(error, dict) and error else ""
-    result = Result(**{**vars(item), "outcome": record["outcome"], "answered": answered, "error": told})
+    transient = record["outcome"] == "failed" and record.get("transient") is True
+    outcome = {"outcome": record["outcome"], "answered": answered, "error": told, "transient": transient}
+    result = Result(**{**vars(item), **outcome})
     if answered and item.answer is not None and record.get("right") is not result.right:
         raise DataError(f"{where}: it says right={record.get('right')}, but {answered.choice!r} beside {item.answer!r}")
     return result

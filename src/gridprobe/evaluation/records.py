@@ -100,6 +100,11 @@ class Records:
         """The ids whose record has this outcome."""
         return {name for name, record in self.best.items() if record["outcome"] == outcome}
 
+    @property
+    def transient(self) -> set[str]:
+        """The ids that failed for a reason that may be gone, so that a resumed run asks them again."""
+        return {name for name in self.ids("failed") if self.best[name].get("transient") is True}
+
 
 def _other_row(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     """Whether two records are of different rows, as far as is known; see `gridprobe.evaluation.rows`."""

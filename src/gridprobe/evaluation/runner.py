@@ -162,7 +162,9 @@ class Evaluation:
 
     def _read(self, rows: RowChanges) -> None:
         """Read what is recorded."""
-        records = read_records(self.folder.path, fields=("right", *(("cost", "seconds") if self._totals else ())))
+        records = read_records(
+            self.folder.path, fields=("right", "transient", *(("cost", "seconds") if self._totals else ()))
+        )
         self.damage = records.damage
         """Damaged lines of record files; their questions are asked again."""
         known, now = self.folder.spec.versions, installed()
@@ -178,7 +180,7 @@ class Evaluation:
         """Videos that were replaced since their questions were answered; these are asked again."""
         stale = {item.id for item in (*other, *changed)}
         self._answered = (records.ids("answered") | records.ids("skipped")) - stale
-        self._failures = records.ids("failed") - stale
+        self._failures = records.ids("failed") - records.transient - stale
         self._before = records
 
     def __exit__(self, *_: object) -> None:
@@ -286,7 +288,7 @@ class Evaluation:
             self._announce("opening the first video" if message.kind == "ready" else f"asking {name}")
             return
         self._done += 1
-        self._failed += message.kind == "failed"
+        self._failed += message.kind == "failed" and not message.transient
         self._judged |= set() if message.right is None else {name}
         self._right |= {name} if message.right else set()
         report("questions", self._done, self._total)

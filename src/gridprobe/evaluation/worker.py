@@ -47,6 +47,8 @@ class Message(NamedTuple):
     """What a question took; of one that was refused, what it was granted of the total that was too small."""
     right: bool | None = None
     """Whether a question was answered rightly; None if that is not known."""
+    transient: bool = False
+    """Whether a question failed for a reason that may be gone when it is asked again."""
 
 
 Take = Callable[[bool], Task | None]
@@ -203,11 +205,12 @@ class Worker:
         if (error := trial.error or outcome) and isinstance(error, Exception):
             taken = self._taken(opened, start)
             reason = (type(error).__name__, str(error))
-            record = failed(item, reason, **about)
+            record = failed(item, reason, **about, transient=getattr(error, "transient", False))
         self._writer.write(record)
         self._counts[record["outcome"]] += 1
         right = None if item.question.answer is None else bool(record["right"])
-        self._tell(Message(record["outcome"], item.id, taken or taken_by(record), right))
+        transient = record.get("transient", False)
+        self._tell(Message(record["outcome"], item.id, taken or taken_by(record), right, transient))
         if isinstance(outcome, Answer) and item is opened.task.items[-1]:
             learn_from(outcome, names=self._job.names)
 

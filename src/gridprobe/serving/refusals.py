@@ -5,6 +5,7 @@ from typing import Any
 from gridprobe.errors import (
     Cancelled,
     DataError,
+    DecoderKilled,
     GridProbeError,
     ModelError,
     ServerUnavailable,
@@ -46,6 +47,7 @@ STATUSES: tuple[tuple[type[GridProbeError], int, str], ...] = (
     (Cancelled, 499, "cancelled"),
     (UsageError, 400, "invalid_request"),
     (DataError, 400, "invalid_request"),
+    (DecoderKilled, 503, "decoder_killed"),
     (VideoError, 422, "unusable_video"),
     (ServerUnavailable, 503, "model_unavailable"),
     (ModelError, 502, "model_error"),

@@ -31,7 +31,6 @@ Damage    The file's content counts, not its header. A truncated file is sampled
           that changes while it is in use.
 Work      Decoding starts at the last keyframe before a moment and ends with the wanted frame; unreferenced pictures in
           H.264 and HEVC are skipped. The moments are divided among threads, one per core, each with its own decoder.
-Decoders  PyAV, or torchcodec on request: the same plan and the same times, other pixels, and so another source.
 Limits    A file must be regular and non-empty, in a container from a fixed list; scripts that name other files (HLS,
           ffconcat, SDP, DASH) are refused. Pixels, duration and number of streams are checked before decoding. One
           time limit covers all work on a video; it is checked between packets. Every failure is a VideoError of one
@@ -53,14 +52,13 @@ from gridprobe.video.frames import NATIVE, FramePool, FrameSize, Pending
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Limits
 from gridprobe.video.preview import Preview, preview
-from gridprobe.video.sampling import DecodeIn, Decoder, Precision, SampleSpec, Sampling
+from gridprobe.video.sampling import DecodeIn, Precision, SampleSpec, Sampling
 from gridprobe.video.source import probe
 
 __all__ = [
     "AUTO_FRACTION",
     "NATIVE",
     "DecodeIn",
-    "Decoder",
     "Footage",
     "FrameCache",
     "FramePool",

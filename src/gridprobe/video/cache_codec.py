@@ -14,7 +14,6 @@ from gridprobe.video.info import VideoInfo
 from gridprobe.video.rows import Found
 from gridprobe.video.sampling import SampleSpec
 from gridprobe.video.timeline import Anchor, Clock
-from gridprobe.video.torchcodec import other_decoder
 
 __all__ = ["FORMAT", "checked_info", "frame_key", "from_json", "plan_key", "to_json"]
 
@@ -30,7 +29,7 @@ def frame_key(*, decoder: str, source: str, time: float, size: tuple[int, int]) 
 def plan_key(file: VideoFile, spec: SampleSpec, decoder: str) -> str:
     """Everything a plan depends on, including the limits: a cached plan must not get around them."""
     limits = spec.limits
-    wanted = f"{spec.cells} {spec.sampling} {spec.precision} {AUTO_FRACTION} {other_decoder(spec.decoder)}"
+    wanted = f"{spec.cells} {spec.sampling} {spec.precision} {AUTO_FRACTION}"
     wanted += f" {spec.stretches}" if spec.stretches else ""
     wanted += "" if spec.stream is None else f" stream {spec.stream}"
     bounds = f"{limits.max_pixels} {limits.max_duration} {limits.max_streams}"

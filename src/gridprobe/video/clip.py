@@ -29,7 +29,7 @@ class Clip(Protocol):
 
     @property
     def source(self) -> str:
-        """Identifies the content, and the decoder if it is not the usual one: equal sources have equal pixels."""
+        """Identifies the content: equal sources, decoded by equal decoders, have equal pixels."""
 
     @property
     def decoder(self) -> str:

@@ -27,7 +27,6 @@ from gridprobe.video.rows import Found, Rows
 from gridprobe.video.sampling import Precision, SampleSpec, linspace_numbers
 from gridprobe.video.source import Source, decoder_version, describe, first_frame, open_video
 from gridprobe.video.timeline import START, Clock, Timeline, end_of_stream, scan
-from gridprobe.video.torchcodec import other_decoder, read_plan_with_torchcodec
 
 if TYPE_CHECKING:
     from gridprobe.video.frames import Pixels
@@ -59,14 +58,12 @@ class FileClip:
 
     @property
     def source(self) -> str:
-        """Identifies the file, a stream that was chosen, and the decoder if it is not PyAV."""
-        chosen = "" if self.spec.stream is None else f"#{self.spec.stream}"
-        fingerprint = self.file.fingerprint + chosen
-        return fingerprint if self.spec.decoder == "pyav" else f"{fingerprint}+{self.info.decoder}"
+        """Identifies the file, and a stream that was chosen."""
+        return self.file.fingerprint + ("" if self.spec.stream is None else f"#{self.spec.stream}")
 
     @property
     def decoder(self) -> str:
-        """PyAV's version: it also scales another decoder's frames, and another version may give other pixels."""
+        """PyAV's version: another one may give other pixels."""
         return decoder_version()
 
     @property
@@ -120,11 +117,11 @@ class FileClip:
         plan = _narrowed(self.plan, ticks or ()) if direct else self.plan
         keep = None if ticks is None or direct else frozenset(ticks)
         reach = int(self.cell / 2 / self.clock.tick)
-        read = partial(read_plan, memory=int(self.spec.limits.memory))
-        if self.spec.decoder == "torchcodec":
-            read = partial(read_plan_with_torchcodec)
+        memory = int(self.spec.limits.memory)
         with unchanged(self.file):
-            found = read(self.opener(), self.clock, plan, rows, info=self.info, reach=reach, keep=keep)
+            found = read_plan(
+                self.opener(), self.clock, plan, rows, info=self.info, reach=reach, keep=keep, memory=memory
+            )
             if ticks is None:
                 _check_damage(self.file, found, len(plan))
         return found
@@ -146,7 +143,6 @@ class FileClip:
 
 def open_file_clip(file: VideoFile, spec: SampleSpec) -> FileClip:
     """Inspect, measure and plan."""
-    other = other_decoder(spec.decoder)
     deadline = Deadline(file.name, spec.limits.seconds)
     open_source = partial(open_video, file, limits=spec.limits, deadline=deadline, number=spec.stream)
     with unchanged(file), open_source() as source:
@@ -155,7 +151,6 @@ def open_file_clip(file: VideoFile, spec: SampleSpec) -> FileClip:
         info, timeline = _measure(source, clock, info, again=open_source, whole=spec.sampling == "linspace")
         targets, cell = _targets(clock, info, timeline, spec), spec.cell(info.duration or 0.0)
         plan = make_plan(source, clock, targets, precision=spec.precision, cell=cell)
-    info = replace(info, decoder=other) if other else info
     return FileClip(file, info, clock, plan, spec, used=time.monotonic() - deadline.started)
 
 

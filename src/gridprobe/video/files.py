@@ -25,6 +25,7 @@ __all__ = [
     "lacks_index",
     "looks_like",
     "shown_name",
+    "timestamps_restart",
     "unchanged",
 ]
 
@@ -52,6 +53,15 @@ SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"<!DOCTYPE html", "html"),
     (b"<html", "html"),
 )
+
+PACKET, SYNC = 188, 0x47
+"""Length and first byte of a packet of an MPEG transport stream."""
+PLACES, BLOCK = 64, 128 * 1024
+"""Where its clock is read: at the beginnings of at most that many equal parts of the file, in that many bytes."""
+WRAP = 1 << 33
+"""The clock counts 90,000 ticks a second and starts again here, after 26 hours, which is no restart."""
+SLACK = 90_000
+"""Ticks by which the clock may go back."""
 
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 """How a URL begins, also after pathlib has made one slash of two."""
@@ -179,6 +189,42 @@ def _has_index(handle: BinaryIO, size: int) -> bool:
             return length != 0
         offset += length
     return True
+
+
+def timestamps_restart(file: VideoFile) -> bool:
+    """Whether the clock of an MPEG transport stream goes back between two places, as in joined recordings.
+
+    FFmpeg seeks by timestamps, so of two parts with the same timestamps only one is ever found.
+    """
+    last: dict[int, int] = {}
+    try:
+        with open(file.path, "rb") as handle:
+            for place in range(0, file.size, max(BLOCK, file.size // PLACES)):
+                handle.seek(place)
+                for stream, clock in _clocks(handle.read(BLOCK)):
+                    before = last.get(stream, clock)
+                    if SLACK < before - clock < WRAP // 2:
+                        return True
+                    last[stream] = clock
+    except OSError:  # deleted in the meantime, which the next pass notices
+        pass
+    return False
+
+
+def _clocks(block: bytes) -> list[tuple[int, int]]:
+    """The program clock references in a block, with the numbers of their streams."""
+    start = next((at for at in range(min(PACKET, len(block))) if _is_aligned(block, at)), None)
+    clocks = []
+    for at in range(start or 0, len(block) - 12 if start is not None else 0, PACKET):
+        packet = block[at : at + 12]
+        if packet[0] == SYNC and packet[3] & 0x20 and packet[4] >= 7 and packet[5] & 0x10:
+            clock = int.from_bytes(packet[6:11], "big") >> 7
+            clocks.append(((packet[1] & 0x1F) << 8 | packet[2], clock))
+    return clocks
+
+
+def _is_aligned(block: bytes, at: int) -> bool:
+    return all(block[place] == SYNC for place in range(at, min(len(block), at + 5 * PACKET), PACKET))
 
 
 def _check_kind(name: str, status: os.stat_result) -> None:

@@ -15,16 +15,16 @@ from gridprobe.errors import VideoError
 from gridprobe.video.cache_codec import frame_key, plan_key
 from gridprobe.video.clip import Checked, Clip, Place
 from gridprobe.video.decode import FileClip, open_file_clip
+from gridprobe.video.decoder_pool import InChild
 from gridprobe.video.disk_cache import FrameCache
 from gridprobe.video.files import check_file
 from gridprobe.video.frames import NATIVE, FramePool, FrameSize, Pending, Pixels
-from gridprobe.video.in_child import InChild
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Limits
 from gridprobe.video.memory_cache import MemoryCache
 from gridprobe.video.pictures import open_folder_clip
 from gridprobe.video.rows import Found
-from gridprobe.video.sampling import DecodeIn, Decoder, Precision, SampleSpec, Sampling
+from gridprobe.video.sampling import DecodeIn, Precision, SampleSpec, Sampling
 from gridprobe.video.source import decoder_version
 
 __all__ = ["Footage", "Moved", "sample"]
@@ -53,13 +53,12 @@ class Footage:
         sampling: Sampling = "middle",
         precision: Precision = "exact",
         limits: Limits | None = None,
-        decoder: Decoder = "pyav",
         cache: FrameCache | None = None,
         stretches: tuple[tuple[float, float], ...] = (),
         decode_in: DecodeIn = "process",
         stream: int | None = None,
     ) -> None:
-        self.spec = SampleSpec(cells, sampling, precision, decoder, limits or Limits(), stretches, decode_in, stream)
+        self.spec = SampleSpec(cells, sampling, precision, limits or Limits(), stretches, decode_in, stream)
         """How the video is sampled."""
         self._path = path
         self._cache = cache
@@ -93,7 +92,6 @@ class Footage:
             cells=spec.cells,
             precision=spec.precision,
             limits=spec.limits,
-            decoder=spec.decoder,
             cache=self._cache,
             stretches=stretches,
             decode_in=spec.decode_in,
@@ -300,8 +298,7 @@ class InProcess:
 
 
 def _place(path: str | os.PathLike[str], spec: SampleSpec) -> Place:
-    """Keep torchcodec in this process: torch takes long to start, and CUDA more address space than a child has."""
-    in_child = spec.decode_in == "child" and spec.decoder == "pyav" and os.name == "posix"
+    in_child = spec.decode_in == "child" and os.name == "posix"
     return InChild(path, spec) if in_child else InProcess(path, spec)
 
 
@@ -325,7 +322,6 @@ def sample(
     precision: Precision = "exact",
     size: FrameSize = NATIVE,
     limits: Limits | None = None,
-    decoder: Decoder = "pyav",
     decode_in: DecodeIn = "process",
     stream: int | None = None,
 ) -> FramePool:
@@ -339,12 +335,10 @@ def sample(
     faster and off by up to half a group of pictures. "auto" takes a keyframe where one lies within AUTO_FRACTION of a
     cell's width, and is exact elsewhere. The pool's times are those of the frames taken, whatever was asked for.
 
-    `decoder` is who turns packets into pixels; see `gridprobe.video.torchcodec` for what "torchcodec" cannot do.
-
     `stream` is the number of a video stream, for files with several; None is the default one.
 
     With decode_in="child" a process with limits decodes, so that a decoder that crashes, hangs or takes too much memory
-    is a VideoError of one line; see `gridprobe.video.children`.
+    is a VideoError of one line; see `gridprobe.video.decoder_pool`.
     """
-    spec = {"sampling": sampling, "precision": precision, "limits": limits, "decoder": decoder, "decode_in": decode_in}
+    spec = {"sampling": sampling, "precision": precision, "limits": limits, "decode_in": decode_in}
     return Footage(path, cells=cells, stream=stream, **spec).pool(size)  # type: ignore[arg-type]

@@ -10,7 +10,6 @@ from gridprobe.video.limits import Limits
 
 __all__ = [
     "DecodeIn",
-    "Decoder",
     "Precision",
     "SampleSpec",
     "Sampling",
@@ -21,7 +20,6 @@ __all__ = [
 
 Sampling = Literal["middle", "linspace"]
 Precision = Literal["exact", "keyframe", "auto"]
-Decoder = Literal["pyav", "torchcodec"]
 DecodeIn = Literal["child", "process"]
 
 
@@ -32,12 +30,11 @@ class SampleSpec:
     cells: int
     sampling: Sampling = "middle"
     precision: Precision = "exact"
-    decoder: Decoder = "pyav"
     limits: Limits = field(default_factory=Limits)
     stretches: tuple[tuple[float, float], ...] = ()
     """Seconds to sample from, as rising intervals that do not overlap; empty is the whole video."""
     decode_in: DecodeIn = "process"
-    """Whether a child process decodes, which may crash or hang, or this one. torchcodec always runs in this one."""
+    """Whether a child process decodes, which may crash or hang, or this one."""
     stream: int | None = None
     """The number of the video stream in the file, counted from 0 over all streams; None is the default one."""
 
@@ -49,8 +46,6 @@ class SampleSpec:
             raise UsageError(f'sampling must be "middle" or "linspace", got {self.sampling!r}')
         if self.precision not in ("exact", "keyframe", "auto"):
             raise UsageError(f'precision must be "exact", "keyframe" or "auto", got {self.precision!r}')
-        if self.decoder not in ("pyav", "torchcodec"):
-            raise UsageError(f'decoder must be "pyav" or "torchcodec", got {self.decoder!r}')
         if self.decode_in not in ("child", "process"):
             raise UsageError(f'decode_in must be "child" or "process", got {self.decode_in!r}')
         check_stream(self.stream)

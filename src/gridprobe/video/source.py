@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, cast
 
 from gridprobe.cores import usable_cores
 from gridprobe.errors import VideoError
-from gridprobe.video.files import VideoFile, check_file, lacks_index, looks_like
+from gridprobe.video.files import VideoFile, check_file, lacks_index, looks_like, timestamps_restart
 from gridprobe.video.info import VideoInfo
 from gridprobe.video.limits import Deadline, Limits
 from gridprobe.video.nal import recovery_rule
-from gridprobe.video.restarts import timestamps_restart
 from gridprobe.video.streams import choose_stream
 
 if TYPE_CHECKING:

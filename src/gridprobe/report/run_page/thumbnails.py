@@ -68,7 +68,7 @@ def _wanted(runs: Sequence[Run]) -> Mapping[str, list[tuple[Run, str, Answered]]
 
 def _pictures(video: str, answer: Answered, sampling: Mapping[str, Any]) -> list[tuple[float, str]]:
     places = range(answer.kept) if answer.kept <= MOST else spread(answer.kept, MOST)
-    names = ("cells", "sampling", "precision", "decoder", "stream")
+    names = ("cells", "sampling", "precision", "stream")
     known = {name: sampling[name] for name in names if name in sampling}
     footage = Footage(Path(video), **{"cells": answer.pool, **known})
     if max(answer.indices) >= len(footage.undecoded(SIZE)):

@@ -1,4 +1,4 @@
-"""The process that decodes: reads requests from its parent, decodes, replies. `children` starts it.
+"""The process that decodes: reads requests from its parent, decodes, replies. `decoder_pool` starts it.
 
 A request is one line of JSON on a socket, and so is a reply; progress is reported by lines in between. Pixels go into
 shared memory that the parent made and sent along. Nothing is unpickled. The process sets its own limits
@@ -43,21 +43,21 @@ PROGRESS_SECONDS = 0.05
 """Least time between two messages about progress: each wakes the parent."""
 
 
-def main(connection: int, lifeline: int, memory: int) -> None:
+def main(connection: int, lifeline: int, address_space: int) -> None:
     """Answer requests until the parent closes the connection.
 
     Args:
         connection: descriptor of the socket.
         lifeline: descriptor of a pipe whose other end only the parent holds.
-        memory: bytes of address space.
+        address_space: how many bytes of it this process may have.
     """
     _end_with_parent(lifeline)
-    _set_limits(memory)
+    _set_limits(address_space)
     gc.freeze()  # what was imported is never garbage
     with socket.socket(fileno=connection) as parent:
         _send(parent, ready=True)
         while (received := _receive(parent)) is not None:
-            _send(parent, **_reply(parent, *received, memory=memory))
+            _send(parent, **_reply(parent, *received, address_space=address_space))
             os.chdir("/")
 
 
@@ -76,23 +76,23 @@ def _end_with_parent(lifeline: int) -> None:
         sys.exit()
 
 
-def _set_limits(memory: int) -> None:
+def _set_limits(address_space: int) -> None:
     """Set hard limits, which nothing in this process can raise again, and disable core dumps."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
     resource.setrlimit(resource.RLIMIT_FSIZE, (STDERR_BYTES, STDERR_BYTES))
 
 
 def _receive(parent: socket.socket) -> tuple[dict[str, Any], int | None] | None:
     """The next request and the descriptor of its shared memory; None if the parent has closed the connection."""
-    line, memory = b"", None
+    line, shared_memory = b"", None
     while not line.endswith(b"\n"):
         data, descriptors, _, _ = socket.recv_fds(parent, 1 << 16, 1)
         if not data:
             return None
         line += data
-        memory = descriptors[0] if descriptors else memory
-    return json.loads(line), memory
+        shared_memory = descriptors[0] if descriptors else shared_memory
+    return json.loads(line), shared_memory
 
 
 def _send(parent: socket.socket, **message: Any) -> None:
@@ -113,15 +113,15 @@ def _progress_sender(parent: socket.socket) -> Listener:
     return send
 
 
-def _reply(parent: socket.socket, request: dict[str, Any], memory_fd: int | None, *, memory: int) -> Reply:
+def _reply(parent: socket.socket, request: dict[str, Any], shared_memory: int | None, *, address_space: int) -> Reply:
     try:
         os.chdir(request["folder"])
         used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
         resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(used + request["cpu"]), resource.RLIM_INFINITY))
         with listening(_progress_sender(parent) if request["progress"] else lambda _: None):
-            return ANSWERS[request["do"]](request, memory_fd)
+            return ANSWERS[request["do"]](request, shared_memory)
     except MemoryError:
-        name, amount = shown_name(request["path"]), f"{memory / 2**30:.3g} GiB"
+        name, amount = shown_name(request["path"]), f"{address_space / 2**30:.3g} GiB"
         return {"error": f"{name}: needs more memory than {amount}; raise the limit (Limits.process)", "full": True}
     except GridProbeError as error:
         return {"error": str(error), "usage": isinstance(error, UsageError)}
@@ -130,8 +130,8 @@ def _reply(parent: socket.socket, request: dict[str, Any], memory_fd: int | None
     except ImportError as error:
         return {"error": f"PyAV cannot be imported ({shown_name(str(error))}); install it: pip install 'av>=17.1'"}
     finally:
-        if memory_fd is not None:
-            os.close(memory_fd)
+        if shared_memory is not None:
+            os.close(shared_memory)
 
 
 def _check(request: dict[str, Any], _: int | None) -> Reply:
@@ -158,11 +158,11 @@ def _expect(request: dict[str, Any], _: int | None) -> Reply:
     return {"ticks": _clip(request).expected_ticks()}
 
 
-def _read(request: dict[str, Any], memory_fd: int | None) -> Reply:
+def _read(request: dict[str, Any], shared_memory: int | None) -> Reply:
     """Decode into the shared memory; the first rows of it hold the frames."""
-    assert memory_fd is not None
+    assert shared_memory is not None
     width, height = request["size"]
-    rows = Rows(memoryview(mmap.mmap(memory_fd, 0)), height, width)
+    rows = Rows(memoryview(mmap.mmap(shared_memory, 0)), height, width)
     found = _clip(request).fill(rows, request["ticks"], whole=request["whole"])
     return {"found": found._asdict()}
 

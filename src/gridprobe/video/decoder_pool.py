@@ -1,0 +1,482 @@
+"""Decoding in child processes: a pool of them, what they are asked, and their replies as values.
+
+A decoder is a million lines of C. If it crashes, allocates memory without end or never returns from a call, the child
+is gone and the caller gets a VideoError of one line. A child that replied as it should serves the next request as
+well, so only the first one pays for its start (0.1 CPU seconds). A child's replies are untrusted input: they are
+checked, then used as values. `decoder_child` is what runs in the child.
+"""
+
+import atexit
+import json
+import math
+import mmap
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from selectors import EVENT_READ, DefaultSelector
+from threading import Lock, Thread
+from typing import IO, Any
+
+import numpy as np
+
+from gridprobe.cores import usable_cores
+from gridprobe.errors import DecoderKilled, UsageError, VideoError
+from gridprobe.progress import has_listener, report
+from gridprobe.video.cache_codec import checked_info
+from gridprobe.video.clip import Checked
+from gridprobe.video.decode import FileClip
+from gridprobe.video.files import VideoFile, shown_name
+from gridprobe.video.frames import Pixels
+from gridprobe.video.info import VideoInfo
+from gridprobe.video.limits import Deadline
+from gridprobe.video.pictures import FolderClip
+from gridprobe.video.rows import Found
+from gridprobe.video.sampling import SampleSpec
+
+__all__ = ["Child", "ChildClip", "InChild", "stop_idle"]
+
+GRACE = 3.0
+"""Seconds beyond a request's own limit before the child is killed: it should notice the limit itself."""
+START_SECONDS = 120.0
+"""Seconds a child may take to start: Python, numpy and this package from a slow disk."""
+MAX_REPLY = 1 << 28
+MAX_IDLE = 2
+"""Idle children kept: one decodes the next video while another decodes the kept frames of the present one."""
+SENT_FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+"""Signals of the kernel's OOM killer, an operator or a service manager; the decoder's own faults are other ones."""
+MAP_FROM = 16 << 20
+"""Results of at least that many bytes stay in shared memory; others are copied out, as each needs a descriptor."""
+PACKAGE = Path(__file__).parents[1]
+START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1])\n"
+    "for name, folder in ('gridprobe', sys.argv[2]), ('gridprobe.video', sys.argv[2] + '/video'):\n"
+    "    package = sys.modules[name] = type(sys)(name); package.__path__ = [folder]\n"
+    "from gridprobe.video.decoder_child import main; main(*map(int, sys.argv[3:]))"
+)
+"""Of gridprobe a child imports only what decoding needs, so the packages are empty there."""
+
+
+class Child:
+    """A process that decodes, and the connection to it."""
+
+    def __init__(self, address_space: int) -> None:
+        self.address_space = address_space
+        """How many bytes of it the process may have."""
+        self.usable = True
+        """Whether it can take a request: it waits for one, as far as is known."""
+        self._started = False
+        self._rest = b""
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed by stop()
+        self._socket, theirs = socket.socketpair()
+        self._socket.settimeout(START_SECONDS)
+        self._waiting = DefaultSelector()
+        self._waiting.register(self._socket, EVENT_READ)
+        watched, self._lifeline = os.pipe()
+        try:
+            self._process = _start(self._errors, address_space, descriptors=(theirs.fileno(), watched))
+        except OSError as error:
+            self._release()
+            raise VideoError(f"no process can be started to decode in ({error.strerror})") from None
+        finally:
+            theirs.close()
+            os.close(watched)
+
+    def ask(self, request: dict[str, Any], *, seconds: float, shared_memory: int | None = None) -> dict[str, Any]:
+        """Send a request, forward the progress that is reported, and return the reply.
+
+        Args:
+            request: plain values; "path" names the video in errors.
+            seconds: the time limit of the request; the start of the process does not count.
+            shared_memory: descriptor of the memory for pixels.
+        """
+        self.usable, name = False, shown_name(request["path"])
+        try:
+            if not self._started:
+                self._reply(time.monotonic() + START_SECONDS)
+                self._started = True
+            end = time.monotonic() + seconds + GRACE
+            line = json.dumps(request | {"progress": has_listener()}).encode() + b"\n"
+            sent = socket.send_fds(self._socket, [line], [shared_memory] if shared_memory is not None else [])
+            self._socket.sendall(line[sent:])
+            reply = self._reply(end)
+        except TimeoutError:
+            raise Deadline(name, seconds).error() from None
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            raise self._death(name, request) from None
+        self.usable = not reply.get("full")
+        if "error" in reply:
+            raise (UsageError if reply.get("usage") else VideoError)(str(reply["error"]))
+        return reply
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    @property
+    def ended_by_signal(self) -> bool:
+        """Whether it crashed or was killed during its last request, rather than that it reached a limit."""
+        code = self._process.returncode
+        return code is not None and code < 0 and code != -signal.SIGXCPU
+
+    def stop(self) -> None:
+        """Kill the process and release everything."""
+        self.usable = False
+        self._process.kill()
+        self._release()
+        _reap(self._process)
+
+    def abandon(self) -> None:
+        """Forget a child that belongs to another process, of which this one is a fork."""
+        self._release()
+        self._process.returncode = 0  # it is not ours to wait for
+
+    def _release(self) -> None:
+        self._waiting.close()
+        self._socket.close()
+        self._errors.close()
+        os.close(self._lifeline)
+
+    def _reply(self, end: float) -> dict[str, Any]:
+        """The next message that is not progress; TimeoutError at `end`, EOFError if the process ended."""
+        while True:
+            message = _parsed(self._line(end))
+            done, total = message.get("done"), message.get("total")
+            if not isinstance(done, int) or not isinstance(total, int):
+                return message
+            report("decode", done, total)
+
+    def _line(self, end: float) -> bytes:
+        while b"\n" not in self._rest:
+            if (left := end - time.monotonic()) <= 0:
+                raise TimeoutError
+            if self._waiting.select(left):
+                data = self._socket.recv(1 << 16)
+                if not data or len(self._rest) > MAX_REPLY:
+                    raise EOFError
+                self._rest += data
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
+
+    def _death(self, name: str, request: dict[str, Any]) -> VideoError:
+        """Why the process ended without a reply."""
+        try:
+            code = self._process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            return VideoError(f"{name}: the decoding process closed its connection")
+        if code == -signal.SIGXCPU:
+            seconds = f"{request['cpu']:.0f} s of processor time"
+            return VideoError(f"{name}: decoding took more than {seconds}; raise the limit (Limits.seconds)")
+        if -code in SENT_FROM_OUTSIDE:
+            why = f"was killed ({signal.Signals(-code).name}), perhaps because the machine ran out of memory"
+            return DecoderKilled(f"{name}: the decoding process {why}; try again")
+        if code < 0:
+            crash = f"the decoder crashed ({signal.Signals(-code).name})"
+            return VideoError(f"{name}: {crash}; the file is damaged or hostile")
+        self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - 2000))
+        last = self._errors.read().decode(errors="replace").strip().splitlines()[-1:]
+        failure = shown_name(last[0]) if last else f"exit code {code}"
+        return VideoError(f"{name}: the decoding process failed ({failure})")
+
+
+def _start(errors: IO[bytes], address_space: int, *, descriptors: tuple[int, int]) -> "subprocess.Popen[bytes]":
+    # One OpenBLAS thread and one malloc arena: each more would reserve address space, which the limit counts, and
+    # another arena keeps 6 MB that are free.
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            START,
+            json.dumps(sys.path),
+            *map(str, (PACKAGE, *descriptors, address_space)),
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=errors,
+        stderr=errors,
+        pass_fds=descriptors,
+        env=environment,
+        start_new_session=True,  # Ctrl-C is for the parent, which then kills the child
+    )
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return message if isinstance(message, dict) else {}
+
+
+def _reap(process: "subprocess.Popen[bytes]") -> None:
+    """Wait for a killed process, in a thread if it takes long: one that waits for a dead disk cannot be killed."""
+    try:
+        process.wait(0.5)
+    except subprocess.TimeoutExpired:
+        Thread(target=process.wait, name="reap", daemon=True).start()
+
+
+_idle: list[Child] = []
+_lock = Lock()
+
+
+def _ask_child(
+    request: dict[str, Any], *, address_space: int, seconds: float, shared_memory: int | None = None
+) -> dict[str, Any]:
+    """The reply of an idle or new child; if it crashes or is killed, of one more, which is new.
+
+    A child that crashes may have been damaged by the video before, and one that was killed may not be killed again.
+
+    Args:
+        request: as for `Child.ask`.
+        address_space: how many bytes of it the child may have.
+        seconds: the time limit of both attempts together.
+        shared_memory: descriptor of the memory for pixels.
+    """
+    start = time.monotonic()
+    with _borrowed_child(address_space) as child:
+        try:
+            return child.ask(request, seconds=seconds, shared_memory=shared_memory)
+        except VideoError:
+            if not child.ended_by_signal:
+                raise
+    left = max(0.0, seconds - (time.monotonic() - start))
+    with _borrowed_child(address_space, new=True) as child:
+        return child.ask(request, seconds=left, shared_memory=shared_memory)
+
+
+@contextmanager
+def _borrowed_child(address_space: int, *, new: bool = False) -> Iterator[Child]:
+    """A child with that many bytes of address space, an idle one if it need not be new; kept if it stays usable."""
+    with _lock:
+        child = next((each for each in _idle if each.address_space == address_space and not new), None)
+        if child is not None:
+            _idle.remove(child)
+    if child is not None and not child.alive:
+        child.stop()
+        child = None
+    child = child or Child(address_space)
+    try:
+        yield child
+    finally:
+        with _lock:
+            kept = child.usable and len(_idle) < MAX_IDLE
+            if kept:
+                _idle.append(child)
+        if not kept:
+            child.stop()
+
+
+def stop_idle() -> None:
+    """End the children that wait for work; those at work end with their request."""
+    with _lock:
+        stopped, _idle[:] = _idle[:], []
+    for child in stopped:
+        child.stop()
+
+
+def _forget() -> None:
+    """In a fork: the children belong to the process that was forked, and so does the lock's state."""
+    global _lock
+    _lock = Lock()
+    forgotten, _idle[:] = _idle[:], []
+    for child in forgotten:
+        child.abandon()
+
+
+atexit.register(stop_idle)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+@dataclass(frozen=True)
+class InChild:
+    """Opens one video in a child process."""
+
+    path: str | os.PathLike[str]
+    spec: SampleSpec
+
+    def check(self) -> Checked:
+        """Identify the file, or say that it is a folder."""
+        reply = self._ask("check")
+        with self._checking():
+            values = reply["file"]
+            if values is None:
+                return Checked(None, "")
+            file = VideoFile(
+                shown_name(self.path),
+                _typed(values["path"], str),
+                _typed(values["size"], int),
+                b"",
+                _typed(values["fingerprint"], str),
+                tuple(_typed(each, int) for each in values["identity"]),
+            )
+            return Checked(file, _typed(reply["decoder"], str))
+
+    def open(self, checked: Checked) -> "ChildClip":
+        """Inspect, measure and plan."""
+        reply = self._ask("open", identity=checked.file and checked.file.identity)
+        with self._checking():
+            used = float(reply["used"])
+            if checked.file is not None:
+                clip, _ = FileClip.from_json(_typed(reply["clip"], str).encode(), checked.file, self.spec)
+                return ChildClip(self, replace(clip, used=used), checked.decoder)
+            times, chosen = [float(each) for each in reply["times"]], [_typed(each, int) for each in reply["chosen"]]
+            if not chosen or chosen != sorted(set(chosen)) or chosen[0] < 0 or chosen[-1] >= len(times):
+                raise ValueError(chosen)
+            info = checked_info(VideoInfo(**reply["info"]))
+            return ChildClip(self, FolderClip(Path(self.path), info, (), times, chosen, self.spec, used), info.decoder)
+
+    def restore(self, content: bytes, checked: Checked) -> "tuple[ChildClip, Found]":
+        """The clip and its frames from the cache; ValueError, TypeError or KeyError for malformed content."""
+        assert checked.file is not None
+        clip, found = FileClip.from_json(content, checked.file, self.spec)
+        return ChildClip(self, clip, checked.decoder), found
+
+    def _ask(self, do: str, *, used: float = 0.0, shared_memory: int | None = None, **request: Any) -> dict[str, Any]:
+        """The reply of a child; `used` is how much of the time limit was spent before."""
+        limits = self.spec.limits
+        seconds = max(0.0, limits.seconds - used)
+        request |= {"do": do, "path": os.fspath(self.path), "spec": asdict(self.spec), "used": used}
+        request |= {"folder": _current_folder(), "cpu": limits.seconds * usable_cores()}
+        return _ask_child(request, address_space=int(limits.process), seconds=seconds, shared_memory=shared_memory)
+
+    @contextmanager
+    def _checking(self) -> Iterator[None]:
+        """Turn a malformed reply into an error; whoever exploits a decoder controls what the child says."""
+        try:
+            yield
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError, RecursionError, ZeroDivisionError):
+            raise VideoError(f"{shown_name(self.path)}: the decoding process returned an invalid answer") from None
+
+
+@dataclass(frozen=True, eq=False)
+class ChildClip:
+    """A clip whose frames are found and decoded in a child process."""
+
+    place: InChild
+    clip: FileClip | FolderClip
+    """What is known of it."""
+    decoder: str
+
+    @property
+    def info(self) -> VideoInfo:
+        """The video's properties."""
+        return self.clip.info
+
+    @property
+    def source(self) -> str:
+        """Identifies the content."""
+        return self.clip.source
+
+    def seconds(self, tick: int) -> float:
+        """When the frame at a tick is shown, in seconds from the start."""
+        return self.clip.seconds(tick)
+
+    def warnings(self, found: Found) -> tuple[str, ...]:
+        """What to warn about in an answer based on these frames."""
+        return self.clip.warnings(found)
+
+    def to_json(self, found: Found) -> bytes | None:
+        """The clip and its frames for the cache on disk."""
+        return self.clip.to_json(found)
+
+    def expected_ticks(self) -> list[int] | None:
+        """The ticks of the sampled frames, found without decoding."""
+        if isinstance(self.clip, FolderClip):
+            return self.clip.expected_ticks()
+        reply = self._ask("expect")
+        with self.place._checking():
+            ticks = reply["ticks"]
+            return None if ticks is None else _rising(ticks, most=self.clip.rows(None))
+
+    def read(
+        self, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
+    ) -> tuple[Found, Pixels]:
+        """Decode all sampled frames, or those at these ascending ticks, in shared memory."""
+        rows = self.clip.rows(None if whole else ticks)
+        shape = rows, size[1], size[0], 3
+        with _shared_memory(math.prod(shape)) as shared_memory:
+            request = {"size": size, "ticks": ticks if ticks is None else list(ticks), "whole": whole}
+            reply = self._ask("read", shared_memory=shared_memory, **request)
+            with self.place._checking():
+                found = Found(**reply["found"])
+                found = found._replace(ticks=tuple(_rising(found.ticks, most=rows)))
+                if not all(isinstance(each, int) for each in found[1:]):
+                    raise TypeError(found)
+                return found, _pixels(shared_memory, (len(found.ticks), *shape[1:]))
+
+    def _ask(self, do: str, *, shared_memory: int | None = None, **request: Any) -> dict[str, Any]:
+        clip = self.clip
+        if isinstance(clip, FolderClip):
+            request |= {"identity": None, "source": clip.source}
+        else:
+            content = clip.to_json(Found(())).decode()
+            request |= {"identity": clip.file.identity, "clip": content}
+        return self.place._ask(do, used=clip.used, shared_memory=shared_memory, **request)
+
+
+def _typed(value: Any, kind: type) -> Any:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError(value)
+    return value
+
+
+def _rising(ticks: Sequence[Any], *, most: int) -> list[int]:
+    checked = [int(_typed(each, int)) for each in ticks]
+    if len(checked) > most or checked != sorted(set(checked)):
+        raise ValueError(checked)
+    return checked
+
+
+def _current_folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # removed; a relative path leads nowhere then
+        return "/"
+
+
+@contextmanager
+def _shared_memory(size: int) -> Iterator[int]:
+    """A descriptor of that many bytes, which a child can write to but not resize; no name of it could stay behind."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("gridprobe", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    try:
+        os.ftruncate(descriptor, max(1, size))
+        _seal(descriptor)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _seal(descriptor: int) -> None:
+    """Fix the size: reading a mapping whose file was truncated would crash this process."""
+    import fcntl
+
+    if hasattr(fcntl, "F_ADD_SEALS"):
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+
+
+def _pixels(descriptor: int, shape: tuple[int, int, int, int]) -> Pixels:
+    """The shared memory as an array of this process."""
+    size = math.prod(shape)
+    if size >= MAP_FROM:
+        # A private mapping: writable, as other arrays are, without a way back to the child.
+        return np.frombuffer(mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY), np.uint8).reshape(shape)
+    pixels = np.empty(shape, np.uint8)
+    if os.preadv(descriptor, [pixels.reshape(-1).data], 0) != size:
+        raise ValueError(size)
+    return pixels
