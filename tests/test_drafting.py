@@ -13,7 +13,7 @@ import pytest
 import gridprobe as gp
 from gridprobe.backends import Backend, ScoreRequest
 from gridprobe.backends.scripted import Scripted
-from gridprobe.drafting import ABSENT, NOTHING, PRESENT, lettered, sufficiency
+from gridprobe.drafting import ABSENT, NOTHING, PRESENT, lettered
 from gridprobe.reply import Choice, Text
 from gridprobe.video import FramePool
 
@@ -87,13 +87,6 @@ def test_an_unsure_focus_chooses_among_all_candidates_by_letters(pool: FramePool
     assert last.sees is not None  # from the memory of the frames that were just read
 
 
-def test_likelihood_weighs_the_candidates(pool: FramePool) -> None:
-    answer = ask(pool, model(BLIND, TORN), open_way="likelihood")
-
-    assert (answer.text, answer.posterior.basis) == ("red", "likelihood")
-    assert sum(answer.posterior.shares) == pytest.approx(1.0)
-
-
 def test_text_draws_nothing_and_chooses_nothing(pool: FramePool) -> None:
     asked = model(BLIND, TORN)
 
@@ -101,16 +94,6 @@ def test_text_draws_nothing_and_chooses_nothing(pool: FramePool) -> None:
 
     assert answer.posterior.labels == ("red",) and answer.confidence == pytest.approx(0.4)
     assert answer.posterior.mass == pytest.approx(0.4) and answer.posterior.probabilities == {"red": 1.0}
-
-
-def test_sufficiency_asks_of_rows_and_columns_whether_they_suffice(pool: FramePool) -> None:
-    asked = model(BLIND, SURE)
-
-    answer = ask(pool, asked, open_way="sufficiency")
-
-    probes = [request for request in asked.requests if "Can this be answered from these frames" in request.prompt]
-    assert len(probes) == 8 and answer.selection.evidence is not None
-    assert answer.selection.evidence.kind == "memory" and answer.text == "red"
 
 
 def test_what_the_video_does_not_show_is_an_answer(pool: FramePool) -> None:
@@ -250,7 +233,3 @@ def test_costs_are_those_of_all_requests(pool: FramePool) -> None:
 
     assert answer.cost.total.calls == len(asked.requests)
     assert answer.cost.total.tokens > 0 and math.isfinite(answer.cost.tflops)
-
-
-def test_sufficiency_names_the_question() -> None:
-    assert sufficiency(gp.Question("Who?")).text == "Can this be answered from these frames: Who?"

@@ -5,10 +5,9 @@ from typing import Literal, NamedTuple
 
 __all__ = ["Basis", "Candidate", "Choice", "Kind", "Reply", "Text"]
 
-Basis = Literal["letters", "written", "drafts", "likelihood", "tokens"]
+Basis = Literal["letters", "written", "drafts", "tokens"]
 """How probabilities were obtained: from the letters of options; as the probability of writing a text, in any of the
-wordings that say the same; as the share of drafts that say it; by the length-normalised likelihood of candidates; or as
-the mean probability of a longer text's tokens."""
+wordings that say the same; as the share of drafts that say it; or as the mean probability of a longer text's tokens."""
 Kind = Literal["yes/no", "number", "not said", "text", "description"]
 
 

@@ -44,7 +44,6 @@ BASIS_WORDS: dict[Basis, str] = {
     "letters": "how likely the model chooses it among the candidates it wrote",
     "written": "how likely the model writes it, in any wording that was drafted",
     "drafts": "the share of drafts that say it",
-    "likelihood": "the likelihood of its text among the candidates, length-normalised",
     "tokens": "the mean probability of its tokens",
 }
 NAMED = 60
