@@ -18,7 +18,6 @@ LEVELS = (
         "question",
         "prompts",
         "drafts",
-        "reply",
         "grid",
         "importance",
         "flops",

@@ -16,17 +16,16 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from gridprobe.backends import Backend, Posterior, ScoreRequest
-from gridprobe.backends.base import recalls
+from gridprobe.backends.base import Basis, recalls
 from gridprobe.backends.writing import Writing, Written, writer
 from gridprobe.calibration import CAUTIOUS, Exit
 from gridprobe.drafts import Draft, exact_match, kind_of, merge
 from gridprobe.flops import Cost
 from gridprobe.prompts import describes
 from gridprobe.question import Question
-from gridprobe.reply import Basis, Kind
 from gridprobe.rotations import score_rotated
 
-__all__ = ["NO_PLACE", "OpenRule", "OpenWay", "answer_open", "kind_of_reply", "lettered", "remembered"]
+__all__ = ["NO_PLACE", "OpenRule", "OpenWay", "answer_open", "lettered", "remembered"]
 
 OpenWay = Literal["drafts", "text"]
 
@@ -149,8 +148,3 @@ def lettered(question: Question, posterior: Posterior) -> tuple[Question, Poster
     asked = replace(question, options=tuple(shares), answer=None)
     found = Posterior.from_probabilities(dict(zip(asked.labels, shares.values(), strict=True)), posterior.cost)
     return asked, replace(found, attention=posterior.attention)
-
-
-def kind_of_reply(question: Question, text: str) -> Kind:
-    """What kind of answer a text is."""
-    return "description" if describes(question.text) else kind_of(text)

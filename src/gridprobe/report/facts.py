@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from gridprobe.answer import Answer
 from gridprobe.backends import Posterior
+from gridprobe.backends.base import Basis
 from gridprobe.drafts import exact_match
 from gridprobe.flops import Cost
-from gridprobe.reply import Basis, Text
 from gridprobe.report.words import (
     MAP_WORDS,
     amount,
@@ -107,8 +107,7 @@ def verdict_words(answer: Answer) -> str:
 
 def said_words(answer: Answer) -> str:
     """The answer as a headline: its text, or that the video does not say."""
-    reply = answer.reply
-    return DOES_NOT_SAY if isinstance(reply, Text) and reply.kind == "not said" else answer.text
+    return DOES_NOT_SAY if answer.kind == "not said" else answer.text
 
 
 def answer_words(answer: Answer) -> str:
@@ -123,7 +122,7 @@ def options_title(answer: Answer) -> str:
 
 def basis_words(answer: Answer) -> str:
     """What the percentages of an answer in words are; empty for options."""
-    return BASIS_WORDS[answer.posterior.basis] if answer.question.open else ""
+    return BASIS_WORDS[answer.basis] if answer.question.open else ""
 
 
 def total_words(answers: Sequence[Answer]) -> str:
