@@ -107,7 +107,7 @@ def test_as_json() -> None:
         "f1": pytest.approx(2 / 3),
         "distance": 37.5,
     }
-    assert found["rows"][0]["answer"]["schema"] == "gridprobe.answer/1" and found["evidence"] == [[35.0, 45.0]]
+    assert found["rows"][0]["answer"]["schema"] == "gridprobe.answer/3" and found["evidence"] == [[35.0, 45.0]]
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])

@@ -13,11 +13,10 @@ import pytest
 import gridprobe as gp
 from gridprobe.backends import Backend, ScoreRequest
 from gridprobe.backends.scripted import Scripted
-from gridprobe.drafting import ABSENT, NOTHING, PRESENT, lettered, sufficiency
-from gridprobe.reply import Choice, Text
+from gridprobe.drafting import ABSENT, NOTHING, PRESENT, lettered
 from gridprobe.video import FramePool
 
-SCHEMA = json.loads((Path(gp.__file__).parent / "schemas" / "answer-2.json").read_text())
+SCHEMA = json.loads((Path(gp.__file__).parent / "schemas" / "answer.json").read_text())
 RED = 7
 SURE, TORN, BLIND = {"red": 0.995, "blue": 0.005}, {"red": 0.4, "blue": 0.35, "green": 0.25}, {"blue": 0.6, "red": 0.4}
 
@@ -52,15 +51,18 @@ def ask(pool: FramePool, asked: Backend, text: str = "What colour is it?", **cha
     return gp.ask(pool, question, model=asked, k=4, **changes)
 
 
+def jsonschema_refuses(values: Mapping[str, Any]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(values, SCHEMA)
+
+
 def test_a_sure_overview_answers_in_words(pool: FramePool) -> None:
     asked = model(SURE, TORN)
 
     answer = ask(pool, asked, answer="Red.")
 
-    reply = answer.reply
-    assert isinstance(reply, Text)
-    assert (reply.text, reply.basis, reply.kind) == ("red", "written", "text")
-    assert reply.confidence == pytest.approx(0.995) and reply.candidates[0].probability == pytest.approx(0.995)
+    assert (answer.text, answer.basis, answer.kind) == ("red", "written", "text")
+    assert answer.confidence == pytest.approx(0.995) and answer.candidates["red"] == pytest.approx(0.995)
     assert answer.reached.by == "overview" and answer.right is True
     assert all(not request.labels for request in asked.requests)  # nothing but writing was needed
 
@@ -87,13 +89,6 @@ def test_an_unsure_focus_chooses_among_all_candidates_by_letters(pool: FramePool
     assert last.sees is not None  # from the memory of the frames that were just read
 
 
-def test_likelihood_weighs_the_candidates(pool: FramePool) -> None:
-    answer = ask(pool, model(BLIND, TORN), open_way="likelihood")
-
-    assert (answer.text, answer.posterior.basis) == ("red", "likelihood")
-    assert sum(answer.posterior.shares) == pytest.approx(1.0)
-
-
 def test_text_draws_nothing_and_chooses_nothing(pool: FramePool) -> None:
     asked = model(BLIND, TORN)
 
@@ -103,28 +98,18 @@ def test_text_draws_nothing_and_chooses_nothing(pool: FramePool) -> None:
     assert answer.posterior.mass == pytest.approx(0.4) and answer.posterior.probabilities == {"red": 1.0}
 
 
-def test_sufficiency_asks_of_rows_and_columns_whether_they_suffice(pool: FramePool) -> None:
-    asked = model(BLIND, SURE)
-
-    answer = ask(pool, asked, open_way="sufficiency")
-
-    probes = [request for request in asked.requests if "Can this be answered from these frames" in request.prompt]
-    assert len(probes) == 8 and answer.selection.evidence is not None
-    assert answer.selection.evidence.kind == "memory" and answer.text == "red"
-
-
 def test_what_the_video_does_not_show_is_an_answer(pool: FramePool) -> None:
     answer = ask(pool, model({"not shown": 0.55, "it never appears": 0.44, "red": 0.01}, SURE), answer="not shown")
 
-    assert isinstance(answer.reply, Text) and answer.reply.kind == "not said"
-    assert answer.reached.by == "overview" and answer.reply.confidence == pytest.approx(0.99)
+    assert answer.kind == "not said"
+    assert answer.reached.by == "overview" and answer.confidence == pytest.approx(0.99)
 
 
 @pytest.mark.parametrize(("text", "kind"), [("Yes.", "yes/no"), ("seven", "number"), ("a red bar", "text")])
 def test_kinds_of_replies(pool: FramePool, text: str, kind: str) -> None:
     answer = ask(pool, model({text: 1.0}, {text: 1.0}))
 
-    assert isinstance(answer.reply, Text) and answer.reply.kind == kind
+    assert answer.kind == kind
 
 
 def test_a_description_is_read_from_evenly_spaced_frames_among_all_others(pool: FramePool) -> None:
@@ -133,8 +118,7 @@ def test_a_description_is_read_from_evenly_spaced_frames_among_all_others(pool: 
 
     answer = ask(pool, asked, "Describe the video.")
 
-    reply = answer.reply
-    assert isinstance(reply, Text) and (reply.kind, reply.basis, reply.text) == ("description", "tokens", said)
+    assert (answer.kind, answer.basis, answer.text) == ("description", "tokens", said)
     assert answer.selection.kept == 4 and any("no single place" in warning for warning in answer.warnings)
     assert len(asked.requests[-1].groups) == 2
 
@@ -185,10 +169,14 @@ def test_questions_with_options_stay_as_they_are(pool: FramePool) -> None:
     question = gp.Question("Which?", ["red", "blue"])
     answer = gp.ask(pool, question, model=model(SURE, SURE), k=4)
 
-    assert isinstance(answer.reply, Choice) and answer.reply.label == answer.choice
+    values = answer.to_dict()
+
     assert lettered(question, answer.posterior) == (question, answer.posterior)
-    assert answer.to_dict()["schema"] == "gridprobe.answer/1"
-    jsonschema.validate(answer.to_dict(version=2), SCHEMA)
+    jsonschema.validate(values, SCHEMA)
+    assert values["choice"] == answer.choice and values["options"][answer.choice] == values["answer"] == answer.text
+    assert (values["basis"], values["kind"]) == ("letters", None) and list(values["posterior"]) == ["A", "B"]
+    jsonschema_refuses(values | {"choice": None})
+    jsonschema_refuses(values | {"options": {}})
 
 
 def test_json_of_an_answer_in_words(pool: FramePool) -> None:
@@ -196,18 +184,22 @@ def test_json_of_an_answer_in_words(pool: FramePool) -> None:
     values = json.loads(json.dumps(answer.to_dict(), allow_nan=False))
 
     jsonschema.validate(values, SCHEMA)
-    assert values["schema"] == "gridprobe.answer/2" and values["reply"]["text"] == "red"
+    assert values["schema"] == "gridprobe.answer/3" and values["answer"] == "red" and values["choice"] is None
+    assert (values["basis"], values["kind"], values["letter_mass"]) == ("written", "text", None)
     assert values["evidence"] and values["reached"]["stages"]["overview"]["red"] == pytest.approx(0.4)
-    with pytest.raises(gp.UsageError, match="version 1"):
-        answer.to_dict(version=1)
+    jsonschema_refuses(values | {"choice": "A"})
 
 
-def test_both_schemas_say_the_same_about_how_an_answer_was_found() -> None:
-    first = json.loads((Path(gp.__file__).parent / "schemas" / "answer-1.json").read_text())
-    shared = set(first["properties"]) & set(SCHEMA["properties"]) - {"schema", "truth"}
+def test_candidates_are_the_likeliest_first_and_leave_room_for_others(pool: FramePool) -> None:
+    asked = model({"blue": 0.6, "green": 0.4}, {"red": 0.5, "yellow": 0.3, "grey": 0.2}, letters="C")
+    written = ask(pool, asked, effort="quick")
+    lettered_ones = ask(pool, asked)
 
-    assert {"reached", "selection", "cost", "seconds"} <= shared
-    assert all(first["properties"][name] == SCHEMA["properties"][name] for name in shared)
+    assert list(written.candidates) == ["blue", "green"] == list(written.to_dict()["posterior"])
+    assert lettered_ones.basis == "letters" and next(iter(lettered_ones.candidates)) == lettered_ones.text
+    assert lettered_ones.text != lettered_ones.posterior.labels[0]
+    jsonschema.validate(lettered_ones.to_dict(), SCHEMA)
+    assert lettered_ones.to_dict()["letter_mass"] == lettered_ones.posterior.mass
 
 
 def test_a_needle_in_one_of_several_windows(pool: FramePool) -> None:
@@ -250,7 +242,3 @@ def test_costs_are_those_of_all_requests(pool: FramePool) -> None:
 
     assert answer.cost.total.calls == len(asked.requests)
     assert answer.cost.total.tokens > 0 and math.isfinite(answer.cost.tflops)
-
-
-def test_sufficiency_names_the_question() -> None:
-    assert sufficiency(gp.Question("Who?")).text == "Can this be answered from these frames: Who?"

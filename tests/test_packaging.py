@@ -140,7 +140,7 @@ def test_the_wheel_is_below_40_mb(built: Built) -> None:
         *(f"models/{size}/{name}" for size in ("micro", "nano") for name in ("model.safetensors", "tokenizer.json")),
         "py.typed",
         "report/run_page/page.js",
-        "schemas/answer-1.json",
+        "schemas/answer.json",
         "serving/page/index.html",
     ],
 )

@@ -31,7 +31,7 @@ from ways import PUBLISHED
 
 QUESTION = gp.Question("When does it happen?", ["early", "late", "never"])
 FPS = 25
-SCHEMA = json.loads((Path(gp.__file__).parent / "schemas" / "answer-1.json").read_text())
+SCHEMA = json.loads((Path(gp.__file__).parent / "schemas" / "answer.json").read_text())
 
 
 @pytest.fixture(scope="session")

@@ -44,7 +44,6 @@ class Toll:
     identity: str = "toll"
     multiple: int = 32
     writes: bool = True
-    weighs: bool = False
     now: float = 0.0
     """Seconds on its own clock, which only its work moves."""
     tokens: int = 0

@@ -8,21 +8,20 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gridprobe.backends import Posterior
+from gridprobe.backends.base import Basis
 from gridprobe.calibration import Exit
-from gridprobe.drafting import kind_of_reply
-from gridprobe.drafts import exact_match
-from gridprobe.errors import UsageError
+from gridprobe.drafts import Kind, exact_match, kind_of
 from gridprobe.flops import CONVENTIONS, Cost
 from gridprobe.grid import Grid
+from gridprobe.prompts import describes
 from gridprobe.question import Question
-from gridprobe.reply import Candidate, Choice, Reply, Text
 from gridprobe.selectors import Selection
 from gridprobe.stretches import runs
 from gridprobe.video import FramePool
 
 __all__ = ["SCHEMA", "Answer", "AnswerCost", "Reached", "Seconds", "selection_dict"]
 
-SCHEMA, OPEN_SCHEMA = "gridprobe.answer/1", "gridprobe.answer/2"
+SCHEMA = "gridprobe.answer/3"
 
 
 @dataclass(frozen=True)
@@ -184,16 +183,6 @@ class Answer:
         return f"Answer({label}{self.text!r}, confidence={self.confidence:.3f}, from {kept})"
 
     @property
-    def reply(self) -> Reply:
-        """What it says: an option that was chosen, or a text."""
-        if not self.question.open:
-            return Choice(self.choice, self.text, self.confidence)
-        pairs = zip(self.posterior.labels, self.posterior.shares, strict=True)
-        candidates = tuple(sorted((Candidate(*pair) for pair in pairs), key=lambda each: -each.probability))
-        kind = kind_of_reply(self.question, self.text)
-        return Text(self.text, self.confidence, self.posterior.basis, kind, candidates)
-
-    @property
     def choice(self) -> str:
         """The label, such as "B"; for a question without options, the text."""
         return self.posterior.choice
@@ -205,8 +194,29 @@ class Answer:
 
     @property
     def confidence(self) -> float:
-        """The probability of the chosen option among the question's own; for a text see `Text.basis`."""
+        """The probability of the chosen option among the question's own; for a text see `basis`."""
         return self.posterior.confidence
+
+    @property
+    def candidates(self) -> dict[str, float]:
+        """The probability of each label; without options, of each text that was considered, likeliest first.
+
+        Probabilities of texts sum to at most 1; the rest is anything else that the model could write.
+        """
+        pairs = zip(self.posterior.labels, self.posterior.shares, strict=True)
+        return dict(sorted(pairs, key=lambda pair: -pair[1]) if self.question.open else pairs)
+
+    @property
+    def basis(self) -> Basis:
+        """What the probabilities are."""
+        return self.posterior.basis
+
+    @property
+    def kind(self) -> Kind | None:
+        """What kind of text it is; "not said" if the video does not show what is asked. None for an option."""
+        if not self.question.open:
+            return None
+        return "description" if describes(self.question.text) else kind_of(self.text)
 
     @property
     def shown_native(self) -> int:
@@ -221,76 +231,24 @@ class Answer:
             return None
         return exact_match(self.text, truth) if self.question.open else self.choice == truth
 
-    def to_dict(self, *, version: int | None = None) -> dict[str, Any]:
-        """The answer as plain values (src/gridprobe/schemas).
-
-        Args:
-            version: 1 is `gridprobe.answer/1`, for questions with options; 2 is `gridprobe.answer/2`, which has `reply`
-                in place of options, choice and posterior, for all questions. None takes 1 where it can.
-        """
-        if version is None:
-            version = 2 if self.question.open else 1
-        if version not in (1, 2) or (version == 1 and self.question.open):
-            raise UsageError(f"an answer has version 1 (only with options) or 2, got {version!r}")
-        return (self._chosen() if version == 1 else self._replied()) | self._how()
-
-    def _chosen(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as plain values, by src/gridprobe/schemas/answer.json."""
+        info, open_ended = self.pool.info, self.question.open
         return {
             "schema": SCHEMA,
             "id": self.question.id,
             "question": self.question.text,
             "options": dict(zip(self.question.labels, self.question.options, strict=True)),
-            "choice": self.choice,
+            "choice": None if open_ended else self.choice,
             "answer": self.text,
             "truth": self.question.answer,
             "right": self.right,
             "confidence": self.confidence,
-            "posterior": self.posterior.probabilities,
-            "letter_mass": self.posterior.mass,
-        }
-
-    def _replied(self) -> dict[str, Any]:
-        reply = self.reply
-        if isinstance(reply, Text):
-            said: dict[str, Any] = {
-                "type": "text",
-                "text": reply.text,
-                "confidence": reply.confidence,
-                "basis": reply.basis,
-                "kind": reply.kind,
-                "candidates": [each._asdict() for each in reply.candidates],
-            }
-        else:
-            options = zip(self.question.labels, self.question.options, self.posterior.shares, strict=True)
-            said = {
-                "type": "choice",
-                "label": reply.label,
-                "text": reply.text,
-                "confidence": reply.confidence,
-                "options": [{"label": label, "text": text, "probability": share} for label, text, share in options],
-                "letter_mass": self.posterior.mass,
-            }
-        return {
-            "schema": OPEN_SCHEMA,
-            "id": self.question.id,
-            "question": self.question.text,
-            "reply": said,
-            "truth": self.question.answer,
-            "right": self.right,
+            "posterior": self.candidates,
+            "letter_mass": self.posterior.mass if self.basis == "letters" else None,
+            "basis": self.basis,
+            "kind": self.kind,
             "evidence": [list(stretch) for stretch in self.evidence],
-        }
-
-    @property
-    def evidence(self) -> tuple[tuple[float, float], ...]:
-        """The stretches of the video around kept frames, in seconds; none where no single place decides."""
-        if self.selection.kept == self.selection.pool:
-            return ()
-        times = self.pool.times
-        return tuple((times[run[0]], times[run[-1]]) for run in runs(times, self.selection.indices))
-
-    def _how(self) -> dict[str, Any]:
-        info = self.pool.info
-        return {
             "reached": self.reached.to_dict(),
             "selection": selection_dict(self.selection),
             "cost": self.cost.to_dict(),
@@ -300,6 +258,14 @@ class Answer:
             "settings": dict(self.settings),
             "warnings": list(self.warnings),
         }
+
+    @property
+    def evidence(self) -> tuple[tuple[float, float], ...]:
+        """The stretches of the video around kept frames, in seconds; none where no single place decides."""
+        if self.selection.kept == self.selection.pool:
+            return ()
+        times = self.pool.times
+        return tuple((times[run[0]], times[run[-1]]) for run in runs(times, self.selection.indices))
 
     def save_map(self, path: str | Path) -> None:
         """Write the answer as one picture, a PNG or JPEG file as the ending of its name says."""

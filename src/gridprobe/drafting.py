@@ -5,9 +5,7 @@ probability is that of writing any of its wordings. If that is high enough, it i
 the last to be looked at, then by `way`:
 
 - `drafts` shows the candidates as lettered options about the same frames, and the letters decide;
-- `likelihood` weighs the candidates by the length-normalised likelihood of their texts;
-- `sufficiency` and `text` take the likeliest answer. `text` draws no others. `sufficiency` finds the frames to look at
-  by asking of rows and columns whether they suffice to answer, where the other ways use the selector.
+- `text` draws no others and takes the likeliest answer.
 
 docs/open-questions.md compares them.
 """
@@ -18,19 +16,18 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from gridprobe.backends import Backend, Posterior, ScoreRequest
-from gridprobe.backends.base import recalls
-from gridprobe.backends.writing import Writing, Written, weigher, writer
+from gridprobe.backends.base import Basis, recalls
+from gridprobe.backends.writing import Writing, Written, writer
 from gridprobe.calibration import CAUTIOUS, Exit
 from gridprobe.drafts import Draft, exact_match, kind_of, merge
 from gridprobe.flops import Cost
 from gridprobe.prompts import describes
 from gridprobe.question import Question
-from gridprobe.reply import Basis, Kind
 from gridprobe.rotations import score_rotated
 
-__all__ = ["NO_PLACE", "OpenRule", "OpenWay", "answer_open", "kind_of_reply", "lettered", "remembered", "sufficiency"]
+__all__ = ["NO_PLACE", "OpenRule", "OpenWay", "answer_open", "lettered", "remembered"]
 
-OpenWay = Literal["drafts", "likelihood", "sufficiency", "text"]
+OpenWay = Literal["drafts", "text"]
 
 SAMPLES, TEMPERATURE = 4, 1.0
 """Drafts beside the likeliest one, and how freely they are drawn."""
@@ -85,12 +82,14 @@ def answer_open(
     longer = describes(question.text)
     windows = max(each.windows for each in texts)
     posterior = replace(_posterior(drafts, texts[0], longer=longer), cost=cost, notes=notes, windows=windows)
-    if before is None or rule.way in ("text", "sufficiency") or rule.sure(posterior) or longer:
+    if before is None or rule.way == "text" or rule.sure(posterior) or longer:
         return posterior
     candidates = _union(posterior.labels, before)
     if len(candidates) < 2:
         return posterior
-    chosen = _choose(model, replace(question, options=candidates, answer=None), show, rule)
+    lettered_candidates = replace(question, options=candidates, answer=None)
+    again = remembered(model, show(lettered_candidates))
+    chosen = score_rotated(model, again, lettered_candidates, rotations=rule.rotations)
     return replace(chosen, labels=candidates, cost=cost + chosen.cost, notes=(*notes, *chosen.notes))
 
 
@@ -104,18 +103,6 @@ def _write(model: Backend, question: Question, request: ScoreRequest, *, alone: 
         return [likeliest]
     (more,) = able.write([remembered(model, request)], Writing(limit=PHRASE, temperature=TEMPERATURE, samples=SAMPLES))
     return [likeliest, *more]
-
-
-def _choose(
-    model: Backend, candidates: Question, show: Callable[[Question], ScoreRequest], rule: OpenRule
-) -> Posterior:
-    """The probabilities of candidates, from their letters or from the likelihood of their texts."""
-    if rule.way == "drafts":
-        request = remembered(model, show(candidates))
-        return score_rotated(model, request, candidates, rotations=rule.rotations)
-    request = remembered(model, show(replace(candidates, options=())))
-    (weighed,) = weigher(model).weigh([request], [candidates.options])
-    return Posterior(weighed.labels, weighed.logprobs, weighed.cost, basis="likelihood")
 
 
 def remembered(model: Backend, request: ScoreRequest) -> ScoreRequest:
@@ -161,13 +148,3 @@ def lettered(question: Question, posterior: Posterior) -> tuple[Question, Poster
     asked = replace(question, options=tuple(shares), answer=None)
     found = Posterior.from_probabilities(dict(zip(asked.labels, shares.values(), strict=True)), posterior.cost)
     return asked, replace(found, attention=posterior.attention)
-
-
-def sufficiency(question: Question) -> Question:
-    """The question whether frames suffice to answer one."""
-    return Question(f"Can this be answered from these frames: {question.text}", ("yes", "no"), id=question.id)
-
-
-def kind_of_reply(question: Question, text: str) -> Kind:
-    """What kind of answer a text is."""
-    return "description" if describes(question.text) else kind_of(text)

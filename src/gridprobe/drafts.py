@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-__all__ = ["NOT_SAID", "Draft", "canonical", "exact_match", "kind_of", "merge", "token_f1"]
+__all__ = ["NOT_SAID", "Draft", "Kind", "canonical", "exact_match", "kind_of", "merge", "token_f1"]
 
+Kind = Literal["yes/no", "number", "not said", "text", "description"]
 NOT_SAID = "not shown in the video"
 """How it is said that the video does not show what is asked."""
 UNKNOWN = frozenset(
@@ -83,8 +84,8 @@ def canonical(text: str) -> str:
     return NOT_SAID if found in UNKNOWN or found == "not shown in video" else found
 
 
-def kind_of(text: str) -> Literal["yes/no", "number", "not said", "text"]:
-    """What kind of answer a text is."""
+def kind_of(text: str) -> Kind:
+    """What kind of answer a text is; whether it is a description, its question says."""
     plain = canonical(text)
     if plain in ("yes", "no"):
         return "yes/no"

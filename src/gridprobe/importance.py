@@ -11,7 +11,7 @@ import numpy.typing as npt
 from gridprobe.errors import ModelError
 from gridprobe.grid import Grid
 
-__all__ = ["Contrast", "ImportanceMap", "MapKind", "Shape", "Signal", "gain", "leave_out", "margin", "peak", "yes"]
+__all__ = ["Contrast", "ImportanceMap", "MapKind", "Shape", "Signal", "gain", "leave_out", "margin", "peak"]
 
 MapKind = Literal[
     "probes",
@@ -64,11 +64,6 @@ def margin(probabilities: Mapping[str, float]) -> float:
     """By how much the most likely option leads the second."""
     first, second, *_ = sorted(probabilities.values(), reverse=True)
     return min(1.0, first - second)
-
-
-def yes(probabilities: Mapping[str, float]) -> float:
-    """The probability of the first option, of a question whose options are yes and no."""
-    return min(1.0, next(iter(probabilities.values())))
 
 
 @dataclass(frozen=True)

@@ -81,8 +81,6 @@ class Prices:
         costs = []
         if not long and way != "text":
             costs.append(model.most_for_texts(again, [limit] * SAMPLES))
-        if not long and way == "likelihood":
-            costs.append(model.most_for_texts(again, [limit] * CANDIDATES))
         if not long and way == "drafts":
             tokens = CANDIDATES * (limit + OPTION_TOKENS) + INSTRUCTION_TOKENS
             longer = replace(again, prompt=again.prompt + FILLER * tokens)

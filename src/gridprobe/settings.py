@@ -94,7 +94,7 @@ class Settings:
     collage: bool = False
     open_way: OpenWay = "drafts"
     """How open questions are answered: `drafts` lets the model write candidates and, where that leaves it unsure,
-    choose among them; `likelihood`, `sufficiency` and `text` are alternatives. See `gridprobe.drafting`."""
+    choose among them; `text` takes the one greedy text. See `gridprobe.drafting`."""
     window: int | None = None
     """The most frames that are shown to a model in one pass; more are shown in windows, see
     `gridprobe.backends.windows`. None is as many as the model can read."""

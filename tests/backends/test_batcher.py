@@ -9,7 +9,7 @@ import pytest
 
 from gridprobe.backends import Posterior, ScoreRequest, Scripted, recalls, writes
 from gridprobe.backends.batcher import Batcher, Merging, own_seconds
-from gridprobe.backends.writing import Writing, weighs
+from gridprobe.backends.writing import Writing
 from gridprobe.errors import Cancelled, ModelError, ServerUnavailable, UsageError
 from gridprobe.progress import Event, listening, report
 
@@ -195,7 +195,7 @@ def test_two_models_and_several_kinds_of_calls_do_not_wait_for_each_other(batche
         lambda: numbers(models[1].score(asked(2))),
         lambda: models[0].write([ScoreRequest.open("3")], Writing(limit=4))[0][0].text,
         lambda: models[0].write([ScoreRequest.open("4")], Writing(limit=5))[0][0].text,
-        lambda: models[1].weigh(asked(5), [["yes", "no"]])[0].choice,
+        lambda: models[1].write([ScoreRequest.open("5")], Writing(limit=4))[0][0].text,
         lambda: numbers(models[1].score(asked(6))),
     ]
     assert all_at_once(batcher, *works) == [[1], [2], "yes", "yes", "yes", [6]]
@@ -224,7 +224,7 @@ def test_whatever_else_a_model_has_is_passed_through(batcher: Batcher) -> None:
     model = Model()
     merged = batcher.merging(model)
     assert (merged.identity, merged.multiple) == (model.identity, model.multiple)
-    assert recalls(merged) and writes(merged) and weighs(merged)
+    assert recalls(merged) and writes(merged)
     assert merged.estimate(asked(1)[0]) == model.estimate(asked(1)[0])
     assert merged.estimate_texts(asked(1)[0], [2]) == model.estimate_texts(asked(1)[0], [2])
     assert not hasattr(merged, "picture_tokens")

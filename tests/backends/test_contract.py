@@ -22,8 +22,6 @@ from gridprobe.backends import (
     Written,
     fuses,
     load_model,
-    weigher,
-    weighs,
     writer,
     writes,
 )
@@ -176,7 +174,6 @@ def test_identity_is_a_name(backend: Backend) -> None:
 
 OPEN = "Describe what happens."
 GREEDY, DRAWN = Writing(limit=10), Writing(limit=10, temperature=1.0, samples=3, seed=4)
-CANDIDATES = ("a red ball", "nothing", "")
 
 
 def open_requests() -> list[ScoreRequest]:
@@ -261,30 +258,3 @@ def test_costs_of_texts_are_positive_and_add_up(backend: Backend) -> None:
         assert all(text.cost.tokens == text.tokens > 0 for text in texts[1:])
         assert all(text.cost.flops > 0 and text.cost.flops_paper > 0 for text in texts if text.tokens > 1)
         assert model.estimate_texts(asked, [5]).flops > model.estimate_texts(asked, [4]).flops
-
-
-def test_candidates_are_weighed(backend: Backend) -> None:
-    if not weighs(backend):
-        with pytest.raises(UsageError, match="cannot weigh texts"):
-            weigher(backend)
-        return
-    model = weigher(backend)
-    together = model.weigh(open_requests(), [CANDIDATES] * 3)
-
-    assert model.weigh([], []) == []
-    for asked, weighed in zip(open_requests(), together, strict=True):
-        assert weighed.labels == CANDIDATES and weighed.tokens[2] == 1
-        assert math.fsum(weighed.probabilities.values()) == pytest.approx(1.0, abs=1e-9)
-        differences = [weighed.logprobs[i] - weighed.means[i] for i in range(3)]
-        assert differences == pytest.approx([differences[0]] * 3), "weights are exp(mean), normalised"
-        alone = model.weigh([asked], [CANDIDATES])[0]
-        assert alone.means == pytest.approx(weighed.means, abs=1e-4)
-        expected = writer(backend).estimate_texts(asked, weighed.tokens)
-        assert replace(weighed.cost, flops_computed=expected.flops) == expected
-
-
-@pytest.mark.parametrize("candidates", [[], [()] * 3, [("a", "a")] * 3, ["text"] * 3])
-def test_candidates_that_do_not_fit_are_refused(backend: Backend, candidates: list[tuple[str, ...]]) -> None:
-    if weighs(backend):
-        with pytest.raises(UsageError, match=r"as many lists of candidates|at least 1 candidate and no text twice"):
-            backend.weigh(open_requests(), candidates)

@@ -191,8 +191,6 @@ def test_texts_come_from_the_likeliest_window() -> None:
     ((text,),) = model.write([request(100, labels=())], Writing(limit=8))
     assert text.text == "there" and "4 windows" in text.notes[0]
     assert text.cost.calls == 4
-    weighed = model.weigh([request(100)], [["there", "here"]])[0]
-    assert weighed.choice == "there" and weighed.cost.calls == 4
 
 
 def test_the_rest_is_passed_through_and_nothing_is_wrapped_without_need() -> None:

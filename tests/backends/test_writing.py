@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gridprobe.backends import Backend, ScoreRequest, Scripted, gauge_model, weigher, weighs, writer, writes
+from gridprobe.backends import Backend, ScoreRequest, Scripted, gauge_model, writer, writes
 from gridprobe.backends.embedded import Embedded, Vocabulary
 from gridprobe.backends.memo import Memo
-from gridprobe.backends.writing import Weighed, Writing, cut_at, seed_of
+from gridprobe.backends.writing import Writing, cut_at, seed_of
 from gridprobe.errors import ModelError, UsageError
 from scoring import noise_pool, shown
 from videos_of_arrays import gray_pool, levels
@@ -58,13 +58,6 @@ def test_seeds_differ_by_seed_prompt_and_sample() -> None:
     assert len(seeds) == 8 and seed_of(Writing(), b"a", 0) == seed_of(Writing(limit=3), b"a", 0)
 
 
-def test_weights_are_normalised_means() -> None:
-    weighed = Weighed.of(("a", "b"), (math.log(0.02), math.log(0.06)), (3, 5))
-
-    assert weighed.probabilities == pytest.approx({"a": 0.25, "b": 0.75})
-    assert weighed.choice == "b" and weighed.tokens == (3, 5) and weighed.warnings == ()
-
-
 class TestScripted:
     def test_it_writes_the_heaviest_text_or_draws(self) -> None:
         model = scripted()
@@ -78,12 +71,6 @@ class TestScripted:
         assert cold["a red ball"] > 180
         assert len(model.requests) == 3
 
-    def test_it_weighs_by_the_same_function(self) -> None:
-        (weighed,) = scripted().weigh([asked()], [("no ball", "a red ball", "a cat")])
-
-        assert weighed.probabilities == pytest.approx({"no ball": 1 / 7, "a red ball": 6 / 7, "a cat": 0.0}, abs=1e-5)
-        assert weighed.logprobs[2] > -math.inf
-
     def test_the_function_sees_the_frames_and_memory_is_these_alone(self) -> None:
         model = Scripted(lambda _: {}, text=lambda request: {str(levels(request.frames)): 1.0})
 
@@ -95,10 +82,9 @@ class TestScripted:
     def test_without_a_function_it_does_not_write(self) -> None:
         model = Scripted(lambda _: {})
 
-        assert not writes(model) and not weighs(model)
-        for call in (writer, weigher):
-            with pytest.raises(UsageError, match="the model scripted:scripted cannot"):
-                call(model)
+        assert not writes(model)
+        with pytest.raises(UsageError, match="the model scripted:scripted cannot"):
+            writer(model)
         with pytest.raises(UsageError, match="no function for text"):
             model.write([asked()], Writing())
 
@@ -119,27 +105,24 @@ class TestMemo:
         assert second == [first[1], first[0], first[0]] == scripted().write([asked("Why?"), asked(), asked()], DRAWN)
         assert len(model.requests) == 2 and memo.hits == 3
 
-    def test_other_settings_candidates_and_kinds_are_other_questions(self) -> None:
+    def test_other_settings_and_kinds_are_other_questions(self) -> None:
         model = scripted()
         memo = Memo(model)
         request = replace(asked(), labels=("A", "B"))
 
         memo.write([request], Writing())
         memo.write([request], Writing(limit=5))
-        memo.weigh([request], [["a"]])
-        memo.weigh([request, request], [["a", "b"], ["a"]])
         memo.score([request])
+        memo.write([request], Writing())
 
-        assert len(model.requests) == 5 and memo.hits == 1
+        assert len(model.requests) == 3 and memo.hits == 1
 
     def test_it_writes_if_its_model_does(self) -> None:
         memo = Memo(Scripted(lambda _: {}))
 
-        assert writes(Memo(scripted())) and weighs(Memo(scripted())) and not writes(memo) and not weighs(memo)
+        assert writes(Memo(scripted())) and not writes(memo)
         with pytest.raises(UsageError, match="cannot write text"):
             memo.write([asked()], Writing())
-        with pytest.raises(UsageError, match="cannot weigh texts"):
-            memo.weigh([asked()], [["a"]])
         assert Memo(scripted()).estimate_texts(asked(), [3]) == scripted().estimate_texts(asked(), [3])
 
 
@@ -150,9 +133,8 @@ class TestEmbedded:
         model = Embedded(scripted(), self.WORDS, "embedded:toy")
 
         (known,), (unknown,) = model.write([asked(), asked("What is a dog?")], Writing())
-        weighed, strange = model.weigh([asked(), asked()], [["a red ball"], ["a dog"]])
 
-        assert known.notes == weighed.notes == () and '"dog"' in unknown.notes[0] == strange.notes[0]
+        assert known.notes == () and '"dog"' in unknown.notes[0]
 
     def test_a_model_that_nobody_named_refuses_them(self) -> None:
         model = Embedded(scripted(), self.WORDS, "embedded:toy", implied=True)
@@ -160,13 +142,11 @@ class TestEmbedded:
         assert model.write([asked()], Writing())[0][0].text == "a red ball"
         with pytest.raises(UsageError, match='has never seen "dog"'):
             model.write([asked("What is a dog?")], Writing())
-        with pytest.raises(UsageError, match='has never seen "dog"'):
-            model.weigh([asked()], [["a dog"]])
 
     def test_an_engine_that_does_not_write(self) -> None:
         model = Embedded(Scripted(lambda _: {}), self.WORDS, "embedded:toy")
 
-        assert not writes(model) and not weighs(model)
+        assert not writes(model)
         with pytest.raises(UsageError, match="cannot write text"):
             model.write([asked()], Writing())
 
@@ -182,22 +162,14 @@ class TestGauge:
         whole = sum((text.cost for text in texts[1:]), texts[0].cost)
         assert whole == writer(tiny_model).estimate_texts(request, [7, 7, 7])
 
-    def test_candidates_are_equally_likely(self, tiny_checkpoint: Path) -> None:
-        gauged, request = gauge_model(str(tiny_checkpoint)), shown(noise_pool(3), "What is it?", ())
-
-        (weighed,) = gauged.weigh([request], [["abcdefgh", "abc"]])
-
-        assert weighed.probabilities == pytest.approx({"abcdefgh": 0.5, "abc": 0.5})
-        assert weighed.tokens == (3, 2) and weighed.cost == gauged.estimate_texts(request, [3, 2])
-
     def test_a_released_model_is_priced_by_its_name(self) -> None:
         gauged = gauge_model("Qwen/Qwen3-VL-2B-Instruct")
 
-        assert writes(gauged) and weighs(gauged)
+        assert writes(gauged)
         assert gauged.estimate_texts(asked(), [64]).flops > gauged.estimate(asked()).flops
 
     def test_a_gauge_without_prices_for_texts(self, tiny_checkpoint: Path) -> None:
-        gauged = replace(gauge_model(str(tiny_checkpoint)), texts=None, weighs=False)
+        gauged = replace(gauge_model(str(tiny_checkpoint)), texts=None)
 
         assert not writes(gauged)
         with pytest.raises(UsageError, match="is not known"):

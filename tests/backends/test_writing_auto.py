@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from auto_checkpoints import TINY, new_enough
-from gridprobe.backends import Backend, FrameGroup, ScoreRequest, View, gauge_model, weighs, writes
+from gridprobe.backends import Backend, FrameGroup, ScoreRequest, View, gauge_model, writes
 from gridprobe.backends.transformers_auto.engine import Auto, Job
 from gridprobe.backends.transformers_auto.families import FAMILY
 from gridprobe.backends.writing import Writing
@@ -23,7 +23,6 @@ PIXELS = np.random.default_rng(1).integers(0, 256, (3, 64, 96, 3), dtype=np.uint
 POOL = FramePool(PIXELS, (0.0, 12.25, 3600.5), source="noise")
 LIMIT = 12
 DRAWN = Writing(limit=5, temperature=0.9, samples=3, seed=3)
-CANDIDATES = ("a red ball", "", "A", "nothing happens here at all")
 WRITERS = [family for family in TINY if FAMILY[family].writes]
 each_writer = pytest.mark.parametrize("family", WRITERS)
 
@@ -61,14 +60,13 @@ def generated(model: Auto, request: ScoreRequest) -> list[int]:
 
 
 @torch.inference_mode()
-def mean_of(model: Auto, request: ScoreRequest, tokens: Sequence[int]) -> float:
-    """The mean log-probability of tokens and of the end after them, from one pass without a cache."""
-    layout = model._layout(request)
+def logprob_of(model: Auto, request: ScoreRequest, tokens: Sequence[int]) -> float:
+    """The log-probability of a text's tokens, from one pass without a cache; all tokens that end it count as one."""
+    layout, ends = model._layout(request), model._scribe.ends
     longer = replace(layout, ids=np.concatenate([layout.ids, np.array(tokens, dtype=np.int64)]))
     logits = model._model(**model._given([Job(0, request, longer)], Counter()), use_cache=False).logits[0]
-    logprobs = logits[-len(tokens) - 1 :].double().log_softmax(-1)
-    own = sum(float(logprobs[place, token]) for place, token in enumerate(tokens))
-    return (own + float(logprobs[-1, list(model._scribe.ends)].logsumexp(-1))) / (len(tokens) + 1)
+    rows = zip(tokens, logits[-len(tokens) - 1 : -1].double().log_softmax(-1), strict=True)
+    return sum(float(row[list(ends if token in ends else [token])].logsumexp(-1)) for token, row in rows)
 
 
 @each_writer
@@ -81,10 +79,9 @@ def test_every_token_is_that_of_generate(model: Auto) -> None:
 
 
 @each_writer
-def test_weights_are_those_of_a_pass_without_a_cache(model: Auto) -> None:
-    for request, weighed in zip(requests(), model.weigh(requests(), [CANDIDATES] * 5), strict=True):
-        tokens = [model._composer.answer(text) for text in CANDIDATES]
-        assert weighed.means == pytest.approx([mean_of(model, request, each) for each in tokens], abs=1e-4)
+def test_logprobs_are_those_of_a_pass_without_a_cache(model: Auto) -> None:
+    for request, (written,) in zip(requests(), model.write(requests(), Writing(limit=LIMIT)), strict=True):
+        assert written.logprob == pytest.approx(logprob_of(model, request, written.ids), abs=1e-3)
 
 
 @pytest.mark.parametrize("family", ["internvl", "llava_onevision", "smolvlm"])
@@ -111,24 +108,14 @@ def test_costs_add_up_to_the_estimate(model: Auto, family: str, auto_folder: Cal
     assert gauged.estimate_texts(request, counts) == expected
 
 
-def test_answers_follow_a_template_without_a_blank_at_its_end_after_one(auto_model: Callable[[str], Backend]) -> None:
-    led, bare = auto_model("smolvlm"), auto_model("internvl")
-    assert isinstance(led, Auto) and isinstance(bare, Auto)
-
-    assert led._tokenizer.decode(led._composer.answer("a ball")) == " a ball"
-    assert bare._tokenizer.decode(bare._composer.answer("a ball")) == "a ball"
-
-
 @pytest.mark.parametrize("family", [family for family in TINY if family not in WRITERS])
 def test_linear_attention_does_not_write(
     family: str, auto_model: Callable[[str], Backend], auto_folder: Callable[[str], Path]
 ) -> None:
     model = auto_model(family)
-    assert isinstance(model, Auto) and not writes(model) and not weighs(model)
+    assert isinstance(model, Auto) and not writes(model)
     gauged = gauge_model(str(auto_folder(family)))
-    assert not writes(gauged) and not weighs(gauged)
+    assert not writes(gauged)
 
     with pytest.raises(UsageError, match=r"cannot write text; give the question options"):
         model.write(requests(), DRAWN)
-    with pytest.raises(UsageError, match=r"cannot weigh texts; let it write, or give the question options"):
-        model.weigh(requests(), [CANDIDATES] * 5)

@@ -1,6 +1,5 @@
 """Texts of the local engine against transformers' `generate` and a teacher-forced pass, with everything it may keep."""
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -34,7 +33,6 @@ LIMIT = 24
 GREEDY = Writing(limit=LIMIT)
 DRAWN = Writing(limit=LIMIT, temperature=0.8, samples=3, seed=7)
 TEXTS = ("at the start", "", "in the middle", "a word", "", "at the end")
-CANDIDATES = ("a red ball", "", "A", "nothing happens here at all", "<|im_end|>")
 
 
 def asked(packing: Packing = "single", prompt: str = PROMPT, **changes: Any) -> ScoreRequest:
@@ -135,15 +133,6 @@ def forced(theirs: Any, engine: Qwen3VL, request: ScoreRequest, tokens: Sequence
     logits = theirs(**given, use_cache=False, logits_to_keep=len(tokens) + 1).logits[0]
     found: torch.Tensor = logits.double().log_softmax(-1)
     return found
-
-
-def mean_of(theirs: Any, engine: Qwen3VL, request: ScoreRequest, text: str) -> float:
-    """The mean log-probability of a text's tokens and of its end."""
-    tokens = engine._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
-    logprobs = forced(theirs, engine, request, tokens)
-    own = [float(logprobs[place, token]) for place, token in enumerate(tokens)]
-    end = math.log(sum(math.exp(float(logprobs[-1, token])) for token in engine._scribe.ends))
-    return (sum(own) + end) / (len(tokens) + 1)
 
 
 class TestGreedy:
@@ -304,54 +293,6 @@ class TestDrawn:
             assert text.logprob == pytest.approx(own, abs=1e-3)
 
 
-class TestWeigh:
-    @each_request
-    @pytest.mark.parametrize("way", ["fast", "plain"])
-    def test_it_equals_a_teacher_forced_pass(self, name: str, way: str, tiny_model: Qwen3VL, theirs: Any) -> None:
-        engine, request = like(tiny_model, plain=way == "plain"), REQUESTS[name]
-        means = [mean_of(theirs, engine, request, text) for text in CANDIDATES]
-        weights = [math.exp(mean) for mean in means]
-
-        (weighed,) = engine.weigh([request], [CANDIDATES])
-
-        assert weighed.labels == CANDIDATES
-        assert weighed.means == pytest.approx(means, abs=1e-4)
-        assert list(weighed.probabilities.values()) == pytest.approx([w / sum(weights) for w in weights], abs=1e-4)
-
-    @pytest.mark.parametrize("way", ["fast", "plain"])
-    def test_together_as_each_alone(self, way: str, tiny_model: Qwen3VL) -> None:
-        engine = like(tiny_model, plain=way == "plain")
-        requests = [*REQUESTS.values(), asked(again=True)]
-        candidates = [CANDIDATES[: 1 + place % 5] for place in range(len(requests))]
-
-        together = engine.weigh(requests, candidates)
-
-        for request, texts, weighed in zip(requests, candidates, together, strict=True):
-            alone = like(tiny_model, plain=False).weigh([request], [texts])[0]
-            assert weighed.means == pytest.approx(alone.means, abs=1e-4) and weighed.tokens == alone.tokens
-
-    def test_what_is_kept_and_what_is_seen(self, fresh: Qwen3VL) -> None:
-        request = asked(again=True)
-        first, second = fresh.weigh([request], [CANDIDATES]), fresh.weigh([request], [CANDIDATES])
-        some, every = fresh.weigh(
-            [replace(request, sees=(0, 2)), replace(request, sees=tuple(range(COUNT)))], [CANDIDATES] * 2
-        )
-
-        assert first[0].means == pytest.approx(second[0].means, abs=1e-5) == every.means
-        assert some.means != pytest.approx(every.means, abs=1e-2)
-        assert second[0].cost.flops_computed < 0.7 * first[0].cost.flops_computed
-
-    def test_a_written_text_weighs_what_its_logprob_says(self, nano: Qwen3VL) -> None:
-        ((written,),) = nano.write([asked()], GREEDY)
-        assert written.finished and written.logprob is not None
-        assert nano._encode_text(written.text) == written.ids[:-1], "the text is read back as it was written"
-
-        (weighed,) = nano.weigh([asked()], [[written.text]])
-
-        assert weighed.means[0] == pytest.approx(written.logprob / written.tokens, abs=1e-5)
-        assert weighed.tokens == (written.tokens,) and weighed.probabilities == {written.text: 1.0}
-
-
 class TestCost:
     def test_a_prompt_is_read_once_for_all_texts(self, fresh: Qwen3VL) -> None:
         read, follow = Mock(wraps=fresh._language.read), Mock(wraps=fresh._language.follow)
@@ -360,8 +301,6 @@ class TestCost:
         fresh.write([asked()], replace(DRAWN, limit=4))
         assert read.call_count == 1 and len(read.call_args.args[0]) == 1
         assert [call.args[0].shape for call in follow.call_args_list] == [(1, 3)] * 3
-        fresh.weigh([asked()], [CANDIDATES])
-        assert read.call_count == 2 and follow.call_count == 4
 
     @pytest.mark.parametrize("request_", [asked(), two_sizes("pairs"), asked(sees=(0, 3)), asked(again=True)])
     def test_every_token_is_priced(self, request_: ScoreRequest, fresh: Qwen3VL) -> None:
@@ -391,11 +330,6 @@ class TestCost:
         assert written.cost.flops_computed == pytest.approx(steps + written.tokens * head_flops(dims), rel=1e-9)
         assert written.cost.flops > written.cost.flops_computed
 
-    def test_weighing_costs_what_the_texts_cost(self, fresh: Qwen3VL) -> None:
-        (weighed,) = fresh.weigh([asked()], [CANDIDATES])
-
-        assert weighed.cost == fresh.estimate_texts(asked(), weighed.tokens)
-
 
 class TestMemory:
     def test_out_of_memory_means_less_at_once(self, fresh: Qwen3VL, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -418,10 +352,7 @@ class TestMemory:
         monkeypatch.setattr(memory.Memory, "most", lambda self: 3 * 400)
 
         ((written,),) = fresh.write([large], Writing(limit=2))
-        (weighed,) = fresh.weigh([large], [["a", "b"]])
-
-        for notes in (written.notes, weighed.notes):
-            assert notes and "because larger ones do not fit memory" in notes[0]
+        assert written.notes and "because larger ones do not fit memory" in written.notes[0]
 
 
 def test_progress_is_reported_with_every_token_and_can_be_cancelled(fresh: Qwen3VL) -> None:
@@ -443,8 +374,6 @@ class TestRefused:
         watched = asked(attention=True)
         with pytest.raises(UsageError, match="a text comes without its attention to frames"):
             fresh.write([watched], GREEDY)
-        with pytest.raises(UsageError, match="a text comes without its attention to frames"):
-            fresh.weigh([watched], [["a"]])
 
     def test_the_memory_of_frames_in_the_plain_way(self, plain: Qwen3VL) -> None:
         with pytest.raises(ModelError, match="cannot question the memory of frames"):
@@ -452,9 +381,8 @@ class TestRefused:
 
     def test_a_model_that_returns_no_numbers(self, fresh: Qwen3VL, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(fresh._language, "vocabulary", lambda states: torch.full((len(states), 420), torch.nan))
-        for ask in (lambda: fresh.write([asked()], GREEDY), lambda: fresh.weigh([asked()], [["a", "b"]])):
-            with pytest.raises(ModelError, match=r"not a number \(NaN\)"):
-                ask()
+        with pytest.raises(ModelError, match=r"not a number \(NaN\)"):
+            fresh.write([asked()], GREEDY)
 
 
 def test_all_that_may_end_a_text_ends_it() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fake_server import Fake, Fault, Heard, Open, Prose, as_request, spoken_by, written_by
-from gridprobe.backends import Backend, ScoreRequest, gauge_model, weighs, writer, writes
+from gridprobe.backends import Backend, ScoreRequest, gauge_model, writer, writes
 from gridprobe.backends.writing import Writing, Written
 from gridprobe.errors import ServerError, UsageError
 from scoring import noise_pool, shown
@@ -162,11 +162,10 @@ def test_frames_that_a_server_drops_are_noticed(open_server: Open) -> None:
         server.write([shown(noise_pool(40, width=64, height=64), PROMPT, ())], GREEDY)
 
 
-def test_it_writes_and_does_not_weigh(open_server: Open) -> None:
+def test_it_writes_and_needs_labels_to_score(open_server: Open) -> None:
     server, gauged = open_server(Fake()), gauge_model("http://host:1/v1#Qwen/Qwen3-VL-8B-Instruct")
 
-    assert writes(server) and not weighs(server)
-    assert writes(gauged) and not weighs(gauged)
+    assert writes(server) and writes(gauged)
     for refused in (asked(sees=(0,)), asked(attention=True)):
         with pytest.raises(UsageError, match="cannot be questioned about its memory of frames"):
             server.write([refused], GREEDY)

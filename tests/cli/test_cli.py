@@ -20,7 +20,7 @@ from gridprobe.setup import Setup
 from gridprobe.video import Footage, FrameCache
 from videos import numbered_video
 
-SCHEMA = json.loads((Path(gridprobe.__file__).parent / "schemas" / "answer-1.json").read_text())
+SCHEMA = json.loads((Path(gridprobe.__file__).parent / "schemas" / "answer.json").read_text())
 
 
 HANGING = """

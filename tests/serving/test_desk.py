@@ -46,7 +46,7 @@ def ended(job: Job) -> Job:
 def test_a_question_is_answered_and_its_stages_are_told(desk: Desk) -> None:
     job = ended(asked(desk, effort="full"))
     assert job.result is not None
-    assert job.result["answer"]["reply"]["label"] == "A"
+    assert job.result["answer"]["choice"] == "A"
     assert job.result["answer"]["video"]["path"] == "talk.mp4"
     assert job.result["sentence"].startswith("one: ")
     assert len(job.result["times"]) == 9
@@ -58,7 +58,7 @@ def test_a_question_is_answered_and_its_stages_are_told(desk: Desk) -> None:
 
 def test_an_open_question_is_answered_in_words(desk: Desk) -> None:
     job = ended(asked(desk, question=Question("What is it?")))
-    assert job.result is not None and job.result["answer"]["reply"]["text"] == "a red ball"
+    assert job.result is not None and job.result["answer"]["answer"] == "a red ball"
     overview = next(each.data for each in job.after(0) if each.name == "overview")
     assert overview["belief"][0]["label"] is None
 

@@ -171,7 +171,7 @@ def test_a_replica_is_killed_while_it_answers_and_no_question_is_lost(server: Ru
         server.open_gate()
         replies = [each.result() for each in asked]
         texts = [each.result() for each in streams]
-    assert [each["answer"]["reply"]["label"] for each in replies] == ["A"] * len(questions)
+    assert [each["answer"]["choice"] for each in replies] == ["A"] * len(questions)
     assert [(text.count('"content":"A"'), text.count("data: [DONE]")) for text in texts] == [(1, 1)] * len(VIDEOS)
     survivors = {mark(each) for each in replies} & set(before.values())
     assert len(survivors) == 1, "of the two replicas from before, one is left"

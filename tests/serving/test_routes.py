@@ -65,8 +65,8 @@ def test_ask_gives_the_answer_with_times_and_sentence(desk: Desk) -> None:
     reply = post(desk, "/v1/gridprobe/ask", ASK | {"map": True})
     assert reply.status_code == 200
     result = reply.json()
-    assert result["answer"]["schema"] == "gridprobe.answer/2"
-    assert result["answer"]["reply"]["label"] == "A" and result["sentence"].startswith("one: ")
+    assert result["answer"]["schema"] == "gridprobe.answer/3"
+    assert result["answer"]["choice"] == "A" and result["sentence"].startswith("one: ")
     assert result["answer"]["selection"]["importance"] is not None
     session = get(desk, f"/v1/gridprobe/sessions/{result['session']}").json()
     assert session["times"] == result["times"] and session["questions"] == 1 and session["k"] == 3

@@ -23,7 +23,7 @@ from gridprobe.backends.base import (
 )
 from gridprobe.backends.gauge import Gauge
 from gridprobe.backends.scripted import Scripted
-from gridprobe.backends.writing import Weighed, Writing, Written, weigher, weighs, writer, writes
+from gridprobe.backends.writing import Writing, Written, writer, writes
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.flops import Cost
 from gridprobe.registry import BACKENDS, explain_missing
@@ -41,7 +41,6 @@ __all__ = [
     "Timestamps",
     "Unit",
     "View",
-    "Weighed",
     "Writing",
     "Written",
     "fuses",
@@ -49,8 +48,6 @@ __all__ = [
     "is_server",
     "load_model",
     "recalls",
-    "weigher",
-    "weighs",
     "writer",
     "writes",
 ]

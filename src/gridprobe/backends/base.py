@@ -12,7 +12,6 @@ import numpy as np
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.flops import Cost
 from gridprobe.question import Question
-from gridprobe.reply import Basis
 from gridprobe.video import FramePool, FrameSize
 from gridprobe.video.frames import Pixels
 from gridprobe.video.sheet import contact_sheet
@@ -20,6 +19,7 @@ from gridprobe.video.sheet import contact_sheet
 __all__ = [
     "ASSUMED_FPS",
     "Backend",
+    "Basis",
     "FrameGroup",
     "Packing",
     "Posterior",
@@ -34,6 +34,9 @@ __all__ = [
     "require_plain",
 ]
 
+Basis = Literal["letters", "written", "drafts", "tokens"]
+"""What probabilities are: those of the letters of options; of writing a text in any of its wordings; the share of
+drafts that say it; or the mean probability of a longer text's tokens."""
 Packing = Literal["single", "pairs"]
 Timestamps = Literal["true", "paper", "none"]
 PromptOrder = Literal["frames_first", "text_first"]
@@ -290,8 +293,7 @@ class Posterior:
     attention: tuple[float, ...] | None = None
     """How much the question looks at each frame, in the order shown, if the request asked for it: from 0 to 1."""
     basis: Basis = "letters"
-    """How the probabilities were obtained. Those of texts are normalised too; `mass` is what the texts have together,
-    and what is left is anything else that the model could write."""
+    """Probabilities of texts are normalised too; `mass` is what they have together, and the rest is any other text."""
     windows: int = 1
     """In how many windows the frames were shown; see `gridprobe.backends.windows`."""
 

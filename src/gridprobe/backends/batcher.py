@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from gridprobe.backends.base import Backend, Posterior, ScoreRequest
 from gridprobe.backends.wrapped import Wrapped
-from gridprobe.backends.writing import Weighed, Writing, Written, check_candidates, weigher, writer
+from gridprobe.backends.writing import Writing, Written, writer
 from gridprobe.errors import Cancelled, ServerUnavailable, UsageError
 from gridprobe.flops import Cost
 from gridprobe.progress import is_cancelled, relayed
@@ -315,16 +315,6 @@ class Merging(Wrapped):
         """Texts for each request, in order; requests with the same `writing` are merged."""
         model = writer(self._model)
         return self._batcher.ask(("write", id(model), writing), requests, lambda some: model.write(some, writing))
-
-    def weigh(self, requests: Sequence[ScoreRequest], candidates: Sequence[Sequence[str]]) -> list[Weighed]:
-        """Probabilities of candidates for each request, in order."""
-        model = weigher(self._model)
-        check_candidates(requests, candidates)
-
-        def run(some: Sequence[tuple[ScoreRequest, Sequence[str]]]) -> list[Weighed]:
-            return model.weigh([request for request, _ in some], [texts for _, texts in some])
-
-        return self._batcher.ask(("weigh", id(model)), list(zip(requests, candidates, strict=True)), run)
 
     def estimate(self, request: ScoreRequest) -> Cost:
         """What the model says."""

@@ -16,7 +16,7 @@ from gridprobe.backends.base import LOW_MASS, Backend, Posterior, ScoreRequest, 
 from gridprobe.backends.gauge import Gauge
 from gridprobe.backends.local import checkpoint
 from gridprobe.backends.shipped import check_shipped
-from gridprobe.backends.writing import Weighed, Writing, Written, check_candidates, weigher, weighs, writer, writes
+from gridprobe.backends.writing import Writing, Written, writer, writes
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.flops import Cost
 from gridprobe.prompts import OR_NOT_SHOWN
@@ -117,11 +117,6 @@ class Embedded:
         """The engine's."""
         return writes(self._engine)
 
-    @property
-    def weighs(self) -> bool:
-        """The engine's."""
-        return weighs(self._engine)
-
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
         """Score the requests; one with unknown words is refused or gets a note."""
         requests = [_trained(request) for request in requests]
@@ -140,16 +135,6 @@ class Embedded:
             tuple(replace(text, notes=text.notes + more) for text in texts)
             for texts, more in zip(engine.write(requests, writing), notes, strict=True)
         ]
-
-    def weigh(self, requests: Sequence[ScoreRequest], candidates: Sequence[Sequence[str]]) -> list[Weighed]:
-        """Weigh candidates; unknown words in a request or its candidates are refused or lead to a note."""
-        engine = weigher(self._engine)
-        check_candidates(requests, candidates)
-        requests = [_trained(request) for request in requests]
-        shown = ["\n".join((request.prompt, *texts)) for request, texts in zip(requests, candidates, strict=True)]
-        notes = self._checked(shown)
-        found = engine.weigh(requests, candidates)
-        return [replace(each, notes=each.notes + more) for each, more in zip(found, notes, strict=True)]
 
     def _checked(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
         """What to note about each text; a model that nobody named refuses instead."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from gridprobe.backends.base import Posterior, ScoreRequest, require_labels
-from gridprobe.backends.writing import Weighed, Writing, Written, about_tokens, check_candidates, check_requests
+from gridprobe.backends.writing import Writing, Written, check_requests
 from gridprobe.errors import UsageError
 from gridprobe.flops import Cost
 
@@ -29,8 +29,6 @@ class Gauge:
     """Whether the memory of frames can be questioned; see `gridprobe.backends.base.recalls`."""
     texts: Callable[[ScoreRequest, Sequence[int]], Cost] | None = None
     """What texts of so many tokens each cost for a request, if the model writes."""
-    weighs: bool = False
-    """Whether a model that writes also weighs; see `gridprobe.backends.writing`."""
     slack: float = 1.0
     """How much larger a bill may be than its estimate."""
 
@@ -53,15 +51,6 @@ class Gauge:
         for request in requests:
             costs = [self.estimate_texts(request, [limit] * count), *[Cost()] * (count - 1)]
             found.append(tuple(Written(f"text {n}", limit, None, True, cost) for n, cost in enumerate(costs, start=1)))
-        return found
-
-    def weigh(self, requests: Sequence[ScoreRequest], candidates: Sequence[Sequence[str]]) -> list[Weighed]:
-        """Equal probabilities, at the price of texts of these lengths."""
-        check_candidates(requests, candidates)
-        found = []
-        for request, texts in zip(requests, candidates, strict=True):
-            weighed = Weighed.of(texts, [0.0] * len(texts), [about_tokens(text) for text in texts])
-            found.append(replace(weighed, cost=self.estimate_texts(request, weighed.tokens)))
         return found
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:

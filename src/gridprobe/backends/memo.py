@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gridprobe.backends.base import Backend, Posterior, ScoreRequest, fuses, recalls
-from gridprobe.backends.writing import Weighed, Writing, Written, check_candidates, weigher, weighs, writer, writes
+from gridprobe.backends.writing import Writing, Written, writer, writes
 from gridprobe.errors import UsageError
 from gridprobe.flops import Cost
 
@@ -70,11 +70,6 @@ class Memo:
         """That of the model behind it."""
         return writes(self._backend)
 
-    @property
-    def weighs(self) -> bool:
-        """That of the model behind it."""
-        return weighs(self._backend)
-
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
         """One posterior for each request, in order; all new ones go to the model in one call."""
         keys = [self._key(request) for request in requests]
@@ -85,17 +80,6 @@ class Memo:
         model = writer(self._backend)
         keys = [(self._key(request), writing) for request in requests]
         return self._answers(keys, lambda new: model.write([requests[place] for place in new], writing))
-
-    def weigh(self, requests: Sequence[ScoreRequest], candidates: Sequence[Sequence[str]]) -> list[Weighed]:
-        """Probabilities of candidates for each request, in order; all new ones are weighed in one call."""
-        model = weigher(self._backend)
-        check_candidates(requests, candidates)
-
-        def ask(new: Sequence[int]) -> list[Weighed]:
-            return model.weigh([requests[place] for place in new], [candidates[place] for place in new])
-
-        pairs = zip(requests, candidates, strict=True)
-        return self._answers([(self._key(request), tuple(texts)) for request, texts in pairs], ask)
 
     def _answers(self, keys: Sequence[Hashable], ask: Callable[[Sequence[int]], Sequence[Any]]) -> list[Any]:
         """What is remembered by these keys; `ask` is called once with the places of all others."""

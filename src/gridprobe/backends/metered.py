@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from gridprobe.allowance import Allowance
 from gridprobe.backends.base import Backend, Posterior, ScoreRequest, fuses, recalls
-from gridprobe.backends.writing import Weighed, Writing, Written, weigher, weighs, writer, writes
+from gridprobe.backends.writing import Writing, Written, writer, writes
 from gridprobe.encoders import Encoder, Vectors
 from gridprobe.errors import OverBudget, UsageError
 from gridprobe.flops import Cost
@@ -142,11 +142,6 @@ class Metered:
         return writes(self.backend)
 
     @property
-    def weighs(self) -> bool:
-        """That of the model behind it."""
-        return weighs(self.backend)
-
-    @property
     def picture_tokens(self) -> int | None:
         """That of the model behind it."""
         found: int | None = getattr(self.backend, "picture_tokens", None)
@@ -179,14 +174,6 @@ class Metered:
         for request, cost in zip(requests, costs, strict=True):
             texts += self._run(partial(able.write, [request], writing), [cost], _of_texts)
         return texts
-
-    def weigh(self, requests: Sequence[ScoreRequest], candidates: Sequence[Sequence[str]]) -> list[Weighed]:
-        """Weigh candidates, unless that would exceed the allowance; no text has more tokens than bytes."""
-        able = weigher(self.backend)
-        lengths = [[len(text.encode()) + 1 for text in texts] for texts in candidates]
-        costs = [self.most_for_texts(*pair) for pair in zip(requests, lengths, strict=True)]
-        self.meter.require(self._sum([self.claim(*pair) for pair in zip(requests, costs, strict=True)]))
-        return self._run(lambda: able.weigh(requests, candidates), costs, _of_answers)
 
     def most_for_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
         """The most that texts cost; some servers read the request once for each."""

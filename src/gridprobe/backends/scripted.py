@@ -21,11 +21,9 @@ from gridprobe.backends.base import FrameGroup, Posterior, ScoreRequest, require
 from gridprobe.backends.qwen3vl.pricing import QWEN3_VL, ModelDims, price, price_recall, price_text, with_attention
 from gridprobe.backends.writing import (
     CHARACTERS_PER_TOKEN,
-    Weighed,
     Writing,
     Written,
     about_tokens,
-    check_candidates,
     check_requests,
     cut_at,
     seed_of,
@@ -38,16 +36,13 @@ __all__ = ["Scripted"]
 
 MARKER_TOKENS = 8
 """Tokens of a time marker and of the two delimiters around a frame, roughly."""
-LEAST = 1e-6
-"""The weight of a candidate that the function for text does not name."""
 
 
 class Scripted:
     """A fake model. Its cost is what a real model of the given dimensions would cost for the same requests.
 
     Its attention to a frame is how confident the function is about that frame alone. The function for text gives each
-    text that the model might write a weight: `write` takes the heaviest, or draws by weight^(1/temperature); `weigh`
-    normalises the weights of the candidates, whatever their lengths.
+    text that the model might write a weight: `write` takes the heaviest, or draws by weight^(1/temperature).
     """
 
     recalls: ClassVar[bool] = True
@@ -71,11 +66,6 @@ class Scripted:
         """Whether there is a function for text."""
         return self._text is not None
 
-    @property
-    def weighs(self) -> bool:
-        """Whether there is a function for text."""
-        return self._text is not None
-
     def write(self, requests: Sequence[ScoreRequest], writing: Writing) -> list[tuple[Written, ...]]:
         """Texts of the function, about four characters to a token."""
         check_requests(requests)
@@ -86,19 +76,6 @@ class Scripted:
             first, *more = self._text_costs(request, [each.tokens for each in drawn])
             costs = [self.estimate(request) + first, *more]
             found.append(tuple(replace(each, cost=cost) for each, cost in zip(drawn, costs, strict=True)))
-            report("model", done, len(requests))
-        return found
-
-    def weigh(self, requests: Sequence[ScoreRequest], candidates: Sequence[Sequence[str]]) -> list[Weighed]:
-        """The function's weights of the candidates."""
-        check_candidates(requests, candidates)
-        found = []
-        for done, (request, texts) in enumerate(zip(requests, candidates, strict=True), start=1):
-            self.requests.append(request)
-            weights = self._weights(request)
-            means = [math.log(max(LEAST, weights.get(text, 0.0))) for text in texts]
-            weighed = Weighed.of(texts, means, [about_tokens(text) for text in texts])
-            found.append(replace(weighed, cost=self.estimate_texts(request, weighed.tokens)))
             report("model", done, len(requests))
         return found
 

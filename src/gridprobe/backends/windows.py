@@ -23,7 +23,7 @@ from typing import TypeVar
 from gridprobe.backends.base import Backend, Posterior, ScoreRequest
 from gridprobe.backends.cutting import window_of, with_context, without_frames
 from gridprobe.backends.wrapped import Wrapped
-from gridprobe.backends.writing import Weighed, Writing, Written, check_candidates, weigher, writer
+from gridprobe.backends.writing import Writing, Written, writer
 from gridprobe.drafts import kind_of
 from gridprobe.errors import UsageError
 from gridprobe.flops import Cost
@@ -101,14 +101,6 @@ class Windowed(Wrapped):
         model, plans = writer(self._model), [self._plan(request, scores=False) for request in requests]
         found = iter(model.write([part for plan in plans for part in plan.parts], writing))
         return [_likeliest(plan, _next(found, plan), writing.samples) for plan in plans]
-
-    def weigh(self, requests: Sequence[ScoreRequest], candidates: Sequence[Sequence[str]]) -> list[Weighed]:
-        """Probabilities of candidates for each request, in order; those of the window that is most certain."""
-        check_candidates(requests, candidates)
-        plans = [self._plan(request, scores=False) for request in requests]
-        texts = [some for plan, some in zip(plans, candidates, strict=True) for _ in plan.parts]
-        found = iter(weigher(self._model).weigh([part for plan in plans for part in plan.parts], texts))
-        return [_most_certain(plan, _next(found, plan)) for plan in plans]
 
     def estimate(self, request: ScoreRequest) -> Cost:
         """What all windows of the request would cost."""
@@ -258,12 +250,6 @@ def _likeliest(plan: _Plan, found: Sequence[tuple[Written, ...]], samples: int) 
     kept = texts[:samples]
     rest = sum((text.cost for text in texts[samples:]), Cost())
     return (replace(kept[0], cost=kept[0].cost + rest, notes=(*kept[0].notes, *plan.notes)), *kept[1:])
-
-
-def _most_certain(plan: _Plan, found: Sequence[Weighed]) -> Weighed:
-    best = max(found, key=lambda weighed: weighed.confidence)
-    cost = sum((weighed.cost for weighed in found), Cost())
-    return replace(best, cost=cost, notes=(*best.notes, *plan.notes), windows=plan.count)
 
 
 def _next(answers: Iterator[P], plan: _Plan) -> list[P]:

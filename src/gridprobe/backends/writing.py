@@ -1,7 +1,4 @@
-"""Text from a backend: `write` lets the model write an answer, `weigh` says how likely it would write given ones.
-
-Both are optional. `writes(backend)` and `weighs(backend)` say whether a backend has them.
-"""
+"""Text from a backend: `write` lets the model write an answer. It is optional; `writes(backend)` says who has it."""
 
 import hashlib
 import math
@@ -9,24 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeGuard
 
-from gridprobe.backends.base import Backend, Posterior, ScoreRequest
+from gridprobe.backends.base import Backend, ScoreRequest
 from gridprobe.errors import UsageError
 from gridprobe.flops import Cost
 
 __all__ = [
     "CHARACTERS_PER_TOKEN",
-    "Weighed",
-    "Weigher",
     "Writer",
     "Writing",
     "Written",
     "about_tokens",
-    "check_candidates",
     "check_requests",
     "cut_at",
     "seed_of",
-    "weigher",
-    "weighs",
     "writer",
     "writes",
 ]
@@ -84,29 +76,6 @@ class Written:
     """In how many windows the frames were shown; see `gridprobe.backends.windows`."""
 
 
-@dataclass(frozen=True)
-class Weighed(Posterior):
-    """Probabilities of candidate texts, which are the labels.
-
-    The weight of a text is exp(mean log-probability of its tokens, with that of ending after them); weights are
-    normalised over the candidates of a request. The end is counted because otherwise "a red" would be at least as
-    likely in sum as "a red ball". `mass` says nothing here.
-    """
-
-    means: tuple[float, ...] = ()
-    """The mean log-probability of every candidate, before normalising."""
-    tokens: tuple[int, ...] = ()
-    """How many tokens each mean is over, with the end."""
-
-    @classmethod
-    def of(cls, candidates: Sequence[str], means: Sequence[float], tokens: Sequence[int]) -> "Weighed":
-        """From means; add the cost with `dataclasses.replace`."""
-        most = max(means)
-        total = most + math.log(math.fsum(math.exp(mean - most) for mean in means))
-        logprobs = tuple(mean - total for mean in means)
-        return cls(tuple(candidates), logprobs, means=tuple(means), tokens=tuple(tokens))
-
-
 class Writer(Backend, Protocol):
     """A backend that writes."""
 
@@ -119,22 +88,9 @@ class Writer(Backend, Protocol):
         ...
 
 
-class Weigher(Writer, Protocol):
-    """A backend that writes and also weighs."""
-
-    def weigh(self, requests: Sequence[ScoreRequest], candidates: Sequence[Sequence[str]]) -> list[Weighed]:
-        """For each request, in order, the probabilities of its candidates as the model's whole answer."""
-        ...
-
-
 def writes(backend: Backend) -> TypeGuard[Writer]:
     """Whether a backend has `write`: its attribute `writes` says so."""
     return bool(getattr(backend, "writes", False))
-
-
-def weighs(backend: Backend) -> TypeGuard[Weigher]:
-    """Whether a backend also has `weigh`: its attribute `weighs` says so."""
-    return bool(getattr(backend, "weighs", False))
 
 
 def writer(backend: Backend) -> Writer:
@@ -144,27 +100,10 @@ def writer(backend: Backend) -> Writer:
     return backend
 
 
-def weigher(backend: Backend) -> Weigher:
-    """The backend, if it weighs."""
-    if not weighs(backend):
-        raise UsageError(f"the model {backend.identity} cannot weigh texts; let it write, or give the question options")
-    return backend
-
-
 def check_requests(requests: Sequence[ScoreRequest]) -> None:
     """Refuse what no text comes with."""
     if any(request.attention for request in requests):
         raise UsageError("a text comes without its attention to frames; score the request for that")
-
-
-def check_candidates(requests: Sequence[ScoreRequest], candidates: Sequence[Sequence[str]]) -> None:
-    """Refuse candidates that do not fit the requests."""
-    check_requests(requests)
-    if len(requests) != len(candidates):
-        raise UsageError(f"{len(requests)} requests need as many lists of candidates, got {len(candidates)}")
-    for texts in candidates:
-        if isinstance(texts, str) or not texts or len(set(texts)) != len(texts):
-            raise UsageError(f"a request needs at least 1 candidate and no text twice, got {texts!r}")
 
 
 def cut_at(text: str, stop: Sequence[str]) -> tuple[str, bool]:

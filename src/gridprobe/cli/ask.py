@@ -202,7 +202,6 @@ def _options(command: Any) -> Any:
         *load_options(),
         click.option("--stream", type=int, metavar="N", help="Number of the video stream, if there are several."),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object per question."),
-        click.option("--json-version", type=click.IntRange(1, 2), help="Of the schema; 1 only with options."),
         click.option("-v", "--details", is_flag=True, help="Also show the map's shape, TFLOPs, tokens and models."),
         quiet_option,
         *output_options(),
@@ -246,8 +245,7 @@ def ask(video: Path, question: str | None, options: tuple[str, ...], **given: An
             if not given["no_cache"]:
                 learn_from(answers[-1], names=(setup.model.identity, setup.answerer.identity))
             if given["as_json"]:
-                values = answers[-1].to_dict(version=given["json_version"])
-                print(json.dumps(values, allow_nan=False), flush=True)
+                print(json.dumps(answers[-1].to_dict(), allow_nan=False), flush=True)
     if not given["as_json"]:
         _print(answers, all_details=given["details"])
     if len(answers) > 1 and (total := total_words(answers)):

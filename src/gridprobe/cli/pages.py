@@ -15,7 +15,7 @@ GROUPS = {
     "Server": "host port key allow-host grace http root",
     "Requests": "videos allow-urls queue together max-k session-age max-body max-upload quota session-bytes",
     "Decoding": "decode-timeout stream no-cache",
-    "Output": "json json-version details map report save-frames clip html dry-run quiet verbose help",
+    "Output": "json details map report save-frames clip html dry-run quiet verbose help",
 }
 """The options under each heading of a long help page."""
 

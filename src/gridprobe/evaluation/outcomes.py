@@ -9,7 +9,6 @@ from gridprobe.answer import Answer
 from gridprobe.benchmarks import Item
 from gridprobe.evaluation.records import SCHEMA
 from gridprobe.evaluation.rows import row_of
-from gridprobe.reply import Text
 from gridprobe.selectors import Selection
 
 __all__ = ["answered", "failed", "now"]
@@ -86,8 +85,7 @@ def answered(
     record["selection"].pop("importance")
     record["selection"] |= _map(answer.selection)
     record["cost"].pop("conventions")
-    if isinstance(answer.reply, Text):
-        record["reply"] = {"basis": answer.reply.basis, "kind": answer.reply.kind}
+    record |= {"basis": answer.basis, "kind": answer.kind}
     return record | {"reached": _reached(answer), "shown_native": answer.shown_native}
 
 

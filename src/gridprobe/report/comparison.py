@@ -68,7 +68,7 @@ def cells(row: Compared, evidence: Sequence[Span]) -> dict[str, str]:
 
 
 def comparison_dict(rows: Sequence[Compared], evidence: Sequence[Span]) -> dict[str, Any]:
-    """The comparison as plain values; each answer is of the schema `gridprobe.answer/1`."""
+    """The comparison as plain values; each answer is of the schema `gridprobe.answer/3`."""
     return {
         "schema": SCHEMA,
         "evidence": [list(span) for span in evidence],

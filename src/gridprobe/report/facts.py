@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from gridprobe.answer import Answer
 from gridprobe.backends import Posterior
+from gridprobe.backends.base import Basis
 from gridprobe.drafts import exact_match
 from gridprobe.flops import Cost
-from gridprobe.reply import Basis, Text
 from gridprobe.report.words import (
     MAP_WORDS,
     amount,
@@ -44,7 +44,6 @@ BASIS_WORDS: dict[Basis, str] = {
     "letters": "how likely the model chooses it among the candidates it wrote",
     "written": "how likely the model writes it, in any wording that was drafted",
     "drafts": "the share of drafts that say it",
-    "likelihood": "the likelihood of its text among the candidates, length-normalised",
     "tokens": "the mean probability of its tokens",
 }
 NAMED = 60
@@ -108,8 +107,7 @@ def verdict_words(answer: Answer) -> str:
 
 def said_words(answer: Answer) -> str:
     """The answer as a headline: its text, or that the video does not say."""
-    reply = answer.reply
-    return DOES_NOT_SAY if isinstance(reply, Text) and reply.kind == "not said" else answer.text
+    return DOES_NOT_SAY if answer.kind == "not said" else answer.text
 
 
 def answer_words(answer: Answer) -> str:
@@ -124,7 +122,7 @@ def options_title(answer: Answer) -> str:
 
 def basis_words(answer: Answer) -> str:
     """What the percentages of an answer in words are; empty for options."""
-    return BASIS_WORDS[answer.posterior.basis] if answer.question.open else ""
+    return BASIS_WORDS[answer.basis] if answer.question.open else ""
 
 
 def total_words(answers: Sequence[Answer]) -> str:

@@ -148,16 +148,15 @@ def _answer_chunks(body: ChatBody, whole: dict[str, Any]) -> list[dict[str, Any]
 def _completion(body: ChatBody, meant: Meant, result: Mapping[str, Any]) -> dict[str, Any]:
     """A chat.completion."""
     answer = result["answer"]
-    reply = answer["reply"]
-    content = reply["text"]
-    if reply["type"] == "choice":
-        forms = {"label": reply["label"], "text": content, "both": f"{reply['label']}. {content}"}
+    label, content = answer["choice"], answer["answer"]
+    if label is not None:
+        forms = {"label": label, "text": content, "both": f"{label}. {content}"}
         content = forms[body.gridprobe.content]
     warnings = [*answer["warnings"], *body.without_influence()]
-    if body.logprobs and reply["type"] != "choice":
+    if body.logprobs and label is None:
         warnings.append("logprobs are those of options; this question has none")
     message = {"role": "assistant", "content": content, "refusal": None}
-    choice = {"index": 0, "message": message, "logprobs": _logprobs(body, reply), "finish_reason": "stop"}
+    choice = {"index": 0, "message": message, "logprobs": _logprobs(body, answer), "finish_reason": "stop"}
     return {
         "id": f"chatcmpl-{result['job']}",
         "object": "chat.completion",
@@ -185,13 +184,13 @@ def _usage(cost: Mapping[str, Any], content: str) -> dict[str, Any]:
     }
 
 
-def _logprobs(body: ChatBody, reply: Mapping[str, Any]) -> dict[str, Any] | None:
+def _logprobs(body: ChatBody, answer: Mapping[str, Any]) -> dict[str, Any] | None:
     """The options' letters, likeliest first."""
-    if not body.logprobs or reply["type"] != "choice":
+    if not body.logprobs or answer["choice"] is None:
         return None
-    listed = [_logprob(each["label"], each["probability"]) for each in reply["options"]]
+    listed = [_logprob(label, probability) for label, probability in answer["posterior"].items()]
     listed.sort(key=lambda each: -each["logprob"])
-    chosen = next(each for each in listed if each["token"] == reply["label"])
+    chosen = next(each for each in listed if each["token"] == answer["choice"])
     return {"content": [{**chosen, "top_logprobs": listed[: body.top_logprobs or 0]}], "refusal": None}
 
 

@@ -303,7 +303,7 @@ def _result(job: Job, video: VideoSession, answer: Answer) -> dict[str, Any]:
     return {
         "job": job.id,
         "session": video.id,
-        "answer": answer.to_dict(version=2),
+        "answer": answer.to_dict(),
         "sentence": sentence(answer),
         "times": list(answer.pool.times),
         "view": view_of(answer),

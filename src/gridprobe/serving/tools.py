@@ -1,6 +1,6 @@
 """gridprobe as a tool for agents (Model Context Protocol): ask_video, look_over and frames_at."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Annotated, Any, Literal
@@ -171,17 +171,15 @@ def _told() -> Iterator[None]:
 
 def _answered(result: Mapping[str, Any]) -> Answered:
     answer = result["answer"]
-    reply, cost = answer["reply"], answer["cost"]
-    chosen = reply["type"] == "choice"
-    listed: Sequence[Mapping[str, Any]] = reply["options"] if chosen else reply["candidates"]
+    options, cost = answer["options"], answer["cost"]
     known = not cost["unpriced_calls"] and cost["baseline_tflops"] > 0
     return Answered(
-        answer=reply["text"],
-        label=reply.get("label"),
-        confidence=reply["confidence"],
+        answer=answer["answer"],
+        label=answer["choice"],
+        confidence=answer["confidence"],
         sentence=result["sentence"],
         evidence=[(start, end) for start, end in answer["evidence"]],
-        candidates=[Possible(text=each["text"], probability=each["probability"]) for each in listed],
+        candidates=[Possible(text=options.get(name, name), probability=p) for name, p in answer["posterior"].items()],
         reached_by=answer["reached"]["by"],
         share_of_compute=cost["tflops_computed"] / cost["baseline_tflops"] if known else None,
         warnings=answer["warnings"],

@@ -34,7 +34,7 @@ class SettingsBody(Strict):
     refine: bool | None = None
     rotations: int | None = Field(default=None, ge=1, le=MAX_OPTIONS)
     context: Literal["none", "small"] | None = None
-    open_way: Literal["drafts", "likelihood", "sufficiency", "text"] | None = None
+    open_way: Literal["drafts", "text"] | None = None
     order: Literal["time", "importance"] | None = None
     seed: int | None = Field(default=None, ge=0, le=2**31)
     stream: int | None = Field(default=None, ge=0, le=999, description="number of the video stream, if several")

@@ -1,6 +1,6 @@
 """Sequences in the cache of a model of transformers, one row for each text; a prompt's row is copied for its texts."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -34,34 +34,9 @@ class Cached:
         if list(live) != self._texts:
             self._select([self._texts.index(number) for number in live])
         ids = torch.tensor(tokens, device=self._mask.device)[:, None]
-        return self._follow(ids, torch.ones_like(ids))[:, -1]
-
-    def follow(self, first: Tensor, texts: Sequence[Sequence[Sequence[int]]]) -> Iterator[list[Tensor]]:
-        """Logits before each token and after the last of several texts after each prompt, all in one pass.
-
-        `first` are the logits after the prompts. What is given for each text is (tokens + 1) × vocabulary.
-        """
-        self.copies([len(some) for some in texts])
-        flat = [text for some in texts for text in some]
-        length = max(map(len, flat))
-        ids = torch.zeros((len(flat), length), dtype=torch.long)
-        mask = torch.zeros_like(ids)
-        for row, text in enumerate(flat):
-            ids[row, : len(text)] = torch.tensor(text, dtype=torch.long)
-            mask[row, : len(text)] = 1
-        device = self._mask.device
-        after = (
-            self._follow(ids.to(device), mask.to(device)) if length else first.new_empty(len(flat), 0, first.shape[-1])
-        )
-        rows = iter(after)
-        for before, some in zip(first, texts, strict=True):
-            yield [torch.cat([before[None], next(rows)[: len(text)]]) for text in some]
-
-    def _follow(self, ids: Tensor, mask: Tensor) -> Tensor:
-        before = self._mask.sum(-1, keepdim=True)
-        self._mask = torch.cat([self._mask, mask], dim=1)
-        numbers = before + torch.arange(ids.shape[1], device=ids.device)
-        return self._forward(ids, self._mask, numbers, self._prompts).float()
+        places = self._mask.sum(-1, keepdim=True)
+        self._mask = torch.cat([self._mask, torch.ones_like(ids)], dim=1)
+        return self._forward(ids, self._mask, places, self._prompts).float()[:, -1]
 
     def _select(self, rows: Sequence[int]) -> None:
         index = torch.tensor(rows, device=self._mask.device)

@@ -1,4 +1,4 @@
-"""Texts that a local model writes or weighs: which token comes next, when a text ends, how likely given texts are."""
+"""Texts that a local model writes: which token comes next, and when a text ends."""
 
 import math
 import random
@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from gridprobe.backends.writing import Weighed, Writing, Written, cut_at, seed_of
+from gridprobe.backends.writing import Writing, Written, cut_at, seed_of
 from gridprobe.errors import ModelError
 from gridprobe.flops import Cost
 from gridprobe.progress import report
@@ -80,15 +80,6 @@ class Scribe:
         ids = tuple(draft.ids)
         text, _ = cut_at(self._decode(ids[:-1] if ids[-1] in self.ends else ids), draft.writing.stop)
         return Written(text.strip(), len(ids), draft.logprob, draft.finished, cost, notes, ids)
-
-    def weighed(self, candidates: Sequence[str], tokens: Sequence[Sequence[int]], logits: Sequence[Tensor]) -> Weighed:
-        """Probabilities of texts from the logits before each token and after the last: (tokens + 1) × vocabulary."""
-        means = []
-        for ids, rows in zip(tokens, logits, strict=True):
-            logprobs = torch.log_softmax(rows.double(), dim=-1)
-            own = logprobs[torch.arange(len(ids)), list(ids)].sum()
-            means.append(float(own + self._ending(logprobs[-1:])[0]) / (len(ids) + 1))
-        return Weighed.of(candidates, means, [len(ids) + 1 for ids in tokens])
 
     def choose(self, logits: Tensor, drafts: Sequence[Draft]) -> Iterator[tuple[int, float]]:
         """The next token of every text, and its log-probability at temperature 1."""

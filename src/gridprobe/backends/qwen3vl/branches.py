@@ -1,8 +1,7 @@
 """Texts that follow prompts, many after each; the keys and values of a prompt are held once for all of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -10,7 +9,7 @@ from torch import Tensor
 from gridprobe.backends.qwen3vl.language import LanguageModel
 from gridprobe.backends.qwen3vl.pixels import upload
 
-__all__ = ["Branches", "Prefix", "follow_texts"]
+__all__ = ["Branches", "Prefix"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,32 +62,6 @@ class Branches:
         rows = upload([self._prompts.index(prompt) for prompt in prompts], self._past.device)
         self._past, self._seen, self._next = self._past[:, :, rows], self._seen[rows], self._next[rows]
         self._prompts = prompts
-
-
-def follow_texts(
-    language: LanguageModel, prefixes: Sequence[Prefix], texts: Sequence[Sequence[Sequence[int]]]
-) -> Iterator[list[Tensor]]:
-    """Logits before each token and after the last of several texts after each prompt, all in one pass."""
-    past, known = _joined(prefixes, room=0)
-    length = max(sum(map(len, some)) for some in texts)
-    shape = len(prefixes), length
-    ids, owners = torch.zeros(shape, dtype=torch.long), torch.full(shape, -1)
-    positions = torch.zeros(shape, dtype=torch.long)
-    for row, (prefix, some) in enumerate(zip(prefixes, texts, strict=True)):
-        joined = [(token, number, place) for number, text in enumerate(some) for place, token in enumerate(text)]
-        for column, (token, number, place) in enumerate(joined):
-            ids[row, column], owners[row, column] = token, number
-            positions[row, column] = prefix.position + place
-    own = (owners[:, :, None] == owners[:, None]).tril()
-    own, ids, positions = (each.to(past.device) for each in (own, ids, positions))
-    seen = torch.cat([known[:, None].expand(-1, length, -1), own], dim=-1)
-    states = language.follow(ids, positions, past, seen)[0] if length else None
-    for row, (prefix, some) in enumerate(zip(prefixes, texts, strict=True)):
-        first, found = prefix.logits[None], []
-        for text, end in zip(some, accumulate(map(len, some)), strict=True):
-            after = [] if states is None else [language.vocabulary(states[row, end - len(text) : end])]
-            found.append(torch.cat([first, *after]))
-        yield found
 
 
 def _joined(prefixes: Sequence[Prefix], *, room: int) -> tuple[Tensor, Tensor]:

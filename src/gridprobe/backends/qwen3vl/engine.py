@@ -25,7 +25,7 @@ from gridprobe.backends.local.memory import Memory
 from gridprobe.backends.local.store import Store
 from gridprobe.backends.local.texts import Draft, Scribe, end_tokens, write_all
 from gridprobe.backends.qwen3vl.blocks import compiled, plain_weights, text_block, vision_block
-from gridprobe.backends.qwen3vl.branches import Branches, Prefix, follow_texts
+from gridprobe.backends.qwen3vl.branches import Branches, Prefix
 from gridprobe.backends.qwen3vl.features import Features
 from gridprobe.backends.qwen3vl.jobs import Job, Span, price_job, price_texts, price_with_texts
 from gridprobe.backends.qwen3vl.language import LanguageModel, Piece
@@ -42,7 +42,7 @@ from gridprobe.backends.qwen3vl.pricing import (
 )
 from gridprobe.backends.qwen3vl.prompt import Layout, Layouts, SpecialTokens, encoder
 from gridprobe.backends.qwen3vl.vision import VisionTower
-from gridprobe.backends.writing import Weighed, Writing, Written, check_candidates, check_requests
+from gridprobe.backends.writing import Writing, Written, check_requests
 from gridprobe.errors import ModelError
 from gridprobe.flops import Cost
 from gridprobe.progress import report
@@ -62,7 +62,6 @@ class Qwen3VL:
     """A Qwen3-VL model as a backend."""
 
     writes: ClassVar[bool] = True
-    weighs: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -119,11 +118,6 @@ class Qwen3VL:
         """Write texts for all requests; each prompt is read once for all its texts."""
         check_requests(requests)
         return self._each(requests, partial(self._write, writing=writing), share=TEXT_SHARE)
-
-    def weigh(self, requests: Sequence[ScoreRequest], candidates: Sequence[Sequence[str]]) -> list[Weighed]:
-        """Weigh candidates for all requests; each prompt is read once, and its candidates follow in one pass."""
-        check_candidates(requests, candidates)
-        return self._each(requests, partial(self._weigh, candidates=candidates), share=TEXT_SHARE)
 
     def _each(
         self, requests: Sequence[ScoreRequest], work: Callable[[Sequence[Job]], dict[int, T]], *, share: int = 1
@@ -236,22 +230,6 @@ class Qwen3VL:
         first, *more = price_texts(self.dims, job, [len(draft.ids) for draft in drafts])
         costs = [self._prompt_cost(job, spent) + first, *more]
         return tuple(self._scribe.written(draft, cost, job.notes) for draft, cost in zip(drafts, costs, strict=True))
-
-    def _weigh(self, batch: Sequence[Job], *, candidates: Sequence[Sequence[str]]) -> dict[int, Weighed]:
-        spent: Counter[int] = Counter()
-        texts = [[self._encode_text(text) for text in candidates[job.place]] for job in batch]
-        if self.plain:
-            logits, cached = plain_cached(*self._plain_inputs(batch, spent), filler=self._special.im_end)
-            rows = cached.follow(logits, texts)
-        else:
-            rows = follow_texts(self._language, self._prefixes(batch, spent), texts)
-        found = {}
-        for job, ids, logits_of in zip(batch, texts, rows, strict=True):
-            weighed = self._scribe.weighed(candidates[job.place], ids, logits_of)
-            costs = price_texts(self.dims, job, weighed.tokens)
-            cost = sum(costs, self._prompt_cost(job, spent[job.place]))
-            found[job.place] = replace(weighed, cost=cost, notes=job.notes)
-        return found
 
     def _prompt_cost(self, job: Job, spent: int) -> Cost:
         return replace(price_job(self.dims, job), flops_computed=float(spent))

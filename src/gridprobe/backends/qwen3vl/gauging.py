@@ -56,7 +56,6 @@ def _gauge(name: str, dims: ModelDims, *, count: Count | None, weights: int) -> 
         identity=name,
         estimate=found.request,
         texts=found.texts,
-        weighs=True,
         multiple=dims.vision.patch * dims.vision.merge,
         exact=count is not None,
         weights=weights,

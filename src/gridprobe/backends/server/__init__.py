@@ -52,7 +52,7 @@ def gauge(name: str) -> Gauge:
             f"cannot plan for {address}: the model's name must be that of a known model, such as "
             "Qwen/Qwen3-VL-8B-Instruct"
         )
-    return replace(found, identity=str(address), recalls=False, weighs=False, slack=SLACK)
+    return replace(found, identity=str(address), recalls=False, slack=SLACK)
 
 
 def _choose(client: Client) -> tuple[str, Mapping[str, Any]]:

@@ -31,15 +31,11 @@ SLACK = 1.25
 
 
 class Server:
-    """A model on a server. It answers requests; it has no memory of frames that could be questioned.
-
-    It writes, but it does not weigh: the chat route gives no probabilities of a text that somebody else wrote.
-    """
+    """A model on a server. It answers requests; it has no memory of frames that could be questioned."""
 
     recalls: ClassVar[bool] = False
     fuses: ClassVar[bool] = False
     writes: ClassVar[bool] = True
-    weighs: ClassVar[bool] = False
 
     def __init__(self, client: Client, model: str, ability: Ability, bill: Bill) -> None:
         self.ability = ability

@@ -35,7 +35,7 @@ from gridprobe.backends.transformers_auto.pricing import (
     token_bytes,
 )
 from gridprobe.backends.transformers_auto.turn import Composer, Layout
-from gridprobe.backends.writing import Weighed, Writing, Written, check_candidates, check_requests, weigher, writer
+from gridprobe.backends.writing import Writing, Written, check_requests, writer
 from gridprobe.errors import ModelError
 from gridprobe.flops import Cost
 from gridprobe.progress import report
@@ -125,11 +125,6 @@ class Auto:
         """Whether models of this family write text here."""
         return self._pictures.family.writes
 
-    @property
-    def weighs(self) -> bool:
-        """As `writes`."""
-        return self.writes
-
     def memory(self, tokens: int) -> float:
         """Gigabytes for the weights and one pass over this many tokens."""
         return self._memory.gigabytes(tokens)
@@ -144,12 +139,6 @@ class Auto:
         writer(self)
         check_requests(requests)
         return self._each(requests, partial(self._write, writing=writing), most=self._memory.most() // TEXT_SHARE)
-
-    def weigh(self, requests: Sequence[ScoreRequest], candidates: Sequence[Sequence[str]]) -> list[Weighed]:
-        """Weigh candidates for all requests; each prompt is read once, and its candidates follow in one pass."""
-        weigher(self)
-        check_candidates(requests, candidates)
-        return self._each(requests, partial(self._weigh, candidates=candidates), most=self._memory.most() // TEXT_SHARE)
 
     def _each(
         self, requests: Sequence[ScoreRequest], work: Callable[[Sequence[Job]], dict[int, T]], *, most: int
@@ -223,17 +212,6 @@ class Auto:
         first, *more = price_texts(self._language, [len(draft.ids) for draft in drafts], known=len(job.layout))
         costs = [self._prompt_cost(job, spent) + first, *more]
         return tuple(self._scribe.written(draft, cost) for draft, cost in zip(drafts, costs, strict=True))
-
-    def _weigh(self, batch: Sequence[Job], *, candidates: Sequence[Sequence[str]]) -> dict[int, Weighed]:
-        spent: Counter[int] = Counter()
-        texts = [[self._composer.answer(text) for text in candidates[job.place]] for job in batch]
-        logits, cached = self._cached(batch, spent)
-        found = {}
-        for job, ids, rows in zip(batch, texts, cached.follow(logits, texts), strict=True):
-            weighed = self._scribe.weighed(candidates[job.place], ids, rows)
-            costs = price_texts(self._language, weighed.tokens, known=len(job.layout))
-            found[job.place] = replace(weighed, cost=sum(costs, self._prompt_cost(job, spent[job.place])))
-        return found
 
     def _prompt_cost(self, job: Job, spent: int) -> Cost:
         return replace(self._price(job.layout), flops_computed=self._language(len(job.layout)) + spent)

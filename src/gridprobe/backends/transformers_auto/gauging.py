@@ -55,5 +55,4 @@ def gauge(name: str, folder: Path) -> Gauge:
         pass_bytes=CAUTION * token_bytes(config, BYTES) + cache_bytes(config, BYTES),
         recalls=False,
         texts=measure_texts if pictures.family.writes else None,
-        weighs=pictures.family.writes,
     )

@@ -133,16 +133,6 @@ class Composer:
         ids = self._tokenizer(text, add_special_tokens=again)["input_ids"]
         return Layout(self._expanded(ids, shown), sum(each.tokens for each in shown), tuple(sizes))
 
-    def answer(self, text: str) -> tuple[int, ...]:
-        """A text as the model would write it after the turn, where most templates end with a line break or a blank."""
-        after = self._turn.after
-        written = self._data(text) if not text or after[-1:].isspace() else f" {self._data(text)}"
-        opening, whole, alone = (self._ids(part) for part in (after, after + written, written))
-        return whole[len(opening) :] if whole[: len(opening)] == opening else alone
-
-    def _ids(self, text: str) -> tuple[int, ...]:
-        return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
-
     def _frames(self, request: ScoreRequest, sizes: Sequence[Size]) -> tuple[str, list["_Shown"]]:
         """The pictures with the texts and times before them."""
         parts: list[str] = []
