@@ -116,7 +116,6 @@ def ways(asker: Asker, case: Case) -> Iterator[tuple[str, Work, Work]]:
     yield SETTLED, lambda: asker.overview(first), forget
     yield NEXT, lambda: asker.overview(later), remember
     yield FULL, lambda: asker.full(first, "attention"), forget
-    yield "full, map from probes of the memory", lambda: asker.full(first, "memory"), forget
     yield "full, map from fresh probes", lambda: asker.full(first, "fresh"), forget
 
 

@@ -103,16 +103,6 @@ def test_text_draws_nothing_and_chooses_nothing(pool: FramePool) -> None:
     assert answer.posterior.mass == pytest.approx(0.4) and answer.posterior.probabilities == {"red": 1.0}
 
 
-def test_sufficiency_asks_of_rows_and_columns_whether_they_suffice(pool: FramePool) -> None:
-    asked = model(BLIND, SURE)
-
-    answer = ask(pool, asked, open_way="sufficiency")
-
-    probes = [request for request in asked.requests if "Can this be answered from these frames" in request.prompt]
-    assert len(probes) == 8 and answer.selection.evidence is not None
-    assert answer.selection.evidence.kind == "memory" and answer.text == "red"
-
-
 def test_what_the_video_does_not_show_is_an_answer(pool: FramePool) -> None:
     answer = ask(pool, model({"not shown": 0.55, "it never appears": 0.44, "red": 0.01}, SURE), answer="not shown")
 

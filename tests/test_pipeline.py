@@ -433,7 +433,6 @@ def test_an_object_that_is_no_selector_is_refused_with_the_way_out() -> None:
         ({"budget": "shape:-1"}, "gamma0 must be a number of at least 0, got -1.0"),
         ({"budget": "shape:much"}, "gamma0 must be a number of at least 0, got 'much'"),
         ({"budget": "fixed"}, "the budget 'fixed' needs an argument: fixed:N"),
-        ({"signal": "peek"}, "unknown signal 'peek'; did you mean 'peak'?"),
         ({"collage": 1}, "1 is no value for the setting 'collage'"),
         ({"orderr": "time"}, "unknown setting 'orderr'; did you mean 'order'?"),
         ({"order": "random"}, "order must be one of time, importance, got 'random'"),

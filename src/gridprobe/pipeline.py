@@ -12,18 +12,17 @@ from gridprobe.answer import Answer, AnswerCost, Reached, Seconds
 from gridprobe.backends import Backend, FrameGroup, Posterior, ScoreRequest
 from gridprobe.backends.batcher import Batcher, own_seconds
 from gridprobe.budget import Fixed
-from gridprobe.drafting import NO_PLACE, answer_open, lettered, sufficiency
+from gridprobe.drafting import NO_PLACE, answer_open, lettered
 from gridprobe.errors import OverBudget, UsageError
 from gridprobe.flops import Cost
 from gridprobe.given import Given, Thinned, for_video
 from gridprobe.grid import Grid
-from gridprobe.importance import yes
 from gridprobe.prices import Prices
 from gridprobe.progress import announce
 from gridprobe.prompts import wording
 from gridprobe.question import Question
 from gridprobe.rotations import score_rotated
-from gridprobe.selectors import GridProbe, Selection, Selector, Uniform
+from gridprobe.selectors import Selection, Selector, Uniform
 from gridprobe.selectors.base import OVERVIEW
 from gridprobe.selectors.gridprobe import overview_request
 from gridprobe.settings import Settings
@@ -371,8 +370,6 @@ class Session:
         asked, posterior = lettered(question, first.posterior)
         if self._settles(first):
             return selector.where(pool, asked, posterior)
-        if question.open and self.setup.open_way == "sufficiency" and isinstance(selector, GridProbe):
-            return replace(selector, probes="memory", signal=yes).select(pool, sufficiency(question))
         return selector.knowing(posterior).select(pool, asked)
 
     def _look_again(self, question: Question, look: Look) -> Answer | None:

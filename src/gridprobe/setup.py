@@ -19,7 +19,7 @@ from gridprobe.calibration import Exit, find
 from gridprobe.drafting import OpenRule, OpenWay
 from gridprobe.encoders import NamedEncoder
 from gridprobe.errors import UsageError
-from gridprobe.registry import SELECTORS, SIGNALS
+from gridprobe.registry import SELECTORS
 from gridprobe.selectors import GridProbe, Parts, Selector
 from gridprobe.settings import Settings
 from gridprobe.video import Footage, FramePool, FrameSize, SampleSpec, open_cache
@@ -292,11 +292,9 @@ def _selector(selector: str | Selector, model: Backend, settings: Settings) -> S
             )
         return selector
     make, argument = SELECTORS.resolve(selector)
-    signal, _ = SIGNALS.resolve(settings.signal)
     parts = Parts(
         model=model,
         budget=settings.rule,
-        signal=signal,
         view=settings.small_view,
         probes=settings.probes,
         decoded=settings.probe_decoded,

@@ -10,7 +10,6 @@ from gridprobe.backends import Posterior, ScoreRequest, Scripted
 from gridprobe.budget import Fixed, ShapeRule
 from gridprobe.errors import ModelError
 from gridprobe.flops import Cost
-from gridprobe.importance import margin
 from gridprobe.question import Question
 from gridprobe.selectors import GridProbe, Random, Selection, Uniform, UniformLike
 from gridprobe.settings import Settings
@@ -152,10 +151,3 @@ def test_the_budget_is_exchangeable() -> None:
     many = GridProbe(needle(7), budget=ShapeRule(gamma0=0.0)).select(pool, QUESTION)
 
     assert few.kept == 1 and many.kept == 144
-
-
-def test_the_signal_is_exchangeable() -> None:
-    model = Scripted(lambda _: {"A": 0.5, "B": 0.3, "C": 0.2})
-    selection = GridProbe(model, signal=margin).select(gray_pool(9), QUESTION)
-
-    assert selection.evidence is not None and selection.evidence.row_confidence == pytest.approx((0.2,) * 3)

@@ -32,9 +32,6 @@ __all__ = [
 MAP_WORDS: dict[MapKind, str] = {
     "attention": "what the question looks at",
     "probes": "how sure the model is from each row and column",
-    "memory": "how sure the overview's memory of each row and column is",
-    "frames": "how sure the overview's memory of each frame is",
-    "leave-out": "what the answer depends on",
     "evidence": "which frames show the answer by themselves",
     "encoder": "how similar each frame is to the question",
     "scores": "the scores of a file",

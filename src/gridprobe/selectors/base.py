@@ -11,14 +11,17 @@ from gridprobe.backends.base import Backend, Posterior, PromptOrder, View
 from gridprobe.budget import Budget, Ties
 from gridprobe.encoders import Encoder, NamedEncoder
 from gridprobe.flops import Cost
-from gridprobe.importance import Contrast, ImportanceMap, Shape, Signal
+from gridprobe.importance import ImportanceMap, Shape
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize, Sampling
 
-__all__ = ["OVERVIEW", "Beside", "Parts", "Selection", "Selector", "doubts"]
+__all__ = ["OVERVIEW", "PROBE", "PROBE_SIDE", "Beside", "Parts", "Selection", "Selector", "doubts"]
 
 OVERVIEW = "overview"
 """In place of a selector's name: all frames, because the overview settled the question and nobody asked for a map."""
+PROBE_SIDE = 224
+"""Probes see small frames: the paper's 224."""
+PROBE = FrameSize(max_side=PROBE_SIDE)
 
 
 class Beside(NamedTuple):
@@ -47,8 +50,6 @@ class Selection:
     timestamps: tuple[float, ...]
     pool: int
     """The number of frames to choose from."""
-    scores: tuple[float, ...] | None = None
-    """One for every frame of the pool, if the selector computes scores."""
     cost: Cost = field(default_factory=Cost)
     evidence: ImportanceMap | None = None
     probes: tuple[Posterior, ...] = ()
@@ -70,14 +71,19 @@ class Selection:
             raise ValueError(f"frames beside the kept ones must be others of the pool, each once, got {self.beside}")
 
     @classmethod
-    def of(cls, selector: str, pool: FramePool, indices: tuple[int, ...]) -> "Selection":
-        """A selection made of positions alone."""
-        return cls(selector, indices, tuple(pool.times[i] for i in indices), len(pool))
+    def of(cls, selector: str, pool: FramePool, indices: Sequence[int], **details: Any) -> "Selection":
+        """The frames of a pool at these positions; `details` are the other fields."""
+        return cls(selector, tuple(indices), tuple(pool.times[i] for i in indices), len(pool), **details)
 
     @property
     def kept(self) -> int:
         """How many frames were kept (the paper's M_eff)."""
         return len(self.indices)
+
+    @property
+    def scores(self) -> tuple[float, ...] | None:
+        """The importance of every frame of the pool, in time order, for selectors that make a map."""
+        return tuple(self.evidence.scores.tolist()) if self.evidence else None
 
     @property
     def importance(self) -> npt.NDArray[np.float64] | None:
@@ -164,10 +170,9 @@ class Parts:
 
     model: Backend
     budget: Budget
-    signal: Signal | Contrast
     view: View
     """How probes are shown."""
-    probes: Literal["fresh", "memory", "frames", "attention"] = "fresh"
+    probes: Literal["fresh", "attention"] = "fresh"
     """How the map is made; see `gridprobe.selectors.gridprobe`."""
     decoded: FrameSize | None = None
     """The size frames are decoded at for probes; None decodes them straight to the size of the view."""

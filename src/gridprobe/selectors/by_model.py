@@ -11,8 +11,7 @@ from gridprobe.flops import Cost
 from gridprobe.grid import Grid
 from gridprobe.importance import ImportanceMap, MapKind
 from gridprobe.question import Question
-from gridprobe.selectors.base import Parts, Selection, Selector, doubts
-from gridprobe.selectors.gridprobe import PROBE
+from gridprobe.selectors.base import PROBE, Parts, Selection, Selector, doubts
 from gridprobe.video import FramePool, FrameSize
 
 __all__ = ["ByModel", "certainty", "parts_of"]
@@ -92,19 +91,12 @@ class ByModel(Selector):
     ) -> Selection:
         """The frames that the budget chooses by these scores, one for each frame of the pool."""
         evidence = ImportanceMap(Grid.holding(len(pool)), by_frame=tuple(scores), kind=kind)
-        return replace(
-            self.chosen(pool, self.budget.choose(evidence, ties=self.ties), asked),
-            scores=tuple(scores),
-            evidence=evidence,
-        )
+        return replace(self.chosen(pool, self.budget.choose(evidence, ties=self.ties), asked), evidence=evidence)
 
     def chosen(self, pool: FramePool, indices: Sequence[int], asked: Sequence[Posterior]) -> Selection:
         """The frames at these positions, in time order, with the bill and the warnings of what was asked."""
-        return replace(
-            Selection.of(self.name, pool, tuple(sorted(indices))),
-            cost=sum((each.cost for each in asked), Cost()),
-            notes=doubts(asked),
-        )
+        cost = sum((each.cost for each in asked), Cost())
+        return Selection.of(self.name, pool, sorted(indices), cost=cost, notes=doubts(asked))
 
 
 def parts_of(parts: Parts) -> dict[str, Any]:

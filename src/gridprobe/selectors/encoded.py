@@ -93,16 +93,8 @@ class Comparing(Selector):
     ) -> Selection:
         """These frames, with the map and the notes."""
         notes = self.encoder.notes(self.text(question))
-        return Selection(
-            selector=self.name,
-            indices=indices,
-            timestamps=tuple(pool.times[i] for i in indices),
-            pool=len(pool),
-            scores=tuple(evidence.scores.tolist()),
-            cost=cost,
-            evidence=evidence,
-            notes=(*notes, FLAT) if self.budget.flat(evidence) else notes,
-        )
+        notes = (*notes, FLAT) if self.budget.flat(evidence) else notes
+        return Selection.of(self.name, pool, indices, evidence=evidence, cost=cost, notes=notes)
 
     def bounds(self, pool: int) -> tuple[int, int]:
         """Those of its budget."""

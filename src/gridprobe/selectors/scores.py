@@ -63,15 +63,9 @@ class Scores(Selector):
         if scores.min() < 0 or scores.max() > 1:
             scores = unit_range(scores)
         evidence = ImportanceMap(Grid.holding(len(pool)), by_frame=tuple(scores.tolist()), kind="scores")
-        indices = self.budget.choose(evidence, ties=self.ties)
-        return Selection(
-            selector=self.name,
-            indices=indices,
-            timestamps=tuple(pool.times[i] for i in indices),
-            pool=len(pool),
-            scores=tuple(evidence.scores.tolist()),
-            evidence=evidence,
-            notes=(FLAT,) if self.budget.flat(evidence) else (),
+        notes = (FLAT,) if self.budget.flat(evidence) else ()
+        return Selection.of(
+            self.name, pool, self.budget.choose(evidence, ties=self.ties), evidence=evidence, notes=notes
         )
 
     def bounds(self, pool: int) -> tuple[int, int]:
