@@ -16,7 +16,8 @@ from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation.method import Method
 from gridprobe.evaluation.worker import Job
 from gridprobe.importance import MapKind
-from gridprobe.selectors.gridprobe import FLAT, NO_MEMORY
+from gridprobe.selectors.base import FLAT
+from gridprobe.selectors.gridprobe import NO_MEMORY
 from gridprobe.settings import Settings
 from gridprobe.setup import make_setup
 from test_pipeline import SCHEMA

@@ -113,7 +113,7 @@ def test_the_published_control_has_both_ends(wanted: int, places: Sequence[int])
     setup = make_setup(model=needle(2), selector="uniform", settings=Settings.from_preset("paper", frames=wanted))
     like = make_setup(model=needle(2), selector="uniform-like", settings=Settings.from_preset("paper", frames=wanted))
 
-    for selector in (setup.selector, like.selector.using(needle(3)).repeated()):
+    for selector in (setup.selector, like.selector.with_model(needle(3)).keeping_kv()):
         assert selector.select(gray_pool(144), QUESTION).indices == tuple(places)
         assert selector.describe()["sampling"] == "linspace"
 

@@ -14,8 +14,7 @@ from gridprobe.flops import Cost
 from gridprobe.grid import Grid
 from gridprobe.importance import ImportanceMap
 from gridprobe.question import Question
-from gridprobe.selectors.base import Parts, Selection, Selector
-from gridprobe.selectors.gridprobe import FLAT
+from gridprobe.selectors.base import FLAT, Parts, Selection, Selector
 from gridprobe.video import FramePool, FrameSize
 
 __all__ = ["Compared", "Comparing", "Encoded", "Query", "compare", "encoder_of", "similarity_map", "unit_range"]
@@ -75,7 +74,7 @@ class Comparing(Selector):
     query: ClassVar[Query] = "question"
 
     @property
-    def looks_at(self) -> FrameSize:
+    def input_size(self) -> FrameSize:
         """The encoder's size."""
         return self.encoder.image_size
 

@@ -13,7 +13,6 @@ from gridprobe.backends.base import FrameGroup, Posterior, ScoreRequest, View, r
 from gridprobe.budget import top
 from gridprobe.collage import collage_request
 from gridprobe.errors import UsageError
-from gridprobe.flops import Cost
 from gridprobe.grid import Grid
 from gridprobe.importance import ImportanceMap
 from gridprobe.question import Question
@@ -21,11 +20,10 @@ from gridprobe.selectors.base import Parts, Selection
 from gridprobe.selectors.by_model import ByModel, parts_of
 from gridprobe.video import FramePool, FrameSize
 
-__all__ = ["FLAT", "NO_MEMORY", "GridProbe", "Probes", "overview_request"]
+__all__ = ["NO_MEMORY", "GridProbe", "Probes", "overview_request"]
 
 Probes = Literal["fresh", "attention"]
 NO_MEMORY = "the model cannot question its memory of frames, so rows and columns were probed one by one"
-FLAT = "no frame stands out from the others, so the map does not say where the answer is"
 
 
 @dataclass(frozen=True)
@@ -50,9 +48,9 @@ class GridProbe(ByModel):
             )
 
     @property
-    def looks_at(self) -> FrameSize:
+    def input_size(self) -> FrameSize:
         """The size its frames are decoded at."""
-        return (self.decoded or self.view.pixels).rounded_to(self.model.multiple)
+        return (self.decoded or self.small_view.pixels).rounded_to(self.model.multiple)
 
     def select(self, pool: FramePool, question: Question) -> Selection:
         """Make the map, and keep as many of its top frames as the budget says."""
@@ -69,42 +67,32 @@ class GridProbe(ByModel):
         answers = self.model.score([self.request(pool, line, question) for line in grid.probes()])
         confidences = tuple(answer.confidence for answer in answers)
         evidence = ImportanceMap(grid, confidences[: grid.rows], confidences[grid.rows :])
-        return replace(self._top_of(evidence, pool, answers), probes=tuple(answers))
+        return replace(self.top_of(evidence, pool, answers), probes=tuple(answers))
 
     def _by_attention(self, pool: FramePool, question: Question) -> Selection:
         """Ours: how much the question looks at each frame of the overview."""
-        request = replace(overview_request(pool, question, self.view, again=True), attention=True)
+        request = replace(overview_request(pool, question, self.small_view, again=True), attention=True)
         if self.overview is not None:  # the frames were read: only the question is computed
             request = replace(request, sees=tuple(range(len(pool))))
         (answer,) = self.model.score([request])
         if answer.attention is None:
             raise UsageError(f"the model {self.model.identity} does not say where its attention is; use probes=fresh")
         evidence = ImportanceMap(Grid.holding(len(pool)), by_frame=answer.attention, kind="attention")
-        return self._top_of(evidence, pool, [answer])
+        return self.top_of(evidence, pool, [answer])
 
-    def _top_of(self, evidence: ImportanceMap, pool: FramePool, answers: Sequence[Posterior]) -> Selection:
-        return Selection.of(
-            self.name,
-            pool,
-            self.budget.choose(evidence, ties=self.ties),
-            evidence=evidence,
-            cost=sum((answer.cost for answer in answers), Cost()),
-            notes=(FLAT,) if self.budget.flat(evidence) else (),
-        )
-
-    def where(self, pool: FramePool, question: Question, overview: Posterior) -> Selection:
+    def locate(self, pool: FramePool, question: Question, overview: Posterior) -> Selection:
         """The frames that show the overview's answer.
 
         The K frames that the question looks at most are asked by themselves, as the overview read them. Those from
         which the answer is more likely than not are kept. If there are none, no single frame decides the question, and
         those it looks at are kept.
         """
-        selection = self.knowing(overview).select(pool, question)
+        selection = self.with_overview(overview).select(pool, question)
         attention = selection.evidence
         if attention is None or attention.kind != "attention":
             return selection
         candidates = top(attention.scores, min(attention.grid.k, len(pool)))
-        prefix = overview_request(pool, question, self.view, again=True)
+        prefix = overview_request(pool, question, self.small_view, again=True)
         answers = self.model.score([replace(prefix, sees=(frame,)) for frame in candidates])
         likely = dict(zip(candidates, (each.probabilities[overview.choice] for each in answers), strict=True))
         cost = sum((each.cost for each in answers), selection.cost)
@@ -115,7 +103,7 @@ class GridProbe(ByModel):
         evidence = ImportanceMap(attention.grid, by_frame=scores, kind="evidence")
         return Selection.of(self.name, pool, showing, evidence=evidence, cost=cost)
 
-    def knowing(self, overview: Posterior) -> "GridProbe":
+    def with_overview(self, overview: Posterior) -> "GridProbe":
         """The same, and it need not ask for the overview."""
         return replace(self, overview=overview)
 

@@ -23,7 +23,6 @@ from gridprobe.question import Question
 from gridprobe.selectors.base import Parts, Selection
 from gridprobe.selectors.by_model import ByModel, parts_of
 from gridprobe.selectors.encoded import compare, encoder_of
-from gridprobe.selectors.gridprobe import FLAT
 from gridprobe.video import FramePool, FrameSize
 
 __all__ = ["SHARE", "Hybrid"]
@@ -41,7 +40,7 @@ class Hybrid(ByModel):
     name: ClassVar[str] = "hybrid"
 
     @property
-    def looks_at(self) -> FrameSize:
+    def input_size(self) -> FrameSize:
         """The encoder's size; the engine shrinks frames for probes."""
         return self.encoder.image_size
 
@@ -59,16 +58,9 @@ class Hybrid(ByModel):
         chosen = (*self._best(promise[: grid.rows]), *(grid.rows + i for i in self._best(promise[grid.rows :])))
         answers = self.model.score([self.request(pool, lines[i], question) for i in chosen])
         evidence = self._map(grid, dict(zip(chosen, answers, strict=True)))
-        notes = self.encoder.notes(question.text)
-        return Selection.of(
-            self.name,
-            pool,
-            self.budget.choose(evidence, ties=self.ties),
-            cost=sum((answer.cost for answer in answers), found.cost),
-            evidence=evidence,
-            probes=tuple(answers),
-            notes=(*notes, FLAT) if self.budget.flat(evidence) else notes,
-        )
+        selection = self.top_of(evidence, pool, answers)
+        notes = (*self.encoder.notes(question.text), *selection.notes)
+        return replace(selection, cost=found.cost + selection.cost, probes=tuple(answers), notes=notes)
 
     def _best(self, promise: "np.ndarray[Any, np.dtype[np.float64]]") -> tuple[int, ...]:
         return top(promise, max(1, math.ceil(self.share * len(promise))), ties=self.ties)

@@ -24,9 +24,8 @@ from gridprobe.errors import DataError
 from gridprobe.grid import Grid
 from gridprobe.importance import ImportanceMap
 from gridprobe.question import Question
-from gridprobe.selectors.base import Parts, Selection, Selector
+from gridprobe.selectors.base import FLAT, Parts, Selection, Selector
 from gridprobe.selectors.encoded import unit_range
-from gridprobe.selectors.gridprobe import FLAT
 from gridprobe.selectors.imported import MAX_QUESTIONS, is_number, nearest, need, question_id, read_json
 from gridprobe.video import FramePool
 
