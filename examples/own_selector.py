@@ -14,7 +14,7 @@ class Motion(gp.Selector):
     """The frames that differ most from the frame before."""
 
     name = "motion"
-    looks_at = gp.FrameSize(max_side=64)  # the size it wants to see; None if it needs no pixels
+    input_size = gp.FrameSize(max_side=64)  # the size it wants to see; None if it needs no pixels
 
     def select(self, pool: gp.FramePool, question: gp.Question) -> gp.Selection:
         """Keep eight frames, in time order."""

@@ -6,7 +6,7 @@
     python speed/method.py check --model Qwen/Qwen3-VL-2B-Instruct --benchmark mlvu --data DIR --out qwen.jsonl
 
 `check` is for those who have a released checkpoint and a benchmark: it asks 200 questions in every way that decides
-whether our defaults suit the model (exit, context, fresh probes against those of the memory) and prints the table and
+whether our defaults suit the model (exit, context, fresh probes against attention) and prints the table and
 what a calibration of the exit would find.
 
 Compute is the honest convention as a share of one pass over all frames at native size, for a question asked by itself:
@@ -74,17 +74,11 @@ WAYS = {
     "map attention, 16": Way({"effort": "full", "frames": 16}),
     "map fresh": Way({"effort": "full", "probes": "fresh"}),
     "map fresh, 8": Way({"effort": "full", "probes": "fresh", "frames": 8}),
-    "map fresh gain, 8": Way({"effort": "full", "probes": "fresh", "signal": "gain", "frames": 8}),
-    "map memory": Way({"effort": "full", "probes": "memory"}),
-    "map memory, 8": Way({"effort": "full", "probes": "memory", "frames": 8}),
-    "map frames, 8": Way({"effort": "full", "probes": "frames", "frames": 8}),
-    "map frames gain, 8": Way({"effort": "full", "probes": "frames", "signal": "gain", "frames": 8}),
-    "map leave-out, 8": Way({"effort": "full", "probes": "memory", "signal": "leave-out", "frames": 8}),
     "uniform 8 + context": Way({"effort": "full", "context": "small", "frames": 8}, selector="uniform"),
     "shape rule + context": Way({"effort": "full", "probes": "fresh", "budget": "shape"}),
 }
 MAIN = ("all native", "all small", "published", "ours quick", "ours auto", "ours full")
-CHECKS = (*MAIN, "map fresh", "map memory", "shape rule + context")
+CHECKS = (*MAIN, "map fresh", "shape rule + context")
 WHOLE = ("ours full", "map attention")
 """The whole way with our defaults."""
 EQUAL = "uniform, equal compute"

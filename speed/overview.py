@@ -94,8 +94,8 @@ class Asker:
     def full(self, question: Question, probes: Probes) -> Posterior:
         """Overview, map, and the focused pass."""
         first = self.overview(question)
-        selector = GridProbe(self.engine, Fixed(self.kept), view=self.probe, probes=probes, again=True).knowing(first)
-        chosen = selector.select(self.small, question).indices
+        selector = GridProbe(self.engine, Fixed(self.kept), small_view=self.probe, probes=probes, again=True)
+        chosen = selector.with_overview(first).select(self.small, question).indices
         others = sorted(set(range(len(self.small))) - set(chosen))
         groups = [FrameGroup(self.large.take(chosen), self.native), FrameGroup(self.small.take(others), self.probe)]
         return self.engine.score([ScoreRequest.about(question, groups)])[0]
@@ -116,7 +116,6 @@ def ways(asker: Asker, case: Case) -> Iterator[tuple[str, Work, Work]]:
     yield SETTLED, lambda: asker.overview(first), forget
     yield NEXT, lambda: asker.overview(later), remember
     yield FULL, lambda: asker.full(first, "attention"), forget
-    yield "full, map from probes of the memory", lambda: asker.full(first, "memory"), forget
     yield "full, map from fresh probes", lambda: asker.full(first, "fresh"), forget
 
 

@@ -13,10 +13,9 @@ from encoder_checkpoints import ScriptedEncoder, matching
 from gridprobe.backends import Backend, ScoreRequest, Scripted, View
 from gridprobe.budget import Budget
 from gridprobe.encoders import Encoder
-from gridprobe.importance import peak
 from gridprobe.registry import SELECTORS
 from gridprobe.selectors import Parts, Selector
-from gridprobe.selectors.gridprobe import PROBE
+from gridprobe.selectors.base import PROBE
 
 __all__ = ["DECLARED", "Small", "constant_encoder", "constant_model", "encoder", "model", "small"]
 
@@ -90,6 +89,6 @@ def small(
     """A selector of the registry by name."""
     argument = DECLARED.get(name, Small()).argument(folder, pool)
     make, _ = SELECTORS.resolve(f"{name}:{argument}" if argument else name)
-    parts = Parts(asks or model(), budget, peak, View(PROBE), encoder=compares or encoder())
+    parts = Parts(asks or model(), budget, View(PROBE), encoder=compares or encoder())
     found: Selector = make(argument, parts)
     return found

@@ -17,7 +17,7 @@ from gridprobe.grid import Grid
 from gridprobe.importance import ImportanceMap
 from gridprobe.pipeline import ask
 from gridprobe.question import Question
-from gridprobe.selectors.gridprobe import FLAT
+from gridprobe.selectors.base import FLAT
 from videos_of_arrays import gray_pool
 
 AUTHORS_SCALE = 3.0

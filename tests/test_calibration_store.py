@@ -72,7 +72,7 @@ def test_a_preset_that_ends_in_the_same_settings_does_not_matter() -> None:
         ours(scripted(), native_pixels=FrameSize(max_pixels=10_000)),
         ours(scripted(), context="none"),
         ours(scripted(), budget="fixed:2"),
-        ours(scripted(), signal="margin", probes="memory"),
+        ours(scripted(), probes="fresh"),
         ours(scripted(), rotations=2),
         ours(scripted(), precision="exact"),
         ours(scripted(), template="paper"),

@@ -113,11 +113,6 @@ class TestContributing:
 
         assert len(names) > before and all(isinstance(entry, Entry) for entry in names.get("entries", {}).values())
 
-    def test_signal(self) -> None:
-        certainty = sample("def certainty")["certainty"]
-
-        assert certainty({"A": 0.5, "B": 0.5}) == pytest.approx(0.0) and certainty({"A": 1.0, "B": 0.0}) == 1.0
-
     def test_budget(self) -> None:
         share = sample("class Share")["Share"].parse("0.1")
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gridprobe.budget import ShapeRule
 from gridprobe.errors import ModelError
 from gridprobe.grid import Grid
-from gridprobe.importance import TINY, Contrast, ImportanceMap, MapKind, Shape, gain, leave_out
+from gridprobe.importance import ImportanceMap, MapKind, Shape
 
 GOLDEN = Path(__file__).parent / "golden"
 CASES: list[dict[str, Any]] = json.loads((GOLDEN / "shapes.json").read_text(encoding="utf-8"))
@@ -288,75 +288,3 @@ def test_every_kind_of_map_is_accepted_and_kept(kind: MapKind) -> None:
 def test_unknown_kind_of_map_is_refused() -> None:
     with pytest.raises(ValueError, match="certainty, descent, got 'other'"):
         ImportanceMap(Grid(2), by_frame=(0.5,) * 4, kind="other")  # type: ignore[arg-type]
-
-
-# Contrasts: 1 - exp(-KL).
-
-both_contrasts = pytest.mark.parametrize("contrast", [gain, leave_out], ids=lambda each: each.name)
-
-
-def options(first: float) -> dict[str, float]:
-    return {"A": first, "B": 1 - first}
-
-
-def test_gain_of_certainty_over_two_equal_options_is_a_half() -> None:
-    # KL((1, 0) from (1/2, 1/2)) = 1·log 2 + 0, and 1 - exp(-log 2) = 1/2.
-    assert gain(options(1.0), options(0.5)) == pytest.approx(0.5, abs=1e-12)
-
-
-def test_gain_by_hand() -> None:
-    # KL((3/4, 1/4) from (1/2, 1/2)) = 3/4·log 3/2 + 1/4·log 1/2, and exp of minus it is (2/3)^(3/4)·2^(1/4).
-    assert gain(options(0.75), options(0.5)) == pytest.approx(1 - (2 / 3) ** 0.75 * 2**0.25, abs=1e-12)
-
-
-def test_gain_with_three_options_by_hand() -> None:
-    # KL((1, 0, 0) from (1/4, 1/4, 1/2)) = log 4.
-    given_frames, text = {"A": 1.0, "B": 0.0, "C": 0.0}, {"A": 0.25, "B": 0.25, "C": 0.5}
-
-    assert gain(given_frames, text) == pytest.approx(0.75, abs=1e-12)
-
-
-def test_leaving_out_measures_from_the_overview() -> None:
-    # The overview is sure and the rest of the frames is not: KL((1, 0) from (1/2, 1/2)) = log 2. The other way round
-    # it would be log 1/2 / TINY.
-    assert leave_out(options(0.5), options(1.0)) == pytest.approx(0.5, abs=1e-12)
-    assert leave_out(options(0.75), options(0.5)) == pytest.approx(gain(options(0.5), options(0.75)), abs=1e-15)
-
-
-def test_contrasts_say_what_they_compare_with() -> None:
-    assert gain == Contrast("gain", "text", leaves_out=False)
-    assert leave_out == Contrast("leave-out", "overview", leaves_out=True)
-
-
-@both_contrasts
-@given(st.lists(st.floats(0.001, 1), min_size=2, max_size=6))
-def test_contrast_is_zero_where_both_agree(contrast: Contrast, weights: list[float]) -> None:
-    posterior = {str(i): weight / sum(weights) for i, weight in enumerate(weights)}
-
-    assert contrast(posterior, posterior) == pytest.approx(0.0, abs=1e-12)
-
-
-def test_gain_rises_with_the_probes_confidence() -> None:
-    found = [gain(options(p), options(0.5)) for p in (0.5, 0.6, 0.7, 0.8, 0.9, 0.99, 1.0)]
-
-    assert found == sorted(set(found)) and found[0] == 0.0
-
-
-def test_leaving_out_rises_as_the_rest_gets_less_sure() -> None:
-    found = [leave_out(options(p), options(0.99)) for p in (0.99, 0.9, 0.7, 0.5, 0.3, 0.01, 0.0)]
-
-    assert found == sorted(set(found)) and found[0] == 0.0
-
-
-@both_contrasts
-@given(st.integers(0, 4), st.integers(0, 4), st.sampled_from([0.0, 1e-300, TINY, 1e-6]))
-def test_contrast_with_zeros_is_finite_and_from_zero_to_below_one(
-    contrast: Contrast, one: int, other: int, rest: float
-) -> None:
-    """Two posteriors that are sure of different options, as far apart as they can be."""
-    certain = [{str(i): 1.0 - 4 * rest if i == place else rest for i in range(5)} for place in (one, other)]
-
-    found = contrast(*certain)
-
-    assert math.isfinite(found) and 0.0 <= found < 1.0
-    assert (found > 0.9) == (one != other)

@@ -16,7 +16,8 @@ from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation.method import Method
 from gridprobe.evaluation.worker import Job
 from gridprobe.importance import MapKind
-from gridprobe.selectors.gridprobe import FLAT, NO_MEMORY
+from gridprobe.selectors.base import FLAT
+from gridprobe.selectors.gridprobe import NO_MEMORY
 from gridprobe.settings import Settings
 from gridprobe.setup import make_setup
 from test_pipeline import SCHEMA
@@ -126,14 +127,7 @@ def test_without_a_calibration_the_exit_is_cautious_and_says_so() -> None:
 
 KINDS: list[tuple[dict[str, Any], MapKind]] = [
     ({"probes": "attention"}, "attention"),
-    ({"probes": "memory"}, "memory"),
-    ({"probes": "frames"}, "frames"),
     ({"probes": "fresh"}, "probes"),
-    ({"probes": "memory", "signal": "gain"}, "memory"),
-    ({"probes": "fresh", "signal": "margin"}, "probes"),
-    ({"probes": "memory", "signal": "leave-out"}, "leave-out"),
-    ({"probes": "frames", "signal": "leave-out"}, "leave-out"),
-    ({"probes": "fresh", "signal": "leave-out"}, "leave-out"),
 ]
 
 
@@ -147,7 +141,7 @@ def test_every_way_to_make_a_map_finds_the_hot_frame(way: dict[str, Any], kind: 
 
     assert found.selection.indices == (5,)
     assert evidence is not None and evidence.kind == kind
-    assert (evidence.by_frame is not None) == (way["probes"] in ("attention", "frames"))
+    assert (evidence.by_frame is not None) == (way["probes"] == "attention")
 
 
 def test_a_model_without_a_memory_gets_fresh_probes_and_the_answer_says_so() -> None:
@@ -197,7 +191,7 @@ def test_a_collage_or_another_order_leaves_the_context_out() -> None:
         ({"refine": True, "effort": "focus"}, "effort=focus takes none"),
         ({"prompt_order": "text_first"}, "needs prompt_order=frames_first"),
         ({"timestamps": "paper"}, "an overview shows true times"),
-        ({"signal": "gain"}, "signal=gain needs probes=memory"),
+        ({"signal": "gain"}, "unknown setting 'signal'"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused_in_a_sentence(changes: dict[str, Any], why: str) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import jsonschema
@@ -241,7 +242,7 @@ def test_a_second_question_decodes_only_frames_it_has_not_got(numbered: Path, mo
 
     class Fixed(gp.Selector):
         name = "fixed"
-        looks_at = gp.FrameSize(max_side=224, multiple=32)
+        input_size = gp.FrameSize(max_side=224, multiple=32)
 
         def select(self, pool: FramePool, question: gp.Question) -> Selection:
             return Selection.of("fixed", pool, next(chosen))
@@ -325,8 +326,8 @@ def test_decoding_seconds_count_both_passes(numbered: Path, monkeypatch: pytest.
 def test_a_selector_may_say_what_size_it_wants(numbered: Path) -> None:
     model = eyes(430, 440)
 
-    ask(numbered, QUESTION, model=model, selector=GridProbe(model, view=View(gp.FrameSize(max_side=128))), k=3)
-    square = GridProbe(model, view=View(gp.FrameSize(square=64)))
+    ask(numbered, QUESTION, model=model, selector=GridProbe(model, small_view=View(gp.FrameSize(max_side=128))), k=3)
+    square = GridProbe(model, small_view=View(gp.FrameSize(square=64)))
     ask(numbered, QUESTION, model=model, selector=UniformLike(square), k=3)
 
     assert {(r.frames.width, r.frames.height) for r in model.requests} == {(128, 32), (64, 64), LARGE}
@@ -417,6 +418,14 @@ def test_an_object_that_is_no_selector_is_refused_with_the_way_out() -> None:
         ask(gray_pool(9), QUESTION, model=eyes(0, 0), selector=object())
 
 
+def test_an_object_that_lacks_one_member_of_a_selector_is_refused() -> None:
+    members = [name for name in vars(gp.Selector) if not name.startswith("_") and name != "view"]
+    assert len(members) == 12
+
+    with pytest.raises(UsageError, match="the selector SimpleNamespace has no 'view'"):
+        ask(gray_pool(9), QUESTION, model=eyes(0, 0), selector=SimpleNamespace(**dict.fromkeys(members)))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -433,7 +442,6 @@ def test_an_object_that_is_no_selector_is_refused_with_the_way_out() -> None:
         ({"budget": "shape:-1"}, "gamma0 must be a number of at least 0, got -1.0"),
         ({"budget": "shape:much"}, "gamma0 must be a number of at least 0, got 'much'"),
         ({"budget": "fixed"}, "the budget 'fixed' needs an argument: fixed:N"),
-        ({"signal": "peek"}, "unknown signal 'peek'; did you mean 'peak'?"),
         ({"collage": 1}, "1 is no value for the setting 'collage'"),
         ({"orderr": "time"}, "unknown setting 'orderr'; did you mean 'order'?"),
         ({"order": "random"}, "order must be one of time, importance, got 'random'"),

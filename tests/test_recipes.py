@@ -242,7 +242,7 @@ def test_the_recipe_for_a_checkpoint_of_yours(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHON": sys.executable, "RUNS": str(tmp_path)}
     done = subprocess.run([str(recipe), *options], env=environment, capture_output=True, text=True, check=True)
 
-    ways = ("all native", "all small", "published", "ours quick", "ours auto", "ours full", "map fresh", "map memory")
+    ways = ("all native", "all small", "published", "ours quick", "ours auto", "ours full", "map fresh")
     assert all(f"| {way} |" in done.stdout for way in ways)
     assert "exit for at most 2% mistaken exits" in done.stdout
     assert (tmp_path / "check-embedded:nano-gridworld.jsonl").is_file()

@@ -14,7 +14,7 @@ import gridprobe
 from gridprobe.budget import Budget
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.grid import Grid
-from gridprobe.importance import Contrast, ImportanceMap
+from gridprobe.importance import ImportanceMap
 from gridprobe.registry import (
     BACKENDS,
     BENCHMARKS,
@@ -22,7 +22,6 @@ from gridprobe.registry import (
     ENCODERS,
     FAMILIES,
     SELECTORS,
-    SIGNALS,
     Entry,
     Registry,
     explain_missing,
@@ -30,7 +29,7 @@ from gridprobe.registry import (
 )
 from videos import numbered_video
 
-REGISTRIES = (BACKENDS, FAMILIES, ENCODERS, SELECTORS, BUDGETS, SIGNALS, BENCHMARKS)
+REGISTRIES = (BACKENDS, FAMILIES, ENCODERS, SELECTORS, BUDGETS, BENCHMARKS)
 
 EXTENSION = """
 from gridprobe import Scripted, Selection, Selector
@@ -140,8 +139,8 @@ def test_names_take_an_argument_only_where_they_say_so() -> None:
 def test_an_unknown_name_suggests_a_near_one_or_all() -> None:
     assert suggestion("unifrom", SELECTORS) == "did you mean 'uniform'?"
     assert suggestion("xyz", ["a", "b"]) == "choose one of a, b" and suggestion("x", []) == "there is none"
-    with pytest.raises(UsageError, match=r"unknown signal 'peek'; did you mean 'peak'\?"):
-        SIGNALS.find("peek")
+    with pytest.raises(UsageError, match=r"unknown budget 'nose'; did you mean 'noise'\?"):
+        BUDGETS.find("nose")
 
 
 def test_nobody_replaces_one_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,22 +163,6 @@ def test_a_missing_package_names_the_extra_that_installs_it() -> None:
         raise ImportError("ours", name="gridprobe.backends")
     with pytest.raises(ModuleNotFoundError), explain_missing("local"):
         raise ModuleNotFoundError("No module named 'gridprobe.typo'", name="gridprobe.typo")
-
-
-PROBABILITIES = st.lists(st.floats(0.001, 1.0), min_size=2, max_size=8).map(
-    lambda weights: {chr(65 + i): weight / sum(weights) for i, weight in enumerate(weights)}
-)
-
-
-@pytest.mark.parametrize("name", SIGNALS)
-@given(PROBABILITIES)
-def test_every_signal_is_a_number_from_0_to_1(name: str, probabilities: dict[str, float]) -> None:
-    signal, _ = SIGNALS.resolve(name)
-
-    if isinstance(signal, Contrast):
-        assert 0.0 <= signal(probabilities, probabilities) < 1e-9 and signal.name == name
-    else:
-        assert 0.0 <= signal(probabilities) <= 1.0 and signal.__name__ == name
 
 
 @pytest.mark.parametrize("name", BUDGETS)

@@ -166,7 +166,7 @@ def gridworld() -> tuple[FramePool, list[gp.Question]]:
     return pool, [replace(item.asked.question, id=item.id) for item in asked]
 
 
-@pytest.mark.parametrize("changes", [{}, {"effort": "full"}, {"probes": "frames"}, {"rotations": 2}], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"effort": "full"}, {"probes": "fresh"}, {"rotations": 2}], ids=str)
 def test_the_embedded_model_answers_as_one_by_one(embedded: Backend, one_thread: None, changes: dict[str, Any]) -> None:
     pool, questions = gridworld()
 

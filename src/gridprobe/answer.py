@@ -291,7 +291,7 @@ def selection_dict(selection: Selection) -> dict[str, Any]:
         "k": Grid.holding(selection.pool).k,
         "indices": list(selection.indices),
         "timestamps": list(selection.timestamps),
-        "beside": [{"share": each.share, "indices": list(each.indices)} for each in selection.beside],
+        "extra_frames": [{"share": each.share, "indices": list(each.indices)} for each in selection.extra_frames],
         "row_confidence": evidence and (list(evidence.row_confidence) or None),
         "column_confidence": evidence and (list(evidence.column_confidence) or None),
         "map": evidence and evidence.kind,

@@ -1,9 +1,8 @@
-"""Probe posteriors -> a signal for each -> the importance of every cell -> the shape of their distribution."""
+"""Confidences of probes -> the importance of every cell -> the shape of their distribution."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -11,13 +10,10 @@ import numpy.typing as npt
 from gridprobe.errors import ModelError
 from gridprobe.grid import Grid
 
-__all__ = ["Contrast", "ImportanceMap", "MapKind", "Shape", "Signal", "gain", "leave_out", "margin", "peak"]
+__all__ = ["ImportanceMap", "MapKind", "Shape"]
 
 MapKind = Literal[
     "probes",
-    "memory",
-    "frames",
-    "leave-out",
     "attention",
     "evidence",
     "encoder",
@@ -29,9 +25,6 @@ MapKind = Literal[
 """What a map's numbers are.
 
 - probes: how sure the model is from a row and from a column of frames, shown by themselves (the paper);
-- memory: the same, asked of the memory of all frames read together;
-- frames: the same for every frame by itself;
-- leave-out: how much the answer changes without a row and without a column, or without the frame;
 - attention: how much the question looks at the frame;
 - evidence: the same, times how likely the answer is from the frame by itself; 0 for frames that are hardly looked at;
 - encoder: how similar the frame is to the question in an encoder's space: (1 + cosine) / 2;
@@ -43,53 +36,6 @@ MapKind = Literal[
 
 FLAT = 1e-9
 """A map whose standard deviation is below this fraction of its mean is flat; smaller differences are rounding error."""
-
-
-class Signal(Protocol):
-    """How much a probe says about its frames: a number from 0 to 1, from the probabilities of the options."""
-
-    __name__: str
-
-    def __call__(self, probabilities: Mapping[str, float], /) -> float:
-        """The signal of one probe."""
-        ...
-
-
-def peak(probabilities: Mapping[str, float]) -> float:
-    """The probability of the most likely option (the paper's c(S, q), eq. 1)."""
-    return min(1.0, max(probabilities.values()))
-
-
-def margin(probabilities: Mapping[str, float]) -> float:
-    """By how much the most likely option leads the second."""
-    first, second, *_ = sorted(probabilities.values(), reverse=True)
-    return min(1.0, first - second)
-
-
-@dataclass(frozen=True)
-class Contrast:
-    """A signal that compares a probe with another answer: 1 - exp(-KL), so 0 when they agree and below 1."""
-
-    name: str
-    reference: Literal["text", "overview"]
-    """The other answer: to the text without frames, or to all frames."""
-    leaves_out: bool = False
-    """Whether the probe shows all frames but its own, so that its own are what the difference is about."""
-
-    def __call__(self, probabilities: Mapping[str, float], reference: Mapping[str, float]) -> float:
-        """From the probe's probabilities and those of the reference."""
-        told, other = (reference, probabilities) if self.leaves_out else (probabilities, reference)
-        divergence = sum(p * math.log(p / max(other[label], TINY)) for label, p in told.items() if p > 0)
-        return -math.expm1(-max(0.0, divergence))
-
-
-TINY = 1e-9
-"""Probabilities below this count as this, so that a divergence stays finite."""
-
-gain = Contrast("gain", "text")
-"""What the frames of a probe add to the text alone."""
-leave_out = Contrast("leave-out", "overview", leaves_out=True)
-"""How much the answer to all frames depends on those of the probe."""
 
 
 @dataclass(frozen=True)

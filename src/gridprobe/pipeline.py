@@ -129,7 +129,7 @@ class Session:
 
     def open(self) -> None:
         """Open the video and, if the selector needs pixels, decode it. Needs no model; another thread may call it."""
-        blind = self.setup.selector.looks_at is None and self.setup.overview is None
+        blind = self.setup.selector.input_size is None and self.setup.overview is None
         _ = self._footage if blind else self.pool
 
     @property
@@ -296,7 +296,7 @@ class Session:
             overview=first.posterior if first else None,
             focus=posterior if focused else None,
             exit=setup.exit,
-            native=focused and setup.selector.shows is None,
+            native=focused and setup.selector.view is None,
         )
         return Answer(
             question=question,
@@ -332,7 +332,7 @@ class Session:
 
     def _look(self, question: Question, first: Overview | None) -> Look:
         """The pool, the selection, and the kept frames at native size."""
-        blind = self.setup.selector.looks_at is None
+        blind = self.setup.selector.input_size is None
         try:
             return self._look_once(question, first, blind=blind)
         except Moved:  # frames that the packets announced are damaged: decode everything to find the good ones
@@ -343,7 +343,7 @@ class Session:
         footage = self._footage
         blind = blind and first is None
         pool = footage.undecoded(self._pool_size) if blind else footage.pool(self._pool_size)
-        selector = self.setup.selector.repeated() if self._reuse else self.setup.selector
+        selector = self.setup.selector.keeping_kv() if self._reuse else self.setup.selector
         selection, probing = timed(lambda: self._chosen(selector, pool, question, first))
         frames = footage.frames(in_order(selection, self.setup), self.setup.size_of(self.setup.shown, selection.kept))
         others = others_of(selection, frames, self.setup, get=lambda at, size: footage.undecoded(size).take(at))
@@ -369,8 +369,8 @@ class Session:
             return selector.select(pool, question)
         asked, posterior = lettered(question, first.posterior)
         if self._settles(first):
-            return selector.where(pool, asked, posterior)
-        return selector.knowing(posterior).select(pool, asked)
+            return selector.locate(pool, asked, posterior)
+        return selector.with_overview(posterior).select(pool, asked)
 
     def _look_again(self, question: Question, look: Look) -> Answer | None:
         """The same question about the stretches that the map points at, sampled more densely."""

@@ -1,9 +1,9 @@
-"""Names -> what makes the value: backends, model families, encoders, selectors, budgets, signals and benchmarks.
+"""Names -> what makes the value: backends, model families, encoders, selectors, budgets and benchmarks.
 
 A name such as "keyframes:chosen.json" is an entry's name, a colon and an argument. An entry names its code as
 "module:attribute" or "module" and is imported when it is first used, so listing names loads nothing heavy. Other
 packages add entries through entry points of the groups "gridprobe.selectors", "gridprobe.backends",
-"gridprobe.encoders", "gridprobe.budgets", "gridprobe.signals", "gridprobe.benchmarks" and "gridprobe.commands". An
+"gridprobe.encoders", "gridprobe.budgets", "gridprobe.benchmarks" and "gridprobe.commands". An
 entry point names either the code, or an `Entry` that describes it: a constant in a module that is quick to import.
 
 Only `ask()`, `Session()`, `load_model()`, `load_benchmark()` and the command line take names. Everything behind them
@@ -31,7 +31,6 @@ __all__ = [
     "FAMILIES",
     "REFUSED",
     "SELECTORS",
-    "SIGNALS",
     "Entry",
     "Registry",
     "suggestion",
@@ -349,18 +348,6 @@ BUDGETS = Registry(
     group="gridprobe.budgets",
 )
 """A budget's function takes the argument and returns a `Budget`."""
-
-SIGNALS = Registry(
-    "signal",
-    {
-        "peak": Entry("gridprobe.importance:peak", "the probability of the most likely option (the paper)"),
-        "margin": Entry("gridprobe.importance:margin", "by how much the most likely option leads the second"),
-        "gain": Entry("gridprobe.importance:gain", "what the probe's frames add to the text alone"),
-        "leave-out": Entry("gridprobe.importance:leave_out", "how much the overview's answer depends on its frames"),
-    },
-    group="gridprobe.signals",
-)
-"""A signal maps the posterior of a probe to a number from 0 to 1."""
 
 BENCHMARKS = Registry(
     "benchmark",

@@ -23,9 +23,9 @@ from gridprobe.calibration import check_threshold
 from gridprobe.drafting import OpenWay
 from gridprobe.errors import UsageError
 from gridprobe.grid import Grid
-from gridprobe.registry import BUDGETS, ENCODERS, SIGNALS, suggestion
+from gridprobe.registry import BUDGETS, ENCODERS, suggestion
 from gridprobe.rotations import check_rotations
-from gridprobe.selectors.gridprobe import PROBE, PROBE_SIDE
+from gridprobe.selectors.base import PROBE, PROBE_SIDE
 from gridprobe.video import NATIVE, FrameSize, Limits, SampleSpec
 from gridprobe.video.sampling import check_stream
 
@@ -51,11 +51,9 @@ class Settings:
     calibrate` found for these models and settings, or a cautious default."""
     refine: bool = False
     """Where the overview is not sure: sample the stretches that the question looks at again, more densely."""
-    probes: Literal["fresh", "memory", "frames", "attention"] = "attention"
-    """How the map is made: from rows and columns of frames by themselves, as published; from the overview's memory of
-    them; from its memory of every frame; or from the attention of the question in the overview."""
-    signal: str = "peak"
-    """What a probe's posterior counts for: a name of `gridprobe.registry.SIGNALS`. A map of attention has none."""
+    probes: Literal["fresh", "attention"] = "attention"
+    """How the map is made: from rows and columns of frames by themselves, as published; or from the attention of the
+    question in the overview."""
     encoder: str | None = None
     """What compares frames with the question, for selectors that do: a name of `gridprobe.registry.ENCODERS`, such as
     "siglip:google/siglip2-so400m-patch14-384". None is the one of the selector's paper."""
@@ -108,7 +106,6 @@ class Settings:
 
     def __post_init__(self) -> None:
         Grid(self.k)
-        SIGNALS.find(self.signal)
         if self.encoder is not None:
             ENCODERS.find(self.encoder)
         check_rotations(self.rotations)

@@ -19,7 +19,7 @@ from gridprobe.calibration import Exit, find
 from gridprobe.drafting import OpenRule, OpenWay
 from gridprobe.encoders import NamedEncoder
 from gridprobe.errors import UsageError
-from gridprobe.registry import SELECTORS, SIGNALS
+from gridprobe.registry import SELECTORS
 from gridprobe.selectors import GridProbe, Parts, Selector
 from gridprobe.settings import Settings
 from gridprobe.video import Footage, FramePool, FrameSize, SampleSpec, open_cache
@@ -76,7 +76,8 @@ class Setup:
             raise UsageError("refine looks again where an overview is not sure; effort=focus takes none")
         if self.overview is not None and "paper" in (self.overview.timestamps, self.view.timestamps):
             raise UsageError('an overview shows true times; use effort=focus with timestamps="paper"')
-        if self.selector.beside(1, 2) and (self.collage or self.order != "time" or self.view.timestamps == "paper"):
+        untimed = self.collage or self.order != "time" or self.view.timestamps == "paper"
+        if untimed and self.selector.extra_frames(1, 2):
             raise UsageError(
                 f"the selector {self.selector.name!r} shows frames of several sizes, merged by their true times; "
                 'leave out collage, order=importance and timestamps="paper"'
@@ -125,7 +126,7 @@ class Setup:
 
     def using(self, model: Backend, answerer: Backend) -> "Setup":
         """The same with other models; a selector that was made with a model of its own keeps it."""
-        selector = self.selector.using(model) if self.model.identity in self.selector.models else self.selector
+        selector = self.selector.with_model(model) if self.model.identity in self.selector.models else self.selector
         overview, context = self.overview, self.context
         return replace(
             self,
@@ -157,7 +158,7 @@ class Setup:
     @property
     def shown(self) -> View:
         """How the kept frames are shown."""
-        return (self.selector.shows or self.view).suiting(self.answerer)
+        return (self.selector.view or self.view).suiting(self.answerer)
 
     def size_of(self, view: View, frames: int) -> FrameSize:
         """The size so many frames are decoded at, to be shown to the answering model under a view."""
@@ -176,8 +177,8 @@ class Setup:
 
     def pool_size(self, cells: int) -> FrameSize:
         """The size a pool of so many frames is decoded at: what the selector, the overview or the answer needs."""
-        if self.selector.looks_at is not None:
-            return self.selector.looks_at.shared(cells)
+        if self.selector.input_size is not None:
+            return self.selector.input_size.shared(cells)
         if self.overview is not None:
             return self.overview.size_for(cells, self.model.multiple)
         return self.size_of(self.shown, cells)
@@ -267,36 +268,18 @@ def make_setup(
 
 def _selector(selector: str | Selector, model: Backend, settings: Settings) -> Selector:
     if not isinstance(selector, str):
-        missing = [
-            name
-            for name in (
-                "name",
-                "looks_at",
-                "models",
-                "select",
-                "bounds",
-                "beside",
-                "using",
-                "loaded",
-                "repeated",
-                "knowing",
-                "where",
-                "describe",
-            )
-            if not hasattr(selector, name)
-        ]
+        members = [name for name in vars(Selector) if not name.startswith("_")]
+        missing = [name for name in members if not hasattr(selector, name)]
         if missing:
             raise UsageError(
                 f"the selector {type(selector).__name__} has no {missing[0]!r}; derive it from gridprobe.Selector"
             )
         return selector
     make, argument = SELECTORS.resolve(selector)
-    signal, _ = SIGNALS.resolve(settings.signal)
     parts = Parts(
         model=model,
         budget=settings.rule,
-        signal=signal,
-        view=settings.small_view,
+        small_view=settings.small_view,
         probes=settings.probes,
         decoded=settings.probe_decoded,
         collage=settings.probe_view == "collage",

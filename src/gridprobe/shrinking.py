@@ -9,7 +9,7 @@ import numpy as np
 
 from gridprobe.backends.base import FrameGroup, View
 from gridprobe.budget import spread, top
-from gridprobe.selectors import Beside, Selection
+from gridprobe.selectors import ExtraFrames, Selection
 from gridprobe.setup import Setup
 from gridprobe.video import FramePool
 
@@ -23,32 +23,32 @@ HALVINGS = 6
 class Way:
     """How other frames are shown beside the kept ones."""
 
-    beside: tuple[Beside, ...]
+    beside: tuple[ExtraFrames, ...]
     context: float
     gives: str = ""
     """What is less than it was."""
 
     def of(self, selection: Selection) -> Selection:
         """The selection, shown in this way."""
-        return replace(selection, beside=_without(self.beside, selection.indices), context=self.context)
+        return replace(selection, extra_frames=_without(self.beside, selection.indices), context=self.context)
 
 
 def ways_of(selection: Selection, pool: FramePool, setup: Setup) -> list[Way]:
     """How other frames are shown beside the kept ones: as they are; then with less and less of them."""
-    found = [Way(selection.beside, selection.context)]
+    found = [Way(selection.extra_frames, selection.context)]
     if setup.context is not None:
         multiple = setup.answerer.multiple
         views = smaller_views(setup.context, lambda view: max(FrameGroup(pool, view).size(multiple)))
         for _, share, side in views[1:]:
             words = f"other frames shown at {side} px instead of {views[0].side}"
-            found.append(Way(selection.beside, share, words))
-        found.append(Way(selection.beside, 0.0, "other frames left out"))
-    for left in range(len(selection.beside) - 1, -1, -1):
-        found.append(Way(selection.beside[:left], 0.0, "smaller frames left out"))
+            found.append(Way(selection.extra_frames, share, words))
+        found.append(Way(selection.extra_frames, 0.0, "other frames left out"))
+    for left in range(len(selection.extra_frames) - 1, -1, -1):
+        found.append(Way(selection.extra_frames[:left], 0.0, "smaller frames left out"))
     return found
 
 
-def _without(beside: Sequence[Beside], kept: Collection[int]) -> tuple[Beside, ...]:
+def _without(beside: Sequence[ExtraFrames], kept: Collection[int]) -> tuple[ExtraFrames, ...]:
     """What is shown beside so many kept frames, each frame once."""
     others = [each._replace(indices=tuple(i for i in each.indices if i not in kept)) for each in beside]
     return tuple(each for each in others if each.indices)
@@ -90,7 +90,7 @@ def resized(selection: Selection, pool: FramePool, count: int) -> Selection:
         selection,
         indices=indices,
         timestamps=tuple(pool.times[i] for i in indices),
-        beside=_without(selection.beside, indices),
+        extra_frames=_without(selection.extra_frames, indices),
     )
 
 

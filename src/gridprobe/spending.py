@@ -142,7 +142,7 @@ class Spending:
 
     def _fitted(self, chosen: Selection, pool: FramePool, prices: Prices, first: Overview | None) -> Selection:
         """The selection with as many frames, and as large a context, as can be paid."""
-        native, most = self.setup.selector.shows is None, self.allowance.max_frames
+        native, most = self.setup.selector.view is None, self.allowance.max_frames
         selection = resized(chosen, pool, max(chosen.kept, min(self.allowance.min_frames or 0, len(pool))))
         wanted = min(selection.kept, most) if native and most else selection.kept
         floor = min(wanted, self._floor(len(pool)))

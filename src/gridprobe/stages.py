@@ -100,8 +100,8 @@ def others_of(
 
     `get` gives the frames at some places of the pool, at a size.
     """
-    shown = [(each.indices, setup.smaller(kept, each.share)) for each in selection.beside]
-    rest = set(range(selection.pool)).difference(selection.indices, *(each.indices for each in selection.beside))
+    shown = [(each.indices, setup.smaller(kept, each.share)) for each in selection.extra_frames]
+    rest = set(range(selection.pool)).difference(selection.indices, *(each.indices for each in selection.extra_frames))
     context = setup.context_at(selection.context)
     if context is not None and rest:
         shown.append((tuple(sorted(rest)), context))

@@ -290,16 +290,15 @@ def test_a_session_encodes_each_frame_once_at_each_size(fresh: Qwen3VL, monkeypa
     assert second.cost.probe.flops_computed == second.cost.probe.flops == text_flops(fresh, later), "the map's"
 
 
-def test_probes_of_a_session_question_the_memory_of_its_overview(
+def test_single_frames_are_asked_about_from_the_memory_of_the_overview(
     fresh: Qwen3VL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tower = watch_tower(fresh, monkeypatch)
-    changes: dict[str, Any] = {"effort": "full", "frames": 2, "probe_pixels": SMALL, "probes": "memory"}
-    with Session(noise_pool(9), model=fresh, k=3, **changes) as session:
-        cost = session.ask(FIRST).cost.probe
+    with Session(noise_pool(9), model=fresh, k=3, effort="quick", probe_pixels=SMALL) as session:
+        cost = session.ask(FIRST, show_map=True).cost.probe
 
-    assert encoded(tower) == [(9, 2, 4), (2, 4, 6)]
-    assert cost.calls == 6 and cost.visual_tokens == 0
+    assert encoded(tower) == [(9, 2, 4)], "frames are encoded once"
+    assert cost.calls == 1 + 3 and cost.visual_tokens == 0
     assert cost.flops_computed == cost.flops > 0
 
 
@@ -310,11 +309,10 @@ def test_the_plain_path_refuses_the_memory_of_frames(plain: Qwen3VL, changes: di
         plain.score([one_size("single", **changes)])
 
 
-@pytest.mark.parametrize("probes", ["attention", "memory", "frames"])
-def test_without_a_memory_rows_and_columns_are_probed_and_a_note_says_so(plain: Qwen3VL, probes: Any) -> None:
+def test_without_a_memory_rows_and_columns_are_probed_and_a_note_says_so(plain: Qwen3VL) -> None:
     frames = noise_pool(9)
 
-    found = GridProbe(plain, probes=probes).select(frames, FIRST)
+    found = GridProbe(plain, probes="attention").select(frames, FIRST)
 
     assert NO_MEMORY in found.notes
     fresh = GridProbe(plain, probes="fresh").select(frames, FIRST)

@@ -241,7 +241,7 @@ class TestSession:
         assert self.ask(Limited([97], frames=30), effort="quick").reached.by == "overview"
 
     def test_the_map_covers_all_frames(self) -> None:
-        for probes in ("attention", "frames", "memory", "fresh"):
+        for probes in ("attention", "fresh"):
             answer = self.ask(Limited([97], frames=30), probes=probes)
             assert answer.selection.scores is not None and len(answer.selection.scores) == 100
             assert 97 in answer.selection.indices

@@ -68,10 +68,9 @@ def test_the_published_method_stays_as_published(monkeypatch: pytest.MonkeyPatch
         (("--effort", "quick"), ("effort",), "quick"),
         (("--effort", "focus"), ("overview",), None),
         (("--refine",), ("refine",), True),
-        (("--probes", "memory"), ("selector", "probes"), "memory"),
+        (("--probes", "fresh"), ("selector", "probes"), "fresh"),
         (("--sure", "0.9"), ("exit", "threshold"), 0.9),
         (("--sure", "calibrated"), ("exit",), None),
-        (("--signal", "margin", "--probes", "memory"), ("selector", "signal"), "margin"),
         (("--rotations", "2"), ("rotations",), 2),
         (("--context", "none"), ("context",), None),
         (("--frames", "5"), ("selector", "budget", "frames"), 5),
@@ -95,7 +94,7 @@ def test_each_option_reaches_the_setup(
         (("--sure", "2"), "neither"),
         (("--sure", "often"), "neither"),
         (("--effort", "much"), "'much' is not one of"),
-        (("--signal", "pek"), "did you mean 'peak'?"),
+        (("--probes", "memory"), "'memory' is not one of"),
         (("--rotations", "0"), "rotations"),
         (("--refine", "--preset", "paper"), "effort=focus takes none"),
     ],
@@ -140,7 +139,7 @@ def test_eval_takes_the_same_options(data: Path, tiny_checkpoint: Path, tmp_path
     asked = ("eval", "jsonl", "--data", data, "--model", tiny_checkpoint, "--k", 3)
     options = {
         "plain": (),
-        "given": ("--effort", "full", "--probes", "memory", "--rotations", 2),
+        "given": ("--effort", "full", "--probes", "fresh", "--rotations", 2),
         "set": ("--set", "effort=quick"),
         "paper": ("--preset", "paper"),
     }
@@ -156,7 +155,7 @@ def test_eval_takes_the_same_options(data: Path, tiny_checkpoint: Path, tmp_path
         "set": "quick",
         "paper": "focus",
     }
-    assert setups["given"]["selector"]["probes"] == "memory" and setups["given"]["rotations"] == 2
+    assert setups["given"]["selector"]["probes"] == "fresh" and setups["given"]["rotations"] == 2
     assert setups["paper"]["context"] is None and setups["paper"]["selector"]["budget"]["name"] == "shape"
 
 

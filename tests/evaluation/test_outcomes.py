@@ -53,12 +53,10 @@ def test_an_answer_from_the_focused_pass_with_a_map_by_frame(tmp_path: Path) -> 
     assert "importance" not in record(answer)["selection"]
 
 
-@pytest.mark.parametrize(("kind", "count"), [("frames", 7), ("memory", 6)])
-def test_one_answer_for_each_probe_and_none_for_what_they_are_compared_with(
-    kind: Any, count: int, tmp_path: Path
-) -> None:
-    answer = by_frame((0.5,) * 7, kind=kind) if kind == "frames" else handmade(cells=7)
-    selection = replace(answer.selection, probes=(posterior(B=0.9),) * (count + 1))
+@pytest.mark.parametrize(("kind", "count"), [("certainty", 7), ("probes", 6)])
+def test_one_answer_for_each_probe(kind: Any, count: int, tmp_path: Path) -> None:
+    answer = by_frame((0.5,) * 7, kind=kind) if kind == "certainty" else handmade(cells=7)
+    selection = replace(answer.selection, probes=(posterior(B=0.9),) * count)
 
     assert read(tmp_path / "r", replace(answer, selection=selection)).probes == ("B",) * count
 

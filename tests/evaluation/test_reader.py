@@ -93,6 +93,13 @@ def test_a_record_from_before_the_overview_is_read(tmp_path: Path) -> None:
     assert old.native == old.kept > 0
 
 
+def test_a_record_with_names_that_are_gone_is_read(tmp_path: Path) -> None:
+    beside = [{"share": 0.5, "indices": [1]}]
+    chosen = selection(by_frame=[0.5] * 9, map="leave-out", beside=beside)
+
+    assert answered(tmp_path / "a", record("v1-a", selection=chosen)).map == "leave-out"
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

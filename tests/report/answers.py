@@ -86,7 +86,7 @@ def handmade(
     pixels = np.full((grid.cells, 36, 64, 3), 128, np.uint8) if pixels is None else pixels
     pool = FramePool(pixels, tuple(600.0 * i for i in range(grid.cells)), "f00d")
     evidence = ImportanceMap(grid, rows, columns)
-    selection = replace(Selection.of("gridprobe", pool, kept), evidence=evidence, scores=tuple(evidence.scores))
+    selection = replace(Selection.of("gridprobe", pool, kept), evidence=evidence)
     weights = dict(zip(question.labels, [0.25, 1.5, *[0.125] * 24], strict=False))
     answer = Answer(
         question=question,
@@ -112,7 +112,7 @@ def by_frame(scores: tuple[float, ...], *, kind: MapKind = "attention", kept: tu
     grid = Grid(k, len(scores))
     answer = handmade((0.5,) * k, (0.5,) * k, cells=len(scores), kept=kept)
     evidence = ImportanceMap(grid, by_frame=scores, kind=kind)
-    return replace(answer, selection=replace(answer.selection, evidence=evidence, scores=scores))
+    return replace(answer, selection=replace(answer.selection, evidence=evidence))
 
 
 def posterior(**shares: float) -> Posterior:

@@ -217,7 +217,7 @@ def test_a_map_by_frame_is_drawn_in_rows() -> None:
 @pytest.mark.parametrize("unicode", [True, False])
 def test_no_line_is_too_wide_and_ascii_stays_ascii(width: int, unicode: bool) -> None:
     refined = reached(handmade(), "refined", overview=UNSURE, exit=DEFAULT, stretches=((1.0, 2.0),) * 9)
-    for answer in (wide(EXIT), wide(FOCUS), refined, by_frame(tuple(i / 400 for i in range(400)), kind="memory")):
+    for answer in (wide(EXIT), wide(FOCUS), refined, by_frame(tuple(i / 400 for i in range(400)), kind="attention")):
         text = view(answer, width=width, unicode=unicode)
         assert max(map(len, text.split("\n"))) <= width
         assert unicode or text.isascii()

@@ -19,7 +19,7 @@ from gridprobe.report.where import (
     spans,
     where_words,
 )
-from gridprobe.selectors.gridprobe import FLAT
+from gridprobe.selectors.base import FLAT
 from report.answers import CITIES, by_frame, handmade, posterior, reached, without_map
 
 SURE = posterior(B=0.998)

@@ -16,7 +16,7 @@ from gridprobe.errors import ModelError, UsageError
 from gridprobe.flops import Cost
 from gridprobe.question import Question
 from gridprobe.registry import SELECTORS
-from gridprobe.selectors import Beside, Selection
+from gridprobe.selectors import ExtraFrames, Selection
 from gridprobe.selectors.agents import farthest
 from gridprobe.selectors.avua import Avua, question_type
 from gridprobe.selectors.by_model import certainty
@@ -163,14 +163,15 @@ class TestQFrame:
 
         found = selector.select(gray_pool(144), QUESTION)
 
-        assert found.kept == 4 and [(len(each.indices), each.share) for each in found.beside] == [(8, 0.5), (32, 0.25)]
-        assert selector.beside(4, 144) == ((8, 0.5), (32, 0.25))
+        sizes = [(len(each.indices), each.share) for each in found.extra_frames]
+        assert found.kept == 4 and sizes == [(8, 0.5), (32, 0.25)]
+        assert selector.extra_frames(4, 144) == ((8, 0.5), (32, 0.25))
         assert 17 in found.indices
 
     def test_a_short_pool_lacks_small_frames_first(self) -> None:
-        assert QFrame(model(), Fixed(4)).beside(4, 20) == ((8, 0.5), (8, 0.25))
-        assert QFrame(model(), Fixed(4)).beside(4, 10) == ((6, 0.5),)
-        assert QFrame(model(), Fixed(4)).beside(4, 4) == ()
+        assert QFrame(model(), Fixed(4)).extra_frames(4, 20) == ((8, 0.5), (8, 0.25))
+        assert QFrame(model(), Fixed(4)).extra_frames(4, 10) == ((6, 0.5),)
+        assert QFrame(model(), Fixed(4)).extra_frames(4, 4) == ()
 
     def test_an_encoder_of_the_settings_scores_in_place_of_the_model(self) -> None:
         class Encoder:
@@ -203,7 +204,7 @@ class TestQFrame:
         found = selector.loaded(device="cpu").select(gray_pool(64), QUESTION)
 
         assert found.indices == (30,) and found.warnings == ("a note",) and found.cost == Cost(calls=65)
-        assert not scripted.requests and selector.models == ("encoder:x",) and selector.looks_at.max_side == 32
+        assert not scripted.requests and selector.models == ("encoder:x",) and selector.input_size.max_side == 32
         assert found.evidence is not None and found.evidence.kind == "encoder"
         assert selector.describe()["model"] == "encoder:x"
 
@@ -211,7 +212,8 @@ class TestQFrame:
         pool = gray_pool(144)
         one, same, other = (QFrame(model(), Fixed(4), seed=seed).select(pool, QUESTION) for seed in (0, 0, 1))
 
-        assert (one.indices, one.beside) == (same.indices, same.beside) != (other.indices, other.beside)
+        first, again, reseeded = ((each.indices, each.extra_frames) for each in (one, same, other))
+        assert first == again != reseeded
 
     def test_the_order_is_a_draw_without_replacement_from_the_softmax(self) -> None:
         logits = [0.8 * math.log(3.0), 0.0]  # at temperature 0.8: three to one
@@ -231,7 +233,7 @@ class TestQFrame:
         times = [unit.time for unit in request.units]
         assert times == sorted(times) and answer.cost.focus == scripted.estimate(request)
         assert answer.shown_native == 2
-        assert [(each["share"], len(each["indices"])) for each in answer.to_dict()["selection"]["beside"]] == [
+        assert [(each["share"], len(each["indices"])) for each in answer.to_dict()["selection"]["extra_frames"]] == [
             (0.5, 4),
             (0.25, 16),
         ]
@@ -339,7 +341,7 @@ class TestAvua:
         assert farthest(2, [0, 1], 2) == []
 
 
-@pytest.mark.parametrize("beside", [(Beside((1,), 0.5),), (Beside((9,), 0.5),), (Beside((2, 2), 0.5),)])
-def test_frames_beside_are_others_of_the_pool(beside: tuple[Beside, ...]) -> None:
-    with pytest.raises(ValueError, match="beside the kept ones"):
-        Selection("x", (1,), (0.0,), pool=9, beside=beside)
+@pytest.mark.parametrize("indices", [(1,), (9,), (2, 2)])
+def test_extra_frames_are_others_of_the_pool(indices: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="extra frames must be others of the pool, each once"):
+        Selection("x", (1,), (0.0,), pool=9, extra_frames=(ExtraFrames(indices, 0.5),))

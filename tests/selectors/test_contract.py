@@ -137,8 +137,8 @@ def test_it_says_what_it_needs(name: str, tmp_path: Path) -> None:
 
     assert selector.name == name == selector.describe()["name"]
     assert json.loads(json.dumps(selector.describe(), allow_nan=False)) == selector.describe()
-    assert selector.looks_at is None or selector.models, "one that looks at frames asks a model or an encoder"
-    assert selector.repeated().describe() == selector.describe()
+    assert selector.input_size is None or selector.models, "one that looks at frames asks a model or an encoder"
+    assert selector.keeping_kv().describe() == selector.describe()
     assert selector.loaded(device="cpu").describe() == selector.describe(), "what is loaded stays"
 
 
@@ -146,7 +146,7 @@ def test_it_says_what_it_needs(name: str, tmp_path: Path) -> None:
 def test_the_model_is_exchangeable(name: str, tmp_path: Path) -> None:
     selector = small(name, tmp_path, budget_for(name))
 
-    swapped = selector.using(model("other"))
+    swapped = selector.with_model(model("other"))
 
     assert swapped.models == tuple(each.replace("scripted:model", "scripted:other") for each in selector.models)
 

@@ -13,10 +13,7 @@ from encoder_checkpoints import ScriptedEncoder, matching
 from gridprobe.backends import ScoreRequest, Scripted
 from gridprobe.budget import Fixed, NoiseAware, ShapeRule
 from gridprobe.errors import UsageError
-from gridprobe.importance import gain, peak
 from gridprobe.question import Question
-from gridprobe.registry import SELECTORS
-from gridprobe.selectors import Parts
 from gridprobe.selectors.aks import choose_frames as aks_frames
 from gridprobe.selectors.aks import stretches
 from gridprobe.selectors.bolt import choose_frames as bolt_frames
@@ -286,7 +283,7 @@ class TestHybrid:
         asks = model()
         encoder = matching(lambda level: 0.9 if level == 17 else 0.1 + level % 5 / 100)
 
-        found = Hybrid(asks, encoder, Fixed(1)).select(gray_pool(144), QUESTION)
+        found = Hybrid(asks, Fixed(1), encoder=encoder).select(gray_pool(144), QUESTION)
 
         shown = [levels(request.frames) for request in asks.requests]
         assert len(shown) == 12 and sum(17 in each for each in shown) == 2
@@ -299,19 +296,11 @@ class TestHybrid:
             return {"A": 1.0 + min(levels(request.frames)), "B": 1.0, "C": 1.0}
 
         encoder = matching(lambda level: 0.5 if level >= 8 else 0.1)
-        found = Hybrid(Scripted(answer), encoder, Fixed(4)).select(gray_pool(16), QUESTION)
+        found = Hybrid(Scripted(answer), Fixed(4), encoder=encoder).select(gray_pool(16), QUESTION)
 
         assert found.evidence is not None
         rows = found.evidence.row_confidence
         assert rows[0] == rows[1] == rows[2] == pytest.approx(9 / 11) and rows[3] == pytest.approx(13 / 15)
-
-    def test_signals_that_compare_answers_do_not_fit(self) -> None:
-        make, _ = SELECTORS.resolve("hybrid")
-        selector = make("", Parts(model(), Fixed(2), peak, Settings().small_view))
-
-        assert selector.describe()["signal"] == "peak"
-        with pytest.raises(UsageError, match="signal=gain does not fit"):
-            make("", Parts(model(), Fixed(2), gain, Settings().small_view))
 
 
 def test_frames_of_a_caller_are_compared_as_they_are() -> None:

@@ -22,7 +22,7 @@ LINES: list[dict[str, Any]] = [{"id": "v1-a", "scores": [0.1, 0.9, 0.2, 0.8]}, {
 def read(content: Any, folder: Path, budget: Budget | None = None) -> Scores:
     path = folder / "scores.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content))
-    return make(str(path), Parts(model(), budget or Fixed(2), lambda _: 0.0, Settings().small_view))
+    return make(str(path), Parts(model(), budget or Fixed(2), Settings().small_view))
 
 
 @pytest.mark.parametrize(
@@ -98,4 +98,4 @@ def test_another_content_is_another_selector(tmp_path: Path) -> None:
 
 
 def test_no_frame_is_decoded_but_those_kept(tmp_path: Path) -> None:
-    assert read(LINES, tmp_path).looks_at is None
+    assert read(LINES, tmp_path).input_size is None

@@ -10,7 +10,6 @@ from gridprobe.backends import Posterior, ScoreRequest, Scripted
 from gridprobe.budget import Fixed, ShapeRule
 from gridprobe.errors import ModelError
 from gridprobe.flops import Cost
-from gridprobe.importance import margin
 from gridprobe.question import Question
 from gridprobe.selectors import GridProbe, Random, Selection, Uniform, UniformLike
 from gridprobe.settings import Settings
@@ -114,7 +113,7 @@ def test_the_published_control_has_both_ends(wanted: int, places: Sequence[int])
     setup = make_setup(model=needle(2), selector="uniform", settings=Settings.from_preset("paper", frames=wanted))
     like = make_setup(model=needle(2), selector="uniform-like", settings=Settings.from_preset("paper", frames=wanted))
 
-    for selector in (setup.selector, like.selector.using(needle(3)).repeated()):
+    for selector in (setup.selector, like.selector.with_model(needle(3)).keeping_kv()):
         assert selector.select(gray_pool(144), QUESTION).indices == tuple(places)
         assert selector.describe()["sampling"] == "linspace"
 
@@ -152,10 +151,3 @@ def test_the_budget_is_exchangeable() -> None:
     many = GridProbe(needle(7), budget=ShapeRule(gamma0=0.0)).select(pool, QUESTION)
 
     assert few.kept == 1 and many.kept == 144
-
-
-def test_the_signal_is_exchangeable() -> None:
-    model = Scripted(lambda _: {"A": 0.5, "B": 0.3, "C": 0.2})
-    selection = GridProbe(model, signal=margin).select(gray_pool(9), QUESTION)
-
-    assert selection.evidence is not None and selection.evidence.row_confidence == pytest.approx((0.2,) * 3)

@@ -25,7 +25,7 @@ from gridprobe.errors import DataError, UsageError
 from gridprobe.files import parse_json
 from gridprobe.pipeline import Session
 from gridprobe.question import Question
-from gridprobe.registry import BACKENDS, SELECTORS, SIGNALS
+from gridprobe.registry import BACKENDS, SELECTORS
 from gridprobe.report import answer_view
 from gridprobe.report.facts import total_words
 from gridprobe.settings import PRESETS, Settings
@@ -62,7 +62,7 @@ IMPLIED = (
 )
 
 
-WAY = ("k", "frames", "effort", "refine", "probes", "sure", "signal", "rotations", "context", "open_way", "window")
+WAY = ("k", "frames", "effort", "refine", "probes", "sure", "rotations", "context", "open_way", "window")
 """The settings among `way_options`. An option that is not given is None and leaves the preset's value."""
 
 
@@ -136,14 +136,8 @@ def way_options() -> list[Callable[[Any], Any]]:
         ),
         click.option(
             "--probes",
-            type=click.Choice(["attention", "memory", "frames", "fresh"]),
+            type=click.Choice(["attention", "fresh"]),
             help="What the map is made from; fresh asks about rows and columns, as published.",
-        ),
-        click.option(
-            "--signal",
-            metavar="NAME",
-            shell_complete=names_of(SIGNALS),
-            help=f"What a probe's answer counts for: {', '.join(SIGNALS)}.",
         ),
         click.option("--rotations", type=int, metavar="N", help="Average over N orders of the options."),
         click.option(

@@ -10,7 +10,7 @@ from rich.text import Text
 from gridprobe.cli.console import printable, stdout
 from gridprobe.cli.help import Verb
 from gridprobe.cli.settings_table import settings_table
-from gridprobe.registry import BACKENDS, BENCHMARKS, BUDGETS, ENCODERS, FAMILIES, SELECTORS, SIGNALS
+from gridprobe.registry import BACKENDS, BENCHMARKS, BUDGETS, ENCODERS, FAMILIES, SELECTORS
 
 __all__ = ["listing"]
 
@@ -39,7 +39,6 @@ LISTED = {
     "encoders": ENCODERS.listed,
     "selectors": SELECTORS.listed,
     "budgets": BUDGETS.listed,
-    "signals": SIGNALS.listed,
     "presets": PRESET_NOTES.copy,
     "benchmarks": BENCHMARKS.listed,
 }

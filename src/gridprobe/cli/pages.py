@@ -7,7 +7,7 @@ GROUPS = {
     "Question": "option questions evidence subtitles",
     "Benchmark": "data out with ids limit n shard template",
     "Model": "model answer-model server device dtype attn device-map quantization",
-    "Method": "selector selectors controls frames k effort sure refine probes signal rotations context open-way window "
+    "Method": "selector selectors controls frames k effort sure refine probes rotations context open-way window "
     "preset order collage seed set epsilon delta",
     "Limits of a question": "max-frames max-tokens max-tflops max-seconds max-gpu-memory min-frames",
     "Limits and workers of the run": "total-tokens total-tflops total-seconds workers engine patience start-patience "

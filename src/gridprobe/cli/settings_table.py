@@ -19,7 +19,6 @@ MEANINGS = {
     "sure": "confidence at which the overview's answer is taken",
     "refine": "where the overview is not sure, sample promising stretches again",
     "probes": "what the map is made from; fresh is as published",
-    "signal": "what a probe's answer counts for; see gridprobe list signals",
     "encoder": "what compares frames with the question; see gridprobe list encoders",
     "rotations": "in how many orders the options are shown; 1 is off",
     "sampling": "the middle of each of K² equal parts, or evenly from the first frame to the last",

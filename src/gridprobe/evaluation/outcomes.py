@@ -96,12 +96,8 @@ def _map(selection: Selection) -> dict[str, Any]:
         return {"by_frame": None, "probe_choices": None}
     numbers = [float(f"{value:.4g}") for value in evidence.by_frame or ()]
     count = len(numbers) or evidence.grid.rows + evidence.grid.k
-    return {
-        "by_frame": numbers or None,
-        "probe_choices": [probe.choice for probe in selection.probes[:count]]
-        if len(selection.probes) >= count
-        else None,
-    }
+    choices = [probe.choice for probe in selection.probes] if len(selection.probes) == count else None
+    return {"by_frame": numbers or None, "probe_choices": choices}
 
 
 def _reached(answer: Answer) -> dict[str, Any]:

@@ -103,7 +103,7 @@ class _Bill:
         if setup.overview is not None:
             (first,) = setup.model.score([overview_request(pool, question, setup.overview)])
             overview, longest = overview + first.cost, max(longest, first.cost.tokens)
-            selector = selector.knowing(first)
+            selector = selector.with_overview(first)
         if setup.effort == "quick":
             return replace(self, overview=overview, longest=longest)
         if selector.models:
@@ -176,9 +176,10 @@ def _seconds(item: Item, info: VideoInfo | str) -> float | None:
 
 
 def _focus(count: int, video: "_Footage", question: Question, setup: Setup) -> ScoreRequest:
-    """The focused pass over so many kept frames, with what the selector shows beside them and with the context."""
+    """The focused pass over this many kept frames, with the selector's extra frames and with the context."""
     kept = video.frames(setup.size_of(setup.shown, count)).take(range(count))
-    shown = [(number, setup.smaller(kept, share)) for number, share in setup.selector.beside(count, len(video.times))]
+    extra_frames = setup.selector.extra_frames(count, len(video.times))
+    shown = [(number, setup.smaller(kept, share)) for number, share in extra_frames]
     rest = len(video.times) - count - sum(number for number, _ in shown)
     if setup.context is not None and rest:
         shown.append((rest, setup.context))

@@ -28,7 +28,7 @@ def marks(answer: Answer) -> dict[int, Mark]:
     """Position in the pool -> how the frame was shown to the pass that the answer was read from."""
     selection, settings = answer.selection, answer.settings
     overview = answer.reached.by == "overview"
-    small: set[int] = {index for each in selection.beside for index in each.indices}
+    small: set[int] = {index for each in selection.extra_frames for index in each.indices}
     if overview or settings.get("context"):
         small = set(range(selection.pool))
     found: dict[int, Mark] = dict.fromkeys(small, "small")

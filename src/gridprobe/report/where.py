@@ -13,7 +13,7 @@ from gridprobe.budget import spread, top
 from gridprobe.report.colours import FLOOR, Scale
 from gridprobe.report.facts import said_words
 from gridprobe.report.words import clock, kept_words, mark_words
-from gridprobe.selectors.gridprobe import FLAT
+from gridprobe.selectors.base import FLAT
 from gridprobe.stretches import runs
 
 __all__ = [

@@ -32,9 +32,6 @@ __all__ = [
 MAP_WORDS: dict[MapKind, str] = {
     "attention": "what the question looks at",
     "probes": "how sure the model is from each row and column",
-    "memory": "how sure the overview's memory of each row and column is",
-    "frames": "how sure the overview's memory of each frame is",
-    "leave-out": "what the answer depends on",
     "evidence": "which frames show the answer by themselves",
     "encoder": "how similar each frame is to the question",
     "scores": "the scores of a file",
@@ -138,7 +135,7 @@ def _focused(answer: Answer) -> str:
     if settings.get("collage"):
         return f"{kept} in one picture"
     frames = f"{selection.kept} frame{'' if selection.kept == 1 else 's'} at native size"
-    beside = [f"{len(each.indices)} at {percent(each.share, 0)} of its side" for each in selection.beside]
+    beside = [f"{len(each.indices)} at {percent(each.share, 0)} of its side" for each in selection.extra_frames]
     if settings.get("context") and selection.context and selection.kept < selection.pool:
         beside.append("all others small")
     if beside:

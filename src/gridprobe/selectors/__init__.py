@@ -1,6 +1,6 @@
 """Selectors: one published method, or one control, each. Their names are in `gridprobe.registry.SELECTORS`."""
 
-from gridprobe.selectors.base import Beside, Parts, Selection, Selector
+from gridprobe.selectors.base import ExtraFrames, Parts, Selection, Selector
 from gridprobe.selectors.baselines import All, AllSmall, Random, Uniform, UniformLike
 from gridprobe.selectors.gridprobe import GridProbe
 from gridprobe.selectors.keyframes import Keyframes
@@ -8,7 +8,7 @@ from gridprobe.selectors.keyframes import Keyframes
 __all__ = [
     "All",
     "AllSmall",
-    "Beside",
+    "ExtraFrames",
     "GridProbe",
     "Keyframes",
     "Parts",

@@ -11,18 +11,22 @@ from gridprobe.backends.base import Backend, Posterior, PromptOrder, View
 from gridprobe.budget import Budget, Ties
 from gridprobe.encoders import Encoder, NamedEncoder
 from gridprobe.flops import Cost
-from gridprobe.importance import Contrast, ImportanceMap, Shape, Signal
+from gridprobe.importance import ImportanceMap, Shape
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize, Sampling
 
-__all__ = ["OVERVIEW", "Beside", "Parts", "Selection", "Selector", "doubts"]
+__all__ = ["FLAT", "OVERVIEW", "PROBE", "PROBE_SIDE", "ExtraFrames", "Parts", "Selection", "Selector", "doubts"]
 
 OVERVIEW = "overview"
 """In place of a selector's name: all frames, because the overview settled the question and nobody asked for a map."""
+PROBE_SIDE = 224
+"""Probes see small frames: the paper's 224."""
+PROBE = FrameSize(max_side=PROBE_SIDE)
+FLAT = "no frame stands out from the others, so the map does not say where the answer is"
 
 
-class Beside(NamedTuple):
-    """Frames that are shown beside the kept ones, smaller than these."""
+class ExtraFrames(NamedTuple):
+    """Frames that are shown in addition to the kept ones, smaller than these."""
 
     indices: tuple[int, ...]
     share: float
@@ -47,15 +51,13 @@ class Selection:
     timestamps: tuple[float, ...]
     pool: int
     """The number of frames to choose from."""
-    scores: tuple[float, ...] | None = None
-    """One for every frame of the pool, if the selector computes scores."""
     cost: Cost = field(default_factory=Cost)
     evidence: ImportanceMap | None = None
     probes: tuple[Posterior, ...] = ()
     """What the model answered to every probe: rows, then columns."""
     notes: tuple[str, ...] = ()
     """Warnings of the selector."""
-    beside: tuple[Beside, ...] = ()
+    extra_frames: tuple[ExtraFrames, ...] = ()
     """Frames that are shown smaller, for selectors that use several sizes; they do not count as kept."""
     context: float = 1.0
     """The share of its side at which the context is shown, if there is one; 0 leaves it out. See `docs/budgets.md`."""
@@ -65,19 +67,24 @@ class Selection:
             raise ValueError(f"kept positions must ascend and be distinct, got {self.indices}")
         if self.indices[0] < 0 or self.indices[-1] >= self.pool or len(self.timestamps) != len(self.indices):
             raise ValueError(f"{self.indices} with {len(self.timestamps)} times do not fit a pool of {self.pool}")
-        shown = [*self.indices, *(index for each in self.beside for index in each.indices)]
+        shown = [*self.indices, *(index for each in self.extra_frames for index in each.indices)]
         if len(set(shown)) < len(shown) or not set(shown) <= set(range(self.pool)):
-            raise ValueError(f"frames beside the kept ones must be others of the pool, each once, got {self.beside}")
+            raise ValueError(f"extra frames must be others of the pool, each once, got {self.extra_frames}")
 
     @classmethod
-    def of(cls, selector: str, pool: FramePool, indices: tuple[int, ...]) -> "Selection":
-        """A selection made of positions alone."""
-        return cls(selector, indices, tuple(pool.times[i] for i in indices), len(pool))
+    def of(cls, selector: str, pool: FramePool, indices: Sequence[int], **details: Any) -> "Selection":
+        """The frames of a pool at these positions; `details` are the other fields."""
+        return cls(selector, tuple(indices), tuple(pool.times[i] for i in indices), len(pool), **details)
 
     @property
     def kept(self) -> int:
         """How many frames were kept (the paper's M_eff)."""
         return len(self.indices)
+
+    @property
+    def scores(self) -> tuple[float, ...] | None:
+        """The importance of every frame of the pool, in time order, for selectors that make a map."""
+        return tuple(self.evidence.scores.tolist()) if self.evidence else None
 
     @property
     def importance(self) -> npt.NDArray[np.float64] | None:
@@ -104,7 +111,7 @@ class Selector(Protocol):
         ...
 
     @property
-    def looks_at(self) -> FrameSize | None:
+    def input_size(self) -> FrameSize | None:
         """The size its pool is decoded at; None if it needs no pixels, so that only kept frames are decoded."""
         return None
 
@@ -114,7 +121,7 @@ class Selector(Protocol):
         return ()
 
     @property
-    def shows(self) -> View | None:
+    def view(self) -> View | None:
         """How the kept frames are shown to the answering model; None shows them as the settings say."""
         return None
 
@@ -126,11 +133,11 @@ class Selector(Protocol):
         """The fewest and the most frames it may keep of a pool."""
         return 1, pool
 
-    def beside(self, kept: int, pool: int) -> tuple[tuple[int, float], ...]:
-        """How many frames it shows beside so many kept ones, and the share of their side, for each smaller size."""
+    def extra_frames(self, kept: int, pool: int) -> tuple[tuple[int, float], ...]:
+        """For each smaller size: how many frames it shows in addition to `kept` ones, and the share of their side."""
         return ()
 
-    def using(self, model: Backend) -> "Selector":
+    def with_model(self, model: Backend) -> "Selector":
         """The same selector with another model; itself if it asks none."""
         return self
 
@@ -141,17 +148,17 @@ class Selector(Protocol):
         """
         return self
 
-    def repeated(self) -> "Selector":
+    def keeping_kv(self) -> "Selector":
         """The same selector, prepared for more questions about the same frames; it selects the same."""
         return self
 
-    def knowing(self, overview: Posterior) -> "Selector":
+    def with_overview(self, overview: Posterior) -> "Selector":
         """The same selector, given what its model answered to all frames; itself if it has no use for it."""
         return self
 
-    def where(self, pool: FramePool, question: Question, overview: Posterior) -> Selection:
+    def locate(self, pool: FramePool, question: Question, overview: Posterior) -> Selection:
         """The frames that show what its model is sure of after the overview; those it would keep, by default."""
-        return self.knowing(overview).select(pool, question)
+        return self.with_overview(overview).select(pool, question)
 
     def describe(self) -> dict[str, Any]:
         """Everything that decides its choice, as plain values, for records."""
@@ -164,10 +171,9 @@ class Parts:
 
     model: Backend
     budget: Budget
-    signal: Signal | Contrast
-    view: View
+    small_view: View
     """How probes are shown."""
-    probes: Literal["fresh", "memory", "frames", "attention"] = "fresh"
+    probes: Literal["fresh", "attention"] = "fresh"
     """How the map is made; see `gridprobe.selectors.gridprobe`."""
     decoded: FrameSize | None = None
     """The size frames are decoded at for probes; None decodes them straight to the size of the view."""

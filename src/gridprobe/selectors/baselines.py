@@ -38,17 +38,17 @@ class All(Selector):
 class AllSmall(All):
     """Every frame of the pool at the size of the probes, in one pass: what any selector has to beat."""
 
-    view: View
+    small_view: View
     name: ClassVar[str] = "all-small"
 
     @property
-    def shows(self) -> View:
+    def view(self) -> View:
         """At the size of the probes."""
-        return self.view
+        return self.small_view
 
     def describe(self) -> dict[str, Any]:
         """Its view."""
-        return {"name": self.name, "view": self.view.describe()}
+        return {"name": self.name, "view": self.small_view.describe()}
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,9 @@ class UniformLike(Selector):
     name: ClassVar[str] = "uniform-like"
 
     @property
-    def looks_at(self) -> FrameSize | None:
+    def input_size(self) -> FrameSize | None:
         """The size for the other one."""
-        return self.other.looks_at
+        return self.other.input_size
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -128,17 +128,17 @@ class UniformLike(Selector):
         """Those of the other one."""
         return self.other.bounds(pool)
 
-    def using(self, model: Backend) -> "UniformLike":
+    def with_model(self, model: Backend) -> "UniformLike":
         """The same, with another model for the other selector."""
-        return replace(self, other=self.other.using(model))
+        return replace(self, other=self.other.with_model(model))
 
     def loaded(self, **options: Any) -> "UniformLike":
         """The same, with the other selector loaded."""
         return replace(self, other=self.other.loaded(**options))
 
-    def repeated(self) -> "UniformLike":
+    def keeping_kv(self) -> "UniformLike":
         """The same, with the other selector prepared."""
-        return replace(self, other=self.other.repeated())
+        return replace(self, other=self.other.keeping_kv())
 
     def describe(self) -> dict[str, Any]:
         """The other selector and its own rule."""
@@ -157,7 +157,7 @@ def everything(argument: str, parts: Parts) -> All:
 def everything_small(argument: str, parts: Parts) -> AllSmall:
     """All frames at the size of the probes."""
     require_no_number("all-small", "every frame", parts)
-    return AllSmall(parts.view)
+    return AllSmall(parts.small_view)
 
 
 def uniform(argument: str, parts: Parts) -> Uniform:

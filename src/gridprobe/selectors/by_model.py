@@ -11,8 +11,7 @@ from gridprobe.flops import Cost
 from gridprobe.grid import Grid
 from gridprobe.importance import ImportanceMap, MapKind
 from gridprobe.question import Question
-from gridprobe.selectors.base import Parts, Selection, Selector, doubts
-from gridprobe.selectors.gridprobe import PROBE
+from gridprobe.selectors.base import FLAT, PROBE, Parts, Selection, Selector, doubts
 from gridprobe.video import FramePool, FrameSize
 
 __all__ = ["ByModel", "certainty", "parts_of"]
@@ -32,7 +31,7 @@ class ByModel(Selector):
 
     model: Backend
     budget: Budget = field(default_factory=ShapeRule)
-    view: View = field(default_factory=lambda: View(PROBE))
+    small_view: View = field(default_factory=lambda: View(PROBE))
     """How the frames of its requests are shown."""
     ties: Ties = "spread"
     prompt_order: PromptOrder = "frames_first"
@@ -43,9 +42,9 @@ class ByModel(Selector):
     name: ClassVar[str]
 
     @property
-    def looks_at(self) -> FrameSize:
+    def input_size(self) -> FrameSize:
         """The size its frames are decoded at."""
-        return self.view.pixels.rounded_to(self.model.multiple)
+        return self.small_view.pixels.rounded_to(self.model.multiple)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -56,11 +55,11 @@ class ByModel(Selector):
         """Those of its budget."""
         return self.budget.bounds(pool)
 
-    def using(self: Self, model: Backend) -> Self:
+    def with_model(self: Self, model: Backend) -> Self:
         """The same with another model."""
-        return replace(self, model=model, view=self.view.suiting(model))
+        return replace(self, model=model, small_view=self.small_view.suiting(model))
 
-    def repeated(self: Self) -> Self:
+    def keeping_kv(self: Self) -> Self:
         """The same, and the model keeps what it computes for the frames."""
         return replace(self, again=True)
 
@@ -70,14 +69,14 @@ class ByModel(Selector):
             "name": self.name,
             "model": self.model.identity,
             "budget": self.budget.describe(),
-            "view": self.view.describe(),
+            "view": self.small_view.describe(),
             "ties": self.ties,
             "prompt_order": self.prompt_order,
         }
 
     def request(self, pool: FramePool, frames: Sequence[int], question: Question) -> ScoreRequest:
         """The question about some frames of the pool, in one pass."""
-        groups = (FrameGroup(pool.take(frames), self.view),)
+        groups = (FrameGroup(pool.take(frames), self.small_view),)
         return ScoreRequest.about(question, groups, prompt_order=self.prompt_order, again=self.again)
 
     def ask_each(
@@ -92,19 +91,19 @@ class ByModel(Selector):
     ) -> Selection:
         """The frames that the budget chooses by these scores, one for each frame of the pool."""
         evidence = ImportanceMap(Grid.holding(len(pool)), by_frame=tuple(scores), kind=kind)
-        return replace(
-            self.chosen(pool, self.budget.choose(evidence, ties=self.ties), asked),
-            scores=tuple(scores),
-            evidence=evidence,
-        )
+        return replace(self.chosen(pool, self.budget.choose(evidence, ties=self.ties), asked), evidence=evidence)
+
+    def top_of(self, evidence: ImportanceMap, pool: FramePool, answers: Sequence[Posterior]) -> Selection:
+        """The frames that the budget chooses by a map, with the bill, and a note if the map is flat."""
+        cost = sum((answer.cost for answer in answers), Cost())
+        notes = (FLAT,) if self.budget.flat(evidence) else ()
+        indices = self.budget.choose(evidence, ties=self.ties)
+        return Selection.of(self.name, pool, indices, evidence=evidence, cost=cost, notes=notes)
 
     def chosen(self, pool: FramePool, indices: Sequence[int], asked: Sequence[Posterior]) -> Selection:
         """The frames at these positions, in time order, with the bill and the warnings of what was asked."""
-        return replace(
-            Selection.of(self.name, pool, tuple(sorted(indices))),
-            cost=sum((each.cost for each in asked), Cost()),
-            notes=doubts(asked),
-        )
+        cost = sum((each.cost for each in asked), Cost())
+        return Selection.of(self.name, pool, sorted(indices), cost=cost, notes=doubts(asked))
 
 
 def parts_of(parts: Parts) -> dict[str, Any]:
@@ -112,7 +111,7 @@ def parts_of(parts: Parts) -> dict[str, Any]:
     return {
         "model": parts.model,
         "budget": parts.budget,
-        "view": parts.view,
+        "small_view": parts.small_view,
         "ties": parts.ties,
         "prompt_order": parts.prompt_order,
         "seed": parts.seed,

@@ -14,8 +14,7 @@ from gridprobe.flops import Cost
 from gridprobe.grid import Grid
 from gridprobe.importance import ImportanceMap
 from gridprobe.question import Question
-from gridprobe.selectors.base import Parts, Selection, Selector
-from gridprobe.selectors.gridprobe import FLAT
+from gridprobe.selectors.base import FLAT, Parts, Selection, Selector
 from gridprobe.video import FramePool, FrameSize
 
 __all__ = ["Compared", "Comparing", "Encoded", "Query", "compare", "encoder_of", "similarity_map", "unit_range"]
@@ -75,7 +74,7 @@ class Comparing(Selector):
     query: ClassVar[Query] = "question"
 
     @property
-    def looks_at(self) -> FrameSize:
+    def input_size(self) -> FrameSize:
         """The encoder's size."""
         return self.encoder.image_size
 
@@ -93,16 +92,8 @@ class Comparing(Selector):
     ) -> Selection:
         """These frames, with the map and the notes."""
         notes = self.encoder.notes(self.text(question))
-        return Selection(
-            selector=self.name,
-            indices=indices,
-            timestamps=tuple(pool.times[i] for i in indices),
-            pool=len(pool),
-            scores=tuple(evidence.scores.tolist()),
-            cost=cost,
-            evidence=evidence,
-            notes=(*notes, FLAT) if self.budget.flat(evidence) else notes,
-        )
+        notes = (*notes, FLAT) if self.budget.flat(evidence) else notes
+        return Selection.of(self.name, pool, indices, evidence=evidence, cost=cost, notes=notes)
 
     def bounds(self, pool: int) -> tuple[int, int]:
         """Those of its budget."""

@@ -50,7 +50,7 @@ class Frag(ByModel):
         prompt = needed_prompt(question)
         requests = [
             ScoreRequest(
-                prompt, (YES, NO), (FrameGroup(pool.take([i]), self.view),), self.prompt_order, again=self.again
+                prompt, (YES, NO), (FrameGroup(pool.take([i]), self.small_view),), self.prompt_order, again=self.again
             )
             for i in range(len(pool))
         ]

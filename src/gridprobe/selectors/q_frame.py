@@ -21,14 +21,14 @@ import numpy as np
 
 from gridprobe.errors import ModelError
 from gridprobe.question import Question
-from gridprobe.selectors.base import Beside, Parts, Selection
+from gridprobe.selectors.base import ExtraFrames, Parts, Selection
 from gridprobe.selectors.by_model import ByModel, parts_of
 from gridprobe.video import FramePool, FrameSize
 
 __all__ = ["QFrame", "drawn_order"]
 
 TEMPERATURE = 0.8
-BESIDE = ((2, 1 / 2), (8, 1 / 4))
+EXTRA_FRAMES = ((2, 1 / 2), (8, 1 / 4))
 """For each kept frame: how many medium and small ones, and the share of its side that theirs have."""
 SURE = 1e-6
 """Certainties nearer than this to 0 or 1 count as this near, so that log-odds stay finite."""
@@ -43,9 +43,9 @@ class QFrame(ByModel):
     name: ClassVar[str] = "q-frame"
 
     @property
-    def looks_at(self) -> FrameSize:
+    def input_size(self) -> FrameSize:
         """The encoder's size, or that of the model's requests."""
-        return super().looks_at if self.encoder is None else self.encoder.image_size
+        return super().input_size if self.encoder is None else self.encoder.image_size
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -60,13 +60,14 @@ class QFrame(ByModel):
         """Score the frames, draw an order, and divide it."""
         scored, logits = self._by_model(pool, question) if self.encoder is None else self._compared(pool, question)
         order = drawn_order(logits, f"{self.seed}:{question.text}")
-        kept, *rest = _divided(order, [scored.kept, *(number for number, _ in self.beside(scored.kept, len(pool)))])
-        shares = [share for _, share in BESIDE]
+        numbers = [number for number, _ in self.extra_frames(scored.kept, len(pool))]
+        kept, *rest = _divided(order, [scored.kept, *numbers])
+        shares = [share for _, share in EXTRA_FRAMES]
         return replace(
             scored,
             indices=kept,
             timestamps=tuple(pool.times[i] for i in kept),
-            beside=tuple(Beside(each, share) for each, share in zip(rest, shares, strict=False)),
+            extra_frames=tuple(ExtraFrames(each, share) for each, share in zip(rest, shares, strict=False)),
         )
 
     def _by_model(self, pool: FramePool, question: Question) -> tuple[Selection, list[float]]:
@@ -86,10 +87,10 @@ class QFrame(ByModel):
         found = replace(self.selected(pool, scores, (), kind="encoder"), cost=cost, notes=encoder.notes(text))
         return found, [encoder.scale * each for each in cosines.tolist()]
 
-    def beside(self, kept: int, pool: int) -> tuple[tuple[int, float], ...]:
+    def extra_frames(self, kept: int, pool: int) -> tuple[tuple[int, float], ...]:
         """Medium and small frames, as far as the pool has them."""
         found, left = [], pool - kept
-        for number, share in BESIDE:
+        for number, share in EXTRA_FRAMES:
             count = min(left, number * kept)
             left -= count
             if count:
@@ -98,9 +99,15 @@ class QFrame(ByModel):
 
     def describe(self) -> dict[str, Any]:
         """With its sizes, its temperature and its seed."""
-        sizes = [list(each) for each in BESIDE]
+        sizes = [list(each) for each in EXTRA_FRAMES]
         scores = self.encoder.identity if self.encoder else self.model.identity
-        return {**super().describe(), "model": scores, "beside": sizes, "temperature": TEMPERATURE, "seed": self.seed}
+        return {
+            **super().describe(),
+            "model": scores,
+            "extra_frames": sizes,
+            "temperature": TEMPERATURE,
+            "seed": self.seed,
+        }
 
 
 def drawn_order(logits: Sequence[float], seed: str) -> list[int]:

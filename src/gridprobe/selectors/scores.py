@@ -24,9 +24,8 @@ from gridprobe.errors import DataError
 from gridprobe.grid import Grid
 from gridprobe.importance import ImportanceMap
 from gridprobe.question import Question
-from gridprobe.selectors.base import Parts, Selection, Selector
+from gridprobe.selectors.base import FLAT, Parts, Selection, Selector
 from gridprobe.selectors.encoded import unit_range
-from gridprobe.selectors.gridprobe import FLAT
 from gridprobe.selectors.imported import MAX_QUESTIONS, is_number, nearest, need, question_id, read_json
 from gridprobe.video import FramePool
 
@@ -63,15 +62,9 @@ class Scores(Selector):
         if scores.min() < 0 or scores.max() > 1:
             scores = unit_range(scores)
         evidence = ImportanceMap(Grid.holding(len(pool)), by_frame=tuple(scores.tolist()), kind="scores")
-        indices = self.budget.choose(evidence, ties=self.ties)
-        return Selection(
-            selector=self.name,
-            indices=indices,
-            timestamps=tuple(pool.times[i] for i in indices),
-            pool=len(pool),
-            scores=tuple(evidence.scores.tolist()),
-            evidence=evidence,
-            notes=(FLAT,) if self.budget.flat(evidence) else (),
+        notes = (FLAT,) if self.budget.flat(evidence) else ()
+        return Selection.of(
+            self.name, pool, self.budget.choose(evidence, ties=self.ties), evidence=evidence, notes=notes
         )
 
     def bounds(self, pool: int) -> tuple[int, int]:

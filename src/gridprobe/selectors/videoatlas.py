@@ -63,7 +63,7 @@ class VideoAtlas(ByModel):
         """The question about one contact sheet of a span."""
         shown = [span[i] for i in spread(len(span), min(len(span), MAX_SHEET**2))]
         side = math.isqrt(len(shown) - 1) + 1
-        view = replace(self.view, packing="single", sheet=side)
+        view = replace(self.small_view, packing="single", sheet=side)
         groups = (FrameGroup(pool.take(shown), view),)
         return ScoreRequest.about(question, groups, prompt_order=self.prompt_order, again=self.again)
 

@@ -44,7 +44,7 @@ __all__ = ["SELECTORS", "SETTABLE", "Asked", "Desk", "scrubbed"]
 
 SETTABLE = frozenset(
     {
-        *("k", "frames", "effort", "sure", "budget", "probes", "signal", "refine", "rotations", "context"),
+        *("k", "frames", "effort", "sure", "budget", "probes", "refine", "rotations", "context"),
         *("open_way", "order", "seed", "native_pixels", "stream"),
         *LIMITS,
     }

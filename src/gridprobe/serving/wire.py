@@ -28,8 +28,7 @@ class SettingsBody(Strict):
     effort: Literal["quick", "auto", "full", "focus"] | None = None
     sure: Annotated[FiniteFloat, Field(ge=0, le=1)] | Literal["calibrated"] | None = None
     budget: Name | None = None
-    probes: Literal["fresh", "memory", "frames", "attention"] | None = None
-    signal: Name | None = None
+    probes: Literal["fresh", "attention"] | None = None
     selector: Literal["gridprobe", "uniform", "random", "all", "all-small"] | None = None
     refine: bool | None = None
     rotations: int | None = Field(default=None, ge=1, le=MAX_OPTIONS)
