@@ -87,8 +87,8 @@ class Session:
     """One video, many questions. Arguments as for `ask`, or a ready-made `setup` in their place.
 
     The pool is decoded at the first question; each question then decodes only those of its kept frames that no earlier
-    question kept. Both sizes stay in memory up to `Limits.memory` bytes, and in the frame cache on disk. With `reuse`
-    the model keeps what it computed for the probes' frames, so the next question pays only for its text; answers stay
+    question kept. Both sizes stay in memory up to `VideoLimits.memory` bytes, and in the frame cache on disk. With
+    `reuse` the model keeps what it computed for the probes' frames, so the next question pays only for its text; answers stay
     the same.
     """
 

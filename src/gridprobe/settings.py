@@ -26,7 +26,7 @@ from gridprobe.grid import Grid
 from gridprobe.registry import BUDGETS, ENCODERS, SIGNALS, suggestion
 from gridprobe.rotations import check_rotations
 from gridprobe.selectors.gridprobe import PROBE, PROBE_SIDE
-from gridprobe.video import NATIVE, FrameSize, Limits, SampleSpec
+from gridprobe.video import NATIVE, FrameSize, SampleSpec, VideoLimits
 from gridprobe.video.sampling import check_stream
 
 __all__ = ["PRESETS", "Settings", "parse_changes"]
@@ -102,7 +102,7 @@ class Settings:
     template: str | None = None
     """Name of a prompt template; None leaves the question's own."""
     seed: int = 0
-    limits: Limits = field(default_factory=Limits)
+    limits: VideoLimits = field(default_factory=VideoLimits)
     """How large, long and slow a video may be before it is refused."""
     allowance: Allowance = field(default_factory=Allowance)
     """What a question may take; see `gridprobe.allowance`."""
@@ -191,7 +191,7 @@ CHECKED_THERE = ("k", "frames", "sure", "window", "stream", *BY_SELECTOR)
 def _value(name: str, value: Any) -> Any:
     """A value of the field's own kind: sizes and limits may come as JSON objects."""
     kind = get_type_hints(Settings)[name]
-    if kind in (FrameSize, Limits, Allowance) and isinstance(value, Mapping):
+    if kind in (FrameSize, VideoLimits, Allowance) and isinstance(value, Mapping):
         try:
             return kind(**value)
         except TypeError:

@@ -17,7 +17,7 @@ from av.video.stream import VideoStream
 
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.progress import Event, listening
-from gridprobe.video import Footage, FrameCache, FrameSize, Limits, Precision, sample
+from gridprobe.video import Footage, FrameCache, FrameSize, Precision, VideoLimits, sample
 from gridprobe.video import torchcodec as second
 from gridprobe.video.torchcodec import torchcodec_state
 from videos import numbered_video, read_number, remux, turn_by_matrix
@@ -137,7 +137,7 @@ def test_progress_and_deadline(clip: Path, torchcodec: str, monkeypatch: pytest.
         sample(clip, cells=5, size=SMALL, decoder="torchcodec")
     assert seen == [("decode", done, 5) for done in (0, 2, 4, 5)]
     with pytest.raises(VideoError, match="took longer than"):
-        sample(clip, cells=5, limits=Limits(seconds=1e-6), decoder="torchcodec")
+        sample(clip, cells=5, limits=VideoLimits(seconds=1e-6), decoder="torchcodec")
 
 
 # D03 of docs/reliability.md

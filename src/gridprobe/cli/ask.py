@@ -33,7 +33,7 @@ from gridprobe.setup import Setup, make_setup
 from gridprobe.spending import learn_from
 from gridprobe.subtitles import read_subtitles
 from gridprobe.together import in_sequence
-from gridprobe.video import Limits
+from gridprobe.video import VideoLimits
 
 __all__ = [
     "FILE",
@@ -266,9 +266,9 @@ def introduce(*models: Backend | None) -> None:
             notice(f"gridprobe: {summary}")
 
 
-def limits_of(given: dict[str, Any]) -> Limits:
+def limits_of(given: dict[str, Any]) -> VideoLimits:
     """The limits for decoding."""
-    limits = Limits(seconds=given["decode_timeout"])
+    limits = VideoLimits(seconds=given["decode_timeout"])
     return replace(limits, cache=0) if given["no_cache"] else limits
 
 

@@ -20,7 +20,7 @@ from gridprobe.cli.plan_table import print_offers
 from gridprobe.evaluation.offers import Models, offers
 from gridprobe.settings import Settings, parse_changes
 from gridprobe.setup import make_setup
-from gridprobe.video import Limits, Preview, preview
+from gridprobe.video import Preview, VideoLimits, preview
 
 __all__ = ["gauges_of", "plan"]
 
@@ -42,7 +42,7 @@ def plan(video: Path, data: Path | None, decode_timeout: float, as_json: bool, *
         plan_benchmark(str(video), data, given, as_json=as_json)
     else:
         changes = parse_changes(given["changes"]) | given_settings(given, WAY) | allowance_of(given)
-        settings = Settings.from_preset(given["preset"], **{"limits": Limits(seconds=decode_timeout), **changes})
+        settings = Settings.from_preset(given["preset"], **{"limits": VideoLimits(seconds=decode_timeout), **changes})
         _plan_video(video, settings, given, as_json=as_json)
 
 

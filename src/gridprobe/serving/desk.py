@@ -38,7 +38,7 @@ from gridprobe.settings import Settings
 from gridprobe.setup import Setup, make_setup
 from gridprobe.spending import learn_from
 from gridprobe.stages import Look, Overview, sure
-from gridprobe.video import FrameSize, Limits
+from gridprobe.video import FrameSize, VideoLimits
 
 __all__ = ["SELECTORS", "SETTABLE", "Asked", "Desk", "scrubbed"]
 
@@ -162,7 +162,7 @@ class Desk:
             return found
 
     def _make(self, settings: Mapping[str, Any], selector: str, *, private: bool) -> Setup:
-        limits = Limits(
+        limits = VideoLimits(
             seconds=self.bounds.decode_seconds,
             memory=max(1, min(self.settings.limits.memory, self.bounds.session_bytes // 4)),
             cache=0 if private else self.settings.limits.cache,

@@ -148,7 +148,8 @@ class Child:
         except subprocess.TimeoutExpired:
             return "the decoding process closed its connection"
         if code == -signal.SIGXCPU:
-            return f"decoding took more than {request['cpu']:.0f} s of processor time; raise the limit (Limits.seconds)"
+            limit = "raise the limit (VideoLimits.seconds)"
+            return f"decoding took more than {request['cpu']:.0f} s of processor time; {limit}"
         if code == -signal.SIGKILL:
             return "the decoding process was killed, perhaps because the machine ran out of memory"
         if code < 0:
