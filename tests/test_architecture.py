@@ -25,10 +25,9 @@ LEVELS = (
         "subtitles",
         "statistics",
         "stretches",
-        "allowance",
     },
     {"video", "budget", "calibration", "calibration_store", "pace"},
-    {"backends", "encoders"},
+    {"backends", "encoders", "limits"},
     {"selectors", "rotations", "collage"},
     {
         "settings",
@@ -38,9 +37,6 @@ LEVELS = (
         "answer",
         "stages",
         "together",
-        "prices",
-        "shrinking",
-        "spending",
         "pipeline",
         "asynchronous",
         "comparison",
@@ -74,7 +70,7 @@ LIGHT_MODULES = (
     "gridprobe.cli",
 )
 
-MAX_FILE_LINES = 400
+MAX_FILE_LINES = 800
 MAX_FUNCTION_LINES = 60
 MAX_ARGUMENTS = 6
 

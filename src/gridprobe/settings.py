@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, fields, replace
 from json import loads
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from gridprobe.allowance import Allowance
 from gridprobe.backends.base import Packing, PromptOrder, Timestamps, View
 from gridprobe.backends.windows import check_window
 from gridprobe.budget import Budget, Fixed, Ties
@@ -23,6 +22,7 @@ from gridprobe.calibration import check_threshold
 from gridprobe.drafting import OpenWay
 from gridprobe.errors import UsageError
 from gridprobe.grid import Grid
+from gridprobe.limits import UsageLimits
 from gridprobe.registry import BUDGETS, ENCODERS, SIGNALS, suggestion
 from gridprobe.rotations import check_rotations
 from gridprobe.selectors.gridprobe import PROBE, PROBE_SIDE
@@ -104,8 +104,8 @@ class Settings:
     seed: int = 0
     limits: VideoLimits = field(default_factory=VideoLimits)
     """How large, long and slow a video may be before it is refused."""
-    allowance: Allowance = field(default_factory=Allowance)
-    """What a question may take; see `gridprobe.allowance`."""
+    usage_limits: UsageLimits = field(default_factory=UsageLimits)
+    """What a question may take; see `gridprobe.limits`."""
 
     def __post_init__(self) -> None:
         Grid(self.k)
@@ -191,7 +191,7 @@ CHECKED_THERE = ("k", "frames", "sure", "window", "stream", *BY_SELECTOR)
 def _value(name: str, value: Any) -> Any:
     """A value of the field's own kind: sizes and limits may come as JSON objects."""
     kind = get_type_hints(Settings)[name]
-    if kind in (FrameSize, VideoLimits, Allowance) and isinstance(value, Mapping):
+    if kind in (FrameSize, VideoLimits, UsageLimits) and isinstance(value, Mapping):
         try:
             return kind(**value)
         except TypeError:
