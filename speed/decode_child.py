@@ -39,7 +39,7 @@ frames of at most 224 pixels. What is measured, and how, stands at the head of `
 
 def cpu(video: str, precision: str, rounds: int) -> dict[str, list[float]]:
     """CPU seconds by way, one for each round."""
-    from gridprobe.video import FrameSize, Limits, decoder_pool, sample
+    from gridprobe.video import FrameSize, VideoLimits, decoder_pool, sample
     from gridprobe.video.decoder_pool import InChild
     from gridprobe.video.sampling import SampleSpec
 
@@ -49,13 +49,13 @@ def cpu(video: str, precision: str, rounds: int) -> dict[str, list[float]]:
 
     def decode(where: str) -> float:
         before = spent()
-        options = {"precision": precision, "decode_in": where, "limits": Limits(seconds=900)}
+        options = {"precision": precision, "decode_in": where, "limits": VideoLimits(seconds=900)}
         sample(video, cells=144, size=FrameSize(max_side=224), **options)  # type: ignore[arg-type]
         return spent() - before
 
     def start() -> float:
         before = spent()
-        InChild(video, SampleSpec(144, limits=Limits(seconds=900))).check()
+        InChild(video, SampleSpec(144, limits=VideoLimits(seconds=900))).check()
         return spent() - before
 
     decode("process")  # imports PyAV
@@ -84,7 +84,7 @@ def ask(video: str, precision: str, where: str) -> None:
         return {"A": 256 + sum(light) / len(light), "B": 256}
 
     question = gp.Question("Is it bright?", ["yes", "no"])
-    options: dict[str, Any] = {"precision": precision, "decode_in": where, "limits": gp.video.Limits(seconds=900)}
+    options: dict[str, Any] = {"precision": precision, "decode_in": where, "limits": gp.video.VideoLimits(seconds=900)}
     gp.ask(video, question, model=gp.Scripted(look), frames=8, **options)
 
 

@@ -24,11 +24,11 @@ Work = Callable[[str], Taken]
 def gridprobe(precision: str, side: int | None) -> Work:
     import av  # noqa: F401
 
-    from gridprobe.video import FrameSize, Limits, sample
+    from gridprobe.video import FrameSize, VideoLimits, sample
 
     # multiple=1 is the video's own size, like the rivals; the product's default is at most 786 432 pixels.
     size = FrameSize(max_side=side) if side else FrameSize(multiple=1)
-    options: dict[str, Any] = {"precision": precision, "limits": Limits(seconds=TIMEOUT)}
+    options: dict[str, Any] = {"precision": precision, "limits": VideoLimits(seconds=TIMEOUT)}
 
     def work(path: str) -> Taken:
         pool = sample(path, cells=FRAMES, size=size, **options)

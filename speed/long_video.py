@@ -106,12 +106,12 @@ def child(path: str, k: int, number: int, model_name: str) -> None:
     import torch
 
     import gridprobe as gp
-    from gridprobe.video import Limits
+    from gridprobe.video import VideoLimits
 
     torch.set_num_threads(2)
     model, item = gp.load_model(model_name, device="cpu"), needle(number)
     start, cpu = time.perf_counter(), time.process_time()
-    limits = Limits(cache=0, seconds=1200.0)
+    limits = VideoLimits(cache=0, seconds=1200.0)
     answer = gp.ask(path, item.asked.question, model=model, k=k, preset="gridworld", limits=limits)
     found = {
         "seconds": time.perf_counter() - start,

@@ -38,7 +38,7 @@ from gridprobe.backends.qwen3vl.engine import Qwen3VL
 from gridprobe.gridworld.dataset import Item, items, world_of
 from gridprobe.question import Question
 from gridprobe.selectors.gridprobe import overview_request
-from gridprobe.video import FrameSize, Limits
+from gridprobe.video import FrameSize, VideoLimits
 
 MINUTES = 10.0
 TARGET, ANSWERS_A_SECOND = 0.25, 20.0
@@ -97,7 +97,7 @@ def on_cpu(given: argparse.Namespace) -> list[Way]:
     assert isinstance(engine, Qwen3VL)
     chosen = items(given.count, per_video=given.count, first=given.first * given.count)
     questions = [item.asked.question for item in chosen]
-    options = {"k": given.k, "preset": "gridworld", "limits": Limits(cache=0)}
+    options = {"k": given.k, "preset": "gridworld", "limits": VideoLimits(cache=0)}
     found = []
     with tempfile.TemporaryDirectory() as folder:
         video = video_of(chosen[0], Path(folder), minutes=given.minutes)

@@ -30,12 +30,12 @@ from gridprobe.evaluation.texts import verdicts
 from gridprobe.question import Question
 from gridprobe.report.run_page.page import render_runs
 from gridprobe.report.run_tables import FORMATS, Scores, render_scores
-from gridprobe.video import FrameSize, Limits, preview, probe, sample
+from gridprobe.video import FrameSize, VideoLimits, preview, probe, sample
 from mutants import SEEDS
 from serving_kit import as_data, client_of, jpeg, running_desk, video_folder
 from videos import numbered_video
 
-LIMITS = Limits(max_pixels=1 << 20, seconds=20.0, memory=1 << 26)
+LIMITS = VideoLimits(max_pixels=1 << 20, seconds=20.0, memory=1 << 26)
 TINY = FrameSize(square=16)
 
 

@@ -22,7 +22,7 @@ from gridprobe.selectors import GridProbe, Selection, UniformLike
 from gridprobe.settings import PRESETS, Settings
 from gridprobe.setup import make_setup
 from gridprobe.subtitles import Between, Segment
-from gridprobe.video import NATIVE, Footage, FramePool, Limits, sample
+from gridprobe.video import NATIVE, Footage, FramePool, VideoLimits, sample
 from gridprobe.video.decoder_pool import ChildClip
 from gridprobe.video.frames import Pixels
 from gridprobe.video.rows import Found
@@ -258,7 +258,7 @@ def test_a_second_question_decodes_only_frames_it_has_not_got(numbered: Path, mo
 
 
 def test_memory_is_bounded(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    passes, limits = Passes(monkeypatch), Limits(memory=20 * 256 * 64 * 3)
+    passes, limits = Passes(monkeypatch), VideoLimits(memory=20 * 256 * 64 * 3)
     with gp.Session(
         numbered, model=eyes(0, 0), selector="uniform", frames=12, k=4, limits=limits, **PUBLISHED
     ) as session:

@@ -116,8 +116,8 @@ class Reached:
     """What was sampled again, in seconds."""
     native: bool = True
     """Whether the kept frames were shown at native size."""
-    gave: tuple[str, ...] = ()
-    """What had to give for the allowance, in sentences that are also among the answer's warnings."""
+    degraded: tuple[str, ...] = ()
+    """What the limits cut, in sentences that are also among the answer's warnings."""
 
     @property
     def sure(self) -> bool:

@@ -2,7 +2,7 @@
 
 GridProbeError
 ├── UsageError    the caller asked for something that cannot be: fix the call            (exit code 2)
-│   └── OverBudget    a question, or a call of a model, does not fit what its allowance leaves
+│   └── OverLimit     a question takes more than its limits allow
 ├── VideoError    the video cannot be opened or decoded: fix the file                    (exit code 1)
 │   └── DecoderKilled    its decoder was killed from outside, which says nothing about the file: try again
 ├── ModelError    the model cannot be loaded, or its output cannot be used               (exit code 1)
@@ -21,7 +21,7 @@ __all__ = [
     "DecoderKilled",
     "GridProbeError",
     "ModelError",
-    "OverBudget",
+    "OverLimit",
     "RunError",
     "ServerError",
     "ServerUnavailable",
@@ -44,13 +44,15 @@ class UsageError(GridProbeError):
     exit_code = 2
 
 
-class OverBudget(UsageError):
-    """Something does not fit what an allowance leaves."""
+class OverLimit(UsageError):
+    """A question, or its next pass, takes more than a limit allows."""
 
-    def __init__(self, message: str, *, limit: str = "") -> None:
+    def __init__(self, message: str, *, limit: str = "", more: str = "") -> None:
         super().__init__(message)
         self.limit = limit
-        """The limit that it would break, such as "max_tokens"."""
+        """The limit that it would exceed, such as "max_tokens"."""
+        self.more = more
+        """What the next pass would take, such as "31,200 tokens more, over --max-tokens 20000"."""
 
 
 class VideoError(GridProbeError):

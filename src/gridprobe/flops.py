@@ -43,6 +43,9 @@ class Cost:
     def __add__(self, other: "Cost") -> "Cost":
         return Cost(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
+    def __sub__(self, other: "Cost") -> "Cost":
+        return Cost(*(getattr(self, each.name) - getattr(other, each.name) for each in fields(self)))
+
     @property
     def tflops(self) -> float:
         """Honest convention, in units of 1e12."""

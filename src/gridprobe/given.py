@@ -7,7 +7,7 @@ from gridprobe.errors import UsageError
 from gridprobe.setup import Setup
 from gridprobe.video import Footage, FramePool, FrameSize
 
-__all__ = ["Given", "Thinned", "for_video"]
+__all__ = ["Given", "for_video"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,31 +28,6 @@ class Given:
     def frames(self, indices: Sequence[int], size: FrameSize) -> FramePool:
         """Some of them."""
         return self.given.take(indices)
-
-
-@dataclass(frozen=True, eq=False)
-class Thinned:
-    """Some frames of a video or of given ones, used like footage."""
-
-    footage: "Footage | Given"
-    places: tuple[int, ...]
-
-    @property
-    def trouble(self) -> tuple[str, ...]:
-        """That of the whole."""
-        return self.footage.trouble
-
-    def pool(self, size: FrameSize) -> FramePool:
-        """The frames that are left."""
-        return self.footage.pool(size).take(self.places)
-
-    def undecoded(self, size: FrameSize) -> FramePool:
-        """The frames that are left."""
-        return self.footage.undecoded(size).take(self.places)
-
-    def frames(self, indices: Sequence[int], size: FrameSize) -> FramePool:
-        """Some of those that are left."""
-        return self.footage.frames([self.places[i] for i in indices], size)
 
 
 def for_video(setup: Setup, video: object) -> Setup:

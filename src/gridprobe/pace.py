@@ -11,13 +11,17 @@ import math
 import platform
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gridprobe.cores import usable_cores
 from gridprobe.files import parse_json, write_whole
 from gridprobe.flops import Cost
 from gridprobe.video.disk_cache import cache_folder
 
-__all__ = ["Pace", "learn_pace", "pace_of", "read_pace", "write_pace"]
+if TYPE_CHECKING:
+    from gridprobe.answer import Answer
+
+__all__ = ["Pace", "learn_from", "learn_pace", "pace_of", "read_pace"]
 
 FADING = 0.7
 """What older measurements count for when a new one arrives."""
@@ -47,10 +51,6 @@ class Pace:
         self.tokens = FADING * self.tokens + cost.tokens
         self.seconds = FADING * self.seconds + seconds
 
-    def forget(self) -> None:
-        """Drop what was measured."""
-        self.tflops = self.tokens = self.seconds = 0.0
-
     def seconds_for(self, cost: Cost) -> float:
         """How long work of this cost takes: by its operations, or by its tokens where those are not known."""
         if not self.known:
@@ -79,16 +79,6 @@ def read_pace(model: str, *, folder: Path | None = None) -> Pace:
     return pace if all(math.isfinite(each) and each >= 0 for each in asdict(pace).values()) else Pace()
 
 
-def write_pace(model: str, pace: Pace, *, folder: Path | None = None) -> None:
-    """Keep a measured pace; what cannot be written is forgotten."""
-    file = _file(model, folder)
-    if file is None or not pace.known:
-        return
-    with contextlib.suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, json.dumps({"model": model, **asdict(pace)}, allow_nan=False).encode())
-
-
 _PACES: dict[str, Pace] = {}
 
 
@@ -98,7 +88,25 @@ def pace_of(model: str) -> Pace:
 
 
 def learn_pace(model: str, cost: Cost, seconds: float, *, folder: Path | None = None) -> None:
-    """Add a measurement to what is kept about a model."""
-    pace = read_pace(model, folder=folder)
+    """Add a measurement to what is kept about a model; what cannot be written is forgotten."""
+    file, pace = _file(model, folder), read_pace(model, folder=folder)
     pace.note(cost, seconds)
-    write_pace(model, pace, folder=folder)
+    if file is None or not pace.known:
+        return
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, json.dumps({"model": model, **asdict(pace)}, allow_nan=False).encode())
+
+
+def learn_from(answer: "Answer", *, names: tuple[str, str]) -> None:
+    """Keep how fast the models worked, by their identities and by the names they were loaded by.
+
+    `names` are those of the model that is asked first and of the answering one.
+    """
+    asked, answerer = answer.models
+    stages = [(names[1], answerer, answer.cost.focus, answer.seconds.focus)]
+    if answer.reached.overview is not None:
+        stages.append((names[0], asked[0], answer.cost.overview, answer.seconds.overview))
+    for name, identity, cost, seconds in stages:
+        for each in dict.fromkeys((name, identity)):
+            learn_pace(each, cost, seconds)

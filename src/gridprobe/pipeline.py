@@ -13,11 +13,11 @@ from gridprobe.backends import Backend, FrameGroup, Posterior, ScoreRequest
 from gridprobe.backends.batcher import Batcher, own_seconds
 from gridprobe.budget import Fixed
 from gridprobe.drafting import NO_PLACE, answer_open, lettered
-from gridprobe.errors import OverBudget, UsageError
+from gridprobe.errors import OverLimit, UsageError
 from gridprobe.flops import Cost
-from gridprobe.given import Given, Thinned, for_video
+from gridprobe.given import Given, for_video
 from gridprobe.grid import Grid
-from gridprobe.prices import Prices
+from gridprobe.limits import Price, UsageTracker
 from gridprobe.progress import announce
 from gridprobe.prompts import wording
 from gridprobe.question import Question
@@ -27,10 +27,10 @@ from gridprobe.selectors.base import OVERVIEW
 from gridprobe.selectors.gridprobe import overview_request
 from gridprobe.settings import Settings
 from gridprobe.setup import Setup, make_setup
-from gridprobe.spending import Spending
 from gridprobe.stages import (
     Look,
     Overview,
+    StagePrices,
     askable,
     asks_description,
     focus_request,
@@ -86,9 +86,9 @@ class Session:
     """One video, many questions. Arguments as for `ask`, or a ready-made `setup` in their place.
 
     The pool is decoded at the first question; each question then decodes only those of its kept frames that no earlier
-    question kept. Both sizes stay in memory up to `Limits.memory` bytes, and in the frame cache on disk. With `reuse`
-    the model keeps what it computed for the probes' frames, so the next question pays only for its text; answers stay
-    the same.
+    question kept. Both sizes stay in memory up to `VideoLimits.memory` bytes, and in the frame cache on disk. With
+    `reuse` the model keeps what it computed for the probes' frames, so the next question pays only for its text;
+    answers stay the same.
     """
 
     def __init__(
@@ -112,9 +112,9 @@ class Session:
         """Everything that decides the answers."""
         self._reuse = reuse
         self._video = video
-        self._opened: Footage | Given | Thinned | None = None
-        self._spending: Spending | None = None
-        """What keeps the question within its allowance, while it is asked."""
+        self._opened: Footage | Given | None = None
+        self._usage = UsageTracker(self.setup.usage_limits)
+        """What the question that is asked has taken."""
         self._spent = [Cost()]
 
     def __enter__(self) -> "Session":
@@ -134,7 +134,7 @@ class Session:
 
     @property
     def spent(self) -> Cost:
-        """What the last question with an allowance took, also if it failed."""
+        """What the last question with limits took, also if it failed."""
         return self._spent[0]
 
     @property
@@ -143,7 +143,7 @@ class Session:
         return self._footage.pool(self._pool_size)
 
     @property
-    def _footage(self) -> "Footage | Given | Thinned":
+    def _footage(self) -> "Footage | Given":
         if self._opened is None:
             video = Given(self._video) if isinstance(self._video, FramePool) else self._video
             self._opened = video if isinstance(video, Footage | Given) else self.setup.open(video)
@@ -161,50 +161,70 @@ class Session:
             question: what to ask; a plain text is a question without options.
             show_map: make the map of an answer from the overview too, which then needs none.
         """
-        setup = self.setup
         question = Question(question) if isinstance(question, str) else question
-        if setup.template is not None:
-            question = replace(question, template=wording(setup.template, question.template))
-        if setup.allowance and self._spending is None:
-            return self.ask_within(Spending.of(setup), question, show_map=show_map)
-        first = self._look_over(question) if setup.overview is not None else None
-        if first is None:
-            askable(question, setup)
+        if self.setup.template is not None:
+            question = replace(question, template=wording(self.setup.template, question.template))
+        mine, usage = copy(self), UsageTracker(self.setup.usage_limits)
+        mine._opened, mine._usage, mine.setup = self._footage, usage, self.setup.limited(usage)
+        try:
+            return mine._billed(mine._ask(question, show_map=show_map))
+        finally:
+            self._spent[0] = usage.spent
+
+    def _ask(self, question: Question, *, show_map: bool = False, second: bool = False) -> Answer:
+        """The stages of a question. A `second` look that does not fit its limits raises OverLimit."""
+        self._check(question)
+        first = self._look_over(question) if self.setup.overview is not None else None
         if first is not None and self._settles(first) and not asks_description(question):
             return self._from_overview(question, first, show_map=show_map)
         try:
             return self._ask_closely(question, first)
-        except OverBudget as refused:
-            if first is None or self._spending is None:
+        except OverLimit as error:
+            if first is None or second:
                 raise
-            self._spending.unfocused(refused)
+            self._usage.degraded[:] = [f"answered from the overview: a focused pass would take {error.more}"]
             return self._from_overview(question, first, show_map=False)
 
-    def ask_within(self, spending: Spending, question: Question, *, show_map: bool = False) -> Answer:
-        """Answer a question within an allowance; `ask` does so whenever the setup has one."""
-        thrifty = copy(self)
-        thrifty._spending = spending
-        try:
-            thrifty._opened = spending.begin(self._footage, question, self._pool_size)
-            thrifty.setup = spending.setup
-            answer = thrifty.ask(question, show_map=show_map)
-        finally:
-            self._spent[0] = spending.meter.spent
-        return spending.settled(answer, baseline=self._baseline(answer.question))
+    def _check(self, question: Question) -> None:
+        """Refuse a question that cannot be asked or does not fit its limits, before anything is computed."""
+        setup, usage = self.setup, self._usage
+        if setup.overview is None:
+            askable(question, setup)
+        if not usage.limits.priced:
+            return
+        prices = self._prices(question)
+        if setup.overview is not None:
+            usage.require(prices.overview())
+            return
+        choose = partial(self._select, pool=prices.pool, question=question, first=None)
+        selecting = prices.selecting(setup.selector, choose)
+        least, most = prices.focus_bounds(self._cap)
+        usage.require(selecting + least, enough=selecting + most)
 
-    def _prices(self, question: Question, spending: Spending, first: Overview | None) -> Prices:
-        seconds = spending.frame_seconds(self._footage, first)
-        return Prices(self.setup, self._footage, question, self._pool_size, seconds)
+    @property
+    def _cap(self) -> int | None:
+        """The most frames that may be kept, if they are shown at native size."""
+        return None if self.setup.selector.view is not None else self._usage.limits.max_frames
+
+    def _prices(self, question: Question, first: Overview | None = None) -> StagePrices:
+        seconds = first.decoding / len(first.pool) if first else 0.0
+        return StagePrices(self.setup, self._footage, question, self._pool_size, seconds)
+
+    def _billed(self, answer: Answer) -> Answer:
+        """The answer with everything that was spent on it, and with what its limits cut."""
+        usage, cost = self._usage, answer.cost
+        if usage.limits.priced and cost.total.calls != usage.spent.calls:
+            cost = replace(cost, probe=usage.spent - cost.overview - cost.focus)
+        degraded = tuple(dict.fromkeys(usage.degraded))
+        warnings = tuple(dict.fromkeys((*answer.warnings, *degraded, *usage.warnings)))
+        return replace(answer, cost=cost, warnings=warnings, reached=replace(answer.reached, degraded=degraded))
 
     def _ask_closely(self, question: Question, first: Overview | None) -> Answer:
         """The answer from the frames that the selector keeps, or from stretches that were sampled again."""
-        setup, spending = self.setup, self._spending
+        setup = self.setup
         look = self._look(question, first)
-        again = None
-        if setup.refine and first is not None and not sure(first.posterior, setup.exit):
-            look_again = partial(self._look_again, question, look)
-            focus = spending and self._prices(question, spending, first).focus(look.selection)
-            again = spending.refined(look_again, first, focus=focus) if spending and focus else look_again()
+        unsure = first is not None and not sure(first.posterior, setup.exit)
+        again = self._second_look(question, look) if setup.refine and unsure else None
         if again is not None and sure(again.posterior, setup.exit):
             return refined(again, look, setup)
         posterior, focusing = timed(lambda: self._focus(question, look))
@@ -239,7 +259,7 @@ class Session:
     ) -> Generator[tuple[int, "Future[Answer]"], None, None]:
         """As `ask_all`: the number of each question and its outcome, as soon as it is there."""
         check_together(together)
-        together = 1 if self.setup.allowance else together  # a merged call would take the memory of several
+        together = 1 if self.setup.usage_limits else together  # a merged call would take the memory of several
         batcher = Batcher(in_turns=True)
         _ = self._footage
         mine = copy(self)
@@ -281,11 +301,13 @@ class Session:
 
     def _from_overview(self, question: Question, first: Overview, *, show_map: bool) -> Answer:
         """The answer of the overview, with a map if that is wanted."""
+        everything = Selection.of(OVERVIEW, first.pool, tuple(range(len(first.pool))))
+        look = Look(first.pool, everything, first.pool, (), first.decoding, 0.0, first)
         if show_map:
-            look = self._look(question, first)
-        else:
-            everything = Selection.of(OVERVIEW, first.pool, tuple(range(len(first.pool))))
-            look = Look(first.pool, everything, first.pool, (), first.decoding, 0.0, first)
+            try:
+                look = self._look(question, first)
+            except OverLimit as error:
+                self._usage.degraded.append(f"the map was left out: it would take {error.more}")
         return self._answer(question, look, first.posterior, None)
 
     def _answer(self, question: Question, look: Look, posterior: Posterior, focusing: float | None) -> Answer:
@@ -353,15 +375,24 @@ class Session:
         return look
 
     def _chosen(self, selector: Selector, pool: FramePool, question: Question, first: Overview | None) -> Selection:
-        """The selection, as far as it can be paid."""
-        choose, spending = partial(self._select, selector, pool, question, first), self._spending
-        if spending is None:
-            return choose()
-        if first is not None and self._settles(first):
-            return spending.mapped(choose, pool)
-        return spending.chosen(choose, pool, self._prices(question, spending, first), first)
+        """The selection, if it and the focused pass from it fit the limits."""
+        choose, usage = partial(self._select, pool=pool, question=question, first=first), self._usage
+        settled = first is not None and self._settles(first)
+        prices, most = self._prices(question, first), self._cap
+        if usage.limits.priced and first is not None:
+            least = Price() if settled else prices.focus_bounds(most)[0]
+            usage.require(prices.selecting(selector, choose) + least)
+        selection = choose(selector)
+        if settled:
+            return selection
+        if most is not None and selection.kept > most:
+            usage.degraded.append(f"{most} of {selection.kept} frames kept: {usage.limits.flag('max_frames')}")
+            selection = selection.best(most)
+        if usage.limits.priced:
+            usage.require(prices.focus(selection))
+        return selection
 
-    def _select(self, selector: Selector, pool: FramePool, question: Question, first: Overview | None) -> Selection:
+    def _select(self, selector: Selector, *, pool: FramePool, question: Question, first: Overview | None) -> Selection:
         if asks_description(question):
             spread = Uniform(Fixed(Grid.holding(len(pool)).k)).select(pool, question)
             return replace(spread, notes=(NO_PLACE,))
@@ -371,6 +402,20 @@ class Session:
         if self._settles(first):
             return selector.locate(pool, asked, posterior)
         return selector.with_overview(posterior).select(pool, asked)
+
+    def _second_look(self, question: Question, look: Look) -> Answer | None:
+        """The second look, if the limits hold it and the focused pass. It takes about as much as the first."""
+        usage, prices = self._usage, self._prices(question, look.first)
+        if not usage.limits.priced:
+            return self._look_again(question, look)
+        focus = prices.focus(look.selection)
+        try:
+            usage.require(prices.overview() + focus + focus)
+            with usage.reserving(focus):
+                return self._look_again(question, look)
+        except OverLimit as error:
+            usage.degraded.append(f"hot stretches were not sampled again: that would take {error.more}")
+            return None
 
     def _look_again(self, question: Question, look: Look) -> Answer | None:
         """The same question about the stretches that the map points at, sampled more densely."""
@@ -382,9 +427,9 @@ class Session:
         stretches = hot_stretches(look.selection.scores, footage.info.duration or look.pool.times[-1])
         closer, opening = timed(lambda: footage.within(stretches))
         sampling = replace(setup.sampling, stretches=stretches)
-        session = Session(closer, setup=replace(setup, sampling=sampling, refine=False), reuse=self._reuse)
-        session._spending = self._spending
-        answer = session.ask(question)
+        session = copy(self)
+        session._opened, session.setup = closer, replace(setup, sampling=sampling, refine=False)
+        answer = session._ask(question, second=True)
         seconds = replace(answer.seconds, decode=answer.seconds.decode + opening)
         return replace(answer, seconds=seconds, reached=replace(answer.reached, by="refined", stretches=stretches))
 

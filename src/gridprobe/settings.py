@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, fields, replace
 from json import loads
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from gridprobe.allowance import Allowance
 from gridprobe.backends.base import Packing, PromptOrder, Timestamps, View
 from gridprobe.backends.windows import check_window
 from gridprobe.budget import Budget, Fixed, Ties
@@ -23,10 +22,11 @@ from gridprobe.calibration import check_threshold
 from gridprobe.drafting import OpenWay
 from gridprobe.errors import UsageError
 from gridprobe.grid import Grid
+from gridprobe.limits import UsageLimits
 from gridprobe.registry import BUDGETS, ENCODERS, suggestion
 from gridprobe.rotations import check_rotations
 from gridprobe.selectors.base import PROBE, PROBE_SIDE
-from gridprobe.video import NATIVE, FrameSize, Limits, SampleSpec
+from gridprobe.video import NATIVE, FrameSize, SampleSpec, VideoLimits
 from gridprobe.video.sampling import check_stream
 
 __all__ = ["PRESETS", "Settings", "parse_changes"]
@@ -99,10 +99,10 @@ class Settings:
     template: str | None = None
     """Name of a prompt template; None leaves the question's own."""
     seed: int = 0
-    limits: Limits = field(default_factory=Limits)
+    limits: VideoLimits = field(default_factory=VideoLimits)
     """How large, long and slow a video may be before it is refused."""
-    allowance: Allowance = field(default_factory=Allowance)
-    """What a question may take; see `gridprobe.allowance`."""
+    usage_limits: UsageLimits = field(default_factory=UsageLimits)
+    """What a question may take; see `gridprobe.limits`."""
 
     def __post_init__(self) -> None:
         Grid(self.k)
@@ -186,7 +186,7 @@ CHECKED_THERE = ("k", "frames", "sure", "window", "stream", *BY_SELECTOR)
 def _value(name: str, value: Any) -> Any:
     """A value of the field's own kind: sizes and limits may come as JSON objects."""
     kind = get_type_hints(Settings)[name]
-    if kind in (FrameSize, Limits, Allowance) and isinstance(value, Mapping):
+    if kind in (FrameSize, VideoLimits, UsageLimits) and isinstance(value, Mapping):
         try:
             return kind(**value)
         except TypeError:

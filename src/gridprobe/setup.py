@@ -7,18 +7,18 @@
 `setup.describe()`, so they cannot claim anything else than what was done.
 """
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from math import isqrt
 from pathlib import Path
 from typing import Any, Literal
 
-from gridprobe.allowance import Allowance
 from gridprobe.backends import Backend, NamedModel, PromptOrder, View
 from gridprobe.backends.windows import windowed
 from gridprobe.calibration import Exit, find
 from gridprobe.drafting import OpenRule, OpenWay
 from gridprobe.encoders import NamedEncoder
 from gridprobe.errors import UsageError
+from gridprobe.limits import LimitedEncoder, LimitedModel, UsageLimits, UsageTracker
 from gridprobe.registry import SELECTORS
 from gridprobe.selectors import GridProbe, Parts, Selector
 from gridprobe.settings import Settings
@@ -26,7 +26,7 @@ from gridprobe.video import Footage, FramePool, FrameSize, SampleSpec, open_cach
 
 __all__ = ["Setup", "make_setup"]
 
-LEFT_OUT = ("preset", "effort", "exit", "allowance")
+LEFT_OUT = ("preset", "effort", "exit", "usage_limits")
 """What a calibrated exit does not depend on."""
 
 
@@ -66,7 +66,7 @@ class Setup:
     """How open questions are answered; see `gridprobe.drafting`."""
     window: int | None = None
     """The most frames that a model reads at once, where that is less than it can."""
-    allowance: Allowance = field(default_factory=Allowance)
+    usage_limits: UsageLimits = field(default_factory=UsageLimits)
     """What a question may take."""
 
     def __post_init__(self) -> None:
@@ -138,6 +138,21 @@ class Setup:
             context=context and context.suiting(answerer),
         )
 
+    def limited(self, tracker: UsageTracker) -> "Setup":
+        """The same with models, and an encoder, that keep to the limits of a question; itself if none needs that."""
+        if not tracker.limits.priced or isinstance(self.model, LimitedModel):
+            return self
+        model, answerer = self.model, self.answerer
+        if answerer is model:
+            made = self.using(one := LimitedModel(model, tracker), one)
+        else:
+            first = LimitedModel(model, tracker, neighbours=_weights(answerer))
+            made = self.using(first, LimitedModel(answerer, tracker, neighbours=_weights(model) * self._asks_model))
+        encoder = getattr(made.selector, "encoder", None)
+        if encoder is None or not is_dataclass(made.selector):
+            return made
+        return replace(made, selector=replace(made.selector, encoder=LimitedEncoder(encoder, tracker)))
+
     def open(self, video: str | Path) -> Footage:
         """Open a video as it is to be sampled, with the user's frame cache; decodes its first frame."""
         if self.sampling is None:
@@ -168,12 +183,6 @@ class Setup:
         """How frames are shown at a share of the side of the kept ones."""
         side = max(1, round(share * max(kept.width, kept.height)))
         return replace(self.shown, pixels=FrameSize(max_side=side), sheet=1)
-
-    def context_at(self, share: float) -> View | None:
-        """How the context is shown at a share of its side; None if it is left out."""
-        if self.context is None or share == 1.0:
-            return self.context
-        return replace(self.context, pixels=self.context.pixels.scaled(share)) if share else None
 
     def pool_size(self, cells: int) -> FrameSize:
         """The size a pool of so many frames is decoded at: what the selector, the overview or the answer needs."""
@@ -216,8 +225,14 @@ class Setup:
             "prompt_order": self.prompt_order,
             "open_way": self.open_way,
             **({} if self.window is None else {"window": self.window}),
-            **({"allowance": self.allowance.describe()} if self.allowance else {}),
+            **({"usage_limits": self.usage_limits.describe()} if self.usage_limits else {}),
         }
+
+
+def _weights(model: Backend) -> float:
+    """Gigabytes of a model's weights, if it says so."""
+    measure = getattr(model, "memory", None)
+    return float(measure(0)) if measure is not None else 0.0
 
 
 def _sampling(spec: SampleSpec | None) -> dict[str, Any] | None:
@@ -261,7 +276,7 @@ def make_setup(
         prompt_order=settings.prompt_order,
         open_way=settings.open_way,
         window=settings.window,
-        allowance=settings.allowance,
+        usage_limits=settings.usage_limits,
     )
     return made.using(asked, answerer)
 

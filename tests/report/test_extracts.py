@@ -19,7 +19,7 @@ from gridprobe.report.extracts import (
     save_clip,
     save_frames,
 )
-from gridprobe.video import Limits
+from gridprobe.video import VideoLimits
 from report.answers import by_frame, handmade, without_map
 from videos import numbered_video, read_number
 
@@ -67,7 +67,7 @@ def test_a_clip_shows_the_kept_frames(tmp_path: Path) -> None:
     model = gp.Scripted(lambda request: {"A": 1.0, "B": 1.0 + max(request.frames.times)})
     answer = gp.ask(video, gp.Question("When?", ["early", "late"]), model=model, selector="uniform", k=3, frames=2)
 
-    made = save_clip(answer, video, tmp_path / "clip.mp4", limits=Limits())
+    made = save_clip(answer, video, tmp_path / "clip.mp4", limits=VideoLimits())
 
     assert made is not None and made.copied
     with av.open(io.BytesIO((tmp_path / "clip.mp4").read_bytes())) as container:
@@ -78,7 +78,7 @@ def test_a_clip_shows_the_kept_frames(tmp_path: Path) -> None:
 def test_an_answer_that_points_nowhere_makes_no_clip(tmp_path: Path) -> None:
     answer = without_map(handmade(), tuple(range(9)))
 
-    assert save_clip(answer, tmp_path / "video.mp4", tmp_path / "clip.mp4", limits=Limits()) is None
+    assert save_clip(answer, tmp_path / "video.mp4", tmp_path / "clip.mp4", limits=VideoLimits()) is None
     assert not (tmp_path / "clip.mp4").exists()
 
 

@@ -9,7 +9,7 @@ import pytest
 from av.video.stream import VideoStream
 
 from gridprobe.errors import VideoError
-from gridprobe.video import FrameSize, Limits, probe, sample
+from gridprobe.video import FrameSize, VideoLimits, probe, sample
 from gridprobe.video.limits import Deadline
 from gridprobe.video.reader import Reader
 from mp4 import rebuilt
@@ -103,8 +103,8 @@ def test_a04_thousands_of_streams_are_refused(tmp_path: Path) -> None:
         for _ in range(600):
             output.add_stream("pcm_s16le", rate=8000, layout="mono")
         output.mux([*stream.encode(av.VideoFrame.from_ndarray(bars(1, (64, 64)), "rgb24")), *stream.encode()])
-    assert Limits().max_streams < 600
-    with pytest.raises(VideoError, match=rf"many\.mkv: more than {Limits().max_streams} streams"):
+    assert VideoLimits().max_streams < 600
+    with pytest.raises(VideoError, match=rf"many\.mkv: more than {VideoLimits().max_streams} streams"):
         probe(path)
 
 
@@ -130,7 +130,7 @@ def test_a04_a_gif_of_a_million_frames_ends_with_its_time(
     assert probe(path).frames_header == 10**6 and len(packets) < 10, "its header is read without its frames"
     deadline_after(20_000)
     with pytest.raises(VideoError, match=r"bomb\.gif: decoding took longer than 60 s; [^\n]+$"):
-        sample(path, cells=9, size=SMALL, limits=Limits(seconds=60))
+        sample(path, cells=9, size=SMALL, limits=VideoLimits(seconds=60))
     assert len(packets) <= 20_010 and sum(each.decoded for each in readers) <= 20_000
 
 
@@ -138,7 +138,7 @@ def test_a04_a_gif_of_a_million_frames_leaves_the_parent_alone(tmp_path: Path, c
     """All frames take 15 s or more; the child is ended long before, and the next video is decoded."""
     path = gif(tmp_path / "bomb.gif", 10**6)
     with pytest.raises(VideoError, match=r"bomb\.gif: [^\n]+$"):
-        sample(path, cells=9, size=SMALL, limits=Limits(seconds=0.5), decode_in="child")
+        sample(path, cells=9, size=SMALL, limits=VideoLimits(seconds=0.5), decode_in="child")
     assert len(sample(clip, cells=4, size=SMALL, decode_in="child")) == 4
 
 
@@ -172,7 +172,7 @@ def test_a04_attachments_are_neither_opened_nor_shown(tmp_path: Path) -> None:
 
 
 def test_a04_attachments_that_are_many_or_claim_gigabytes_are_refused_or_bounded(tmp_path: Path, clip: Path) -> None:
-    with pytest.raises(VideoError, match=rf"many\.mkv: more than {Limits().max_streams} streams"):
+    with pytest.raises(VideoError, match=rf"many\.mkv: more than {VideoLimits().max_streams} streams"):
         probe(with_attachments(tmp_path / "many.mkv", [b"x"] * 100))
     path = with_attachments(tmp_path / "lie.mkv", [b"Q" * 2000])
     size = b"\x46\x5c\x47\xd0"  # Matroska's FileData of 2,000 bytes
@@ -180,7 +180,7 @@ def test_a04_attachments_that_are_many_or_claim_gigabytes_are_refused_or_bounded
     for claim in (b"\x46\x5c\x01\0\0\0\xff\xff\xff\xff", b"\x46\x5c\x01" + b"\xff" * 7, b"\x46\x5c\x7f\xfe"):
         path.write_bytes(path.read_bytes().replace(size, claim))
         try:
-            assert len(sample(path, cells=5, decode_in="child", limits=Limits(process=1 << 30))) <= 5
+            assert len(sample(path, cells=5, decode_in="child", limits=VideoLimits(process=1 << 30))) <= 5
         except VideoError as error:
             assert str(error).startswith(f"{path}: ") and "\n" not in str(error)
         assert len(sample(clip, cells=4, size=SMALL, decode_in="child")) == 4, "the next video is decoded"

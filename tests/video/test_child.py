@@ -30,7 +30,7 @@ from gridprobe.errors import DecoderKilled, UsageError, VideoError
 from gridprobe.evaluation import read_records
 from gridprobe.evaluation.reader import read_run
 from gridprobe.progress import Event, listening
-from gridprobe.video import Footage, FrameCache, FrameSize, Limits, decoder_child, decoder_pool, sample
+from gridprobe.video import Footage, FrameCache, FrameSize, VideoLimits, decoder_child, decoder_pool, sample
 from gridprobe.video.decoder_pool import Child, stop_idle
 from videos import bars, numbered_video, patched
 from waiting import wait_until
@@ -146,7 +146,7 @@ def test_errors_and_progress_come_through(clip: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match='decode_in must be "child" or "process"'):
         sample_in_child(clip, decode_in="thread")
     with pytest.raises(UsageError, match="process must be a number above 0"):
-        Limits(process=0)
+        VideoLimits(process=0)
     seen: list[Event] = []
     with listening(seen.append):
         sample_in_child(clip, cells=5)
@@ -195,7 +195,7 @@ def test_a_child_serves_the_next_request_too(clip: Path, tmp_path: Path) -> None
     refused(tmp_path / "none.mp4")  # an error that the child reports does not end it
     sample_in_child(clip)
     assert len(first) == 1 and idle_pids() == first
-    sample_in_child(clip, limits=Limits(process=3 << 30))  # other limits need another child
+    sample_in_child(clip, limits=VideoLimits(process=3 << 30))  # other limits need another child
     assert len(idle_pids()) == 2
 
 
@@ -228,7 +228,7 @@ def test_two_threads_have_a_child_each(clip: Path) -> None:
 
 CRASH = "import os, signal\nos.kill(os.getpid(), signal.{})"
 KILLED = "the decoding process was killed ({}), perhaps because the machine ran out of memory; try again"
-FULL = "needs more memory than 1 GiB; raise the limit (Limits.process)"
+FULL = "needs more memory than 1 GiB; raise the limit (VideoLimits.process)"
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ FULL = "needs more memory than 1 GiB; raise the limit (Limits.process)"
 def test_a_crash_is_one_line_and_the_next_call_works(clip: Path, fault: Fault, code: str, reason: str) -> None:
     """V27."""
     fault(code)
-    assert refused(clip, limits=Limits(process=1 << 30)) == reason
+    assert refused(clip, limits=VideoLimits(process=1 << 30)) == reason
     assert idle_pids() == []
     fault.undo()
     assert len(sample_in_child(clip, cells=4)) == 4
@@ -288,7 +288,7 @@ def test_a_request_whose_child_dies_is_repeated_once_in_a_new_child(
 ) -> None:
     """Not in an idle one: what damaged the first may have damaged that one, too."""
     pixels = sample_in_child(clip).pixels
-    (used,), idle = idle_pids(), Child(Limits().process)
+    (used,), idle = idle_pids(), Child(VideoLimits().process)
     decoder_pool._idle.append(idle)
     idle.usable = True
     killer("clip", how)
@@ -330,7 +330,7 @@ def test_a_repeated_request_has_the_time_that_is_left(clip: Path, monkeypatch: p
     monkeypatch.setattr(Child, "ask", ask)
     monkeypatch.setattr(decoder_pool, "time", SimpleNamespace(monotonic=lambda: now))
     with pytest.raises(DecoderKilled):
-        sample_in_child(clip, limits=Limits(seconds=10))
+        sample_in_child(clip, limits=VideoLimits(seconds=10))
     assert seconds == [10, 3]
 
 
@@ -344,7 +344,7 @@ def test_a_killed_decoder_fails_no_question_for_good(clip: Path, tmp_path: Path,
     ]
 
     def run() -> str:
-        options: dict[str, Any] = {"limits": Limits(cache=0), "max_failures": 0}
+        options: dict[str, Any] = {"limits": VideoLimits(cache=0), "max_failures": 0}
         model = gp.Scripted(lambda request: {"A": 0.7, "B": 0.3})
         benchmark = Benchmark("toy", "toy", tuple(items))
         with toy_runs.evaluation(benchmark, tmp_path / "run", model=model, **options) as evaluation:
@@ -367,7 +367,7 @@ def test_a_crash_while_asking_leaves_the_model_loaded(clip: Path, fault: Fault) 
     """V27 as a worker sees it: one session fails with a sentence, the next one uses the same model."""
     question = gp.Question("Which?", ["a", "b"])
     model = gp.Scripted(lambda request: {"A": 0.7, "B": 0.3})
-    options: dict[str, Any] = {"model": model, "k": 3, "limits": Limits(cache=0)}
+    options: dict[str, Any] = {"model": model, "k": 3, "limits": VideoLimits(cache=0)}
     fault("import ctypes\nctypes.string_at(0)")
     with pytest.raises(VideoError, match=r"clip\.mp4: the decoder crashed \(SIGSEGV\)"):
         gp.ask(clip, question, **options)
@@ -398,7 +398,7 @@ def outcomes_of(clip: Path, tmp_path: Path, bad: str) -> dict[str, str]:
         Benchmark("toy", "toy", tuple(items)),
         tmp_path / "run",
         model=gp.Scripted(lambda request: {"A": 0.7, "B": 0.3}),
-        limits=Limits(cache=0),
+        limits=VideoLimits(cache=0),
         max_failures=1,
     ) as evaluation:
         evaluation.run()
@@ -435,7 +435,9 @@ def test_a_call_that_never_returns_is_stopped(
     """V26, and the deadline inside a single call: no packet loop is there to look at the clock."""
     fault(f"import signal\nopen({str(tmp_path / 'reached')!r}, 'w').close()\n{code}")
     time_passes_when((tmp_path / "reached").exists)
-    assert refused(clip, limits=Limits(seconds=5000)).startswith("decoding took longer than 5000 s; raise the limit")
+    assert refused(clip, limits=VideoLimits(seconds=5000)).startswith(
+        "decoding took longer than 5000 s; raise the limit"
+    )
     assert (tmp_path / "reached").exists()
 
 
@@ -480,14 +482,14 @@ def test_a_timeout_fails_the_questions_of_its_video_and_no_others(
 def test_processor_time_is_limited(clip: Path, fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     fault("while True: pass")
     monkeypatch.setattr(decoder_pool, "usable_cores", lambda: 0.001)
-    assert refused(clip, limits=Limits(seconds=1000)) == (
-        "decoding took more than 1 s of processor time; raise the limit (Limits.seconds)"
+    assert refused(clip, limits=VideoLimits(seconds=1000)) == (
+        "decoding took more than 1 s of processor time; raise the limit (VideoLimits.seconds)"
     )
 
 
 def test_memory_is_limited_for_the_real_decoder(made: Path) -> None:
     """Frames of 64 megapixels do not fit into what PyAV itself leaves free; small ones do."""
-    limits = Limits(process=200 << 20)
+    limits = VideoLimits(process=200 << 20)
     small = numbered_video(made / "small.avi", 1, codec="mjpeg", pixel_format="yuvj420p")
     assert len(sample(small, cells=1, limits=limits, decode_in="child")) == 1
     large = numbered_video(made / "large.avi", 1, size=(8192, 8000), codec="mjpeg", pixel_format="yuvj420p")
@@ -647,7 +649,7 @@ def test_a_disk_that_does_not_answer(
     monkeypatch.setattr(sys, "executable", str(stalling))
     time_passes_when(lambda: "read" in log.read_text())
     try:
-        text = refused(clip, limits=Limits(seconds=5000))
+        text = refused(clip, limits=VideoLimits(seconds=5000))
     finally:
         status = Path(f"/proc/{log.read_text().split()[0]}/status").read_text()
         os.kill(int(status.split("TracerPid:")[1].split()[0]), signal.SIGKILL)  # now the disk answers

@@ -14,7 +14,7 @@ import pytest
 
 import gridprobe as gp
 from gridprobe.errors import VideoError
-from gridprobe.video import Footage, FrameCache, FrameSize, Limits, cache_folder, decode, open_cache, sample
+from gridprobe.video import Footage, FrameCache, FrameSize, VideoLimits, cache_folder, decode, open_cache, sample
 from gridprobe.video.decode import FileClip
 from gridprobe.video.rows import Found
 from videos import Pixels, numbered_video, patched
@@ -88,7 +88,7 @@ def test_asking_again_after_a_restart_decodes_nothing(
             assert np.array_equal(mine.frames.pixels, theirs.frames.pixels)
     assert len(model.requests[-1].groups) == 2, "the kept frames, and all others"
     with pytest.raises(AssertionError):
-        gp.ask(clip, question, model=model, k=5, limits=Limits(cache=0), decode_in="process")
+        gp.ask(clip, question, model=model, k=5, limits=VideoLimits(cache=0), decode_in="process")
     assert (folder / "frames").is_dir()
 
 
@@ -132,7 +132,7 @@ def test_another_wish_or_another_decoder_is_another_entry(
     elif change == "precision":
         wish["precision"] = "auto"
     elif change == "limits":
-        wish["limits"] = Limits(max_duration=5.0)
+        wish["limits"] = VideoLimits(max_duration=5.0)
     elif change == "decoder":
         monkeypatch.setattr("gridprobe.video.footage.decoder_version", lambda: "PyAV 99")
         monkeypatch.setattr("gridprobe.video.decode.decoder_version", lambda: "PyAV 99")

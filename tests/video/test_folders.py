@@ -10,7 +10,7 @@ import pytest
 from PIL import EpsImagePlugin, Image, features
 
 from gridprobe.errors import VideoError
-from gridprobe.video import FramePool, FrameSize, Limits, VideoInfo
+from gridprobe.video import FramePool, FrameSize, VideoInfo, VideoLimits
 from gridprobe.video import sample as sample_folder
 from gridprobe.video.pictures import SUFFIXES, describe_folder
 from gridprobe.video.sampling import Sampling
@@ -23,7 +23,7 @@ def folder_of(tmp_path: Path, count: int, *, suffix: str = ".png", size: tuple[i
     return tmp_path
 
 
-def sample(folder: Path, cells: int, sampling: Sampling = "middle", limits: Limits | None = None) -> FramePool:
+def sample(folder: Path, cells: int, sampling: Sampling = "middle", limits: VideoLimits | None = None) -> FramePool:
     return sample_folder(folder, cells=cells, sampling=sampling, limits=limits)
 
 
@@ -191,17 +191,17 @@ def test_limits_hold(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, 3)
 
     with pytest.raises(VideoError, match="has more than 100 pixels"):
-        sample(folder, 1, limits=Limits(max_pixels=100))
+        sample(folder, 1, limits=VideoLimits(max_pixels=100))
     with pytest.raises(VideoError, match="longer than 2 s"):
-        sample(folder, 1, limits=Limits(max_duration=2.0))
+        sample(folder, 1, limits=VideoLimits(max_duration=2.0))
 
 
 def test_a_changed_picture_is_another_source(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, 2)
-    before: VideoInfo = describe_folder(folder, Limits())
+    before: VideoInfo = describe_folder(folder, VideoLimits())
     Image.fromarray(np.zeros((32, 64, 3), np.uint8)).save(folder / "frame1.png", compress_level=0)
 
-    assert describe_folder(folder, Limits()).fingerprint != before.fingerprint
+    assert describe_folder(folder, VideoLimits()).fingerprint != before.fingerprint
 
 
 def test_a_folder_goes_wherever_a_video_goes(tmp_path: Path) -> None:
@@ -222,6 +222,8 @@ def test_a_folder_goes_wherever_a_video_goes(tmp_path: Path) -> None:
 def test_pictures_are_scaled_to_the_size_asked_for(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, 2, size=(640, 360), suffix=".jpg")
 
-    pool = sample_folder(folder, cells=2, sampling="middle", size=FrameSize(max_side=224, multiple=32), limits=Limits())
+    pool = sample_folder(
+        folder, cells=2, sampling="middle", size=FrameSize(max_side=224, multiple=32), limits=VideoLimits()
+    )
 
     assert (pool.width, pool.height) == (224, 128)

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from gridprobe.errors import VideoError
-from gridprobe.video import NATIVE, Footage, FramePool, FrameSize, Limits, Moved, sample
+from gridprobe.video import NATIVE, Footage, FramePool, FrameSize, Moved, VideoLimits, sample
 from gridprobe.video.decode import FileClip
 from gridprobe.video.frames import Pending
 from gridprobe.video.memory_cache import MemoryCache
@@ -56,7 +56,7 @@ def same(one: FramePool, other: FramePool) -> bool:
 def test_any_order_twice_gives_the_pixels_of_decoding_in_order(made: Path, name: str, memory: int) -> None:
     path = made_video(made, name)
     in_order = sample(path, cells=30)
-    footage = Footage(path, cells=30, limits=Limits(memory=memory))
+    footage = Footage(path, cells=30, limits=VideoLimits(memory=memory))
     orders = [[17], [29, 0, 15], [3, 4, 2], [15, 28, 1, 17], list(range(29, -1, -1))]
 
     for indices in [*orders, *orders]:
@@ -145,7 +145,7 @@ def test_an_undecoded_pool_knows_everything_but_pixels(clip: Path, monkeypatch: 
 
 def test_of_a_pool_too_large_to_keep_only_what_is_looked_at_is_decoded(clip: Path) -> None:
     whole = sample(clip, cells=20, size=SMALL)
-    footage = Footage(clip, cells=20, limits=Limits(memory=whole.pixels.nbytes // 4))
+    footage = Footage(clip, cells=20, limits=VideoLimits(memory=whole.pixels.nbytes // 4))
     pool = footage.pool(SMALL)
     assert isinstance(pool.data, Pending) and pool.times == whole.times
     for start in range(0, 20, 4):
@@ -165,7 +165,7 @@ def test_frames_that_were_cut_out_are_not_copied_and_cannot_be_changed(clip: Pat
 
 def test_a_pool_too_large_to_keep_is_decoded_once(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passes = reads(monkeypatch)
-    footage = Footage(clip, cells=20, limits=Limits(memory=1000))
+    footage = Footage(clip, cells=20, limits=VideoLimits(memory=1000))
     assert same(footage.pool(SMALL), sample(clip, cells=20, size=SMALL))
     assert len(passes) == 2  # one of them by sample()
 

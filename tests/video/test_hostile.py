@@ -20,7 +20,7 @@ import pytest
 from av.video.stream import VideoStream
 
 from gridprobe.errors import VideoError
-from gridprobe.video import FrameSize, Limits, files, probe, reader, sample
+from gridprobe.video import FrameSize, VideoLimits, files, probe, reader, sample
 from gridprobe.video.files import check_file, lacks_index
 from gridprobe.video.limits import Deadline
 from gridprobe.video.source import open_video
@@ -337,12 +337,12 @@ def test_cover_art_is_not_a_video(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [
-        (Limits(max_pixels=256 * 64 - 1), "frames of 256×64 have more than 16383 pixels"),
-        (Limits(max_duration=11.9), "12 s is longer than 12 s"),
-        (Limits(seconds=1e-9), "took longer than 1e-09 s; raise the limit"),
+        (VideoLimits(max_pixels=256 * 64 - 1), "frames of 256×64 have more than 16383 pixels"),
+        (VideoLimits(max_duration=11.9), "12 s is longer than 12 s"),
+        (VideoLimits(seconds=1e-9), "took longer than 1e-09 s; raise the limit"),
     ],
 )
-def test_limits(clip: Path, limits: Limits, reason: str) -> None:
+def test_limits(clip: Path, limits: VideoLimits, reason: str) -> None:
     with pytest.raises(VideoError, match=r"clip\.mp4: ") as caught:
         sample(clip, cells=4, limits=limits)
     assert reason in str(caught.value)
@@ -359,9 +359,9 @@ def test_number_of_streams(tmp_path: Path) -> None:
             if packet.size:
                 packet.stream = stream
                 output.mux(packet)
-    assert len(sample(two, cells=3, limits=Limits(max_streams=2))) == 3
+    assert len(sample(two, cells=3, limits=VideoLimits(max_streams=2))) == 3
     with pytest.raises(VideoError, match="more than 1 streams"):
-        sample(two, cells=3, limits=Limits(max_streams=1))
+        sample(two, cells=3, limits=VideoLimits(max_streams=1))
 
 
 def test_header_claiming_a_giant_frame(tmp_path: Path) -> None:
@@ -372,8 +372,8 @@ def test_header_claiming_a_giant_frame(tmp_path: Path) -> None:
     assert data.count(width_and_height) == 1
     path.write_bytes(data.replace(width_and_height, b"\xb0\x82\xff\xff\xba\x81\xff"))
     with pytest.raises(VideoError, match=r"x\.mkv: .*frames have more than 16711424 pixels; raise the limit"):
-        probe(path, limits=Limits(max_pixels=65535 * 255 - 1))
-    assert 7680 * 4320 <= Limits().max_pixels < 16384 * 16384
+        probe(path, limits=VideoLimits(max_pixels=65535 * 255 - 1))
+    assert 7680 * 4320 <= VideoLimits().max_pixels < 16384 * 16384
 
 
 def test_the_clock_stops_a_long_decode(
@@ -383,13 +383,13 @@ def test_the_clock_stops_a_long_decode(
     of which 1,200 come before the first frame, and 1,520 frames."""
     deadline_after(1600)
     with pytest.raises(VideoError, match=r"took longer than 60 s"):
-        sample(faststart, cells=1000, size=SMALL, limits=Limits(seconds=60))
+        sample(faststart, cells=1000, size=SMALL, limits=VideoLimits(seconds=60))
     assert 0 < sum(each.decoded for each in readers) < 600
 
 
 def test_every_packet_loop_looks_at_the_clock(clip: Path, deadline_after: Callable[[int], type[Deadline]]) -> None:
     file = check_file(clip)
-    with open_video(file, limits=Limits(), deadline=Deadline(file.name, 60)) as source:
+    with open_video(file, limits=VideoLimits(), deadline=Deadline(file.name, 60)) as source:
         packets = replace(source, deadline=deadline_after(3)(file.name, 7)).packets()
         next(packets)
         next(packets)

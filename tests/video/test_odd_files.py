@@ -15,7 +15,7 @@ from PIL import Image
 
 import mp4
 from gridprobe.errors import VideoError
-from gridprobe.video import FrameSize, Limits, probe, sample, source
+from gridprobe.video import FrameSize, VideoLimits, probe, sample, source
 from gridprobe.video.files import check_file, timestamps_restart
 from gridprobe.video.source import Source
 from videos import Pixels, numbered_video, picture_video, read_number, remux
@@ -204,14 +204,14 @@ def test_formats_with_other_containers(tmp_path: Path, name: str, codec: str, pi
 
 def test_frames_too_large_for_the_memory_are_refused_unread(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By default those of more than 59 megapixels; 8000×8000 took 2.5 GB."""
-    assert 7680 * 4320 * 9 < source.ALWAYS_HELD < Limits().memory < 8000 * 8000 * 9
+    assert 7680 * 4320 * 9 < source.ALWAYS_HELD < VideoLimits().memory < 8000 * 8000 * 9
     path = numbered_video(made / "wide_large.mp4", 2, size=(4096, 2304), options={"preset": "ultrafast"})
-    assert probe(path, limits=Limits(memory=80 << 20)).width == 4096
+    assert probe(path, limits=VideoLimits(memory=80 << 20)).width == 4096
     monkeypatch.setattr(source, "ALWAYS_HELD", 0)
     with pytest.raises(
         VideoError, match=r"decoding frames of 4096×2304 takes at least 81 MiB, more than 80; raise the"
     ):
-        probe(path, limits=Limits(memory=80 << 20))
+        probe(path, limits=VideoLimits(memory=80 << 20))
 
 
 # Folders of pictures.
@@ -246,7 +246,7 @@ def test_the_clock_is_checked_for_every_picture(tmp_path: Path, monkeypatch: pyt
     folder, seconds = folder_of(tmp_path, *[Image.new("RGB", (8, 8))] * 9), iter(range(0, 1000, 10))
     monkeypatch.setattr("gridprobe.video.pictures.time.monotonic", lambda: float(next(seconds)))
     with pytest.raises(VideoError, match="decoding took longer than 40 s"):
-        sample(folder, cells=9, limits=Limits(seconds=40))
+        sample(folder, cells=9, limits=VideoLimits(seconds=40))
     assert next(seconds) < 100  # and not only when all nine were read
 
 

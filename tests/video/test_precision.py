@@ -11,7 +11,7 @@ from av.video.stream import VideoStream
 
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.progress import Event, listening
-from gridprobe.video import AUTO_FRACTION, FramePool, FrameSize, Limits, parallel, reader, sample
+from gridprobe.video import AUTO_FRACTION, FramePool, FrameSize, VideoLimits, parallel, reader, sample
 from gridprobe.video.decode_plan import DecodePlan
 from gridprobe.video.limits import Deadline
 from gridprobe.video.nal import Kind, kind_rule, recovery_rule
@@ -420,7 +420,7 @@ def test_one_deadline_for_all(
     use_readers(monkeypatch, 4)
     deadline_after(2000)  # of 2,700; 1,200 come before the first frame
     with pytest.raises(VideoError, match=r"took longer than 60 s"):
-        sample(faststart, cells=1000, size=SMALL, limits=Limits(seconds=60))
+        sample(faststart, cells=1000, size=SMALL, limits=VideoLimits(seconds=60))
     assert len(readers) == 4 and 0 < sum(each.decoded for each in readers) < 1000
 
 

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 
 from gridprobe.errors import UsageError, VideoError
-from gridprobe.video import Limits, decode, preview, reader
+from gridprobe.video import VideoLimits, decode, preview, reader
 from gridprobe.video.limits import Deadline
 from gridprobe.video.preview import Way
 from gridprobe.video.source import first_frame, open_video
@@ -61,7 +61,7 @@ def test_nothing_is_decoded_but_the_first_frame(video: Path, monkeypatch: pytest
 
 def test_limits_hold(video: Path, tmp_path: Path) -> None:
     with pytest.raises(VideoError, match="took longer than"):
-        preview(video, cells=10, limits=Limits(seconds=1e-6))
+        preview(video, cells=10, limits=VideoLimits(seconds=1e-6))
     with pytest.raises(UsageError, match="a folder of pictures needs no plan"):
         preview(tmp_path, cells=4)
 

@@ -17,7 +17,7 @@ from gridprobe.errors import UsageError, VideoError
 from gridprobe.report.extracts import save_clip
 from gridprobe.settings import Settings
 from gridprobe.setup import make_setup
-from gridprobe.video import Footage, FrameCache, FramePool, Limits, SampleSpec, preview, probe, sample
+from gridprobe.video import Footage, FrameCache, FramePool, SampleSpec, VideoLimits, preview, probe, sample
 from gridprobe.video.cut import cut
 from videos import bars, numbered_video, read_number
 
@@ -25,7 +25,11 @@ SIZES = {0: (512, 64), 2: (256, 64)}
 """The video streams by number; stream 1 is sound and stream 3 cover art."""
 LISTED = "choose stream 0 (h264, 512×64) or stream 2 (h264, 256×64)"
 QUESTION = gp.Question("Which?", ["a", "b"])
-ASKED: dict[str, Any] = {"model": gp.Scripted(lambda request: {"A": 0.6, "B": 0.4}), "k": 2, "limits": Limits(cache=0)}
+ASKED: dict[str, Any] = {
+    "model": gp.Scripted(lambda request: {"A": 0.6, "B": 0.4}),
+    "k": 2,
+    "limits": VideoLimits(cache=0),
+}
 
 
 def several(path: Path, default: int = 0, frames: int = 10) -> Path:
@@ -190,7 +194,7 @@ def test_v21_a_clip_is_cut_from_the_stream_of_the_answer(video: Path, tmp_path: 
     (tmp_path / "cut.mp4").write_bytes(made.content)
     assert probe(tmp_path / "cut.mp4").width == SIZES[2][0]
     answer = gp.ask(video, QUESTION, **ASKED, stream=2, effort="full")
-    assert save_clip(answer, video, tmp_path / "clip.mp4", limits=Limits()) is not None
+    assert save_clip(answer, video, tmp_path / "clip.mp4", limits=VideoLimits()) is not None
     assert probe(tmp_path / "clip.mp4").width == SIZES[2][0]
 
 

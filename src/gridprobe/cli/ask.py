@@ -18,11 +18,12 @@ from gridprobe.budget import Fixed
 from gridprobe.calibration import check_threshold
 from gridprobe.cli.console import notice, printable, progress, quiet_option, speaks_unicode, stdout
 from gridprobe.cli.help import Verb, names_of
-from gridprobe.cli.limits import allowance_of, limit_options
+from gridprobe.cli.limits import limit_options, usage_limits_of
 from gridprobe.cli.outputs import checked_outputs, output_options, save_outputs
 from gridprobe.drafting import OpenWay
 from gridprobe.errors import DataError, UsageError
 from gridprobe.files import parse_json
+from gridprobe.pace import learn_from
 from gridprobe.pipeline import Session
 from gridprobe.question import Question
 from gridprobe.registry import BACKENDS, SELECTORS
@@ -30,10 +31,9 @@ from gridprobe.report import answer_view
 from gridprobe.report.facts import total_words
 from gridprobe.settings import PRESETS, Settings
 from gridprobe.setup import Setup, make_setup
-from gridprobe.spending import learn_from
 from gridprobe.subtitles import read_subtitles
 from gridprobe.together import in_sequence
-from gridprobe.video import Limits
+from gridprobe.video import VideoLimits
 
 __all__ = [
     "FILE",
@@ -265,15 +265,15 @@ def introduce(*models: Backend | None) -> None:
             notice(f"gridprobe: {summary}")
 
 
-def limits_of(given: dict[str, Any]) -> Limits:
+def limits_of(given: dict[str, Any]) -> VideoLimits:
     """The limits for decoding."""
-    limits = Limits(seconds=given["decode_timeout"])
+    limits = VideoLimits(seconds=given["decode_timeout"])
     return replace(limits, cache=0) if given["no_cache"] else limits
 
 
 def _setup(given: dict[str, Any]) -> Setup:
     """The setup that the options describe; models are not loaded."""
-    changes = given_settings(given, (*WAY, "order", "collage", "seed", "stream")) | allowance_of(given)
+    changes = given_settings(given, (*WAY, "order", "collage", "seed", "stream")) | usage_limits_of(given)
     settings = Settings.from_preset(given["preset"], **changes, limits=limits_of(given))
     model, answer_model = asked_models(given)
     return make_setup(model=model, answer_model=answer_model, selector=given["selector"], settings=settings)

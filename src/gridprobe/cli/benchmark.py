@@ -9,7 +9,7 @@ import click
 
 from gridprobe.benchmarks import SUBTITLE_MODES, Benchmark, load_benchmark, parse_options
 from gridprobe.cli.ask import WAY, given_settings, model_option, named_models, way_options
-from gridprobe.cli.limits import allowance_of, limit_options
+from gridprobe.cli.limits import limit_options, usage_limits_of
 from gridprobe.errors import UsageError
 from gridprobe.evaluation.tasks import Choice, Shard
 from gridprobe.question import TEMPLATES
@@ -60,7 +60,9 @@ def asked(name: str, data: Path, given: dict[str, Any]) -> Asked:
     model = given["model"] or benchmark.model
     if not model:
         raise UsageError(f"name the model that is to answer {name} with --model or GRIDPROBE_MODEL")
-    changes = parse_changes(given["changes"]) | given_settings(given, (*WAY, "seed", "template")) | allowance_of(given)
+    changes = (
+        parse_changes(given["changes"]) | given_settings(given, (*WAY, "seed", "template")) | usage_limits_of(given)
+    )
     loading = tuple((key, given[key]) for key in ("device", "dtype") if given.get(key, "auto") != "auto")
     probing, answering = named_models(given, model, loading)
     setup = make_setup(

@@ -136,9 +136,9 @@ def _glimpse() -> ScoreRequest:
 
 def _cache() -> Check:
     """Location and size of the frame cache. It is optional; without it, asking again is slower."""
-    from gridprobe.video import Limits, open_cache
+    from gridprobe.video import VideoLimits, open_cache
 
-    cache = open_cache(Limits().cache)
+    cache = open_cache(VideoLimits().cache)
     if cache is None:
         return Check("frame cache", "absent", "disabled (GRIDPROBE_CACHE=off), or there is no home directory")
     entries, size = cache.size()
@@ -152,7 +152,7 @@ def _self_test() -> Check:
     """Write an H.264 file, then plan, decode, probe and answer with a scripted model."""
     from gridprobe.backends import Scripted
     from gridprobe.pipeline import ask
-    from gridprobe.video import Limits, preview
+    from gridprobe.video import VideoLimits, preview
     from gridprobe.video.write import write_video
 
     if _decoder().state == "broken":
@@ -164,7 +164,7 @@ def _self_test() -> Check:
         try:
             write_video(path, _flash(), fps=2, size=(64, 64), count=FRAMES)
             plan = preview(path, cells=64).ways[0]
-            answer = ask(path, question, model=Scripted(_sees), k=8, limits=Limits(cache=0))
+            answer = ask(path, question, model=Scripted(_sees), k=8, limits=VideoLimits(cache=0))
         except GridProbeError as error:
             return Check("self-test", "broken", str(error))
     seconds = time.perf_counter() - start

@@ -5,9 +5,9 @@ from typing import Any
 
 import click
 
-from gridprobe.allowance import LIMITS, Allowance, as_flag
+from gridprobe.limits import LIMITS, UsageLimits, as_flag
 
-__all__ = ["allowance_of", "limit_options"]
+__all__ = ["limit_options", "usage_limits_of"]
 
 KINDS: dict[str, tuple[type, str]] = {
     "max_frames": (int, "N"),
@@ -15,7 +15,6 @@ KINDS: dict[str, tuple[type, str]] = {
     "max_tflops": (float, "X"),
     "max_seconds": (float, "S"),
     "max_gpu_memory": (float, "GB"),
-    "min_frames": (int, "N"),
 }
 
 
@@ -27,7 +26,7 @@ def limit_options() -> list[Callable[[Any], Any]]:
     ]
 
 
-def allowance_of(given: dict[str, Any]) -> dict[str, Allowance]:
+def usage_limits_of(given: dict[str, Any]) -> dict[str, UsageLimits]:
     """The limits among the options as a setting; nothing if none was given."""
     limits = {name: given[name] for name in KINDS if given.get(name) is not None}
-    return {"allowance": Allowance(**limits)} if limits else {}
+    return {"usage_limits": UsageLimits(**limits)} if limits else {}

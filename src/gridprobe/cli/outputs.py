@@ -12,7 +12,7 @@ from gridprobe.report import save_map, save_report
 from gridprobe.report.extracts import check_clip, check_folder, save_clip, save_frames
 from gridprobe.report.files import check_writable
 from gridprobe.report.picture import check_picture
-from gridprobe.video import Limits
+from gridprobe.video import VideoLimits
 
 __all__ = ["checked_outputs", "output_options", "save_outputs"]
 
@@ -52,7 +52,7 @@ def checked_outputs(given: dict[str, Any], video: Path) -> dict[str, Path]:
     return files
 
 
-def save_outputs(answers: Sequence[Answer], video: Path, files: dict[str, Path], *, limits: Limits) -> None:
+def save_outputs(answers: Sequence[Answer], video: Path, files: dict[str, Path], *, limits: VideoLimits) -> None:
     """Save what was asked for, and print where it is."""
     if path := files.get("map"):
         save_map(answers, path)

@@ -9,7 +9,7 @@ GROUPS = {
     "Model": "model answer-model server device dtype attn device-map quantization",
     "Method": "selector selectors controls frames k effort sure refine probes rotations context open-way window "
     "preset order collage seed set epsilon delta",
-    "Limits of a question": "max-frames max-tokens max-tflops max-seconds max-gpu-memory min-frames",
+    "Limits of a question": "max-frames max-tokens max-tflops max-seconds max-gpu-memory",
     "Limits and workers of the run": "total-tokens total-tflops total-seconds workers engine patience start-patience "
     "max-failures retry-failed redo-changed",
     "Server": "host port key allow-host grace http root",

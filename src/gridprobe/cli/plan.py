@@ -14,13 +14,13 @@ from gridprobe.cli.ask import WAY, given_settings
 from gridprobe.cli.benchmark import run_options
 from gridprobe.cli.console import quiet_option, stdout
 from gridprobe.cli.help import Verb
-from gridprobe.cli.limits import allowance_of
+from gridprobe.cli.limits import usage_limits_of
 from gridprobe.cli.plan_run import plan_benchmark
 from gridprobe.cli.plan_table import print_offers
 from gridprobe.evaluation.offers import Models, offers
 from gridprobe.settings import Settings, parse_changes
 from gridprobe.setup import make_setup
-from gridprobe.video import Limits, Preview, preview
+from gridprobe.video import Preview, VideoLimits, preview
 
 __all__ = ["gauges_of", "plan"]
 
@@ -42,14 +42,14 @@ __all__ = ["gauges_of", "plan"]
 def plan(video: Path, data: Path | None, decode_timeout: float, as_json: bool, **given: Any) -> None:
     """Show which frames of VIDEO would be decoded and what quick, auto and full answers would take, in advance.
 
-    With limits such as --max-tokens, show what they buy. With --data, show the cost of an evaluation of BENCHMARK.
+    With limits such as --max-tokens, show what fits them. With --data, show the cost of an evaluation of BENCHMARK.
     No model is loaded. Takes the options of eval.
     """
     if data is not None:
         plan_benchmark(str(video), data, given, as_json=as_json)
     else:
-        changes = parse_changes(given["changes"]) | given_settings(given, WAY) | allowance_of(given)
-        settings = Settings.from_preset(given["preset"], **{"limits": Limits(seconds=decode_timeout), **changes})
+        changes = parse_changes(given["changes"]) | given_settings(given, WAY) | usage_limits_of(given)
+        settings = Settings.from_preset(given["preset"], **{"limits": VideoLimits(seconds=decode_timeout), **changes})
         _plan_video(video, settings, given, as_json=as_json)
 
 

@@ -13,7 +13,7 @@ __all__ = ["print_offers"]
 
 
 def print_offers(console: Console, offered: Sequence[Offer]) -> None:
-    """One row for each way to ask, and below what has to give within the limits."""
+    """One row for each way to ask, and below what may exceed the limits."""
     priced = any(offer.money for offer in offered)
     table = Table(box=None, padding=(0, 2, 0, 0))
     names = ["a question", "native frames", "tokens", "TFLOPs", "seconds", "GB"]
@@ -31,8 +31,8 @@ def print_offers(console: Console, offered: Sequence[Offer]) -> None:
         table.add_row(*cells, *([_range(offer.money) if offer.money else "?"] if priced else []))
     console.print(table)
     for offer in offered:
-        for text in offer.gave:
-            console.print(Text(printable(f"{offer.name}: {text}")))
+        if offer.over:
+            console.print(Text(printable(f"{offer.name}: {offer.over}")))
     if not any(offer.seconds for offer in offered):
         console.print(Text("seconds will be known once this model has answered on this machine"))
 

@@ -42,7 +42,7 @@ MEANINGS = {
     "template": "prompt template; by default the question's own",
     "seed": "for selectors that draw",
     "limits": "how large, long and slow a video may be",
-    "allowance": "what a question may take",
+    "usage_limits": "what a question may take",
 }
 
 

@@ -1,4 +1,4 @@
-"""offers(): what quick, auto and full answers about one video would take, all frames, and what an allowance buys.
+"""offers(): what quick, auto and full answers about one video would take, and all frames; and whether that fits limits.
 
 Nothing is decoded and no model is loaded: gauges price requests for frames of the video's size. Seconds come from the
 pace that was measured when the model answered on this machine; they are None before that.
@@ -6,20 +6,16 @@ pace that was measured when the model answered on this machine; they are None be
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
-from gridprobe.allowance import Allowance
 from gridprobe.backends import Gauge
-from gridprobe.errors import OverBudget
 from gridprobe.evaluation.planning import GridPrice, blank_frames, price_grid
 from gridprobe.flops import Cost
+from gridprobe.limits import TIME_MARGIN, Price, UsageLimits, UsageTracker, in_words
 from gridprobe.pace import Pace, read_pace
-from gridprobe.pipeline import Session
 from gridprobe.question import Question
-from gridprobe.registry import SELECTORS
 from gridprobe.settings import Settings
 from gridprobe.setup import Setup, make_setup
-from gridprobe.spending import Spending
 from gridprobe.video import VideoInfo
 
 __all__ = ["TYPICAL", "Models", "Offer", "offers"]
@@ -31,6 +27,7 @@ TYPICAL = Question(
 """Stands for the question where none is given."""
 
 Range = tuple[float, float]
+Fits = Literal["yes", "maybe", "no"]
 
 
 @dataclass(frozen=True)
@@ -69,8 +66,10 @@ class Offer:
     memory_gb: float
     """Weights and the largest pass."""
     money: Range | None
-    gave: tuple[str, ...] = ()
-    """What has to give, or why nothing fits."""
+    fits: Fits = "yes"
+    """Whether it keeps to the limits given: its most, only its least, or not even that."""
+    over: str = ""
+    """What exceeds which limits, in words; empty if it fits."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -80,17 +79,31 @@ class Offer:
 def offers(
     settings: Settings, info: VideoInfo, models: Models, *, selector: str = "gridprobe", question: Question = TYPICAL
 ) -> list[Offer]:
-    """What the efforts would take for a question about a video, and what the settings' allowance buys."""
-    free = replace(settings, allowance=Allowance())
-    usual = _setup(free, models, selector)
+    """What the efforts would take for a question about a video, and whether that fits the settings' limits."""
+    usual, most = _setup(settings, models, selector), settings.usage_limits.max_frames
     efforts = ("focus",) if usual.effort == "focus" else ("quick", "auto", "full")
-    found = []
+    count = len(blank_frames(info, usual))
+    kept = [min(most or bound, bound) for bound in usual.selector.bounds(count)]
+    offered = []
     for effort in efforts:
-        setup = _setup(free.changed(effort=effort), models, selector)
-        price = price_grid(setup, question, info)
-        found.append(_offer(effort, price, models))
-    found.append(_everything(price, models, info, usual))
-    return [*found, *_bought(settings, info, models, selector=selector, question=question)]
+        price = price_grid(_setup(settings.changed(effort=effort), models, selector), question, info, kept=kept)
+        offered.append(_offer(effort, price, models))
+    offered.append(_made("all frames", (count, count), [price.everything] * 2, models, [price.everything]))
+    return [_checked(offer, settings.usage_limits, models) for offer in offered]
+
+
+def _checked(offer: Offer, limits: UsageLimits, models: Models) -> Offer:
+    """The offer, compared with limits; a server's bill may be larger than its estimate by a margin."""
+    tracker, slack = UsageTracker(limits, clock=lambda: 0.0), max(models.model.slack, models.answerer.slack)
+    seconds = offer.seconds or (0.0, 0.0)
+    verdicts: tuple[tuple[int, Fits, str], ...] = ((0, "no", "takes at least"), (1, "maybe", "may take"))
+    for place, fits, verb in verdicts:
+        tokens, tflops = slack * offer.tokens[place], slack * offer.tflops[place]
+        price = Price(tokens, tflops, TIME_MARGIN * seconds[place], offer.memory_gb)
+        if names := tracker.over(price):
+            flags = " and ".join(map(limits.flag, names))
+            return replace(offer, fits=fits, over=f"{verb} {in_words(names, price.amounts)}, more than {flags}")
+    return offer
 
 
 def _setup(settings: Settings, models: Models, selector: str) -> Setup:
@@ -109,11 +122,6 @@ def _offer(effort: str, price: GridPrice, models: Models) -> Offer:
     return _made(effort, frames, costs, models, passes)
 
 
-def _everything(price: GridPrice, models: Models, info: VideoInfo, setup: Setup) -> Offer:
-    count = len(blank_frames(info, setup))
-    return _made("all frames", (count, count), [price.everything] * 2, models, [price.everything])
-
-
 def _made(name: str, frames: tuple[int, int], costs: Sequence[Cost], models: Models, passes: Sequence[Cost]) -> Offer:
     """An offer from its least and its most cost, and the costs of its single passes."""
     low, high = costs
@@ -129,49 +137,3 @@ def _made(name: str, frames: tuple[int, int], costs: Sequence[Cost], models: Mod
         models.answerer.memory(longest) + (0.0 if len(paces) == 1 else models.model.memory(0)),
         None if money[0] is None or money[1] is None else (money[0], money[1]),
     )
-
-
-def _bought(settings: Settings, info: VideoInfo, models: Models, *, selector: str, question: Question) -> list[Offer]:
-    """What the allowance buys for a question that the overview does not settle and whose map keeps most frames."""
-    if not settings.allowance:
-        return []
-    paces = models.paces
-    allowance = settings.allowance
-    unplanned: tuple[str, ...] = ()
-    if allowance.max_seconds is not None and not all(pace.known for pace in paces.values()):
-        unplanned = ("--max-seconds is planned once the model's speed is known",)
-        allowance = replace(allowance, max_seconds=None)
-    setup = _setup(replace(settings, allowance=allowance), models, selector)
-    pool = blank_frames(info, setup)
-    if settings.frames == "auto" and SELECTORS.find(selector)[0].frames == "optional":
-        most = setup.selector.bounds(len(pool))[1]
-        setup = _setup(replace(settings, allowance=allowance, frames=most), models, selector)
-    try:
-        cost, kept, longest, gave = _simulated(setup, pool, question, paces)
-    except OverBudget as error:
-        nothing = _made("limited", (0, 0), [Cost()] * 2, models, [Cost()])
-        return [replace(nothing, gave=(str(error),))]
-    offer = _made("limited", (kept, kept), [cost] * 2, models, [Cost(tokens=longest)])
-    return [replace(offer, gave=(*unplanned, *gave))]
-
-
-def _simulated(
-    setup: Setup, pool: Any, question: Question, paces: dict[str, Pace]
-) -> tuple[Cost, int, int, tuple[str, ...]]:
-    """The cost, the frames, the longest pass and what gave, if gauges answer; their clock is what they would take."""
-    if not setup.allowance:
-        answer = Session(pool, setup=setup, reuse=False).ask(question)
-    else:
-        session = Session(pool, setup=setup, reuse=False)
-        spent: list[Spending] = []
-        pace = paces[setup.answerer.identity]
-        spending = Spending.of(
-            session.setup,
-            clock=lambda: pace.seconds_for(spent[0].meter.spent) if spent else 0.0,
-            paces=lambda name: replace(paces[name]),
-        )
-        spent.append(spending)
-        answer = session.ask_within(spending, question)
-    passes = [answer.reached.overview, answer.reached.focus]
-    longest = max(each.cost.tokens for each in passes if each is not None)
-    return answer.cost.total, answer.shown_native, longest, answer.reached.gave

@@ -225,7 +225,7 @@ class Evaluation:
         records = self._before
         before = [taken_by(record) for name, record in records.best.items() if name in ids]
         again = [count for name, count in records.attempts.items() if name in ids]
-        return Account(self._totals, self._method.setup.allowance, [*before, *[None] * (sum(again) - len(again))])
+        return Account(self._totals, self._method.setup.usage_limits, [*before, *[None] * (sum(again) - len(again))])
 
     @property
     def _prefix(self) -> str:

@@ -1,6 +1,6 @@
 """Totals: what a run may take. Account: what it has spent, and what each question in progress may still spend.
 
-A question is asked only if it was granted a part of what is left, and it keeps to that part as to any allowance. So
+A question is asked only if it was granted a part of what is left, and it keeps to that part as to any limit. So
 the total holds, however many workers there are. No question is granted less than the largest one took so far: the run
 stops instead, and says so in its folder. The same command with a larger total goes on.
 """
@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gridprobe.allowance import Allowance, as_flag, check_limit
 from gridprobe.evaluation.disk import listed, remove, write_whole
 from gridprobe.files import parse_json
+from gridprobe.limits import UsageLimits, as_flag, check_limit
 
 __all__ = ["Account", "Taken", "Totals", "clear_stop", "stops", "taken_by", "write_stop"]
 
@@ -62,10 +62,10 @@ def taken_by(record: Mapping[str, Any]) -> Taken | None:
 class Account:
     """What is left of a run's totals."""
 
-    def __init__(self, totals: Totals, allowance: Allowance, before: Iterable[Taken | None] = ()) -> None:
+    def __init__(self, totals: Totals, limits: UsageLimits, before: Iterable[Taken | None] = ()) -> None:
         """Begin with what was taken before; a question of which that is not known counts like the largest one."""
         self.totals = totals
-        self._own = {name: getattr(allowance, f"max_{name}") for name in NAMES}
+        self._own = {name: getattr(limits, f"max_{name}") for name in NAMES}
         self._granted: dict[str, Taken] = {}
         self._closed: str | None = None
         known = list(before)

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from gridprobe.answer import Answer
 from gridprobe.benchmarks import Item
-from gridprobe.errors import GridProbeError, OverBudget, RunError, ServerUnavailable
+from gridprobe.errors import GridProbeError, OverLimit, RunError, ServerUnavailable
 from gridprobe.evaluation.disk import remove, write_whole
 from gridprobe.evaluation.folder import RunFolder
 from gridprobe.evaluation.method import Attempt, Method
@@ -27,11 +27,11 @@ from gridprobe.evaluation.records import Writer
 from gridprobe.evaluation.tasks import Task
 from gridprobe.evaluation.totals import Taken, taken_by
 from gridprobe.flops import Cost
+from gridprobe.pace import learn_from
 from gridprobe.pipeline import Session
 from gridprobe.progress import Event, listening
 from gridprobe.question import Question
 from gridprobe.setup import Setup
-from gridprobe.spending import learn_from
 from gridprobe.together import TOGETHER
 
 __all__ = ["Inbox", "Job", "Message", "Take", "Worker", "load", "serve"]
@@ -192,7 +192,7 @@ class Worker:
     def _record(self, item: Item, opened: Prefetch, outcome: Answer | Exception, start: float) -> None:
         if isinstance(outcome, ServerUnavailable):  # the other questions would fail, too; this one stays open
             raise outcome
-        if isinstance(outcome, OverBudget) and (short := self._short(outcome, opened.task.grants.get(item.id, {}))):
+        if isinstance(outcome, OverLimit) and (short := self._short(outcome, opened.task.grants.get(item.id, {}))):
             self._tell(Message("refused", item.id, short))
             return
         about: dict[str, Any] = {"worker": self._name, "identity": opened.identity}
@@ -215,15 +215,15 @@ class Worker:
             learn_from(outcome, names=self._job.names)
 
     def _limit(self, session: Session, grant: Taken) -> None:
-        """Give the session an allowance for the next question that no total of the run is exceeded by."""
+        """Limit what the next question may take to what it was granted of the totals."""
         if grant:
-            own, limits = self._job.method.setup.allowance, {f"max_{name}": value for name, value in grant.items()}
-            session.setup = replace(session.setup, allowance=own.tightened(limits))
+            own, limits = self._job.method.setup.usage_limits, {f"max_{name}": value for name, value in grant.items()}
+            session.setup = replace(session.setup, usage_limits=own.tightened(limits))
 
-    def _short(self, error: OverBudget, grant: Taken) -> Taken:
+    def _short(self, error: OverLimit, grant: Taken) -> Taken:
         """The part of a grant that was too small for a question, unless the question's own limit was as small."""
         name = error.limit.removeprefix("max_")
-        own = getattr(self._job.method.setup.allowance, error.limit, None) if error.limit else None
+        own = getattr(self._job.method.setup.usage_limits, error.limit, None) if error.limit else None
         return {name: grant[name]} if name in grant and (own is None or own > grant[name]) else {}
 
     def _taken(self, opened: Prefetch, start: float) -> Taken:

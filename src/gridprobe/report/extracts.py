@@ -13,7 +13,7 @@ from gridprobe.report.files import check_writable, write_whole
 from gridprobe.report.picture import draw_labelled_sheet, encoded
 from gridprobe.report.pixels import decoded_frames
 from gridprobe.report.where import length_of, main_spans, spans
-from gridprobe.video import Limits
+from gridprobe.video import VideoLimits
 from gridprobe.video.cut import FORMATS, Cut, cut
 
 __all__ = ["SHEET", "check_clip", "check_folder", "clip_stretches", "frame_name", "save_clip", "save_frames"]
@@ -66,7 +66,7 @@ def frame_name(time: float) -> str:
     return f"frame-{minutes // 60}h{minutes % 60:02d}m{rest / 100:05.2f}s.jpg"
 
 
-def save_clip(answer: Answer, video: Path, path: Path, *, limits: Limits) -> Cut | None:
+def save_clip(answer: Answer, video: Path, path: Path, *, limits: VideoLimits) -> Cut | None:
     """Write the stretches around the main kept frames; None if the answer does not point at any moment."""
     stretches = clip_stretches(answer)
     if not stretches:

@@ -136,7 +136,7 @@ def _focused(answer: Answer) -> str:
         return f"{kept} in one picture"
     frames = f"{selection.kept} frame{'' if selection.kept == 1 else 's'} at native size"
     beside = [f"{len(each.indices)} at {percent(each.share, 0)} of its side" for each in selection.extra_frames]
-    if settings.get("context") and selection.context and selection.kept < selection.pool:
+    if settings.get("context") and selection.kept < selection.pool:
         beside.append("all others small")
     if beside:
         return f"{frames} among {' and '.join(beside)}"

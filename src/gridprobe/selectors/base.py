@@ -1,14 +1,14 @@
 """Selection: which frames of the pool a selector keeps, and why."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from gridprobe.backends.base import Backend, Posterior, PromptOrder, View
-from gridprobe.budget import Budget, Ties
+from gridprobe.budget import Budget, Ties, spread, top
 from gridprobe.encoders import Encoder, NamedEncoder
 from gridprobe.flops import Cost
 from gridprobe.importance import ImportanceMap, Shape
@@ -59,8 +59,6 @@ class Selection:
     """Warnings of the selector."""
     extra_frames: tuple[ExtraFrames, ...] = ()
     """Frames that are shown smaller, for selectors that use several sizes; they do not count as kept."""
-    context: float = 1.0
-    """The share of its side at which the context is shown, if there is one; 0 leaves it out. See `docs/budgets.md`."""
 
     def __post_init__(self) -> None:
         if not self.indices or list(self.indices) != sorted(set(self.indices)):
@@ -75,6 +73,15 @@ class Selection:
     def of(cls, selector: str, pool: FramePool, indices: Sequence[int], **details: Any) -> "Selection":
         """The frames of a pool at these positions; `details` are the other fields."""
         return cls(selector, tuple(indices), tuple(pool.times[i] for i in indices), len(pool), **details)
+
+    def best(self, count: int) -> "Selection":
+        """The same with only this many kept frames: the most important; evenly spaced ones without scores."""
+        if count >= self.kept:
+            return self
+        scores = None if self.scores is None else np.array([self.scores[i] for i in self.indices])
+        places = spread(self.kept, count) if scores is None else top(scores, count)
+        indices, times = tuple(self.indices[i] for i in places), tuple(self.timestamps[i] for i in places)
+        return replace(self, indices=indices, timestamps=times)
 
     @property
     def kept(self) -> int:

@@ -11,13 +11,14 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from gridprobe.allowance import LIMITS, Allowance
 from gridprobe.answer import Answer, selection_dict
 from gridprobe.backends import Backend, Posterior
 from gridprobe.backends.batcher import Batcher
 from gridprobe.errors import GridProbeError
 from gridprobe.evaluation.offers import Models
 from gridprobe.grid import Grid
+from gridprobe.limits import LIMITS, UsageLimits
+from gridprobe.pace import learn_from
 from gridprobe.pipeline import Session
 from gridprobe.progress import watching
 from gridprobe.question import Question
@@ -36,9 +37,8 @@ from gridprobe.serving.sources import Remote, Source, Sources
 from gridprobe.serving.view import view_of
 from gridprobe.settings import Settings
 from gridprobe.setup import Setup, make_setup
-from gridprobe.spending import learn_from
 from gridprobe.stages import Look, Overview, sure
-from gridprobe.video import FrameSize, Limits
+from gridprobe.video import FrameSize, VideoLimits
 
 __all__ = ["SELECTORS", "SETTABLE", "Asked", "Desk", "scrubbed"]
 
@@ -162,7 +162,7 @@ class Desk:
             return found
 
     def _make(self, settings: Mapping[str, Any], selector: str, *, private: bool) -> Setup:
-        limits = Limits(
+        limits = VideoLimits(
             seconds=self.bounds.decode_seconds,
             memory=max(1, min(self.settings.limits.memory, self.bounds.session_bytes // 4)),
             cache=0 if private else self.settings.limits.cache,
@@ -175,7 +175,7 @@ class Desk:
         """The server's settings with those of a request."""
         limits = {name: value for name, value in settings.items() if name in LIMITS}
         plain = {name: value for name, value in settings.items() if name not in LIMITS}
-        return self.settings.changed(**plain, **({"allowance": Allowance(**limits)} if limits else {}))
+        return self.settings.changed(**plain, **({"usage_limits": UsageLimits(**limits)} if limits else {}))
 
     def plan(
         self, video: VideoSession, settings: Mapping[str, Any], selector: str, question: Question | None

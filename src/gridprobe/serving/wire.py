@@ -41,7 +41,6 @@ class SettingsBody(Strict):
     max_tokens: int | None = Field(default=None, ge=1, le=2**40, description="the most tokens of all passes")
     max_tflops: FiniteFloat | None = Field(default=None, gt=0, description="the most TFLOPs of all passes")
     max_seconds: FiniteFloat | None = Field(default=None, gt=0, description="as planned from the measured speed")
-    min_frames: int | None = Field(default=None, ge=1, le=4096, description="the fewest frames shown at native size")
 
     def changes(self) -> tuple[dict[str, Any], str]:
         """The settings that were given, and the selector."""

@@ -21,7 +21,7 @@ Sizes     A Footage is inspected, measured and planned once. All its frames at a
           size are two passes with one plan; the second gives bit for bit what decoding everything at native size gives.
           In a damaged file it repeats the first pass for that. Known gap: if one reader decodes the whole video on
           several threads (raw H.264, one giant group), damaged frames can differ from pass to pass.
-          Decoded frames stay in memory, up to Limits.memory bytes; the least recently used are evicted first.
+          Decoded frames stay in memory, up to VideoLimits.memory bytes; the least recently used are evicted first.
 Cache     With a FrameCache, a Footage also stores plans and frames on disk, and a second process opens no decoder for
           them; sample() uses no cache. The rules are in gridprobe.video.disk_cache.
 Damage    The file's content counts, not its header. A truncated file is sampled over the part that is there. If a
@@ -50,7 +50,7 @@ from gridprobe.video.disk_cache import FrameCache, cache_folder, open_cache
 from gridprobe.video.footage import Footage, Moved, sample
 from gridprobe.video.frames import NATIVE, FramePool, FrameSize, Pending
 from gridprobe.video.info import VideoInfo
-from gridprobe.video.limits import Limits
+from gridprobe.video.limits import VideoLimits
 from gridprobe.video.preview import Preview, preview
 from gridprobe.video.sampling import DecodeIn, Precision, SampleSpec, Sampling
 from gridprobe.video.source import probe
@@ -63,7 +63,6 @@ __all__ = [
     "FrameCache",
     "FramePool",
     "FrameSize",
-    "Limits",
     "Moved",
     "Pending",
     "Precision",
@@ -71,6 +70,7 @@ __all__ = [
     "SampleSpec",
     "Sampling",
     "VideoInfo",
+    "VideoLimits",
     "cache_folder",
     "open_cache",
     "preview",

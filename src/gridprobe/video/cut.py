@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.video.files import check_file
-from gridprobe.video.limits import Deadline, Limits
+from gridprobe.video.limits import Deadline, VideoLimits
 from gridprobe.video.source import Source, first_frame, open_video
 from gridprobe.video.timeline import Clock, anchor
 
@@ -43,7 +43,7 @@ def cut(
     stretches: Sequence[Stretch],
     *,
     suffix: str,
-    limits: Limits | None = None,
+    limits: VideoLimits | None = None,
     stream: int | None = None,
 ) -> Cut:
     """One video of these intervals of seconds, which must not overlap, in time order; `stream` as for `sample`."""
@@ -51,7 +51,7 @@ def cut(
         raise UsageError(f"a clip must end in {', '.join(FORMATS)}, got {suffix!r}")
     if os.path.isdir(path):
         raise UsageError(f"cannot cut {path}: it is a folder of pictures, not a video file")
-    limits, file = limits or Limits(), check_file(path)
+    limits, file = limits or VideoLimits(), check_file(path)
     open_source = partial(open_video, file, limits=limits, deadline=Deadline(file.name, limits.seconds), number=stream)
     with open_source() as source:
         clock = Clock.of(source, first_frame(source))

@@ -54,7 +54,7 @@ class FileClip:
     plan: DecodePlan
     spec: SampleSpec
     used: float = 0.0
-    """Seconds of `Limits.seconds` spent on opening; each later pass has the rest."""
+    """Seconds of `VideoLimits.seconds` spent on opening; each later pass has the rest."""
 
     @property
     def source(self) -> str:

@@ -26,7 +26,7 @@ from gridprobe.errors import GridProbeError, UsageError, VideoError
 from gridprobe.progress import Event, Listener, listening
 from gridprobe.video.decode import FileClip, open_file_clip
 from gridprobe.video.files import VideoFile, changed, check_file, shown_name
-from gridprobe.video.limits import Limits
+from gridprobe.video.limits import VideoLimits
 from gridprobe.video.rows import Found, Rows
 from gridprobe.video.sampling import SampleSpec
 from gridprobe.video.source import decoder_version
@@ -122,7 +122,10 @@ def _reply(parent: socket.socket, request: dict[str, Any], shared_memory: int | 
             return ANSWERS[request["do"]](request, shared_memory)
     except MemoryError:
         name, amount = shown_name(request["path"]), f"{address_space / 2**30:.3g} GiB"
-        return {"error": f"{name}: needs more memory than {amount}; raise the limit (Limits.process)", "full": True}
+        return {
+            "error": f"{name}: needs more memory than {amount}; raise the limit (VideoLimits.process)",
+            "full": True,
+        }
     except GridProbeError as error:
         return {"error": str(error), "usage": isinstance(error, UsageError)}
     except OSError as error:
@@ -190,7 +193,7 @@ def _file(request: dict[str, Any]) -> VideoFile:
 
 def _spec(values: dict[str, Any]) -> SampleSpec:
     stretches = tuple((start, end) for start, end in values["stretches"])
-    return SampleSpec(**{**values, "limits": Limits(**values["limits"]), "stretches": stretches})
+    return SampleSpec(**{**values, "limits": VideoLimits(**values["limits"]), "stretches": stretches})
 
 
 ANSWERS: dict[str, Callable[[dict[str, Any], int | None], Reply]] = {

@@ -174,7 +174,7 @@ class Child:
             return VideoError(f"{name}: the decoding process closed its connection")
         if code == -signal.SIGXCPU:
             seconds = f"{request['cpu']:.0f} s of processor time"
-            return VideoError(f"{name}: decoding took more than {seconds}; raise the limit (Limits.seconds)")
+            return VideoError(f"{name}: decoding took more than {seconds}; raise the limit (VideoLimits.seconds)")
         if -code in SENT_FROM_OUTSIDE:
             why = f"was killed ({signal.Signals(-code).name}), perhaps because the machine ran out of memory"
             return DecoderKilled(f"{name}: the decoding process {why}; try again")

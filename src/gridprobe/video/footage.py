@@ -20,7 +20,7 @@ from gridprobe.video.disk_cache import FrameCache
 from gridprobe.video.files import check_file
 from gridprobe.video.frames import NATIVE, FramePool, FrameSize, Pending, Pixels
 from gridprobe.video.info import VideoInfo
-from gridprobe.video.limits import Limits
+from gridprobe.video.limits import VideoLimits
 from gridprobe.video.memory_cache import MemoryCache
 from gridprobe.video.pictures import open_folder_clip
 from gridprobe.video.rows import Found
@@ -41,7 +41,7 @@ class Footage:
         small = footage.pool(FrameSize(max_side=224))        # all of them, decoded straight to this size
         large = footage.frames([3, 17, 90], NATIVE)          # some of them, by the same plan
 
-    What was decoded stays at hand, up to `Limits.memory` bytes, and in the cache on disk if one is given. Several
+    What was decoded stays at hand, up to `VideoLimits.memory` bytes, and in the cache on disk if one is given. Several
     threads may use it; what two of them want is decoded once. Arguments as for `sample`.
     """
 
@@ -52,13 +52,13 @@ class Footage:
         cells: int,
         sampling: Sampling = "middle",
         precision: Precision = "exact",
-        limits: Limits | None = None,
+        limits: VideoLimits | None = None,
         cache: FrameCache | None = None,
         stretches: tuple[tuple[float, float], ...] = (),
         decode_in: DecodeIn = "process",
         stream: int | None = None,
     ) -> None:
-        self.spec = SampleSpec(cells, sampling, precision, limits or Limits(), stretches, decode_in, stream)
+        self.spec = SampleSpec(cells, sampling, precision, limits or VideoLimits(), stretches, decode_in, stream)
         """How the video is sampled."""
         self._path = path
         self._cache = cache
@@ -117,7 +117,8 @@ class Footage:
     def pool(self, size: FrameSize = NATIVE) -> FramePool:
         """All frames, decoded; the first call finds out which can be, and refuses a video with too much damage.
 
-        More frames than `Limits.memory` holds are decoded when they are looked at, as many as are looked at together.
+        More frames than `VideoLimits.memory` holds are decoded when they are looked at, as many as are looked at
+        together.
         """
         shown = self._shown(size)
         if 3 * shown[0] * shown[1] * self.spec.cells > self.spec.limits.memory and self._known() is not None:
@@ -321,7 +322,7 @@ def sample(
     sampling: Sampling = "middle",
     precision: Precision = "exact",
     size: FrameSize = NATIVE,
-    limits: Limits | None = None,
+    limits: VideoLimits | None = None,
     decode_in: DecodeIn = "process",
     stream: int | None = None,
 ) -> FramePool:

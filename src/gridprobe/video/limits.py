@@ -1,4 +1,4 @@
-"""Limits: the largest video gridprobe accepts; Deadline: the clock that enforces the time limit."""
+"""VideoLimits: the largest video gridprobe accepts; Deadline: the clock that enforces the time limit."""
 
 import math
 import time
@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 from gridprobe.errors import UsageError, VideoError
 
-__all__ = ["Deadline", "Limits"]
+__all__ = ["Deadline", "VideoLimits"]
 
 
 @dataclass(frozen=True)
-class Limits:
+class VideoLimits:
     """Bounds checked against the header, before decoding; `seconds` is checked throughout."""
 
     max_pixels: int = 8192 * 8192
@@ -56,5 +56,5 @@ class Deadline:
         """The error to raise when the time is up."""
         return VideoError(
             f"{self.name}: decoding took longer than {self.seconds:g} s; "
-            "raise the limit (--decode-timeout, Limits.seconds)"
+            "raise the limit (--decode-timeout, VideoLimits.seconds)"
         )

@@ -23,7 +23,7 @@ from gridprobe.errors import VideoError
 from gridprobe.progress import report
 from gridprobe.video.frames import Pixels
 from gridprobe.video.info import VideoInfo
-from gridprobe.video.limits import Deadline, Limits
+from gridprobe.video.limits import Deadline, VideoLimits
 from gridprobe.video.rows import Found, Rows
 from gridprobe.video.sampling import SampleSpec, linspace_numbers
 
@@ -51,7 +51,7 @@ class FolderClip:
     chosen: list[int]
     spec: SampleSpec
     used: float = 0.0
-    """Seconds of `Limits.seconds` spent on opening; each later pass has the rest."""
+    """Seconds of `VideoLimits.seconds` spent on opening; each later pass has the rest."""
 
     @property
     def source(self) -> str:
@@ -136,18 +136,20 @@ def open_folder_clip(folder: Path, spec: SampleSpec) -> FolderClip:
     return FolderClip(folder, info, pictures, times, list(dict.fromkeys(wanted)), spec, time.monotonic() - started)
 
 
-def describe_folder(folder: Path, limits: Limits) -> VideoInfo:
+def describe_folder(folder: Path, limits: VideoLimits) -> VideoInfo:
     """The VideoInfo of a folder of pictures, with the size of the first picture."""
     return _inspect(folder, limits)[0]
 
 
-def _inspect(folder: Path, limits: Limits) -> tuple[VideoInfo, list[Path], list[float]]:
+def _inspect(folder: Path, limits: VideoLimits) -> tuple[VideoInfo, list[Path], list[float]]:
     pictures = _pictures(folder)
     times = _times(folder, pictures)
     # The last picture is shown for as long as the one before it.
     duration = times[-1] - times[0] + (times[-1] - times[-2] if len(times) > 1 else 1.0)
     if duration > limits.max_duration:
-        raise VideoError(f"{folder}: {duration:.0f} s is longer than {limits.max_duration:.0f} s (Limits.max_duration)")
+        raise VideoError(
+            f"{folder}: {duration:.0f} s is longer than {limits.max_duration:.0f} s (VideoLimits.max_duration)"
+        )
     first = _open(pictures[0], limits)
     info = VideoInfo(
         path=str(folder),
@@ -211,7 +213,7 @@ def _is_time(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and -MAX_TIME < value < MAX_TIME
 
 
-def _open(path: Path, limits: Limits) -> Image.Image:
+def _open(path: Path, limits: VideoLimits) -> Image.Image:
     """One picture, upright, in RGB; a decompression bomb is refused from its header."""
     try:
         with warnings.catch_warnings():

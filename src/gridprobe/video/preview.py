@@ -9,7 +9,7 @@ from gridprobe.errors import UsageError
 from gridprobe.video.decode import FileClip, open_file_clip
 from gridprobe.video.files import check_file
 from gridprobe.video.info import VideoInfo
-from gridprobe.video.limits import Limits
+from gridprobe.video.limits import VideoLimits
 from gridprobe.video.packets import dry_run
 from gridprobe.video.parallel import Opener
 from gridprobe.video.sampling import Precision, SampleSpec, Sampling
@@ -72,13 +72,13 @@ def preview(
     *,
     cells: int,
     sampling: Sampling = "middle",
-    limits: Limits | None = None,
+    limits: VideoLimits | None = None,
     stream: int | None = None,
 ) -> Preview:
     """Inspect, measure and plan a video as `sample` does, and count from its packets what reading would take."""
     if os.path.isdir(path):
         raise UsageError("a folder of pictures needs no plan: exactly the pictures wanted are opened")
-    clip = open_file_clip(check_file(path), SampleSpec(cells, sampling, limits=limits or Limits(), stream=stream))
+    clip = open_file_clip(check_file(path), SampleSpec(cells, sampling, limits=limits or VideoLimits(), stream=stream))
     opener = clip.opener()  # one for all passes, so that all of them together keep to the limit
     ways = [_way(clip.planned(each, opener), each, clip.plan.targets, opener) for each in get_args(Precision)]
     with opener() as source:

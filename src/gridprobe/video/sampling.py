@@ -6,7 +6,7 @@ from typing import Literal
 
 from gridprobe.errors import UsageError
 from gridprobe.grid import MAX_K
-from gridprobe.video.limits import Limits
+from gridprobe.video.limits import VideoLimits
 
 __all__ = [
     "DecodeIn",
@@ -30,7 +30,7 @@ class SampleSpec:
     cells: int
     sampling: Sampling = "middle"
     precision: Precision = "exact"
-    limits: Limits = field(default_factory=Limits)
+    limits: VideoLimits = field(default_factory=VideoLimits)
     stretches: tuple[tuple[float, float], ...] = ()
     """Seconds to sample from, as rising intervals that do not overlap; empty is the whole video."""
     decode_in: DecodeIn = "process"

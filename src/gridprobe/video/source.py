@@ -21,7 +21,7 @@ from gridprobe.cores import usable_cores
 from gridprobe.errors import VideoError
 from gridprobe.video.files import VideoFile, check_file, lacks_index, looks_like, timestamps_restart
 from gridprobe.video.info import VideoInfo
-from gridprobe.video.limits import Deadline, Limits
+from gridprobe.video.limits import Deadline, VideoLimits
 from gridprobe.video.nal import recovery_rule
 from gridprobe.video.streams import choose_stream
 
@@ -46,7 +46,7 @@ OLDEST_PYAV = (17, 1)
 HELD = 6
 """Frames that a decoder without threads holds, as a rule: those it refers to, and some that wait to be shown."""
 ALWAYS_HELD = 320 << 20
-"""Bytes of such frames that need no leave: 8K, even where Limits.memory is small so that little is kept."""
+"""Bytes of such frames that need no leave: 8K, even where VideoLimits.memory is small so that little is kept."""
 REFERRING = frozenset({"h264", "hevc", "vp9", "av1", "libdav1d"})
 """Codecs of large frames that refer to each other."""
 MAX_TILT = 1.0
@@ -122,7 +122,9 @@ class Source:
 
 
 @contextmanager
-def open_video(file: VideoFile, *, limits: Limits, deadline: Deadline, number: int | None = None) -> Iterator[Source]:
+def open_video(
+    file: VideoFile, *, limits: VideoLimits, deadline: Deadline, number: int | None = None
+) -> Iterator[Source]:
     """Open a checked file within the limits, and close it afterwards; FFmpeg's errors become VideoErrors.
 
     `number` is that of the stream to use; None is the default one.
@@ -144,11 +146,11 @@ def open_video(file: VideoFile, *, limits: Limits, deadline: Deadline, number: i
         raise _as_video_error(file, error, deadline) from None
 
 
-def probe(path: str | os.PathLike[str], *, limits: Limits | None = None, stream: int | None = None) -> VideoInfo:
+def probe(path: str | os.PathLike[str], *, limits: VideoLimits | None = None, stream: int | None = None) -> VideoInfo:
     """What the header and the first frame say about a video. It reads no further, so `*_found` stay None."""
     from gridprobe.video.pictures import describe_folder  # imports Pillow
 
-    limits = limits or Limits()
+    limits = limits or VideoLimits()
     if os.path.isdir(path):
         return describe_folder(Path(path), limits)
     file = check_file(path)
@@ -245,7 +247,7 @@ def _is_mp4(container: "InputContainer") -> bool:
     return not set(MP4).isdisjoint(container.format.name.split(","))
 
 
-def _open_container(file: VideoFile, limits: Limits, deadline: Deadline) -> "InputContainer":
+def _open_container(file: VideoFile, limits: VideoLimits, deadline: Deadline) -> "InputContainer":
     import av
 
     _check_version(file)
@@ -282,30 +284,32 @@ def _not_accepted(file: VideoFile, found: str) -> VideoError:
     return VideoError(f"{file.name}: not a video container gridprobe accepts (found {found}); convert it to MP4")
 
 
-def _check_limits(file: VideoFile, container: "InputContainer", stream: "VideoStream", limits: Limits) -> None:
+def _check_limits(file: VideoFile, container: "InputContainer", stream: "VideoStream", limits: VideoLimits) -> None:
     if len(container.streams) > limits.max_streams:
-        raise VideoError(f"{file.name}: more than {limits.max_streams} streams; raise the limit (Limits.max_streams)")
+        raise VideoError(
+            f"{file.name}: more than {limits.max_streams} streams; raise the limit (VideoLimits.max_streams)"
+        )
     if not stream.width * stream.height:  # FFmpeg leaves zero if its own inspection exceeded max_pixels
         raise VideoError(
             f"{file.name}: no frame size can be found, or frames have more than {limits.max_pixels} pixels; "
-            "raise the limit (Limits.max_pixels) or scale the video down"
+            "raise the limit (VideoLimits.max_pixels) or scale the video down"
         )
     if stream.width * stream.height > limits.max_pixels:
         raise VideoError(
             f"{file.name}: frames of {stream.width}×{stream.height} have more than {limits.max_pixels} pixels; "
-            "raise the limit (Limits.max_pixels) or scale the video down"
+            "raise the limit (VideoLimits.max_pixels) or scale the video down"
         )
     needed = HELD * stream.width * stream.height * 3 // 2
     if stream.codec_context.name in REFERRING and needed > max(limits.memory, ALWAYS_HELD):
         raise VideoError(
             f"{file.name}: decoding frames of {stream.width}×{stream.height} takes at least {needed >> 20} MiB, more "
-            f"than {int(limits.memory) >> 20}; raise the limit (Limits.memory) or scale the video down"
+            f"than {int(limits.memory) >> 20}; raise the limit (VideoLimits.memory) or scale the video down"
         )
     duration = _header_duration(container, stream)
     if duration is not None and duration > limits.max_duration:
         raise VideoError(
             f"{file.name}: {duration:.0f} s is longer than {limits.max_duration:.0f} s; "
-            "raise the limit (Limits.max_duration) or cut the video"
+            "raise the limit (VideoLimits.max_duration) or cut the video"
         )
 
 

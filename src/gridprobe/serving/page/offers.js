@@ -1,10 +1,10 @@
-// What a question would take, before it is asked: a row for each effort, all frames, and what a limit buys.
+// What a question would take, before it is asked: a row for each effort and for all frames, and what exceeds a limit.
 
 import * as api from "./api.js";
 import { byId, el, show } from "./dom.js";
 import { taken } from "./words.js";
 
-const NAMES = { quick: "Quick", auto: "Automatic", full: "Full", focus: "Focus", limited: "This limit" };
+const NAMES = { quick: "Quick", auto: "Automatic", full: "Full", focus: "Focus" };
 const ALL = "all frames";
 
 let latest = 0;
@@ -44,10 +44,9 @@ export function forget() {
 function draw(found, effort) {
   show(byId("offers"), found.length > 0);
   for (const option of byId("budget").querySelectorAll("[value^=share]")) option.disabled = !found.length;
-  const limited = found.some((each) => each.name === "limited");
   const timed = found.some((each) => each.seconds);
   const rows = found.map((each) => {
-    const chosen = limited ? each.name === "limited" : each.name === effort;
+    const chosen = each.name === effort;
     const count = range(each.frames, String);
     return el("tr", { class: chosen ? "chosen" : "", "aria-current": chosen ? "true" : null },
       el("th", { scope: "row" }, NAMES[each.name] ?? "All frames"),
@@ -58,9 +57,10 @@ function draw(found, effort) {
   const head = ["", "frames", "compute", timed ? "time" : null].filter((each) => each !== null);
   byId("offers-table").replaceChildren(
     el("thead", {}, el("tr", {}, ...head.map((each) => el("th", { scope: "col" }, each)))), el("tbody", {}, ...rows));
-  byId("offers-gave").textContent = found.flatMap((each) => each.gave).map(plain).join("; ");
+  const asked = found.find((each) => each.name === effort);
+  byId("offers-over").textContent = asked?.over ? plain(`${NAMES[effort] ?? "This"} ${asked.over}`) : "";
 }
 
-const plain = (words) => words.replace(/: --max-\S+ \S+$/, "").replace(/--max-(\w+)/g, "the limit of $1");
+const plain = (words) => words.replace(/--max-(\w+) \S+/g, "the limit of $1");
 
 const range = ([least, most], words) => (words(least) === words(most) ? words(least) : `${words(least)}–${words(most)}`);

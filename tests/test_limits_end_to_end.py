@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from gridprobe.allowance import Allowance
 
 import gridprobe as gp
 from fake_server import Fake, serving
-from gridprobe.allowance import Allowance
 from gridprobe.backends import gauge_model
 from gridprobe.backends.qwen3vl.engine import Qwen3VL
 from gridprobe.cli import cli

@@ -1,0 +1,330 @@
+"""Limits on what a question may take, and models that keep to them. `docs/limits.md` says what each limit means.
+
+Every pass is priced before it is run. What does not fit is refused with `OverLimit`, which names the price, the limit
+and the smallest limit that would do. Costs of local models equal their estimates. A server's bill may differ from the
+estimate, so its passes are priced with the backend's `slack`, or with the largest excess seen so far.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, astuple, dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+from gridprobe.backends.base import Backend, Posterior, ScoreRequest
+from gridprobe.backends.wrapped import Wrapped
+from gridprobe.backends.writing import Writing, Written, writer
+from gridprobe.encoders import Encoder, Vectors
+from gridprobe.errors import OverLimit, UsageError
+from gridprobe.flops import Cost
+from gridprobe.pace import Pace, pace_of
+from gridprobe.video import FramePool
+
+__all__ = ["LIMITS", "LimitedEncoder", "LimitedModel", "Price", "UsageLimits", "UsageTracker"]
+
+T = TypeVar("T")
+
+LIMITS = {
+    "max_frames": "the most frames shown at native size",
+    "max_tokens": "the most tokens of all passes together",
+    "max_tflops": "the most TFLOPs of all passes together",
+    "max_seconds": "the most seconds, as planned from the measured speed",
+    "max_gpu_memory": "the most gigabytes for weights and the largest pass",
+}
+"""Every limit in a few words, for the command line."""
+WHOLE = ("max_frames", "max_tokens")
+TIME_MARGIN = 1.25
+"""A pass is planned to take this many times what the measured pace says."""
+ROUNDING = 1 + 1e-12
+"""A sum of floating-point numbers may be this much larger if it is added up in another order."""
+
+
+@dataclass(frozen=True)
+class UsageLimits:
+    """What one question may take. A limit that is None does not apply; one without any limit is false."""
+
+    max_frames: int | None = None
+    max_tokens: int | None = None
+    max_tflops: float | None = None
+    max_seconds: float | None = None
+    max_gpu_memory: float | None = None
+    """In units of 1e9 bytes."""
+
+    def __post_init__(self) -> None:
+        for name, value in self.describe().items():
+            check_limit(name, value, whole=name in WHOLE)
+
+    def __bool__(self) -> bool:
+        return bool(self.describe())
+
+    @property
+    def priced(self) -> bool:
+        """Whether passes must be priced; `max_frames` by itself only limits what is kept."""
+        return bool(self.describe().keys() - {"max_frames"})
+
+    def describe(self) -> dict[str, Any]:
+        """The limits that apply, for records."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def flag(self, name: str) -> str:
+        """A limit as it is given on the command line, such as "--max-tokens 20000"."""
+        value = getattr(self, name)
+        return f"{as_flag(name)} {int(value) if value == int(value) else value}"
+
+    def tightened(self, others: Mapping[str, float]) -> "UsageLimits":
+        """The same with some limits lowered; those that are lower already stay."""
+        own = self.describe()
+        lower = {name: value for name, value in others.items() if name not in own or value < own[name]}
+        return UsageLimits(**{**own, **lower})
+
+
+def as_flag(name: str) -> str:
+    """The option of the command line for a limit."""
+    return "--" + name.replace("_", "-")
+
+
+def check_limit(name: str, value: Any, *, whole: bool) -> None:
+    """Refuse what is no limit."""
+    number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+    if not number or not 0 < value < math.inf:
+        kind = "a whole number of at least 1" if whole else "a finite number above 0"
+        raise UsageError(f"{name} must be {kind}, got {value!r}")
+
+
+@dataclass(frozen=True)
+class Price:
+    """The most that one or more passes take."""
+
+    tokens: float = 0.0
+    tflops: float = 0.0
+    seconds: float = 0.0
+    """0 as long as the model's pace is not known."""
+    memory: float = 0.0
+    """Gigabytes while they run."""
+
+    def __add__(self, other: "Price") -> "Price":
+        tokens, tflops, seconds = self.tokens + other.tokens, self.tflops + other.tflops, self.seconds + other.seconds
+        return Price(tokens, tflops, seconds, max(self.memory, other.memory))
+
+    def bounds(self, other: "Price") -> tuple["Price", "Price"]:
+        """The least and the most of both, for each limit."""
+        pairs = list(zip(astuple(self), astuple(other), strict=True))
+        return Price(*map(min, pairs)), Price(*map(max, pairs))
+
+    @property
+    def amounts(self) -> dict[str, float]:
+        """What it takes of each limit."""
+        return {
+            "max_tokens": self.tokens,
+            "max_tflops": self.tflops,
+            "max_seconds": self.seconds,
+            "max_gpu_memory": self.memory,
+        }
+
+
+class UsageTracker:
+    """What one question has spent, and whether what comes next fits its limits."""
+
+    def __init__(
+        self,
+        limits: UsageLimits,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+        paces: Callable[[str], Pace] = pace_of,
+    ) -> None:
+        """For a question that is asked now. `clock` and `paces`, which knows a model's pace, are for tests."""
+        self.limits, self.clock, self.pace_of = limits, clock, paces
+        self.spent = Cost()
+        self.degraded: list[str] = []
+        """What the limits cut, in sentences."""
+        self.unplanned = False
+        """Whether a pass was priced without knowing how many seconds it takes."""
+        self._reserved = Price()
+        self._started = clock()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the question was asked."""
+        return self.clock() - self._started
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader should know about a limit of seconds, which is only a plan."""
+        if self.limits.max_seconds is None:
+            return ()
+        flag, elapsed = self.limits.flag("max_seconds"), self.elapsed
+        late = f"the question took {elapsed:.1f} s, longer than planned: {flag}"
+        unplanned = f"{flag} was not checked for every pass: how fast the model is here was not known yet"
+        warnings = {late: elapsed > self.limits.max_seconds, unplanned: self.unplanned}
+        return tuple(text for text, applies in warnings.items() if applies)
+
+    def total(self, price: Price) -> dict[str, float]:
+        """What would be taken of each limit, with a price on top of what is spent and reserved."""
+        spent = Price(self.spent.tokens, self.spent.tflops, self.elapsed)
+        return (spent + self._reserved + price).amounts
+
+    def over(self, price: Price, *, timed: bool = True) -> list[str]:
+        """The limits that a price would exceed; that of seconds only if it is `timed`."""
+        total = self.total(price)
+        limits = {name: most for name, most in self.limits.describe().items() if name in total}
+        names = [name for name, most in limits.items() if total[name] > most * ROUNDING]
+        return [name for name in names if timed or name != "max_seconds"]
+
+    def require(self, price: Price, *, enough: Price | None = None, timed: bool = True) -> None:
+        """Refuse what does not fit. `enough` is the most that may follow, where that is more than the price."""
+        if not (over := self.over(price, timed=timed)):
+            return
+        flags, most = " and ".join(map(self.limits.flag, over)), self.total(enough or price)
+        needs = " ".join(f"{as_flag(name)} {_digits(name, most[name])}" for name in self.over(enough or price))
+        raise OverLimit(
+            f"this question takes at least {in_words(over, self.total(price))}, more than {flags}; {needs} is enough",
+            limit=over[0],
+            more=f"{in_words(over, price.amounts)} more, over {flags}",
+        )
+
+    @contextmanager
+    def reserving(self, price: Price) -> Iterator[None]:
+        """Passes in this context must leave this much for later."""
+        before, self._reserved = self._reserved, self._reserved + price
+        try:
+            yield
+        finally:
+            self._reserved = before
+
+
+UNITS = {"max_tokens": "tokens", "max_tflops": "TFLOPs", "max_seconds": "s", "max_gpu_memory": "GB"}
+
+
+def _digits(name: str, value: float) -> str:
+    """Three digits that are not below the value; tokens to the last one."""
+    if name in WHOLE:
+        return f"{math.ceil(value)}"
+    step = 10.0 ** (math.floor(math.log10(value)) - 2) if value > 0 else 1.0
+    return f"{math.ceil(value / step) * step:.3g}"
+
+
+def in_words(names: Sequence[str], amounts: Mapping[str, float]) -> str:
+    """Amounts such as "31,200 tokens and 3.1 TFLOPs"."""
+    texts = {name: _digits(name, amounts[name]) for name in names}
+    return " and ".join(
+        f"{int(text):,} tokens" if name in WHOLE else f"{text} {UNITS[name]}" for name, text in texts.items()
+    )
+
+
+class LimitedModel(Wrapped):
+    """A model that counts what it spends, and refuses a call that does not fit the limits of its question."""
+
+    weighs = False
+    """A call that is neither `score` nor `write` would not be counted."""
+
+    def __init__(self, model: Backend, tracker: UsageTracker, *, neighbours: float = 0.0) -> None:
+        """Wrap a model; `neighbours` are the gigabytes of other models on its device."""
+        super().__init__(model)
+        self._tracker, self._neighbours = tracker, neighbours
+        self._pace = tracker.pace_of(model.identity)
+
+    @property
+    def excess(self) -> float:
+        """The factor that estimates are priced with."""
+        return max(self._pace.excess, float(getattr(self._model, "slack", 1.0)))
+
+    def price(self, request: ScoreRequest) -> Price:
+        """What scoring a request takes at most."""
+        return self._price(request, self._model.estimate(request))
+
+    def price_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Price:
+        """What writing texts of these lengths takes at most."""
+        return self._price(request, self._texts_cost(request, tokens))
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+        """Score the requests, unless that would exceed a limit."""
+        self._tracker.require(sum(map(self.price, requests), Price()), timed=False)
+        alone = self._tracker.limits.max_gpu_memory is not None  # requests of one call are in memory together
+        posteriors: list[Posterior] = []
+        for batch in [[each] for each in requests] if alone else [requests]:
+            costs = [self._model.estimate(request) for request in batch]
+            posteriors += self._run(partial(self._model.score, batch), costs, lambda posterior: posterior.cost)
+        return posteriors
+
+    def write(self, requests: Sequence[ScoreRequest], writing: Writing) -> list[tuple[Written, ...]]:
+        """Write texts, unless that would exceed a limit if all of them are as long as they may be."""
+        model, lengths = writer(self._model), [writing.limit] * writing.samples
+        self._tracker.require(sum((self.price_texts(each, lengths) for each in requests), Price()), timed=False)
+        texts: list[tuple[Written, ...]] = []
+        for request in requests:
+            costs = [self._texts_cost(request, lengths)]
+            texts += self._run(partial(model.write, [request], writing), costs, _cost_of_texts)
+        return texts
+
+    def _texts_cost(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
+        """What texts cost; some servers read the request once for each of them."""
+        model = writer(self._model)
+        if self.excess > 1.0:
+            return sum((model.estimate_texts(request, [count]) for count in tokens), Cost())
+        return model.estimate_texts(request, tokens)
+
+    def _price(self, request: ScoreRequest, cost: Cost) -> Price:
+        limits = self._tracker.limits
+        if cost.unpriced and limits.max_tflops is not None:
+            raise UsageError(
+                f"what {self.identity} computes is not known, so --max-tflops cannot be kept; use --max-tokens"
+            )
+        timed = limits.max_seconds is not None
+        self._tracker.unplanned |= timed and not self._pace.known
+        seconds = TIME_MARGIN * self._pace.seconds_for(cost) if timed else 0.0
+        memory = 0.0 if limits.max_gpu_memory is None else self._memory(self._width(request, cost))
+        return Price(math.ceil(self.excess * cost.tokens), self.excess * cost.tflops, seconds, memory)
+
+    def _width(self, request: ScoreRequest, cost: Cost) -> int:
+        """The tokens that are in memory in a pass: a question to the memory of frames needs theirs, too."""
+        return cost.tokens if request.sees is None else self._model.estimate(replace(request, sees=None)).tokens
+
+    def _memory(self, tokens: int) -> float:
+        measure: Callable[[int], float] | None = getattr(self._model, "memory", None)
+        if measure is None:
+            raise UsageError(
+                f"the model {self.identity} does not say how much memory it takes, so --max-gpu-memory cannot be kept"
+            )
+        return self._neighbours + measure(tokens)
+
+    def _run(self, work: Callable[[], list[T]], expected: Sequence[Cost], cost_of: Callable[[T], Cost]) -> list[T]:
+        """Run what fits, count what it cost, and learn from how long it took."""
+        tracker, start = self._tracker, self._tracker.clock()
+        results = work()
+        costs = [cost_of(each) for each in results]
+        tracker.spent += (spent := sum(costs, Cost()))
+        self._pace.note(spent, tracker.clock() - start)
+        if self.excess > 1.0:
+            ratios = (cost.tokens / own.tokens for cost, own in zip(costs, expected, strict=True) if own.tokens)
+            self._pace.excess = max([self._pace.excess, *ratios])
+        return results
+
+
+def _cost_of_texts(texts: tuple[Written, ...]) -> Cost:
+    return sum((text.cost for text in texts), Cost())
+
+
+class LimitedEncoder:
+    """An encoder that counts what it spends, and refuses what does not fit; its seconds are not planned."""
+
+    def __init__(self, encoder: Encoder, tracker: UsageTracker) -> None:
+        self._encoder, self._tracker = encoder, tracker
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._encoder, name)
+
+    def images(self, frames: FramePool) -> Vectors:
+        """Encode the frames, unless that would exceed a limit."""
+        return self._run(self._encoder.image_cost(frames), lambda: self._encoder.images(frames))
+
+    def texts(self, texts: Sequence[str]) -> Vectors:
+        """Encode the texts, unless that would exceed a limit."""
+        return self._run(self._encoder.text_cost(texts), lambda: self._encoder.texts(texts))
+
+    def _run(self, cost: Cost, work: Callable[[], Vectors]) -> Vectors:
+        self._tracker.require(Price(cost.tokens, cost.tflops), timed=False)
+        vectors = work()
+        self._tracker.spent += cost
+        return vectors
