@@ -311,6 +311,26 @@ def test_no_name_is_clipped_in_a_figure_and_a_question_of_many_runs_is_one_line(
 
 
 @needs_browser
+def test_all_runs_draw_a_question_on_the_same_axis(tab: Tab, tmp_path: Path) -> None:
+    chosen = [selection(indices=[0, last], timestamps=[0.0, 10.0 * last], kept=2) for last in (1, 8)]
+    for name, length in {"unknown": None, "recorded": 240.0}.items():
+        paths = [
+            write_run(
+                tmp_path / name / str(number),
+                [item("v1-a", duration=None)],
+                [record("v1-a", selection=each, shown_native=2, video={"duration": length})],
+            )
+            for number, each in enumerate(chosen)
+        ]
+        save_run_report(read_runs(paths), tmp_path / f"{name}.html")
+        tab.open(tmp_path / f"{name}.html")
+        tab.run("document.querySelector('.row').click()")
+
+        ends = tab.run("[...document.querySelectorAll('.panel .map text:last-of-type')].map(each => each.textContent)")
+        assert ends == (["4:00"] * 2 if length else ["1:20"] * 2)
+
+
+@needs_browser
 def test_more_are_shown_on_demand(tab: Tab, large: Path) -> None:
     tab.open(large)
     first = rows(tab)

@@ -172,7 +172,7 @@ def _draw_frames(sheet: _Sheet, row: Regime, x: float, y: float, width: float) -
 
 def _draw_timeline(sheet: _Sheet, row: Regime, x: float, y: float, width: float) -> None:
     """A stroke for each kept frame, from the start of the video to its end."""
-    end = row.result.duration or max(row.chosen.times)
+    end = max(row.result.duration or 0.0, *row.chosen.times)
     axes = sheet.axes(x, y + 0.6, width - 0.6, 2.4)
     axes.vlines(np.asarray(row.chosen.times), 0, 1, color="#0b4a8f", linewidth=0.7)
     axes.set_xlim(0, end or 1.0)

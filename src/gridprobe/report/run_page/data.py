@@ -41,7 +41,8 @@ def pack(runs: Sequence[Run], thumbnails: Thumbnails | None = None) -> dict[str,
     questions: dict[str, Result] = {}
     for run in runs:
         for result in run.results:
-            questions.setdefault(result.id, result)
+            if result.id not in questions or questions[result.id].duration is None:  # a failed one may not know it
+                questions[result.id] = result
     said = _said(runs)
     names = bins_of(runs)
     bins = {name: sorted({q.bins[name] for q in questions.values() if name in q.bins}) for name in names}
