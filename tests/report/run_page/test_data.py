@@ -7,7 +7,7 @@ import pytest
 from evaluation_runs import item, record, write_run
 from gridprobe.errors import DataError
 from gridprobe.evaluation.reader import read_runs
-from gridprobe.report.run_page.data import RESULT, pack
+from gridprobe.report.run_data import RESULT, pack
 
 
 def test_texts_stand_in_place_of_options_with_the_right_one_first(tmp_path: Path) -> None:
@@ -31,10 +31,9 @@ def test_texts_stand_in_place_of_options_with_the_right_one_first(tmp_path: Path
 
 def test_a_question_without_a_duration_has_the_recorded_one_of_its_video(tmp_path: Path) -> None:
     items = [item("v1-a", duration=None), item("v2-b", duration=None)]
-    recorded = {"video": {"path": "v1.mp4", "duration": 30.0}}
     runs = [
         write_run(tmp_path / "one", items, [record("v1-a", None), record("v2-b")]),
-        write_run(tmp_path / "other", items, [record("v1-a", **recorded), record("v2-b", video=None)]),
+        write_run(tmp_path / "other", items, [record("v1-a", video={"path": "v1.mp4", "duration": 30.0}), record("v2-b", video=None)]),
     ]
 
     questions = pack(read_runs(runs))["questions"]

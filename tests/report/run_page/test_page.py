@@ -15,9 +15,9 @@ from gridprobe.errors import UsageError
 from gridprobe.evaluation.reader import Run, read_run, read_runs
 from gridprobe.grid import Grid
 from gridprobe.importance import ImportanceMap
-from gridprobe.report.colours import Scale
-from gridprobe.report.run_page.data import embedded_json, pack
-from gridprobe.report.run_page.page import render_runs, save_run_report
+from gridprobe.report.format import Scale
+from gridprobe.report.run_data import embedded_json, pack
+from gridprobe.report.run_page import render_runs, save_run_report
 
 PAYLOADS = (
     "<script>alert(1)</script>",
@@ -119,7 +119,7 @@ def test_how_answers_were_reached_is_packed(tmp_path: Path) -> None:
 def test_the_card_has_the_official_score_and_its_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = [(f"v{n}", 100.0 * (n < 6)) for n in range(8)]
     monkeypatch.setattr(
-        "gridprobe.report.run_page.page.official", lambda run: [Metric("Non-Lin <x>", 75.0, 8, "", [scores])]
+        "gridprobe.report.run_page.official", lambda run: [Metric("Non-Lin <x>", 75.0, 8, "", [scores])]
     )
     page = render_runs([small(tmp_path / "r")])
 
@@ -138,7 +138,7 @@ def test_the_card_counts_answers_from_the_overview(tmp_path: Path) -> None:
 def test_what_a_figure_lacks_is_said(tmp_path: Path) -> None:
     page = render_runs([small(tmp_path / "r")])
 
-    assert 'needs a run of the selector "all" as well' in page
+    assert "needs a run of the selector &#34;all&#34; as well" in page
     assert "1 of 4 questions have no record yet" in page
 
 

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from gridprobe.budget import spread
-from gridprobe.report.colours import MARK, STOPS, Scale, hex_colour
 from gridprobe.report.figures.canvas import COLUMN, INCH, NOTE, SMALL, TEXT, new_figure, styled, wrap
-from gridprobe.report.figures.regime import Given, Regime
-from gridprobe.report.words import clock
+from gridprobe.report.figures.regime import Regime, RunAnswer
+from gridprobe.report.format import MARK, STOPS, Scale, clock, hex_colour
 
 __all__ = ["regime_figure"]
 
@@ -206,7 +205,7 @@ def _answers(row: Regime, width: float) -> list[tuple[str, str, str]]:
     return parts
 
 
-def _mark(given: Given) -> tuple[str, str]:
+def _mark(given: RunAnswer) -> tuple[str, str]:
     if given.right is None:
         return UNKNOWN
     return RIGHT if given.right else WRONG

@@ -126,7 +126,7 @@
     return element("figure", { class: "map" }, svg);
   }
 
-  // Where the answer is; the same rules as in report/where.py.
+  // Where the answer is; the same rules as in report/view.py.
   function spans(found) {
     const places = keptPlaces(found), times = keptTimes(found), made = [];
     for (let first = 0, last; first < places.length; first = last + 1) {
