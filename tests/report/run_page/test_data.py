@@ -33,7 +33,7 @@ def test_a_question_without_a_duration_has_the_recorded_one_of_its_video(tmp_pat
     items = [item("v1-a", duration=None), item("v2-b", duration=None)]
     runs = [
         write_run(tmp_path / "one", items, [record("v1-a", None), record("v2-b")]),
-        write_run(tmp_path / "other", items, [record("v1-a", video={"path": "v1.mp4", "duration": 30.0}), record("v2-b", video=None)]),
+        write_run(tmp_path / "other", items, [record("v1-a", video={"duration": 30.0}), record("v2-b", video=None)]),
     ]
 
     questions = pack(read_runs(runs))["questions"]
