@@ -28,8 +28,8 @@ from gridprobe.evaluation.reader import read_run
 from gridprobe.evaluation.status import status
 from gridprobe.evaluation.texts import verdicts
 from gridprobe.question import Question
-from gridprobe.report.run_page.page import render_runs
-from gridprobe.report.run_tables import FORMATS, Scores, render_scores
+from gridprobe.report.run_page import render_runs
+from gridprobe.report.tables import FORMATS, RunScores, render_scores
 from gridprobe.video import FrameSize, VideoLimits, preview, probe, sample
 from mutants import SEEDS
 from serving_kit import as_data, client_of, jpeg, running_desk, video_folder
@@ -267,7 +267,7 @@ class RunFolders(Target):
 
 def _shown(folder: Path) -> None:
     run = read_run(folder)
-    scores = Scores([run], score([run], by=bins_of([run])), {run.name: official(run)})
+    scores = RunScores([run], score([run], by=bins_of([run])), {run.name: official(run)})
     for form in FORMATS:
         render_scores(scores, form).encode()
     render_runs([run]).encode()

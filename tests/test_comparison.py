@@ -13,9 +13,7 @@ from gridprobe.backends import ScoreRequest
 from gridprobe.cli import cli
 from gridprobe.comparison import Compared, compare
 from gridprobe.errors import UsageError
-from gridprobe.report.comparison import cells, comparison_dict, marks
-from gridprobe.report.comparison_page import render_comparison
-from gridprobe.report.terminal_comparison import comparison_view
+from gridprobe.report.comparison import cells, comparison_dict, comparison_view, marks, render_comparison
 from gridprobe.settings import Settings
 from videos import numbered_video
 from videos_of_arrays import gray_pool, levels

@@ -86,7 +86,7 @@ from gridprobe.budget import Budget, Fixed, top
 from gridprobe.flops import Cost
 from gridprobe.importance import ImportanceMap
 from gridprobe.registry import FAMILIES, REFUSED, Entry
-from gridprobe.report.run_tables import Scores
+from gridprobe.report.tables import RunScores
 from gridprobe.selectors import Parts
 """
 SAMPLES = _blocks("python", (ROOT / "CONTRIBUTING.md").read_text())

@@ -18,7 +18,8 @@ from videos import numbered_video
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
-LIGHT = {"av", "click", "gridprobe", "markdown-it-py", "mdurl", "numpy", "pillow", "pygments", "rich"}
+LIGHT = {"av", "click", "gridprobe", "jinja2", "markdown-it-py", "markupsafe", "mdurl", "numpy", "pillow"}
+LIGHT |= {"pygments", "rich"}
 """gridprobe, its base dependencies and what they need."""
 ASK = """
 import json
@@ -139,7 +140,7 @@ def test_the_wheel_is_below_40_mb(built: Built) -> None:
         "models/vocabulary.json",
         *(f"models/{size}/{name}" for size in ("micro", "nano") for name in ("model.safetensors", "tokenizer.json")),
         "py.typed",
-        "report/run_page/page.js",
+        "report/templates/runs.js",
         "schemas/answer.json",
         "serving/page/index.html",
     ],

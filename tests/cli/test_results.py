@@ -12,7 +12,7 @@ from evaluation_runs import item, record, selection, spec_of, staged, write_run
 from gridprobe.benchmarks import Metric
 from gridprobe.cli import cli
 from gridprobe.evaluation.summary import summary
-from gridprobe.report.run_tables import FORMATS, Scores, people_tables
+from gridprobe.report.tables import FORMATS, RunScores, people_tables
 from gridprobe.text import printable
 
 NAMES = ("v1-a", "v1-b", "v2-a", "v3-a")
@@ -129,16 +129,16 @@ def test_one_video_has_no_interval_of_its_official_score(tmp_path: Path) -> None
 def test_official_scores_stand_side_by_side() -> None:
     one = [Metric("Non-Lin", 9.45, 800), Metric("level 1", 20.0, 203)]
     other = [Metric("Non-Lin", 8.39, 799, "1 of 800 groups are incomplete and not counted")]
-    (table,) = people_tables(Scores((), (), {"all": one, "probe": other}))
+    (table,) = people_tables(RunScores((), (), {"all": one, "probe": other}))
 
     assert list(table.head) == ["score", "all", "probe", "of", "note"] and table.left == 1
     assert [list(row) for row in table.rows] == [
         ["Non-Lin", "9.45", "8.39", "799–800", "probe: 1 of 800 groups are incomplete and not counted"],
         ["level 1", "20.00", "–", "203", ""],
     ]
-    (plain,) = people_tables(Scores((), (), {"all": one}))
+    (plain,) = people_tables(RunScores((), (), {"all": one}))
     assert list(plain.head) == ["score", "all", "of"]
-    (empty,) = people_tables(Scores((), (), {"all": [Metric("Non-Lin", None, 0)]}))
+    (empty,) = people_tables(RunScores((), (), {"all": [Metric("Non-Lin", None, 0)]}))
     assert [list(row) for row in empty.rows] == [["Non-Lin", "–", "0"]]  # nothing asked is not 0.00
 
 

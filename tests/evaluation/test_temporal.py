@@ -12,11 +12,10 @@ from gridprobe.errors import DataError
 from gridprobe.evaluation.metrics import official, score
 from gridprobe.evaluation.reader import Run, read_run
 from gridprobe.evaluation.temporal import match
-from gridprobe.report.run_tables import Scores, render_scores
-from gridprobe.report.score_view import all_tables
-from gridprobe.report.terminal_lines import Look
+from gridprobe.report.tables import RunScores, all_tables, render_scores
+from gridprobe.report.terminal import Terminal
 
-WIDE = Look(250, color=False, unicode=True)
+WIDE = Terminal(250, color=False, unicode=True)
 GOLD = [(10.0, 20.0), (40.0, 50.0)]
 
 
@@ -72,14 +71,14 @@ def test_means_over_questions_with_evidence_and_kept_frames(tmp_path: Path) -> N
 
 def test_a_benchmark_without_evidence_has_no_such_table(tmp_path: Path) -> None:
     plain = read_run(write_run(tmp_path / "a", [item("v1-a")], [record("v1-a")]))
-    scores = Scores([plain], score([plain]), {plain.name: official(plain)})
+    scores = RunScores([plain], score([plain]), {plain.name: official(plain)})
 
     assert scores.rows[0].temporal is None and "evidence" not in all_tables(scores, WIDE)
 
 
 def test_the_table_and_the_columns(tmp_path: Path) -> None:
     made = run(tmp_path / "a")
-    scores = Scores([made], score([made]), {made.name: official(made)})
+    scores = RunScores([made], score([made]), {made.name: official(made)})
 
     text = all_tables(scores, WIDE)
     (flat,) = csv.DictReader(io.StringIO(render_scores(scores, "csv")))

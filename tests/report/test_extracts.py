@@ -14,11 +14,11 @@ from gridprobe.report.extracts import (
     SHEET,
     check_clip,
     check_folder,
-    clip_stretches,
     frame_name,
     save_clip,
     save_frames,
 )
+from gridprobe.report.view import AnswerView
 from gridprobe.video import VideoLimits
 from report.answers import by_frame, handmade, without_map
 from videos import numbered_video, read_number
@@ -57,9 +57,9 @@ def test_the_stretches_surround_the_main_frames_and_are_joined() -> None:
     close = replace(answer, pool=replace(answer.pool, times=tuple(4.0 * i for i in range(36))))
     quick = replace(answer, pool=replace(answer.pool, times=tuple(0.5 * i for i in range(36))))
 
-    assert clip_stretches(close) == [(6.0, 10.0), (14.0, 18.0), (78.0, 82.0)]
-    assert clip_stretches(quick) == [(0.0, 3.0), (9.0, 11.0)]
-    assert clip_stretches(without_map(handmade(), tuple(range(9)))) == []
+    assert AnswerView(close).clip_stretches == [(6.0, 10.0), (14.0, 18.0), (78.0, 82.0)]
+    assert AnswerView(quick).clip_stretches == [(0.0, 3.0), (9.0, 11.0)]
+    assert AnswerView(without_map(handmade(), tuple(range(9)))).clip_stretches == []
 
 
 def test_a_clip_shows_the_kept_frames(tmp_path: Path) -> None:

@@ -11,17 +11,33 @@ from PIL import Image
 
 from gridprobe import Answer, Question, UsageError
 from gridprobe.report import save_map
-from gridprobe.report.colours import MARK
-from gridprobe.report.lettering import face, fitted, wrapped
-from gridprobe.report.picture import GAP, INSIDE, MARGIN, RAIL, WIDTH, _large, _options, _timeline, _title, draw_answer
-from gridprobe.report.sheet import GROUND, Sheet, draw_sheet
-from gridprobe.report.where import DIM, DIMMEST
+from gridprobe.report.format import MARK
+from gridprobe.report.picture import (
+    GAP,
+    GROUND,
+    INSIDE,
+    MARGIN,
+    RAIL,
+    WIDTH,
+    Sheet,
+    _large,
+    _options,
+    _timeline,
+    _title,
+    draw_answer,
+    draw_sheet,
+    fit_line,
+    fit_lines,
+    font_for,
+)
+from gridprobe.report.view import DIM, DIMMEST, AnswerView
 from report.answers import balloon, by_frame, handmade, posterior, reached, without_map
 
 
 def sheet_of(answer: Answer) -> tuple[Sheet, Image.Image]:
-    sheet = Sheet.of(answer, width=1000, height=1000)
-    return sheet, draw_sheet(answer, sheet)
+    view = AnswerView(answer)
+    sheet = Sheet.of(view, width=1000, height=1000)
+    return sheet, draw_sheet(view, sheet)
 
 
 def middle(sheet: Sheet, image: Image.Image, index: int) -> Any:
@@ -67,8 +83,8 @@ def test_a_sheet_on_which_nothing_was_preferred_is_not_dimmed() -> None:
 
 
 def test_frames_keep_their_aspect_ratio() -> None:
-    tall = Sheet.of(handmade(pixels=np.zeros((9, 160, 90, 3), np.uint8)), width=900, height=900)
-    wide = Sheet.of(handmade(), width=900, height=900)
+    tall = Sheet.of(AnswerView(handmade(pixels=np.zeros((9, 160, 90, 3), np.uint8))), width=900, height=900)
+    wide = Sheet.of(AnswerView(handmade()), width=900, height=900)
 
     assert wide.tile[0] / wide.tile[1] == pytest.approx(64 / 36, rel=0.02)
     assert tall.tile[0] / tall.tile[1] == pytest.approx(90 / 160, rel=0.02)
@@ -94,15 +110,15 @@ def test_cells_without_a_frame_are_empty() -> None:
 
 
 def test_the_timeline_has_a_bright_mark_at_each_kept_frame() -> None:
-    image = _timeline(without_map(handmade(), (0, 4, 8)))
+    image = _timeline(AnswerView(without_map(handmade(), (0, 4, 8))))
     marks = columns_of(image, MARK, 40)
 
     assert {round(x / (INSIDE - 1) * 8) for x in marks} == {0, 4, 8} and len(marks) < 30
-    assert columns_of(_timeline(without_map(handmade(), tuple(range(9)))), MARK, 40) == []
+    assert columns_of(_timeline(AnswerView(without_map(handmade(), tuple(range(9))))), MARK, 40) == []
 
 
 def test_columns_of_the_timeline_show_importance() -> None:
-    image = _timeline(by_frame((0.1, 0.1, 0.9, 0.1, 0.5, 0.1, 0.1, 0.1, 0.1), kept=(2,)))
+    image = _timeline(AnswerView(by_frame((0.1, 0.1, 0.9, 0.1, 0.5, 0.1, 0.1, 0.1, 0.1), kept=(2,))))
     x = round(4 / 8 * INSIDE)
     heights = [y for y in range(34, 80) if image.getpixel((x, y)) != RAIL]
 
@@ -113,7 +129,7 @@ def test_columns_of_the_timeline_show_importance() -> None:
 def test_kept_frames_are_large_and_at_most_eight(kept: int, large: int) -> None:
     white = np.full((36, 36, 64, 3), 255, np.uint8)
     answer = without_map(handmade((0.5,) * 6, (0.5,) * 6, pixels=white, kept=(0,)), tuple(range(kept)))
-    (image,) = _large(answer)
+    (image,) = _large(AnswerView(answer))
     wide = min(4, large)
     size = min(INSIDE / wide - 14, 430 * 64 / 36)
 
@@ -125,7 +141,7 @@ def test_kept_frames_are_large_and_at_most_eight(kept: int, large: int) -> None:
 def test_an_overview_without_a_map_has_no_large_frames() -> None:
     answer = without_map(reached(handmade(), "overview", overview=posterior(B=0.9)), tuple(range(9)))
 
-    assert _large(answer) == []
+    assert _large(AnswerView(answer)) == []
     assert draw_answer(answer).width == WIDTH
 
 
@@ -133,7 +149,7 @@ def test_unlikely_options_share_a_line() -> None:
     sure = handmade(posterior=posterior(B=0.9999))
     unsure = handmade()
 
-    assert _options(unsure).height - _options(sure).height > 60
+    assert _options(AnswerView(unsure)).height - _options(AnswerView(sure)).height > 60
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 10])
@@ -149,7 +165,7 @@ def test_any_pool_size_without_a_map(count: int) -> None:
 @pytest.mark.parametrize("shape", [(18, 32), (32, 18), (4, 800), (800, 4)])
 def test_size_is_bounded(k: int, shape: tuple[int, int]) -> None:
     pixels = np.broadcast_to(np.uint8(0), (k * k, *shape, 3))
-    sheet = Sheet.of(handmade((0.5,) * k, (0.5,) * k, kept=(0,), pixels=pixels), width=1100, height=1000)
+    sheet = Sheet.of(AnswerView(handmade((0.5,) * k, (0.5,) * k, kept=(0,), pixels=pixels)), width=1100, height=1000)
 
     assert sheet.size[0] <= 1100 and sheet.size[1] <= 1010
     assert max(sheet.size) >= 240
@@ -174,7 +190,7 @@ def test_colours_are_true_in_every_format(tmp_path: Path, name: str) -> None:
 
     with Image.open(tmp_path / name) as image:
         assert (image.format, image.mode) == ("PNG" if name.endswith("png") else "JPEG", "RGB")
-        top = MARGIN + _title(answer).height + GAP + _timeline(answer).height + GAP
+        top = MARGIN + _title(AnswerView(answer)).height + GAP + _timeline(AnswerView(answer)).height + GAP
         found = image.getpixel((MARGIN + 150, top + 60))
     assert found == pytest.approx((200, 100, 40), abs=3)
 
@@ -220,23 +236,23 @@ def test_a_long_question_takes_two_lines_and_a_megabyte_no_more() -> None:
 
 
 def test_a_dash_does_not_change_the_font_of_a_line() -> None:
-    assert face("seen at 2:40–2:44", 20) is face("seen at 2:40", 20)
+    assert font_for("seen at 2:40–2:44", 20) is font_for("seen at 2:40", 20)
 
 
 @pytest.mark.parametrize("text", ["short", "word " * 80, "x" * 900, "漢" * 300, ""])
 def test_lettering_fits(text: str) -> None:
-    font = face(text, 20)
+    font = font_for(text, 20)
 
-    assert font.getlength(fitted(text, font, 300)) <= 300
-    lines = wrapped(text, font, 300, 3)
+    assert font.getlength(fit_line(text, font, 300)) <= 300
+    lines = fit_lines(text, font, 300, 3)
     assert len(lines) <= 3 and all(font.getlength(line) <= 300 for line in lines)
-    assert fitted("short", font, 300) == "short"
+    assert fit_line("short", font, 300) == "short"
 
 
 def test_wrapping_breaks_at_spaces_and_loses_nothing_that_fits() -> None:
     text = "the quick brown fox jumps over the lazy dog"
 
-    assert " ".join(wrapped(text, face(text, 20), 200, 9)) == text
+    assert " ".join(fit_lines(text, font_for(text, 20), 200, 9)) == text
 
 
 @pytest.mark.parametrize("count", [0, 2])

@@ -13,10 +13,9 @@ import pytest
 from PIL import Image
 
 import gridprobe as gp
-from gridprobe.report.answer_page.page import render
-from gridprobe.report.pixels import decoded_frames
-from gridprobe.report.sheet import BLANK, Sheet, draw_sheet
-from gridprobe.report.where import brightness
+from gridprobe.report.answer_page import render
+from gridprobe.report.picture import BLANK, Sheet, draw_sheet
+from gridprobe.report.view import AnswerView
 from gridprobe.video.decoder_pool import ChildClip
 from report.answers import PUBLISHED, handmade
 from videos import numbered_video, read_number
@@ -53,7 +52,7 @@ def test_saving_decodes_nothing(
     answer.save_report(tmp_path / "report.html")
 
     assert reads == []
-    pictures = decoded_frames(answer)
+    pictures = AnswerView(answer).pixels
     assert len(pictures) == (4 if selector in ("uniform", "random") else 9)
     shown = {index: read_number(pixels) for index, pixels in pictures.items() if index in answer.selection.indices}
     assert shown == {index: round(answer.pool.times[index] * FPS) for index in answer.selection.indices}
@@ -64,7 +63,7 @@ def test_kept_frames_are_those_the_answer_was_read_from_whatever_their_order() -
     answer = gp.ask(gray_pool(16), QUESTION, model=model, k=4, frames=5, order="importance")
     brighter = replace(answer, frames=replace(answer.frames, data=answer.frames.pixels + np.uint8(100)))
 
-    pictures = decoded_frames(brighter)
+    pictures = AnswerView(brighter).pixels
 
     assert list(answer.frames.times) != sorted(answer.frames.times)
     assert {
@@ -75,10 +74,11 @@ def test_kept_frames_are_those_the_answer_was_read_from_whatever_their_order() -
 def test_a_frame_that_was_not_decoded_is_a_blank_tile(numbered: Path) -> None:
     answer = gp.ask(numbered, QUESTION, model=surer_of_late(), selector="uniform", k=3, frames=2)
 
-    sheet = Sheet.of(answer, width=600, height=600)
-    image = draw_sheet(answer, sheet)
+    view = AnswerView(answer)
+    sheet = Sheet.of(view, width=600, height=600)
+    image = draw_sheet(view, sheet)
 
-    dim = tuple(int(part * min(brightness(answer))) for part in BLANK)
+    dim = tuple(int(part * min(view.brightness)) for part in BLANK)
     corners = [image.getpixel(sheet.corner(index)) for index in range(9)]
     assert [index for index, colour in enumerate(corners) if colour != dim] == list(answer.selection.indices)
 
@@ -96,6 +96,6 @@ def test_a_squashed_pool_is_drawn_in_the_shape_of_the_kept_frames() -> None:
     answer = handmade(pixels=np.full((9, 64, 64, 3), 255, np.uint8), kept=(0,))
     wide = replace(answer, frames=replace(answer.frames, data=np.full((1, 32, 64, 3), 255, np.uint8)))
 
-    sheet = Sheet.of(wide, width=900, height=900)
+    sheet = Sheet.of(AnswerView(wide), width=900, height=900)
 
     assert sheet.tile[0] / sheet.tile[1] == pytest.approx(2, rel=0.03)

@@ -13,9 +13,9 @@ from gridprobe.calibration import Exit
 from gridprobe.flops import Cost
 from gridprobe.importance import MapKind
 from gridprobe.report import answer_view
-from gridprobe.report.answer_page.page import render
-from gridprobe.report.facts import bill, details, stage_words
-from gridprobe.report.words import MAP_WORDS, limit_hint, reached_words, score_words, share_words
+from gridprobe.report.answer_page import render
+from gridprobe.report.format import MAP_WORDS, score_words, share_words
+from gridprobe.report.view import AnswerView
 from gridprobe.selectors import AllSmall
 from gridprobe.settings import Settings
 from gridprobe.setup import make_setup
@@ -87,14 +87,14 @@ def wide(answer: Answer) -> Answer:
 def test_one_sentence_for_each_way(changes: dict[str, Any], sentence: str) -> None:
     answer = reached(handmade(), changes.pop("by"), **changes)
 
-    assert reached_words(answer) == sentence
+    assert AnswerView(answer).reached == sentence
 
 
 def test_without_an_overview_the_frames_are_counted() -> None:
-    assert reached_words(handmade()) == "Answered from 3 of 9 frames at native size."
-    assert reached_words(without_map(handmade(), tuple(range(9)))) == "Answered from all 9 frames at native size."
+    assert AnswerView(handmade()).reached == "Answered from 3 of 9 frames at native size."
+    assert AnswerView(without_map(handmade(), tuple(range(9)))).reached == "Answered from all 9 frames at native size."
     collage = replace(handmade(), settings={**handmade().settings, "collage": True})
-    assert reached_words(collage) == "Answered from 3 of 9 frames in one picture."
+    assert AnswerView(collage).reached == "Answered from 3 of 9 frames in one picture."
 
 
 @pytest.mark.parametrize("model", ["embedded", Scripted(lambda _: {})], ids=["named", "loaded"])
@@ -103,7 +103,7 @@ def test_all_frames_small_are_not_called_native(model: str | Scripted) -> None:
     setup = make_setup(model=model, selector=AllSmall(settings.small_view), settings=settings)
     answer = replace(without_map(handmade(), tuple(range(9))), settings=setup.describe())
 
-    assert reached_words(answer) == "Answered from all 9 frames at 64 px."
+    assert AnswerView(answer).reached == "Answered from all 9 frames at 64 px."
 
 
 EXIT = reached(handmade(), "overview", overview=SURE, exit=DEFAULT)
@@ -112,7 +112,7 @@ FOCUS = reached(handmade(), "focus", overview=UNSURE, exit=DEFAULT)
 
 @pytest.mark.parametrize("answer", [EXIT, FOCUS, handmade()], ids=["exit", "focus", "published"])
 def test_terminal_and_page_have_the_sentence(answer: Answer) -> None:
-    sentence = reached_words(answer)
+    sentence = AnswerView(answer).reached
 
     assert sentence in re.sub(r"\s+", " ", view(answer))
     assert sentence in render([answer])
@@ -121,10 +121,10 @@ def test_terminal_and_page_have_the_sentence(answer: Answer) -> None:
 def test_the_default_limit_is_mentioned_once_and_only_where_it_decides() -> None:
     hint = "The limit of 99 % is the cautious default; gridprobe calibrate finds a better one."
 
-    assert limit_hint(EXIT) == limit_hint(FOCUS) == hint
+    assert AnswerView(EXIT).limit_hint == AnswerView(FOCUS).limit_hint == hint
     for exit in (CALIBRATED, Exit(0.9, "given"), None):
-        assert limit_hint(reached(handmade(), "focus", overview=UNSURE, exit=exit)) == ""
-    assert limit_hint(handmade()) == ""
+        assert AnswerView(reached(handmade(), "focus", overview=UNSURE, exit=exit)).limit_hint == ""
+    assert AnswerView(handmade()).limit_hint == ""
     assert hint in view(EXIT) and hint not in view(EXIT, hint=False)
     assert render([handmade(), EXIT, FOCUS]).count(hint) == 1
 
@@ -132,9 +132,9 @@ def test_the_default_limit_is_mentioned_once_and_only_where_it_decides() -> None
 def test_both_stages_are_shown_where_there_are_two() -> None:
     stages = ["overview: Lima, in a football ground 43.0 %", "focus: Rome, beside the river 75.0 %"]
 
-    assert stage_words(FOCUS) == stages
+    assert AnswerView(FOCUS).stages == stages
     assert f"{'; '.join(stages)}." in view(FOCUS) and f"{'; '.join(stages)}." in render([FOCUS])
-    assert stage_words(EXIT) == [] and "focus: " not in view(EXIT)
+    assert AnswerView(EXIT).stages == [] and "focus: " not in view(EXIT)
 
 
 def test_an_answer_from_the_overview_keeps_nothing() -> None:
@@ -153,7 +153,7 @@ def test_stages_are_shares_of_all_frames_with_their_seconds() -> None:
     cost = AnswerCost(Cost(2, 5, 4, 1e12), Cost(1, 3, 2, 3e12), Cost(1, 9, 8, 20e12), Cost(1, 7, 6, 2e12))
     answer = replace(FOCUS, cost=cost, seconds=Seconds(1.0, 0.25, 0.5, 0.75))
 
-    stages = [(stage.name, share_words(stage.share), stage.seconds) for stage in bill(answer)]
+    stages = [(stage.name, share_words(stage.share), stage.seconds) for stage in AnswerView(answer).bill]
     assert stages == [("overview", "10 %", 0.75), ("probes", "5.0 %", 0.25), ("focus", "15 %", 0.5), TOTAL]
     assert "overview      10 %     0.8 s" in view(answer)
     row = r"overview</th><td>10 %</td><td>0.75</td><td>2.00</td>"
@@ -163,14 +163,14 @@ def test_stages_are_shares_of_all_frames_with_their_seconds() -> None:
 def test_a_stage_that_was_not_taken_is_not_on_the_bill() -> None:
     cost = AnswerCost(Cost(), Cost(), Cost(1, 9, 8, 20e12), Cost(1, 7, 6, 2e12))
 
-    assert [stage.name for stage in bill(replace(without_map(EXIT), cost=cost))] == ["overview", "total"]
-    assert [stage.name for stage in bill(handmade())] == ["probes", "focus", "total"]
+    assert [stage.name for stage in AnswerView(replace(without_map(EXIT), cost=cost)).bill] == ["overview", "total"]
+    assert [stage.name for stage in AnswerView(handmade()).bill] == ["probes", "focus", "total"]
 
 
 def test_without_prices_there_is_no_share() -> None:
     answer = replace(EXIT, cost=AnswerCost(Cost(), Cost(), Cost()))
 
-    assert {stage.share for stage in bill(answer)} == {None}
+    assert {stage.share for stage in AnswerView(answer).bill} == {None}
     assert "nan" not in view(answer) and " - " in view(answer, unicode=False)
 
 
@@ -182,14 +182,14 @@ def test_the_details_say_what_the_map_shows(kind: MapKind) -> None:
     answer = by_frame((0.1, 0.2, 0.3, 0.4, 0.9, 0.1, 0.1), kind=kind)
 
     assert len(set(MAP_WORDS.values())) == len(KINDS)
-    assert details(answer)["map"] == f"{MAP_WORDS[kind]}; from 0.100 to 0.900"
+    assert AnswerView(answer).details["map"] == f"{MAP_WORDS[kind]}; from 0.100 to 0.900"
     assert MAP_WORDS[kind] in view(answer, all_details=True) and MAP_WORDS[kind] not in view(answer)
     page = render([answer])
-    assert MAP_WORDS[kind].replace(chr(39), "&#x27;") in page[page.index("<details>") :]
+    assert MAP_WORDS[kind].replace(chr(39), "&#39;") in page[page.index("<details>") :]
 
 
 def test_rows_and_columns_are_details_of_a_map_that_is_made_of_them() -> None:
-    product, plain = details(handmade()), details(by_frame((0.1, 0.2, 0.3, 0.4, 0.9, 0.1, 0.1)))
+    product, plain = AnswerView(handmade()).details, AnswerView(by_frame((0.1, 0.2, 0.3, 0.4, 0.9, 0.1, 0.1))).details
 
     assert (product["rows"], product["columns"]) == ("0.40 0.90 0.50", "0.30 0.80 0.60")
     assert not {"rows", "columns"} & set(plain)

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from gridprobe import Answer, Question
 from gridprobe.report import answer_view
-from gridprobe.report.colours import MARK
-from gridprobe.report.terminal_map import DARK
+from gridprobe.report.format import MARK
+from gridprobe.report.terminal import DARK
 from report.answers import balloon, handmade, without_map
 
 UNICODE = """\

@@ -8,17 +8,7 @@ import pytest
 from gridprobe import Answer, Question
 from gridprobe.answer import AnswerCost
 from gridprobe.flops import Cost
-from gridprobe.report.facts import compute_words, folded_words, options, split_options, total_words, verdict_words
-from gridprobe.report.where import (
-    brightness,
-    kept_frames,
-    large_frames,
-    large_words,
-    main_spans,
-    sheet_words,
-    spans,
-    where_words,
-)
+from gridprobe.report.view import AnswerView, total_words
 from gridprobe.selectors.base import FLAT
 from report.answers import CITIES, by_frame, handmade, posterior, reached, without_map
 
@@ -53,15 +43,15 @@ def overview(answer: Answer) -> Answer:
     ],
 )
 def test_one_plain_sentence(answer: Answer, words: str) -> None:
-    assert where_words(answer) == words
+    assert AnswerView(answer).where == words
 
 
 def test_a_flat_map_points_nowhere() -> None:
     answer = hot(4, kept=(4, 8))
     flat = replace(answer, selection=replace(answer.selection, notes=(FLAT,)))
 
-    assert main_spans(answer) and not main_spans(flat)
-    assert where_words(flat) == "read from 2 of 36 frames; no moment stands out"
+    assert AnswerView(answer).main_spans and not AnswerView(flat).main_spans
+    assert AnswerView(flat).where == "read from 2 of 36 frames; no moment stands out"
 
 
 def test_neighbours_make_a_stretch_unless_they_are_far_apart() -> None:
@@ -69,30 +59,30 @@ def test_neighbours_make_a_stretch_unless_they_are_far_apart() -> None:
     times = tuple(10.0 * i + (1000 if i >= 5 else 0) for i in range(36))
     torn = replace(answer, pool=replace(answer.pool, times=times))
 
-    assert [span.indices for span in spans(answer)] == [(3, 4, 5), (9,)]
-    assert [span.words for span in spans(answer)] == ["30:00–50:00", "1:30:00"]
-    assert [span.indices for span in spans(torn)] == [(3, 4), (5,), (9,)]
+    assert [span.indices for span in AnswerView(answer).spans] == [(3, 4, 5), (9,)]
+    assert [span.words for span in AnswerView(answer).spans] == ["30:00–50:00", "1:30:00"]
+    assert [span.indices for span in AnswerView(torn).spans] == [(3, 4), (5,), (9,)]
 
 
 def test_where_too_many_stretches_matter_only_the_hottest_count() -> None:
     scores = tuple({1: 0.6, 3: 0.6, 5: 0.6, 7: 1.0, 9: 0.6}.get(i, 0.01) for i in range(36))
     answer = by_frame(scores, kept=(1, 3, 5, 7, 9))
 
-    assert [span.indices for span in main_spans(answer)] == [(7,)]
+    assert [span.indices for span in AnswerView(answer).main_spans] == [(7,)]
 
 
 def test_kept_frames_of_all_and_of_an_overview_without_a_map_point_at_nothing() -> None:
-    assert kept_frames(without_map(handmade(), tuple(range(9)))) == ()
-    assert kept_frames(overview(without_map(handmade(), (1, 2)))) == ()
-    assert kept_frames(handmade()) == (1, 4, 5)
-    assert brightness(without_map(handmade(), tuple(range(9)))) == [1.0] * 9
+    assert AnswerView(without_map(handmade(), tuple(range(9)))).kept == ()
+    assert AnswerView(overview(without_map(handmade(), (1, 2)))).kept == ()
+    assert AnswerView(handmade()).kept == (1, 4, 5)
+    assert AnswerView(without_map(handmade(), tuple(range(9)))).brightness == [1.0] * 9
 
 
 def test_brightness_is_full_for_kept_frames_and_rises_with_importance() -> None:
-    shares = brightness(by_frame((0.1, 0.5, 0.9, 0.2, 0.9, 0.1, 0.1, 0.1, 0.1), kept=(4,)))
+    shares = AnswerView(by_frame((0.1, 0.5, 0.9, 0.2, 0.9, 0.1, 0.1, 0.1, 0.1), kept=(4,))).brightness
 
     assert shares[4] == 1.0 and shares[0] < shares[3] < shares[1] < shares[2] < 1.0
-    plain = brightness(without_map(handmade(), (0,)))
+    plain = AnswerView(without_map(handmade(), (0,))).brightness
     assert plain[0] == 1.0 and set(plain[1:]) == {0.45}
 
 
@@ -101,22 +91,22 @@ def test_the_most_important_kept_frames_are_large_in_time_order() -> None:
     answer = by_frame(scores, kept=tuple(range(20)))
 
     best = sorted(sorted(range(20), key=lambda i: -scores[i])[:4])
-    assert list(large_frames(answer, 4)) == best
-    assert large_words(answer, 4) == "4 of 20 frames, the most important"
-    assert large_frames(without_map(handmade(), (0, 4, 8)), 8) == (0, 4, 8)
-    assert large_words(handmade(), 8) == ""
-    assert large_frames(overview(without_map(handmade(), tuple(range(9)))), 4) == ()
+    assert list(AnswerView(answer).large_frames(4)) == best
+    assert AnswerView(answer).large_words(4) == "4 of 20 frames, the most important"
+    assert AnswerView(without_map(handmade(), (0, 4, 8))).large_frames(8) == (0, 4, 8)
+    assert AnswerView(handmade()).large_words(8) == ""
+    assert AnswerView(overview(without_map(handmade(), tuple(range(9))))).large_frames(4) == ()
 
 
 def test_the_sheet_is_explained() -> None:
-    assert sheet_words(handmade()).endswith("Framed: kept; the darker, the less important.")
-    assert "Framed: seen here;" in sheet_words(overview(hot(4, kind="evidence")))
-    assert "Framed: most important;" in sheet_words(overview(hot(4)))
-    assert sheet_words(without_map(handmade(), (1,))).endswith("dark: not kept.")
+    assert AnswerView(handmade()).sheet_words.endswith("Framed: kept; the darker, the less important.")
+    assert "Framed: seen here;" in AnswerView(overview(hot(4, kind="evidence"))).sheet_words
+    assert "Framed: most important;" in AnswerView(overview(hot(4))).sheet_words
+    assert AnswerView(without_map(handmade(), (1,))).sheet_words.endswith("dark: not kept.")
 
 
 def test_the_chosen_option_comes_first_then_the_likely_ones() -> None:
-    shown = options(handmade())
+    shown = AnswerView(handmade()).options
 
     assert [option.label for option in shown] == ["B", "A", "C", "D"]
     assert [option.chosen for option in shown] == [True, False, False, False]
@@ -125,13 +115,13 @@ def test_the_chosen_option_comes_first_then_the_likely_ones() -> None:
 
 def test_unlikely_options_are_folded_but_never_the_right_one_or_a_single_one() -> None:
     wrong = handmade(question=replace(CITIES, answer="D"), posterior=posterior(B=0.9999))
-    shown, folded = split_options(wrong)
+    view = AnswerView(wrong)
 
-    assert [option.label for option in shown] == ["B", "D"] and [option.label for option in folded] == ["A", "C"]
-    assert folded_words(folded) == "2 others below 0.05 % each: Oslo, on the market square, Lima, in a football ground"
-    assert folded_words([]) == ""
+    assert [option.label for option in view.shown_options] == ["B", "D"]
+    assert [option.label for option in view.folded_options] == ["A", "C"]
+    assert view.folded_words == "2 others below 0.05 % each: Oslo, on the market square, Lima, in a football ground"
     few = handmade(posterior=posterior(A=0.2, B=0.6, C=0.1999))
-    assert split_options(few)[1] == []
+    assert AnswerView(few).folded_options == [] and AnswerView(few).folded_words == ""
 
 
 def test_long_lists_of_folded_options_are_cut() -> None:
@@ -139,14 +129,14 @@ def test_long_lists_of_folded_options_are_cut() -> None:
     weights = {label: 1.0 if label == "A" else 1e-6 for label in question.labels}
     answer = handmade(question=question, posterior=type(SURE).from_probabilities(weights, Cost()))
 
-    words = folded_words(split_options(answer)[1])
+    words = AnswerView(answer).folded_words
     assert words.startswith("19 others below 0.05 % each: a rather") and words.endswith("…") and len(words) < 100
 
 
 def test_verdict_names_the_right_answer() -> None:
-    assert verdict_words(handmade()) == "right"
-    assert verdict_words(handmade(question=replace(CITIES, answer="D"))) == "wrong: it is Not shown"
-    assert verdict_words(handmade(question=replace(CITIES, answer=None))) == ""
+    assert AnswerView(handmade()).verdict == "right"
+    assert AnswerView(handmade(question=replace(CITIES, answer="D"))).verdict == "wrong: it is Not shown"
+    assert AnswerView(handmade(question=replace(CITIES, answer=None))).verdict == ""
 
 
 def test_the_total_counts_only_known_answers() -> None:
@@ -158,10 +148,10 @@ def test_the_total_counts_only_known_answers() -> None:
 
 
 def test_compute_is_a_share_of_showing_all_frames() -> None:
-    assert compute_words(handmade()) == "25 % of the compute of showing all 9 frames at native size"
+    assert AnswerView(handmade()).compute == "25 % of the compute of showing all 9 frames at native size"
     unpriced = AnswerCost(Cost(), Cost(1, 90, 80, unpriced=1), Cost(1, 900, 800, unpriced=1))
-    assert compute_words(handmade(cost=unpriced)) == "10 % of the tokens of showing all 9 frames at native size"
-    assert compute_words(handmade(cost=AnswerCost(Cost(), Cost(), Cost()))) == ""
+    assert AnswerView(handmade(cost=unpriced)).compute == "10 % of the tokens of showing all 9 frames at native size"
+    assert AnswerView(handmade(cost=AnswerCost(Cost(), Cost(), Cost()))).compute == ""
 
 
 def test_times_of_a_short_video_and_times_that_read_the_same_have_tenths() -> None:
@@ -169,5 +159,5 @@ def test_times_of_a_short_video_and_times_that_read_the_same_have_tenths() -> No
     close = replace(answer, pool=replace(answer.pool, times=tuple(100 + 0.2 * i for i in range(36)), info=None))
     short = replace(answer, pool=replace(answer.pool, times=tuple(float(i) for i in range(36)), info=None))
 
-    assert where_words(close).endswith("at 1:40.2 and 1:40.8")
-    assert where_words(short).endswith("at 0:01.0 and 0:04.0")
+    assert AnswerView(close).where.endswith("at 1:40.2 and 1:40.8")
+    assert AnswerView(short).where.endswith("at 0:01.0 and 0:04.0")

@@ -6,8 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from gridprobe.report.colours import MARK, MIDDLE, STOPS, Scale, ramp
-from gridprobe.report.words import aligned, amount, clock, model_words, share_words, sure_words
+from gridprobe.report.format import (
+    MARK,
+    MIDDLE,
+    STOPS,
+    Scale,
+    aligned,
+    amount,
+    clock,
+    hex_colour,
+    mix,
+    share_words,
+    sure_words,
+)
+from gridprobe.report.html import asset
+from gridprobe.report.view import AnswerView
 from report.answers import handmade
 
 
@@ -71,18 +84,21 @@ def test_numbers_of_a_column_have_the_same_decimals(values: list[float | None], 
 
 
 def test_two_models_are_both_named() -> None:
-    assert model_words(handmade()) == "scripted:a"
-    assert model_words(replace(handmade(), models=(("small",), "large"))) == "small selects, large answers"
+    assert AnswerView(handmade()).model == "scripted:a"
+    assert AnswerView(replace(handmade(), models=(("small",), "large"))).model == "small selects, large answers"
 
 
-def test_ramp_runs_through_its_stops_and_grows_lighter() -> None:
-    assert (ramp(0), ramp(1), ramp(-3), ramp(7)) == (STOPS[0], STOPS[-1], STOPS[0], STOPS[-1])
-    light = [0.299 * r + 0.587 * g + 0.114 * b for r, g, b in (ramp(i / 100) for i in range(101))]
+RAMP = [mix(here, after, step / 12) for here, after in itertools.pairwise(STOPS) for step in range(12)]
+
+
+def test_the_ramp_grows_lighter() -> None:
+    light = [0.299 * r + 0.587 * g + 0.114 * b for r, g, b in RAMP]
     assert all(later > earlier for earlier, later in itertools.pairwise(light))
 
 
 def test_mark_is_far_from_every_colour_of_the_ramp() -> None:
-    assert min(math.dist(MARK, ramp(i / 100)) for i in range(101)) > 100
+    assert min(math.dist(MARK, colour) for colour in RAMP) > 100
+    assert f"--accent: {hex_colour(MARK)}" in asset("answer.css")
 
 
 def test_scale_spans_what_differs_and_keeps_flat_flat() -> None:

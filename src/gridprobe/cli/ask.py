@@ -28,7 +28,7 @@ from gridprobe.pipeline import Session
 from gridprobe.question import Question
 from gridprobe.registry import BACKENDS, SELECTORS
 from gridprobe.report import answer_view
-from gridprobe.report.facts import total_words
+from gridprobe.report.view import total_words
 from gridprobe.settings import PRESETS, Settings
 from gridprobe.setup import Setup, make_setup
 from gridprobe.subtitles import read_subtitles

@@ -25,22 +25,20 @@ from gridprobe.cli.help import Verb
 from gridprobe.comparison import CONTROLS, compare
 from gridprobe.question import Question
 from gridprobe.registry import SELECTORS
-from gridprobe.report.comparison import Span, comparison_dict
-from gridprobe.report.comparison_page import save_comparison
+from gridprobe.report.comparison import TimeRange, comparison_dict, comparison_view, save_comparison
 from gridprobe.report.files import check_writable
-from gridprobe.report.terminal_comparison import comparison_view
 from gridprobe.settings import PRESETS, Settings
 from gridprobe.setup import make_setup
 
 __all__ = ["compare_selectors"]
 
 
-class SpanType(click.ParamType[Span]):
+class SpanType(click.ParamType[TimeRange]):
     """An interval in seconds, such as 12-15."""
 
     name = "FROM-TO"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Span:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> TimeRange:
         """Two numbers that ascend."""
         if isinstance(value, tuple):
             return value

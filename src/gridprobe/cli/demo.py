@@ -18,9 +18,8 @@ from gridprobe.cli.console import printable, progress, quiet_option, speaks_unic
 from gridprobe.cli.help import Verb
 from gridprobe.demo import WAYS, Compared
 from gridprobe.errors import UsageError
-from gridprobe.report.terminal import headline
-from gridprobe.report.terminal_lines import Look, wrapped
-from gridprobe.report.terminal_map import map_lines, timeline_lines
+from gridprobe.report.terminal import Terminal, headline, map_lines, timeline_lines
+from gridprobe.report.view import AnswerView
 
 __all__ = ["demo"]
 
@@ -97,28 +96,28 @@ def _make(folder: Path) -> None:
 
 def _show(console: Console, rows: Sequence[Compared]) -> None:
     color = console.is_terminal and not console.no_color
-    look = Look(width=min(MAP_WIDTH, console.width), color=color, unicode=speaks_unicode(console))
-    across = max(1, (console.width + GAP) // (look.width + GAP))
+    terminal = Terminal(width=min(MAP_WIDTH, console.width), color=color, unicode=speaks_unicode(console))
+    across = max(1, (console.width + GAP) // (terminal.width + GAP))
     shown = [row for row in rows if row.kind in MAPPED]
     for first in range(0, len(shown), across):
         band = Table.grid(padding=(0, GAP, 0, 0))
-        maps = [_map(row, look) for row in shown[first : first + across]]
+        maps = [_map(row, terminal) for row in shown[first : first + across]]
         for _ in maps:
-            band.add_column(width=look.width)
+            band.add_column(width=terminal.width)
         band.add_row(*maps)
         console.print(band, "")
     console.print(_table(rows), "")
     console.print(Text("yes, no: right or wrong; %: compute, 100 is all frames at native size."), "")
     for row in rows:
         for warning in row.ours.warnings:
-            console.print(Text(look.clean(f"warning: {row.kind}: {warning}"), "yellow"))
+            console.print(Text(terminal.clean(f"warning: {row.kind}: {warning}"), "yellow"))
 
 
-def _map(row: Compared, look: Look) -> Text:
+def _map(row: Compared, terminal: Terminal) -> Text:
     """A question, its answer, where that is, and its map."""
-    answer = row.ours
-    lines = [Text(row.kind, look.style("dim")), *wrapped(look.clean(answer.question.text), look, "none")]
-    lines += [*headline(answer, look), *timeline_lines(answer, look), *map_lines(answer, look)]
+    view = AnswerView(row.ours)
+    lines = [Text(row.kind, terminal.style("dim")), *terminal.wrap(row.ours.question.text)]
+    lines += [*headline(view, terminal), *timeline_lines(view, terminal), *map_lines(view, terminal)]
     return Text("\n").join(lines)
 
 

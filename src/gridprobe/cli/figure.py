@@ -91,13 +91,13 @@ def skew(runs: tuple[Path, ...], out: Path, width: float) -> None:
     """Kept frames, and accuracy over all frames, against the skew of the map; one RUN is of the selector all."""
     from gridprobe.evaluation.metrics import score
     from gridprobe.evaluation.reader import read_runs
-    from gridprobe.report.difficulty import difficulty
     from gridprobe.report.figures.skew import skew_figure
+    from gridprobe.report.run_data import skew_data
 
     _check(out)
     found = read_runs(_some(runs))
     score(found)  # refuses runs of different benchmark versions
-    _save(skew_figure(difficulty(found), width=width), out)
+    _save(skew_figure(skew_data(found), width=width), out)
 
 
 @figure.command(

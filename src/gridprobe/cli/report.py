@@ -8,8 +8,8 @@ from gridprobe.cli.console import announce_saved, progress, quiet_option
 from gridprobe.cli.help import Verb
 from gridprobe.evaluation.reader import read_runs
 from gridprobe.report.files import check_writable
-from gridprobe.report.run_page.page import save_run_report
-from gridprobe.report.run_page.thumbnails import make_thumbnails
+from gridprobe.report.run_data import make_thumbnails
+from gridprobe.report.run_page import save_run_report
 
 __all__ = ["report"]
 

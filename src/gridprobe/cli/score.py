@@ -8,9 +8,8 @@ from gridprobe.cli.console import speaks_unicode, stdout
 from gridprobe.cli.help import Verb
 from gridprobe.evaluation.metrics import bins_of, official, score
 from gridprobe.evaluation.reader import read_runs
-from gridprobe.report.run_tables import FORMATS, Scores, render_scores
-from gridprobe.report.score_view import all_tables, short_table
-from gridprobe.report.terminal_lines import Look
+from gridprobe.report.tables import FORMATS, RunScores, all_tables, render_scores, short_table
+from gridprobe.report.terminal import Terminal
 
 __all__ = ["score_runs"]
 
@@ -34,10 +33,10 @@ def score_runs(runs: tuple[Path, ...], by: tuple[str, ...], everything: bool, fo
     known = bins_of(found)
     short = form == "table" and not everything
     names = known if "all" in by and "all" not in known else list(dict.fromkeys(by)) or known[: 0 if short else 1]
-    scores = Scores(found, score(found, by=names), {run.name: official(run) for run in found})
+    scores = RunScores(found, score(found, by=names), {run.name: official(run) for run in found})
     console = stdout()
-    look = Look(max(40, console.width), color=False, unicode=speaks_unicode(console))
+    terminal = Terminal(max(40, console.width), color=False, unicode=speaks_unicode(console))
     if form == "table":
-        print((short_table if short else all_tables)(scores, look))
+        print((short_table if short else all_tables)(scores, terminal))
     else:
-        print(look.clean(render_scores(scores, form)))
+        print(terminal.clean(render_scores(scores, form)))

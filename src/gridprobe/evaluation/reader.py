@@ -98,6 +98,7 @@ class Result:
     bins: Mapping[str, str]
     video: str
     duration: float | None
+    """Seconds: the benchmark's number, or else the length of the video that the record says."""
     extra: Mapping[str, Any]
     outcome: Outcome = "missing"
     answered: Answered | None = None
@@ -277,12 +278,26 @@ def _result(item: Result, record: Mapping[str, Any] | None, folder: Path) -> Res
     where, error = f"{folder}, the record of {item.id!r}", record.get("error") or {}
     answered = _answered(record, where) if record["outcome"] == "answered" else None
     told = f"{error.get('class', 'Error')}: {error.get('message', '')}" if isinstance(error, dict) and error else ""
-    transient = record["outcome"] == "failed" and record.get("transient") is True
-    outcome = {"outcome": record["outcome"], "answered": answered, "error": told, "transient": transient}
+    outcome: dict[str, Any] = {
+        "outcome": record["outcome"],
+        "answered": answered,
+        "error": told,
+        "transient": record["outcome"] == "failed" and record.get("transient") is True,
+    }
+    if item.duration is None:
+        outcome["duration"] = _recorded_length(record, where)
     result = Result(**{**vars(item), **outcome})
     if answered and item.answer is not None and record.get("right") is not result.right:
         raise DataError(f"{where}: it says right={record.get('right')}, but {answered.choice!r} beside {item.answer!r}")
     return result
+
+
+def _recorded_length(record: Mapping[str, Any], where: str) -> float | None:
+    """The length of the video as its file says; older records and folders of pictures have none."""
+    video = record.get("video")
+    length = video.get("duration") if isinstance(video, dict) else None
+    _need(length is None or _is_number(length), where, "the video's duration must be a number or null", length)
+    return length
 
 
 def _answered(record: Mapping[str, Any], where: str) -> Answered:

@@ -5,7 +5,7 @@
     save_report   a page, for one answer or more
 
 All three show the same in the same order: where the answer is, a timeline, the kept frames, the contact sheet, the
-options, the stages and the bill. What they show comes from where.py, facts.py and words.py, colours from colours.py.
+options, the stages and the bill. All read an `AnswerView` of view.py.
 """
 
 from gridprobe.report.answer_page import save_report

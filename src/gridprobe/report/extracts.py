@@ -1,26 +1,20 @@
 """What an answer was read from, as files: the kept frames, and a clip of the stretches around them."""
 
-import io
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
 
 from PIL import Image
 
 from gridprobe.answer import Answer
 from gridprobe.errors import UsageError
 from gridprobe.report.files import check_writable, write_whole
-from gridprobe.report.picture import draw_labelled_sheet, encoded
-from gridprobe.report.pixels import decoded_frames
-from gridprobe.report.where import length_of, main_spans, spans
+from gridprobe.report.picture import draw_labelled_sheet, encoded, jpeg
+from gridprobe.report.view import AnswerView
 from gridprobe.video import VideoLimits
 from gridprobe.video.cut import FORMATS, Cut, cut
 
-__all__ = ["SHEET", "check_clip", "check_folder", "clip_stretches", "frame_name", "save_clip", "save_frames"]
+__all__ = ["SHEET", "check_clip", "check_folder", "frame_name", "save_clip", "save_frames"]
 
 SHEET = "contact-sheet.jpg"
-LEAST_BESIDE = 1.0
-"""Seconds of a clip before and after a kept frame, at least."""
 
 
 def check_folder(folder: Path) -> None:
@@ -51,12 +45,11 @@ def save_frames(answer: Answer, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot create the folder {folder}: {error.strerror}; name another") from None
-    decoded = decoded_frames(answer)
+    view = AnswerView(answer)
     for index in answer.selection.indices:
-        content = io.BytesIO()
-        Image.fromarray(decoded[index]).save(content, "JPEG", quality=92)
-        write_whole(folder / frame_name(answer.pool.times[index]), content.getvalue())
-    write_whole(folder / SHEET, encoded(draw_labelled_sheet(answer), folder / SHEET))
+        frame = Image.fromarray(view.pixels[index])
+        write_whole(folder / frame_name(answer.pool.times[index]), jpeg(frame, quality=92))
+    write_whole(folder / SHEET, encoded(draw_labelled_sheet(view), folder / SHEET))
 
 
 def frame_name(time: float) -> str:
@@ -68,22 +61,10 @@ def frame_name(time: float) -> str:
 
 def save_clip(answer: Answer, video: Path, path: Path, *, limits: VideoLimits) -> Cut | None:
     """Write the stretches around the main kept frames; None if the answer does not point at any moment."""
-    stretches = clip_stretches(answer)
+    stretches = AnswerView(answer).clip_stretches
     if not stretches:
         return None
     stream = answer.pool.info.stream if answer.pool.info else None
     made = cut(video, stretches, suffix=path.suffix.lower(), limits=limits, stream=stream)
     write_whole(path, made.content)
     return made
-
-
-def clip_stretches(answer: Answer) -> list[tuple[float, float]]:
-    """The main stretches, or else all, each with half the distance of two frames before and after; in time order."""
-    usual = median([b - a for a, b in pairwise(answer.pool.times)] or [0.0])
-    beside, joined = max(LEAST_BESIDE, usual / 2), list[tuple[float, float]]()
-    for span in main_spans(answer) or spans(answer):
-        start, end = max(0.0, span.start - beside), min(length_of(answer), span.end + beside)
-        if joined and start <= joined[-1][1]:
-            start, end = joined.pop()[0], max(end, start)
-        joined.append((start, end))
-    return joined

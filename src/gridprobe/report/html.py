@@ -1,57 +1,59 @@
-"""Parts of every HTML page: the document around the content, and tables."""
+"""HTML pages from templates/: every text is escaped, and a page holds all it needs and makes no request."""
 
-from collections.abc import Mapping, Sequence
-from html import escape
-from typing import Any
+import base64
+from functools import lru_cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
 
 from gridprobe._version import __version__
+from gridprobe.report.format import amount, clock, percent, share_words, sure_words
 
-__all__ = ["document", "pairs", "table"]
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
+__all__ = ["POLICY", "asset", "jpeg_source", "render_page", "render_part"]
 
-def document(title: str, main: str, *, style: str, policy: str, after: str = "") -> str:
-    """A complete page. `main` is HTML; `after` is HTML for the end of the body, such as scripts."""
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta name="referrer" content="no-referrer">
-<title>{escape(title)}</title>
-<style>{style}</style>
-</head>
-<body>
-<header><h1 dir="auto">{escape(title)}</h1></header>
-<main>
-{main}
-</main>
-<footer>Written by gridprobe {escape(__version__)}. This page is self-contained and loads no other files.</footer>
-{after}</body>
-</html>
-"""
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+"""The content security policy of a page without a script; it blocks all requests."""
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, stacked: bool = False) -> str:
-    """A table with HTML in its cells; short rows are padded with empty cells.
-
-    With `stacked`, cells carry the name of their column, so that a stylesheet can write them below each other.
-    """
-    names = "".join(f'<th scope="col">{name}</th>' if name else "<td></td>" for name in head)
-    heads = head[1:] if stacked else ()
-    body = "".join(_row([*row, *[""] * (len(head) - len(row))], heads) for row in rows)
-    return f'<div class="scroll"><table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table></div>'
+def render_page(template: str, title: str, *, style: str, policy: str = POLICY, **values: Any) -> str:
+    """A complete page."""
+    return render_part(template, title=title, style=style, policy=policy, version=__version__, **values)
 
 
-def pairs(values: Mapping[str, Any]) -> str:
-    """A table of names and values of any type."""
-    rows = [[escape(name), f'<span dir="auto">{escape(str(value))}</span>'] for name, value in values.items()]
-    return f'<table class="pairs"><tbody>{"".join(map(_row, rows))}</tbody></table>'
+def render_part(template: str, **values: Any) -> str:
+    """A template with these values as HTML."""
+    return _environment().get_template(template).render(values)
 
 
-def _row(row: Sequence[str], heads: Sequence[str] = ()) -> str:
-    first, *rest = row
-    named = [f' data-head="{name}"' for name in heads] or [""] * len(rest)
-    cells = "".join(f"<td{name}>{value}</td>" for name, value in zip(named, rest, strict=True))
-    return f'<tr><th scope="row">{first}</th>{cells}</tr>'
+def asset(name: str) -> str:
+    """A stylesheet or script of the templates' folder."""
+    return (files("gridprobe.report") / "templates" / name).read_text(encoding="utf-8")
+
+
+def jpeg_source(content: bytes) -> str:
+    """A JPEG file as the source of a picture."""
+    return f"data:image/jpeg;base64,{base64.b64encode(content).decode('ascii')}"
+
+
+@lru_cache(maxsize=1)
+def _environment() -> "Environment":
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("gridprobe.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        extensions=["jinja2.ext.do"],
+    )
+    words = {"amount": amount, "clock": clock, "percent": percent, "share": share_words, "sure": sure_words}
+    environment.filters |= {**words, "px": "{:.1f}".format, "tick": "{:,g}".format, "shortened": _shortened}
+    return environment
+
+
+def _shortened(text: str, length: int = 90) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"

@@ -22,7 +22,7 @@ from gridprobe.pace import learn_from
 from gridprobe.pipeline import Session
 from gridprobe.progress import watching
 from gridprobe.question import Question
-from gridprobe.report.where import levels_of, sentence
+from gridprobe.report.view import AnswerView, levels_of
 from gridprobe.serving.bounds import Bounds
 from gridprobe.serving.fetch import Fetcher
 from gridprobe.serving.folder import AllowedFolder, AllowedRoots
@@ -304,7 +304,7 @@ def _result(job: Job, video: VideoSession, answer: Answer) -> dict[str, Any]:
         "job": job.id,
         "session": video.id,
         "answer": answer.to_dict(),
-        "sentence": sentence(answer),
+        "sentence": AnswerView(answer).sentence,
         "times": list(answer.pool.times),
         "view": view_of(answer),
     }

@@ -4,7 +4,7 @@ from typing import Any
 
 from gridprobe.evaluation.offers import TYPICAL, Models, offers
 from gridprobe.question import Question
-from gridprobe.report.words import share_words
+from gridprobe.report.format import share_words
 from gridprobe.settings import Settings
 from gridprobe.video import VideoInfo
 

@@ -6,8 +6,8 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, Response
 
-from gridprobe.report.answer_page.page import render
-from gridprobe.report.answer_page.style import POLICY
+from gridprobe.report.answer_page import render
+from gridprobe.report.html import POLICY
 from gridprobe.report.picture import draw_answer, encoded
 from gridprobe.serving.native import desk_of
 

@@ -16,7 +16,7 @@ from gridprobe._version import __version__
 from gridprobe.errors import GridProbeError
 from gridprobe.pipeline import Session
 from gridprobe.question import Question
-from gridprobe.report.words import clock
+from gridprobe.report.format import clock
 from gridprobe.serving.desk import Asked, Desk
 from gridprobe.serving.guard import Guard, Rules
 from gridprobe.serving.jobs import Job, Message

@@ -14,8 +14,7 @@ from PIL import Image
 from browser import browser, needs_browser
 from gridprobe import Answer, Question, UsageError
 from gridprobe.report import save_report
-from gridprobe.report.answer_page.page import render
-from gridprobe.report.answer_page.thumbnails import MOST_LARGE
+from gridprobe.report.answer_page import MOST_LARGE, render
 from report.answers import CITIES, balloon, handmade, info, posterior, without_map
 
 VOID = {"meta", "img", "br"}

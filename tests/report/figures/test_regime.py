@@ -69,6 +69,14 @@ def test_strokes_of_the_timeline_are_the_kept_times(runs: list[Run]) -> None:
     assert drawn == list(rows[0].chosen.times) and timeline.get_xlim() == (0, 90.0)
 
 
+def test_the_timeline_of_a_question_without_a_duration_ends_where_its_video_does(tmp_path: Path) -> None:
+    chosen = record("v1-a", selection=selection(*MAPS["a"]), video={"duration": 240.0})
+    (run,) = read_runs([write_run(tmp_path / "r", [item("v1-a", video="", duration=None)], [chosen])])
+    (timeline,) = (axes for axes in regime_figure(regimes([run])[0]).axes if axes.collections)
+
+    assert timeline.get_xlim() == (0, 240.0)
+
+
 def test_the_questions_are_those_with_most_median_and_fewest_frames(tmp_path: Path) -> None:
     found = read_runs([large_run(tmp_path / name, count=80, selector=name) for name in ("gridprobe", "all")])
     rows, notes = regimes(found)

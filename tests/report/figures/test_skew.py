@@ -9,8 +9,8 @@ from drawn import cut_off, overlapping, words
 from evaluation_runs import item, large_run, record, selection, spec_of, write_run
 from gridprobe.errors import UsageError
 from gridprobe.evaluation.reader import Run, read_runs
-from gridprobe.report.difficulty import Difficulty, difficulty
 from gridprobe.report.figures.skew import skew_figure, smooth
+from gridprobe.report.run_data import SkewData, skew_data
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def test_the_curves_are_of_the_runs_own_numbers(runs: list[Run]) -> None:
     skew, kept = [found.skew or 0.0 for found, _ in shared], [float(found.kept) for found, _ in shared]
     right = [100.0 * bool(hit) for _, hit in shared]
 
-    left, second = skew_figure(difficulty(runs)).axes
+    left, second = skew_figure(skew_data(runs)).axes
 
     (kept_line,), (accuracy_line,) = left.get_lines(), second.get_lines()
     at = kept_line.get_xdata()
@@ -43,7 +43,7 @@ def test_the_curves_are_of_the_runs_own_numbers(runs: list[Run]) -> None:
 
 
 def test_the_band_holds_the_curve_and_is_drawn(runs: list[Run]) -> None:
-    left, second = skew_figure(difficulty(runs)).axes
+    left, second = skew_figure(skew_data(runs)).axes
     for axes, density in ((left, 1), (second, 0)):
         (line,) = axes.get_lines()
         band = axes.collections[density].get_paths()[0]
@@ -64,7 +64,7 @@ def test_the_band_is_as_wide_as_the_spread_between_videos() -> None:
 
 
 def test_the_axes_are_named_with_both_runs(runs: list[Run]) -> None:
-    figure = skew_figure(difficulty(runs))
+    figure = skew_figure(skew_data(runs))
 
     assert figure.axes[0].get_ylabel() == "frames kept, of 144" and "signed skew" in figure.axes[0].get_xlabel()
     assert "frames kept (gridprobe)" in words(figure) and "accuracy over all frames (all)" in words(figure)
@@ -73,8 +73,8 @@ def test_the_axes_are_named_with_both_runs(runs: list[Run]) -> None:
 
 @pytest.mark.parametrize("width", [60.0, 80.0, 170.0])
 def test_no_text_is_cut_off_or_covered(runs: list[Run], width: float) -> None:
-    found = difficulty(runs)
-    named = Difficulty(**{**vars(found), "mapped": "a-run-with-a-very-long-name-" * 4, "whole": "a$b$ and_more^2 "})
+    found = skew_data(runs)
+    named = SkewData(**{**vars(found), "mapped": "a-run-with-a-very-long-name-" * 4, "whole": "a$b$ and_more^2 "})
     figure = skew_figure(named, width=width)
 
     assert cut_off(figure) == [] and overlapping(figure) == []
@@ -82,13 +82,13 @@ def test_no_text_is_cut_off_or_covered(runs: list[Run], width: float) -> None:
 
 def test_runs_that_do_not_fit_are_refused(runs: list[Run], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="needs a run with importance maps"):
-        difficulty(runs[1:])
+        skew_data(runs[1:])
     with pytest.raises(UsageError, match='needs a run of the selector "all"'):
-        difficulty(runs[:1])
+        skew_data(runs[:1])
     chosen = selection((0.5, 0.9, 0.5), (0.4, 0.5, 0.8))
     few = [
         write_run(tmp_path / name, [item("v1-a")], [record("v1-a", selection=chosen)], spec=spec_of(name))
         for name in ("gridprobe", "all")
     ]
     with pytest.raises(UsageError, match="needs 20 shared questions, got 1"):
-        difficulty(read_runs(few))
+        skew_data(read_runs(few))

@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from evaluation_runs import item, record, write_run
+from gridprobe.errors import DataError
 from gridprobe.evaluation.reader import read_runs
-from gridprobe.report.run_page.data import RESULT, pack
+from gridprobe.report.run_data import RESULT, pack
 
 
 def test_texts_stand_in_place_of_options_with_the_right_one_first(tmp_path: Path) -> None:
@@ -24,3 +27,22 @@ def test_texts_stand_in_place_of_options_with_the_right_one_first(tmp_path: Path
     choice, shares = RESULT.index("choice"), RESULT.index("shares")
     assert [run[0][choice] for run in data["results"]] == [0, 1]
     assert [run[0][shares] for run in data["results"]] == [[750, 135], [0, 500]]
+
+
+def test_a_question_without_a_duration_has_the_recorded_one_of_its_video(tmp_path: Path) -> None:
+    items = [item("v1-a", duration=None), item("v2-b", duration=None)]
+    runs = [
+        write_run(tmp_path / "one", items, [record("v1-a", None), record("v2-b")]),
+        write_run(tmp_path / "other", items, [record("v1-a", video={"duration": 30.0}), record("v2-b", video=None)]),
+    ]
+
+    questions = pack(read_runs(runs))["questions"]
+
+    assert [question[-1] for question in questions] == [30.0, None]
+
+
+def test_a_recorded_duration_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "r", [item("v1-a", duration=None)], [record("v1-a", video={"duration": "long"})])
+
+    with pytest.raises(DataError, match="the video's duration must be a number or null, got 'long'"):
+        read_runs([run])

@@ -15,9 +15,9 @@ from gridprobe.errors import UsageError
 from gridprobe.evaluation.reader import Run, read_run, read_runs
 from gridprobe.grid import Grid
 from gridprobe.importance import ImportanceMap
-from gridprobe.report.colours import Scale
-from gridprobe.report.run_page.data import embedded_json, pack
-from gridprobe.report.run_page.page import render_runs, save_run_report
+from gridprobe.report.format import Scale
+from gridprobe.report.run_data import embedded_json, pack
+from gridprobe.report.run_page import render_runs, save_run_report
 
 PAYLOADS = (
     "<script>alert(1)</script>",
@@ -119,7 +119,7 @@ def test_how_answers_were_reached_is_packed(tmp_path: Path) -> None:
 def test_the_card_has_the_official_score_and_its_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = [(f"v{n}", 100.0 * (n < 6)) for n in range(8)]
     monkeypatch.setattr(
-        "gridprobe.report.run_page.page.official", lambda run: [Metric("Non-Lin <x>", 75.0, 8, "", [scores])]
+        "gridprobe.report.run_page.official", lambda run: [Metric("Non-Lin <x>", 75.0, 8, "", [scores])]
     )
     page = render_runs([small(tmp_path / "r")])
 
@@ -138,7 +138,7 @@ def test_the_card_counts_answers_from_the_overview(tmp_path: Path) -> None:
 def test_what_a_figure_lacks_is_said(tmp_path: Path) -> None:
     page = render_runs([small(tmp_path / "r")])
 
-    assert 'needs a run of the selector "all" as well' in page
+    assert "needs a run of the selector &#34;all&#34; as well" in page
     assert "1 of 4 questions have no record yet" in page
 
 
@@ -308,6 +308,26 @@ def test_no_name_is_clipped_in_a_figure_and_a_question_of_many_runs_is_one_line(
     assert tab.run("document.documentElement.scrollWidth") <= width
     assert tab.run("document.querySelector('.row .tally').textContent") == "35 of 35 right"
     assert tab.run("document.querySelector('.row').getBoundingClientRect().height") < 120
+
+
+@needs_browser
+def test_all_runs_draw_a_question_on_the_same_axis(tab: Tab, tmp_path: Path) -> None:
+    chosen = [selection(indices=[0, last], timestamps=[0.0, 10.0 * last], kept=2) for last in (1, 8)]
+    for name, length in {"unknown": None, "recorded": 240.0}.items():
+        paths = [
+            write_run(
+                tmp_path / name / str(number),
+                [item("v1-a", duration=None)],
+                [record("v1-a", selection=each, shown_native=2, video={"duration": length})],
+            )
+            for number, each in enumerate(chosen)
+        ]
+        save_run_report(read_runs(paths), tmp_path / f"{name}.html")
+        tab.open(tmp_path / f"{name}.html")
+        tab.run("document.querySelector('.row').click()")
+
+        ends = tab.run("[...document.querySelectorAll('.panel .map text:last-of-type')].map(each => each.textContent)")
+        assert ends == (["4:00"] * 2 if length else ["1:20"] * 2)
 
 
 @needs_browser

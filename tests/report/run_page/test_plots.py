@@ -5,14 +5,25 @@ import re
 import numpy as np
 import pytest
 
-from gridprobe.report.run_page.axes import HEIGHT, WIDTH, across
-from gridprobe.report.run_page.pareto import LETTER, LINE, LONGEST, Point, frontier, pareto_svg
-from gridprobe.report.run_page.plots import histogram_svg, skew_svg, smoothed
+from gridprobe.report.run_plots import (
+    HEIGHT,
+    LETTER,
+    LINE,
+    LONGEST,
+    WIDTH,
+    RunPoint,
+    across,
+    frontier,
+    histogram_svg,
+    pareto_svg,
+    skew_svg,
+    smoothed,
+)
 from gridprobe.statistics import Interval
 
 
-def point(name: str, compute: float, accuracy: float, number: int = 0) -> Point:
-    return Point(name, number, compute, Interval(accuracy, accuracy - 0.02, accuracy + 0.02, 100, 25))
+def point(name: str, compute: float, accuracy: float, number: int = 0) -> RunPoint:
+    return RunPoint(name, number, compute, Interval(accuracy, accuracy - 0.02, accuracy + 0.02, 100, 25))
 
 
 def test_the_frontier_holds_what_nothing_beats() -> None:
@@ -58,7 +69,7 @@ def test_the_front_is_a_line_through_its_runs_and_no_other() -> None:
 @pytest.mark.parametrize("accuracy", [0.0, 0.02, 0.5, 1.0])
 @pytest.mark.parametrize("compute", [0.0, 2.0, 4.0])
 def test_no_name_is_clipped(accuracy: float, compute: float) -> None:
-    points = [Point("a run with a very long name", 0, compute, Interval(accuracy, accuracy, accuracy, 100, 25))]
+    points = [RunPoint("a run with a very long name", 0, compute, Interval(accuracy, accuracy, accuracy, 100, 25))]
     ((text, left, top, right, bottom),) = names(pareto_svg(points, words="honest", everything=4.0))
 
     assert len(text) <= LONGEST and text.endswith("long name")

@@ -10,7 +10,7 @@ from PIL import Image
 
 from evaluation_runs import item, record, selection, spec_of, write_run
 from gridprobe.evaluation.reader import Run, read_run
-from gridprobe.report.run_page.thumbnails import MOST, make_thumbnails
+from gridprobe.report.run_data import MOST, make_thumbnails
 from gridprobe.video import Footage
 from videos import numbered_video
 

@@ -24,7 +24,7 @@ from gridprobe.report.figures.canvas import (
     styled,
     wrap,
 )
-from gridprobe.report.words import share_words
+from gridprobe.report.format import share_words
 from gridprobe.settings import Settings
 from gridprobe.setup import make_setup
 from gridprobe.statistics import Interval

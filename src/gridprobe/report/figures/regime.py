@@ -14,16 +14,16 @@ from gridprobe.evaluation.metrics import score, shared
 from gridprobe.evaluation.reader import Answered, Result, Run
 from gridprobe.grid import Grid
 from gridprobe.importance import ImportanceMap
-from gridprobe.report.run_page.thumbnails import make_thumbnails
+from gridprobe.report.run_data import make_thumbnails
 
-__all__ = ["Given", "Regime", "regimes"]
+__all__ = ["Regime", "RunAnswer", "regimes"]
 
 MOST = 12
 """The most questions of a figure."""
 
 
 @dataclass(frozen=True)
-class Given:
+class RunAnswer:
     """What one run answered."""
 
     run: str
@@ -43,7 +43,7 @@ class Regime:
     """The selection of that run."""
     mapped: str
     """The name of that run."""
-    answers: tuple[Given, ...]
+    answers: tuple[RunAnswer, ...]
     pictures: tuple[tuple[float, npt.NDArray[np.uint8]], ...] = ()
     """Times and pixels of some kept frames; empty if the video is not on disk."""
 
@@ -92,8 +92,8 @@ def _rows(runs: Sequence[Run]) -> list[Regime]:
     return found
 
 
-def _given(run: Run, result: Result) -> Given:
-    return Given(run.name, result.answered.choice if result.answered else None, result.right)
+def _given(run: Run, result: Result) -> RunAnswer:
+    return RunAnswer(run.name, result.answered.choice if result.answered else None, result.right)
 
 
 def _typical(rows: Sequence[Regime]) -> list[Regime]:

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from gridprobe.budget import spread
-from gridprobe.report.colours import MARK, STOPS, Scale, hex_colour
 from gridprobe.report.figures.canvas import COLUMN, INCH, NOTE, SMALL, TEXT, new_figure, styled, wrap
-from gridprobe.report.figures.regime import Given, Regime
-from gridprobe.report.words import clock
+from gridprobe.report.figures.regime import Regime, RunAnswer
+from gridprobe.report.format import MARK, STOPS, Scale, clock, hex_colour
 
 __all__ = ["regime_figure"]
 
@@ -172,7 +171,7 @@ def _draw_frames(sheet: _Sheet, row: Regime, x: float, y: float, width: float) -
 
 def _draw_timeline(sheet: _Sheet, row: Regime, x: float, y: float, width: float) -> None:
     """A stroke for each kept frame, from the start of the video to its end."""
-    end = row.result.duration or max(row.chosen.times)
+    end = max(row.result.duration or 0.0, *row.chosen.times)
     axes = sheet.axes(x, y + 0.6, width - 0.6, 2.4)
     axes.vlines(np.asarray(row.chosen.times), 0, 1, color="#0b4a8f", linewidth=0.7)
     axes.set_xlim(0, end or 1.0)
@@ -206,7 +205,7 @@ def _answers(row: Regime, width: float) -> list[tuple[str, str, str]]:
     return parts
 
 
-def _mark(given: Given) -> tuple[str, str]:
+def _mark(given: RunAnswer) -> tuple[str, str]:
     if given.right is None:
         return UNKNOWN
     return RIGHT if given.right else WRONG

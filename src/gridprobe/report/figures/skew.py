@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gridprobe.report.difficulty import Difficulty
 from gridprobe.report.figures.canvas import COLUMN, SERIES, add_legend, add_note, new_figure, styled
-from gridprobe.report.run_page.plots import BANDWIDTH, STEPS, smoothed, smoothed_count
+from gridprobe.report.run_data import SkewData
+from gridprobe.report.run_plots import BANDWIDTH, STEPS, smoothed, smoothed_count
 
 __all__ = ["Smoothed", "skew_figure", "smooth"]
 
@@ -48,7 +48,7 @@ def _axis(places: Array) -> tuple[Array, float]:
     return np.linspace(low, low + span, STEPS), span * BANDWIDTH
 
 
-def skew_figure(found: Difficulty, *, width: float = COLUMN) -> Any:
+def skew_figure(found: SkewData, *, width: float = COLUMN) -> Any:
     """Kept frames on the left axis, accuracy of the run over all frames on the right one, both with their bands."""
     places = np.asarray(found.skew, dtype=np.float64)
     kept = smooth(places, np.asarray(found.kept, dtype=np.float64), found.groups)

@@ -126,7 +126,7 @@
     return element("figure", { class: "map" }, svg);
   }
 
-  // Where the answer is; the same rules as in report/where.py.
+  // Where the answer is; the same rules as in report/view.py.
   function spans(found) {
     const places = keptPlaces(found), times = keptTimes(found), made = [];
     for (let first = 0, last; first < places.length; first = last + 1) {
@@ -149,8 +149,10 @@
     if (!words.length) return isMapped(found) ? `${read}; no moment stands out` : read;
     return `${read}, mainly at ${[words.slice(0, -1).join(", "), ...words.slice(-1)].filter(Boolean).join(" and ")}`;
   }
-  function lengthOf(found, duration) {
-    return Math.max(duration || 0, ...keptTimes(found)) || 1;
+  // The end of the timeline: the same in every run, so that the axes of one video can be compared.
+  function lengthOf(place) {
+    const answers = runs.map((_, run) => result(run, place)).filter(Boolean);
+    return Math.max(questions[place][6] || 0, ...answers.flatMap(keptTimes)) || 1;
   }
 
   // One question.
@@ -181,7 +183,7 @@
     const made = element("section", { class: `panel run-${run % 6}` }, title);
     if (fate === "failed") made.append(element("p", { class: "fault", dir: "auto" }, data.results[run][place]));
     if (!found) return made;
-    const length = lengthOf(found, questions[place][6]), said = questions[place][2][found.choice] ?? LETTERS[found.choice] ?? "?";
+    const length = lengthOf(place), said = questions[place][2][found.choice] ?? LETTERS[found.choice] ?? "?";
     made.append(element("p", { class: "said" }, element("strong", { dir: "auto" }, said), ` ${(found.confidence / 10).toFixed(1)} %`));
     made.append(element("p", { class: "where" }, whereWords(found, length)));
     if (found.native) made.append(timeline(found, length));

@@ -1,4 +1,4 @@
-"""Scores of runs as tables in Markdown and in LaTeX, with rounded numbers, and as CSV and JSON in full.
+"""Scores of runs as tables: for a terminal, in Markdown and in LaTeX, with rounded numbers; as CSV and JSON in full.
 
 The rows come from `evaluation.metrics.score`.
 """
@@ -6,25 +6,42 @@ The rows come from `evaluation.metrics.score`.
 import csv
 import io
 import json
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gridprobe.benchmarks import Metric
-from gridprobe.evaluation.metrics import Row, shared
+from gridprobe.evaluation.metrics import Row, all_frames_cost, shared
 from gridprobe.evaluation.reader import Run
 from gridprobe.flops import CONVENTIONS
-from gridprobe.report.words import aligned
+from gridprobe.report.format import aligned, share_words
+from gridprobe.report.terminal import Terminal
 from gridprobe.statistics import FEW_CLUSTERS, FEW_OUTCOMES, FEW_WHOLE, Interval
 from gridprobe.text import one_line, printable
 
-__all__ = ["FORMATS", "Scores", "Table", "people_tables", "remarks", "render_scores", "too_few", "uneven"]
+__all__ = [
+    "FORMATS",
+    "RunScores",
+    "Table",
+    "all_tables",
+    "people_tables",
+    "remarks",
+    "render_scores",
+    "short_table",
+    "too_few",
+    "uneven",
+]
 
 SCHEMA = "gridprobe.scores/1"
+PRIORITY = ("accuracy %", "compute", "vs first", "95 % interval", "frames", "p", "n", "failed", "seconds")
+"""The columns of the short table in the order in which they get room."""
+NARROWEST = 10
+"""Columns that a name keeps."""
 
 
 @dataclass(frozen=True)
-class Scores:
+class RunScores:
     """Everything `gridprobe score` prints."""
 
     runs: Sequence[Run]
@@ -43,7 +60,7 @@ class Table:
     left: int = 2
 
 
-def people_tables(scores: Scores) -> list[Table]:
+def people_tables(scores: RunScores) -> list[Table]:
     """Accuracy, official scores, how answers were reached, cost, confidence, evidence and paired differences."""
     rows = scores.rows
     tables = [_accuracy(rows), _official(scores), _reached(rows), _cost(rows), _confidence(rows)]
@@ -66,35 +83,35 @@ def _accuracy(rows: Sequence[Row]) -> Table:
     return Table("Accuracy", [*head, "of answered %"] if some_failed else head, cells)
 
 
-def _estimate(found: Interval | None) -> list[str]:
-    return [_percent(found), _span(found, "{:.1f}"), str(found.clusters) if found else "–"]
+def _estimate(interval: Interval | None) -> list[str]:
+    return [_percent(interval), _span(interval, "{:.1f}"), str(interval.clusters) if interval else "–"]
 
 
-def _percent(found: Interval | None) -> str:
-    return f"{100 * found.mean:.1f}" if found else "–"
+def _percent(interval: Interval | None) -> str:
+    return f"{100 * interval.mean:.1f}" if interval else "–"
 
 
-def _span(found: Interval | None, form: str) -> str:
+def _span(interval: Interval | None, form: str) -> str:
     """The interval; a dash for one video, which has no variation between videos."""
-    if found is None or found.clusters < 2:
+    if interval is None or interval.clusters < 2:
         return "–"
-    return f"{form.format(100 * found.low)} … {form.format(100 * found.high)}"
+    return f"{form.format(100 * interval.low)} … {form.format(100 * interval.high)}"
 
 
-def _official(scores: Scores) -> Table:
+def _official(scores: RunScores) -> Table:
     """One row for each score, for each run a column with the score and, if some score has one, with its interval."""
-    found = {run: {metric.name: metric for metric in metrics} for run, metrics in scores.official.items()}
-    names = list(dict.fromkeys(name for metrics in found.values() for name in metrics))
-    noted = any(metric.note for metrics in found.values() for metric in metrics.values())
-    wide = any(metric.interval for metrics in found.values() for metric in metrics.values())
+    by_run = {run: {metric.name: metric for metric in metrics} for run, metrics in scores.official.items()}
+    names = list(dict.fromkeys(name for metrics in by_run.values() for name in metrics))
+    noted = any(metric.note for metrics in by_run.values() for metric in metrics.values())
+    wide = any(metric.interval for metrics in by_run.values() for metric in metrics.values())
     cells = []
     for name in names:
-        here = {run: metrics[name] for run, metrics in found.items() if name in metrics}
-        values = [cell for run in found for cell in _score(here.get(run))[: 1 + wide]]
+        here = {run: metrics[name] for run, metrics in by_run.items() if name in metrics}
+        values = [cell for run in by_run for cell in _score(here.get(run))[: 1 + wide]]
         counts = sorted({metric.count for metric in here.values()})
-        notes = (f"{run}: {each.note}" if len(found) > 1 else each.note for run, each in here.items() if each.note)
+        notes = (f"{run}: {each.note}" if len(by_run) > 1 else each.note for run, each in here.items() if each.note)
         cells.append([name, *values, "–".join(map(str, counts)), *(["; ".join(notes)] if noted else [])])
-    heads = [head for run in found for head in (run, "95 % interval")[: 1 + wide]]
+    heads = [head for run in by_run for head in (run, "95 % interval")[: 1 + wide]]
     return Table("Official scores", ["score", *heads, "of", *(["note"] if noted else [])], cells, left=1)
 
 
@@ -110,9 +127,9 @@ def _reached(rows: Sequence[Row]) -> Table:
     head = ["run", "questions", "from the overview %", "refined %", "native frames", "both stages", "they agree %"]
     cells = []
     for row in rows:
-        if (found := row.reached) and row.cost:
-            frames = [f"{row.cost.kept:.1f}", str(found.both)]
-            cells.append([*_names(row), *_shares(found.overview, found.refined), *frames, *_shares(found.agree)])
+        if (reached := row.reached) and row.cost:
+            frames = [f"{row.cost.kept:.1f}", str(reached.both)]
+            cells.append([*_names(row), *_shares(reached.overview, reached.refined), *frames, *_shares(reached.agree)])
     return Table("How answers were reached", head, cells)
 
 
@@ -148,16 +165,18 @@ def _temporal(rows: Sequence[Row]) -> Table:
     head += ["F1 %", "95 % interval", "s to evidence", "95 % interval"]
     cells = []
     for row in rows:
-        if found := row.temporal:
-            shares = [text for each in (found.precision, found.recall, found.f1) for text in _estimate(each)[:2]]
-            cells.append([*_names(row), str(found.distance.count), *shares, *_seconds(found.distance)])
+        if temporal := row.temporal:
+            shares = [
+                text for each in (temporal.precision, temporal.recall, temporal.f1) for text in _estimate(each)[:2]
+            ]
+            cells.append([*_names(row), str(temporal.distance.count), *shares, *_seconds(temporal.distance)])
     return Table("Kept frames against the evidence", head, cells)
 
 
-def _seconds(found: Interval) -> list[str]:
+def _seconds(interval: Interval) -> list[str]:
     """A mean and its interval; a dash for too few videos to resample."""
-    wide = found.clusters >= FEW_CLUSTERS
-    return [f"{found.mean:.1f}", f"{found.low:.1f} … {found.high:.1f}" if wide else "–"]
+    wide = interval.clusters >= FEW_CLUSTERS
+    return [f"{interval.mean:.1f}", f"{interval.low:.1f} … {interval.high:.1f}" if wide else "–"]
 
 
 def _three(value: float | None) -> str:
@@ -178,11 +197,11 @@ def _differences(rows: Sequence[Row]) -> Table:
     ]
     cells = []
     for row in rows:
-        if found := row.versus:
-            gap = found.difference
-            counts = [str(found.gained), str(found.lost), _chance(found.mcnemar), _chance(found.permutation)]
+        if versus := row.versus:
+            gap = versus.difference
+            counts = [str(versus.gained), str(versus.lost), _chance(versus.mcnemar), _chance(versus.permutation)]
             points = [f"{100 * gap.mean:+.1f}", _span(gap, "{:+.1f}")]
-            cells.append([f"{row.run} − {found.versus}", _names(row)[1], str(gap.count), *points, *counts])
+            cells.append([f"{row.run} − {versus.versus}", _names(row)[1], str(gap.count), *points, *counts])
     return Table("Paired differences in accuracy", head, cells)
 
 
@@ -190,28 +209,153 @@ def _chance(p: float) -> str:
     return "< 0.0001" if p < 0.0001 else f"{p:.4f}"
 
 
+# The terminal: one short table, or all tables, in lines of at most its width.
+
+
+def short_table(scores: RunScores, terminal: Terminal) -> str:
+    """Accuracy, compute and the difference to the first run, with a line for each run and each value of a bin."""
+    rows, binned, width = list(scores.rows), any(row.bin for row in scores.rows), terminal.width
+    columns = {name: list(map(terminal.clean, cells)) for name, cells in _short_columns(rows, scores.runs).items()}
+    names = {"run": [row.run for row in rows]}
+    names |= {"questions": [f"{row.bin}: {row.value}" if row.bin else "all" for row in rows]} if binned else {}
+    room = max(NARROWEST, width // (3 * len(names)))
+    names = {head: [_cut(terminal.clean(cell), room) for cell in cells] for head, cells in names.items()}
+    left, shown = width + 2 - sum(map(_wide, names, names.values())), set[str]()
+    for name in (name for name in PRIORITY if name in columns):
+        if (wide := _wide(name, columns[name])) <= left:
+            shown.add(name)
+            left -= wide
+    kept = {name: cells for name, cells in columns.items() if name in shown}
+    cells = list(zip(*names.values(), *kept.values(), strict=True))
+    hidden = [name for name in columns if name not in kept]
+    notes = ["compute: of one pass over all frames at native size"] if "compute" in kept else []
+    if "vs first" in kept:
+        notes.append(f"vs first: points of accuracy more than {rows[0].run}; p: McNemar's test")
+    notes.append(f"--all shows more: {', '.join([*hidden, 'official scores, cost, confidence and bins'])}")
+    lines = _grid(Table("", [*names, *kept], cells, left=len(names)))
+    return "\n".join([*lines, "", *_wrapped([*remarks(scores, short=True), *notes], terminal)])
+
+
+def _wide(head: str, cells: Sequence[str]) -> int:
+    """The width of a column with the space before it."""
+    return 2 + max(map(len, (head, *cells)))
+
+
+def _short_columns(rows: Sequence[Row], runs: Sequence[Run]) -> dict[str, list[str]]:
+    """The columns of the short table that say something, in the order in which they stand."""
+    whole = {run.name: all_frames_cost(run, "tflops") for run in runs}
+    shares = [
+        row.cost.tflops / whole[row.run] if row.cost and row.cost.priced and whole[row.run] else None for row in rows
+    ]
+    accuracy = [row.accuracy for row in rows]
+    columns = {
+        "n": [str(row.asked) for row in rows],
+        "failed": [str(row.failed) if row.failed else "" for row in rows],
+        "accuracy %": [f"{100 * each.mean:.1f}" if each else "–" for each in accuracy],
+        "95 % interval": [
+            f"{100 * each.low:.1f}–{100 * each.high:.1f}" if each and each.clusters > 1 else "" for each in accuracy
+        ],
+        "frames": [f"{row.cost.kept:.1f}" if row.cost else "–" for row in rows],
+        "compute": [share_words(share) for share in shares],
+        "seconds": aligned([row.cost.seconds if row.cost else None for row in rows]),
+        "vs first": [f"{100 * row.versus.difference.mean:+.1f}" if row.versus else "" for row in rows],
+        "p": [_short_chance(row.versus.mcnemar) if row.versus else "" for row in rows],
+    }
+    return {name: cells for name, cells in columns.items() if any(cell not in ("", "–") for cell in cells)}
+
+
+def _short_chance(p: float) -> str:
+    return "<.001" if p < 0.001 else f"{p:.3f}"
+
+
+def all_tables(scores: RunScores, terminal: Terminal) -> str:
+    """Every table; one that is too wide continues below with its other columns."""
+    parts = ["\n".join(_fitted(table, terminal)) for table in people_tables(scores)]
+    return "\n\n".join([*parts, "\n".join(_wrapped(remarks(scores), terminal))])
+
+
+def _fitted(table: Table, terminal: Terminal) -> list[str]:
+    """The table in as many parts as it needs; notes stand below it."""
+    noted = table.head[-1] == "note"
+    head, *rows = (
+        [terminal.clean(one_line(cell)) for cell in (row[:-1] if noted else row)] for row in (table.head, *table.rows)
+    )
+    room = max(NARROWEST, terminal.width // (2 * table.left))
+    rows = [[*(_cut(cell, room) for cell in row[: table.left]), *row[table.left :]] for row in rows]
+    head = [_cut(cell, max(NARROWEST, terminal.width // 3)) for cell in head]  # a run's name can be a head
+    lines = _wrapped([table.title], terminal)
+    for number, columns in enumerate(_chunks(head, rows, table.left, terminal.width)):
+        part = [[row[column] for column in columns] for row in (head, *rows)]
+        lines += ["", *_wrapped([f"{table.title.partition(',')[0]}, continued"], terminal)] if number else []
+        lines += _grid(Table(table.title, part[0], part[1:], left=table.left))
+    notes = [f"{row[0]}: {row[-1]}" for row in table.rows if noted and row[-1]]
+    return [*lines, *_wrapped(notes, terminal)]
+
+
+def _chunks(head: list[str], rows: list[list[str]], left: int, width: int) -> list[list[int]]:
+    """The columns of each part: the names, and as many others as fit."""
+    widths = [max(len(row[column]) for row in (head, *rows)) + 2 for column in range(len(head))]
+    names, parts = list(range(left)), list[list[int]]()
+    used = width + 1
+    for column in range(left, len(head)):
+        if used + widths[column] > width + 2:
+            parts.append([*names])
+            used = sum(widths[:left])
+        parts[-1].append(column)
+        used += widths[column]
+    return parts or [names]
+
+
+def _grid(table: Table) -> list[str]:
+    """Lines with aligned columns, names to the left and numbers to the right."""
+    lines = [
+        [cell if column == 0 else one_line(cell) for column, cell in enumerate(row)]
+        for row in (table.head, *table.rows)
+    ]
+    widths = [max(len(row[column]) for row in lines) for column in range(len(table.head))]
+    text = [
+        "  ".join(
+            cell.ljust(wide) if column < table.left else cell.rjust(wide)
+            for column, (cell, wide) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in lines
+    ]
+    return [text[0], "-" * max(map(len, text)), *text[1:]]
+
+
+def _cut(name: str, width: int) -> str:
+    """A name on one line; of a longer one both ends are shown."""
+    name = one_line(name)
+    half = (width - 2) // 2
+    return name if len(name) <= width else f"{name[: width - 2 - half]}..{name[len(name) - half :]}"
+
+
+def _wrapped(notes: Sequence[str], terminal: Terminal) -> list[str]:
+    return [line for note in notes for line in textwrap.wrap(terminal.clean(one_line(note)), terminal.width)]
+
+
 # Formats.
 
 
-def render_scores(scores: Scores, form: str) -> str:
+def render_scores(scores: RunScores, form: str) -> str:
     """The scores in one of FORMATS."""
     return FORMATS[form](scores)
 
 
-def remarks(scores: Scores, *, short: bool = False) -> list[str]:
+def remarks(scores: RunScores, *, short: bool = False) -> list[str]:
     """Notes on the runs and, if not short, on the intervals and the two conventions."""
     notes = [f"{run.name}: {note}." for run in scores.runs for note in run.notes]
     notes += [f"{warning}." for warning in (uneven(scores.runs), "" if short else too_few(scores)) if warning]
     return notes if short else [*notes, CONVENTIONS["tflops"], CONVENTIONS["tflops_paper"]]
 
 
-def too_few(scores: Scores) -> str:
+def too_few(scores: RunScores) -> str:
     """A note if some intervals are of too few videos to resample; otherwise empty."""
     rows = scores.rows
-    found = [each for row in rows for each in (row.accuracy, row.versus and row.versus.difference) if each]
-    found += [each for row in rows if (t := row.temporal) for each in (t.precision, t.recall, t.f1)]
-    found += [metric.interval for metrics in scores.official.values() for metric in metrics if metric.interval]
-    wilson = sum(each.method == "wilson" and each.clusters > 1 for each in found)
+    intervals = [each for row in rows for each in (row.accuracy, row.versus and row.versus.difference) if each]
+    intervals += [each for row in rows if (t := row.temporal) for each in (t.precision, t.recall, t.f1)]
+    intervals += [metric.interval for metrics in scores.official.values() for metric in metrics if metric.interval]
+    wilson = sum(each.method == "wilson" and each.clusters > 1 for each in intervals)
     if not wilson:
         return ""
     return (
@@ -232,7 +376,7 @@ def uneven(runs: Sequence[Run]) -> str:
     )
 
 
-def _markdown(scores: Scores) -> str:
+def _markdown(scores: RunScores) -> str:
     def escaped(cell: str) -> str:
         return one_line(cell).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
 
@@ -258,7 +402,7 @@ TEX = {
 }
 
 
-def _latex(scores: Scores) -> str:
+def _latex(scores: RunScores) -> str:
     """One tabular environment for each table; needs the package booktabs."""
 
     def line(row: Sequence[str]) -> str:
@@ -291,22 +435,22 @@ def _flat(row: Row) -> dict[str, Any]:
     }
 
 
-def _interval(name: str, found: Interval | None) -> dict[str, float | str | None]:
-    wide = found is not None and found.clusters > 1
-    ends = (found.low, found.high) if found and wide else (None, None)
-    method = found.method if found and wide else None
+def _interval(name: str, interval: Interval | None) -> dict[str, float | str | None]:
+    wide = interval is not None and interval.clusters > 1
+    ends = (interval.low, interval.high) if interval and wide else (None, None)
+    method = interval.method if interval and wide else None
     return {
-        name: found.mean if found else None,
+        name: interval.mean if interval else None,
         f"{name}_low": ends[0],
         f"{name}_high": ends[1],
         f"{name}_interval": method,
     }
 
 
-def _csv(scores: Scores) -> str:
+def _csv(scores: RunScores) -> str:
     """One table: paired differences are further columns of each row, official scores are named official:NAME."""
-    metrics = {run: _columns(found) for run, found in scores.official.items()}
-    extra = list(dict.fromkeys(name for found in metrics.values() for name in found))
+    metrics = {run: _columns(official) for run, official in scores.official.items()}
+    extra = list(dict.fromkeys(name for official in metrics.values() for name in official))
     text = io.StringIO()
     rows = [_flat(row) | (metrics.get(row.run, {}) if not row.bin else {}) for row in scores.rows]
     writer = csv.DictWriter(text, [*_flat(scores.rows[0]), *extra], lineterminator="\n")
@@ -315,19 +459,19 @@ def _csv(scores: Scores) -> str:
     return text.getvalue().rstrip("\n")
 
 
-def _columns(found: Sequence[Metric]) -> dict[str, float | None]:
+def _columns(metrics: Sequence[Metric]) -> dict[str, float | None]:
     """The official scores and the ends of their intervals, 0 to 100."""
     columns: dict[str, float | None] = {}
-    for metric in found:
+    for metric in metrics:
         low, high = _ends(metric.interval)
         name = f"official:{metric.name}"
         columns |= {name: metric.value, f"{name}_low": low, f"{name}_high": high}
     return columns
 
 
-def _ends(found: Interval | None) -> tuple[float | None, float | None]:
+def _ends(interval: Interval | None) -> tuple[float | None, float | None]:
     """The ends of an official score's interval; none for a single video."""
-    return (100 * found.low, 100 * found.high) if found and found.clusters > 1 else (None, None)
+    return (100 * interval.low, 100 * interval.high) if interval and interval.clusters > 1 else (None, None)
 
 
 def _official_values(metric: Metric) -> dict[str, Any]:
@@ -344,7 +488,7 @@ def _inert(value: Any) -> Any:
     return f"'{printable(value)}" if value[:1] in ("=", "+", "-", "@", "\t", "\r") else printable(value)
 
 
-def _json(scores: Scores) -> str:
+def _json(scores: RunScores) -> str:
     runs = [
         {
             "run": run.name,
@@ -362,7 +506,7 @@ def _json(scores: Scores) -> str:
     return json.dumps(whole, indent=2, allow_nan=False)
 
 
-FORMATS: dict[str, Callable[[Scores], str]] = {
+FORMATS: dict[str, Callable[[RunScores], str]] = {
     "json": _json,
     "csv": _csv,
     "latex": _latex,

@@ -1,0 +1,309 @@
+"""The data of a run page: questions and results as compact JSON for its script, skews, and thumbnails of kept frames.
+
+    runs        names
+    bins        [name, [values]]
+    videos      paths
+    questions   [id, text, [options], index of the right option or -1, [index in each bin or -1], video, seconds]
+    results     for each run, for each question: 0 if missing, "error" if failed, else a list in the order of RESULT
+    thumbnails  for each run {index of the question: [[tenths of a second, JPEG in base64], …]}
+
+Probabilities and confidences are in thousandths; `scores`, the numbers of a map by frame, are as they are. Times are in
+tenths of a second, as differences to the previous one.
+"""
+
+import base64
+import json
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from string import ascii_uppercase
+from typing import Any
+
+from PIL import Image
+
+from gridprobe.budget import spread
+from gridprobe.drafts import exact_match
+from gridprobe.errors import GridProbeError, UsageError
+from gridprobe.evaluation.metrics import bins_of
+from gridprobe.evaluation.reader import Answered, Result, Run, Stages
+from gridprobe.progress import report
+from gridprobe.report.format import FLOOR, MAP_WORDS, MIDDLE, SOURCES, percent
+from gridprobe.report.picture import jpeg
+from gridprobe.video import Footage, FrameSize
+
+__all__ = [
+    "MOST",
+    "MOST_BYTES",
+    "RESULT",
+    "RunThumbnails",
+    "SkewData",
+    "embedded_json",
+    "make_thumbnails",
+    "pack",
+    "skew_data",
+]
+
+RunThumbnails = Mapping[str, Mapping[str, Sequence[tuple[float, str]]]]
+"""Name of a run -> id of a question -> time and JPEG of some kept frames."""
+
+RESULT = (
+    *("choice", "confidence", "pool", "kept", "times", "rows", "columns"),
+    *("shares", "tflops", "seconds", "warnings", "probes"),
+    *("map", "scores", "native", "reached"),
+)
+
+
+def pack(runs: Sequence[Run], thumbnails: RunThumbnails | None = None) -> dict[str, Any]:
+    """Combine the runs; the questions are those of any run."""
+    questions: dict[str, Result] = {}
+    for run in runs:
+        for result in run.results:
+            if result.id not in questions or questions[result.id].duration is None:  # a failed one may not know it
+                questions[result.id] = result
+    texts = _texts(runs)
+    names = bins_of(runs)
+    bins = {name: sorted({q.bins[name] for q in questions.values() if name in q.bins}) for name in names}
+    videos = {video: place for place, video in enumerate(dict.fromkeys(q.video for q in questions.values()))}
+    place = {name: number for number, name in enumerate(questions)}
+    return {
+        "runs": [run.name for run in runs],
+        "bins": list(bins.items()),
+        "videos": list(videos),
+        "questions": [_question(result, bins, videos, texts) for result in questions.values()],
+        "results": [_results(run, questions, texts) for run in runs],
+        "thumbnails": [_thumbnails((thumbnails or {}).get(run.name, {}), place) for run in runs],
+        "fields": RESULT,
+        "floor": FLOOR,
+        "middle": MIDDLE,
+        "maps": MAP_WORDS,
+    }
+
+
+def embedded_json(value: Any) -> str:
+    """JSON for a script element; it cannot end the element or start a comment."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+Texts = Mapping[str, Sequence[str]]
+"""Questions without options -> the right text, if it is known, and what the runs answered."""
+
+
+def _texts(runs: Sequence[Run]) -> Texts:
+    by_question: dict[str, list[str]] = {}
+    for result in (result for run in runs for result in run.results if not result.options):
+        texts = by_question.setdefault(result.id, [] if result.answer is None else [result.answer])
+        more = [result.answered.choice, *result.answered.logprobs] if result.answered else []
+        for text in more:
+            if _place(text, texts) < 0:
+                texts.append(text)
+    return by_question
+
+
+def _place(text: str, texts: Sequence[str]) -> int:
+    """The place of the text that says the same; -1 if none does."""
+    return next((place for place, each in enumerate(texts) if exact_match(text, each)), -1)
+
+
+def _question(result: Result, bins: Mapping[str, list[str]], videos: Mapping[str, int], texts: Texts) -> list[Any]:
+    """A question; one without options has what was answered in their place, the right text first."""
+    answer = -1 if result.answer is None else ascii_uppercase.find(result.answer) if result.options else 0
+    places = [values.index(result.bins[name]) if name in result.bins else -1 for name, values in bins.items()]
+    options = result.options or texts[result.id]
+    return [result.id, result.question, options, answer, places, videos[result.video], result.duration]
+
+
+def _results(run: Run, questions: Mapping[str, Result], texts: Texts) -> list[Any]:
+    mine = {result.id: result for result in run.results}
+    return [_result(mine.get(name), len(question.options), texts.get(name, ())) for name, question in questions.items()]
+
+
+def _result(result: Result | None, options: int, texts: Sequence[str]) -> Any:
+    if result is None or result.outcome == "missing":
+        return 0
+    if result.answered is None:
+        return result.error or result.outcome
+    answered = result.answered
+    tenths = [round(10 * time) for time in answered.times]
+    return [
+        ascii_uppercase.find(answered.choice) if options else _place(answered.choice, texts),
+        round(1000 * answered.confidence),
+        answered.pool,
+        _bits(answered),
+        [*tenths[:1], *(after - before for before, after in pairwise(tenths))],
+        _thousandths(answered.rows),
+        _thousandths(answered.columns),
+        _shares(answered, ascii_uppercase[:options]) if options else _text_shares(answered, texts),
+        _digits(answered.cost["tflops"]),
+        _digits(answered.seconds["total"]),
+        answered.warnings,
+        "".join(answered.probes),
+        answered.map,
+        [float(f"{score:.3g}") for score in answered.by_frame],
+        answered.native,
+        _reached(answered.stages),
+    ]
+
+
+def _reached(stages: Stages) -> str:
+    """The pass that the answer is from and what each pass preferred; empty without an overview."""
+    if stages.overview is None:
+        return ""
+    passes = (("overview", stages.overview), ("focus", stages.focus))
+    preferred = [f"{name} {stage[0]} {percent(stage[1])}" for name, stage in passes if stage]
+    limit = [] if stages.threshold is None else [f"the limit is {100 * stages.threshold:g} %"]
+    return f"{SOURCES[stages.by]} ({', '.join([*preferred, *limit])})"
+
+
+def _bits(answered: Answered) -> str:
+    """The kept positions as a hexadecimal bit mask; position 0 is the lowest bit."""
+    return f"{sum(1 << index for index in answered.indices):x}"
+
+
+def _thousandths(values: Sequence[float]) -> list[int]:
+    return [round(1000 * value) for value in values]
+
+
+def _shares(answered: Answered, labels: str) -> list[int]:
+    """Probabilities of the options in thousandths; 0 for a label without one."""
+    return [
+        round(1000 * math.exp(min(0.0, answered.logprobs[label]))) if label in answered.logprobs else 0
+        for label in labels
+    ]
+
+
+def _text_shares(answered: Answered, texts: Sequence[str]) -> list[int]:
+    """Probabilities of texts in thousandths: of the answer its confidence, of others at most what that leaves."""
+    shares = [0] * len(texts)
+    for text, logprob in answered.logprobs.items():
+        shares[_place(text, texts)] = round(1000 * min(1.0 - answered.confidence, math.exp(min(0.0, logprob))))
+    shares[_place(answered.choice, texts)] = round(1000 * answered.confidence)
+    return shares
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def _thumbnails(mine: Mapping[str, Sequence[tuple[float, str]]], place: Mapping[str, int]) -> dict[str, Any]:
+    return {str(place[name]): [[round(10 * time), picture] for time, picture in each] for name, each in mine.items()}
+
+
+# Skews.
+
+FEW = 20
+"""The smallest number of maps for a curve."""
+
+
+@dataclass(frozen=True)
+class SkewData:
+    """The paper's skew figure: values of the questions that a run with maps and one over all frames share, in order."""
+
+    mapped: str
+    """Name of the run with maps."""
+    whole: str
+    """Name of the run over all frames."""
+    skew: tuple[float, ...]
+    kept: tuple[int, ...]
+    right: tuple[float, ...]
+    """1.0 where the run over all frames is right."""
+    groups: tuple[str, ...]
+    pool: int
+    """The most frames there were to choose from."""
+
+
+def skew_data(runs: Sequence[Run]) -> SkewData:
+    """Pair the first run that has maps with the run of the selector "all"."""
+    mapped = next((run for run in runs if any(r.answered and r.answered.skew is not None for r in run.results)), None)
+    whole = next((run for run in runs if run.selector == "all"), None)
+    if mapped is None or whole is None:
+        lacking = "a run with importance maps (gridprobe)" if mapped is None else 'a run of the selector "all" as well'
+        raise UsageError(f"the plot of kept frames and accuracy against skew needs {lacking}")
+    right = {result.id: result.right for result in whole.results if result.right is not None}
+    shared = [
+        (result.group, result.answered, float(bool(right[result.id])))
+        for result in mapped.results
+        if result.answered and result.answered.skew is not None and result.id in right
+    ]
+    if len(shared) < FEW:
+        raise UsageError(f"kept frames against skew: needs {FEW} shared questions, got {len(shared)}")
+    return SkewData(
+        mapped=mapped.name,
+        whole=whole.name,
+        skew=tuple(answer.skew or 0.0 for _, answer, _ in shared),
+        kept=tuple(answer.native for _, answer, _ in shared),
+        right=tuple(hit for _, _, hit in shared),
+        groups=tuple(group for group, _, _ in shared),
+        pool=max(answer.pool for _, answer, _ in shared),
+    )
+
+
+# RunThumbnails.
+
+SIZE = FrameSize(max_side=160)
+MOST = 12
+"""The most thumbnails for a question and run; of more kept frames, evenly spaced ones are shown."""
+MOST_BYTES = 12_000_000
+"""Limit for all thumbnails of a page, in base64."""
+NEAR = 0.05
+"""Seconds: if a frame is further from its recorded time, the file has changed and its frames are not shown."""
+
+Pictures = dict[str, list[tuple[float, str]]]
+
+
+def make_thumbnails(runs: Sequence[Run], *, most_bytes: int = MOST_BYTES) -> tuple[dict[str, Pictures], list[str]]:
+    """RunThumbnails by run and question, and notes on those that could not be made."""
+    by_run: dict[str, Pictures] = {run.name: {} for run in runs}
+    wanted = _wanted(runs)
+    troubles: list[str] = []
+    left, others = most_bytes, 0
+    for done, (video, answers) in enumerate(wanted.items()):
+        report("thumbnails", done, len(wanted))
+        if left <= 0:
+            break
+        for run, name, answer in answers:
+            try:
+                pictures = _pictures(video, answer, run.spec.setup["sampling"] or {})
+            except (GridProbeError, OSError) as error:
+                troubles.append(str(error))
+                break  # the other questions about this video would fail in the same way
+            others += not pictures
+            left -= sum(len(picture) for _, picture in pictures)
+            if pictures and left > 0:
+                by_run[run.name][name] = pictures
+    stopped = [f"thumbnails stop at {most_bytes / 1e6:g} MB, the limit of a page"] if left <= 0 else []
+    return by_run, [*_notes(troubles, others), *stopped]
+
+
+def _notes(troubles: Sequence[str], others: int) -> list[str]:
+    notes = [f"{len(troubles)} videos have no thumbnails; the first error was: {troubles[0]}"] if troubles else []
+    return notes + ([f"{others} answers have no thumbnails: the file on disk has different frames"] if others else [])
+
+
+def _wanted(runs: Sequence[Run]) -> Mapping[str, list[tuple[Run, str, Answered]]]:
+    videos: dict[str, list[tuple[Run, str, Answered]]] = defaultdict(list)
+    for run in runs:
+        for result in run.results:
+            if result.answered and result.video:
+                videos[result.video].append((run, result.id, result.answered))
+    return videos
+
+
+def _pictures(video: str, answer: Answered, sampling: Mapping[str, Any]) -> list[tuple[float, str]]:
+    places = range(answer.kept) if answer.kept <= MOST else spread(answer.kept, MOST)
+    names = ("cells", "sampling", "precision", "stream")
+    recorded = {name: sampling[name] for name in names if name in sampling}
+    footage = Footage(Path(video), **{"cells": answer.pool, **recorded})
+    if max(answer.indices) >= len(footage.undecoded(SIZE)):
+        return []
+    frames = footage.frames([answer.indices[place] for place in places], SIZE)
+    times = [answer.times[place] for place in places]
+    if any(abs(now - recorded) > NEAR for now, recorded in zip(frames.times, times, strict=True)):
+        return []
+    jpegs = [jpeg(Image.fromarray(pixels), quality=70) for pixels in frames.pixels]
+    return [(time, base64.b64encode(content).decode("ascii")) for time, content in zip(times, jpegs, strict=True)]

@@ -1,1 +1,0 @@
-"""Evaluation runs as one self-contained HTML page."""
