@@ -1,0 +1,29 @@
+"""gridprobe as a model of VLMEvalKit, which has no entry points; it follows VLMEvalKit's source and has not been run here.
+
+Put it next to VLMEvalKit's run.py, then: python run_vlmevalkit.py --data Video-MME_64frame --model GridProbe
+"""
+
+from functools import partial
+
+import run
+from vlmeval.config import supported_VLM
+from vlmeval.vlm.base import BaseModel
+
+from gridprobe.integrations.harness import Asked, Harness
+
+
+class GridProbe(BaseModel):
+    VIDEO_LLM = True  # the video itself, not frames that VLMEvalKit sampled
+    allowed_types = ["text", "video"]
+
+    def __init__(self, **options):
+        self.harness = Harness.of(**options, max_failures=0.0)  # a failed question ends the run
+
+    def generate_inner(self, message, dataset=None):
+        (video,) = (part["value"] for part in message if part["type"] == "video")
+        prompt = "\n".join(part["value"] for part in message if part["type"] == "text")
+        return self.harness.answers([Asked("question", video, prompt)])[0]
+
+
+supported_VLM["GridProbe"] = partial(GridProbe, model="Qwen/Qwen3-VL-2B-Instruct")
+run.main()
