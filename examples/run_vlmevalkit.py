@@ -1,9 +1,10 @@
-"""gridprobe as a model of VLMEvalKit, which has no entry points; it follows VLMEvalKit's source and has not been run here.
+"""gridprobe as a model of VLMEvalKit, which has no entry points. It follows VLMEvalKit's source and was not run here.
 
 Put it next to VLMEvalKit's run.py, then: python run_vlmevalkit.py --data Video-MME_64frame --model GridProbe
 """
 
 from functools import partial
+from typing import ClassVar
 
 import run
 from vlmeval.config import supported_VLM
@@ -13,13 +14,16 @@ from gridprobe.integrations.harness import Asked, Harness
 
 
 class GridProbe(BaseModel):
+    """One video and a prompt in, a letter out."""
+
     VIDEO_LLM = True  # the video itself, not frames that VLMEvalKit sampled
-    allowed_types = ["text", "video"]
+    allowed_types: ClassVar = ["text", "video"]
 
     def __init__(self, **options):
         self.harness = Harness.of(**options, max_failures=0.0)  # a failed question ends the run
 
     def generate_inner(self, message, dataset=None):
+        """Answer one question of VLMEvalKit."""
         (video,) = (part["value"] for part in message if part["type"] == "video")
         prompt = "\n".join(part["value"] for part in message if part["type"] == "text")
         return self.harness.answers([Asked("question", video, prompt)])[0]

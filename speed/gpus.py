@@ -47,20 +47,21 @@ HEAD = """## Which GPU
 
 **These are estimates, not measurements.** No released model was run here. `python speed/gpus.py` prints this section.
 
-One question about an hour of 1280×720 video, default settings, bfloat16. "First look" is a question that the model answers from
-144 small frames. "Full path" also shows up to {most} frames at full size. "All frames" is what gridprobe replaces: all 144 frames at
-full size in one pass, in gridprobe's engine. Frames are single; fused in pairs, as Qwen3-VL does with video, they are half as many
-tokens.
+One question about an hour of 1280×720 video, default settings, bfloat16. "First look" is a question that the model
+answers from 144 small frames. "Full path" also shows up to {most} frames at full size. "All frames" is what gridprobe
+replaces: all 144 frames at full size in one pass, in gridprobe's engine. Frames are single; fused in pairs, as Qwen3-VL
+does with video, they are half as many tokens.
 """
 TAIL = """
-- Memory is in 10⁹ bytes: weights and the largest pass, by the same estimate as `gridprobe plan`. A GPU needs a little more. If yours
-  has less, use `--quantization 4bit`, or [a server](#models-on-a-server) with more GPUs.
+- Memory is in 10⁹ bytes: weights and the largest pass, by the same estimate as `gridprobe plan`. A GPU needs a little
+  more. If yours has less, use `--quantization 4bit`, or [a server](#models-on-a-server) with more GPUs.
 - Seconds are without decoding: TFLOPs divided by a pace. The H200's comes from
-  [a measurement with random weights](../speed/results/overview.md), in which the first look of the 8B shape reaches {share:.0f}% of the
-  peak of {peak:.0f} TFLOPs a second; others are assumed to reach as much of theirs ({peaks}).
+  [a measurement with random weights](../speed/results/overview.md), in which the first look of the 8B shape reaches
+  {share:.0f}% of the peak of {peak:.0f} TFLOPs a second; others are assumed to reach as much of theirs
+  ({peaks}).
 - Downloads are two bytes for each parameter. Peaks, memory of GPUs and the shape of 32B are from memory.
 
-How far the estimate is off where there is a measurement, with random weights (the first look of 8B fits by construction):
+How far the estimate is off where there is a measurement, with random weights (8B's first look fits by construction):
 """
 
 
