@@ -122,11 +122,11 @@ pictures: setup
 
 # The documentation as a website in site/, strictly and without the network; its tools are in a separate environment.
 docs: $(VENV)-docs/.installed
-	NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(VENV)-docs/bin/mkdocs build
+	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build
 
 $(VENV)-docs/.installed: pyproject.toml constraints.txt docs/requirements.txt
 	$(PYTHON) -m venv $(VENV)-docs
-	$(VENV)-docs/bin/python -m pip --quiet install -c constraints.txt -r docs/requirements.txt -e .
+	$(VENV)-docs/bin/python -m pip --quiet install -c constraints.txt -r docs/requirements.txt
 	@touch $@
 
 # Every example that needs no GPU and no other server.
@@ -155,7 +155,7 @@ ENGINE ?= --model embedded
 bench-engine: setup
 	$(BIN)/python speed/engine.py $(ENGINE)
 
-# The table of docs/beyond-the-paper.md: every way on COUNT questions of each part. One question takes some 9 s on 2 cores, so the
+# The table of docs/method.md: every way on COUNT questions of each part. One question takes some 9 s on 2 cores, so the
 # 1,200 of the printed table take 3 hours there, or minutes on a GPU. FIRST=13000 asks the same ones again.
 RUN ?= gridworld-run
 COUNT ?= 20

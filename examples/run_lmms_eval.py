@@ -1,6 +1,6 @@
 """Run a task of lmms-eval with gridprobe as its model, and with all frames small as the control.
 
-Install it as docs/lmms-eval.md says, then: python examples/run_lmms_eval.py Qwen/Qwen3-VL-2B-Instruct videomme
+Install it as docs/serving.md says, then: python examples/run_lmms_eval.py Qwen/Qwen3-VL-2B-Instruct videomme
 """
 
 import subprocess

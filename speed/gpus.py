@@ -1,6 +1,6 @@
-"""Write docs/gpus.md: what each size of Qwen3-VL needs, by the engine's own estimate; no GPU and no weights are needed.
+"""Print the section "Which GPU" of docs/models.md: what each size of Qwen3-VL needs, by the engine's own estimate.
 
-    python speed/gpus.py --out docs/gpus.md
+    python speed/gpus.py        # no GPU and no weights are needed
 
 Memory and TFLOPs are what `gridprobe plan` shows. Seconds are TFLOPs divided by a pace: the pace of the H200 is that of
 speed/results/overview.md, other GPUs are assumed to reach the same share of their dense bfloat16 peak.
@@ -41,42 +41,38 @@ CONFIG_32B = {
 """The shape of 32B, by its published configuration, from memory."""
 MEASURED = {"quick": "settled by the overview", "full": "full, map from attention"}
 """Rows of speed/results/overview.md."""
-NAMES = {"quick": "first look", "full": "the whole way"}
+NAMES = {"quick": "first look", "full": "full path"}
 SLASH = "\N{NO-BREAK SPACE}/\N{NO-BREAK SPACE}"
-HEAD = """# Which GPU
+HEAD = """## Which GPU
 
-**These are estimates, not measurements.** No released model was run here.
-`python speed/gpus.py --out docs/gpus.md` makes this page.
+**These are estimates, not measurements.** No released model was run here. `python speed/gpus.py` prints this section.
 
-One question about an hour of 1280×720 video, with the default settings, in bfloat16. "First look" is a question that
-the model answers from 144 small frames. "The whole way" also shows up to {most} frames at full size. "All frames" is
-what gridprobe replaces: all 144 frames at full size in one pass, in gridprobe's engine. Frames are single; fused in
-pairs, as Qwen3-VL does with video, they are half as many tokens.
+One question about an hour of 1280×720 video, default settings, bfloat16. "First look" is a question that the model
+answers from 144 small frames. "Full path" also shows up to {most} frames at full size. "All frames" is what gridprobe
+replaces: all 144 frames at full size in one pass, in gridprobe's engine. Frames are single; fused in pairs, as Qwen3-VL
+does with video, they are half as many tokens.
 """
 TAIL = """
-- Memory is in 10⁹ bytes: weights and the largest pass, by the same estimate as `gridprobe plan talk.mp4 --model NAME`.
-  A GPU needs a little more. If yours has less, use `--quantization 4bit`, or [a server](servers.md) with more GPUs.
-- The download is two bytes for each parameter of the shape. Files on Hugging Face differ a little.
-- Seconds are without decoding. They are TFLOPs divided by a pace. The H200's pace comes from
-  [a measurement with random weights](../speed/results/overview.md): the first look of the 8B shape reaches
-  {share:.0f} % of the peak of {peak:.0f} TFLOPs a second. Others are assumed to reach as much of theirs ({peaks}).
-- Peaks and memory of the GPUs are those of the makers' data sheets, from memory.
-- The engine knows the sizes 2B, 4B and 8B; the shape of 32B is that of its published configuration, from memory.
+- Memory is in 10⁹ bytes: weights and the largest pass, by the same estimate as `gridprobe plan`. A GPU needs a little
+  more. If yours has less, use `--quantization 4bit`, or [a server](#models-on-a-server) with more GPUs.
+- Seconds are without decoding: TFLOPs divided by a pace. The H200's comes from
+  [a measurement with random weights](../speed/results/overview.md), in which the first look of the 8B shape reaches
+  {share:.0f}% of the peak of {peak:.0f} TFLOPs a second; others are assumed to reach as much of theirs
+  ({peaks}).
+- Downloads are two bytes for each parameter. Peaks, memory of GPUs and the shape of 32B are from memory.
 
-`gridprobe doctor --model NAME` measures your machine in about ten seconds. How far the estimate is off where there is a
-measurement, with random weights (the first look of 8B sets the pace, so it fits by construction):
+How far the estimate is off where there is a measurement, with random weights (8B's first look fits by construction):
 """
 
 
 def main() -> None:
-    """Write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "gpus.md")
-    parser.parse_args().out.write_text(page(), encoding="utf-8")
+    """Print the section."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    print(section(), end="")
 
 
-def page() -> str:
-    """The whole page as Markdown."""
+def section() -> str:
+    """The whole section as Markdown."""
     found = {size: (model, _offers(model, 1280, 720)) for size, model in gauges()}
     share = pace(dict(gauges())["8B"]) / PEAKS["H200"]
     peaks = ", ".join(f"{name} {peak:.0f}" for name, peak in PEAKS.items() if name != "H200")
@@ -114,7 +110,7 @@ def measured(size: str, way: str) -> float:
 
 
 def _checks(share: float) -> Iterator[str]:
-    """The estimate beside what was measured, for frames of the measured size."""
+    """The estimate next to what was measured, for frames of the measured size."""
     yield "| H200, frames of 1152×640 | estimate, s | measured, s |"
     yield "|---|---:|---:|"
     for size, model in gauges():
@@ -135,7 +131,7 @@ def _offers(model: Gauge, width: int, height: int) -> dict[str, Offer]:
 
 
 def _memory(found: dict[str, tuple[Gauge, dict[str, Offer]]]) -> Iterator[str]:
-    yield "| Qwen3-VL | download GB | memory GB, first look | memory GB, the whole way | memory GB, all frames |"
+    yield "| Qwen3-VL | download GB | memory GB, first look | memory GB, full path | memory GB, all frames |"
     yield "|---|---:|---:|---:|---:|"
     for size, (model, ways) in found.items():
         needs = (ways[name].memory_gb for name in ("quick", "full", "all frames"))
@@ -144,7 +140,7 @@ def _memory(found: dict[str, tuple[Gauge, dict[str, Offer]]]) -> Iterator[str]:
 
 def _seconds(found: dict[str, tuple[Gauge, dict[str, Offer]]], share: float) -> Iterator[str]:
     names = ("quick", "full", "all frames")
-    yield "Seconds for the first look / the whole way / all frames; a dash where the memory is too small:\n"
+    yield "Seconds for first look / full path / all frames; a dash where the memory is too small:\n"
     heads = (f"{gpu}, {MEMORY[gpu]} GB" for gpu in PEAKS)
     yield f"| Qwen3-VL | TFLOPs | {' | '.join(heads)} |"
     yield f"|---|---:|{'---:|' * len(PEAKS)}"

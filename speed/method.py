@@ -1,4 +1,4 @@
-"""What each way of answering gets right on gridworld, and at what compute: the tables of docs/beyond-the-paper.md.
+"""What each way of answering gets right on gridworld, and at what compute: the tables of docs/method.md.
 
     python speed/method.py run --part fine --first 13000 --count 400 --out fine.jsonl    # a line per question and way
     python speed/method.py table fine.jsonl standard.jsonl                               # Markdown

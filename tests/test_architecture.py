@@ -257,12 +257,12 @@ def is_blind(handler: ast.ExceptHandler) -> bool:
     return any(kind is None or ast.unparse(kind) in ("Exception", "BaseException") for kind in kinds)
 
 
-# A20, A23 of docs/reliability.md
+# A20, A23 of tests/reliability.md
 def test_nothing_is_unpickled_evaluated_sent_to_a_shell_or_swallowed() -> None:
     assert {name_of(path): wrong for path, tree in TREES.items() if (wrong := forbidden(tree))} == {}
 
 
-# A20, A23 of docs/reliability.md
+# A20, A23 of tests/reliability.md
 @pytest.mark.parametrize(
     "source",
     [

@@ -66,13 +66,13 @@ def test_quarter_of_the_rows_on_a_plateau_at_k_12_keeps_33() -> None:
     assert ShapeRule().kept(importance) == 33
 
 
-# Q10 of docs/reliability.md
+# Q10 of tests/reliability.md
 @pytest.mark.parametrize("k", [1, 2, 8, 12, 16, 64])
 def test_flat_map_keeps_the_whole_pool(k: int) -> None:
     assert ShapeRule().kept(ImportanceMap(Grid(k), (0.7,) * k, (0.3,) * k)) == k * k
 
 
-# Q10 of docs/reliability.md
+# Q10 of tests/reliability.md
 @pytest.mark.parametrize("k", [8, 12, 16])
 def test_one_hot_map_keeps_one_frame(k: int) -> None:
     one = (1.0, *[0.0] * (k - 1))
@@ -387,7 +387,7 @@ def test_spread_never_drops_a_frame_clearly_better_than_one_it_keeps(
     assert worst >= best_dropped - 2.001 * EQUAL * best_dropped
 
 
-# Q11 of docs/reliability.md
+# Q11 of tests/reliability.md
 @both_ties
 @given(ranking=rankings())
 def test_top_is_deterministic_and_leaves_its_input_alone(
@@ -418,7 +418,7 @@ def test_earliest_takes_the_first_of_equal_frames() -> None:
     assert top(np.array([9.0, 5, 5, 5, 5]), 3, ties="earliest") == (0, 1, 2)
 
 
-# Q11 of docs/reliability.md
+# Q11 of tests/reliability.md
 def test_spread_takes_equal_frames_evenly_and_is_the_default() -> None:
     scores = np.array([9.0, 5, 5, 5, 5])
 
@@ -443,7 +443,7 @@ def test_earliest_takes_the_corner_of_a_plateau() -> None:
     assert top(np.full(144, 0.8), 16, ties="earliest") == tuple(range(16))
 
 
-# Q11 of docs/reliability.md
+# Q11 of tests/reliability.md
 @pytest.mark.parametrize("kept", [1, 30, 77, 200])
 def test_earliest_is_stable_on_many_ties(kept: int) -> None:
     values = np.random.default_rng(5).integers(0, 4, 400) / 4

@@ -16,7 +16,7 @@ def test_every_error_is_caught_as_a_gridprobe_error(kind: type[GridProbeError]) 
         raise kind("one sentence")
 
 
-# C05 of docs/reliability.md
+# C05 of tests/reliability.md
 @pytest.mark.parametrize(
     ("kind", "code"),
     [(UsageError, 2), (VideoError, 1), (ModelError, 1), (DataError, 1), (RunError, 1), (Cancelled, 1)],

@@ -14,7 +14,7 @@ def grids(draw: st.DrawFn) -> Grid:
     return Grid(k, draw(st.integers(k, k * k)))
 
 
-# D01 of docs/reliability.md
+# D01 of tests/reliability.md
 def test_rows_are_neighbours_and_columns_stride_over_the_video() -> None:
     grid = Grid(3)
 

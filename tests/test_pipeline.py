@@ -76,7 +76,7 @@ def test_the_whole_chain_finds_the_event_from_pixels_alone(numbered: Path) -> No
     assert not answer.warnings
 
 
-# D01, D04 of docs/reliability.md
+# D01, D04 of tests/reliability.md
 def test_the_backend_gets_the_frames_displayed_at_the_sampled_times(numbered: Path) -> None:
     model = eyes(430, 440)
 
@@ -351,7 +351,7 @@ def test_a_damaged_video_gives_the_same_frames_at_both_sizes(tmp_path: Path, sel
     assert numbers(answer.pool) == [round(time * FPS) for time in answer.pool.times]
 
 
-# V09 of docs/reliability.md
+# V09 of tests/reliability.md
 @pytest.mark.parametrize("frames", [1, 2, 3, 7])
 def test_a_video_shorter_than_the_grid_still_answers(tmp_path: Path, frames: int) -> None:
     path = tmp_path / "short.mp4"
@@ -366,7 +366,7 @@ def test_a_video_shorter_than_the_grid_still_answers(tmp_path: Path, frames: int
     jsonschema.validate(answer.to_dict(), SCHEMA)
 
 
-# V09 of docs/reliability.md
+# V09 of tests/reliability.md
 @pytest.mark.parametrize("frames", [1, 3])
 def test_qwen_reads_a_video_of_fewer_frames_than_the_grid(tmp_path: Path, tiny_model: Backend, frames: int) -> None:
     path = numbered_video(tmp_path / "short.mp4", frames, fps=FPS)

@@ -76,7 +76,7 @@ def test_answer_is_not_shown_to_the_model(template: str) -> None:
 # Options.
 
 
-# Q01 and Q03 of docs/reliability.md
+# Q01 and Q03 of tests/reliability.md
 @pytest.mark.parametrize("count", [1, 27, 100])
 def test_too_few_or_too_many_options_are_refused_with_their_count(count: int) -> None:
     with pytest.raises(UsageError, match=f"needs 2 to 26 options, got {count}; an open one has none"):
@@ -115,7 +115,7 @@ def test_question_cannot_be_changed() -> None:
 # Text that no model can be shown.
 
 
-# Q01 of docs/reliability.md
+# Q01 of tests/reliability.md
 @pytest.mark.parametrize("blank", ["", " ", "\n\t", "\u3000", "\u00a0"])
 def test_blank_question_is_refused(blank: str) -> None:
     with pytest.raises(UsageError, match="the question is empty"):
@@ -128,7 +128,7 @@ def test_blank_option_is_refused_by_its_label(blank: str) -> None:
         cities(options=["Oslo", blank, "Lima"])
 
 
-# Q06 of docs/reliability.md
+# Q06 of tests/reliability.md
 @pytest.mark.parametrize(
     ("changes", "name"),
     [
@@ -142,7 +142,7 @@ def test_nul_character_is_refused_where_it_is(changes: dict[str, object], name: 
         cities(**changes)
 
 
-# Q06 of docs/reliability.md
+# Q06 of tests/reliability.md
 @pytest.mark.parametrize(
     ("changes", "name"),
     [
@@ -176,7 +176,7 @@ def test_unknown_template_is_refused_with_the_known_ones() -> None:
         cities(template="papr")
 
 
-# Q06 of docs/reliability.md
+# Q06 of tests/reliability.md
 @every_template
 @pytest.mark.parametrize(
     "text", ["Wo ist der Bär? 🐻", "מה קורה כאן?", "ماذا يحدث؟", "何が起きますか", "e\u0301 vs é", "👩\u200d🚀"]
@@ -190,7 +190,7 @@ def test_any_script_goes_through_unchanged(text: str, template: str) -> None:
 # Oddities that are not errors.
 
 
-# Q04 of docs/reliability.md
+# Q04 of tests/reliability.md
 @pytest.mark.parametrize("second", ["Oslo", "oslo", "OSLO", " Oslo ", "\tOslo\n"])
 def test_same_option_twice_is_a_warning(second: str) -> None:
     question = Question("Which?", ["Oslo", "Rome", second])
@@ -230,7 +230,7 @@ def test_different_options_are_no_warning() -> None:
 # Prompts, to the letter: a changed prompt is a changed result.
 
 
-# E26 of docs/reliability.md
+# E26 of tests/reliability.md
 def test_default_prompt() -> None:
     assert cities().prompt == (
         "Question: Which city comes first?\n"
@@ -254,7 +254,7 @@ def test_default_prompt_with_subtitles() -> None:
     )
 
 
-# E26 of docs/reliability.md
+# E26 of tests/reliability.md
 def test_paper_prompt() -> None:
     assert cities(template="paper").prompt == (
         "Question: Which city comes first?\n"
@@ -267,7 +267,7 @@ def test_paper_prompt() -> None:
     )
 
 
-# E26 of docs/reliability.md
+# E26 of tests/reliability.md
 def test_paper_prompt_on_video_mme_v2() -> None:
     question = Question("Which city?", ["Oslo.", "Rome", " Lima "], template="paper-v2")
 
@@ -320,7 +320,7 @@ def test_paper_prompt_with_subtitles() -> None:
 V2 = "Select the best answer to the following multiple-choice question based on the video. Respond with only the letter (A, B, C, D, E, F, G, or H) of the correct option."  # noqa: E501
 
 
-# E26 of docs/reliability.md
+# E26 of tests/reliability.md
 def test_video_mme_v2_prompt() -> None:
     asked = f"Question: Which city comes first?\nA. Oslo\nB. Rome\nC. Lima\n{V2}"
 
@@ -338,7 +338,7 @@ def test_video_mme_v2_prompt() -> None:
     )
 
 
-# E26 of docs/reliability.md
+# E26 of tests/reliability.md
 def test_video_mme_prompt() -> None:
     asked = "Which city comes first?\nA. Oslo\nB. Rome\nC. Lima\nThe best answer is:"
     respond = "Respond with only the letter (A, B, C, or D) of the correct option."
@@ -350,7 +350,7 @@ def test_video_mme_prompt() -> None:
     )
 
 
-# E26 of docs/reliability.md
+# E26 of tests/reliability.md
 def test_mlvu_prompt() -> None:
     system = (
         "Carefully watch this video and pay attention to every detail. Based on your observations, select the best "
@@ -397,7 +397,7 @@ class TestLmmsEval:
         ("lmms-eval-qwen3", "video-mme-v2", f"Question: {LETTERED}\nAnswer with the option letter only."),
     )
 
-    # E26 of docs/reliability.md
+    # E26 of tests/reliability.md
     @pytest.mark.parametrize(("template", "own", "expected"), TEXTS)
     def test_without_subtitles(self, template: str, own: str, expected: str) -> None:
         model = Scripted(lambda request: dict.fromkeys(request.labels, 1.0))
@@ -458,7 +458,7 @@ def test_default_prompt_keeps_all_subtitles() -> None:
     assert subtitles in cities(subtitles=subtitles).prompt
 
 
-# Q05 of docs/reliability.md
+# Q05 of tests/reliability.md
 @pytest.mark.parametrize(
     "newline", ["\n", "\r\n", "\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
 )
@@ -489,7 +489,7 @@ def test_text_of_options_is_kept_as_it_was_given() -> None:
     assert Question("Which?", [" two\nlines ", "x"]).option("A") == " two\nlines "
 
 
-# Q05 of docs/reliability.md
+# Q05 of tests/reliability.md
 def test_options_full_of_initials_stay_whole() -> None:
     options = ["John F. Kennedy", "Vitamin D.", "A.", "C.Mission accomplished"]
 

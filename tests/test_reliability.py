@@ -1,4 +1,4 @@
-"""docs/reliability.md lists every case once, and every test that it names exists and contains the case's id."""
+"""tests/reliability.md lists every case once, and every test that it names exists and contains the case's id."""
 
 import ast
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "docs" / "reliability.md"
+PAGE = HERE / "reliability.md"
 CASES = {"V": 28, "D": 7, "Q": 12, "M": 15, "E": 27, "S": 13, "A": 25, "C": 6}
 """How many cases each group has; they are numbered from 01."""
 IDS = [f"{group}{number:02}" for group, count in CASES.items() for number in range(1, count + 1)]
@@ -57,3 +57,10 @@ def test_the_check_sees_what_is_missing() -> None:
     assert source_of("tests/test_reliability.py", "test_that_is_not_there") == ""
     assert source_of("tests/no_such_file.py", "test_x") == ""
     assert names_case("def test_v01_is_empty", "V01") and not names_case("def test_x(): V010 = AV01", "V01")
+
+
+def test_the_summary_in_the_docs_has_the_numbers_of_cases() -> None:
+    guarantees = (HERE.parent / "docs" / "guarantees.md").read_text()
+
+    counts = re.findall(r"^\| [^|]+ \| (\d+) \| ", guarantees, flags=re.M)
+    assert [int(count) for count in counts] == list(CASES.values()) and f"lists {len(IDS)} " in guarantees

@@ -105,7 +105,7 @@ class TestEvaluation:
         benchmark = toy_benchmark(folder / "data", videos=3, questions=4)
         return Evaluation(benchmark, folder / "run", setup=setup, crew=CrewOptions(workers=0))
 
-    # M02 of docs/reliability.md
+    # M02 of tests/reliability.md
     def test_a_restart_in_the_middle_loses_nothing(self, tmp_path: Path, open_server: Open) -> None:
         fake, clock = Fake(), FakeClock()
         server = open_server(fake, clock=clock)
@@ -117,7 +117,7 @@ class TestEvaluation:
 
         assert (result["answered"], result["failed"]) == (12, 0) and clock.slept >= 300
 
-    # M02 of docs/reliability.md
+    # M02 of tests/reliability.md
     def test_a_server_that_stays_away_ends_the_run_which_can_be_resumed(
         self, tmp_path: Path, open_server: Open, monkeypatch: pytest.MonkeyPatch
     ) -> None:

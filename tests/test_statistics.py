@@ -29,7 +29,7 @@ def test_the_mean_is_over_values_and_not_over_clusters() -> None:
     assert clustered_bootstrap([1, 0, 0, 0], ["a", "b", "b", "b"]).mean == 0.25
 
 
-# E27 of docs/reliability.md
+# E27 of tests/reliability.md
 def test_two_clusters_have_four_resamples() -> None:
     # aa, ab, ba, bb have means 1, ½, ½, 0 and chances of ¼ each, so the middle 95 % reach from end to end.
     found = clustered_bootstrap([1, 1, 0, 0], [7, 7, 9, 9])
@@ -125,7 +125,7 @@ def test_all_right_or_all_wrong_is_no_certainty(value: float, videos: int) -> No
     assert found.high - found.low > 3 / (videos + 3)  # the rule of three
 
 
-# E27 of docs/reliability.md
+# E27 of tests/reliability.md
 def test_eight_questions_about_two_videos_are_two_observations() -> None:
     found = share_interval([1.0] * 8, [1, 1, 1, 1, 2, 2, 2, 2])
 

@@ -45,7 +45,7 @@ def test_subrip(tmp_path: Path) -> None:
     assert subtitles.text == "Hello there It's late"
 
 
-# Q12 of docs/reliability.md
+# Q12 of tests/reliability.md
 def test_webvtt_with_cue_settings_and_hour_less_times(tmp_path: Path) -> None:
     assert read_subtitles(write(tmp_path, VTT)).segments == (
         Segment(1.5, 3.0, "Hello there"),
@@ -76,7 +76,7 @@ def test_an_open_end_stays_open_and_entries_are_put_in_time_order(tmp_path: Path
     )
 
 
-# Q12 of docs/reliability.md
+# Q12 of tests/reliability.md
 def test_unreadable_entries_are_counted_not_dropped_in_silence(tmp_path: Path) -> None:
     rows = [{"start": "x", "end": "y", "line": "?"}, 5, {"start": 1, "end": 2, "line": "ok"}, {"start": 1, "end": 2}]
 
@@ -85,20 +85,20 @@ def test_unreadable_entries_are_counted_not_dropped_in_silence(tmp_path: Path) -
     assert (len(subtitles.segments), subtitles.skipped) == (1, 3)
 
 
-# Q12 of docs/reliability.md
+# Q12 of tests/reliability.md
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
 def test_byte_order_marks(tmp_path: Path, encoding: str) -> None:
     assert read_subtitles(write(tmp_path, SRT.encode(encoding))).segments[0].text == "Hello there"
 
 
-# Q12 of docs/reliability.md
+# Q12 of tests/reliability.md
 def test_bad_bytes_and_windows_line_ends_do_not_stop_it(tmp_path: Path) -> None:
     content = SRT.replace("\n", "\r\n").encode() + b"\r\n3\r\n00:02:00,000 --> 00:02:01,000\r\n\xff\xfe caf\xe9\r\n"
 
     assert len(read_subtitles(write(tmp_path, content)).segments) == 3
 
 
-# Q12 of docs/reliability.md
+# Q12 of tests/reliability.md
 @pytest.mark.parametrize("content", ["", " \n", "[]", "WEBVTT\n\nNOTE nobody speaks\n"])
 def test_an_empty_track_has_no_subtitles(tmp_path: Path, content: str) -> None:
     assert read_subtitles(write(tmp_path, content)).segments == ()
@@ -123,7 +123,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         read_subtitles(tmp_path / "nothing.srt")
 
 
-# Q12 of docs/reliability.md
+# Q12 of tests/reliability.md
 def test_a_huge_file_is_refused_before_reading(tmp_path: Path) -> None:
     path = tmp_path / "huge.srt"
     with path.open("wb") as stream:
@@ -152,7 +152,7 @@ def test_clip_time_is_source_time_less_the_offset() -> None:
     assert in_clip(track, offset=233.0, duration=15.0) == (Segment(-3.0, 1.0, "a"), Segment(7.0, 8.0, "b"))
 
 
-# Q12 of docs/reliability.md
+# Q12 of tests/reliability.md
 def test_lines_outside_the_clip_are_left_out() -> None:
     track = [Segment(1.0, 2.0, "before"), Segment(10.0, 11.0, "in"), Segment(90.0, 91.0, "after")]
 
@@ -302,7 +302,7 @@ def test_times_that_are_no_numbers_and_halves_of_characters_are_no_lines(tmp_pat
     assert (subtitles.text, subtitles.skipped) == ("a?", 2)
 
 
-# Q12 of docs/reliability.md
+# Q12 of tests/reliability.md
 def test_less_than_signs_are_text_and_only_markup_is_removed(tmp_path: Path) -> None:
     texts = ["a < b > c", "x <y> z", "1<2 and 3>2", "<I>Hi</I> <font color=red>you</font>", "<00:00:01.500><c>so</c>"]
     path = write(tmp_path, json.dumps([{"start": i, "end": i + 1, "line": text} for i, text in enumerate(texts)]))

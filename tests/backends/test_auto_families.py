@@ -181,7 +181,7 @@ def test_counting_does_not_change_the_model_and_needs_no_kernels_of_torch(
     assert eager.score(requests()[:1])[0].logprobs == pytest.approx(plain.score(requests()[:1])[0].logprobs, abs=1e-4)
 
 
-# Q05 of docs/reliability.md
+# Q05 of tests/reliability.md
 @each_family
 def test_text_of_a_user_is_never_structure(model: Auto, family: str) -> None:
     """Every special token of the tokenizer in question, options and subtitles adds no special token to the sequence."""

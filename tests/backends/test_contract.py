@@ -98,7 +98,7 @@ def test_one_posterior_per_request_in_order(backend: Backend) -> None:
     assert posteriors[0].logprobs == pytest.approx(posteriors[-1].logprobs, abs=1e-4)
 
 
-# Q02 of docs/reliability.md
+# Q02 of tests/reliability.md
 def test_probabilities_sum_to_one_over_the_questions_own_labels(backend: Backend) -> None:
     for posterior in backend.score([request(labels="AB"), request(labels="ABCDE")]):
         assert math.fsum(posterior.probabilities.values()) == pytest.approx(1.0, abs=1e-9)

@@ -53,7 +53,7 @@ def test_the_turn_is_the_one_qwen3vl_was_released_with(tiny_model: Qwen3VL) -> N
     )
 
 
-# D04 of docs/reliability.md
+# D04 of tests/reliability.md
 @pytest.mark.parametrize("count", [1, 2, 5, 12])
 @pytest.mark.parametrize("packing", ["single", "pairs"])
 def test_markers_are_as_many_as_groups_and_tell_true_times(tiny_model: Qwen3VL, count: int, packing: str) -> None:
@@ -94,7 +94,7 @@ def test_text_stands_between_the_frames(tiny_model: Qwen3VL, packing: str, expec
         request(pool(3), between=("", "", ""))
 
 
-# Q05 of docs/reliability.md
+# Q05 of tests/reliability.md
 @pytest.mark.parametrize("token", SPECIAL)
 def test_special_token_text_in_a_question_cannot_change_the_turn(tiny_model: Qwen3VL, token: str) -> None:
     hostile = Question(f"{token}What{token}?", [f"a {token}", f"{token}\n{token}", "c"])
@@ -177,7 +177,7 @@ def test_one_frame_is_the_same_in_both_packings(tiny_model: Qwen3VL) -> None:
     assert single.logprobs == pytest.approx(pair.logprobs, abs=1e-6)
 
 
-# Q06 of docs/reliability.md
+# Q06 of tests/reliability.md
 def test_a_sequence_longer_than_the_context_is_refused_before_the_pass(tiny_model: Qwen3VL) -> None:
     long = Question("why " * 40_000, ["a", "b"])
 
@@ -185,7 +185,7 @@ def test_a_sequence_longer_than_the_context_is_refused_before_the_pass(tiny_mode
         tiny_model.score([request(pool(1), long)])
 
 
-# Q09 of docs/reliability.md
+# Q09 of tests/reliability.md
 def test_a_model_that_does_not_answer_with_letters_is_an_error(tiny_checkpoint: Path) -> None:
     model = load_model(str(tiny_checkpoint), device="cpu", min_letter_mass=0.9)
 
@@ -193,7 +193,7 @@ def test_a_model_that_does_not_answer_with_letters_is_an_error(tiny_checkpoint: 
         model.score([request(pool(1))])
 
 
-# M01 of docs/reliability.md
+# M01 of tests/reliability.md
 def test_running_out_of_memory_says_what_was_needed_and_what_to_lower(
     tiny_model: Qwen3VL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,7 +208,7 @@ def test_running_out_of_memory_says_what_was_needed_and_what_to_lower(
     assert tiny_model.score([request(pool(9))])[0].mass > 0, "the next question works"
 
 
-# Q10 of docs/reliability.md
+# Q10 of tests/reliability.md
 def test_nan_weights_fail_the_question(tmp_path: Path) -> None:
     model = load_qwen(str(make_checkpoint(tmp_path / "nan")), device="cpu")
     with torch.no_grad():
@@ -228,13 +228,13 @@ class TestLetters:
         def encode(self, text: str, add_special_tokens: bool) -> list[int]:
             return [self.table[text]] if text in self.table else [1, 2]
 
-    # Q08 of docs/reliability.md
+    # Q08 of tests/reliability.md
     def test_forms_of_several_tokens_are_left_out(self) -> None:
         tokenizer = self.Tokenizer({"A": 10, " A": 11, "(A": 12, "B": 20})
 
         assert letter_tokens(tokenizer, "AB") == {"A": (10, 11, 12), "B": (20,)}
 
-    # Q08 of docs/reliability.md
+    # Q08 of tests/reliability.md
     def test_a_shared_token_is_refused(self) -> None:
         with pytest.raises(ModelError, match="token 10 begins both A and B"):
             letter_tokens(self.Tokenizer({"A": 10, "B": 10}), "AB")
@@ -265,7 +265,7 @@ class TestLoading:
         with pytest.raises(ModelError, match=r"^\./nowhere is not a checkpoint folder: there is no config.json in it$"):
             load_model("./nowhere")
 
-    # M13 of docs/reliability.md
+    # M13 of tests/reliability.md
     def test_a_hub_id_that_is_not_cached_is_one_sentence_offline(self) -> None:
         with pytest.raises(ModelError, match=r"cannot find the model nobody/nothing: no such folder") as error:
             load_model("nobody/nothing")
@@ -282,7 +282,7 @@ class TestLoading:
         with pytest.raises(ModelError, match="is of the model family bert, which gridprobe cannot run"):
             load_model(str(tmp_path))
 
-    # M13 of docs/reliability.md
+    # M13 of tests/reliability.md
     def test_missing_weights_are_one_sentence(self, tiny_checkpoint: Path, tmp_path: Path) -> None:
         for file in tiny_checkpoint.iterdir():
             if file.suffix != ".safetensors":
@@ -300,7 +300,7 @@ class TestLoading:
             load_model(str(tmp_path))
         assert "\n" not in str(error.value)
 
-    # M13 of docs/reliability.md
+    # M13 of tests/reliability.md
     def test_weights_that_lack_a_tensor_are_refused_not_filled_with_noise(
         self, tiny_checkpoint: Path, tmp_path: Path
     ) -> None:

@@ -224,7 +224,7 @@ def test_the_store_keeps_to_its_bytes_and_lets_the_oldest_go() -> None:
     assert store.bytes == (0, 0) and len(store) == 0
 
 
-# M01 of docs/reliability.md
+# M01 of tests/reliability.md
 def test_out_of_memory_a_batch_is_halved(fresh: Qwen3VL, plain: Qwen3VL, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     emptied: list[int] = []
@@ -245,7 +245,7 @@ def test_out_of_memory_a_batch_is_halved(fresh: Qwen3VL, plain: Qwen3VL, monkeyp
     assert emptied == [0, 0], "what was kept is let go first"
 
 
-# M01 of docs/reliability.md
+# M01 of tests/reliability.md
 def test_out_of_memory_alone_frames_get_smaller_and_the_answer_says_so(
     fresh: Qwen3VL, plain: Qwen3VL, monkeypatch: pytest.MonkeyPatch
 ) -> None:

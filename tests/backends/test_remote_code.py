@@ -45,7 +45,7 @@ def change(file: Path, **values: Any) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | values))
 
 
-# M13 of docs/reliability.md
+# M13 of tests/reliability.md
 @pytest.mark.parametrize(
     ("kind", "sentence"),
     [
@@ -75,7 +75,7 @@ def test_a_standard_input_that_says_yes_runs_nothing(
     assert done.stderr.splitlines() == [f"gridprobe: {sentence.format(checkpoint)}"]
 
 
-# M13 of docs/reliability.md
+# M13 of tests/reliability.md
 def test_a_model_that_transformers_knows_is_loaded_without_the_code_beside_it(
     checkpoint: Path, marker: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,7 @@ def ask(server: Server, request: ScoreRequest = REQUEST) -> Mapping[str, float]:
 
 
 class TestM02Down:
-    # M02 of docs/reliability.md
+    # M02 of tests/reliability.md
     def test_a_restart_pauses_and_then_the_request_is_answered(self, open_server: Open) -> None:
         fake, clock = Fake(), FakeClock()
         server = open_server(fake, clock=clock)
@@ -46,7 +46,7 @@ class TestM02Down:
 
         assert ask(server) == expected
 
-    # M02 of docs/reliability.md
+    # M02 of tests/reliability.md
     def test_when_patience_ends_the_run_is_to_end(self, open_server: Open) -> None:
         fake, clock = Fake(), FakeClock()
         server = open_server(fake, clock=clock, patience=60)
@@ -94,7 +94,7 @@ class TestM02Down:
 
 
 class TestM03Busy:
-    # M03 of docs/reliability.md
+    # M03 of tests/reliability.md
     @pytest.mark.parametrize("status", [429, 503])
     def test_retry_after_is_obeyed_and_fewer_requests_follow(self, status: int, open_server: Open) -> None:
         fake, clock = Fake(batches=False), FakeClock()
@@ -172,7 +172,7 @@ def test_m04_m05_a_refusal_is_not_repeated_and_has_numbers(message: str, expecte
 
 
 class TestM06Failing:
-    # M06 of docs/reliability.md
+    # M06 of tests/reliability.md
     def test_a_status_of_500_is_repeated(self, open_server: Open) -> None:
         """vLLM 0.32 answers so when its two caches of pictures differ, and recovers by itself."""
         fake = Fake()
@@ -181,7 +181,7 @@ class TestM06Failing:
 
         assert ask(server)["A"] > 0
 
-    # M06 of docs/reliability.md
+    # M06 of tests/reliability.md
     def test_one_bad_item_fails_alone_and_the_body_is_cut(self, open_server: Open) -> None:
         fake = Fake()
         server = open_server(fake)
@@ -218,7 +218,7 @@ class TestM07Garbled:
     )
     NAMES = ("cut", "html", "list", "error", "no choices", "no logprobs", "no letters", "gzip bomb", "too long")
 
-    # M07 of docs/reliability.md
+    # M07 of tests/reliability.md
     @pytest.mark.parametrize("fault", GARBLED, ids=NAMES)
     def test_once_is_forgiven(self, fault: Fault, open_server: Open) -> None:
         fake = Fake()
@@ -228,7 +228,7 @@ class TestM07Garbled:
 
         assert ask(server) == expected
 
-    # M07 of docs/reliability.md
+    # M07 of tests/reliability.md
     @pytest.mark.parametrize(("fault", "reason"), [*zip(GARBLED, REASONS, strict=True)], ids=NAMES)
     def test_twice_is_an_error_in_one_line(self, fault: Fault, reason: str, open_server: Open) -> None:
         fake = Fake()
@@ -268,7 +268,7 @@ class TestM09MissingLetters:
         shares = by_hash(heard, letters)
         return {**shares, "B": 1e-9}
 
-    # M09 of docs/reliability.md
+    # M09 of tests/reliability.md
     def test_a_letter_that_is_not_listed_has_the_bound_of_the_last_one_and_a_note(self, open_server: Open) -> None:
         server = open_server(Fake(voice=self._voice, ids=False, top=20))
         (posterior,) = server.score([shown(POOL, "Question: ?", "AB")])
@@ -276,7 +276,7 @@ class TestM09MissingLetters:
         assert 0 < posterior.probabilities["B"] < posterior.probabilities["A"]
         assert any("lacks B: counted as" in note and "their bound" in note for note in posterior.notes)
 
-    # M09 of docs/reliability.md
+    # M09 of tests/reliability.md
     def test_with_token_ids_it_never_happens(self, open_server: Open) -> None:
         (posterior,) = open_server(Fake(voice=self._voice)).score([shown(POOL, "Question: ?", "AB")])
 
@@ -294,7 +294,7 @@ def test_m10_frames_that_get_lost_later_are_noticed(open_server: Open) -> None:
 
 
 class TestM11OtherModel:
-    # M11 of docs/reliability.md
+    # M11 of tests/reliability.md
     def test_other_weights_under_the_same_name_after_a_restart_end_the_run(self, open_server: Open) -> None:
         fake, clock = Fake(), FakeClock()
         server = open_server(fake, clock=clock)
@@ -306,7 +306,7 @@ class TestM11OtherModel:
             with pytest.raises(ServerUnavailable, match="serves other weights as fake"):
                 ask(server)
 
-    # M11 of docs/reliability.md
+    # M11 of tests/reliability.md
     def test_a_changed_configuration_is_noted_and_changes_the_identity(self, open_server: Open) -> None:
         fake = Fake()
         server = open_server(fake)

@@ -48,7 +48,7 @@ LAYOUTS = {
 
 
 class TestEqualToTheEngine:
-    # D07 of docs/reliability.md
+    # D07 of tests/reliability.md
     @pytest.mark.parametrize("request_", LAYOUTS.values(), ids=LAYOUTS)
     def test_a_server_reads_what_our_engine_reads(
         self, request_: ScoreRequest, open_server: Open, tiny_model: Backend
@@ -149,7 +149,7 @@ def test_a_contact_sheet_is_one_picture_with_all_its_times(open_server: Open, ti
 
 
 class TestNamedPictures:
-    # D06 of docs/reliability.md
+    # D06 of tests/reliability.md
     def test_bytes_are_sent_once(self, open_server: Open) -> None:
         fake = Fake()
         server = open_server(fake)

@@ -38,7 +38,7 @@ def test_a_row_becomes_an_item(tmp_path: Path) -> None:
     )
 
 
-# E26 of docs/reliability.md
+# E26 of tests/reliability.md
 def test_white_space_is_kept_as_in_the_official_loader(tmp_path: Path) -> None:
     row = lvb_row("x_0", "x", question="What  is\tit? ", candidates=["a  red\u00a0door", "two\nlines ", "x"])
 
@@ -137,7 +137,7 @@ def test_things_that_are_no_rows_are_problems(tmp_path: Path) -> None:
     assert [problem.where for problem in benchmark.problems] == ["row 2", "row 3", "row 4"]
 
 
-# E25 of docs/reliability.md
+# E25 of tests/reliability.md
 def test_accuracy_overall_by_duration_and_by_category(tmp_path: Path) -> None:
     items = load(tmp_path, ROWS).items
     right = {item.id: place > 0 for place, item in enumerate(items)}

@@ -40,7 +40,7 @@ def named(found: list[Metric]) -> dict[str, Metric]:
 # The score.
 
 
-# E25 of docs/reliability.md
+# E25 of tests/reliability.md
 @pytest.mark.parametrize("line", TABLE.replace("\n", " ").strip().split(";"))
 def test_the_whole_truth_table(line: str) -> None:
     case, scores = line.strip().split(": ")
@@ -97,7 +97,7 @@ def test_vectors_one_by_one(tmp_path: Path, place: int) -> None:
     assert metrics("video-mme-v2", group, right)[0].value == pytest.approx(VECTORS[place][3])
 
 
-# E25 of docs/reliability.md
+# E25 of tests/reliability.md
 def test_the_aggregate_of_five(tmp_path: Path) -> None:
     benchmark, right = vectors(tmp_path, 5)
 
@@ -143,7 +143,7 @@ def test_no_group_has_no_interval(tmp_path: Path) -> None:
     assert metrics("video-mme-v2", benchmark.items, {})[0].interval is None
 
 
-# E25 of docs/reliability.md
+# E25 of tests/reliability.md
 def test_groups_that_are_not_complete_are_left_out_and_said_so(tmp_path: Path) -> None:
     benchmark, right = vectors(tmp_path, 5)
     del right["004-2"]  # not asked yet: 56.25 for the group must not become a guess
@@ -201,7 +201,7 @@ def test_a_row_becomes_an_item(tmp_path: Path) -> None:
     assert benchmark.problems == ()
 
 
-# E26 of docs/reliability.md
+# E26 of tests/reliability.md
 def test_the_prompt_is_the_official_one_to_the_character(tmp_path: Path) -> None:
     rows = v2_group("001")
     rows[0] |= {"question": " What  is it? ", "options": "A. The  red door.\nB. John F. Kennedy"}

@@ -257,7 +257,7 @@ class TestMistakes:
 
         assert result.exit_code == 1 and message in result.stderr
 
-    # C01, C05 of docs/reliability.md
+    # C01, C05 of tests/reliability.md
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [
@@ -355,7 +355,7 @@ class TestOtherVerbs:
 
         assert "Qwen/Qwen3-VL-9B-Test" in run("list", "models", HF_HUB_CACHE=str(tmp_path)).stdout
 
-    # V15 of docs/reliability.md
+    # V15 of tests/reliability.md
     def test_doctor_runs_the_self_test(self) -> None:
         result = run("doctor", "--json")
 

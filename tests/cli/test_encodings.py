@@ -119,7 +119,7 @@ def test_the_demo_prints_in_every_encoding(
     assert not [line for line in result.stdout.splitlines() if len(line) > 80 and "demo" not in line]
 
 
-# C03 of docs/reliability.md
+# C03 of tests/reliability.md
 @pytest.mark.parametrize(
     ("environment", "words"),
     [

@@ -77,7 +77,7 @@ def test_a_file_with_only_sound_says_so(tmp_path: Path) -> None:
     assert result.exit_code == 1 and "no video stream in the file; it holds only sound" in result.stderr
 
 
-# V01, V02 of docs/reliability.md
+# V01, V02 of tests/reliability.md
 @pytest.mark.parametrize(
     ("content", "reason"), [(b"", "the file is empty"), (b"secret " * 99, "not a video container gridprobe accepts")]
 )

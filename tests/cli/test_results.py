@@ -198,7 +198,7 @@ def test_latex_and_markdown_escape(tmp_path: Path) -> None:
     assert r"a_b&c\|d%" in gridprobe("score", folder, "--format", "markdown").stdout
 
 
-# A17 of docs/reliability.md
+# A17 of tests/reliability.md
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
 def test_a_text_that_looks_like_a_formula_is_quoted_in_csv(tmp_path: Path, name: str) -> None:
     folder = write_run(tmp_path / name, [item("v1-a")], [record("v1-a")])

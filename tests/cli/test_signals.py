@@ -17,7 +17,7 @@ from videos import numbered_video
 SIGNALS = [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGUSR1, 138)]
 
 
-# E06 and C05 of docs/reliability.md
+# E06 and C05 of tests/reliability.md
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
 def test_a_signal_raises_once_and_handlers_are_put_back(number: signal.Signals, code: int) -> None:
     before = signal.getsignal(number)

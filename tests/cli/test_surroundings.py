@@ -86,7 +86,7 @@ threading.Event().wait()
 """Stands in for PyAV in the decoding process, and for torch while a model is loaded."""
 
 
-# C05 of docs/reliability.md, too: 130
+# C05 of tests/reliability.md, too: 130
 @pytest.mark.parametrize("phase", ["load", "decode", "probe"])
 def test_c04_ctrl_c_while_decoding_or_asking_leaves_nothing_behind(clip: Path, tmp_path: Path, phase: str) -> None:
     reached, over, environment = tmp_path / "reached", threading.Event(), dict(os.environ)

@@ -40,7 +40,7 @@ def test_mcnemar_is_the_exact_binomial_test(gained: int, lost: int) -> None:
     assert mcnemar(gained, lost) == mcnemar(lost, gained)
 
 
-# E27 of docs/reliability.md
+# E27 of tests/reliability.md
 def test_mcnemar_by_hand() -> None:
     assert mcnemar(0, 0) == 1.0
     assert mcnemar(5, 0) == pytest.approx(2 / 32)
@@ -82,7 +82,7 @@ def test_many_groups_are_drawn_and_come_near_the_exact_value() -> None:
     assert found == sign_flip(differences, groups) != sign_flip(differences, groups, seed=1)
 
 
-# E27 of docs/reliability.md
+# E27 of tests/reliability.md
 def test_a_whole_group_flips_together() -> None:
     assert sign_flip([1] * 8, list("abcdefgh")) == pytest.approx(2 / 256)
     assert sign_flip([1] * 8, ["a"] * 4 + ["b"] * 4) == pytest.approx(2 / 4)
@@ -91,7 +91,7 @@ def test_a_whole_group_flips_together() -> None:
 # The bootstrap, against all resamples there are.
 
 
-# E27 of docs/reliability.md
+# E27 of tests/reliability.md
 def test_the_interval_is_that_of_all_resamples() -> None:
     values, groups = [1, 1, 0, 1, 0, 0, 0], list("aabbbcd")
     by_group = [[v for v, g in zip(values, groups, strict=True) if g == name] for name in "abcd"]
@@ -179,7 +179,7 @@ def test_numbers_among_the_values_of_a_bin_are_in_order_of_size(tmp_path: Path) 
     assert all(row.accuracy is None and row.cost is None for row in rows)
 
 
-# E27 of docs/reliability.md
+# E27 of tests/reliability.md
 def test_a_paired_difference_by_hand(tmp_path: Path) -> None:
     rows = score([run(tmp_path / "a", "BCC."), run(tmp_path / "b", "BBB-")])
     versus = rows[1].versus

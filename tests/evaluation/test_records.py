@@ -56,7 +56,7 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     assert read_records(tmp_path).damage == []
 
 
-# E04 of docs/reliability.md
+# E04 of tests/reliability.md
 def test_a_line_torn_at_any_byte_is_left_out_and_the_others_are_not(tmp_path: Path) -> None:
     file = three(tmp_path)
     whole = file.read_bytes()
@@ -68,7 +68,7 @@ def test_a_line_torn_at_any_byte_is_left_out_and_the_others_are_not(tmp_path: Pa
         assert (list(found.best), found.damage) == (["a", "b"], [])
 
 
-# E04 of docs/reliability.md
+# E04 of tests/reliability.md
 def test_nobody_writes_behind_a_torn_line(tmp_path: Path) -> None:
     file = three(tmp_path)
     file.write_bytes(file.read_bytes()[:-3])
@@ -138,7 +138,7 @@ def test_an_answer_wins_over_failures_in_any_order(order: list[tuple[str, int]])
     assert (records.best["a"]["attempt"], records.attempts["a"], records.repeated) == (3, 4, set())
 
 
-# E11 of docs/reliability.md
+# E11 of tests/reliability.md
 def test_of_failures_the_last_attempt_counts_and_two_answers_are_told(tmp_path: Path) -> None:
     writer = Writer(tmp_path, "w0")
     for each in (record("a", "failed", 2), record("a", "failed", 1), record("b"), record("b", right=True)):
@@ -167,7 +167,7 @@ def test_e11_of_two_answers_in_two_files_the_same_counts_in_any_order_of_the_fil
     assert found.best["a"]["worker"] == "w2" and found.repeated == {"a"}
 
 
-# E23 of docs/reliability.md
+# E23 of tests/reliability.md
 def test_only_the_fields_asked_for_are_kept(tmp_path: Path) -> None:
     writer = Writer(tmp_path, "w0")
     writer.write(record("a", right=True, selection={"indices": list(range(144))}))

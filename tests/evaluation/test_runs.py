@@ -132,7 +132,7 @@ class TestARun:
         assert result["all"]["kept"] == 1.0 and result["all"]["answered"] == 6
         assert json.loads((tmp_path / "run" / "spec.json").read_text())["setup"]["selector"] == {"name": "first"}
 
-    # E16 of docs/reliability.md
+    # E16 of tests/reliability.md
     def test_a_broken_video_fails_its_own_questions_and_no_others(self, toy: Benchmark, tmp_path: Path) -> None:
         for picture in (tmp_path / "data" / "v1").iterdir():
             picture.write_bytes(b"no picture")
@@ -154,7 +154,7 @@ class TestARun:
         error = read_records(tmp_path / "run").best["v1-q1"]["error"]
         assert error == {"class": "ZeroDivisionError", "message": "nobody foresaw this"}
 
-    # E17 of docs/reliability.md
+    # E17 of tests/reliability.md
     @pytest.mark.parametrize("limit", [1, 0.2])
     def test_too_many_failures_end_it_with_the_counts(self, tmp_path: Path, limit: float) -> None:
         words = {f"v{v}-q{q}": "fails" for v in range(3) for q in range(2)}
@@ -168,7 +168,7 @@ class TestARun:
             here(toy, tmp_path / "run", max_failures=limit)
         assert sum(lines(tmp_path / "run").values()) == allowed + 1
 
-    # E18 of docs/reliability.md
+    # E18 of tests/reliability.md
     def test_failed_ones_are_asked_again_only_when_told_to_and_keep_their_history(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -258,7 +258,7 @@ class TestNothingMixed:
         with pytest.raises(UsageError, match=r"is not empty \(.*\) and not a run"):
             here(toy, tmp_path)
 
-    # E09 of docs/reliability.md
+    # E09 of tests/reliability.md
     def test_a_second_run_on_a_folder_is_refused_while_the_first_is_alive(self, toy: Benchmark, tmp_path: Path) -> None:
         def evaluation(**options: Any) -> Evaluation:
             return toy_runs.evaluation(toy, tmp_path / "run", model=toy_runs.model(), **options)
@@ -273,7 +273,7 @@ class TestNothingMixed:
             with evaluation(shard=shard):
                 pass
 
-    # E09 of docs/reliability.md
+    # E09 of tests/reliability.md
     def test_a_worker_of_an_earlier_run_that_is_still_alive_is_noticed(self, toy: Benchmark, tmp_path: Path) -> None:
         here(toy, tmp_path / "run", shard="1/2")
         orphan = disk.new_file(tmp_path / "run" / "records-w9-host-1-0.jsonl")
@@ -348,7 +348,7 @@ def in_fork(work: Callable[[], object]) -> int:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 class TestKilled:
-    # E01 of docs/reliability.md
+    # E01 of tests/reliability.md
     @pytest.mark.parametrize("half", [False, True], ids=["before", "in the middle"])
     def test_at_every_single_step_to_the_disk_and_resumed(
         self, toy: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, half: bool
@@ -379,7 +379,7 @@ class TestKilled:
             assert status == -signal.SIGKILL
         assert len(steps) > 2 * len(toy.items)
 
-    # E03 of docs/reliability.md
+    # E03 of tests/reliability.md
     def test_and_killed_again_while_resuming(self, toy: Benchmark, tmp_path: Path) -> None:
         here(toy, tmp_path / "whole")
         for step in range(1, 12):
@@ -394,7 +394,7 @@ class TestKilled:
         assert told(tmp_path / "run") == told(tmp_path / "whole")
         assert lines(tmp_path / "run") == Counter(ids(toy))
 
-    # E04 of docs/reliability.md
+    # E04 of tests/reliability.md
     def test_a_torn_line_at_every_byte_is_asked_again_and_nothing_else(self, tmp_path: Path) -> None:
         toy = toy_benchmark(tmp_path / "data", videos=1, questions=2)
         here(toy, tmp_path / "whole")
@@ -430,7 +430,7 @@ class Full(Disk):
         super().sync(descriptor)
 
 
-# E07 of docs/reliability.md
+# E07 of tests/reliability.md
 @pytest.mark.parametrize(("kind", "code"), [("write", errno.ENOSPC), ("sync", errno.EIO)])
 @pytest.mark.parametrize("takes", range(6))
 def test_a_full_or_failing_disk_ends_the_run_and_it_goes_on_when_there_is_room(
@@ -467,7 +467,7 @@ def several_writers(folder: Path, gate: toy_runs.Gate, workers: int) -> Callable
 
 
 class TestWorkers:
-    # M14 of docs/reliability.md
+    # M14 of tests/reliability.md
     def test_many_workers_give_what_one_gives(self, tmp_path: Path) -> None:
         toy = toy_benchmark(tmp_path / "data", videos=5)
         here(toy, tmp_path / "here")
@@ -478,7 +478,7 @@ class TestWorkers:
         assert timeless(tmp_path / "here") == timeless(tmp_path / "again") == timeless(tmp_path / "crew")
         assert lines(tmp_path / "crew") == Counter(ids(toy))
 
-    # E12 of docs/reliability.md
+    # E12 of tests/reliability.md
     def test_a_killed_run_is_resumed_with_other_numbers_of_workers(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -509,7 +509,7 @@ class TestWorkers:
         assert record["attempt"] == 2 and "2 workers were lost" in record["error"]["message"]
         assert lines(tmp_path / "run") == Counter(ids(toy)) and set(toy_runs.calls().values()) == {1}
 
-    # E02 of docs/reliability.md
+    # E02 of tests/reliability.md
     @pytest.mark.parametrize("workers", [1, 2])
     def test_a_worker_killed_at_a_write_is_replaced_and_nothing_is_asked_twice_or_lost(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int

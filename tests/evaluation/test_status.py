@@ -33,7 +33,7 @@ def test_e24_a_record_that_is_being_written_is_no_damage_and_status_changes_noth
     assert {each.name: each.read_bytes() for each in (tmp_path / "run").iterdir()} == before
 
 
-# E24 of docs/reliability.md
+# E24 of tests/reliability.md
 def test_a_run_in_progress_shows_its_pace_and_its_worker(tmp_path: Path) -> None:
     seen: list[dict[str, Any]] = []
 

@@ -220,7 +220,7 @@ def test_parts_that_cannot_be_used_are_errors(parts: list[Any], words: str) -> N
     assert refusal.value.status == 400
 
 
-# A05, A21 of docs/reliability.md
+# A05, A21 of tests/reliability.md
 @pytest.mark.parametrize(
     ("change", "status"),
     [
@@ -272,7 +272,7 @@ def test_media_that_cannot_be_used_has_a_status_of_its_own(desk: Desk, url: str,
     assert reply.status_code == status, reply.text
 
 
-# A05 of docs/reliability.md
+# A05 of tests/reliability.md
 def test_too_many_pictures_are_refused_before_they_are_decoded(desk: Desk) -> None:
     url = "data:video/jpeg;base64," + "AAAA," * 100_000
     reply = send(desk, said({"type": "video_url", "video_url": {"url": url}}, TEXT))
@@ -295,7 +295,7 @@ def test_texts_that_would_take_long_to_read_are_refused(desk: Desk) -> None:
     assert send(desk, said({"type": "video_url", "video_url": {"url": commas * 2}}, TEXT)).status_code == 413
 
 
-# S02 of docs/reliability.md
+# S02 of tests/reliability.md
 def test_a_client_that_leaves_a_stream_cancels_its_question(folder: Path) -> None:
     model = Gated(opened=False)
     body = json.dumps({"model": "gridprobe", "stream": True, **said({"video_url": "talk.mp4"}, TEXT)}).encode()

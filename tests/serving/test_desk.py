@@ -165,7 +165,7 @@ def test_frames_per_second_are_mapped_to_a_grid_within_the_limit(desk: Desk) -> 
     assert job.result is not None and len(job.result["times"]) == 30, "16² cells, 30 distinct frames"
 
 
-# A21 of docs/reliability.md
+# A21 of tests/reliability.md
 @pytest.mark.parametrize(
     ("settings", "selector", "words"),
     [
@@ -182,7 +182,7 @@ def test_what_a_request_may_not_set_is_refused(
         desk.check(settings, selector)
 
 
-# A19 of docs/reliability.md
+# A19 of tests/reliability.md
 def test_errors_name_the_video_as_the_client_did(desk: Desk) -> None:
     source = desk.sources.find(as_data(b"this is no video at all"))
     job = desk.submit(Asked(source, QUESTION), "anna")
@@ -193,7 +193,7 @@ def test_errors_name_the_video_as_the_client_did(desk: Desk) -> None:
     assert len(desk.sessions) == 0 and desk.shelf.size == 0, "nothing is left of it"
 
 
-# A06 of docs/reliability.md
+# A06 of tests/reliability.md
 def test_a_file_that_was_swapped_after_the_check_is_refused(desk: Desk, tmp_path: Path, folder: Path) -> None:
     source = desk.sources.find("talk.mp4")
     assert isinstance(source, Source)
@@ -202,7 +202,7 @@ def test_a_file_that_was_swapped_after_the_check_is_refused(desk: Desk, tmp_path
     assert job.error is not None and (job.error.status, job.error.code) == (409, "changed")
 
 
-# A19 of docs/reliability.md
+# A19 of tests/reliability.md
 def test_paths_and_addresses_are_taken_out_of_texts() -> None:
     assert scrubbed("/home/anna/models/qwen@abc: no such file") == "qwen@abc: no such file"
     assert scrubbed("http://10.0.0.7:8000/v1#qwen@1") == "server#qwen@1"

@@ -77,7 +77,7 @@ def fetched(reply: bytes | Callable[[socket.socket], None], most: int = 1 << 20)
     return bytes(got), dialled
 
 
-# A08 of docs/reliability.md
+# A08 of tests/reliability.md
 @pytest.mark.parametrize("address", PRIVATE)
 def test_private_addresses_are_not_public(address: str) -> None:
     assert not is_public(address)
@@ -88,7 +88,7 @@ def test_public_addresses_are(address: str) -> None:
     assert is_public(address)
 
 
-# A08 of docs/reliability.md
+# A08 of tests/reliability.md
 @pytest.mark.parametrize("host", LITERALS)
 def test_spellings_of_this_machine_are_refused(host: str) -> None:
     def dial(*_: object) -> socket.socket:
@@ -102,7 +102,7 @@ def test_spellings_of_this_machine_are_refused(host: str) -> None:
     assert refusal.value.status in (403, 422)
 
 
-# A08 of docs/reliability.md
+# A08 of tests/reliability.md
 @pytest.mark.parametrize("url", [
     "http://ok@127.0.0.1/", "http://user:pass@example.com/", "http://127.0.0.1\\@example.com/", "http://exa mple.com/",
     "http://example.com\n/x", "http:///x", "http://[::1", "http://example.com:99999/", "gopher://example.com/",
@@ -114,7 +114,7 @@ def test_odd_addresses_are_400(url: str) -> None:
     assert refusal.value.status == 400
 
 
-# A10 of docs/reliability.md
+# A10 of tests/reliability.md
 def test_one_look_up_and_the_checked_address_is_dialled() -> None:
     looked_up: list[str] = []
 
@@ -129,7 +129,7 @@ def test_one_look_up_and_the_checked_address_is_dialled() -> None:
     assert isinstance(dialled[1], bytes) and b"Host: example.com" in dialled[1]
 
 
-# A10 of docs/reliability.md
+# A10 of tests/reliability.md
 def test_one_private_address_among_several_is_enough_to_refuse() -> None:
     with pytest.raises(Refusal, match="public internet"):
         Fetcher(resolver=lambda host, port: ["93.184.216.34", "10.0.0.1"]).fetch(
@@ -137,7 +137,7 @@ def test_one_private_address_among_several_is_enough_to_refuse() -> None:
         )
 
 
-# A09, A11 of docs/reliability.md
+# A09, A11 of tests/reliability.md
 @pytest.mark.parametrize("reply", [
     b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1/\r\nContent-Length: 0\r\n\r\n",
     b"HTTP/1.1 301 Moved\r\nLocation: /other\r\nContent-Length: 3\r\n\r\nabc",
@@ -157,7 +157,7 @@ def test_redirects_errors_compression_and_garbage_are_422(reply: bytes) -> None:
     assert dialled[:1] == [("93.184.216.34", 80)] and len(dialled) == 2, "one connection and one request"
 
 
-# A11 of docs/reliability.md
+# A11 of tests/reliability.md
 def test_an_endless_body_is_cut() -> None:
     def endless(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")

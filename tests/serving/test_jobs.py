@@ -227,7 +227,7 @@ def test_ended_jobs_are_forgotten_by_age_and_number() -> None:
     jobs.close(60)
 
 
-# S09 of docs/reliability.md
+# S09 of tests/reliability.md
 def test_of_much_progress_the_oldest_is_dropped_and_nothing_else() -> None:
     def work(job: Job) -> dict[str, Any]:
         for done in range(1000):

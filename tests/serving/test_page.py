@@ -202,7 +202,7 @@ def test_a_cell_a_key_and_the_timeline_move_the_player(page: Any, site: Site) ->
     assert shown_time(page) == 0.0
 
 
-# S11 of docs/reliability.md
+# S11 of tests/reliability.md
 def test_without_the_codec_single_frames_are_shown(page: Any, site: Site) -> None:
     page.route("**/video", lambda route: route.fulfill(body="not a video", content_type="video/mp4"))
     visit(page, site)
@@ -260,7 +260,7 @@ def test_a_file_that_is_no_video_is_explained(page: Any, site: Site, tmp_path: P
     assert page.is_visible("#problem >> text=Choose another video")
 
 
-# S08 of docs/reliability.md
+# S08 of tests/reliability.md
 @pytest.mark.parametrize("killed", [False, True], ids=["in order", "killed"])
 def test_a_restart_in_mid_job_is_said_and_the_question_can_be_asked_again(
     page: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, killed: bool
@@ -303,7 +303,7 @@ def test_a_full_queue_is_waited_for(page: Any, site: Site) -> None:
     answered(page)
 
 
-# A16 of docs/reliability.md
+# A16 of tests/reliability.md
 def test_no_text_becomes_markup(page: Any, site: Site, folder: Path, tmp_path: Path) -> None:
     site.model._text = lambda request: {EVIL: 0.9, "nothing": 0.1}
     evil = tmp_path / f"{EVIL}.mp4"

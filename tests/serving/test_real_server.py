@@ -131,7 +131,7 @@ def test_a_follow_up_is_answered_from_kept_memory(server: Running) -> None:
     assert computed[1] < 0.2 * computed[0]
 
 
-# S12 of docs/reliability.md
+# S12 of tests/reliability.md
 def test_raw_http_that_no_client_library_sends(server: Running) -> None:
     host, port = server.address.removeprefix("http://").rsplit(":", 1)
     key = f"Authorization: Bearer {KEY}\r\n"
@@ -184,7 +184,7 @@ def everything(connection: socket.socket) -> bytes:
     return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
-# S04 of docs/reliability.md
+# S04 of tests/reliability.md
 def test_headers_that_never_end_close_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "CLIENT_SECONDS", 0.2)
     with listening_app() as address:

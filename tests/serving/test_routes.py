@@ -108,7 +108,7 @@ def test_a22_ids_are_random_and_no_route_lists_jobs(desk: Desk) -> None:
     assert get(desk, f"/v1/gridprobe/jobs/{guessed}").status_code == 404
 
 
-# S02 of docs/reliability.md
+# S02 of tests/reliability.md
 def test_a_client_that_goes_away_cancels_its_question(folder: Path) -> None:
     model = Gated(opened=False)
     with running_desk(folder, model=model) as desk:
@@ -126,7 +126,7 @@ def test_a_client_that_goes_away_cancels_its_question(folder: Path) -> None:
         assert len(model.calls) == 1 and not model.gate.is_set(), "it ended in its first call of the model"
 
 
-# S01 of docs/reliability.md
+# S01 of tests/reliability.md
 def test_a_full_queue_is_429_with_retry_after_while_health_answers(folder: Path) -> None:
     model = Gated(opened=False)
     with running_desk(folder, model=model, together=1, queue=32) as desk:
@@ -236,7 +236,7 @@ def test_pictures_of_a_session(desk: Desk) -> None:
     assert get(desk, f"{path}/frame.jpg?t=1&width=100000").status_code == 400
 
 
-# S10 of docs/reliability.md
+# S10 of tests/reliability.md
 def test_the_file_of_a_session_has_byte_ranges(desk: Desk, folder: Path) -> None:
     content = (folder / "talk.mp4").read_bytes()
     session = post(desk, "/v1/gridprobe/sessions", {"video": "talk.mp4"}).json()
@@ -302,7 +302,7 @@ def test_the_api_is_described_with_examples_on_a_page_without_scripts(desk: Desk
     assert "script" not in page.headers["content-security-policy"].replace("default-src", "")
 
 
-# A05, A21 of docs/reliability.md
+# A05, A21 of tests/reliability.md
 @pytest.mark.parametrize(
     ("change", "param"),
     [
@@ -332,7 +332,7 @@ def test_what_breaks_a_rule_is_a_400_that_names_it(desk: Desk, change: dict[str,
         assert error["param"] == param
 
 
-# S12 of docs/reliability.md
+# S12 of tests/reliability.md
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
@@ -362,7 +362,7 @@ def test_s12_head_is_refused_where_get_is_meant(desk: Desk, path: str, status: i
     assert reply.status_code == status and reply.headers["content-type"] == "application/json"
 
 
-# A19, V01, V02 of docs/reliability.md
+# A19, V01, V02 of tests/reliability.md
 @pytest.mark.parametrize("content", [b"", b"nothing of a video"])
 def test_a_video_that_cannot_be_decoded_is_a_422_without_paths(desk: Desk, folder: Path, content: bytes) -> None:
     (folder / "bad.mp4").write_bytes(content)
@@ -383,7 +383,7 @@ def test_a_request_may_choose_the_video_stream(desk: Desk) -> None:
     assert post(desk, "/v1/gridprobe/ask", ASK | {"settings": {"stream": -1}}).status_code in (400, 422)
 
 
-# S07, A19 of docs/reliability.md
+# S07, A19 of tests/reliability.md
 def test_a_mistake_of_ours_is_a_500_without_details_and_the_next_question_works(folder: Path) -> None:
     class Broken(Gated):
         def _posterior(self, *given: Any) -> Any:
@@ -402,7 +402,7 @@ def test_a_mistake_of_ours_is_a_500_without_details_and_the_next_question_works(
         assert post(desk, "/v1/gridprobe/ask", ASK).status_code == 200
 
 
-# S07, A19 of docs/reliability.md
+# S07, A19 of tests/reliability.md
 def test_a_mistake_outside_of_a_job_is_a_500_without_details(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> None:
         raise ZeroDivisionError(f"/secret/path of {object()}")

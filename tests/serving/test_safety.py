@@ -55,7 +55,7 @@ def ask(
 # Who may ask.
 
 
-# A15 of docs/reliability.md
+# A15 of tests/reliability.md
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.com", ""])
 def test_an_address_that_others_reach_needs_a_key(host: str) -> None:
     with pytest.raises(UsageError, match="needs a key"):
@@ -81,7 +81,7 @@ def test_a_short_key_is_refused_and_no_key_is_shown() -> None:
     assert "a long enough key" not in repr(rules_for("127.0.0.1", "a long enough key"))
 
 
-# A13 of docs/reliability.md
+# A13 of tests/reliability.md
 @pytest.mark.parametrize("path", ROUTES)
 def test_every_route_but_bare_health_needs_the_key(desk: Desk, path: str) -> None:
     for sent in (None, "wrong", KEY[:-1], KEY + "x"):
@@ -91,7 +91,7 @@ def test_every_route_but_bare_health_needs_the_key(desk: Desk, path: str) -> Non
     assert ask(desk, "GET", path, key=KEY, send=KEY).status_code != 401
 
 
-# A13, A22 of docs/reliability.md
+# A13, A22 of tests/reliability.md
 def test_every_documented_route_needs_the_key_and_it_is_never_logged(
     desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -110,7 +110,7 @@ def test_health_needs_no_key_and_says_nothing(desk: Desk) -> None:
     assert ask(desk, "GET", "/health", key=KEY).json() == {"status": "ok"}
 
 
-# A13 of docs/reliability.md
+# A13 of tests/reliability.md
 def test_the_key_is_compared_in_constant_time(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[tuple[bytes, bytes]] = []
 
@@ -132,7 +132,7 @@ def test_a_browser_may_send_the_key_as_a_password(desk: Desk) -> None:
         assert ask(desk, "GET", "/ready", key=KEY, headers=header).status_code == 401
 
 
-# A14 of docs/reliability.md
+# A14 of tests/reliability.md
 @pytest.mark.parametrize(
     "host", ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "", "[", "10.0.0.1:8765"]
 )
@@ -145,7 +145,7 @@ def test_our_own_names_are_accepted(desk: Desk, host: str) -> None:
     assert ask(desk, "GET", "/health", headers={"Host": host}).status_code == 200
 
 
-# A14 of docs/reliability.md
+# A14 of tests/reliability.md
 @pytest.mark.parametrize(
     "headers",
     [
@@ -169,7 +169,7 @@ def test_our_own_page_and_a_link_to_us_are_accepted(desk: Desk) -> None:
     assert ask(desk, "GET", "/ready", headers=link).status_code == 200
 
 
-# A14 of docs/reliability.md
+# A14 of tests/reliability.md
 @pytest.mark.parametrize(
     "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""]
 )
@@ -194,7 +194,7 @@ async def endless(read: list[int]) -> AsyncIterator[bytes]:
         yield b" " * 10_000
 
 
-# S03 of docs/reliability.md
+# S03 of tests/reliability.md
 @pytest.mark.parametrize(("path", "kind", "cap"), [
     ("/v1/gridprobe/ask", "application/json", 100_000),
     ("/v1/gridprobe/uploads", "video/mp4", 200_000),
@@ -273,7 +273,7 @@ def test_bodies_of_one_address_leave_room_for_those_of_others() -> None:
         guard.reserve(100, "10.0.0.3")
 
 
-# S04 of docs/reliability.md
+# S04 of tests/reliability.md
 def test_a_client_that_pauses_too_long_loses_its_turn(folder: Path) -> None:
     with running_desk(folder, idle_seconds=0.05) as desk:
 
@@ -323,7 +323,7 @@ def test_s05_many_values_and_forms_are_refused_unparsed(desk: Desk, monkeypatch:
             assert reply.status_code == status, (kind, reply.text)
 
 
-# S05 of docs/reliability.md
+# S05 of tests/reliability.md
 @pytest.mark.parametrize("body", [
     b"", b"null", b"[]", b"{", b"\xff\xfe", b"[" * 50_000, b'{"a":' * 20_000, b'{"video": NaN}', b'"\\ud800"',
     b'{"\\ud800": 1}', b'{"video": "talk.mp4", "question": "\\ud800"}', b'{"video": "\\ud800.mp4", "question": "x"}',
@@ -377,7 +377,7 @@ def test_s06_a_disk_that_is_full_during_an_upload_is_507(desk: Desk, monkeypatch
     assert sorted(os.listdir(desk.shelf.folder)) == ["in-use", "jobs.jsonl"] and desk.shelf.size == 0
 
 
-# S06 of docs/reliability.md
+# S06 of tests/reliability.md
 def test_a_full_disk_is_507_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shelf = Shelf(quota=1000, parent=tmp_path)
 
@@ -393,7 +393,7 @@ def test_a_full_disk_is_507_and_leaves_nothing(tmp_path: Path, monkeypatch: pyte
     shelf.close()
 
 
-# S08 of docs/reliability.md
+# S08 of tests/reliability.md
 def test_what_a_crashed_server_left_is_removed_and_what_a_live_one_has_is_not(tmp_path: Path) -> None:
     live = Shelf(quota=10, parent=tmp_path)
     dead = tmp_path / f"{PREFIX}dead"
@@ -437,7 +437,7 @@ def test_a24_a_file_or_link_under_the_name_of_an_upload_is_never_written_to(
 # Files of the allowed folder.
 
 
-# A06 of docs/reliability.md
+# A06 of tests/reliability.md
 @pytest.mark.parametrize("name", [
     "/etc/passwd", "file:///etc/passwd", "../secret.mp4", "sub/../../secret.mp4", "%2e%2e%2fsecret.mp4",
     "file:///%2e%2e/secret.mp4", "link.mp4", "linked/secret.mp4", "fifo.mp4", "sub", ".", "", "talk.mp4\0", "talk.mp4/",
@@ -459,7 +459,7 @@ def test_files_outside_of_the_folder_are_refused_with_one_text(tmp_path: Path, n
     assert refusal.value.status == 403 and str(refusal.value).startswith("this file is not one that requests may name")
 
 
-# A07 of docs/reliability.md
+# A07 of tests/reliability.md
 def test_sibling_folders_with_the_same_beginning_are_outside(tmp_path: Path) -> None:
     for name in ("videos", "videos-secret"):
         (tmp_path / name).mkdir()
@@ -471,7 +471,7 @@ def test_sibling_folders_with_the_same_beginning_are_outside(tmp_path: Path) -> 
         pass
 
 
-# A07 of docs/reliability.md
+# A07 of tests/reliability.md
 def test_the_folder_itself_must_make_sense(tmp_path: Path) -> None:
     for bad in (Path("/"), tmp_path / "missing", Path("/proc/..")):
         with pytest.raises(UsageError, match="--videos"):
@@ -485,7 +485,7 @@ def test_only_ordinary_videos_are_listed(tmp_path: Path) -> None:
     assert [(each.name, each.bytes) for each in AllowedFolder.at(tmp_path).listed()] == [("a.mkv", 2), ("b.mp4", 2)]
 
 
-# A06 of docs/reliability.md
+# A06 of tests/reliability.md
 def test_the_player_gets_the_file_that_was_checked_even_if_the_name_is_swapped(tmp_path: Path, folder: Path) -> None:
     root = tmp_path / "videos"
     root.mkdir()
@@ -502,7 +502,7 @@ def test_the_player_gets_the_file_that_was_checked_even_if_the_name_is_swapped(t
 # Addresses.
 
 
-# A12 of docs/reliability.md
+# A12 of tests/reliability.md
 def test_no_address_is_fetched_unless_that_is_allowed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     def connect(*_: Any, **__: Any) -> Any:
         raise AssertionError("a connection was made")

@@ -35,13 +35,13 @@ def refused(video: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[], o
     return str(caught.value)
 
 
-# V23 of docs/reliability.md
+# V23 of tests/reliability.md
 def test_deleted(video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     message = refused(video, monkeypatch, video.unlink)
     assert message == f"{video}: the file was deleted or moved while it was in use"
 
 
-# V23 of docs/reliability.md
+# V23 of tests/reliability.md
 def test_replaced_by_another_video(video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = numbered_video(video.with_name("other.mp4"), 300)
     message = refused(video, monkeypatch, lambda: os.replace(other, video))
@@ -53,7 +53,7 @@ def test_replaced_by_a_copy_of_the_same_age_and_size(video: Path, monkeypatch: p
     assert "changed while it was in use" in refused(video, monkeypatch, lambda: os.replace(other, video))
 
 
-# V23 of docs/reliability.md
+# V23 of tests/reliability.md
 def test_truncated(video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cut = video.stat().st_size // 2
     assert "changed while it was in use" in refused(video, monkeypatch, lambda: os.truncate(video, cut))

@@ -21,7 +21,7 @@ from videos import numbered_video, patched, read_number
 SMALL = FrameSize(max_side=256)
 
 
-# V03 of docs/reliability.md
+# V03 of tests/reliability.md
 def test_index_at_the_end_and_cut(clip: Path, tmp_path: Path) -> None:
     path = tmp_path / "cut.mp4"
     path.write_bytes(clip.read_bytes()[: clip.stat().st_size * 6 // 10])
@@ -29,7 +29,7 @@ def test_index_at_the_end_and_cut(clip: Path, tmp_path: Path) -> None:
         probe(path)
 
 
-# V04 of docs/reliability.md
+# V04 of tests/reliability.md
 @pytest.mark.parametrize("sampling", ["middle", "linspace"])
 def test_index_in_front_and_cut(faststart: Path, tmp_path: Path, sampling: str) -> None:
     path = tmp_path / "cut.mp4"
@@ -50,7 +50,7 @@ def test_index_in_front_and_cut(faststart: Path, tmp_path: Path, sampling: str) 
     assert max(steps) - min(steps) < 0.13
 
 
-# V05 of docs/reliability.md
+# V05 of tests/reliability.md
 @pytest.mark.parametrize("kind", ["random", "zeros"])
 def test_damage_in_the_middle(faststart: Path, tmp_path: Path, kind: str) -> None:
     noise = random.Random(7)
@@ -70,7 +70,7 @@ def test_damage_in_the_middle(faststart: Path, tmp_path: Path, kind: str) -> Non
     assert pool.times[:100] == whole.times[:100] and pool.times[-100:] == whole.times[-100:]
 
 
-# V05 of docs/reliability.md
+# V05 of tests/reliability.md
 @pytest.mark.parametrize("cells", [20, 30, 37, 50, 150])
 def test_a_damaged_target_takes_its_nearest_good_frame(faststart: Path, tmp_path: Path, cells: int) -> None:
     path = patched(faststart, tmp_path / "damaged.mp4", start=0.5, length=0.05)
@@ -88,7 +88,7 @@ def test_a_damaged_target_takes_its_nearest_good_frame(faststart: Path, tmp_path
     assert taken == sorted(set(taken))
 
 
-# V05, V06 of docs/reliability.md
+# V05, V06 of tests/reliability.md
 @pytest.mark.parametrize("cells", [20, 60, 150, 300])
 def test_no_frame_stands_in_from_more_than_half_a_cell_away(faststart: Path, tmp_path: Path, cells: int) -> None:
     path = patched(faststart, tmp_path / "damaged.mp4", start=0.5, length=0.05)
@@ -109,7 +109,7 @@ def test_no_frame_stands_in_from_more_than_half_a_cell_away(faststart: Path, tmp
     assert pool.substituted + sum(left_out) > 0
 
 
-# V05, V06 of docs/reliability.md
+# V05, V06 of tests/reliability.md
 @pytest.mark.parametrize(("length", "refused"), [(0.1, False), (0.3, True)])
 def test_more_than_a_fifth_damaged_is_refused(faststart: Path, tmp_path: Path, length: float, refused: bool) -> None:
     path = patched(faststart, tmp_path / "damaged.mp4", start=0.4, length=length)
@@ -268,7 +268,7 @@ def test_nothing_decodable(clip: Path, tmp_path: Path) -> None:
         sample(path, cells=9)
 
 
-# V22 of docs/reliability.md
+# V22 of tests/reliability.md
 def test_encrypted(clip: Path, tmp_path: Path) -> None:
     path = tmp_path / "drm.mp4"
     path.write_bytes(clip.read_bytes().replace(b"avc1\0\0", b"encv\0\0"))

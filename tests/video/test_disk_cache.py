@@ -46,7 +46,7 @@ def no_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
 # What is found again.
 
 
-# D05 of docs/reliability.md
+# D05 of tests/reliability.md
 @pytest.mark.parametrize("precision", ["exact", "auto"])
 @pytest.mark.parametrize("sampling", ["middle", "linspace"])
 def test_a_second_process_opens_no_decoder_and_sees_the_same_bytes(
@@ -101,7 +101,7 @@ def test_damage_is_remembered(faststart: Path, folder: Path, tmp_path: Path, mon
     assert again.warnings == first.warnings and again.times == first.times
 
 
-# V23 of docs/reliability.md
+# V23 of tests/reliability.md
 def test_a_copy_under_another_name_is_the_same_video_but_a_changed_file_is_not(
     clip: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,7 +120,7 @@ def test_a_copy_under_another_name_is_the_same_video_but_a_changed_file_is_not(
         known.frames([1])
 
 
-# D03 of docs/reliability.md
+# D03 of tests/reliability.md
 @pytest.mark.parametrize("change", ["cells", "precision", "decoder", "format", "limits"])
 def test_another_wish_or_another_decoder_is_another_entry(
     clip: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, change: str
@@ -177,7 +177,7 @@ def test_a_file_replaced_while_it_is_read_leaves_nothing(
 # What goes wrong.
 
 
-# E21 of docs/reliability.md
+# E21 of tests/reliability.md
 @pytest.mark.parametrize("what", ["frames", "plan"])
 @pytest.mark.parametrize("fault", ["half", "longer", "flipped", "empty", "swapped", "junk"])
 def test_a_bad_entry_counts_as_absent_and_is_removed(clip: Path, folder: Path, fault: str, what: str) -> None:
@@ -205,7 +205,7 @@ def test_a_bad_entry_counts_as_absent_and_is_removed(clip: Path, folder: Path, f
     assert {path: path.read_bytes() for path in entries(folder)} == contents and store.trouble is None  # made anew
 
 
-# E21 of docs/reliability.md
+# E21 of tests/reliability.md
 def test_a_bad_entry_is_removed_also_if_nothing_takes_its_place(folder: Path) -> None:
     store = FrameCache(folder, CAP)
     store.write([("key", b"content")])
@@ -305,7 +305,7 @@ def test_the_folder_is_for_the_user_alone(folder: Path) -> None:
     assert modes == {0o700, 0o600}
 
 
-# E20 of docs/reliability.md
+# E20 of tests/reliability.md
 def test_it_may_be_deleted_at_any_time(folder: Path) -> None:
     store = FrameCache(folder, CAP)
     for number in range(3):
@@ -370,7 +370,7 @@ def test_only_old_temporary_files_go(folder: Path) -> None:
     assert young.exists() and not old.exists()
 
 
-# E22 of docs/reliability.md
+# E22 of tests/reliability.md
 def test_a_file_being_read_is_not_taken_away(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = FrameCache(folder, 10_000)
     store.write([("key", b"precious")])
@@ -403,7 +403,7 @@ def hammer(folder: str, seed: int, failures: "multiprocessing.Queue[str]") -> No
         failures.put(store.trouble)
 
 
-# E22 of docs/reliability.md
+# E22 of tests/reliability.md
 def test_processes_share_it_without_a_lock(folder: Path) -> None:
     context = multiprocessing.get_context("fork")
     failures = context.Queue()

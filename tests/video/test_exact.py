@@ -54,7 +54,7 @@ def test_the_first_decoding_stamp_may_be_negative(clip: Path) -> None:
     assert sample(clip, cells=300, size=SMALL).times[0] == 0.0
 
 
-# V15 of docs/reliability.md
+# V15 of tests/reliability.md
 @pytest.mark.parametrize(
     ("name", "codec", "options"),
     [
@@ -81,18 +81,18 @@ def test_containers_and_codecs(made: Path, name: str, codec: str, options: dict[
     assert_exact(path, frames=130)
 
 
-# V15 of docs/reliability.md
+# V15 of tests/reliability.md
 def test_gif(made: Path) -> None:
     assert_exact(numbered_video(made / "a.gif", 60, codec="gif", pixel_format="rgb8"), frames=60)
 
 
-# V15 of docs/reliability.md
+# V15 of tests/reliability.md
 def test_av1(made: Path) -> None:
     path = numbered_video(made / "av1.mp4", 40, codec="libsvtav1", options={"preset": "12"}, size=(256, 64))
     assert_exact(path, frames=40)
 
 
-# V11 of docs/reliability.md
+# V11 of tests/reliability.md
 def test_live_webm_without_a_duration(made: Path) -> None:
     path = numbered_video(made / "live.webm", 100, codec="libvpx-vp9", container_options={"live": "1"})
     with av.open(str(path)) as container:
@@ -102,7 +102,7 @@ def test_live_webm_without_a_duration(made: Path) -> None:
     assert info is not None and info.duration_header is None and info.duration_found == pytest.approx(4.0)
 
 
-# V12 of docs/reliability.md
+# V12 of tests/reliability.md
 @pytest.mark.parametrize("name", ["late.ts", "late.mkv", "late.mp4", "late.flv"])
 def test_times_count_from_the_presentation_start(made: Path, name: str) -> None:
     plain = numbered_video(made / "plain.mp4", 200)
@@ -129,7 +129,7 @@ def test_edit_list_hides_the_frames_it_cuts(made: Path) -> None:
     assert pool.times[0] == 0.0
 
 
-# V10 of docs/reliability.md
+# V10 of tests/reliability.md
 @pytest.mark.parametrize("name", ["vfr.mp4", "vfr.mkv"])
 def test_variable_rate_is_sampled_evenly_in_time(made: Path, name: str) -> None:
     ticks = [25 * i for i in range(10)] + [250 + i for i in range(250)]  # 10 s at 1 fps, then 10 s at 25 fps
@@ -145,7 +145,7 @@ def test_a_frame_starting_exactly_at_the_target_is_shown(made: Path) -> None:
     assert numbers(sample(path, cells=15, size=SMALL)) == list(range(1, 30, 2))
 
 
-# V09 of docs/reliability.md
+# V09 of tests/reliability.md
 @pytest.mark.parametrize("frames", [1, 3])
 def test_short_videos_give_each_frame_once(made: Path, frames: int) -> None:
     path = numbered_video(made / f"short{frames}.mp4", frames)
@@ -163,7 +163,7 @@ def count_decoded(path: Path, cells: int, readers: list[reader.Reader]) -> tuple
     return sum(each.decoded for each in readers), pool
 
 
-# V19 of docs/reliability.md
+# V19 of tests/reliability.md
 @pytest.mark.parametrize("name", ["giant.mp4", "giant.ts"])
 def test_one_giant_gop_is_decoded_once(made: Path, readers: list[reader.Reader], name: str) -> None:
     path = numbered_video(made / name, 600, gop=9999, options={"sc_threshold": "0"})

@@ -50,7 +50,7 @@ def same(one: FramePool, other: FramePool) -> bool:
     return one.keys == other.keys and np.array_equal(one.pixels, other.pixels)
 
 
-# D02 of docs/reliability.md
+# D02 of tests/reliability.md
 @pytest.mark.parametrize("memory", [1, 512 << 20], ids=["each time decoded", "kept in memory"])
 @pytest.mark.parametrize("name", ["plain.mp4", "open.mkv", "hevc.mkv", "asp.avi"])
 def test_any_order_twice_gives_the_pixels_of_decoding_in_order(made: Path, name: str, memory: int) -> None:
@@ -74,7 +74,7 @@ def test_a_detailed_frame_has_the_same_bytes_alone_and_among_all(tmp_path: Path,
         assert same(Footage(path, cells=20).frames([index], size), among_all.take([index]))
 
 
-# D06 of docs/reliability.md
+# D06 of tests/reliability.md
 @pytest.mark.parametrize("precision", ["exact", "auto", "keyframe"])
 @pytest.mark.parametrize("name", KINDS)
 def test_a_second_pass_gives_the_frames_of_the_first_bit_for_bit(made: Path, name: str, precision: str) -> None:

@@ -76,7 +76,7 @@ def png_bytes() -> bytes:
     return buffer.getvalue()
 
 
-# V01, V02 of docs/reliability.md
+# V01, V02 of tests/reliability.md
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -114,7 +114,7 @@ def test_millions_of_boxes_are_not_walked(tmp_path: Path, monkeypatch: pytest.Mo
     assert CountedReads.count == files.MAX_BOXES
 
 
-# V24 of docs/reliability.md
+# V24 of tests/reliability.md
 def test_not_a_regular_file(tmp_path: Path) -> None:
     assert "no such file" in refusal(tmp_path / "none.mp4")
     assert "no picture in this folder" in refusal(tmp_path)
@@ -128,7 +128,7 @@ def test_not_a_regular_file(tmp_path: Path) -> None:
     assert "too long" in refusal(tmp_path / ("x" * 300))
 
 
-# V24 of docs/reliability.md
+# V24 of tests/reliability.md
 @pytest.mark.parametrize("kind", [stat.S_IFSOCK, stat.S_IFBLK, stat.S_IFCHR])
 def test_a_device_is_never_opened(clip: Path, monkeypatch: pytest.MonkeyPatch, kind: int) -> None:
     """Opening one can have effects of its own (a tape rewinds), so looking at its kind must be enough."""
@@ -139,7 +139,7 @@ def test_a_device_is_never_opened(clip: Path, monkeypatch: pytest.MonkeyPatch, k
     assert "not a regular file" in refusal(clip)
 
 
-# V24 of docs/reliability.md
+# V24 of tests/reliability.md
 @pytest.mark.parametrize(
     "name", ["é" * 120 + ".mp4", "e\u0301.mp4", "x" * 251 + ".mp4", "-i", "file:x.mp4", "a\nb.mp4"]
 )
@@ -181,7 +181,7 @@ def test_nul_and_broken_text_in_names() -> None:
             probe(name)
 
 
-# V24, A02, A23 of docs/reliability.md
+# V24, A02, A23 of tests/reliability.md
 @pytest.mark.parametrize(
     "name",
     [
@@ -241,7 +241,7 @@ SCRIPTS = {
 }
 
 
-# A01 of docs/reliability.md
+# A01 of tests/reliability.md
 @pytest.mark.parametrize("sniffing", [True, False], ids=["as shipped", "whitelist alone"])
 def test_scripts_open_no_other_file(clip: Path, tmp_path: Path, sniffing: bool) -> None:
     """Every open() of a child process is in strace's log: the script is there (so the log works), the victim is not.
@@ -303,7 +303,7 @@ def add_sound(output: av.container.OutputContainer) -> None:
     output.mux(stream.encode())
 
 
-# V08 of docs/reliability.md
+# V08 of tests/reliability.md
 def test_sound_only(tmp_path: Path) -> None:
     path = tmp_path / "sound.m4a"
     with av.open(str(path), "w", format="mp4") as output:
@@ -311,14 +311,14 @@ def test_sound_only(tmp_path: Path) -> None:
     assert "no video stream" in refusal(path)
 
 
-# V15 of docs/reliability.md
+# V15 of tests/reliability.md
 def test_an_unknown_codec_is_named_as_such(clip: Path, tmp_path: Path) -> None:
     path = tmp_path / "future.mp4"
     path.write_bytes(clip.read_bytes().replace(b"avc1\0\0", b"zzzz\0\0"))
     assert "its codec is not part of this PyAV build" in refusal(path)
 
 
-# V08 of docs/reliability.md
+# V08 of tests/reliability.md
 def test_cover_art_is_not_a_video(tmp_path: Path) -> None:
     path = tmp_path / "cover.mp4"
     with av.open(str(path), "w") as output:
@@ -397,7 +397,7 @@ def test_every_packet_loop_looks_at_the_clock(clip: Path, deadline_after: Callab
             next(packets)
 
 
-# A02 of docs/reliability.md
+# A02 of tests/reliability.md
 def test_ffmpeg_gets_an_absolute_path_behind_file(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(clip.parent)
     assert check_file("clip.mp4").url == f"file:{os.path.realpath(clip)}"
@@ -472,7 +472,7 @@ def test_progress_is_reported(clip: Path) -> None:
     assert seen == [("decode", done, 5) for done in range(6)]
 
 
-# A05 of docs/reliability.md
+# A05 of tests/reliability.md
 @pytest.mark.parametrize("cells", [0, -1, True, 1.5, math.nan, math.inf, 10**6, 10**12])
 def test_bad_cells_are_refused_before_the_file_is_read(cells: int) -> None:
     from gridprobe.errors import UsageError

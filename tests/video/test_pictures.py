@@ -31,7 +31,7 @@ def colour_at(frame: Pixels, corner: str) -> str:
     return min(CORNERS, key=lambda name: np.abs(pixel - CORNERS[name]).sum())
 
 
-# V13 of docs/reliability.md
+# V13 of tests/reliability.md
 @pytest.mark.parametrize(
     ("degrees", "goes_to_top_left"), [(0, "top left"), (90, "bottom left"), (180, "bottom right"), (270, "top right")]
 )
@@ -56,7 +56,7 @@ def test_rotation_by_the_display_matrix(tmp_path: Path, degrees: int, goes_to_to
         assert np.array_equal(kept.pixels, pool.pixels)
 
 
-# V14 of docs/reliability.md
+# V14 of tests/reliability.md
 @pytest.mark.parametrize(
     ("name", "size", "options"),
     [
@@ -78,7 +78,7 @@ def test_pixel_formats(tmp_path: Path, name: str, size: tuple[int, int], options
     assert pool.info is not None and (pool.info.width, pool.info.height) == size
 
 
-# V14 of docs/reliability.md
+# V14 of tests/reliability.md
 @pytest.mark.parametrize(
     ("pixel_format", "codec"),
     [
@@ -107,7 +107,7 @@ def test_grey_levels_are_those_of_the_picture(tmp_path: Path, pixel_format: str,
     assert apart.max() <= 6 and apart.mean() < 2
 
 
-# V16 of docs/reliability.md
+# V16 of tests/reliability.md
 @pytest.mark.parametrize(("name", "codec"), [("two.mkv", "ffv1"), ("two.mp4", "libx264")])
 def test_two_by_two_pixels(tmp_path: Path, name: str, codec: str) -> None:
     path = numbered_video(tmp_path / name, 4, size=(2, 2), codec=codec, pixel_format="yuv420p")
@@ -157,7 +157,7 @@ def test_size_changing_in_mid_stream(tmp_path: Path) -> None:
     assert [read_number(frame) for frame in pool.pixels] == [*range(20), *range(20)]
 
 
-# V14 of docs/reliability.md
+# V14 of tests/reliability.md
 @pytest.mark.parametrize(("transfer", "hdr"), [("16", True), ("18", True), ("1", False)])
 def test_hdr_is_said_not_hidden(tmp_path: Path, transfer: str, hdr: bool) -> None:
     path = numbered_video(

@@ -80,7 +80,7 @@ def use_readers(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr(parallel, "WORKER_COST", 1e-9)
 
 
-# D02 of docs/reliability.md
+# D02 of tests/reliability.md
 @pytest.mark.parametrize("cells", [7, 60])
 @pytest.mark.parametrize("readers", [1, 3])
 @pytest.mark.parametrize("name", CODECS)

@@ -25,7 +25,7 @@ def find_files(data: Path, *patterns: str) -> list[Path]:
         if found:
             return found
     state = "" if data.is_dir() else ", which is not a folder"
-    raise DataError(f"no {' or '.join(patterns)} in {data}{state}; see docs/benchmarks.md for where files belong")
+    raise DataError(f"no {' or '.join(patterns)} in {data}{state}; see docs/evaluation.md for where files belong")
 
 
 def find_split(data: Path, patterns: Mapping[str, Sequence[str]], split: str) -> list[Path]:

@@ -68,7 +68,7 @@ def hostile(payload: str) -> Answer:
     return replace(answer, pool=pool, selection=replace(answer.selection, selector=payload))
 
 
-# A16 of docs/reliability.md
+# A16 of tests/reliability.md
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_hostile_text_is_shown_as_text(payload: str) -> None:
     text = render([hostile(payload), without_map(hostile(payload))], title=payload)

@@ -55,7 +55,7 @@ def hostile(folder: Path, payload: str) -> Run:
 # The text.
 
 
-# A16 of docs/reliability.md
+# A16 of tests/reliability.md
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_hostile_text_stays_text(tmp_path: Path, payload: str) -> None:
     page = render_runs([hostile(tmp_path / "r", payload)], notes=[payload])

@@ -40,7 +40,7 @@ TOLERANCE = 0.05
 """After a restart no letter's probability may differ by more than this."""
 START = (
     "start it with vLLM, as in: vllm serve MODEL --max-logprobs 20 "
-    "--limit-mm-per-prompt '{\"image\": 160}' (see docs/servers.md)"
+    "--limit-mm-per-prompt '{\"image\": 160}' (see docs/models.md)"
 )
 
 
