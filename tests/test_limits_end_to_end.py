@@ -1,20 +1,22 @@
 """Limits from end to end: a real engine on a real file, a server, the command line, and what `plan` says before."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from gridprobe.allowance import Allowance
 
 import gridprobe as gp
 from fake_server import Fake, serving
 from gridprobe.backends import gauge_model
 from gridprobe.backends.qwen3vl.engine import Qwen3VL
 from gridprobe.cli import cli
+from gridprobe.errors import OverLimit
 from gridprobe.evaluation.offers import Models, offers
 from gridprobe.flops import Cost
+from gridprobe.limits import UsageLimits
 from gridprobe.pace import learn_pace, read_pace
 from gridprobe.settings import Settings
 from gridprobe.video import probe
@@ -30,9 +32,9 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ask(clip: Path, model: Qwen3VL, **options: Any) -> gp.Answer:
-    limits = {name: options.pop(name) for name in list(options) if name.startswith(("max_", "min_"))}
+    limits = {name: options.pop(name) for name in list(options) if name.startswith("max_")}
     settings = {"k": 6, "effort": "full", **options}
-    return gp.ask(clip, QUESTION, model=model, allowance=Allowance(**limits), **settings)
+    return gp.ask(clip, QUESTION, model=model, usage_limits=UsageLimits(**limits), **settings)
 
 
 def run(*arguments: object, **environment: str) -> Result:
@@ -58,8 +60,19 @@ def test_a_local_engine_keeps_to_its_limits_exactly(
         "max_gpu_memory": tiny_model.memory(longest) - weights,
     }[limit]
     most = round(share * whole) if limit == "max_tokens" else share * whole
-    answer = ask(clip, tiny_model, **{limit: most + (weights if limit == "max_gpu_memory" else 0)})
-
+    asked = {limit: most + (weights if limit == "max_gpu_memory" else 0)}
+    overview = free.reached.overview
+    assert overview is not None
+    least = {
+        "max_tokens": overview.cost.tokens,
+        "max_tflops": overview.cost.tflops,
+        "max_gpu_memory": tiny_model.memory(overview.cost.tokens) - weights,
+    }[limit]
+    if least > most:
+        with pytest.raises(OverLimit, match=f"more than --{limit.replace('_', '-')} "):
+            ask(clip, tiny_model, **asked)
+        return
+    answer = ask(clip, tiny_model, **asked)
     passes = [each.cost.tokens for each in (answer.reached.overview, answer.reached.focus) if each]
     taken = {
         "max_tokens": answer.cost.total.tokens,
@@ -67,7 +80,7 @@ def test_a_local_engine_keeps_to_its_limits_exactly(
         "max_gpu_memory": tiny_model.memory(max(passes)) - weights,
     }[limit]
     assert taken <= most * (1 + 1e-9)
-    assert bool(answer.reached.gave) == (share < 1.0)
+    assert bool(answer.reached.degraded) == (share < 1.0)
 
 
 def test_a_second_look_is_left_out_or_paid(clip: Path, tiny_model: Qwen3VL) -> None:
@@ -75,9 +88,9 @@ def test_a_second_look_is_left_out_or_paid(clip: Path, tiny_model: Qwen3VL) -> N
     same = ask(clip, tiny_model, refine=True, sure=1.0, max_tokens=3 * free.cost.total.tokens)
     less = ask(clip, tiny_model, refine=True, sure=1.0, max_tokens=free.cost.total.tokens // 2)
 
-    assert same.cost.total.tokens == free.cost.total.tokens and same.reached.gave == ()
+    assert same.cost.total.tokens == free.cost.total.tokens and same.reached.degraded == ()
     assert less.cost.total.tokens <= free.cost.total.tokens // 2
-    assert any(text.startswith("hot stretches were not sampled again") for text in less.reached.gave)
+    assert any(text.startswith("hot stretches were not sampled again") for text in less.reached.degraded)
 
 
 def test_the_memory_of_an_engine_is_what_its_gauge_says(tiny_checkpoint: Path, tiny_model: Qwen3VL) -> None:
@@ -88,19 +101,21 @@ def test_the_memory_of_an_engine_is_what_its_gauge_says(tiny_checkpoint: Path, t
 
 def test_a_limit_that_does_not_fit_names_the_one_that_would(clip: Path, tiny_checkpoint: Path) -> None:
     done = run("ask", clip, *OPTIONS, "--model", tiny_checkpoint, "--max-tokens", 5)
-    assert done.exit_code == 2 and "--max-tokens 5 is too little even for 1 frame of" in done.stderr
-    enough = done.stderr.split("give at least --max-tokens ")[1].strip()
+    assert done.exit_code == 2 and re.search("this question takes at least [0-9,]+ tokens, more than", done.stderr)
+    enough = int(done.stderr.split("; --max-tokens ")[1].split(" is enough")[0])
     done = run("ask", clip, *OPTIONS, "--model", tiny_checkpoint, "--max-tokens", enough, "--json")
     answer = json.loads(done.stdout)
-    assert answer["cost"]["tokens"] <= int(enough) and answer["settings"]["allowance"] == {"max_tokens": int(enough)}
-    assert any(text.endswith(f"--max-tokens {enough}") for text in answer["warnings"])
+    assert answer["cost"]["tokens"] == enough and answer["settings"]["usage_limits"] == {"max_tokens": enough}
+    assert any(text.endswith(f"over --max-tokens {enough}") for text in answer["warnings"])
 
 
 def test_the_map_that_a_reader_would_see_is_left_out_if_it_cannot_be_paid(clip: Path, tiny_checkpoint: Path) -> None:
     asked = ("ask", clip, *OPTIONS[:-1], "quick", "--model", tiny_checkpoint)
     tokens = json.loads(run(*asked, "--json").stdout)["cost"]["tokens"]
     done = run(*asked, "--max-tokens", tokens)
-    assert done.exit_code == 0 and f"the map was left out: --max-tokens {tokens}" in done.stdout
+    words = " ".join(done.stdout.split())
+    assert done.exit_code == 0 and "the map was left out: it would take" in words
+    assert f"tokens more, over --max-tokens {tokens}" in words
 
 
 @pytest.mark.parametrize("share", [1.0, 0.6, 0.3])
@@ -139,14 +154,23 @@ def test_plan_offers_what_an_answer_then_takes(clip: Path, tiny_checkpoint: Path
     assert all(each.seconds is None and each.money is None for each in found.values())
 
 
-def test_plan_says_what_limits_buy_and_what_gives(clip: Path, tiny_checkpoint: Path, tiny_model: Qwen3VL) -> None:
-    done = run("plan", clip, "--k", 6, "--model", tiny_checkpoint, "--max-tokens", 900, "--json")
-    bought = json.loads(done.stdout)["offers"][-1]
-    assert bought["name"] == "limited" and bought["tokens"][0] <= 900 and bought["gave"]
-    shown = run("plan", clip, "--k", 6, "--model", tiny_checkpoint, "--max-tokens", 900).stdout
-    assert f"limited: {bought['gave'][0]}" in shown and "seconds will be known once" in shown
-    nothing = run("plan", clip, "--k", 6, "--model", tiny_checkpoint, "--max-tokens", 3).stdout
-    assert "limited: --max-tokens 3 is too little even for 1 frame" in nothing
+def test_plan_says_what_fits_the_limits(clip: Path, tiny_checkpoint: Path) -> None:
+    asked = ("plan", clip, "--k", 6, "--model", tiny_checkpoint)
+    free = {each["name"]: each for each in json.loads(run(*asked, "--json").stdout)["offers"]}
+    assert all(each["fits"] == "yes" and not each["over"] for each in free.values())
+    most = free["auto"]["tokens"][0] + 1
+    limited = {each["name"]: each for each in json.loads(run(*asked, "--max-tokens", most, "--json").stdout)["offers"]}
+    fits = {name: each["fits"] for name, each in limited.items()}
+    assert fits == {"quick": "yes", "auto": "maybe", "full": "no", "all frames": "no"}
+    assert limited["auto"]["tokens"] == free["auto"]["tokens"], "nothing is cut for a limit"
+    words = f"auto: may take {free['auto']['tokens'][1]:,} tokens, more than --max-tokens {most}"
+    shown = run(*asked, "--max-tokens", most).stdout
+    assert words in shown and "seconds will be known once" in shown
+
+
+def test_plan_counts_no_more_frames_than_may_be_kept(clip: Path, tiny_checkpoint: Path) -> None:
+    done = run("plan", clip, "--k", 6, "--model", tiny_checkpoint, "--max-frames", 1, "--json")
+    assert [each["frames"] for each in json.loads(done.stdout)["offers"][:3]] == [[0, 0], [0, 1], [1, 1]]
 
 
 def test_plan_knows_seconds_once_a_model_has_answered_here(clip: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
@@ -156,8 +180,8 @@ def test_plan_knows_seconds_once_a_model_has_answered_here(clip: Path, tiny_chec
     run("ask", clip, *OPTIONS, "--model", tiny_checkpoint, **cache)
     before, after = json.loads(run("plan", *asked, "--json", **cache).stdout)["offers"][0]["seconds"]
     assert 0 < before == after
-    limited = json.loads(run("plan", *asked, "--json", "--max-seconds", before / 2, **cache).stdout)["offers"][-1]
-    assert limited["seconds"][1] <= before / 2 and limited["gave"]
+    quick = json.loads(run("plan", *asked, "--json", "--max-seconds", before / 2, **cache).stdout)["offers"][0]
+    assert quick["fits"] == "no" and "--max-seconds" in quick["over"]
 
 
 def test_plan_has_the_money_of_a_server_with_prices(clip: Path) -> None:

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from gridprobe.flops import Cost
-from gridprobe.pace import Pace, learn_pace, read_pace, write_pace
+from gridprobe.pace import Pace, learn_pace, read_pace
+
+SEEN = Cost(tokens=1, flops_computed=1e12)
 
 
 def test_newer_measurements_count_more() -> None:
@@ -40,7 +42,7 @@ def test_it_is_kept_for_each_model(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "[]", '{"tflops": 1}', '{"tflops": -1, "tokens": 1, "seconds": 1}', "{"])
 def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, content: str) -> None:
-    write_pace("one", Pace(1.0, 1.0, 1.0), folder=tmp_path)
+    learn_pace("one", SEEN, 1.0, folder=tmp_path)
     (file,) = tmp_path.iterdir()
     file.write_text(content)
     assert not read_pace("one", folder=tmp_path).known
@@ -48,11 +50,11 @@ def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, content: str) -> None
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    write_pace("one", Pace(1.0, 1.0, 1.0), folder=tmp_path / "file")
+    learn_pace("one", SEEN, 1.0, folder=tmp_path / "file")
     assert not read_pace("one", folder=tmp_path / "file").known
 
 
 def test_without_a_cache_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRIDPROBE_CACHE", "off")
-    write_pace("one", Pace(1.0, 1.0, 1.0))
+    learn_pace("one", SEEN, 1.0)
     assert not read_pace("one").known

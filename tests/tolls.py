@@ -1,4 +1,4 @@
-"""A fast model for tests of budgets: it knows what requests cost without looking at a pixel, and remembers the bill.
+"""A fast model for tests of limits: it knows what requests cost without looking at a pixel, and remembers the bill.
 
 A remote one bills up to a fifth more or less than it estimates. Its map is flat, peaked, random or full of ties.
 """

@@ -178,10 +178,11 @@ class UsageTracker:
             return
         flags, most = " and ".join(map(self.limits.flag, over)), self.total(enough or price)
         needs = " ".join(f"{as_flag(name)} {_digits(name, most[name])}" for name in self.over(enough or price))
+        further = "" if over == ["max_gpu_memory"] else " more"
         raise OverLimit(
             f"this question takes at least {in_words(over, self.total(price))}, more than {flags}; {needs} is enough",
             limit=over[0],
-            more=f"{in_words(over, price.amounts)} more, over {flags}",
+            more=f"{in_words(over, price.amounts)}{further}, over {flags}",
         )
 
     @contextmanager

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from gridprobe.allowance import Allowance
 from gridprobe.benchmarks import Item
 from gridprobe.errors import UsageError
 from gridprobe.evaluation import read_records
@@ -15,6 +14,7 @@ from gridprobe.evaluation.reader import read_run
 from gridprobe.evaluation.status import status
 from gridprobe.evaluation.tasks import Task
 from gridprobe.evaluation.totals import Account, Totals
+from gridprobe.limits import UsageLimits
 from gridprobe.question import Question
 from toy_runs import evaluation, model, toy_benchmark
 
@@ -77,7 +77,7 @@ def test_grants_never_exceed_a_total_whatever_workers_do(seed: int) -> None:
     draw = random.Random(seed)
     total = draw.randint(1, 20_000)
     own = draw.choice([None, draw.randint(1, 2000)])
-    account = Account(Totals(tokens=total), Allowance(max_tokens=own))
+    account = Account(Totals(tokens=total), UsageLimits(max_tokens=own))
     question = Question("?", ("a", "b"))
     tasks = [
         Task(tuple(Item(f"{video}-{n}", question, Path("v"), str(video)) for n in range(draw.randint(1, 5))))

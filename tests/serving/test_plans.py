@@ -68,16 +68,18 @@ def test_a_limit_is_planned_and_kept(desk: Desk) -> None:
     asked = {"question": ASK["question"], "options": ASK["options"]}
     opened, plan = send(desk, ("/sessions", {"video": "talk.mp4"}), ("/sessions/{session}/plan", asked))
     full = next(each for each in plan.json()["offers"] if each["name"] == "full")
-    settings = {"max_tflops": full["tflops"][0] * 0.9, "effort": "full"}
+    quick = next(each for each in plan.json()["offers"] if each["name"] == "quick")
+    settings = {"max_tflops": (quick["tflops"][0] + full["tflops"][0]) / 2, "effort": "full"}
     planned, answered = send(
         desk,
         (f"/sessions/{opened.json()['id']}/plan", asked | {"settings": settings}),
         ("/ask", ASK | {"settings": settings}),
     )
-    limited = next(each for each in planned.json()["offers"] if each["name"] == "limited")
+    limited = {each["name"]: each for each in planned.json()["offers"]}
 
-    assert limited["gave"]
-    assert limited["tflops"][1] <= settings["max_tflops"]
+    assert limited["quick"]["fits"] == "yes"
+    assert limited["full"]["fits"] == "no"
+    assert "--max-tflops" in limited["full"]["over"]
     assert answered.status_code == 200
     answer = answered.json()["answer"]
     assert answer["cost"]["tflops"] <= settings["max_tflops"]
