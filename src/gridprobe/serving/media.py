@@ -15,7 +15,7 @@ from gridprobe.serving.bounds import Bounds
 from gridprobe.serving.desk import Desk
 from gridprobe.serving.native import desk_of
 from gridprobe.serving.pictures import jpeg
-from gridprobe.serving.refusals import Refusal
+from gridprobe.serving.refusals import Refusal, check_descriptors
 from gridprobe.serving.sessions import VideoSession
 from gridprobe.video.sheet import contact_sheet
 
@@ -128,10 +128,11 @@ def _opened(desk: Desk, session: VideoSession) -> int:
     source = session.source
     if source.path.is_dir():
         raise Refusal("this video is a list of pictures; there is no file", status=404, code="not_found")
-    if source.private or desk.sources.folder is None:
-        try:
+    try:
+        if source.private or desk.sources.folder is None:
             return os.open(source.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:
-            raise Refusal("the file is gone", status=404, code="not_found") from None
-    with desk.sources.folder.opened(str(source.path)) as (handle, _):
-        return os.dup(handle)
+        with desk.sources.folder.opened(str(source.path)) as (handle, _):
+            return os.dup(handle)
+    except OSError as error:
+        check_descriptors(error)
+        raise Refusal("the file is gone", status=404, code="not_found") from None
