@@ -4,11 +4,13 @@ import asyncio
 import io
 import json
 import os
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -234,6 +236,32 @@ def test_pictures_of_a_session(desk: Desk) -> None:
     assert get(desk, f"{path}/frame.jpg").status_code == 400
     assert get(desk, f"{path}/frame.jpg?t=nan").status_code == 400
     assert get(desk, f"{path}/frame.jpg?t=1&width=100000").status_code == 400
+
+
+def test_pictures_are_decoded_a_few_at_a_time_and_few_wait(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go, begun = threading.Event(), []
+
+    def frame(*_: Any) -> tuple[Any, float]:
+        begun.append(1)
+        go.wait()
+        return np.zeros((32, 64, 3), np.uint8), 0.5
+
+    async def crowd(client: httpx.AsyncClient) -> list[int]:
+        opened = (await client.post("/v1/gridprobe/sessions", json={"video": "talk.mp4"})).json()
+        path = f"/v1/gridprobe/sessions/{opened['id']}/frame.jpg?t=0.5"
+        tasks = [asyncio.create_task(client.get(path)) for _ in range(10)]
+        try:
+            while len(begun) + sum(each.done() for each in tasks) < 7:
+                await asyncio.sleep(0.01)
+            assert len(begun) == 2 and (await client.get("/health")).status_code == 200
+        finally:
+            go.set()
+        tasks.append(asyncio.create_task(client.get(f"{path}&index=1")))
+        return sorted([each.status_code for each in await asyncio.gather(*tasks)])
+
+    with running_desk(folder, decoders=2, queue=3) as desk:
+        monkeypatch.setattr(desk, "frame", frame)
+        assert with_client(desk, crowd, timeout=None) == [200] * 5 + [400] + [429] * 5
 
 
 # S10 of tests/reliability.md

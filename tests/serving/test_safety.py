@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import errno
 import os
 import socket
 from collections.abc import AsyncIterator, Iterator
@@ -17,7 +18,7 @@ from gridprobe.errors import UsageError
 from gridprobe.serving.app import make_app
 from gridprobe.serving.bounds import Bounds
 from gridprobe.serving.desk import Desk
-from gridprobe.serving.folder import AllowedFolder
+from gridprobe.serving.folder import AllowedFolder, AllowedRoots
 from gridprobe.serving.guard import HEADERS, Rules
 from gridprobe.serving.refusals import Refusal
 from gridprobe.serving.running import rules_for
@@ -457,6 +458,30 @@ def test_files_outside_of_the_folder_are_refused_with_one_text(tmp_path: Path, n
     with pytest.raises(Refusal) as refusal, allowed.opened(name):
         pass
     assert refusal.value.status == 403 and str(refusal.value).startswith("this file is not one that requests may name")
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_a_server_without_descriptors_says_so_and_blames_no_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def full(*_: Any, **__: Any) -> int:
+        raise OSError(number, os.strerror(number))
+
+    allowed = AllowedFolder.at(folder)
+    with running_desk(folder) as desk:
+        content, kind = (folder / "talk.mp4").read_bytes(), {"Content-Type": "video/mp4"}
+        stored = ask(desk, "POST", "/v1/gridprobe/uploads", content=content, headers=kind).json()
+        for name, opening in (("talk.mp4", "open"), ("talk.mp4", "dup"), (stored["url"], "open")):
+            session = ask(desk, "POST", "/v1/gridprobe/sessions", json={"video": name}).json()
+            with monkeypatch.context() as patch:
+                patch.setattr(f"gridprobe.serving.media.os.{opening}", full)
+                reply = ask(desk, "GET", f"/v1/gridprobe/sessions/{session['id']}/video")
+            assert reply.status_code == 503 and reply.json()["error"]["code"] == "busy", (name, opening)
+    monkeypatch.setattr(os, "open", full)
+    for each in (allowed, AllowedRoots((allowed, allowed))):
+        with pytest.raises(Refusal) as refusal, each.opened("talk.mp4"):
+            pass
+        assert refusal.value.status == 503
 
 
 # A07 of tests/reliability.md

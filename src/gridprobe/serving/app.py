@@ -49,6 +49,7 @@ def make_app(desk: Desk, rules: Rules, *, names: Sequence[str] = (), pages: Sequ
     )
     app.state.desk = desk
     app.state.metrics = metrics
+    app.state.decoding = media.DecodePool(desk.bounds)
     app.state.names = ("gridprobe", *(name for name in dict.fromkeys(names) if name != "gridprobe"))
     app.state.started = time.time()
     for router in (chat.router, native.router, media.router, reports.router, page_routes.router, *pages):

@@ -28,6 +28,8 @@ class Bounds:
     """Jobs that may wait."""
     together: int = 8
     """Jobs that run at the same time; their calls of the models are merged."""
+    decoders: int = 4
+    """Requests for pictures that are decoded at the same time; as many as `queue` may wait."""
     merged: int = 64
     """Requests in one call of a model."""
     max_pictures: int = 2048

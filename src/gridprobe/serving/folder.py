@@ -3,13 +3,13 @@
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from gridprobe.errors import UsageError
-from gridprobe.serving.refusals import Refusal
+from gridprobe.serving.refusals import Refusal, check_descriptors
 
 __all__ = ["AllowedFolder", "AllowedRoots", "Listed"]
 
@@ -80,7 +80,10 @@ class AllowedFolder:
                 handles.append(os.open(parts[-1], OPENED, dir_fd=handles[-1]))
                 if not stat.S_ISREG(os.fstat(handles[-1]).st_mode):
                     raise _refused()
-            except (OSError, ValueError):
+            except OSError as error:
+                check_descriptors(error)
+                raise _refused() from None
+            except ValueError:
                 raise _refused() from None
             yield handles[-1], self.root.joinpath(*parts)
         finally:
@@ -121,9 +124,12 @@ class AllowedRoots:
         with ExitStack() as stack:
             found = None
             for folder in self.folders:
-                with suppress(Refusal):
+                try:
                     found = stack.enter_context(folder.opened(name))
                     break
+                except Refusal as refusal:
+                    if refusal.status != 403:
+                        raise
             if found is None:
                 raise _refused()
             yield found

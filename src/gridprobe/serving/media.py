@@ -1,7 +1,9 @@
 """Pictures of a session's frames, and its file for a player."""
 
+import asyncio
 import os
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query, Request
 from starlette.concurrency import run_in_threadpool
@@ -9,15 +11,17 @@ from starlette.responses import FileResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from gridprobe.grid import Grid
+from gridprobe.serving.bounds import Bounds
 from gridprobe.serving.desk import Desk
 from gridprobe.serving.native import desk_of
 from gridprobe.serving.pictures import jpeg
-from gridprobe.serving.refusals import Refusal
+from gridprobe.serving.refusals import Refusal, check_descriptors
 from gridprobe.serving.sessions import VideoSession
 from gridprobe.video.sheet import contact_sheet
 
-__all__ = ["router"]
+__all__ = ["DecodePool", "router"]
 
+T = TypeVar("T")
 router = APIRouter(prefix="/v1/gridprobe/sessions/{id}", tags=["pictures"])
 JPEG: dict[int | str, dict[str, Any]] = {200: {"content": {"image/jpeg": {}}, "description": "a picture"}}
 KINDS = {
@@ -31,16 +35,37 @@ Side = Annotated[int | None, Query(ge=1, le=64)]
 Width = Annotated[int, Query(ge=16, le=2048)]
 
 
+class DecodePool:
+    """Threads for requests that decode pictures outside of the queue of jobs: a few at a time, and few that wait."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._turns = asyncio.Semaphore(bounds.decoders)
+        self._room = bounds.decoders + bounds.queue
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """What the work returns, once it is its turn; 429 if too many wait."""
+        if not self._room:
+            message = "too many requests for pictures at once; try again soon"
+            raise Refusal(message, status=429, code="busy", Retry_After="5")
+        self._room -= 1
+        try:
+            async with self._turns:
+                return await run_in_threadpool(work)
+        finally:
+            self._room += 1
+
+
 @router.get("/sheet.jpg", summary="The contact sheet", responses=JPEG, response_class=Response)
 async def sheet(id: str, request: Request, k: Side = None, width: Width = 1200) -> Response:
     """K columns; time runs left to right, row by row. Without `k`, as the session was sampled last."""
     desk = desk_of(request)
-    return Response(await run_in_threadpool(_sheet, desk, desk.sessions.get(id), k, width), media_type="image/jpeg")
+    session = desk.sessions.get(id)
 
+    def drawn() -> bytes:
+        pixels, times = desk.pool(session, k)
+        return jpeg(contact_sheet(pixels, Grid.holding(len(times)).k), width)
 
-def _sheet(desk: Desk, session: VideoSession, k: int | None, width: int) -> bytes:
-    pixels, times = desk.pool(session, k)
-    return jpeg(contact_sheet(pixels, Grid.holding(len(times)).k), width)
+    return Response(await request.app.state.decoding.run(drawn), media_type="image/jpeg")
 
 
 @router.get("/frame.jpg", summary="A frame", responses=JPEG, response_class=Response)
@@ -55,13 +80,17 @@ async def frame(
     """At a time in seconds, or by its place in the grid of K². The header X-Time has its true time."""
     desk = desk_of(request)
     session = desk.sessions.get(id)
-    if t is not None and index is None:
-        pixels, time = await run_in_threadpool(desk.frame, session, t, width)
-    elif index is not None and t is None:
-        pixels, time = await run_in_threadpool(desk.indexed, session, index, k, width)
-    else:
+    if (t is None) == (index is None):
         raise Refusal("give either t or index", param="t")
-    content = await run_in_threadpool(jpeg, pixels, width)
+
+    def drawn() -> tuple[bytes, float]:
+        if index is not None:
+            pixels, time = desk.indexed(session, index, k, width)
+        else:
+            pixels, time = desk.frame(session, t or 0.0, width)
+        return jpeg(pixels, width), time
+
+    content, time = await request.app.state.decoding.run(drawn)
     return Response(content, media_type="image/jpeg", headers={"X-Time": f"{time:.6f}"})
 
 
@@ -99,10 +128,11 @@ def _opened(desk: Desk, session: VideoSession) -> int:
     source = session.source
     if source.path.is_dir():
         raise Refusal("this video is a list of pictures; there is no file", status=404, code="not_found")
-    if source.private or desk.sources.folder is None:
-        try:
+    try:
+        if source.private or desk.sources.folder is None:
             return os.open(source.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:
-            raise Refusal("the file is gone", status=404, code="not_found") from None
-    with desk.sources.folder.opened(str(source.path)) as (handle, _):
-        return os.dup(handle)
+        with desk.sources.folder.opened(str(source.path)) as (handle, _):
+            return os.dup(handle)
+    except OSError as error:
+        check_descriptors(error)
+        raise Refusal("the file is gone", status=404, code="not_found") from None

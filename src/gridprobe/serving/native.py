@@ -157,7 +157,7 @@ async def plan(id: str, body: PlanBody, request: Request) -> Response:
         with desk.using(id) as video:
             return desk.plan(video, settings, selector, question)
 
-    return Json({"offers": await run_in_threadpool(offered)})
+    return Json({"offers": await request.app.state.decoding.run(offered)})
 
 
 @router.delete("/sessions/{id}", status_code=204, summary="Close a video")

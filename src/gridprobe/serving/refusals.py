@@ -1,5 +1,6 @@
 """Refusal: an error with an HTTP status; and which status every other error has."""
 
+import errno
 from typing import Any
 
 from gridprobe.errors import (
@@ -13,7 +14,7 @@ from gridprobe.errors import (
     VideoError,
 )
 
-__all__ = ["Refusal", "as_refusal", "not_found"]
+__all__ = ["Refusal", "as_refusal", "check_descriptors", "not_found"]
 
 INTERNAL = "the server made a mistake; its log has the details under the request's X-Request-ID"
 
@@ -70,3 +71,10 @@ def not_found(what: str) -> Refusal:
     return Refusal(
         f"there is no such {what}; it may have ended, or the server was restarted", status=404, code="not_found"
     )
+
+
+def check_descriptors(error: OSError) -> None:
+    """Refuse with 503 if a file could not be opened because too many are; nothing is wrong with that file."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        message = "the server has too many files open; try again soon"
+        raise Refusal(message, status=503, code="busy", Retry_After="5") from None
