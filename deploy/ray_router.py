@@ -4,7 +4,7 @@ from typing import Any
 
 from ray.serve.experimental.consistent_hash_router import ConsistentHashRouter
 
-from gridprobe.serving.affinity import mark_of, ranked
+from gridprobe_serve.running import mark_of, ranked
 
 __all__ = ["ByVideo"]
 

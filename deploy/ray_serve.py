@@ -23,18 +23,15 @@ from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from gridprobe.cli.serve import bounds_of, desk_of
-from gridprobe.cli.serve import serve as command
 from gridprobe.errors import UsageError
-from gridprobe.serving.affinity import affinity_of, mark_of, owned_by
-from gridprobe.serving.app import make_app
-from gridprobe.serving.folder import AllowedFolder
-from gridprobe.serving.guard import UPLOADS, Guard, Rules
-from gridprobe.serving.jobs import mark_ids, new_id
-from gridprobe.serving.metrics import Metrics
-from gridprobe.serving.refusals import Refusal
-from gridprobe.serving.replies import LOG, Json, refused
-from gridprobe.serving.running import rules_for
+from gridprobe_serve.app import make_app
+from gridprobe_serve.command import bounds_of, desk_of
+from gridprobe_serve.command import serve as command
+from gridprobe_serve.jobs import Refusal, mark_ids, new_id
+from gridprobe_serve.middleware import UPLOADS, Guard, Metrics, Rules
+from gridprobe_serve.running import affinity_of, mark_of, owned_by, rules_for
+from gridprobe_serve.service import LOG, Json, refused
+from gridprobe_serve.store import AllowedFolder
 
 __all__ = ["Ingress", "Relay", "Size", "Worker", "application", "build", "summed"]
 

@@ -3,7 +3,7 @@
     python speed/attention.py
 
 Prints a line for each shape: milliseconds of a call. "causal" is a pass over all tokens; "masked" is 60 tokens that
-follow kept ones, as a question does. gridprobe.backends.local.attention decides from this when cuDNN is used.
+follow kept ones, as a question does. gridprobe.models.local.kv_cache decides from this when cuDNN is used.
 """
 
 import time
@@ -13,7 +13,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
-from gridprobe.backends.local.attention import steady_attention
+from gridprobe.models.local.kv_cache import steady_attention
 
 ROUNDS = 20
 

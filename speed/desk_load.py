@@ -17,17 +17,17 @@ from threading import Event
 from PIL import Image
 
 from gridprobe import load_model
-from gridprobe.gridworld.dataset import Item, items, pool_of
+from gridprobe.options import Settings
 from gridprobe.question import Question
-from gridprobe.serving.bounds import Bounds
-from gridprobe.serving.desk import Asked, Desk
-from gridprobe.serving.sources import Frames, Source
-from gridprobe.settings import Settings
+from gridprobe_serve.limits import Bounds
+from gridprobe_serve.service import Asked, Desk
+from gridprobe_serve.sources import Frames, Source
+from gridprobe_world.dataset import WorldItem, items, pool_of
 
 K = 12
 
 
-def pictures(item: Item, device: str) -> Frames:
+def pictures(item: WorldItem, device: str) -> Frames:
     pool = pool_of(item, cells=K * K, device=device)
     encoded = []
     for pixels in pool.pixels:

@@ -11,16 +11,16 @@ import datetime
 import time
 from pathlib import Path
 
-from gridprobe.backends import Backend, FrameGroup, Packing, ScoreRequest, View, load_model
-from gridprobe.budget import spread
-from gridprobe.gridworld.dataset import Item, items, pool_of
+from gridprobe.importance import spread
+from gridprobe.models import Backend, FrameGroup, Packing, ScoreRequest, View, load_model
 from gridprobe.video import FrameSize
+from gridprobe_world.dataset import WorldItem, items, pool_of
 
 SIDES = (64, 96, 128, 160, 224, 320, 448)
 SHOWN = 36
 
 
-def frames_of(item: Item, times: tuple[float, ...]) -> list[int]:
+def frames_of(item: WorldItem, times: tuple[float, ...]) -> list[int]:
     """Frames with evidence first, then frames at equal distances."""
     moments = [moment / item.duration for moment in times]
     evidence = [i for i, at in enumerate(moments) if any(a <= at < b for a, b in item.asked.evidence)]
@@ -29,7 +29,7 @@ def frames_of(item: Item, times: tuple[float, ...]) -> list[int]:
     return sorted(evidence + [others[i] for i in spread(len(others), SHOWN - len(evidence))])
 
 
-def right(model: Backend, item: Item, side: int, packing: Packing) -> bool:
+def right(model: Backend, item: WorldItem, side: int, packing: Packing) -> bool:
     pool, question = pool_of(item, size=side), item.asked.question
     shown = pool.take(frames_of(item, pool.times))
     group = FrameGroup(shown, View(FrameSize(max_side=side), packing))

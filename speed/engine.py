@@ -28,13 +28,13 @@ import numpy as np
 import torch
 import transformers
 
-from gridprobe.backends import FrameGroup, Packing, ScoreRequest, View, load_model
-from gridprobe.backends.embedded import MODELS
-from gridprobe.backends.qwen3vl.engine import Qwen3VL
-from gridprobe.backends.qwen3vl.pixels import PatchSpec, patches
-from gridprobe.grid import Grid
-from gridprobe.gridworld.training.checkpoint import build_tokenizer
+from gridprobe.importance import Grid
+from gridprobe.models import FrameGroup, Packing, ScoreRequest, View, load_model
+from gridprobe.models.qwen3vl.blocks import PatchSpec, patches
+from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.video import FramePool, FrameSize, VideoInfo
+from gridprobe_world.embedded import MODELS
+from gridprobe_world.training.checkpoint import build_tokenizer
 
 K, KEPT, SUBTITLES = 12, 52, 800
 LABELS = tuple("ABCD")

@@ -26,12 +26,11 @@ import torch
 from engine import noise_info
 
 from gridprobe import Answer, Session, load_model
-from gridprobe.backends.embedded import Embedded
-from gridprobe.backends.qwen3vl.engine import Qwen3VL
-from gridprobe.gridworld.dataset import Item, items, pool_of
-from gridprobe.settings import Settings
-from gridprobe.setup import Setup, make_setup
+from gridprobe.models.qwen3vl.engine import Qwen3VL
+from gridprobe.options import Settings, Setup, make_setup
 from gridprobe.video import FramePool
+from gridprobe_world.dataset import WorldItem, items, pool_of
+from gridprobe_world.embedded import Embedded
 
 SIDE = 224
 TARGETS = {"mean question": 0.25, "follow-up, settled by the overview": 0.05}
@@ -65,7 +64,7 @@ class Bench:
         make = partial(make_setup, model=model, settings=settings)
         return cls(engine, make(selector="all").loaded(), make().loaded())
 
-    def ask(self, way: str, frames: FramePool, items: Sequence[Item]) -> Asked:
+    def ask(self, way: str, frames: FramePool, items: Sequence[WorldItem]) -> Asked:
         """The first of the items; for a follow-up, after the last one."""
         self.engine.kept.clear()
         item, setup = items[0], self.everything if way == "all" else self.ours
@@ -82,7 +81,7 @@ def timed(work: Callable[[], Answer]) -> tuple[Answer, float]:
     return answer, time.perf_counter() - start
 
 
-def measure(bench: Bench, chosen: Sequence[Item], *, k: int) -> list[dict[str, Asked]]:
+def measure(bench: Bench, chosen: Sequence[WorldItem], *, k: int) -> list[dict[str, Asked]]:
     """Every question in every way; each way is the first in its turn."""
     found: list[dict[str, Asked]] = []
     for _, some in groupby(chosen, key=lambda item: item.seed):

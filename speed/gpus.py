@@ -15,11 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-from gridprobe.backends.gauge import Gauge
-from gridprobe.backends.qwen3vl.gauging import gauge
-from gridprobe.backends.qwen3vl.pricing import QWEN3_VL, ModelDims, dims_of, parameters
-from gridprobe.evaluation.offers import Models, Offer, offers
-from gridprobe.settings import Settings
+from gridprobe.evaluation.planning import Models, Offer, offers
+from gridprobe.models.base import Gauge
+from gridprobe.models.qwen3vl.family import gauge
+from gridprobe.models.qwen3vl.pricing import QWEN3_VL, ModelDims, dims_of, parameters
+from gridprobe.options import Settings
 from gridprobe.video import VideoInfo
 
 ROOT = Path(__file__).parents[1]

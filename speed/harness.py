@@ -22,14 +22,13 @@ from PIL import Image
 
 os.environ["GRIDPROBE_CACHE"] = "off"
 
-from gridprobe.backends import Backend, NamedModel, ScoreRequest, Scripted
+from gridprobe.ask import Session
 from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.evaluation import CrewOptions, Evaluation, run
 from gridprobe.evaluation.records import SCHEMA
-from gridprobe.pipeline import Session
+from gridprobe.models import Backend, NamedModel, ScoreRequest, Scripted
+from gridprobe.options import Settings, Setup, make_setup
 from gridprobe.question import Question
-from gridprobe.settings import Settings
-from gridprobe.setup import Setup, make_setup
 
 RESULTS = Path(__file__).parent / "results" / "harness.md"
 LATENCY = "GRIDPROBE_BENCH_LATENCY"

@@ -32,8 +32,8 @@ from typing import Any
 
 import httpx
 
-from gridprobe.gridworld.dataset import items, world_of
-from gridprobe.gridworld.video import write_script
+from gridprobe_world.dataset import items, world_of
+from gridprobe_world.render import write_script
 
 WATCH = """
 import http.client, select, sys, time

@@ -27,8 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from gridprobe.gridworld.dataset import Item, items, world_of
-from gridprobe.gridworld.render import Renderer
+from gridprobe_world.dataset import WorldItem, items, world_of
+from gridprobe_world.render import Renderer
 
 FPS, SIDE, MINUTE, GOP = 2, 224, 120, 10
 WHERE, SHARE, NEEDLE = 0.8, 1.5 / 144, 20.0
@@ -37,13 +37,13 @@ HOURS = (1 / 6, 1.0, 3.0, 10.0)
 KINDS = ("same frames", "same density")
 
 
-def needle(number: int) -> Item:
+def needle(number: int) -> WorldItem:
     """A question about something that is on screen once, and briefly."""
     found = (item for item in items(400) if item.family == "needle" and len(item.asked.evidence) == 1)
     return [item for _, item in zip(range(number + 1), found, strict=False)][-1]
 
 
-def pictures(item: Item, *, shown: bool) -> list[Any]:
+def pictures(item: WorldItem, *, shown: bool) -> list[Any]:
     """A minute of the item's video: from the moments with the evidence, or from those well away from it."""
     (start, end), renderer = item.asked.evidence[0], Renderer(world_of(item), SIDE)
     margin = 0.02
@@ -79,7 +79,7 @@ def encoded(frames: Sequence[Any]) -> list[tuple[bytes, bool]]:
     return [(bytes(packet), packet.is_keyframe) for packet in [*pieces, *made.encode(None)]]
 
 
-def write(path: Path, item: Item, *, hours: float, seconds: float) -> None:
+def write(path: Path, item: WorldItem, *, hours: float, seconds: float) -> None:
     """Repeat the minute without the needle; from WHERE on, the one with it for so many seconds."""
     import av
 

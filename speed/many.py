@@ -32,13 +32,13 @@ from engine import TEXT, Case, cases, measured, pools
 from overview import question_of
 
 from gridprobe import Answer, Session, ask, load_model
-from gridprobe.backends import View
-from gridprobe.backends.embedded import Embedded
-from gridprobe.backends.qwen3vl.engine import Qwen3VL
-from gridprobe.gridworld.dataset import Item, items, world_of
+from gridprobe.models import View
+from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.question import Question
 from gridprobe.selectors.gridprobe import overview_request
 from gridprobe.video import FrameSize, VideoLimits
+from gridprobe_world.dataset import WorldItem, items, world_of
+from gridprobe_world.embedded import Embedded
 
 MINUTES = 10.0
 TARGET, ANSWERS_A_SECOND = 0.25, 20.0
@@ -57,9 +57,9 @@ class Way:
     """How many questions the overview settled."""
 
 
-def video_of(asked: Item, folder: Path, *, minutes: float) -> Path:
+def video_of(asked: WorldItem, folder: Path, *, minutes: float) -> Path:
     """The item's video as a file."""
-    from gridprobe.gridworld.video import write_script  # needs PyAV
+    from gridprobe_world.render import write_script  # needs PyAV
 
     path = folder / "gridworld.mp4"
     write_script(world_of(asked), path, duration=60.0 * minutes)

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from gridprobe.selectors.mdp3 import EQUAL, LAMBDA, LARGE_SEGMENT, PIVOT, SEGMENT, choose_frames, kernel
+from gridprobe_selectors.mdp3 import EQUAL, LAMBDA, LARGE_SEGMENT, PIVOT, SEGMENT, choose_frames, kernel
 
 RESULTS = Path(__file__).parent / "results"
 CASES = ((144, 8, 144, 0.020), (144, 64, 144, 0.200), (2048, 64, 256, 3.0))

@@ -29,15 +29,14 @@ from typing import Any
 import numpy as np
 
 from gridprobe.answer import Answer
-from gridprobe.backends import Backend, FrameGroup, ScoreRequest, load_model
+from gridprobe.ask import Session
 from gridprobe.benchmarks import Benchmark, Item, load_benchmark
-from gridprobe.budget import Fixed
-from gridprobe.calibration import choose_threshold
+from gridprobe.early_exit import choose_threshold
 from gridprobe.evaluation import Choice
-from gridprobe.pipeline import Session
+from gridprobe.importance import Fixed
+from gridprobe.models import Backend, FrameGroup, ScoreRequest, load_model
+from gridprobe.options import Settings, Setup, make_setup
 from gridprobe.selectors import Uniform
-from gridprobe.settings import Settings
-from gridprobe.setup import Setup, make_setup
 from gridprobe.statistics import difference_interval, expected_calibration_error, share_interval
 from gridprobe.video import FrameSize
 

@@ -30,9 +30,9 @@ import torch
 import transformers
 from engine import TEXT, Case, cases, measured, pools
 
-from gridprobe.backends import FrameGroup, Packing, Posterior, ScoreRequest, View
-from gridprobe.backends.qwen3vl.engine import Qwen3VL
-from gridprobe.budget import Fixed
+from gridprobe.importance import Fixed
+from gridprobe.models import FrameGroup, Packing, Posterior, ScoreRequest, View
+from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.question import Question
 from gridprobe.selectors.gridprobe import GridProbe, Probes, overview_request
 from gridprobe.video import FramePool, FrameSize

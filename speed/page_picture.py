@@ -13,7 +13,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, ViewportSize, sync_playwright
 
-from gridprobe import demo
+from gridprobe_world import demo
 
 SIZE: ViewportSize = {"width": 1280, "height": 880}
 PATIENCE_MS = 600_000

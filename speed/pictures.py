@@ -38,7 +38,7 @@ def main() -> None:
 
 def needle(out: Path) -> None:
     """Ask the demo's first question on the command line; keep its picture and what it prints."""
-    from gridprobe import demo
+    from gridprobe_world import demo
 
     asked = demo.questions()["needle"]
     with tempfile.TemporaryDirectory() as folder:

@@ -45,7 +45,7 @@ TOLERANCE = 1e-3
 
 def answers(video: Path) -> dict[str, Any]:
     import gridprobe as gp
-    from gridprobe import demo
+    from gridprobe_world import demo
 
     if not video.exists():
         demo.write(video)

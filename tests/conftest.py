@@ -9,7 +9,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from gridprobe.backends import Backend
+from gridprobe.models import Backend
 from skips import skipped_table
 
 # The same examples every time, and none fails for being slow: a red run must mean a bug, also on a busy machine.

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import toy_runs
-from gridprobe.evaluation.foreman import Crew, Hand
+from gridprobe.evaluation.supervisor import Crew, Hand
 from gridprobe.evaluation.worker import Message
 
 

@@ -11,8 +11,8 @@ def make_models(folder: Path) -> Path:
     import torch
     from transformers.utils import logging
 
-    from gridprobe.gridworld import vocabulary
-    from gridprobe.gridworld.training.checkpoint import build_model, build_tokenizer, save_checkpoint
+    from gridprobe_world.questions import vocabulary
+    from gridprobe_world.training.checkpoint import build_model, build_tokenizer, save_checkpoint
 
     torch.manual_seed(0)
     logging.disable_progress_bar()

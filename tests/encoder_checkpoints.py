@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from gridprobe.encoders import Encoder, Vectors
-from gridprobe.flops import Cost
+from gridprobe.models.cost import Cost
+from gridprobe.selectors.encoders import Encoder, Vectors
 from gridprobe.video import FramePool, FrameSize
 
 SIDE = 32

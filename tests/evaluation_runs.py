@@ -9,12 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from gridprobe.budget import ShapeRule, top
 from gridprobe.evaluation.spec import Spec
-from gridprobe.grid import Grid
-from gridprobe.importance import ImportanceMap
-from gridprobe.settings import Settings
-from gridprobe.setup import make_setup
+from gridprobe.importance import Grid, ImportanceMap, ShapeRule, top
+from gridprobe.options import Settings, make_setup
 
 
 def item(name: str, **changes: Any) -> dict[str, Any]:

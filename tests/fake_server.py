@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from gridprobe.backends import Backend, FrameGroup, ScoreRequest, View
-from gridprobe.backends.server import Server, load
-from gridprobe.backends.server.gate import Clock
-from gridprobe.backends.writing import Writing, Written, writer
+from gridprobe.models import Backend, FrameGroup, ScoreRequest, View
+from gridprobe.models.base import Writing, Written, writer
+from gridprobe.models.openai import Server, load
+from gridprobe.models.openai.client import Clock
 from gridprobe.video import FramePool, FrameSize
 from gridprobe.video.frames import Pixels
 

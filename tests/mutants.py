@@ -20,7 +20,7 @@ from av.video.stream import VideoStream
 
 from gridprobe.errors import VideoError
 from gridprobe.video import FrameSize, sample
-from gridprobe.video.parallel import SWSCALE
+from gridprobe.video.decode import SWSCALE
 from videos import Pixels
 
 FPS, FRAMES, GOP, CELLS = 25, 200, 20, 100

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gridprobe.backends import Posterior, ScoreRequest, Scripted
-from gridprobe.cli.serve import bounds_of
-from gridprobe.progress import report
-from gridprobe.serving.desk import Desk
-from gridprobe.serving.folder import AllowedFolder, AllowedRoots
-from gridprobe.settings import Settings
+from gridprobe._util import report
+from gridprobe.models import Posterior, ScoreRequest, Scripted
+from gridprobe.options import Settings
+from gridprobe_serve.command import bounds_of
+from gridprobe_serve.service import Desk
+from gridprobe_serve.store import AllowedFolder, AllowedRoots
 
 FOLDER = "GRIDPROBE_TEST_FOLDER"
 """The variable with the folder in which the test and the models write notes for each other."""

@@ -5,10 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from gridprobe.backends import FrameGroup, Packing, ScoreRequest, Timestamps, View
-from gridprobe.backends.local.checkpoint import find_folder
-from gridprobe.backends.qwen3vl.engine import Qwen3VL
-from gridprobe.backends.qwen3vl.loading import load
+from gridprobe.models import FrameGroup, Packing, ScoreRequest, Timestamps, View
+from gridprobe.models.local.checkpoint import find_folder
+from gridprobe.models.qwen3vl.engine import Qwen3VL, load_engine
 from gridprobe.video import FramePool, FrameSize
 
 __all__ = ["like", "load_qwen", "noise_pool", "shown"]
@@ -33,7 +32,7 @@ def shown(
 
 
 def load_qwen(name: str, **options: Any) -> Qwen3VL:
-    return load(name, find_folder(name), **options)
+    return load_engine(name, find_folder(name), **options)
 
 
 def like(engine: Qwen3VL, *, plain: bool) -> Qwen3VL:

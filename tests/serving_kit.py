@@ -12,14 +12,14 @@ import httpx
 import numpy as np
 from PIL import Image
 
-from gridprobe.backends import Posterior, ScoreRequest, Scripted
-from gridprobe.progress import report
-from gridprobe.serving.app import make_app
-from gridprobe.serving.bounds import Bounds
-from gridprobe.serving.desk import Desk
-from gridprobe.serving.folder import AllowedFolder
-from gridprobe.serving.guard import Guard, Rules
-from gridprobe.settings import Settings
+from gridprobe._util import report
+from gridprobe.models import Posterior, ScoreRequest, Scripted
+from gridprobe.options import Settings
+from gridprobe_serve.app import make_app
+from gridprobe_serve.limits import Bounds
+from gridprobe_serve.middleware import Guard, Rules
+from gridprobe_serve.service import Desk
+from gridprobe_serve.store import AllowedFolder
 from videos import numbered_video
 
 BASE = "http://localhost:8765"

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from encoder_checkpoints import ScriptedEncoder, matching
-from gridprobe.backends import Backend, ScoreRequest, Scripted, View
-from gridprobe.budget import Budget
-from gridprobe.encoders import Encoder
+from gridprobe.importance import Budget
+from gridprobe.models import Backend, ScoreRequest, Scripted, View
 from gridprobe.registry import SELECTORS
 from gridprobe.selectors import Parts, Selector
 from gridprobe.selectors.base import PROBE
+from gridprobe.selectors.encoders import Encoder
 
 __all__ = ["DECLARED", "Small", "constant_encoder", "constant_model", "encoder", "model", "small"]
 

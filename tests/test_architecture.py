@@ -146,7 +146,7 @@ def test_the_check_of_sizes_sees_what_is_too_large() -> None:
 def test_the_core_only_becomes_smaller() -> None:
     from dataclasses import fields
 
-    from gridprobe.settings import Settings
+    from gridprobe.options import Settings
 
     core = [tree for path, tree in TREES.items() if path.relative_to(SRC).parts[0] == CORE]
     classes = [node for tree in core for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 import gridprobe as gp
-from gridprobe.backends import Posterior, ScoreRequest, Scripted
+from gridprobe._util import ProgressEvent, listening, report
 from gridprobe.errors import UsageError
-from gridprobe.progress import Event, listening, report
+from gridprobe.models import Posterior, ScoreRequest, Scripted
 from videos_of_arrays import gray_pool
 from waiting import wait_until
 
@@ -88,7 +88,7 @@ def test_a_cancelled_task_frees_the_model_and_the_next_question_is_answered() ->
 
 
 def test_aask_answers_one_question_and_tells_progress() -> None:
-    heard: list[Event] = []
+    heard: list[ProgressEvent] = []
     with listening(heard.append):
         answer = asyncio.run(gp.aask(gray_pool(9), QUESTIONS[1], model=Slow(), k=3, show_map=True))
     assert answer.choice == "A" and answer.selection.evidence is not None

@@ -10,12 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gridprobe.backends import Scripted
-from gridprobe.budget import EQUAL, GAMMA0, NULL_MAXIMUM, Fixed, NoiseAware, ShapeRule, Ties, null_maximum, spread, top
+from gridprobe.ask import ask
 from gridprobe.errors import UsageError
-from gridprobe.grid import Grid
-from gridprobe.importance import ImportanceMap
-from gridprobe.pipeline import ask
+from gridprobe.importance import (
+    EQUAL,
+    GAMMA0,
+    NULL_MAXIMUM,
+    Fixed,
+    Grid,
+    ImportanceMap,
+    NoiseAware,
+    ShapeRule,
+    Ties,
+    null_maximum,
+    spread,
+    top,
+)
+from gridprobe.models import Scripted
 from gridprobe.question import Question
 from gridprobe.selectors.base import FLAT
 from videos_of_arrays import gray_pool
@@ -237,7 +248,7 @@ def test_nothing_stands_out_in_99_of_100_products_of_noise(k: int, spread: float
 def test_check_of_the_null_distribution_notices_a_lower_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(12)
     maps = [frame_map(12, rng.normal(0.5, 0.1, 144)) for _ in range(MAPS)]
-    monkeypatch.setattr("gridprobe.budget.null_maximum", lambda cells: 0.85 * null_maximum(cells))
+    monkeypatch.setattr("gridprobe.importance.null_maximum", lambda cells: 0.85 * null_maximum(cells))
 
     assert standing_out(maps) > PROMISED
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from gridprobe import calibration
-from gridprobe.calibration import CAUTIOUS, THRESHOLDS, Calibration, choose_threshold, needed
+from gridprobe import early_exit
+from gridprobe.early_exit import CAUTIOUS, THRESHOLDS, Calibration, choose_threshold, needed
 from gridprobe.errors import UsageError
 from gridprobe.statistics import binomial_upper
 
@@ -201,7 +201,7 @@ known_bound = cache(binomial_upper)
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same few bounds are needed thousands of times."""
-    monkeypatch.setattr(calibration, "binomial_upper", known_bound)
+    monkeypatch.setattr(early_exit, "binomial_upper", known_bound)
 
 
 @pytest.mark.parametrize("name", WORLDS)
@@ -232,7 +232,7 @@ def test_worst_worlds_come_close_to_the_promised_level(quick: None) -> None:
 
 @pytest.mark.parametrize("name", ["slowly rising", "just above epsilon", "saturated"])
 def test_check_notices_the_empirical_share_in_place_of_the_bound(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "binomial_upper", lambda hits, draws, delta: hits / draws if draws else 1.0)
+    monkeypatch.setattr(early_exit, "binomial_upper", lambda hits, draws, delta: hits / draws if draws else 1.0)
 
     assert mistaken(WORLDS[name], choose_threshold)[0] > ALLOWED
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from gridprobe import calibration, calibration_store
-from gridprobe.backends import Backend, Scripted
-from gridprobe.calibration import CAUTIOUS, Calibration, Exit, find, store
+from gridprobe import early_exit
+from gridprobe.early_exit import CAUTIOUS, Calibration, Exit, find, store
 from gridprobe.errors import DataError
-from gridprobe.setup import Setup
+from gridprobe.models import Backend, Scripted
+from gridprobe.options import Setup
 from gridprobe.video import FrameSize
 from toy_runs import toy_setup
 from ways import OURS
@@ -25,8 +25,8 @@ FOUND = Calibration(0.9, 0.02, 0.05, 400, 300, 1, 0.0157)
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Every test has a store of its own, and none sees the shipped calibrations."""
-    monkeypatch.setenv(calibration_store.VARIABLE, str(tmp_path / "store"))
-    monkeypatch.setattr(calibration, "SHIPPED", tmp_path / "shipped")
+    monkeypatch.setenv(early_exit.VARIABLE, str(tmp_path / "store"))
+    monkeypatch.setattr(early_exit, "SHIPPED", tmp_path / "shipped")
     return tmp_path / "store"
 
 
@@ -179,7 +179,7 @@ def test_a_full_disk_leaves_the_old_calibration(folder: Path, monkeypatch: pytes
     def full(path: Path, content: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(calibration_store, "write_whole", full)
+    monkeypatch.setattr(early_exit, "write_whole", full)
 
     with pytest.raises(DataError, match="No space left on device"):
         store({}, replace(FOUND, threshold=0.5))
@@ -189,28 +189,28 @@ def test_a_full_disk_leaves_the_old_calibration(folder: Path, monkeypatch: pytes
 class TestFolder:
     @pytest.fixture(autouse=True)
     def _no_variables(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delenv(calibration_store.VARIABLE)
+        monkeypatch.delenv(early_exit.VARIABLE)
         monkeypatch.delenv("XDG_DATA_HOME", raising=False)
 
     def test_by_default_in_the_users_data_folder(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setattr(Path, "home", lambda: tmp_path)
 
-        assert calibration_store.calibration_folder() == tmp_path / ".local/share/gridprobe/calibrations"
+        assert early_exit.calibration_folder() == tmp_path / ".local/share/gridprobe/calibrations"
 
     def test_xdg_folder_counts_only_if_absolute(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setattr(Path, "home", lambda: tmp_path)
         monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-        assert calibration_store.calibration_folder() == tmp_path / "data/gridprobe/calibrations"
+        assert early_exit.calibration_folder() == tmp_path / "data/gridprobe/calibrations"
 
         monkeypatch.setenv("XDG_DATA_HOME", "data")
 
-        assert calibration_store.calibration_folder() == tmp_path / ".local/share/gridprobe/calibrations"
+        assert early_exit.calibration_folder() == tmp_path / ".local/share/gridprobe/calibrations"
 
     def test_a_relative_folder_is_under_the_present_one(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv(calibration_store.VARIABLE, "mine")
+        monkeypatch.setenv(early_exit.VARIABLE, "mine")
 
-        assert calibration_store.calibration_folder() == tmp_path / "mine"
+        assert early_exit.calibration_folder() == tmp_path / "mine"
 
     def test_without_a_home_nothing_is_found_and_storing_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def homeless() -> Path:
@@ -225,6 +225,6 @@ class TestFolder:
     def test_off_finds_nothing_of_the_users(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setattr(Path, "home", lambda: tmp_path)
         store({}, FOUND)
-        monkeypatch.setenv(calibration_store.VARIABLE, "off")
+        monkeypatch.setenv(early_exit.VARIABLE, "off")
 
         assert find({}) == Exit()

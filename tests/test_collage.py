@@ -1,6 +1,6 @@
 import numpy as np
 
-from gridprobe.collage import collage
+from gridprobe.models.prompting import collage
 from gridprobe.video import FramePool
 from videos_of_arrays import gray_pool
 

@@ -9,12 +9,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gridprobe import Question, Scripted
-from gridprobe.backends import ScoreRequest
 from gridprobe.cli import cli
-from gridprobe.comparison import Compared, compare
 from gridprobe.errors import UsageError
-from gridprobe.report.comparison import cells, comparison_dict, comparison_view, marks, render_comparison
-from gridprobe.settings import Settings
+from gridprobe.models import ScoreRequest
+from gridprobe.options import Settings
+from gridprobe_selectors.compare import Compared, compare
+from gridprobe_selectors.compare_report import cells, comparison_dict, comparison_view, marks, render_comparison
 from videos import numbered_video
 from videos_of_arrays import gray_pool, levels
 

@@ -14,13 +14,11 @@ import gridprobe as gp
 from docs_names import today
 from gridprobe.benchmarks import BENCHMARKS, SUBTITLE_MODES
 from gridprobe.benchmarks.verify import RELEASES
-from gridprobe.budget import Fixed, NoiseAware
 from gridprobe.cli import cli
-from gridprobe.grid import Grid
-from gridprobe.importance import ImportanceMap
+from gridprobe.importance import Fixed, Grid, ImportanceMap, NoiseAware
+from gridprobe.options import Settings
 from gridprobe.question import TEMPLATES
 from gridprobe.registry import FAMILIES, REFUSED, Entry
-from gridprobe.settings import Settings
 from videos import numbered_video
 
 ROOT = Path(__file__).parent.parent
@@ -93,13 +91,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from gridprobe import FramePool, FrameSize, Question, Selection, Selector, UsageError
-from gridprobe.backends import Backend, Gauge, Posterior, ScoreRequest
+from gridprobe.models import Backend, Gauge, Posterior, ScoreRequest
 from gridprobe.benchmarks.base import Benchmark, Item, Metric
 from gridprobe.benchmarks.files import find_files, read_rows
-from gridprobe.benchmarks.rows import choose, gather, letter, text
-from gridprobe.benchmarks.scores import accuracy
-from gridprobe.budget import Budget, Fixed, top
-from gridprobe.flops import Cost
+from gridprobe.benchmarks.files import choose, gather, letter, text
+from gridprobe.benchmarks.base import accuracy
+from gridprobe.importance import Budget, Fixed, top
+from gridprobe.models.cost import Cost
 from gridprobe.importance import ImportanceMap
 from gridprobe.registry import FAMILIES, REFUSED, Entry
 from gridprobe.report.tables import RunScores

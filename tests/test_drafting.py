@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import gridprobe as gp
-from gridprobe.backends import Backend, ScoreRequest
-from gridprobe.backends.scripted import Scripted
-from gridprobe.drafting import ABSENT, NOTHING, PRESENT, lettered
+from gridprobe.models import Backend, ScoreRequest
+from gridprobe.models.mock import Scripted
+from gridprobe.open_ended import ABSENT, NOTHING, PRESENT, lettered
 from gridprobe.video import FramePool
 
 SCHEMA = json.loads((Path(gp.__file__).parent / "schemas" / "answer.json").read_text())

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gridprobe.drafts import canonical, exact_match, kind_of, merge, token_f1
-from gridprobe.prompts import describes
-from gridprobe.question import Question
+from gridprobe.open_ended import canonical, exact_match, kind_of, merge, token_f1
+from gridprobe.question import Question, describes
 
 
 @pytest.mark.parametrize(

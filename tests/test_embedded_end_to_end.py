@@ -14,16 +14,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gridprobe import Answer, FramePool, Question, Session, VideoError, ask, demo, load_model
-from gridprobe.backends import Backend, FrameGroup, ScoreRequest, View
-from gridprobe.backends.embedded import MODELS, SIZES
-from gridprobe.backends.qwen3vl.engine import Qwen3VL
-from gridprobe.budget import spread
-from gridprobe.grid import Grid
-from gridprobe.gridworld import TEST_SEEDS, Asked, ask_about, generate, vocabulary
-from gridprobe.gridworld.dataset import items, pool_of
-from gridprobe.gridworld.video import FPS, write_script
+from gridprobe import Answer, FramePool, Question, Session, VideoError, ask, load_model
+from gridprobe.importance import Grid, spread
+from gridprobe.models import Backend, FrameGroup, ScoreRequest, View
+from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.video import FrameSize
+from gridprobe_world import demo
+from gridprobe_world.dataset import items, pool_of
+from gridprobe_world.embedded import MODELS, SIZES
+from gridprobe_world.questions import Asked, ask_about, vocabulary
+from gridprobe_world.render import FPS, write_script
+from gridprobe_world.world import TEST_SEEDS, generate
 from scoring import load_qwen
 from ways import PUBLISHED
 

@@ -7,15 +7,13 @@ from pathlib import Path
 import pytest
 
 import gridprobe as gp
-from gridprobe.backends import NamedModel, gauge_model
 from gridprobe.benchmarks import Benchmark, Item, load_benchmark
-from gridprobe.encoders import NamedEncoder
-from gridprobe.encoders.gauge import gauge_encoder
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.evaluation.planning import plan
+from gridprobe.evaluation.planning import estimate_run
 from gridprobe.evaluation.tasks import Choice
-from gridprobe.settings import Settings
-from gridprobe.setup import Setup, make_setup
+from gridprobe.models import NamedModel, gauge_model
+from gridprobe.options import Settings, Setup, make_setup
+from gridprobe.selectors.encoders import NamedEncoder, load_encoder
 from videos_of_arrays import gray_pool
 
 QUESTION = gp.Question("Which shape is red?", ["circle", "square"])
@@ -86,7 +84,7 @@ def test_a_run_can_be_planned_without_weights(tmp_path: Path) -> None:
     benchmark = load_benchmark("gridworld", data=tmp_path)
     gauge = gauge_model("embedded:nano")
     found = {
-        name: plan(benchmark, setup_for(name), model=gauge, answerer=gauge, choice=Choice(limit=1))["probes"]
+        name: estimate_run(benchmark, setup_for(name), model=gauge, answerer=gauge, choice=Choice(limit=1))["probes"]
         for name in ("clip", "focus", "uniform")
     }
 
@@ -95,9 +93,9 @@ def test_a_run_can_be_planned_without_weights(tmp_path: Path) -> None:
 
 
 def test_what_is_not_here_cannot_be_planned_for() -> None:
-    assert gauge_encoder("siglip").identity == NamedEncoder("siglip").identity
-    with pytest.raises(UsageError, match="cannot plan for the encoder 'no/where'"):
-        gauge_encoder("clip:no/where")
+    assert load_encoder("siglip", weights=False).identity == NamedEncoder("siglip").identity
+    with pytest.raises(UsageError, match="cannot estimate_run for the encoder 'no/where'"):
+        load_encoder("clip:no/where", weights=False)
 
 
 def test_settings_are_recorded(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fake_server import Fake, serving
-from gridprobe import demo
 from gridprobe.question import Question
+from gridprobe_world import demo
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gridprobe.cores import usable_cores
-from gridprobe.files import Disk, parse_json, write_whole
+from gridprobe._util import Disk, parse_json, usable_cores, write_whole
 
 
 class Recording(Disk):

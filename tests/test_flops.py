@@ -2,7 +2,8 @@
 
 import pytest
 
-from gridprobe.backends.qwen3vl.pricing import (
+from gridprobe.models.cost import CONVENTIONS, Cost
+from gridprobe.models.qwen3vl.pricing import (
     QWEN3_VL,
     ModelDims,
     VisionDims,
@@ -11,7 +12,6 @@ from gridprobe.backends.qwen3vl.pricing import (
     published_flops,
     vision_flops,
 )
-from gridprobe.flops import CONVENTIONS, Cost
 
 T = 1e12
 FULL_HD = (40, 72)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gridprobe.backends import Packing, View
 from gridprobe.errors import UsageError
-from gridprobe.settings import Settings
+from gridprobe.models import Packing, View
+from gridprobe.options import Settings
 from gridprobe.video.frames import FramePool, FrameSize
 
 QWEN_MAX = 786_432

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gridprobe.errors import UsageError
-from gridprobe.grid import MAX_K, Grid
+from gridprobe.importance import MAX_K, Grid
 
 
 @st.composite

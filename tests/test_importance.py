@@ -11,10 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gridprobe.budget import ShapeRule
 from gridprobe.errors import ModelError
-from gridprobe.grid import Grid
-from gridprobe.importance import ImportanceMap, MapKind, Shape
+from gridprobe.importance import Grid, ImportanceMap, MapKind, Shape, ShapeRule
 
 GOLDEN = Path(__file__).parent / "golden"
 CASES: list[dict[str, Any]] = json.loads((GOLDEN / "shapes.json").read_text(encoding="utf-8"))

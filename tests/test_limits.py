@@ -3,6 +3,7 @@
 import math
 import random
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,16 +14,13 @@ from unittest.mock import patch
 import pytest
 
 import gridprobe as gp
-from gridprobe import pipeline
-from gridprobe.backends import ScoreRequest, Scripted
-from gridprobe.backends.writing import Writing
+from gridprobe.ask import Session
 from gridprobe.errors import OverLimit, UsageError
-from gridprobe.flops import Cost
-from gridprobe.limits import LimitedEncoder, LimitedModel, Price, UsageLimits, UsageTracker
-from gridprobe.pace import Pace
-from gridprobe.pipeline import Session
-from gridprobe.settings import Settings
-from gridprobe.setup import Setup, make_setup
+from gridprobe.limits import LimitedEncoder, LimitedModel, Pace, Price, UsageLimits, UsageTracker
+from gridprobe.models import ScoreRequest, Scripted
+from gridprobe.models.base import Writing
+from gridprobe.models.cost import Cost
+from gridprobe.options import Settings, Setup, make_setup
 from small_selectors import encoder
 from tolls import MAPS, Toll, undecodable
 from videos_of_arrays import gray_pool
@@ -77,7 +75,7 @@ class Case:
 def tracked_by(model: Toll, pace: Pace | None = None) -> Iterator[None]:
     """Seconds are those of the model's own clock, and its pace is known."""
     tracker = partial(UsageTracker, clock=lambda: model.now, paces=lambda _: pace or model.pace)
-    with patch.object(pipeline, "UsageTracker", tracker):
+    with patch.object(sys.modules["gridprobe.ask"], "UsageTracker", tracker):
         yield
 
 

@@ -10,15 +10,14 @@ from click.testing import CliRunner, Result
 
 import gridprobe as gp
 from fake_server import Fake, serving
-from gridprobe.backends import gauge_model
-from gridprobe.backends.qwen3vl.engine import Qwen3VL
 from gridprobe.cli import cli
 from gridprobe.errors import OverLimit
-from gridprobe.evaluation.offers import Models, offers
-from gridprobe.flops import Cost
-from gridprobe.limits import UsageLimits
-from gridprobe.pace import learn_pace, read_pace
-from gridprobe.settings import Settings
+from gridprobe.evaluation.planning import Models, offers
+from gridprobe.limits import UsageLimits, learn_pace, read_pace
+from gridprobe.models import gauge_model
+from gridprobe.models.cost import Cost
+from gridprobe.models.qwen3vl.engine import Qwen3VL
+from gridprobe.options import Settings
 from gridprobe.video import probe
 from videos import numbered_video
 

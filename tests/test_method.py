@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 
 import gridprobe as gp
-from gridprobe.backends import ScoreRequest, Scripted
-from gridprobe.calibration import Exit
+from gridprobe.early_exit import Exit
 from gridprobe.errors import RunError, UsageError
-from gridprobe.evaluation.method import Method
+from gridprobe.evaluation.tasks import Method
 from gridprobe.evaluation.worker import Job
 from gridprobe.importance import MapKind
+from gridprobe.models import ScoreRequest, Scripted
+from gridprobe.options import Settings, make_setup
 from gridprobe.selectors.base import FLAT
 from gridprobe.selectors.gridprobe import NO_MEMORY
-from gridprobe.settings import Settings
-from gridprobe.setup import make_setup
 from test_pipeline import SCHEMA
 from videos import numbered_video, read_number
 from videos_of_arrays import gray_pool, levels

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gridprobe.flops import Cost
-from gridprobe.pace import Pace, learn_pace, read_pace
+from gridprobe.limits import Pace, learn_pace, read_pace
+from gridprobe.models.cost import Cost
 
 SEEN = Cost(tokens=1, flops_computed=1e12)
 

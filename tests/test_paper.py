@@ -7,13 +7,10 @@ import numpy as np
 import pytest
 
 import gridprobe as gp
-from gridprobe.backends import FrameGroup, ScoreRequest, Scripted, View, gauge_model
-from gridprobe.budget import ShapeRule, top
 from gridprobe.errors import UsageError
-from gridprobe.grid import Grid
-from gridprobe.importance import ImportanceMap
-from gridprobe.settings import Settings
-from gridprobe.setup import make_setup
+from gridprobe.importance import Grid, ImportanceMap, ShapeRule, top
+from gridprobe.models import FrameGroup, ScoreRequest, Scripted, View, gauge_model
+from gridprobe.options import Settings, make_setup
 from gridprobe.video import FramePool, FrameSize, Pending
 from videos_of_arrays import gray_pool, levels
 

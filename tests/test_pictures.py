@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from browser import CHROMIUM
-from gridprobe.gridworld.words import COLOURS
+from gridprobe_world.world import COLOURS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs" / "images"

@@ -13,19 +13,17 @@ import numpy as np
 import pytest
 
 import gridprobe as gp
-from gridprobe.backends import Backend, ScoreRequest, Scripted, View
-from gridprobe.budget import Fixed
+from gridprobe._util import ProgressEvent, listening
 from gridprobe.errors import UsageError, VideoError
-from gridprobe.progress import Event as ProgressEvent
-from gridprobe.progress import listening
+from gridprobe.importance import Fixed
+from gridprobe.models import Backend, ScoreRequest, Scripted, View
+from gridprobe.options import PRESETS, Settings, make_setup
 from gridprobe.selectors import GridProbe, Selection, UniformLike
-from gridprobe.settings import PRESETS, Settings
-from gridprobe.setup import make_setup
 from gridprobe.subtitles import Between, Segment
 from gridprobe.video import NATIVE, Footage, FramePool, VideoLimits, sample
 from gridprobe.video.decoder_pool import ChildClip
 from gridprobe.video.frames import Pixels
-from gridprobe.video.rows import Found
+from gridprobe.video.sampling import Found
 from videos import numbered_video, patched, read_number, remux
 from videos_of_arrays import gray_pool, levels
 from ways import PUBLISHED
@@ -307,7 +305,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        monkeypatch.setattr("gridprobe.backends.batcher.time.perf_counter", lambda: self.now)
+        monkeypatch.setattr("gridprobe.concurrency.time.perf_counter", lambda: self.now)
 
 
 def test_decoding_seconds_count_both_passes(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:

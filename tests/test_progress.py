@@ -5,10 +5,10 @@ import threading
 
 import pytest
 
+from gridprobe._util import Listener, ProgressEvent, listening, report
 from gridprobe.errors import Cancelled
-from gridprobe.progress import Event, Listener, listening, report
 
-Heard = list[Event]
+Heard = list[ProgressEvent]
 
 
 def listener(heard: Heard) -> Listener:
@@ -61,7 +61,7 @@ def test_listener_is_gone_after_an_error() -> None:
 
 
 def test_error_of_a_listener_reaches_whoever_reports() -> None:
-    def stop(event: Event) -> None:
+    def stop(event: ProgressEvent) -> None:
         raise KeyboardInterrupt
 
     with listening(stop), pytest.raises(KeyboardInterrupt):
@@ -100,4 +100,4 @@ def test_a_cancelled_listener_hears_nothing_more_and_ends_the_work() -> None:
         with pytest.raises(Cancelled, match=r"cancelled while working on probe \(2 of 3 done\)"):
             report("probe", 2, 3)
 
-    assert heard == [Event("probe", 1, 3)]
+    assert heard == [ProgressEvent("probe", 1, 3)]

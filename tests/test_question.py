@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gridprobe import Session, ask
-from gridprobe.backends import Scripted
 from gridprobe.errors import UsageError
-from gridprobe.prompts import NO_TEXT, wording
-from gridprobe.question import MAX_OPTIONS, TEMPLATES, Question
+from gridprobe.models import Scripted
+from gridprobe.question import MAX_OPTIONS, NO_TEXT, TEMPLATES, Question, wording
 from videos_of_arrays import gray_pool
 
 every_template = pytest.mark.parametrize("template", list(TEMPLATES))

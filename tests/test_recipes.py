@@ -13,9 +13,8 @@ from click.testing import CliRunner
 from benchmark_files import lvb_row, v2_group, write_json, write_parquet
 from gridprobe.cli import cli
 from gridprobe.evaluation.reader import read_run
+from gridprobe.options import Settings, make_setup
 from gridprobe.registry import COMMANDS, SELECTORS
-from gridprobe.settings import Settings
-from gridprobe.setup import make_setup
 from videos import numbered_video
 
 RECIPES = Path(__file__).parents[1] / "recipes"

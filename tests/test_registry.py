@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gridprobe
-from gridprobe.budget import Budget
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.grid import Grid
-from gridprobe.importance import ImportanceMap
+from gridprobe.importance import Budget, Grid, ImportanceMap
 from gridprobe.registry import (
     BACKENDS,
     BENCHMARKS,
@@ -54,7 +52,7 @@ class Mine:
 POINTS = """
 [gridprobe.selectors]
 last = extension:last
-[gridprobe.backends]
+[gridprobe.models]
 fake = extension:Fake
 [gridprobe.benchmarks]
 mine = extension:Mine
@@ -160,7 +158,7 @@ def test_a_missing_package_names_the_extra_that_installs_it() -> None:
     with pytest.raises(ModelError, match="torch is installed but cannot be imported"), explain_missing("local"):
         raise ImportError("libcudart.so.12: cannot open shared object file", name="torch")
     with pytest.raises(ImportError, match="ours"), explain_missing("local"):
-        raise ImportError("ours", name="gridprobe.backends")
+        raise ImportError("ours", name="gridprobe.models")
     with pytest.raises(ModuleNotFoundError), explain_missing("local"):
         raise ModuleNotFoundError("No module named 'gridprobe.typo'", name="gridprobe.typo")
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from gridprobe.backends import Posterior, ScoreRequest, Scripted
+from gridprobe.ask import ask
 from gridprobe.errors import UsageError
-from gridprobe.flops import Cost
-from gridprobe.pipeline import ask
+from gridprobe.models import Posterior, ScoreRequest, Scripted
+from gridprobe.models.cost import Cost
+from gridprobe.models.prompting import check_rotations, rotated, score_rotated
 from gridprobe.question import Question
-from gridprobe.rotations import check_rotations, rotated, score_rotated
 from scoring import shown
 from videos_of_arrays import gray_pool
 

@@ -12,8 +12,7 @@ from gridprobe.cli import cli
 from gridprobe.errors import ServerUnavailable
 from gridprobe.evaluation import CrewOptions, Evaluation
 from gridprobe.evaluation.records import read_records
-from gridprobe.settings import Settings
-from gridprobe.setup import make_setup
+from gridprobe.options import Settings, make_setup
 from gridprobe.video import Footage
 from toy_runs import lines, toy_benchmark
 from videos import numbered_video

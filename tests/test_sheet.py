@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 
 import gridprobe as gp
-from gridprobe.backends import FrameGroup, ScoreRequest, Scripted, View
-from gridprobe.backends.qwen3vl.engine import Qwen3VL
 from gridprobe.errors import UsageError
-from gridprobe.settings import Settings
-from gridprobe.setup import make_setup
+from gridprobe.models import FrameGroup, ScoreRequest, Scripted, View
+from gridprobe.models.qwen3vl.engine import Qwen3VL
+from gridprobe.options import Settings, make_setup
 from gridprobe.video import FramePool, FrameSize
-from gridprobe.video.sheet import contact_sheet
+from gridprobe.video.frames import contact_sheet
 from scoring import like, noise_pool
 from videos_of_arrays import gray_pool
 

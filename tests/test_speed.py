@@ -42,7 +42,7 @@ def test_overview_compares_every_way_with_plain_transformers(
 def test_followup_asks_every_question_in_every_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("gridprobe.backends.embedded.MODELS", make_models(tmp_path / "models"))
+    monkeypatch.setattr("gridprobe_world.embedded.MODELS", make_models(tmp_path / "models"))
     monkeypatch.setattr("torch.set_num_threads", lambda count: None)  # it would stay for the tests after this one
 
     run("followup.py", "--count", 3, "--k", 3, "--output", tmp_path / "table.md", monkeypatch=monkeypatch)
@@ -71,7 +71,7 @@ def test_followup_divides_the_means_of_the_same_questions(monkeypatch: pytest.Mo
 
 
 def test_many_asks_in_three_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gridprobe.backends.embedded.MODELS", make_models(tmp_path / "models"))
+    monkeypatch.setattr("gridprobe_world.embedded.MODELS", make_models(tmp_path / "models"))
     monkeypatch.setattr("torch.set_num_threads", lambda count: None)
 
     run("many.py", "--count", 3, "--k", 3, "--minutes", 0.1, "--out", tmp_path / "many.json", monkeypatch=monkeypatch)

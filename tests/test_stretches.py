@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gridprobe.stretches import SHARE, hot_stretches
+from gridprobe.importance import SHARE, hot_stretches
 from gridprobe.video import SampleSpec
 
 maps = st.lists(st.sampled_from([0.0, 0.5, 1.0]) | st.floats(0, 1), min_size=1, max_size=150)

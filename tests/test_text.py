@@ -2,7 +2,7 @@
 
 import pytest
 
-from gridprobe.text import one_line, printable
+from gridprobe._util import one_line, printable
 
 
 @pytest.mark.parametrize(

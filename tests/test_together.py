@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 import gridprobe as gp
+from gridprobe._util import ProgressEvent, listening
 from gridprobe.answer import Answer
-from gridprobe.backends import Backend, Posterior, ScoreRequest, Scripted, load_model
+from gridprobe.concurrency import in_sequence
 from gridprobe.errors import Cancelled, ModelError, UsageError
-from gridprobe.flops import Cost
-from gridprobe.gridworld.dataset import items, pool_of
-from gridprobe.progress import Event, listening
-from gridprobe.together import in_sequence
+from gridprobe.models import Backend, Posterior, ScoreRequest, Scripted, load_model
+from gridprobe.models.cost import Cost
 from gridprobe.video import FramePool
 from gridprobe.video.decoder_pool import ChildClip
+from gridprobe_world.dataset import items, pool_of
 from videos import numbered_video
 from videos_of_arrays import gray_pool, levels
 
@@ -140,7 +140,7 @@ def test_a_caller_that_stops_ends_the_work() -> None:
 
 
 def test_progress_and_cancelling_work_as_for_one_question() -> None:
-    events: list[Event] = []
+    events: list[ProgressEvent] = []
     session = gp.Session(gray_pool(16), model=Counted(), k=4)
     with listening(events.append):
         session.ask_all(QUESTIONS[:2])

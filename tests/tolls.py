@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gridprobe.backends import Posterior, ScoreRequest
-from gridprobe.backends.server.backend import SLACK
-from gridprobe.backends.writing import Writing, Written
-from gridprobe.flops import Cost
-from gridprobe.pace import Pace
+from gridprobe.limits import Pace
+from gridprobe.models import Posterior, ScoreRequest
+from gridprobe.models.base import Writing, Written
+from gridprobe.models.cost import Cost
+from gridprobe.models.openai.model import SLACK
 from gridprobe.video import FramePool, Pending
 
 MAPS = ("flat", "peaked", "random", "ties")

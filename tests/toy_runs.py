@@ -22,14 +22,13 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from gridprobe.backends import Backend, NamedModel, ScoreRequest, Scripted
 from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.errors import ModelError
 from gridprobe.evaluation import Choice, CrewOptions, Evaluation, Shard, disk
-from gridprobe.evaluation.foreman import Patience
+from gridprobe.evaluation.supervisor import Patience
+from gridprobe.models import Backend, NamedModel, ScoreRequest, Scripted
+from gridprobe.options import Settings, Setup, make_setup
 from gridprobe.question import Question
-from gridprobe.settings import Settings
-from gridprobe.setup import Setup, make_setup
 from waiting import wait_until
 from ways import PUBLISHED
 

@@ -9,16 +9,18 @@ answer.save_map("map.png")
 """
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from gridprobe._version import __version__
+__version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from gridprobe.answer import Answer
+    from gridprobe.ask import Session, ask
     from gridprobe.asynchronous import AsyncSession, aask
-    from gridprobe.backends import Scripted, load_model
     from gridprobe.errors import Cancelled, DataError, GridProbeError, ModelError, RunError, UsageError, VideoError
-    from gridprobe.pipeline import Session, ask
+    from gridprobe.models import Scripted, load_model
     from gridprobe.question import Question
     from gridprobe.selectors import Selection, Selector
     from gridprobe.video import FramePool, FrameSize, VideoInfo
@@ -50,14 +52,25 @@ __all__ = [
 _MODULES = {
     "gridprobe.answer": "Answer",
     "gridprobe.asynchronous": "AsyncSession aask",
-    "gridprobe.backends": "Scripted load_model",
+    "gridprobe.models": "Scripted load_model",
     "gridprobe.errors": "Cancelled DataError GridProbeError ModelError RunError UsageError VideoError",
-    "gridprobe.pipeline": "Session ask",
+    "gridprobe.ask": "Session ask",
     "gridprobe.question": "Question",
     "gridprobe.selectors": "Selection Selector",
     "gridprobe.video": "FramePool FrameSize VideoInfo",
 }
 """Where the public names are. They are imported when they are first used, so that a command starts at once."""
+
+
+class _Package(ModuleType):
+    """`gridprobe.ask` is the function. Importing the module of that name must not put the module in its place."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name != "ask" or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

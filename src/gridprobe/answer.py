@@ -7,16 +7,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from gridprobe.backends import Posterior
-from gridprobe.backends.base import Basis
-from gridprobe.calibration import Exit
-from gridprobe.drafts import Kind, exact_match, kind_of
-from gridprobe.flops import CONVENTIONS, Cost
-from gridprobe.grid import Grid
-from gridprobe.prompts import describes
-from gridprobe.question import Question
+from gridprobe.early_exit import Exit
+from gridprobe.importance import Grid, runs
+from gridprobe.models import Posterior
+from gridprobe.models.base import Basis
+from gridprobe.models.cost import CONVENTIONS, Cost
+from gridprobe.open_ended import Kind, exact_match, kind_of
+from gridprobe.question import Question, describes
 from gridprobe.selectors import Selection
-from gridprobe.stretches import runs
 from gridprobe.video import FramePool
 
 __all__ = ["SCHEMA", "Answer", "AnswerCost", "Reached", "Seconds", "selection_dict"]

@@ -16,12 +16,11 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import Any, TypeVar
 
+from gridprobe._util import shared
 from gridprobe.answer import Answer
-from gridprobe.backends.batcher import Batcher
-from gridprobe.pipeline import Session
-from gridprobe.progress import shared
+from gridprobe.ask import Session
+from gridprobe.concurrency import TOGETHER, Batcher, check_together, merged
 from gridprobe.question import Question
-from gridprobe.together import TOGETHER, check_together, merged
 from gridprobe.video import Footage, FramePool
 
 __all__ = ["AsyncSession", "aask"]
@@ -60,7 +59,7 @@ class AsyncSession:
         self._session = None
 
     async def ask(self, question: Question | str, *, show_map: bool = False) -> Answer:
-        """As `Session.ask`. A listener of `gridprobe.progress` is called from another thread."""
+        """As `Session.ask`. A listener of `gridprobe._util` is called from another thread."""
         return await self._in_thread(lambda: self._opened().ask(question, show_map=show_map))
 
     async def ask_all(self, questions: Sequence[Question | str], *, show_map: bool = False) -> list[Answer]:

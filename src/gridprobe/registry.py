@@ -2,7 +2,7 @@
 
 A name such as "keyframes:chosen.json" is an entry's name, a colon and an argument. An entry names its code as
 "module:attribute" or "module" and is imported when it is first used, so listing names loads nothing heavy. Other
-packages add entries through entry points of the groups "gridprobe.selectors", "gridprobe.backends",
+packages add entries through entry points of the groups "gridprobe.selectors", "gridprobe.models",
 "gridprobe.encoders", "gridprobe.budgets", "gridprobe.benchmarks" and "gridprobe.commands". An
 entry point names either the code, or an `Entry` that describes it: a constant in a module that is quick to import.
 
@@ -19,8 +19,8 @@ from functools import cached_property, reduce
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, cast
 
+from gridprobe._util import one_line
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.text import one_line
 
 __all__ = [
     "BACKENDS",
@@ -86,8 +86,9 @@ class Registry(Mapping[str, Entry]):
 
     @cached_property
     def _entries(self) -> dict[str, Entry]:
-        found = {point.name: _from_point(point) for point in entry_points(group=self._group)} if self._group else {}
-        return {**found, **self._own}  # nobody replaces one of ours without being noticed
+        points = entry_points(group=self._group) if self._group else ()
+        foreign_first = sorted(points, key=lambda point: point.dist is not None and point.dist.name == "gridprobe")
+        return {**{point.name: _from_point(point) for point in foreign_first}, **self._own}  # nobody replaces ours
 
     def __getitem__(self, name: str) -> Entry:
         return self._entries[name]
@@ -159,31 +160,24 @@ def explain_missing(extra: str) -> Iterator[None]:
 BACKENDS = Registry(
     "model",
     {
-        "embedded": Entry(
-            "gridprobe.backends.embedded",
-            "the models inside gridprobe, micro (10 M parameters) and nano (3 M); they know only gridworld",
-            argument="micro|nano",
-            optional=True,
-            extra="local",
-        ),
         "checkpoint": Entry(
-            "gridprobe.backends.local.checkpoint",
+            "gridprobe.models.local.checkpoint",
             "a folder, or a Hugging Face id such as Qwen/Qwen3-VL-2B-Instruct; the prefix may be left out",
             argument="FOLDER|OWNER/NAME",
             extra="local",
         ),
         "server": Entry(
-            "gridprobe.backends.server",
+            "gridprobe.models.openai",
             "an OpenAI-compatible server, such as http://localhost:8000/v1#MODEL; the prefix may be left out",
             argument="URL[#MODEL]",
             extra="server",
         ),
     },
-    group="gridprobe.backends",
+    group="gridprobe.models",
 )
 """A backend's module or object has `load(argument, **options)`, and `gauge(argument)` for `gridprobe plan`."""
 
-AUTO = "gridprobe.backends.transformers_auto.family"
+AUTO = "gridprobe.models.transformers.family"
 SHAPED = "cheaper small frames"
 """What a family lacks that spends as many tokens on a small picture as on a large one."""
 
@@ -196,7 +190,7 @@ def _auto(help: str, *lacks: str) -> Entry:
 FAMILIES = Registry(
     "model family",
     {
-        "qwen3_vl": Entry("gridprobe.backends.qwen3vl.family", "Qwen3-VL, all dense sizes", extra="local"),
+        "qwen3_vl": Entry("gridprobe.models.qwen3vl.family", "Qwen3-VL, all dense sizes", extra="local"),
         "qwen3_vl_moe": _auto("Qwen3-VL with experts (30B-A3B, 235B-A22B)"),
         "qwen3_5": _auto("Qwen3.5, dense"),
         "qwen2_5_vl": _auto("Qwen2.5-VL"),
@@ -225,27 +219,7 @@ REFUSED = {
 
 ENCODERS = Registry(
     "encoder",
-    {
-        "embedded": Entry(
-            "gridprobe.encoders.embedded:load",
-            "the encoder inside gridprobe, a CLIP of 2.6 M parameters; it knows only gridworld",
-            extra="local",
-        ),
-        "clip": Entry(
-            "gridprobe.encoders.clip:load_clip",
-            "CLIP: a folder or a Hugging Face id; openai/clip-vit-large-patch14 if none is given",
-            argument="FOLDER|OWNER/NAME",
-            optional=True,
-            extra="local",
-        ),
-        "siglip": Entry(
-            "gridprobe.encoders.clip:load_siglip",
-            "SigLIP or SigLIP2: a folder or a Hugging Face id; google/siglip-so400m-patch14-384 if none is given",
-            argument="FOLDER|OWNER/NAME",
-            optional=True,
-            extra="local",
-        ),
-    },
+    {},
     group="gridprobe.encoders",
 )
 """An encoder's function takes the argument and options and returns an `Encoder`."""
@@ -275,60 +249,6 @@ SELECTORS = Registry(
             "gridprobe.selectors.baselines:uniform_like",
             "as many frames as gridprobe would keep, evenly spaced: the matched-budget control",
         ),
-        "clip": Entry(
-            "gridprobe.selectors.clip:clip", "the frames most similar to the question by CLIP; any budget rule"
-        ),
-        "siglip": Entry(
-            "gridprobe.selectors.clip:siglip", "the frames most similar to the question by SigLIP; any budget rule"
-        ),
-        "mdp3": Entry(
-            "gridprobe.selectors.mdp3:make",
-            "MDP3: relevant, diverse and sequential frames by SigLIP; published with --frames 8",
-        ),
-        "aks": Entry("gridprobe.selectors.aks:make", "AKS: splits the video where relevance is even; by CLIP"),
-        "bolt": Entry("gridprobe.selectors.bolt:make", "BOLT: inverse transform sampling of similarities; by CLIP"),
-        "focus": Entry(
-            "gridprobe.selectors.focus:make", "FOCUS: a bandit that compares few frames with the question; by SigLIP"
-        ),
-        "wavelet": Entry(
-            "gridprobe.selectors.wavelet:make", "WFS-SB: diverse frames of segments that a wavelet finds; by SigLIP"
-        ),
-        "hybrid": Entry(
-            "gridprobe.selectors.hybrid:make", "gridprobe's probes, of the rows and columns that SigLIP finds promising"
-        ),
-        "scores": Entry(
-            "gridprobe.selectors.scores:make",
-            "frame scores of other programs, such as Frame-Voyager or HFS, which have no public code; by question id",
-            argument="FILE",
-        ),
-        "keyframes": Entry(
-            "gridprobe.selectors.keyframes:make",
-            "frames chosen before: export-keyframes, or frame_idx files of AKS and LongVideoBench; by question id",
-            argument="FILE",
-            frames="none",
-        ),
-        "frag": Entry("gridprobe.selectors.frag:make", "FRAG: the model says of each frame alone whether it is needed"),
-        "uncertainty": Entry(
-            "gridprobe.selectors.uncertainty:make",
-            "uncertainty guidance: frames, or windows of them, from which the answer has a low entropy",
-            argument="WINDOW",
-            optional=True,
-        ),
-        "q-frame": Entry(
-            "gridprobe.selectors.q_frame:make",
-            "Q-Frame: N frames at native size, 2N at half and 8N at a quarter of the side",
-        ),
-        "videoagent": Entry(
-            "gridprobe.selectors.videoagent:make",
-            "VideoAgent without text: few frames, and at most twice more from the best segments; at most N",
-        ),
-        "videoatlas": Entry(
-            "gridprobe.selectors.videoatlas:make", "VideoAtlas without text: the model descends through contact sheets"
-        ),
-        "avua": Entry(
-            "gridprobe.selectors.avua:make",
-            "AVUA, no public code: a policy by type of question, frames accessed in rounds; at most N",
-        ),
     },
     group="gridprobe.selectors",
 )
@@ -337,13 +257,19 @@ SELECTORS = Registry(
 BUDGETS = Registry(
     "budget",
     {
-        "fixed": Entry("gridprobe.budget:Fixed.parse", "the same number of frames for every question", argument="N"),
-        "shape": Entry("gridprobe.budget:ShapeRule.parse", "the paper's shape rule", argument="GAMMA0", optional=True),
+        "fixed": Entry(
+            "gridprobe.importance:Fixed.parse", "the same number of frames for every question", argument="N"
+        ),
+        "shape": Entry(
+            "gridprobe.importance:ShapeRule.parse", "the paper's shape rule", argument="GAMMA0", optional=True
+        ),
         "authors": Entry(
-            "gridprobe.budget:ShapeRule.authors",
+            "gridprobe.importance:ShapeRule.authors",
             "the authors' code: the shape rule with 3 for GAMMA0·K, at least 2 frames",
         ),
-        "noise": Entry("gridprobe.budget:NoiseAware.parse", "frames that stand out from noise, from K/3 to K of them"),
+        "noise": Entry(
+            "gridprobe.importance:NoiseAware.parse", "frames that stand out from noise, from K/3 to K of them"
+        ),
     },
     group="gridprobe.budgets",
 )
@@ -379,10 +305,6 @@ BENCHMARKS = Registry(
             "gridprobe.benchmarks.nextqa",
             "4996 validation questions about short clips: causal, temporal, descriptive; 5 options",
         ),
-        "gridworld": Entry(
-            "gridprobe.benchmarks.gridworld",
-            "generated for the embedded models, with the intervals that hold the evidence; needs no data",
-        ),
         "jsonl": Entry(
             "gridprobe.benchmarks.jsonl",
             "your own: a file of JSON lines with id, video, question, options, answer, subtitles, bins",
@@ -406,16 +328,8 @@ COMMANDS = Registry(
             "Ask a question about a video; see where the answer is.",
             section=ASKING,
         ),
-        "compare": Entry(
-            "gridprobe.cli.compare:compare_selectors",
-            "Ask one question with several selectors, side by side.",
-            section=ASKING,
-        ),
         "plan": Entry(
             "gridprobe.cli.plan:plan", "Estimate the cost of a question or of an evaluation.", section=ASKING
-        ),
-        "demo": Entry(
-            "gridprobe.cli.demo:demo", "Try the method on two generated videos; needs no data.", section=ASKING
         ),
         "eval": Entry(
             "gridprobe.cli.evaluate:evaluate",
@@ -423,17 +337,17 @@ COMMANDS = Registry(
             section=EVALUATING,
         ),
         "status": Entry(
-            "gridprobe.cli.status:status", "Show the progress and the workers of an evaluation.", section=EVALUATING
+            "gridprobe.cli.results:status", "Show the progress and the workers of an evaluation.", section=EVALUATING
         ),
         "score": Entry(
-            "gridprobe.cli.score:score_runs", "Show accuracy and compute of evaluations.", section=EVALUATING
+            "gridprobe.cli.results:score_runs", "Show accuracy and compute of evaluations.", section=EVALUATING
         ),
-        "report": Entry("gridprobe.cli.report:report", "Save evaluations as one HTML page.", section=EVALUATING),
+        "report": Entry("gridprobe.cli.results:report", "Save evaluations as one HTML page.", section=EVALUATING),
         "figure": Entry(
             "gridprobe.cli.figure:figure", "Draw the paper's figures from evaluations.", section=EVALUATING
         ),
         "judge": Entry(
-            "gridprobe.cli.judge:judge_run", "Let a model judge the answers in words of a run.", section=EVALUATING
+            "gridprobe.cli.results:judge_run", "Let a model judge the answers in words of a run.", section=EVALUATING
         ),
         "calibrate": Entry(
             "gridprobe.cli.calibrate:calibrate", "Find how sure the overview must be to answer.", section=EVALUATING
@@ -441,16 +355,12 @@ COMMANDS = Registry(
         "verify-data": Entry(
             "gridprobe.cli.verify:verify_data", "Check the files of a benchmark before a long run.", section=FILES
         ),
-        "export-keyframes": Entry("gridprobe.cli.keyframes:export", "Save which frames a run kept.", section=FILES),
+        "export-keyframes": Entry("gridprobe.cli.results:export", "Save which frames a run kept.", section=FILES),
         "export-predictions": Entry(
-            "gridprobe.cli.predictions:export_predictions",
+            "gridprobe.cli.results:export_predictions",
             "Save a run's answers for an evaluation server.",
             section=FILES,
         ),
-        "serve": Entry(
-            "gridprobe.cli.serve:serve", "Answer questions over HTTP; has a page for browsers.", section=SERVING
-        ),
-        "mcp": Entry("gridprobe.cli.mcp:mcp", "Give agents tools for videos (MCP).", section=SERVING),
         "help": Entry("gridprobe.cli.help:help_command", "Show the help of a verb, or of a topic.", section=HELP),
         "list": Entry(
             "gridprobe.cli.listing:listing", "List models, selectors, settings, benchmarks and more.", section=HELP

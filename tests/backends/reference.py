@@ -1,4 +1,4 @@
-"""What transformers' own processor and model make of the same frames: the yardstick for gridprobe.backends.qwen3vl.
+"""What transformers' own processor and model make of the same frames: the yardstick for gridprobe.models.qwen3vl.
 
 Run as a program, in a process of its own: `python reference.py CHECKPOINT CASES.npz OUT.npz`. It needs torchvision,
 which has no CPU build; beside a CPU torch its compiled part cannot load, and importing it stops because two operators

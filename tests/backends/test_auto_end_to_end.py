@@ -9,13 +9,13 @@ from click.testing import CliRunner
 
 import gridprobe as gp
 from auto_checkpoints import TINY, new_enough
-from gridprobe.backends import Backend, FrameGroup, ScoreRequest, View
-from gridprobe.backends.transformers_auto.turn import time_text
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError
-from gridprobe.gridworld.dataset import items, pool_of
+from gridprobe.models import Backend, FrameGroup, ScoreRequest, View
+from gridprobe.models.transformers.prompt import time_text
 from gridprobe.video import FramePool, FrameSize
-from gridprobe.video.sheet import contact_sheet
+from gridprobe.video.frames import contact_sheet
+from gridprobe_world.dataset import items, pool_of
 from videos import numbered_video
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), new_enough]

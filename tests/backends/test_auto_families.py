@@ -14,13 +14,12 @@ import torch
 
 import gridprobe
 from auto_checkpoints import LLAVA_TURN, TINY, new_enough
-from gridprobe.backends import Backend, FrameGroup, ScoreRequest, Timestamps, View, gauge_model, load_model
-from gridprobe.backends.local.letters import letter_logprobs, letter_tokens
-from gridprobe.backends.transformers_auto.engine import Auto
-from gridprobe.backends.transformers_auto.families import FAMILY
-from gridprobe.backends.transformers_auto.features import hollow_tower
-from gridprobe.backends.transformers_auto.pricing import PicturePrice
-from gridprobe.cli.model_check import _probe
+from gridprobe.cli.doctor import _probe
+from gridprobe.models import Backend, FrameGroup, ScoreRequest, Timestamps, View, gauge_model, load_model
+from gridprobe.models.local.generate import letter_logprobs, letter_tokens
+from gridprobe.models.transformers.engine import Auto
+from gridprobe.models.transformers.pricing import PicturePrice, hollow_tower
+from gridprobe.models.transformers.prompt import FAMILY
 from gridprobe.registry import FAMILIES
 from gridprobe.video import FramePool, FrameSize
 from scoring import shown
@@ -213,7 +212,7 @@ def test_with_torchvision_the_pixels_are_its_own_and_the_identity_says_so(
 ) -> None:
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); import reference; reference.repair_torchvision(); "
-        "from gridprobe.cli.model_check import _probe; from gridprobe import load_model; "
+        "from gridprobe.cli.doctor import _probe; from gridprobe import load_model; "
         "model = load_model(sys.argv[2], device='cpu'); "
         "print(model.identity, *model.score([_probe(0)])[0].logprobs)"
     )

@@ -5,16 +5,14 @@ from collections.abc import Sequence
 import pytest
 
 from auto_checkpoints import new_enough
-from gridprobe.backends import FrameGroup, ScoreRequest, View
-from gridprobe.backends.embedded import MODELS
-from gridprobe.backends.local.memory import CAUTION
-from gridprobe.backends.qwen3vl.engine import Qwen3VL
-from gridprobe.backends.qwen3vl.gauging import gauge as own_gauge
-from gridprobe.backends.transformers_auto.engine import Auto
-from gridprobe.backends.transformers_auto.gauging import gauge
-from gridprobe.backends.transformers_auto.loading import load
-from gridprobe.gridworld.dataset import items, pool_of
+from gridprobe.models import FrameGroup, ScoreRequest, View
+from gridprobe.models.local.kv_cache import CAUTION
+from gridprobe.models.qwen3vl.engine import Qwen3VL
+from gridprobe.models.qwen3vl.family import gauge as own_gauge
+from gridprobe.models.transformers.engine import Auto, gauge, load_engine
 from gridprobe.video import FrameSize
+from gridprobe_world.dataset import items, pool_of
+from gridprobe_world.embedded import MODELS
 from scoring import load_qwen, noise_pool, shown
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), new_enough]
@@ -34,7 +32,7 @@ def generic() -> Auto:
     def words(times: Sequence[float]) -> str:
         return f"<{times[0]:.1f} seconds>" if times else ""
 
-    return load("nano", NANO, device="cpu", min_letter_mass=0.0, time=words)
+    return load_engine("nano", NANO, device="cpu", min_letter_mass=0.0, time=words)
 
 
 def requests() -> list[ScoreRequest]:

@@ -9,9 +9,9 @@ import pytest
 
 from auto_checkpoints import GEMMA_TURN, IDEFICS_TURN, LLAVA_TURN, QWEN_TURN, new_enough
 from gridprobe import load_model
-from gridprobe.backends import ScoreRequest, gauge_model
-from gridprobe.backends.transformers_auto.turn import Turn, learn
 from gridprobe.errors import ModelError, UsageError
+from gridprobe.models import ScoreRequest, gauge_model
+from gridprobe.models.transformers.prompt import Turn, learn
 from scoring import noise_pool, shown
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), new_enough]

@@ -3,10 +3,10 @@ import math
 import numpy as np
 import pytest
 
-from gridprobe.backends import FrameGroup, Posterior, ScoreRequest, View
-from gridprobe.backends.base import require_labels
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.flops import Cost
+from gridprobe.models import FrameGroup, Posterior, ScoreRequest, View
+from gridprobe.models.base import require_labels
+from gridprobe.models.cost import Cost
 from gridprobe.question import Question
 from gridprobe.subtitles import Between, Segment
 from gridprobe.video import FramePool, FrameSize

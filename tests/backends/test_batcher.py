@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from gridprobe.backends import Posterior, ScoreRequest, Scripted, recalls, writes
-from gridprobe.backends.batcher import Batcher, Merging, own_seconds
-from gridprobe.backends.writing import Writing
+from gridprobe._util import ProgressEvent, listening, report
+from gridprobe.concurrency import Batcher, Merging, own_seconds
 from gridprobe.errors import Cancelled, ModelError, ServerUnavailable, UsageError
-from gridprobe.progress import Event, listening, report
+from gridprobe.models import Posterior, ScoreRequest, Scripted, recalls, writes
+from gridprobe.models.base import Writing
 
 LABELS = ("A", "B")
 
@@ -231,11 +231,11 @@ def test_whatever_else_a_model_has_is_passed_through(batcher: Batcher) -> None:
 
 
 def test_progress_of_the_model_reaches_a_participants_listener(batcher: Batcher) -> None:
-    events: list[Event] = []
+    events: list[ProgressEvent] = []
     merged = batcher.merging(Model())
     with listening(events.append):
         merged.score(asked(1, 2))
-    assert events == [Event("model", 1, 2), Event("model", 2, 2)]
+    assert events == [ProgressEvent("model", 1, 2), ProgressEvent("model", 2, 2)]
 
 
 def test_a_clock_does_not_count_what_the_model_does_for_others(
@@ -243,7 +243,7 @@ def test_a_clock_does_not_count_what_the_model_does_for_others(
 ) -> None:
     """The model takes 8 seconds, by the clock, for requests of four participants; each counts 2."""
     now = [100.0]
-    monkeypatch.setattr("gridprobe.backends.batcher.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("gridprobe.concurrency.time.perf_counter", lambda: now[0])
 
     class Slow(Model):
         def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
@@ -290,11 +290,11 @@ def test_a_listener_can_cancel_a_merged_call(batcher: Batcher) -> None:
 
 def test_progress_of_a_merged_call_reaches_all_and_a_cancelled_one_leaves_the_others(batcher: Batcher) -> None:
     merged = batcher.merging(Model())
-    heard: dict[int, list[Event]] = {1: [], 2: []}
+    heard: dict[int, list[ProgressEvent]] = {1: [], 2: []}
     flags = {1: threading.Event(), 2: threading.Event()}
 
     def ask(number: int) -> list[int]:
-        def hear(event: Event) -> None:
+        def hear(event: ProgressEvent) -> None:
             heard[number].append(event)
             flags[1].set()  # at the first event the first one is cancelled
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gridprobe import load_model
-from gridprobe.backends import gauge_model
-from gridprobe.backends.local import checkpoint
 from gridprobe.errors import ModelError
+from gridprobe.models import gauge_model
+from gridprobe.models.local import checkpoint
 
 PROCESSOR = "video_preprocessor_config.json"
 

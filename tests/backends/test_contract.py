@@ -11,7 +11,8 @@ import pytest
 
 from auto_checkpoints import TINY, new_enough
 from fake_server import Fake, Open, as_request, spoken_by, written_by
-from gridprobe.backends import (
+from gridprobe.errors import UsageError
+from gridprobe.models import (
     Backend,
     FrameGroup,
     Packing,
@@ -25,12 +26,11 @@ from gridprobe.backends import (
     writer,
     writes,
 )
-from gridprobe.backends.embedded import Embedded, Vocabulary
-from gridprobe.backends.transformers_auto.families import FAMILY
-from gridprobe.errors import UsageError
-from gridprobe.flops import Cost
+from gridprobe.models.cost import Cost
+from gridprobe.models.transformers.prompt import FAMILY
 from gridprobe.registry import BACKENDS, FAMILIES
 from gridprobe.video import FramePool, FrameSize
+from gridprobe_world.embedded import Embedded, Vocabulary
 from scoring import shown
 
 RNG = np.random.default_rng(0)

@@ -11,11 +11,12 @@ import pytest
 
 from embedded_models import make_models
 from gridprobe import Question, ask, load_model
-from gridprobe.backends import ScoreRequest, Scripted
-from gridprobe.backends.embedded import Embedded, Vocabulary
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.gridworld import FAMILIES, TEST_SEEDS, ask_about, generate, vocabulary
+from gridprobe.models import ScoreRequest, Scripted
 from gridprobe.video import FramePool
+from gridprobe_world.embedded import Embedded, Vocabulary
+from gridprobe_world.questions import FAMILIES, ask_about, vocabulary
+from gridprobe_world.world import TEST_SEEDS, generate
 from scoring import shown
 from ways import PUBLISHED
 
@@ -33,7 +34,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def found(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gridprobe.backends.embedded.MODELS", models)
+    monkeypatch.setattr("gridprobe_world.embedded.MODELS", models)
 
 
 def request(question: Question = KNOWN, count: int = 4) -> ScoreRequest:
@@ -72,7 +73,7 @@ class TestLoading:
             load_model(name)
 
     def test_a_package_without_models_says_so(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("gridprobe.backends.embedded.MODELS", tmp_path)
+        monkeypatch.setattr("gridprobe_world.embedded.MODELS", tmp_path)
 
         with pytest.raises(ModelError, match=r"missing from this installation.*reinstall gridprobe, or name another"):
             load_model("embedded")
@@ -86,7 +87,7 @@ class TestLoading:
         shutil.copytree(models / "micro", tmp_path / "micro")
         if content is not None:
             (tmp_path / "vocabulary.json").write_text(content)
-        monkeypatch.setattr("gridprobe.backends.embedded.MODELS", tmp_path)
+        monkeypatch.setattr("gridprobe_world.embedded.MODELS", tmp_path)
 
         with pytest.raises(ModelError, match=message):
             load_model("embedded")

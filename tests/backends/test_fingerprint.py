@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from gridprobe.backends.local import fingerprint as module
-from gridprobe.backends.local.fingerprint import fingerprint
+from gridprobe._util import ProgressEvent, listening
 from gridprobe.errors import ModelError
-from gridprobe.progress import Event, listening
+from gridprobe.models.local import loading as module
+from gridprobe.models.local.loading import fingerprint
 from gridprobe.video import FrameCache
 from scoring import load_qwen
 
@@ -275,16 +275,16 @@ def test_a_file_written_to_while_it_is_read_is_not_kept(
 def test_a_checkpoint_that_changes_while_it_is_loaded_is_refused(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gridprobe.backends.local import reading
+    from gridprobe.models.local import loading
 
-    original = reading._read_model
+    original = loading._read_model
 
     def disturbed(name: str, folder: Path, options: dict[str, object]) -> object:
         model = original(name, folder, options)
         negate(folder / WEIGHTS)
         return model
 
-    monkeypatch.setattr(reading, "_read_model", disturbed)
+    monkeypatch.setattr(loading, "_read_model", disturbed)
     with pytest.raises(ModelError, match=r"tiny changed while it was loaded; try again when it is complete$"):
         load_qwen(str(checkpoint), device="cpu")
 
@@ -302,7 +302,7 @@ def test_a_large_file_reports_progress(checkpoint: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "CHUNK", 1 << 20)
     monkeypatch.setattr(module, "LARGE", 3 << 20)
     (checkpoint / "extra.safetensors").write_bytes(bytes(3 << 20))
-    said: list[Event] = []
+    said: list[ProgressEvent] = []
 
     with listening(said.append):
         fingerprint(checkpoint)
@@ -311,9 +311,7 @@ def test_a_large_file_reports_progress(checkpoint: Path, monkeypatch: pytest.Mon
 
 
 def test_it_needs_no_torch() -> None:
-    program = (
-        "import sys, gridprobe.backends.local.fingerprint; print({'torch', 'transformers', 'av'} & {*sys.modules})"
-    )
+    program = "import sys, gridprobe.models.local.loading; print({'torch', 'transformers', 'av'} & {*sys.modules})"
 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from gridprobe.backends import FrameGroup, ScoreRequest, View
-from gridprobe.backends.local.attention import LONG, steady_attention
-from gridprobe.backends.qwen3vl.engine import Qwen3VL
-from gridprobe.backends.qwen3vl.jobs import Job
-from gridprobe.backends.qwen3vl.prompt import KEPT_HALVES, Layout, Layouts
+from gridprobe.models import FrameGroup, ScoreRequest, View
+from gridprobe.models.local.kv_cache import LONG, steady_attention
+from gridprobe.models.qwen3vl.engine import Qwen3VL
+from gridprobe.models.qwen3vl.jobs import Job
+from gridprobe.models.qwen3vl.prompt import KEPT_HALVES, Layout, Layouts
 from gridprobe.video import FramePool, FrameSize
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from gridprobe.backends import Backend, Posterior, ScoreRequest, Scripted
-from gridprobe.backends.memo import Memo
 from gridprobe.errors import ModelError, UsageError
+from gridprobe.models import Backend, Posterior, ScoreRequest, Scripted
+from gridprobe.models.wrappers import Memo
 from gridprobe.video import FrameSize
 from scoring import shown
 from videos_of_arrays import gray_pool, levels
@@ -135,7 +135,7 @@ def test_the_seconds_saved_are_those_the_model_took(monkeypatch: pytest.MonkeyPa
         now += 20.0
         return {"A": 1.0, "B": 1.0}
 
-    monkeypatch.setattr("gridprobe.backends.memo.time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr("gridprobe.models.wrappers.time", SimpleNamespace(perf_counter=lambda: now))
     memo = Memo(Scripted(slow))
     memo.score([request(1), request(2)])
     assert memo.saved == 0.0

@@ -12,14 +12,14 @@ from safetensors.torch import load_file, save_file
 
 from checkpoints import SPECIAL, make_checkpoint
 from gridprobe import load_model
-from gridprobe.backends import Posterior, ScoreRequest
-from gridprobe.backends.local import memory
-from gridprobe.backends.local.letters import letter_logprobs, letter_tokens
-from gridprobe.backends.qwen3vl.engine import Qwen3VL
-from gridprobe.backends.qwen3vl.jobs import Job
-from gridprobe.backends.qwen3vl.prompt import Layout
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.grid import Grid
+from gridprobe.importance import Grid
+from gridprobe.models import Posterior, ScoreRequest
+from gridprobe.models.local import kv_cache
+from gridprobe.models.local.generate import letter_logprobs, letter_tokens
+from gridprobe.models.qwen3vl.engine import Qwen3VL
+from gridprobe.models.qwen3vl.jobs import Job
+from gridprobe.models.qwen3vl.prompt import Layout
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
 from scoring import load_qwen, shown
@@ -143,7 +143,7 @@ def test_batches_respect_the_token_limit(tiny_model: Qwen3VL, monkeypatch: pytes
     sizes: list[tuple[int, int]] = []
     run = Qwen3VL._score
     limit = 2 * len(tiny_model._layout(requests[3]))
-    monkeypatch.setattr(memory, "CPU_TOKENS", limit)
+    monkeypatch.setattr(kv_cache, "CPU_TOKENS", limit)
 
     def noted(engine: Qwen3VL, batch: Sequence[Job]) -> dict[int, Posterior]:
         sizes.append((len(batch), len(batch[0].layout)))
@@ -198,7 +198,7 @@ def test_running_out_of_memory_says_what_was_needed_and_what_to_lower(
     tiny_model: Qwen3VL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def explode(*_: object) -> torch.Tensor:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB")
+        raise torch.OutOfMemoryError("CUDA out of kv_cache. Tried to allocate 20 GiB")
 
     with monkeypatch.context() as full:
         full.setattr(Qwen3VL, "_fast", explode)

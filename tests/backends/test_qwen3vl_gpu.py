@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gridprobe.backends import Packing, ScoreRequest
-from gridprobe.grid import Grid
+from gridprobe.importance import Grid
+from gridprobe.models import Packing, ScoreRequest
 from gridprobe.video import FramePool, FrameSize
 from scoring import load_qwen, shown
 

@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from gridprobe.backends import Posterior, ScoreRequest
-from gridprobe.backends.local import memory
-from gridprobe.backends.qwen3vl import passes as passes_module
-from gridprobe.backends.qwen3vl.engine import Qwen3VL
-from gridprobe.backends.qwen3vl.jobs import Job
-from gridprobe.backends.qwen3vl.language import Piece
-from gridprobe.backends.qwen3vl.passes import Room, passes
-from gridprobe.backends.writing import Writing
+from gridprobe.models import Posterior, ScoreRequest
+from gridprobe.models.base import Writing
+from gridprobe.models.local import kv_cache
+from gridprobe.models.qwen3vl import engine as passes_module
+from gridprobe.models.qwen3vl.engine import Qwen3VL, Room, passes
+from gridprobe.models.qwen3vl.jobs import Job
+from gridprobe.models.qwen3vl.language import Piece
 from gridprobe.question import Question
 from scoring import like, noise_pool, shown
 
@@ -157,7 +156,7 @@ def test_little_room_for_copies_changes_no_answer(
     engine: Qwen3VL, other: Qwen3VL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests = [about(question, sees=(n % FRAMES,)) for n, question in enumerate(QUESTIONS)]
-    monkeypatch.setattr(memory, "COPIES_ON_CPU", 1)
+    monkeypatch.setattr(kv_cache, "COPIES_ON_CPU", 1)
     close(engine.score(requests), one_by_one(other, requests))
 
 

@@ -12,19 +12,19 @@ import torch
 from transformers import Qwen3VLForConditionalGeneration
 
 from gridprobe import Session
-from gridprobe.backends import Backend, FrameGroup, Packing, ScoreRequest, Scripted, View, gauge_model, recalls
-from gridprobe.backends.embedded import Embedded, Vocabulary
-from gridprobe.backends.local.letters import letter_logprobs, letter_tokens
-from gridprobe.backends.local.store import Store
-from gridprobe.backends.memo import Memo
-from gridprobe.backends.qwen3vl.engine import Qwen3VL
-from gridprobe.backends.qwen3vl.jobs import Job
-from gridprobe.backends.qwen3vl.pricing import attention_flops, head_flops, prefill_flops, price_recall
 from gridprobe.errors import ModelError, UsageError
+from gridprobe.models import Backend, FrameGroup, Packing, ScoreRequest, Scripted, View, gauge_model, recalls
+from gridprobe.models.local.generate import letter_logprobs, letter_tokens
+from gridprobe.models.local.kv_cache import Store
+from gridprobe.models.qwen3vl.engine import Qwen3VL
+from gridprobe.models.qwen3vl.jobs import Job
+from gridprobe.models.qwen3vl.pricing import attention_flops, head_flops, prefill_flops, price_recall
+from gridprobe.models.wrappers import Memo
 from gridprobe.question import Question
 from gridprobe.selectors import GridProbe
 from gridprobe.selectors.gridprobe import NO_MEMORY
 from gridprobe.video import FramePool, FrameSize
+from gridprobe_world.embedded import Embedded, Vocabulary
 from scoring import like, noise_pool, shown
 
 FIRST = Question("What happens?", ["a cat sleeps", "a dog runs", "nothing"])

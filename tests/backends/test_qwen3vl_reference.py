@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from gridprobe.backends import FrameGroup, Packing, ScoreRequest, View
-from gridprobe.backends.local.letters import letter_logprobs, letter_tokens
-from gridprobe.backends.qwen3vl.engine import Qwen3VL
-from gridprobe.backends.qwen3vl.jobs import Job
+from gridprobe.models import FrameGroup, Packing, ScoreRequest, View
+from gridprobe.models.local.generate import letter_logprobs, letter_tokens
+from gridprobe.models.qwen3vl.engine import Qwen3VL
+from gridprobe.models.qwen3vl.jobs import Job
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
 from scoring import load_qwen, shown

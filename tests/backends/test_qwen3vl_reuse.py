@@ -10,15 +10,15 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gridprobe.backends import FrameGroup, ScoreRequest, View
-from gridprobe.backends.local import memory
-from gridprobe.backends.local.store import Store
-from gridprobe.backends.qwen3vl.blocks import plain_weights
-from gridprobe.backends.qwen3vl.engine import Qwen3VL
-from gridprobe.backends.qwen3vl.jobs import Job
-from gridprobe.backends.qwen3vl.language import Piece
-from gridprobe.backends.qwen3vl.pricing import head_flops, prefill_flops, vision_flops
-from gridprobe.grid import Grid
+from gridprobe.importance import Grid
+from gridprobe.models import FrameGroup, ScoreRequest, View
+from gridprobe.models.local import kv_cache
+from gridprobe.models.local.kv_cache import Store
+from gridprobe.models.qwen3vl.blocks import plain_weights
+from gridprobe.models.qwen3vl.engine import Qwen3VL
+from gridprobe.models.qwen3vl.jobs import Job
+from gridprobe.models.qwen3vl.language import Piece
+from gridprobe.models.qwen3vl.pricing import head_flops, prefill_flops, vision_flops
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
 from scoring import like, shown
@@ -180,7 +180,7 @@ def test_a_text_that_many_probes_begin_with_is_read_once_in_however_many_batches
     fresh: Qwen3VL, plain: Qwen3VL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frames, language = pool(9), fresh._language
-    monkeypatch.setattr(memory, "CPU_TOKENS", 150)
+    monkeypatch.setattr(kv_cache, "CPU_TOKENS", 150)
     read, batches = Mock(wraps=language.keys_and_values), Mock(wraps=language.logits)
     monkeypatch.setattr(language, "keys_and_values", read)
     monkeypatch.setattr(language, "logits", batches)
@@ -194,7 +194,7 @@ def test_forgetting_everything_in_mid_run_changes_nothing(
     fresh: Qwen3VL, plain: Qwen3VL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frames = pool(9)
-    monkeypatch.setattr(memory, "CPU_TOKENS", 300)
+    monkeypatch.setattr(kv_cache, "CPU_TOKENS", 300)
     language, logits = fresh._language, fresh._language.logits
 
     def forgetful(pieces: Sequence[Piece]) -> torch.Tensor:
@@ -269,7 +269,7 @@ def test_out_of_memory_alone_frames_get_smaller_and_the_answer_says_so(
 def test_a_sequence_that_will_not_fit_is_shrunk_before_it_is_tried(
     fresh: Qwen3VL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory.Memory, "most", lambda self: 219)
+    monkeypatch.setattr(kv_cache.Memory, "most", lambda self: 219)
 
     assert "160×128" in fresh.score([ask(pool(2, width=256, height=192))])[0].warnings[0]
 
@@ -308,7 +308,7 @@ def test_out_of_memory_only_the_largest_frames_get_smaller(fresh: Qwen3VL, monke
     groups = (FrameGroup(large, View(FrameSize())), FrameGroup(later, View(FrameSize())))
     fits = (FrameGroup(large, View(FrameSize(max_side=160))), groups[1])
     most = len(fresh._layout(ScoreRequest.about(QUESTIONS[0], fits)))
-    monkeypatch.setattr(memory.Memory, "most", lambda self: most)
+    monkeypatch.setattr(kv_cache.Memory, "most", lambda self: most)
     fast = Mock(wraps=fresh._fast)
     monkeypatch.setattr(fresh, "_fast", fast)
 

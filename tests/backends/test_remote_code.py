@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gridprobe import load_model
-from gridprobe.backends import gauge_model
 from gridprobe.errors import ModelError
+from gridprobe.models import gauge_model
 from videos import numbered_video
 
 PROGRAM = "import pathlib\npathlib.Path({marker!r}).touch()\n"

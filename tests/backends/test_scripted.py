@@ -1,8 +1,8 @@
 import pytest
 
-from gridprobe.backends import ScoreRequest, Scripted
-from gridprobe.backends.qwen3vl.pricing import QWEN3_VL
 from gridprobe.errors import ModelError
+from gridprobe.models import ScoreRequest, Scripted
+from gridprobe.models.qwen3vl.pricing import QWEN3_VL
 from scoring import shown
 from videos_of_arrays import gray_pool, levels
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from fake_server import KEY, Fake, FakeClock, Fault, Heard, Open, by_hash
-from gridprobe.backends import ScoreRequest
-from gridprobe.backends.server import Server
-from gridprobe.backends.server.wire import MAX_BYTES
+from gridprobe._util import ProgressEvent, listening
 from gridprobe.errors import Cancelled, ServerError, ServerUnavailable, UsageError
-from gridprobe.progress import Event, listening
+from gridprobe.models import ScoreRequest
+from gridprobe.models.openai import Server
+from gridprobe.models.openai.client import MAX_BYTES
 from scoring import noise_pool, shown
 
 POOL = noise_pool(4)
@@ -71,7 +71,7 @@ class TestM02Down:
         server = open_server(fake, clock=clock, patience=1e9)
         fake.down = lambda: True
         clock.on_sleep = cancel.set
-        seen: list[Event] = []
+        seen: list[ProgressEvent] = []
 
         with pytest.raises(Cancelled), listening(seen.append, cancel=cancel):
             ask(server)
@@ -341,7 +341,7 @@ class TestKeys:
         assert KEY not in str(caught.value) and caught.value.__cause__ is None
 
     def test_openai_s_key_goes_to_openai_only(self, open_server: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-        from gridprobe.backends.server.address import Address, find_key
+        from gridprobe.models.openai.client import Address, find_key
 
         monkeypatch.delenv("GRIDPROBE_API_KEY", raising=False)
         monkeypatch.setenv("OPENAI_API_KEY", KEY)

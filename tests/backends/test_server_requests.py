@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from fake_server import Fake, FakeClock, Fault, Heard, Open, Voice, as_request, by_hash, spoken_by
-from gridprobe.backends import Backend, FrameGroup, NamedModel, ScoreRequest, View, gauge_model
-from gridprobe.backends.server.address import Address
-from gridprobe.backends.server.gate import Gate
-from gridprobe.backends.server.options import ServerOptions
-from gridprobe.backends.server.turn import Album, lay_out, message
 from gridprobe.errors import Cancelled, ServerError, UsageError
+from gridprobe.models import Backend, FrameGroup, NamedModel, ScoreRequest, View, gauge_model
+from gridprobe.models.openai.client import Address, Gate
+from gridprobe.models.openai.options import ServerOptions
+from gridprobe.models.openai.requests import Album, lay_out, message
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
 from scoring import noise_pool, shown
@@ -252,7 +251,7 @@ class TestSampling:
         assert posterior.notes == ("probabilities are counts of 12 sampled answers",)
 
     def test_an_answer_without_a_letter_lowers_the_mass(self) -> None:
-        from gridprobe.backends.server.rungs import Samples
+        from gridprobe.models.openai.logprobs import Samples
 
         texts = ("A", "(B) because", "The answer is B.", "I cannot see Anything")
         choices = [{"message": {"content": text}} for text in texts]

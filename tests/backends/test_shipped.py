@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from gridprobe import load_model
-from gridprobe.backends import shipped
-from gridprobe.backends.shipped import HASHES, check_shipped, hashes
-from gridprobe.encoders import embedded as encoder
 from gridprobe.errors import ModelError
+from gridprobe_world import embedded
+from gridprobe_world import encoder as encoder
+from gridprobe_world.embedded import HASHES, check_shipped, hashes
 
-REAL = shipped.SHIPPED
+REAL = embedded.SHIPPED
 
 
 @pytest.fixture
@@ -21,8 +21,8 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A copy of the package's folder, used in its place."""
     folder = tmp_path / "models"
     shutil.copytree(REAL, folder, ignore=shutil.ignore_patterns("micro"))
-    monkeypatch.setattr(shipped, "SHIPPED", folder)
-    for place in ("gridprobe.backends.embedded.MODELS", "gridprobe.encoders.embedded.MODELS"):
+    monkeypatch.setattr(embedded, "SHIPPED", folder)
+    for place in ("gridprobe_world.embedded.MODELS", "gridprobe_world.encoder.MODELS"):
         monkeypatch.setattr(place, folder)
     check_shipped.cache_clear()
     yield folder
@@ -82,5 +82,5 @@ def test_a_folder_of_the_user_is_not_checked(models: Path, tmp_path: Path) -> No
 
 def test_files_are_read_once_in_a_process(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check_shipped(models / "nano")
-    monkeypatch.setattr(shipped, "hashes", None)
+    monkeypatch.setattr(embedded, "hashes", None)
     check_shipped(models / "nano")

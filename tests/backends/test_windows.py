@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 
 import gridprobe as gp
-from gridprobe.backends import FrameGroup, Posterior, ScoreRequest, Scripted, View, recalls
-from gridprobe.backends.cutting import nearby, window_of, with_context
-from gridprobe.backends.qwen3vl.engine import Qwen3VL
-from gridprobe.backends.windows import Windowed, combined, windowed
-from gridprobe.backends.writing import Writing
 from gridprobe.errors import UsageError
-from gridprobe.flops import Cost
+from gridprobe.models import FrameGroup, Posterior, ScoreRequest, Scripted, View, recalls
+from gridprobe.models.base import Writing
+from gridprobe.models.cost import Cost
+from gridprobe.models.qwen3vl.engine import Qwen3VL
+from gridprobe.models.wrappers import Windowed, combined, nearby, window_of, windowed, with_context
+from gridprobe.options import Settings
 from gridprobe.question import Question
-from gridprobe.settings import Settings
 from gridprobe.video import FramePool, FrameSize
 from scoring import like, noise_pool, shown
 from videos_of_arrays import gray_pool, levels

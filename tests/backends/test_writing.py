@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from gridprobe.backends import Backend, ScoreRequest, Scripted, gauge_model, writer, writes
-from gridprobe.backends.embedded import Embedded, Vocabulary
-from gridprobe.backends.memo import Memo
-from gridprobe.backends.writing import Writing, cut_at, seed_of
 from gridprobe.errors import ModelError, UsageError
+from gridprobe.models import Backend, ScoreRequest, Scripted, gauge_model, writer, writes
+from gridprobe.models.base import Writing, cut_at, seed_of
+from gridprobe.models.wrappers import Memo
+from gridprobe_world.embedded import Embedded, Vocabulary
 from scoring import noise_pool, shown
 from videos_of_arrays import gray_pool, levels
 

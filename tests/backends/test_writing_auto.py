@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from auto_checkpoints import TINY, new_enough
-from gridprobe.backends import Backend, FrameGroup, ScoreRequest, View, gauge_model, writes
-from gridprobe.backends.transformers_auto.engine import Auto, Job
-from gridprobe.backends.transformers_auto.families import FAMILY
-from gridprobe.backends.writing import Writing
 from gridprobe.errors import UsageError
+from gridprobe.models import Backend, FrameGroup, ScoreRequest, View, gauge_model, writes
+from gridprobe.models.base import Writing
+from gridprobe.models.transformers.engine import Auto, Job
+from gridprobe.models.transformers.prompt import FAMILY
 from gridprobe.video import FramePool, FrameSize
 from scoring import shown
 

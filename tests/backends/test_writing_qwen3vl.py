@@ -13,17 +13,17 @@ import pytest
 import torch
 from transformers import Qwen3VLForConditionalGeneration
 
-from gridprobe.backends import FrameGroup, Packing, ScoreRequest, View
-from gridprobe.backends.embedded import MODELS
-from gridprobe.backends.local import memory
-from gridprobe.backends.local.texts import end_tokens
-from gridprobe.backends.qwen3vl.engine import Qwen3VL
-from gridprobe.backends.qwen3vl.jobs import Job
-from gridprobe.backends.qwen3vl.pricing import head_flops, prefill_flops, published_flops
-from gridprobe.backends.writing import Writing
+from gridprobe._util import ProgressEvent, listening
 from gridprobe.errors import Cancelled, ModelError, UsageError
-from gridprobe.progress import Event, listening
+from gridprobe.models import FrameGroup, Packing, ScoreRequest, View
+from gridprobe.models.base import Writing
+from gridprobe.models.local import kv_cache
+from gridprobe.models.local.generate import end_tokens
+from gridprobe.models.qwen3vl.engine import Qwen3VL
+from gridprobe.models.qwen3vl.jobs import Job
+from gridprobe.models.qwen3vl.pricing import head_flops, prefill_flops, published_flops
 from gridprobe.video import FrameSize
+from gridprobe_world.embedded import MODELS
 from scoring import like, load_qwen, noise_pool, shown
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -349,20 +349,20 @@ class TestMemory:
         self, fresh: Qwen3VL, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         large = shown(noise_pool(2, width=512, height=512), PROMPT, ())
-        monkeypatch.setattr(memory.Memory, "most", lambda self: 3 * 400)
+        monkeypatch.setattr(kv_cache.Memory, "most", lambda self: 3 * 400)
 
         ((written,),) = fresh.write([large], Writing(limit=2))
         assert written.notes and "because larger ones do not fit memory" in written.notes[0]
 
 
 def test_progress_is_reported_with_every_token_and_can_be_cancelled(fresh: Qwen3VL) -> None:
-    seen: list[Event] = []
+    seen: list[ProgressEvent] = []
     cancel = Flag()
     with listening(seen.append):
         fresh.write([asked()], Writing(limit=4))
-    assert seen == [*(Event("write", done, 4) for done in (1, 2, 3)), Event("model", 1, 1)]
+    assert seen == [*(ProgressEvent("write", done, 4) for done in (1, 2, 3)), ProgressEvent("model", 1, 1)]
 
-    def at_once(event: Event) -> None:
+    def at_once(event: ProgressEvent) -> None:
         cancel.set()
 
     with pytest.raises(Cancelled, match="cancelled while working on write"), listening(at_once, cancel=cancel):

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fake_server import Fake, Fault, Heard, Open, Prose, as_request, spoken_by, written_by
-from gridprobe.backends import Backend, ScoreRequest, gauge_model, writer, writes
-from gridprobe.backends.writing import Writing, Written
 from gridprobe.errors import ServerError, UsageError
+from gridprobe.models import Backend, ScoreRequest, gauge_model, writer, writes
+from gridprobe.models.base import Writing, Written
 from scoring import noise_pool, shown
 
 POOL = noise_pool(4)

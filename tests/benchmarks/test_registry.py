@@ -11,9 +11,9 @@ import pytest
 from benchmark_files import touch
 from gridprobe.benchmarks import BENCHMARKS, Item, load_benchmark, metrics, parse_options
 from gridprobe.benchmarks.files import Media, find_files
-from gridprobe.benchmarks.gridworld import open_video
 from gridprobe.errors import DataError, UsageError
 from gridprobe.video import FramePool, SampleSpec
+from gridprobe_world.dataset import open_video
 
 
 def test_an_unknown_name_suggests_the_near_one(tmp_path: Path) -> None:
@@ -141,14 +141,14 @@ class TestGridworld:
             load_benchmark("gridworld", tmp_path, **{name: value})
 
     def test_a_video_is_made_once_and_whole(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        from gridprobe.gridworld import video
         from gridprobe.video import probe
+        from gridprobe_world import render
 
         items = load_benchmark("gridworld", tmp_path / "videos", count=200).items
         item = min(items, key=lambda each: each.duration or 0.0)
 
         make(item)
-        monkeypatch.setattr(video, "write_script", None)
+        monkeypatch.setattr(render, "write_script", None)
         make(item)
 
         assert [path.name for path in (tmp_path / "videos").iterdir()] == [item.video.name]
@@ -159,7 +159,7 @@ class TestGridworld:
             path.write_bytes(b"half")
             raise OSError("disk full")
 
-        monkeypatch.setattr("gridprobe.gridworld.video.write_script", fail)
+        monkeypatch.setattr("gridprobe_world.render.write_script", fail)
         item = load_benchmark("gridworld", tmp_path, count=1).items[0]
 
         with pytest.raises(OSError, match="disk full"):

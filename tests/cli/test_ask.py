@@ -9,8 +9,7 @@ from click.testing import CliRunner, Result
 
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError
-from gridprobe.settings import PRESETS, Settings
-from gridprobe.setup import Setup, make_setup
+from gridprobe.options import PRESETS, Settings, Setup, make_setup
 from videos import numbered_video
 
 

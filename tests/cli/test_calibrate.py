@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from gridprobe import calibration, calibration_store
-from gridprobe.backends import NamedModel, ScoreRequest, Scripted
+from gridprobe import early_exit
+from gridprobe._util import ProgressEvent, listening
 from gridprobe.benchmarks import Benchmark
-from gridprobe.calibration import Calibration, Exit
 from gridprobe.cli import cli
+from gridprobe.early_exit import Calibration, Exit
 from gridprobe.errors import RunError, UsageError
-from gridprobe.evaluation.agreement import Agreement, calibrate, draw
-from gridprobe.progress import Event, listening
+from gridprobe.evaluation.statistics import Agreement, calibrate, draw
+from gridprobe.models import NamedModel, ScoreRequest, Scripted
 from gridprobe.statistics import binomial_upper
 from toy_runs import make_video, toy_benchmark, toy_setup
 from ways import OURS
@@ -27,8 +27,8 @@ from ways import OURS
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Every test has a store of its own, and none sees the shipped calibrations."""
-    monkeypatch.setenv(calibration_store.VARIABLE, str(tmp_path / "store"))
-    monkeypatch.setattr(calibration, "SHIPPED", tmp_path / "shipped")
+    monkeypatch.setenv(early_exit.VARIABLE, str(tmp_path / "store"))
+    monkeypatch.setattr(early_exit, "SHIPPED", tmp_path / "shipped")
     return tmp_path / "store"
 
 
@@ -94,12 +94,12 @@ def test_questions_about_one_video_share_its_session(tmp_path: Path) -> None:
 
 
 def test_progress_counts_questions_and_nothing_else(tmp_path: Path) -> None:
-    seen: list[Event] = []
+    seen: list[ProgressEvent] = []
 
     with listening(seen.append):
         compared(questions(tmp_path))
 
-    assert seen == [Event("questions", done, 40) for done in range(1, 41)]
+    assert seen == [ProgressEvent("questions", done, 40) for done in range(1, 41)]
 
 
 def test_a_failing_question_is_left_out_and_named(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 import gridprobe
 from gridprobe.cli import cli
-from gridprobe.setup import Setup
+from gridprobe.options import Setup
 from gridprobe.video import Footage, FrameCache
 from videos import numbered_video
 
@@ -29,8 +29,8 @@ from gridprobe.cli import main
 def load(*_, **__):
     print("loading", flush=True)
     threading.Event().wait()
-import gridprobe.backends
-gridprobe.backends.load_model = load
+import gridprobe.models
+gridprobe.models.load_model = load
 main()
 """
 """The command line with a model that takes for ever to load."""

@@ -15,20 +15,20 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from embedded_models import make_models
-from gridprobe import demo
 from gridprobe.answer import AnswerCost
-from gridprobe.backends import ScoreRequest, Scripted
 from gridprobe.cli import cli
-from gridprobe.flops import Cost
-from gridprobe.gridworld import TEST_SEEDS, ask_about, generate
-from gridprobe.gridworld.dataset import script
-from gridprobe.gridworld.part_questions import PART_FAMILIES, ask_part
-from gridprobe.setup import make_setup
+from gridprobe.models import ScoreRequest, Scripted
+from gridprobe.models.cost import Cost
+from gridprobe.options import make_setup
+from gridprobe_world import demo
+from gridprobe_world.dataset import script
+from gridprobe_world.questions import PART_FAMILIES, ask_about, ask_part
+from gridprobe_world.world import TEST_SEEDS, generate
 from videos import numbered_video
 
 KNOWN = ("What colour is the circle?", "-o", "red", "-o", "blue")
 STRANGE = ("What colour is the dog?", "-o", "red", "-o", "blue")
-demo_module = importlib.import_module("gridprobe.cli.demo")  # the package's attribute of that name is the command
+demo_module = importlib.import_module("gridprobe_world.demo")  # the package's attribute of that name is the command
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def found(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gridprobe.backends.embedded.MODELS", models)
+    monkeypatch.setattr("gridprobe_world.embedded.MODELS", models)
 
 
 def run(*arguments: object, **environment: str) -> Result:
@@ -61,7 +61,7 @@ class TestAsk:
     def test_without_a_model_the_embedded_one_answers_and_says_so(
         self, clip: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("gridprobe.backends.embedded.LOW_MASS", 0.0)  # random weights are unsure of letters
+        monkeypatch.setattr("gridprobe_world.embedded.LOW_MASS", 0.0)  # random weights are unsure of letters
 
         result = run("ask", clip, *KNOWN, "--k", 3, "--json")
 
@@ -110,7 +110,7 @@ class TestAsk:
     def test_a_package_without_models_says_so(
         self, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("gridprobe.backends.embedded.MODELS", tmp_path)
+        monkeypatch.setattr("gridprobe_world.embedded.MODELS", tmp_path)
 
         result = run("ask", clip, *KNOWN)
 
@@ -130,9 +130,9 @@ class TestOtherVerbs:
     @pytest.mark.parametrize("state", ["ok", "absent", "broken"])
     def test_doctor_looks_for_them(self, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         if state == "absent":
-            monkeypatch.setattr("gridprobe.backends.embedded.MODELS", tmp_path / "models")
+            monkeypatch.setattr("gridprobe_world.embedded.MODELS", tmp_path / "models")
         if state == "broken":
-            monkeypatch.setattr("gridprobe.backends.embedded.MODELS", tmp_path)
+            monkeypatch.setattr("gridprobe_world.embedded.MODELS", tmp_path)
 
         result = run("doctor", "--json")
 

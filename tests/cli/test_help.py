@@ -12,11 +12,10 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from gridprobe.cli import cli
-from gridprobe.cli.help import MANY, Verb, Verbs, flag_of
-from gridprobe.cli.pages import EXIT_CODES, GROUPS, TOPICS
-from gridprobe.cli.settings_table import MEANINGS
+from gridprobe.cli.help import EXIT_CODES, GROUPS, MANY, TOPICS, Verb, Verbs, flag_of
+from gridprobe.cli.listing import MEANINGS
+from gridprobe.options import Settings
 from gridprobe.registry import COMMANDS as VERBS
-from gridprobe.settings import Settings
 
 CONTEXT = click.Context(cli, info_name="gridprobe")
 

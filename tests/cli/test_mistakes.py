@@ -8,12 +8,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 import gridprobe as gp
-from gridprobe.backends.local import checkpoint
 from gridprobe.benchmarks import load_benchmark
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError
+from gridprobe.models.local import checkpoint
+from gridprobe.options import Setup
 from gridprobe.report.files import check_writable
-from gridprobe.setup import Setup
 from videos import numbered_video
 
 OPTIONS = ("-o", "a", "-o", "b")

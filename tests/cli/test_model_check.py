@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from auto_checkpoints import new_enough
-from gridprobe.backends import Posterior, ScoreRequest, Scripted
 from gridprobe.cli import cli
-from gridprobe.cli.model_check import ENOUGH, FRAMES, MOST, checks_of
+from gridprobe.cli.doctor import CHECK_FRAMES, ENOUGH, MOST, checks_of
 from gridprobe.errors import ModelError
+from gridprobe.models import Posterior, ScoreRequest, Scripted
 
 
 def from_frames(request: ScoreRequest) -> dict[str, float]:
@@ -69,7 +69,7 @@ def test_speed_is_that_of_the_largest_round_there_was_time_for() -> None:
     slow, fast = Scripted(from_frames), Scripted(from_frames)
     rate = found(slow, step=ENOUGH)["speed"][1]
 
-    assert rate.startswith(f"0.2 probes a second, 1 at once, each of {FRAMES} frames of 224×128; ")
+    assert rate.startswith(f"0.2 probes a second, 1 at once, each of {CHECK_FRAMES} frames of 224×128; ")
     assert rate.endswith(f"{slow.requests and slow.estimate(slow.requests[-1]).tokens / ENOUGH:,.0f} tokens a second")
     assert found(fast, step=1e-4)["speed"][1].startswith(f"{MOST / 1e-4:.3g} probes a second, {MOST} at once, ")
 
@@ -77,7 +77,7 @@ def test_speed_is_that_of_the_largest_round_there_was_time_for() -> None:
 def test_no_two_probes_show_the_same_frames() -> None:
     model = Scripted(from_frames)
     found(model)
-    probes = [request.frames.keys for request in model.requests if len(request.frames) == FRAMES]
+    probes = [request.frames.keys for request in model.requests if len(request.frames) == CHECK_FRAMES]
 
     assert len(set(probes)) == len(probes) > MOST
 

@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from evaluation_runs import item, record, selection, spec_of, staged, write_run
+from gridprobe._util import printable
 from gridprobe.benchmarks import Metric
 from gridprobe.cli import cli
-from gridprobe.evaluation.summary import summary
+from gridprobe.evaluation.metrics import summary
 from gridprobe.report.tables import FORMATS, RunScores, people_tables
-from gridprobe.text import printable
 
 NAMES = ("v1-a", "v1-b", "v2-a", "v3-a")
 MAPPED = selection((0.5, 0.9, 0.5), (0.4, 0.5, 0.8))

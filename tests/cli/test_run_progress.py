@@ -2,8 +2,8 @@
 
 import pytest
 
-from gridprobe.cli.run_progress import Pace, _LineWatcher, span
-from gridprobe.evaluation.runner import RunState
+from gridprobe.cli.evaluate import Pace, _LineWatcher, span
+from gridprobe.evaluation.run import RunState
 
 
 class Clock:

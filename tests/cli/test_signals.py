@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from gridprobe.cli import cli
-from gridprobe.cli.signals import Stopped, stopping
-from gridprobe.evaluation.runner import Evaluation
+from gridprobe.cli.console import Stopped, stopping
+from gridprobe.evaluation.run import Evaluation
 from videos import numbered_video
 
 SIGNALS = [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGUSR1, 138)]

@@ -12,13 +12,11 @@ import transformers
 from torch.utils.flop_counter import FlopCounterMode
 
 from encoder_checkpoints import SIDE, make_encoder
-from gridprobe.encoders import NamedEncoder, load_encoder
-from gridprobe.encoders.clip import ClipEncoder, load
-from gridprobe.encoders.features import FeatureCache
-from gridprobe.encoders.pricing import KNOWN, image_flops, text_flops
-from gridprobe.encoders.text import pieces, without_punctuation
 from gridprobe.errors import ModelError, UsageError
+from gridprobe.selectors.encoders import NamedEncoder, load_encoder
 from gridprobe.video import FramePool
+from gridprobe_selectors.clip import ClipEncoder, FeatureCache, load
+from gridprobe_selectors.encoders import KNOWN, image_flops, pieces, text_flops, without_punctuation
 
 KINDS = ("clip", "siglip", "siglip2")
 

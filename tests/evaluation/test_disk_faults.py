@@ -7,13 +7,13 @@ import pytest
 
 import toy_runs
 from disk_faults import Crash, every_fault
+from gridprobe._util import ProgressEvent, listening
 from gridprobe.benchmarks import Benchmark
 from gridprobe.errors import DataError, RunError
 from gridprobe.evaluation import read_records, summary
+from gridprobe.evaluation.reader import Totals
 from gridprobe.evaluation.records import read_file
 from gridprobe.evaluation.status import status
-from gridprobe.evaluation.totals import Totals
-from gridprobe.progress import Event, listening
 from toy_runs import evaluation, toy_benchmark
 
 
@@ -47,7 +47,7 @@ def test_every_fault_loses_nothing(toy: Benchmark, tmp_path: Path) -> None:
     for disk in every_fault(tmp_path, ("EIO", "full", "crash")):
         done = [0]
 
-        def note(event: Event, done: list[int] = done) -> None:
+        def note(event: ProgressEvent, done: list[int] = done) -> None:
             done[0] = max(done[0], event.done if event.stage == "questions" else 0)
 
         with disk, listening(note):

@@ -11,12 +11,9 @@ from crews import Clock, Watched
 from gridprobe.benchmarks import Benchmark
 from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation import read_records, summary
-from gridprobe.evaluation.foreman import LAST_SECONDS, Crew, Foreman, Patience
-from gridprobe.evaluation.ledger import Ledger
-from gridprobe.evaluation.method import Method
-from gridprobe.evaluation.outcomes import failed
-from gridprobe.evaluation.processes import Processes
-from gridprobe.evaluation.tasks import Shard, Task, tasks_of
+from gridprobe.evaluation.records import failed
+from gridprobe.evaluation.supervisor import LAST_SECONDS, Crew, Foreman, Ledger, Patience, Processes
+from gridprobe.evaluation.tasks import Method, Shard, Task, tasks_of
 from gridprobe.evaluation.worker import Job, Message
 
 

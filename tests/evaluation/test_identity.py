@@ -12,7 +12,7 @@ import toy_runs
 from gridprobe.benchmarks import Benchmark
 from gridprobe.errors import RunError
 from gridprobe.evaluation import read_records
-from gridprobe.evaluation.identity import BLOCK, identity_of
+from gridprobe.evaluation.tasks import BLOCK, identity_of
 from toy_runs import make_video, toy_benchmark
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gridprobe.benchmarks import Item
-from gridprobe.evaluation.ledger import Ledger
+from gridprobe.evaluation.supervisor import Ledger
 from gridprobe.evaluation.tasks import Task
 from gridprobe.question import Question
 

@@ -10,9 +10,9 @@ import pytest
 from evaluation_runs import item, write_run
 from gridprobe import Answer
 from gridprobe.benchmarks import Item
-from gridprobe.calibration import Exit
-from gridprobe.evaluation.outcomes import answered
+from gridprobe.early_exit import Exit
 from gridprobe.evaluation.reader import Answered, Stages, read_run
+from gridprobe.evaluation.records import answered
 from report.answers import CITIES, by_frame, handmade, posterior, reached, without_map
 
 UNSURE = posterior(C=0.43, B=0.3)

@@ -1,4 +1,4 @@
-"""A plan's numbers are those of the run it plans."""
+"""A estimate_run's numbers are those of the run it plans."""
 
 import json
 from dataclasses import replace
@@ -7,17 +7,16 @@ from typing import Any
 
 import pytest
 
-from gridprobe.backends import Gauge, gauge_model
-from gridprobe.backends.qwen3vl.engine import Qwen3VL
-from gridprobe.backends.qwen3vl.gauging import BYTES, CAUTION
-from gridprobe.backends.qwen3vl.pricing import QWEN3_VL, ModelDims, dims_of, parameters, token_bytes
 from gridprobe.benchmarks import Benchmark, Item, load_benchmark
 from gridprobe.errors import DataError, UsageError
 from gridprobe.evaluation import read_records, run
-from gridprobe.evaluation.planning import plan
+from gridprobe.evaluation.planning import estimate_run
+from gridprobe.models import Gauge, gauge_model
+from gridprobe.models.qwen3vl.engine import Qwen3VL
+from gridprobe.models.qwen3vl.family import BYTES, CAUTION
+from gridprobe.models.qwen3vl.pricing import QWEN3_VL, ModelDims, dims_of, parameters, token_bytes
+from gridprobe.options import Settings, make_setup
 from gridprobe.question import Question
-from gridprobe.settings import Settings
-from gridprobe.setup import make_setup
 from toy_runs import toy_benchmark
 from videos import numbered_video
 from ways import PUBLISHED
@@ -30,7 +29,7 @@ def planned_for(
 ) -> dict[str, Any]:
     gauge = gauge_model(model)
     setup = make_setup(model=model, selector=selector, settings=settings)
-    return plan(benchmark, setup, model=gauge, answerer=gauge)
+    return estimate_run(benchmark, setup, model=gauge, answerer=gauge)
 
 
 @pytest.fixture(scope="module")
@@ -155,12 +154,12 @@ def test_weights_and_activations_agree_with_a_real_model(tiny_checkpoint: Path, 
 
 @pytest.mark.parametrize("name", ["Qwen/Qwen3-VL-72B-Instruct", "nobody/nothing", "/no/such/folder"])
 def test_a_model_nobody_knows_is_one_sentence(name: str) -> None:
-    with pytest.raises(UsageError, match="cannot plan for"):
+    with pytest.raises(UsageError, match="cannot estimate_run for"):
         gauge_model(name)
 
 
 def test_a_plan_is_plain_json_and_no_model_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gridprobe.backends.local.checkpoint.load", None)
+    monkeypatch.setattr("gridprobe.models.local.checkpoint.load", None)
     toy = toy_benchmark(tmp_path)
 
     planned = planned_for(toy, "embedded", settings=Settings(k=2, collage=True))

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gridprobe.evaluation import processes
-from gridprobe.evaluation.processes import JOIN_SECONDS
+from gridprobe.evaluation import supervisor
+from gridprobe.evaluation.supervisor import JOIN_SECONDS
 
 
 class Undead:
@@ -31,7 +31,7 @@ class Undead:
 def test_who_kills_a_process_that_cannot_die_does_not_wait_for_it() -> None:
     process, (here, there) = Undead(), Pipe()
     try:
-        processes._Child(process, here).kill()  # type: ignore[arg-type]
+        supervisor._Child(process, here).kill()  # type: ignore[arg-type]
         process.joined.wait()  # in another thread, or this line would not be reached
         assert process.killed and process.limit == JOIN_SECONDS
     finally:
@@ -44,7 +44,7 @@ def test_the_end_of_the_program_does_not_wait_for_it_without_a_limit(monkeypatch
     """`multiprocessing` joins every child at exit, and gives no limit."""
     limits: list[Any] = []
     monkeypatch.setattr(SpawnProcess, "join", lambda process, timeout=None: limits.append(timeout))
-    process = processes._Process(target=print)
+    process = supervisor._Process(target=print)
     process.join()
     process.join(1.5)
 

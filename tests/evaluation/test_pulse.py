@@ -5,11 +5,10 @@ from threading import Event
 from typing import Any
 from unittest.mock import Mock
 
-from gridprobe.backends import Backend, NamedModel
 from gridprobe.errors import ModelError
-from gridprobe.evaluation.method import Method
-from gridprobe.evaluation.pulse import WORK_SECONDS, pulses, watch
-from gridprobe.evaluation.worker import Job, Message, serve
+from gridprobe.evaluation.tasks import Method
+from gridprobe.evaluation.worker import WORK_SECONDS, Job, Message, pulses, serve, watch
+from gridprobe.models import Backend, NamedModel
 from toy_runs import toy_setup
 
 

@@ -15,12 +15,10 @@ import gridprobe
 import toy_runs
 from crews import Clock, Watched
 from gridprobe.evaluation import summary
-from gridprobe.evaluation.foreman import Foreman, Patience
-from gridprobe.evaluation.ledger import Ledger
-from gridprobe.evaluation.method import Method
-from gridprobe.evaluation.ray_runner import RayCrew
+from gridprobe.evaluation.ray import RayCrew
 from gridprobe.evaluation.status import status
-from gridprobe.evaluation.tasks import Shard, tasks_of
+from gridprobe.evaluation.supervisor import Foreman, Ledger, Patience
+from gridprobe.evaluation.tasks import Method, Shard, tasks_of
 from gridprobe.evaluation.worker import Job
 from toy_runs import toy_benchmark
 from waiting import wait_until

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gridprobe._util import parse_json
 from gridprobe.errors import RunError
 from gridprobe.evaluation import disk
 from gridprobe.evaluation.disk import Disk, held
 from gridprobe.evaluation.records import SCHEMA, Records, Writer, read_file, read_records
-from gridprobe.files import parse_json
 
 
 def record(name: str, outcome: str = "answered", attempt: int = 1, **more: object) -> dict[str, object]:

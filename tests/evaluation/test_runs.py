@@ -16,18 +16,17 @@ from typing import Any
 import pytest
 
 import toy_runs
-from gridprobe.backends import Backend, NamedModel, ScoreRequest, Scripted
 from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation import Evaluation, disk, read_records, summary, worker
 from gridprobe.evaluation.disk import Disk
-from gridprobe.evaluation.method import Method
-from gridprobe.evaluation.processes import Processes
+from gridprobe.evaluation.supervisor import Processes
+from gridprobe.evaluation.tasks import Method
 from gridprobe.evaluation.worker import Job
+from gridprobe.models import Backend, NamedModel, ScoreRequest, Scripted
+from gridprobe.options import Settings, make_setup
 from gridprobe.question import Question
 from gridprobe.selectors import Selection, Selector
-from gridprobe.settings import Settings
-from gridprobe.setup import make_setup
 from gridprobe.video import FramePool, SampleSpec
 from gridprobe.video.decoder_pool import InChild
 from toy_runs import here, ids, kill_when, lines, started, toy_benchmark
@@ -564,7 +563,7 @@ class TestWorkers:
             return toy_runs.model()
 
         monkeypatch.setattr("gridprobe.evaluation.worker._gpu", lambda place: f"cuda:{place}")
-        monkeypatch.setattr("gridprobe.backends.load_model", load)
+        monkeypatch.setattr("gridprobe.models.load_model", load)
         for model in (NamedModel("m/m"), NamedModel("m/m", (("device", "cpu"),))):
             worker.load(make_setup(model=model, settings=Settings()), 3)
 
@@ -588,7 +587,7 @@ def test_there_are_no_more_workers_than_videos_to_ask_about(tmp_path: Path, monk
         def run(self) -> None:
             """Ask nothing."""
 
-    monkeypatch.setattr("gridprobe.evaluation.runner.Foreman", Counting)
+    monkeypatch.setattr("gridprobe.evaluation.run.Foreman", Counting)
     for videos in (1, 3, 9):
         started(toy_benchmark(tmp_path / f"data{videos}", videos=videos), tmp_path / f"run{videos}", workers=5)
 

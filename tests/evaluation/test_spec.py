@@ -8,8 +8,7 @@ import pytest
 
 from gridprobe.errors import DataError, UsageError
 from gridprobe.evaluation.spec import Spec
-from gridprobe.settings import Settings, parse_changes
-from gridprobe.setup import make_setup
+from gridprobe.options import Settings, make_setup, parse_changes
 from gridprobe.video import FrameSize
 
 

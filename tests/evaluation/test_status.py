@@ -12,11 +12,11 @@ import pytest
 from click.testing import CliRunner
 
 import toy_runs
-from gridprobe.backends import ScoreRequest, Scripted
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError
 from gridprobe.evaluation import Choice, Shard, run
 from gridprobe.evaluation.status import status
+from gridprobe.models import ScoreRequest, Scripted
 from toy_runs import toy_benchmark
 
 

@@ -9,9 +9,8 @@ import pytest
 
 from evaluation_runs import item, record, selection, staged, write_run
 from gridprobe.errors import DataError
-from gridprobe.evaluation.metrics import official, score
+from gridprobe.evaluation.metrics import match, official, score
 from gridprobe.evaluation.reader import Run, read_run
-from gridprobe.evaluation.temporal import match
 from gridprobe.report.tables import RunScores, all_tables, render_scores
 from gridprobe.report.terminal import Terminal
 

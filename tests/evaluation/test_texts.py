@@ -7,13 +7,11 @@ import pytest
 from click.testing import CliRunner
 
 from evaluation_runs import item, record, write_run
-from gridprobe.backends import ScoreRequest, Scripted
 from gridprobe.cli import cli
 from gridprobe.errors import DataError
-from gridprobe.evaluation.metrics import official, score
+from gridprobe.evaluation.metrics import PROMPT, VERDICTS, judge, official, score, summary, verdicts
 from gridprobe.evaluation.reader import read_run
-from gridprobe.evaluation.summary import summary
-from gridprobe.evaluation.texts import PROMPT, VERDICTS, judge, verdicts
+from gridprobe.models import ScoreRequest, Scripted
 
 WORDS = {"v1-a": ("The red car.", "red car"), "v2-b": ("a blue car", "red car"), "v3-c": ("an automobile", "a car")}
 

@@ -9,11 +9,10 @@ import pytest
 from gridprobe.benchmarks import Item
 from gridprobe.errors import UsageError
 from gridprobe.evaluation import read_records
-from gridprobe.evaluation.ledger import Ledger
-from gridprobe.evaluation.reader import read_run
+from gridprobe.evaluation.reader import Account, Totals, read_run
 from gridprobe.evaluation.status import status
+from gridprobe.evaluation.supervisor import Ledger
 from gridprobe.evaluation.tasks import Task
-from gridprobe.evaluation.totals import Account, Totals
 from gridprobe.limits import UsageLimits
 from gridprobe.question import Question
 from toy_runs import evaluation, model, toy_benchmark

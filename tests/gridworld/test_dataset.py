@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from gridprobe.errors import UsageError
-from gridprobe.gridworld import FAMILIES, TEST_SEEDS, TRAINING_SEEDS, Difficulty
-from gridprobe.gridworld.dataset import Item, items, pool_of, world_of
-from gridprobe.gridworld.render import render_frame
+from gridprobe_world.dataset import WorldItem, items, pool_of, world_of
+from gridprobe_world.questions import FAMILIES
+from gridprobe_world.render import render_frame
+from gridprobe_world.world import TEST_SEEDS, TRAINING_SEEDS, Difficulty
 
 MANY = items(800)
 
@@ -120,7 +121,7 @@ def test_a_script_with_little_to_ask_is_asked_twice_about_the_same_kind_of_thing
 
 def test_items_can_be_compared_and_changed() -> None:
     assert replace(MANY[0], duration=60.0) != MANY[0]
-    assert isinstance(hash(MANY[0]), int) and isinstance(MANY[0], Item)
+    assert isinstance(hash(MANY[0]), int) and isinstance(MANY[0], WorldItem)
 
 
 @pytest.mark.parametrize("wrong", [{"count": -1}, {"count": 1, "first": -1}, {"count": 1, "per_video": 0}])

@@ -15,11 +15,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gridprobe.gridworld import Worlds, generate_part
-from gridprobe.gridworld.parts import SMALL
-from gridprobe.gridworld.render import WAVES, contrast, positions, render_frame, render_frames
-from gridprobe.gridworld.video import FPS, write_script
 from gridprobe.video import FrameSize, sample
+from gridprobe_world.parts import SMALL, generate_part
+from gridprobe_world.render import FPS, WAVES, contrast, positions, render_frame, render_frames, write_script
+from gridprobe_world.world import Worlds
 
 WORLDS = 12
 CLASSES = {"pattern": 5, "digit": 9}

@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 
 from gridprobe.errors import UsageError
-from gridprobe.gridworld import FAMILIES, PARTS, Worlds, generate_part, vocabulary
-from gridprobe.gridworld.dataset import Item, items, pool_of, world_of
-from gridprobe.gridworld.part_questions import MAKERS, PART_FAMILIES
-from gridprobe.gridworld.parts import Part
-from gridprobe.gridworld.render import render_frame
-from gridprobe.gridworld.words import COLOURS, NOT_SHOWN, ORDINALS, PATTERNS, SHAPES
-from gridprobe.gridworld.world import CELL, NEVER
 from gridprobe.video import SampleSpec
+from gridprobe_world.dataset import WorldItem, items, pool_of, world_of
+from gridprobe_world.parts import PARTS, Part, generate_part
+from gridprobe_world.questions import FAMILIES, MAKERS, PART_FAMILIES, vocabulary
+from gridprobe_world.render import render_frame
+from gridprobe_world.world import CELL, COLOURS, NEVER, NOT_SHOWN, ORDINALS, PATTERNS, SHAPES, Worlds
 
 HARDER = tuple(part for part in PARTS if part != "standard")
 STEPS = 144 * 200
@@ -67,7 +65,7 @@ class Viewing:
             return PATTERNS[int(self.world.pattern[0, j]) - 1]
         return list(COLOURS)[int(self.world.colour[0, j])]
 
-    def answer(self, item: Item) -> str:
+    def answer(self, item: WorldItem) -> str:
         """What a careful viewer says; nothing when no option is right."""
         wording, options = item.asked.wording, item.asked.question.options
         words = [word.strip("?.,") for word in item.asked.question.text.split()]
@@ -227,7 +225,7 @@ def test_families_belong_to_one_part() -> None:
 
 
 def test_unknown_parts_and_difficult_parts_are_refused() -> None:
-    from gridprobe.gridworld import Difficulty
+    from gridprobe_world.world import Difficulty
 
     with pytest.raises(UsageError, match="standard, fine, brief, crowded, unanswerable, all, got 'coarse'"):
         items(1, part="coarse")
@@ -236,7 +234,7 @@ def test_unknown_parts_and_difficult_parts_are_refused() -> None:
 
 
 def test_the_benchmark_has_a_bin_for_parts_and_a_video_for_each(tmp_path: Path) -> None:
-    from gridprobe.benchmarks.gridworld import load, metrics, open_video
+    from gridprobe_world.dataset import load, metrics, open_video
 
     found = load(tmp_path, count=20, part="all").items
     assert [item.bins["part"] for item in found[::4]] == list(PARTS)

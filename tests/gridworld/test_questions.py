@@ -6,9 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gridprobe.gridworld import FAMILIES, Asked, Difficulty, Worlds, ask_about, generate, vocabulary
-from gridprobe.gridworld.wordings import WORDINGS
-from gridprobe.gridworld.words import BACKGROUNDS, COLOURS, SHAPES, TIMES
+from gridprobe_world.questions import FAMILIES, WORDINGS, Asked, ask_about, vocabulary
+from gridprobe_world.world import BACKGROUNDS, COLOURS, SHAPES, TIMES, Difficulty, Worlds, generate
 
 STEPS = 10_000
 TIMELINE = ((np.arange(STEPS) + 0.5) / STEPS).astype(np.float32)[None]

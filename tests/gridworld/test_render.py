@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from gridprobe.gridworld import Difficulty, Worlds, generate
-from gridprobe.gridworld.render import DISTANCES, positions, render_frame, render_frames
-from gridprobe.gridworld.words import BACKGROUNDS, COLOURS, SHAPES
+from gridprobe_world.render import DISTANCES, positions, render_frame, render_frames
+from gridprobe_world.world import BACKGROUNDS, COLOURS, SHAPES, Difficulty, Worlds, generate
 
 FIGURES = {
     1: "0010010",

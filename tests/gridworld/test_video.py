@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from gridprobe.errors import UsageError
-from gridprobe.gridworld import Worlds, generate
-from gridprobe.gridworld.render import positions, render_frame
-from gridprobe.gridworld.video import FPS, write_script
-from gridprobe.gridworld.words import COLOURS, SHAPES
 from gridprobe.video import FramePool, FrameSize, probe, sample
+from gridprobe_world.render import FPS, positions, render_frame, write_script
+from gridprobe_world.world import COLOURS, SHAPES, Worlds, generate
 
 SECONDS, SIZE = 60.0, 224
 PALETTE = np.array(list(COLOURS.values())) * 255

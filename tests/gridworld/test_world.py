@@ -6,9 +6,19 @@ import numpy as np
 import pytest
 
 from gridprobe.errors import UsageError
-from gridprobe.gridworld import TEST_SEEDS, TRAINING_SEEDS, Difficulty, Worlds, generate
-from gridprobe.gridworld.words import BACKGROUNDS, BROAD, COLOURS, PREJUDICE, SHAPES
-from gridprobe.gridworld.world import CELL
+from gridprobe_world.world import (
+    BACKGROUNDS,
+    BROAD,
+    CELL,
+    COLOURS,
+    PREJUDICE,
+    SHAPES,
+    TEST_SEEDS,
+    TRAINING_SEEDS,
+    Difficulty,
+    Worlds,
+    generate,
+)
 
 MIDDLE = ((np.arange(144) + 0.5) / 144).astype(np.float32)
 ROUNDING = 1e-6

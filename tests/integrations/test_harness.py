@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from gridprobe import ask
-from gridprobe.backends import ScoreRequest, Scripted
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.integrations.harness import Asked, Harness
 from gridprobe.integrations.lmms_eval_models import GridProbe, GridProbeChat
+from gridprobe.models import ScoreRequest, Scripted
+from gridprobe.options import Settings, make_setup
 from gridprobe.question import MAX_OPTIONS, Question
-from gridprobe.settings import Settings
-from gridprobe.setup import make_setup
 from toy_runs import make_video
 from videos_of_arrays import gray_pool
 

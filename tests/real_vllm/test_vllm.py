@@ -15,14 +15,13 @@ import httpx
 import pytest
 
 from gridprobe.answer import Answer
-from gridprobe.backends import Backend, load_model
-from gridprobe.backends.embedded import MODELS
-from gridprobe.backends.server import Server
+from gridprobe.ask import Session
 from gridprobe.benchmarks import Benchmark, load_benchmark
 from gridprobe.evaluation.records import read_records
-from gridprobe.pipeline import Session
-from gridprobe.settings import Settings
-from gridprobe.setup import make_setup
+from gridprobe.models import Backend, load_model
+from gridprobe.models.openai import Server
+from gridprobe.options import Settings, make_setup
+from gridprobe_world.embedded import MODELS
 
 COMMAND = os.environ.get("GRIDPROBE_VLLM", "")
 pytestmark = [

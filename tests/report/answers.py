@@ -8,14 +8,12 @@ import numpy.typing as npt
 
 from gridprobe import Answer, FramePool, Question, Scripted, Session, VideoInfo
 from gridprobe.answer import AnswerCost, Reached, Seconds
-from gridprobe.backends import Posterior, ScoreRequest
-from gridprobe.calibration import Exit
-from gridprobe.flops import Cost
-from gridprobe.grid import Grid
-from gridprobe.importance import ImportanceMap, MapKind
+from gridprobe.early_exit import Exit
+from gridprobe.importance import Grid, ImportanceMap, MapKind
+from gridprobe.models import Posterior, ScoreRequest
+from gridprobe.models.cost import Cost
+from gridprobe.options import Settings, make_setup
 from gridprobe.selectors import Selection
-from gridprobe.settings import Settings
-from gridprobe.setup import make_setup
 from gridprobe.video import FrameSize
 
 PUBLISHED: dict[str, Any] = {"effort": "focus", "probes": "fresh", "budget": "shape", "context": "none"}

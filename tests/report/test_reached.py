@@ -8,17 +8,16 @@ import pytest
 
 from gridprobe import Answer
 from gridprobe.answer import AnswerCost, Seconds
-from gridprobe.backends import Scripted
-from gridprobe.calibration import Exit
-from gridprobe.flops import Cost
+from gridprobe.early_exit import Exit
 from gridprobe.importance import MapKind
+from gridprobe.models import Scripted
+from gridprobe.models.cost import Cost
+from gridprobe.options import Settings, make_setup
 from gridprobe.report import answer_view
 from gridprobe.report.answer_page import render
 from gridprobe.report.format import MAP_WORDS, score_words, share_words
 from gridprobe.report.view import AnswerView
 from gridprobe.selectors import AllSmall
-from gridprobe.settings import Settings
-from gridprobe.setup import make_setup
 from report.answers import by_frame, handmade, posterior, reached, without_map
 
 DEFAULT = Exit()

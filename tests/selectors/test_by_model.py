@@ -10,24 +10,19 @@ import numpy.typing as npt
 import pytest
 
 import gridprobe as gp
-from gridprobe.backends import Posterior, ScoreRequest, Scripted
-from gridprobe.budget import Fixed
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.flops import Cost
+from gridprobe.importance import Fixed
+from gridprobe.models import Posterior, ScoreRequest, Scripted
+from gridprobe.models.cost import Cost
+from gridprobe.options import Settings, make_setup
 from gridprobe.question import Question
 from gridprobe.registry import SELECTORS
 from gridprobe.selectors import ExtraFrames, Selection
-from gridprobe.selectors.agents import farthest
-from gridprobe.selectors.avua import Avua, question_type
 from gridprobe.selectors.by_model import certainty
-from gridprobe.selectors.frag import Frag, needed_prompt
-from gridprobe.selectors.q_frame import QFrame, drawn_order
-from gridprobe.selectors.uncertainty import Uncertainty
-from gridprobe.selectors.videoagent import VideoAgent
-from gridprobe.selectors.videoatlas import VideoAtlas
-from gridprobe.settings import Settings
-from gridprobe.setup import make_setup
 from gridprobe.video import FramePool, FrameSize
+from gridprobe_selectors.agents import Avua, VideoAgent, VideoAtlas, farthest, question_type
+from gridprobe_selectors.frag import Frag, Uncertainty, needed_prompt
+from gridprobe_selectors.q_frame import QFrame, drawn_order
 from videos_of_arrays import gray_pool, levels
 
 QUESTION = Question("Where is the needle?", ["here", "there", "nowhere"], id="q")

@@ -7,15 +7,14 @@ from pathlib import Path
 import pytest
 
 from encoder_checkpoints import ScriptedEncoder
-from gridprobe.backends import NamedModel, Scripted
-from gridprobe.budget import Budget, Fixed, NoiseAware, ShapeRule
-from gridprobe.encoders import NamedEncoder
 from gridprobe.errors import ModelError, UsageError
+from gridprobe.importance import Budget, Fixed, NoiseAware, ShapeRule
+from gridprobe.models import NamedModel, Scripted
+from gridprobe.options import Settings, make_setup
 from gridprobe.question import Question
 from gridprobe.registry import SELECTORS
 from gridprobe.selectors import Selector
-from gridprobe.settings import Settings
-from gridprobe.setup import make_setup
+from gridprobe.selectors.encoders import NamedEncoder
 from small_selectors import DECLARED, Small, constant_encoder, constant_model, encoder, model, small
 from videos_of_arrays import gray_pool
 

@@ -10,22 +10,20 @@ from hypothesis import strategies as st
 from scipy import signal as scipy_signal
 
 from encoder_checkpoints import ScriptedEncoder, matching
-from gridprobe.backends import ScoreRequest, Scripted
-from gridprobe.budget import Fixed, NoiseAware, ShapeRule
 from gridprobe.errors import UsageError
+from gridprobe.importance import Fixed, NoiseAware, ShapeRule
+from gridprobe.models import ScoreRequest, Scripted
+from gridprobe.options import Settings, make_setup
 from gridprobe.question import Question
-from gridprobe.selectors.aks import choose_frames as aks_frames
-from gridprobe.selectors.aks import stretches
-from gridprobe.selectors.bolt import choose_frames as bolt_frames
-from gridprobe.selectors.clip import TopMatches
-from gridprobe.selectors.focus import FOCUS
-from gridprobe.selectors.hybrid import Hybrid
-from gridprobe.selectors.mdp3 import MDP3
-from gridprobe.selectors.peaks import find_peaks
-from gridprobe.selectors.wavelet import Wavelet, boundaries, detail_band, diverse, shares
-from gridprobe.settings import Settings
-from gridprobe.setup import make_setup
 from gridprobe.video import FramePool
+from gridprobe_selectors.aks import choose_frames as aks_frames
+from gridprobe_selectors.aks import stretches
+from gridprobe_selectors.bolt import choose_frames as bolt_frames
+from gridprobe_selectors.encoded import TopMatches, find_peaks
+from gridprobe_selectors.focus import FOCUS
+from gridprobe_selectors.hybrid import Hybrid
+from gridprobe_selectors.mdp3 import MDP3
+from gridprobe_selectors.wavelet import Wavelet, boundaries, detail_band, diverse, shares
 from small_selectors import model
 from videos_of_arrays import gray_pool, levels
 

@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 import gridprobe as gp
 from evaluation_runs import item, record, selection, write_run
 from gridprobe.errors import DataError, UsageError
-from gridprobe.evaluation.keyframes import export_keyframes
+from gridprobe.evaluation.export import KEYFRAMES_SCHEMA, export_keyframes
 from gridprobe.evaluation.reader import read_run
-from gridprobe.selectors import Keyframes
-from gridprobe.selectors.imported import MAX_BYTES
-from gridprobe.selectors.keyframes import MAX_FRAMES, SCHEMA, Chosen
+from gridprobe_selectors.imported import MAX_BYTES, MAX_FRAMES, Chosen, Keyframes
 from videos import numbered_video
 from videos_of_arrays import gray_pool
 
@@ -24,7 +22,7 @@ QUESTION = gp.Question("Where?", ["here", "there"], id="v1-a")
 
 def file(folder: Path, entry: Any, **changes: Any) -> Path:
     path = folder / "keyframes.json"
-    path.write_text(json.dumps({"schema": SCHEMA, "questions": {"v1-a": entry}} | changes))
+    path.write_text(json.dumps({"schema": KEYFRAMES_SCHEMA, "questions": {"v1-a": entry}} | changes))
     return path
 
 
@@ -36,7 +34,7 @@ def test_what_a_run_kept_is_replayed_to_the_frame(tmp_path: Path) -> None:
 
     exported = export_keyframes(read_run(run))
 
-    assert (exported["schema"], exported["left_out"]) == (SCHEMA, 1)
+    assert (exported["schema"], exported["left_out"]) == (KEYFRAMES_SCHEMA, 1)
     assert exported["questions"]["v1-a"] == {
         "times": [10.0, 40.0, 70.0],
         "indices": [1, 4, 7],

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gridprobe.selectors.mdp3 import choose_frames, kernel
+from gridprobe_selectors.mdp3 import choose_frames, kernel
 
 Rows = npt.NDArray[np.float64]
 WIDTHS = (1 / 8, 1 / 4, 1 / 2, 1, 2)

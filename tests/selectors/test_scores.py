@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 import gridprobe as gp
-from gridprobe.budget import Budget, Fixed, NoiseAware, ShapeRule
 from gridprobe.errors import DataError, UsageError
+from gridprobe.importance import Budget, Fixed, NoiseAware, ShapeRule
+from gridprobe.options import Settings
 from gridprobe.selectors import Parts
-from gridprobe.selectors.scores import SCHEMA, Scores, make
-from gridprobe.settings import Settings
+from gridprobe_selectors.imported import SCORES_SCHEMA, Scores, imported_scores
 from small_selectors import model
 from videos_of_arrays import gray_pool
 
@@ -22,7 +22,7 @@ LINES: list[dict[str, Any]] = [{"id": "v1-a", "scores": [0.1, 0.9, 0.2, 0.8]}, {
 def read(content: Any, folder: Path, budget: Budget | None = None) -> Scores:
     path = folder / "scores.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content))
-    return make(str(path), Parts(model(), budget or Fixed(2), Settings().small_view))
+    return imported_scores(str(path), Parts(model(), budget or Fixed(2), Settings().small_view))
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def read(content: Any, folder: Path, budget: Budget | None = None) -> Scores:
         "\n".join(map(json.dumps, LINES)),
         LINES,
         LINES[0],
-        {"schema": SCHEMA, "questions": {row["id"]: {"scores": row["scores"]} for row in LINES}},
+        {"schema": SCORES_SCHEMA, "questions": {row["id"]: {"scores": row["scores"]} for row in LINES}},
     ],
     ids=["lines", "list", "one", "object"],
 )
@@ -82,7 +82,7 @@ def test_a_question_needs_an_id_that_is_in_the_file(tmp_path: Path) -> None:
         ([{"scores": [1]}], 'has no "id"'),
         ([{"id": "a", "scores": [1]}] * 2, "occurs twice"),
         ({"schema": "other/1", "questions": {}}, "not of schema"),
-        ({"schema": SCHEMA, "questions": {}}, '"questions" must be'),
+        ({"schema": SCORES_SCHEMA, "questions": {}}, '"questions" must be'),
     ],
 )
 def test_a_bad_file_is_refused(content: Any, rule: str, tmp_path: Path) -> None:

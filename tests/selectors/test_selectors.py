@@ -6,14 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gridprobe.backends import Posterior, ScoreRequest, Scripted
-from gridprobe.budget import Fixed, ShapeRule
 from gridprobe.errors import ModelError
-from gridprobe.flops import Cost
+from gridprobe.importance import Fixed, ShapeRule
+from gridprobe.models import Posterior, ScoreRequest, Scripted
+from gridprobe.models.cost import Cost
+from gridprobe.options import Settings, make_setup
 from gridprobe.question import Question
 from gridprobe.selectors import GridProbe, Random, Selection, Uniform, UniformLike
-from gridprobe.settings import Settings
-from gridprobe.setup import make_setup
 from videos_of_arrays import gray_pool, levels
 
 QUESTION = Question("Where is the needle?", ["here", "there", "nowhere"], id="q")

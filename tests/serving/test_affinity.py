@@ -7,9 +7,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gridprobe.serving import jobs
-from gridprobe.serving.affinity import affinity_of, mark_of, owned_by, ranked
-from gridprobe.serving.folder import AllowedFolder
+from gridprobe_serve import jobs
+from gridprobe_serve.running import affinity_of, mark_of, owned_by, ranked
+from gridprobe_serve.store import AllowedFolder
 
 ASK = "/v1/gridprobe/ask"
 MARKS = st.lists(st.text("0123456789abcdef", min_size=8, max_size=8), min_size=2, max_size=8, unique=True)

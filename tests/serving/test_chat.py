@@ -10,13 +10,13 @@ from typing import Any
 import httpx
 import pytest
 
-from gridprobe.serving.app import make_app
-from gridprobe.serving.chat_wire import ChatBody
-from gridprobe.serving.content import read_chat
-from gridprobe.serving.desk import Desk
-from gridprobe.serving.guard import Rules
-from gridprobe.serving.refusals import Refusal
-from gridprobe.serving.sources import Frames
+from gridprobe_serve.app import make_app
+from gridprobe_serve.chat import read_chat
+from gridprobe_serve.jobs import Refusal
+from gridprobe_serve.middleware import Rules
+from gridprobe_serve.schemas import ChatBody
+from gridprobe_serve.service import Desk
+from gridprobe_serve.sources import Frames
 from serving_kit import Gated, as_data, client_of, jpeg, running_desk, video_folder
 
 TEXT = {"type": "text", "text": "Which?"}

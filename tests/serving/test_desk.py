@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from gridprobe.options import Settings
 from gridprobe.question import Question
-from gridprobe.serving.desk import Asked, Desk, scrubbed
-from gridprobe.serving.folder import AllowedFolder
-from gridprobe.serving.jobs import Job
-from gridprobe.serving.refusals import Refusal
-from gridprobe.serving.sources import Frames, Source
-from gridprobe.settings import Settings
+from gridprobe_serve.jobs import Job, Refusal
+from gridprobe_serve.service import Asked, Desk, scrubbed
+from gridprobe_serve.sources import Frames, Source
+from gridprobe_serve.store import AllowedFolder
 from serving_kit import Gated, as_data, jpeg, running_desk, video_folder
 from waiting import wait_until
 

@@ -8,9 +8,9 @@ import pytest
 
 from disk_faults import Crash, every_fault
 from gridprobe.errors import UsageError
-from gridprobe.serving import shelf as module
-from gridprobe.serving.refusals import Refusal
-from gridprobe.serving.shelf import Blob, Shelf, Upload
+from gridprobe_serve import store as module
+from gridprobe_serve.jobs import Refusal
+from gridprobe_serve.store import Blob, Shelf, Upload
 from serving_kit import jpeg
 
 QUOTA = 10_000

@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from gridprobe.serving.fetch import Fetcher, is_public, resolve
-from gridprobe.serving.refusals import Refusal
+from gridprobe_serve.jobs import Refusal
+from gridprobe_serve.sources import Fetcher, is_public, resolve
 
 PRIVATE = [
     "127.0.0.1", "127.1.2.3", "0.0.0.0", "10.1.2.3", "172.16.0.1", "172.31.255.255", "192.168.1.1", "169.254.169.254",

@@ -10,9 +10,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from gridprobe.serving.app import make_app
-from gridprobe.serving.desk import Desk
-from gridprobe.serving.guard import HEADERS, Rules
+from gridprobe_serve.app import make_app
+from gridprobe_serve.middleware import HEADERS, Rules
+from gridprobe_serve.service import Desk
 from serving_kit import as_data, client_of, jpeg, running_desk, video_folder
 
 VIDEOS = [

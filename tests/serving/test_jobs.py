@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
+from gridprobe._util import report
 from gridprobe.errors import Cancelled, DecoderKilled, ModelError, UsageError, VideoError
-from gridprobe.progress import report
-from gridprobe.serving.jobs import KEPT, MOST_PROGRESS, Job, Jobs
-from gridprobe.serving.refusals import Refusal
+from gridprobe_serve.jobs import KEPT, MOST_PROGRESS, Job, Jobs, Refusal
 from waiting import wait_until
 
 

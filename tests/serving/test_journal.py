@@ -15,20 +15,18 @@ import httpx
 import pytest
 
 from disk_faults import Crash, every_fault
-from gridprobe.serving import journal as module
-from gridprobe.serving.jobs import KEPT, KEPT_SECONDS, Job, Jobs
-from gridprobe.serving.journal import NAME, Journal, Left, left_in
-from gridprobe.serving.refusals import Refusal
-from gridprobe.serving.shelf import LOCK, PREFIX, Shelf
+from gridprobe_serve import jobs as module
+from gridprobe_serve.jobs import KEPT, KEPT_SECONDS, NAME, Job, Jobs, Journal, Left, Refusal, left_in
+from gridprobe_serve.store import LOCK, PREFIX, Shelf
 from serving_kit import KEY, running_desk, video_folder
 from waiting import wait_until
 
 SERVER = """
 import sys
 from pathlib import Path
-from gridprobe.serving.app import make_app
-from gridprobe.serving.guard import Rules
-from gridprobe.serving.running import bind, run
+from gridprobe_serve.app import make_app
+from gridprobe_serve.middleware import Rules
+from gridprobe_serve.running import bind, run
 from serving_kit import KEY, Gated, make_desk
 
 desk = make_desk(Path(sys.argv[1]), model=Gated(opened=sys.argv[2] == "open"), together=1)

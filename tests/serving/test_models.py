@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from fake_server import KEY, Fake, Fault, Open, opener, serving
-from gridprobe.cli.serve import desk_of, serve
-from gridprobe.serving.desk import Desk
-from gridprobe.serving.folder import AllowedFolder
-from gridprobe.settings import Settings
+from gridprobe.options import Settings
+from gridprobe_serve.command import desk_of, serve
+from gridprobe_serve.service import Desk
+from gridprobe_serve.store import AllowedFolder
 from serving_kit import client_of, video_folder
 
 ASK = {"video": "talk.mp4", "question": "Which?", "options": ["one", "two"], "settings": {"effort": "full"}}

@@ -13,14 +13,14 @@ import uvicorn
 
 from browser import CHROMIUM, needs_browser
 from gridprobe import load_model
-from gridprobe.backends import gauge_model
-from gridprobe.evaluation.offers import Models
-from gridprobe.serving.app import make_app
-from gridprobe.serving.desk import Desk
-from gridprobe.serving.guard import Rules
-from gridprobe.serving.running import bind
-from gridprobe.serving.shelf import PREFIX
-from gridprobe.settings import Settings
+from gridprobe.evaluation.planning import Models
+from gridprobe.models import gauge_model
+from gridprobe.options import Settings
+from gridprobe_serve.app import make_app
+from gridprobe_serve.middleware import Rules
+from gridprobe_serve.running import bind
+from gridprobe_serve.service import Desk
+from gridprobe_serve.store import PREFIX
 from serving_kit import Gated, make_desk, video_folder
 from waiting import wait_until
 

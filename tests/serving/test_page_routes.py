@@ -11,15 +11,14 @@ import httpx
 import numpy as np
 import pytest
 
-from gridprobe.serving import kept_answers, page_routes
-from gridprobe.serving.desk import Desk
-from gridprobe.serving.folder import AllowedFolder
-from gridprobe.serving.kept_answers import Answers
-from gridprobe.serving.refusals import Refusal
 from gridprobe.video import FramePool
+from gridprobe_serve import routes, service
+from gridprobe_serve.jobs import Refusal
+from gridprobe_serve.service import Answers, Desk
+from gridprobe_serve.store import AllowedFolder
 from serving_kit import KEY, client_of, running_desk, video_folder
 
-PAGE = Path(page_routes.__file__).parent / "page"
+PAGE = Path(routes.__file__).parent / "page"
 ASK = {"video": "talk.mp4", "question": "Which?", "options": ["one", "two"], "map": True}
 
 
@@ -51,8 +50,8 @@ def test_a_file_of_the_page_comes_under_a_strict_policy(desk: Desk, path: str) -
     reply = get(desk, path)
 
     assert reply.status_code == 200
-    assert reply.headers["content-security-policy"] == page_routes.POLICY
-    assert "unsafe" not in page_routes.POLICY
+    assert reply.headers["content-security-policy"] == routes.PAGE_POLICY
+    assert "unsafe" not in routes.PAGE_POLICY
     assert reply.content == (PAGE / (path.removeprefix("/page/").strip("/") or "index.html")).read_bytes()
 
 
@@ -94,7 +93,7 @@ def test_a_report_of_an_unknown_job_is_not_found(desk: Desk) -> None:
 
 def test_old_answers_make_room(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = desk.answers.get(asked(desk)["job"])
-    monkeypatch.setattr(kept_answers, "MOST_BYTES", 2500)
+    monkeypatch.setattr(service, "MOST_BYTES", 2500)
     answers = Answers()
     for name in ("first", "second", "third"):
         pool = FramePool.from_arrays(np.zeros((1, 20, 20, 3), np.uint8))

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from gridprobe import load_model
-from gridprobe.backends import gauge_model
-from gridprobe.evaluation.offers import Models
-from gridprobe.serving.desk import Desk
-from gridprobe.serving.folder import AllowedFolder
-from gridprobe.settings import Settings
+from gridprobe.evaluation.planning import Models
+from gridprobe.models import gauge_model
+from gridprobe.options import Settings
+from gridprobe_serve.service import Desk
+from gridprobe_serve.store import AllowedFolder
 from serving_kit import client_of, running_desk, video_folder
 
 ASK = {"video": "talk.mp4", "question": "Which?", "options": ["one", "two"]}

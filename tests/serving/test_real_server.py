@@ -21,9 +21,9 @@ import httpx
 import pytest
 import uvicorn
 
-from gridprobe.serving import running
-from gridprobe.serving.guard import network_of
-from gridprobe.serving.shelf import PREFIX
+from gridprobe_serve import running
+from gridprobe_serve.middleware import network_of
+from gridprobe_serve.store import PREFIX
 from serving_kit import KEY, as_data, video_folder
 from waiting import wait_until
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gridprobe.serving.desk import Desk
-from gridprobe.serving.guard import HEADERS
+from gridprobe_serve.middleware import HEADERS
+from gridprobe_serve.service import Desk
 from serving_kit import Gated, as_data, client_of, running_desk, video_folder
 from waiting import wait_until
 

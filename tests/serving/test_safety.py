@@ -15,14 +15,13 @@ from click.testing import CliRunner
 
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError
-from gridprobe.serving.app import make_app
-from gridprobe.serving.bounds import Bounds
-from gridprobe.serving.desk import Desk
-from gridprobe.serving.folder import AllowedFolder, AllowedRoots
-from gridprobe.serving.guard import HEADERS, Rules
-from gridprobe.serving.refusals import Refusal
-from gridprobe.serving.running import rules_for
-from gridprobe.serving.shelf import PREFIX, Shelf
+from gridprobe_serve.app import make_app
+from gridprobe_serve.jobs import Refusal
+from gridprobe_serve.limits import Bounds
+from gridprobe_serve.middleware import HEADERS, Rules
+from gridprobe_serve.running import rules_for
+from gridprobe_serve.service import Desk
+from gridprobe_serve.store import PREFIX, AllowedFolder, AllowedRoots, Shelf
 from serving_kit import KEY, client_of, running_desk, video_folder
 
 ASK = {"video": "talk.mp4", "question": "Which?", "options": ["one", "two"]}
@@ -66,7 +65,7 @@ def test_an_address_that_others_reach_needs_a_key(host: str) -> None:
 
 def test_a15_the_server_does_not_start_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GRIDPROBE_KEY", raising=False)
-    monkeypatch.setattr("gridprobe.serving.running.bind", lambda *_: pytest.fail("it listens"))
+    monkeypatch.setattr("gridprobe_serve.running.bind", lambda *_: pytest.fail("it listens"))
     result = CliRunner().invoke(cli, ["serve", "--host", "0.0.0.0", "--model", "embedded"])
     assert result.exit_code == 2 and "needs a key" in result.output
 
@@ -119,7 +118,7 @@ def test_the_key_is_compared_in_constant_time(desk: Desk, monkeypatch: pytest.Mo
         compared.append((one, other))
         return False
 
-    monkeypatch.setattr("gridprobe.serving.guard.hmac.compare_digest", compare)
+    monkeypatch.setattr("gridprobe_serve.middleware.hmac.compare_digest", compare)
     assert ask(desk, "GET", "/ready", key=KEY, send=KEY).status_code == 401
     ((one, other),) = compared
     assert len(one) == len(other) == 32, "digests, so that not even the length is told"
@@ -309,7 +308,7 @@ def test_s04_a_byte_now_and_then_is_too_slow_after_a_minute(folder: Path) -> Non
 
 
 def test_s05_many_values_and_forms_are_refused_unparsed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gridprobe.serving.guard.MOST_VALUES", 10_000)
+    monkeypatch.setattr("gridprobe_serve.middleware.MOST_VALUES", 10_000)
     monkeypatch.setattr("json.loads", lambda *_, **__: pytest.fail("it was parsed"))
     part = b'--x\r\nContent-Disposition: form-data; name="a"; filename="b"\r\n\r\nc\r\n'
     for body, kind, status in (
@@ -427,7 +426,7 @@ def test_a24_a_file_or_link_under_the_name_of_an_upload_is_never_written_to(
     shelf = Shelf(quota=100, parent=tmp_path)
     victim = tmp_path / "victim"
     victim.write_bytes(b"mine")
-    monkeypatch.setattr("gridprobe.serving.shelf.new_id", lambda: "0")
+    monkeypatch.setattr("gridprobe_serve.store.new_id", lambda: "0")
     (shelf.folder / "incoming-0").symlink_to(victim)
     with pytest.raises(Refusal) as refusal, shelf.receiving(10):
         pass
@@ -474,7 +473,7 @@ def test_a_server_without_descriptors_says_so_and_blames_no_file(
         for name, opening in (("talk.mp4", "open"), ("talk.mp4", "dup"), (stored["url"], "open")):
             session = ask(desk, "POST", "/v1/gridprobe/sessions", json={"video": name}).json()
             with monkeypatch.context() as patch:
-                patch.setattr(f"gridprobe.serving.media.os.{opening}", full)
+                patch.setattr(f"gridprobe_serve.routes.os.{opening}", full)
                 reply = ask(desk, "GET", f"/v1/gridprobe/sessions/{session['id']}/video")
             assert reply.status_code == 503 and reply.json()["error"]["code"] == "busy", (name, opening)
     monkeypatch.setattr(os, "open", full)

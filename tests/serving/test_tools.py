@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 import pytest
 from PIL import Image
 
-from gridprobe.serving.desk import Desk
+from gridprobe_serve.service import Desk
 from serving_kit import KEY, Gated, running_desk, video_folder
 
 pytest.importorskip("mcp", reason="the SDK of the Model Context Protocol is not installed: pip install mcp")
 from mcp import Client, StdioServerParameters
 
-from gridprobe.serving.tools import make_tools
+from gridprobe_serve.mcp import make_tools
 
 T = TypeVar("T")
 

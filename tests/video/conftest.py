@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gridprobe.video import decode, reader
-from gridprobe.video.limits import Deadline
+from gridprobe.video.files import Deadline
 from gridprobe.video.source import Source
 from videos import numbered_video, remux
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import gridprobe as gp
-from gridprobe.backends import ScoreRequest
 from gridprobe.errors import UsageError
+from gridprobe.models import ScoreRequest
 from gridprobe.video import FramePool
 from videos import bars, read_number
 

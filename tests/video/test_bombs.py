@@ -10,7 +10,7 @@ from av.video.stream import VideoStream
 
 from gridprobe.errors import VideoError
 from gridprobe.video import FrameSize, VideoLimits, probe, sample
-from gridprobe.video.limits import Deadline
+from gridprobe.video.files import Deadline
 from gridprobe.video.reader import Reader
 from mp4 import rebuilt
 from videos import bars, numbered_video, read_number

@@ -10,7 +10,7 @@ import pytest
 
 from gridprobe.errors import VideoError
 from gridprobe.video import FrameSize, decode, sample
-from gridprobe.video.decode_plan import make_plan
+from gridprobe.video.sampling import make_plan
 from videos import numbered_video
 
 SMALL = FrameSize(max_side=256)

@@ -25,11 +25,11 @@ import pytest
 
 import gridprobe as gp
 import toy_runs
+from gridprobe._util import ProgressEvent, listening
 from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.errors import DecoderKilled, UsageError, VideoError
 from gridprobe.evaluation import read_records
 from gridprobe.evaluation.reader import read_run
-from gridprobe.progress import Event, listening
 from gridprobe.video import Footage, FrameCache, FrameSize, VideoLimits, decoder_child, decoder_pool, sample
 from gridprobe.video.decoder_pool import Child, stop_idle
 from videos import bars, numbered_video, patched
@@ -147,7 +147,7 @@ def test_errors_and_progress_come_through(clip: Path, tmp_path: Path) -> None:
         sample_in_child(clip, decode_in="thread")
     with pytest.raises(UsageError, match="process must be a number above 0"):
         VideoLimits(process=0)
-    seen: list[Event] = []
+    seen: list[ProgressEvent] = []
     with listening(seen.append):
         sample_in_child(clip, cells=5)
     assert seen[0] == ("decode", 0, 5) and seen[-1] == ("decode", 5, 5) and seen == sorted(set(seen))
@@ -161,7 +161,7 @@ def test_progress_is_sent_no_more_often_than_it_can_be_shown(monkeypatch: pytest
     with here, there:
         send = decoder_child._progress_sender(there)
         for now in range(102):
-            send(Event("decode", now, 101))
+            send(ProgressEvent("decode", now, 101))
         sent = [json.loads(line)["done"] for line in here.recv(1 << 16).splitlines()]
     assert sent == [*range(0, 101, 10), 101]
 
@@ -210,7 +210,7 @@ def test_a_child_that_died_while_idle_is_replaced(clip: Path) -> None:
 def test_two_threads_have_a_child_each(clip: Path) -> None:
     both, pids = threading.Barrier(2), []
 
-    def listener(event: Event) -> None:
+    def listener(event: ProgressEvent) -> None:
         if event.done == 0:
             both.wait()  # neither goes on before the other has begun
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gridprobe.errors import UsageError, VideoError
-from gridprobe.video.cut import Cut, cut
+from gridprobe.video.clips import Cut, cut
 from videos import numbered_video, read_number
 
 STRETCHES = [(2.0, 3.0), (3.3, 3.6), (6.0, 7.0)]

@@ -16,7 +16,7 @@ import gridprobe as gp
 from gridprobe.errors import VideoError
 from gridprobe.video import Footage, FrameCache, FrameSize, VideoLimits, cache_folder, decode, open_cache, sample
 from gridprobe.video.decode import FileClip
-from gridprobe.video.rows import Found
+from gridprobe.video.sampling import Found
 from videos import Pixels, numbered_video, patched
 
 SMALL = FrameSize(max_side=128)
@@ -137,7 +137,7 @@ def test_another_wish_or_another_decoder_is_another_entry(
         monkeypatch.setattr("gridprobe.video.footage.decoder_version", lambda: "PyAV 99")
         monkeypatch.setattr("gridprobe.video.decode.decoder_version", lambda: "PyAV 99")
     else:
-        monkeypatch.setattr("gridprobe.video.cache_codec.FORMAT", 99)
+        monkeypatch.setattr("gridprobe.video.cache.FORMAT", 99)
     reads: list[object] = []
     original = FileClip.read
 

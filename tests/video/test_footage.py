@@ -13,11 +13,11 @@ from PIL import Image
 
 from gridprobe.errors import VideoError
 from gridprobe.video import NATIVE, Footage, FramePool, FrameSize, Moved, VideoLimits, sample
+from gridprobe.video.cache import MemoryCache
 from gridprobe.video.decode import FileClip
 from gridprobe.video.frames import Pending
-from gridprobe.video.memory_cache import MemoryCache
 from gridprobe.video.reader import Reader
-from gridprobe.video.rows import Found
+from gridprobe.video.sampling import Found
 from videos import Pixels, numbered_video, patched, picture_video, read_number, remux, turn_by_matrix
 
 SMALL = FrameSize(max_side=128)

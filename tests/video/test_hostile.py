@@ -21,8 +21,7 @@ from av.video.stream import VideoStream
 
 from gridprobe.errors import VideoError
 from gridprobe.video import FrameSize, VideoLimits, files, probe, reader, sample
-from gridprobe.video.files import check_file, lacks_index
-from gridprobe.video.limits import Deadline
+from gridprobe.video.files import Deadline, check_file, lacks_index
 from gridprobe.video.source import open_video
 from videos import bars, numbered_video, remux
 
@@ -464,9 +463,9 @@ def test_importing_the_package_does_not_import_pyav() -> None:
 
 
 def test_progress_is_reported(clip: Path) -> None:
-    from gridprobe.progress import Event, listening
+    from gridprobe._util import ProgressEvent, listening
 
-    seen: list[Event] = []
+    seen: list[ProgressEvent] = []
     with listening(seen.append):
         sample(clip, cells=5, size=SMALL)
     assert seen == [("decode", done, 5) for done in range(6)]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gridprobe.video import AUTO_FRACTION, Footage, FramePool, FrameSize, decode_plan, reader, sample
+from gridprobe.video import AUTO_FRACTION, Footage, FramePool, FrameSize, reader, sample, sampling
 from gridprobe.video.files import check_file, lacks_index
 from mp4 import looped, with_hole
 from videos import numbered_video, read_number
@@ -101,7 +101,7 @@ def test_auto_never_costs_more_than_for_an_hour(
     distance: str,
 ) -> None:
     """No keyframe is within a fifth of a cell of most moments; to decode up to each of them took 13 times an hour's."""
-    monkeypatch.setattr(decode_plan, "FULL_HD", 256 * 64 * 25)  # as if these frames were large
+    monkeypatch.setattr(sampling, "FULL_HD", 256 * 64 * 25)  # as if these frames were large
     hour, most = taken(looped(sparse, made / "hour.mp4", 60), readers)
     assert most == len(hour) == 144 and hour.warnings == ()
     pool, decoded = taken(looped(sparse, made / f"{minutes}.mp4", minutes), readers)
@@ -118,10 +118,10 @@ def test_auto_is_exact_where_frames_are_small(
     path = looped(sparse, made / "ten.mp4", 10)
     pool, decoded = taken(path, readers)
     assert len(pool) == 144 and pool.warnings == () and decoded > 5000
-    monkeypatch.setattr(decode_plan, "FULL_HD", 256 * 64 * 25)  # as if these frames were large
+    monkeypatch.setattr(sampling, "FULL_HD", 256 * 64 * 25)  # as if these frames were large
     pool, decoded = taken(path, readers)
     assert 40 < len(pool) < 80 and "keyframes up to" in pool.warnings[0]
-    assert decoded < 144 * decode_plan.KEY_SECONDS * 25  # of each group the first seconds
+    assert decoded < 144 * sampling.KEY_SECONDS * 25  # of each group the first seconds
 
 
 class _Heap(ctypes.Structure):

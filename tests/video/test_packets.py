@@ -7,7 +7,7 @@ import pytest
 from gridprobe.video import FrameSize, Precision, reader, sample
 from gridprobe.video.decode import open_file_clip
 from gridprobe.video.files import check_file
-from gridprobe.video.packets import Step, dry_run
+from gridprobe.video.reader import Step, dry_run
 from gridprobe.video.sampling import SampleSpec
 from videos import numbered_video
 
@@ -46,7 +46,7 @@ def test_frames_and_their_number(
     path = made / f"walk_{name}"
     if not path.exists():
         numbered_video(path, 150, gop=40, **FILES[name])  # type: ignore[arg-type]
-    monkeypatch.setattr("gridprobe.video.parallel._cores", lambda: 1)
+    monkeypatch.setattr("gridprobe.video.decode._cores", lambda: 1)
     pool = sample(path, cells=cells, precision=precision, size=SMALL)
     decoded = sum(each.decoded for each in readers)
 

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 from av.video.stream import VideoStream
 
+from gridprobe._util import ProgressEvent, listening
 from gridprobe.errors import UsageError, VideoError
-from gridprobe.progress import Event, listening
-from gridprobe.video import AUTO_FRACTION, FramePool, FrameSize, VideoLimits, parallel, reader, sample
-from gridprobe.video.decode_plan import DecodePlan
-from gridprobe.video.limits import Deadline
-from gridprobe.video.nal import Kind, kind_rule, recovery_rule
-from gridprobe.video.timeline import START, Anchor, Clock
+from gridprobe.video import AUTO_FRACTION, FramePool, FrameSize, VideoLimits, decode, reader, sample
+from gridprobe.video.files import Deadline
+from gridprobe.video.sampling import START, Anchor, Clock, DecodePlan
+from gridprobe.video.source import Kind, kind_rule, recovery_rule
 from videos import Pixels, numbered_video, patched, read_number, remux
 
 SMALL = FrameSize(max_side=256)
@@ -47,7 +46,7 @@ def decoded_in_order(path: Path) -> dict[int, Pixels]:
         frames: dict[int, Pixels] = {}
         for frame in container.decode(stream):
             assert frame.pts is not None and stream.time_base
-            small = scaler.reformat(frame, 64, 64, "rgb24", interpolation=parallel.SWSCALE)
+            small = scaler.reformat(frame, 64, 64, "rgb24", interpolation=decode.SWSCALE)
             frames[round((frame.pts - start) * stream.time_base * 25)] = small.to_ndarray().astype(np.uint8, copy=False)
         return frames
 
@@ -76,8 +75,8 @@ CODECS = {
 
 def use_readers(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """As many readers as on a machine with so many cores, however little there is to decode."""
-    monkeypatch.setattr(parallel, "_cores", lambda: count)
-    monkeypatch.setattr(parallel, "WORKER_COST", 1e-9)
+    monkeypatch.setattr(decode, "_cores", lambda: count)
+    monkeypatch.setattr(decode, "WORKER_COST", 1e-9)
 
 
 # D02 of tests/reliability.md
@@ -121,7 +120,7 @@ def test_pictures_nobody_refers_to_are_left_out(
     assert numbers == [20, 60, 100, 140, 180]  # 21 frames each from their keyframe, 105 in all
     assert decoded <= most
     with monkeypatch.context() as patch:
-        patch.setattr("gridprobe.video.lookahead.kind_rule", lambda *_: None)
+        patch.setattr("gridprobe.video.reader.kind_rule", lambda *_: None)
         everything, same = counted(path, 5, readers)
     assert decoded < everything
     assert np.array_equal(pool.pixels, same.pixels)
@@ -129,7 +128,7 @@ def test_pictures_nobody_refers_to_are_left_out(
 
 def test_a_stream_without_order_is_read_whole(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = sample(clip, cells=20, size=RAW)
-    monkeypatch.setattr("gridprobe.video.lookahead.MAX_PACKETS", 3)
+    monkeypatch.setattr("gridprobe.video.reader.MAX_PACKETS", 3)
     assert np.array_equal(sample(clip, cells=20, size=RAW).pixels, plain.pixels)
     monkeypatch.setattr("gridprobe.video.reader.MAX_MISSES", 0)
     assert np.array_equal(sample(clip, cells=20, size=RAW).pixels, plain.pixels)
@@ -341,17 +340,17 @@ def test_the_number_of_readers_changes_nothing(
 def test_little_work_has_one_reader(faststart: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each reader opens the file, which takes longer than a few keyframes."""
     shared: list[int] = []
-    original = parallel._read_in_threads
+    original = decode._read_in_threads
 
-    def noted(opener: parallel.Opener, clock: Clock, strips: list[parallel.Strip], total: int) -> None:
+    def noted(opener: decode.Opener, clock: Clock, strips: list[decode.Strip], total: int) -> None:
         shared.append(len(strips))
         original(opener, clock, strips, total)
 
-    monkeypatch.setattr(parallel, "_cores", lambda: 4)
-    monkeypatch.setattr(parallel, "_read_in_threads", noted)
+    monkeypatch.setattr(decode, "_cores", lambda: 4)
+    monkeypatch.setattr(decode, "_read_in_threads", noted)
     sample(faststart, cells=2, precision="keyframe", size=SMALL)
     assert shared == []
-    monkeypatch.setattr(parallel, "WORKER_COST", 1e-9)
+    monkeypatch.setattr(decode, "WORKER_COST", 1e-9)
     sample(faststart, cells=2, precision="keyframe", size=SMALL)
     assert shared == [2]
 
@@ -360,10 +359,10 @@ def test_progress_comes_from_the_callers_thread(faststart: Path, monkeypatch: py
     from threading import get_ident
 
     use_readers(monkeypatch, 4)
-    seen: list[Event] = []
+    seen: list[ProgressEvent] = []
     threads = set()
 
-    def listener(event: Event) -> None:
+    def listener(event: ProgressEvent) -> None:
         seen.append(event)
         threads.add(get_ident())
 
@@ -388,7 +387,7 @@ def test_the_first_error_stops_all(faststart: Path, monkeypatch: pytest.MonkeyPa
         return original(self, target, start, last=last)
 
     use_readers(monkeypatch, 4)
-    monkeypatch.setattr(parallel, "Event", lambda: stop)
+    monkeypatch.setattr(decode, "Event", lambda: stop)
     monkeypatch.setattr(reader.Reader, "shown_at", fails)
     before = active_count()
     with pytest.raises(VideoError, match="broken"):
@@ -400,7 +399,7 @@ def test_the_first_error_stops_all(faststart: Path, monkeypatch: pytest.MonkeyPa
 def test_a_listener_that_raises_stops_all(faststart: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from threading import active_count
 
-    def listener(event: Event) -> None:
+    def listener(event: ProgressEvent) -> None:
         if event.done == 3:
             raise KeyboardInterrupt
 

@@ -8,7 +8,7 @@ import pytest
 
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.video import VideoLimits, decode, preview, reader
-from gridprobe.video.limits import Deadline
+from gridprobe.video.files import Deadline
 from gridprobe.video.preview import Way
 from gridprobe.video.source import first_frame, open_video
 from videos import numbered_video

@@ -14,11 +14,10 @@ from click.testing import CliRunner
 import gridprobe as gp
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError, VideoError
+from gridprobe.options import Settings, make_setup
 from gridprobe.report.extracts import save_clip
-from gridprobe.settings import Settings
-from gridprobe.setup import make_setup
 from gridprobe.video import Footage, FrameCache, FramePool, SampleSpec, VideoLimits, preview, probe, sample
-from gridprobe.video.cut import cut
+from gridprobe.video.clips import cut
 from videos import bars, numbered_video, read_number
 
 SIZES = {0: (512, 64), 2: (256, 64)}
@@ -199,7 +198,7 @@ def test_v21_a_clip_is_cut_from_the_stream_of_the_answer(video: Path, tmp_path: 
 
 
 def test_v21_an_old_plan_in_the_cache_does_not_stand_for_a_chosen_stream(video: Path) -> None:
-    from gridprobe.video.cache_codec import plan_key
+    from gridprobe.video.cache import plan_key
     from gridprobe.video.files import check_file
 
     keys = {plan_key(check_file(video), SampleSpec(5, stream=stream), "PyAV") for stream in (None, 0, 2)}

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from gridprobe.errors import UsageError
 from gridprobe.video import Footage, FrameSize, SampleSpec
-from gridprobe.video.cache_codec import plan_key
-from gridprobe.video.disk_cache import FrameCache
+from gridprobe.video.cache import FrameCache, plan_key
 from gridprobe.video.files import check_file
 from gridprobe.video.sampling import middle_times
 from toy_runs import make_video

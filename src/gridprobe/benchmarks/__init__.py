@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from gridprobe.benchmarks.base import Benchmark, Item, Metric, Problem
-from gridprobe.benchmarks.confining import confined
-from gridprobe.benchmarks.opening import opened
-from gridprobe.benchmarks.rows import choose
-from gridprobe.benchmarks.spoken import SUBTITLE_MODES, has_subtitles, with_subtitles
+from gridprobe.benchmarks.files import choose
+from gridprobe.benchmarks.views import SUBTITLE_MODES, confined, has_subtitles, opened, with_subtitles
 from gridprobe.errors import UsageError
 from gridprobe.registry import BENCHMARKS, suggestion
 

@@ -11,10 +11,20 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
-from gridprobe.benchmarks.base import Benchmark, Item, Metric
-from gridprobe.benchmarks.files import Media, find_files, read_object, read_rows
-from gridprobe.benchmarks.rows import choose, gather, known, letter_at, text, unlabelled, whole
-from gridprobe.benchmarks.scores import accuracy
+from gridprobe.benchmarks.base import Benchmark, Item, Metric, accuracy
+from gridprobe.benchmarks.files import (
+    Media,
+    choose,
+    find_files,
+    gather,
+    known,
+    letter_at,
+    read_object,
+    read_rows,
+    text,
+    unlabelled,
+    whole,
+)
 from gridprobe.errors import DataError
 from gridprobe.question import Question
 

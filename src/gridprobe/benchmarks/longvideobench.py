@@ -9,10 +9,20 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from gridprobe.benchmarks.base import Benchmark, Item, Metric
-from gridprobe.benchmarks.files import Media, find_split, read_rows
-from gridprobe.benchmarks.rows import choose, duration, gather, known, letter_at, number, text, whole
-from gridprobe.benchmarks.scores import accuracy, by_bin
+from gridprobe.benchmarks.base import Benchmark, Item, Metric, accuracy, by_bin
+from gridprobe.benchmarks.files import (
+    Media,
+    choose,
+    duration,
+    find_split,
+    gather,
+    known,
+    letter_at,
+    number,
+    read_rows,
+    text,
+    whole,
+)
 from gridprobe.errors import DataError, UsageError
 from gridprobe.question import Question
 

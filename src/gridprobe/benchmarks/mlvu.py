@@ -11,10 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gridprobe.benchmarks.base import NO_RIGHT_OPTION, Benchmark, Item, Metric
-from gridprobe.benchmarks.files import Media, find_files, read_rows
-from gridprobe.benchmarks.rows import choose, duration, gather, letter_at, text, verbatim
-from gridprobe.benchmarks.scores import accuracy, by_bin, mean
+from gridprobe.benchmarks.base import NO_RIGHT_OPTION, Benchmark, Item, Metric, accuracy, by_bin, mean
+from gridprobe.benchmarks.files import Media, choose, duration, find_files, gather, letter_at, read_rows, text, verbatim
 from gridprobe.errors import DataError
 from gridprobe.question import Question
 

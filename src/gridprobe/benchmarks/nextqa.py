@@ -8,10 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gridprobe.benchmarks.base import Benchmark, Item, Metric
-from gridprobe.benchmarks.files import Media, find_split, read_object, read_rows
-from gridprobe.benchmarks.rows import choose, gather, letter_at, text, whole
-from gridprobe.benchmarks.scores import accuracy, by_bin
+from gridprobe.benchmarks.base import Benchmark, Item, Metric, accuracy, by_bin
+from gridprobe.benchmarks.files import Media, choose, find_split, gather, letter_at, read_object, read_rows, text, whole
 from gridprobe.errors import DataError
 from gridprobe.question import Question
 

@@ -5,10 +5,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from gridprobe._util import report
 from gridprobe.benchmarks import load_benchmark
 from gridprobe.benchmarks.base import Benchmark
 from gridprobe.errors import GridProbeError
-from gridprobe.progress import report
 from gridprobe.subtitles import read_subtitles
 from gridprobe.video import FrameSize, probe, sample
 

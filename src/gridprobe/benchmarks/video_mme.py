@@ -8,10 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gridprobe.benchmarks.base import Benchmark, Item, Metric
-from gridprobe.benchmarks.files import Media, find_files, read_rows
-from gridprobe.benchmarks.rows import gather, known, letter, text, unlabelled
-from gridprobe.benchmarks.scores import accuracy, by_bin
+from gridprobe.benchmarks.base import Benchmark, Item, Metric, accuracy, by_bin
+from gridprobe.benchmarks.files import Media, find_files, gather, known, letter, read_rows, text, unlabelled
 from gridprobe.question import Question
 
 __all__ = ["load", "metrics"]

@@ -11,10 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gridprobe.benchmarks.base import Benchmark, Item, Metric
-from gridprobe.benchmarks.files import Media, find_files, read_rows
-from gridprobe.benchmarks.rows import gather, known, letter, split_options, text
-from gridprobe.benchmarks.scores import accuracy, mean
+from gridprobe.benchmarks.base import Benchmark, Item, Metric, accuracy, mean
+from gridprobe.benchmarks.files import Media, find_files, gather, known, letter, read_rows, split_options, text
 from gridprobe.errors import DataError
 from gridprobe.question import Question
 

@@ -11,10 +11,9 @@ from typing import Any
 
 import click
 
-from gridprobe._version import __version__
-from gridprobe.cli.console import printable
+from gridprobe import __version__
+from gridprobe.cli.console import Stopped, printable
 from gridprobe.cli.help import Root
-from gridprobe.cli.signals import Stopped
 from gridprobe.errors import GridProbeError
 
 __all__ = ["cli", "main"]

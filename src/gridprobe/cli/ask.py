@@ -10,29 +10,28 @@ from typing import Any, get_args
 
 import click
 
+from gridprobe._util import parse_json
 from gridprobe.answer import Answer
-from gridprobe.backends import Backend, NamedModel, is_server
-from gridprobe.backends.embedded import Vocabulary
+from gridprobe.ask import Session
 from gridprobe.benchmarks import parse_options
-from gridprobe.budget import Fixed
-from gridprobe.calibration import check_threshold
-from gridprobe.cli.console import notice, printable, progress, quiet_option, speaks_unicode, stdout
+from gridprobe.cli.console import announce_saved, notice, printable, progress, quiet_option, speaks_unicode, stdout
 from gridprobe.cli.help import Verb, names_of
-from gridprobe.cli.limits import limit_options, usage_limits_of
-from gridprobe.cli.outputs import checked_outputs, output_options, save_outputs
-from gridprobe.drafting import OpenWay
+from gridprobe.concurrency import in_sequence
+from gridprobe.early_exit import check_threshold
 from gridprobe.errors import DataError, UsageError
-from gridprobe.files import parse_json
-from gridprobe.pace import learn_from
-from gridprobe.pipeline import Session
+from gridprobe.importance import Fixed
+from gridprobe.limits import LIMITS, UsageLimits, as_flag, learn_from
+from gridprobe.models import Backend, NamedModel, is_server
+from gridprobe.open_ended import OpenWay
+from gridprobe.options import PRESETS, Settings, Setup, make_setup
 from gridprobe.question import Question
 from gridprobe.registry import BACKENDS, SELECTORS
-from gridprobe.report import answer_view
+from gridprobe.report import answer_view, save_map, save_report
+from gridprobe.report.extracts import check_clip, check_folder, save_clip, save_frames
+from gridprobe.report.files import check_writable
+from gridprobe.report.picture import check_picture
 from gridprobe.report.view import total_words
-from gridprobe.settings import PRESETS, Settings
-from gridprobe.setup import Setup, make_setup
 from gridprobe.subtitles import read_subtitles
-from gridprobe.together import in_sequence
 from gridprobe.video import VideoLimits
 
 __all__ = [
@@ -42,19 +41,105 @@ __all__ = [
     "FramesType",
     "ask",
     "asked_models",
+    "checked_outputs",
     "distinct",
     "given_settings",
     "imply",
     "introduce",
+    "limit_options",
     "limits_of",
     "load_options",
     "model_option",
     "named_models",
+    "output_options",
+    "save_outputs",
     "subtitle_text",
+    "usage_limits_of",
     "way_options",
 ]
 
+# The options of `gridprobe ask` that save something, checked before any work starts.
+
 FILE = click.Path(path_type=Path)
+OUTPUTS = ("map", "report", "save_frames", "clip")
+
+
+def output_options() -> list[Callable[[Any], Any]]:
+    """What can be saved."""
+    return [
+        click.option("--map", type=FILE, help="Save the answer as one picture: .png or .jpg."),
+        click.option("--report", type=FILE, help="Save all answers as a self-contained HTML page."),
+        click.option(
+            "--save-frames", type=FILE, metavar="DIR", help="Save the kept frames and a contact sheet as JPEG files."
+        ),
+        click.option(
+            "--clip",
+            type=FILE,
+            help="Save the stretches around the evidence, without sound: .mp4, .mov or .mkv. They are copied, not "
+            "encoded again, where the codec allows it, and then begin at the keyframe before.",
+        ),
+    ]
+
+
+def checked_outputs(given: dict[str, Any], video: Path) -> dict[str, Path]:
+    """The files and folders to write, by option; UsageError for one that cannot be written."""
+    files: dict[str, Path] = {name: given[name] for name in OUTPUTS if given[name]}
+    for name, path in files.items():
+        if name == "save_frames":
+            check_folder(path)
+        elif name == "clip":
+            check_clip(path, video)
+        else:
+            check_writable(path)
+    if "map" in files:
+        check_picture(files["map"])
+    return files
+
+
+def save_outputs(answers: Sequence[Answer], video: Path, files: dict[str, Path], *, limits: VideoLimits) -> None:
+    """Save what was asked for, and print where it is."""
+    if path := files.get("map"):
+        save_map(answers, path)
+        announce_saved("map", path)
+    if path := files.get("report"):
+        save_report(answers, path)
+        announce_saved("report", path)
+    if path := files.get("save_frames"):
+        save_frames(answers[0], path)
+        announce_saved("frames", path)
+    if path := files.get("clip"):
+        made = save_clip(answers[0], video, path, limits=limits)
+        if made is None:
+            notice("gridprobe: no clip was saved, as the answer does not point at any moment")
+        else:
+            announce_saved("clip" if made.copied else "clip, encoded again,", path)
+
+
+# Options that limit what a question may take, shared by ask, eval and plan.
+
+KINDS: dict[str, tuple[type, str]] = {
+    "max_frames": (int, "N"),
+    "max_tokens": (int, "N"),
+    "max_tflops": (float, "X"),
+    "max_seconds": (float, "S"),
+    "max_gpu_memory": (float, "GB"),
+}
+
+
+def limit_options() -> list[Callable[[Any], Any]]:
+    """An option for each limit of a question."""
+    return [
+        click.option(as_flag(name), name, type=kind, metavar=unit, help=f"{LIMITS[name].capitalize()}.")
+        for name, (kind, unit) in KINDS.items()
+    ]
+
+
+def usage_limits_of(given: dict[str, Any]) -> dict[str, UsageLimits]:
+    """The limits among the options as a setting; nothing if none was given."""
+    limits = {name: given[name] for name in KINDS if given.get(name) is not None}
+    return {"usage_limits": UsageLimits(**limits)} if limits else {}
+
+
 MODEL_HELP = "Folder, Hugging Face id, http://HOST/v1#NAME, or embedded (the default; knows only gridworld)."
 IMPLIED = (
     "gridprobe: no model was named, so the embedded model answers; it knows only gridworld (see gridprobe demo); "
@@ -252,7 +337,7 @@ def ask(video: Path, question: str | None, options: tuple[str, ...], **given: An
 
 def imply(questions: list[Question]) -> None:
     """Raise UsageError for words that the embedded model does not know; otherwise print that it is used."""
-    vocabulary = Vocabulary.embedded()
+    vocabulary = BACKENDS.resolve("embedded")[0].Vocabulary.embedded()
     for question in questions:
         vocabulary.require(question.prompt)
     notice(IMPLIED)

@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
-from gridprobe.calibration import Calibration, needed, store
-from gridprobe.cli.benchmark import answer_options, asked
 from gridprobe.cli.console import announce_saved, notice, progress, quiet_option, verbose_option
+from gridprobe.cli.evaluate import answer_options, asked
 from gridprobe.cli.help import Verb, names_of
+from gridprobe.early_exit import Calibration, needed, store
 from gridprobe.errors import RunError
-from gridprobe.evaluation.agreement import Agreement, draw
-from gridprobe.evaluation.agreement import calibrate as compare
+from gridprobe.evaluation.statistics import Agreement, draw
+from gridprobe.evaluation.statistics import calibrate as compare
 from gridprobe.registry import BENCHMARKS
 
 __all__ = ["calibrate"]

@@ -2,21 +2,24 @@
 
 import io
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from gridprobe.progress import Event, listening
-from gridprobe.text import REPLACING, printable
+from gridprobe._util import REPLACING, ProgressEvent, listening, printable
 
 __all__ = [
+    "Stopped",
     "announce_saved",
     "is_quiet",
     "never_fail",
@@ -26,6 +29,7 @@ __all__ = [
     "quiet_option",
     "speaks_unicode",
     "stdout",
+    "stopping",
     "verbose_option",
 ]
 
@@ -139,7 +143,7 @@ class _BarListener:
         self.bars = bars
         self.tasks: dict[str, TaskID] = {}
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: ProgressEvent) -> None:
         stage, done, total = event
         if stage not in self.tasks:
             self.tasks[stage] = self.bars.add_task(STAGES.get(stage, stage), total=total)
@@ -150,8 +154,44 @@ class _LineListener:
     def __init__(self) -> None:
         self.next = time.monotonic() + QUIET_SECONDS
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: ProgressEvent) -> None:
         stage, done, total = event
         if total > 1 and time.monotonic() >= self.next:  # "1 of 1" is no information
             self.next = time.monotonic() + LINE_EVERY_SECONDS
             print(f"{STAGES.get(stage, stage)}: {done} of {total}", file=sys.stderr, flush=True)
+
+
+# Signals that end a run in order, as Ctrl-C does: SIGTERM, SIGHUP, and the SIGUSR1 that schedulers send in advance.
+
+NAMES = ("SIGTERM", "SIGHUP", "SIGUSR1")
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal ended the work."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number
+
+
+@contextmanager
+def stopping() -> Iterator[None]:
+    """Raise Stopped at the first of these signals; the next one ends the process at once. Ignored ones stay ignored."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    known = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
+    before = {number: signal.getsignal(number) for number in known if signal.getsignal(number) != signal.SIG_IGN}
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        for each in before:
+            signal.signal(each, signal.SIG_DFL)
+        raise Stopped(number)
+
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

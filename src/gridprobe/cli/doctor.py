@@ -8,25 +8,137 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any, Literal
 
 import click
 import numpy as np
 import numpy.typing as npt
 
-from gridprobe._version import __version__
-from gridprobe.backends import FrameGroup, ScoreRequest, View, load_model
-from gridprobe.cli.checks import Check, print_checks
+from gridprobe import __version__
 from gridprobe.cli.console import printable, verbose_option
 from gridprobe.cli.help import Verb
-from gridprobe.cli.model_check import check_model
+from gridprobe.cli.verify import Check, print_checks
 from gridprobe.errors import GridProbeError
+from gridprobe.models import Backend, FrameGroup, Posterior, ScoreRequest, View, fuses, load_model, recalls
+from gridprobe.models.base import LOW_MASS
 from gridprobe.question import Question
+from gridprobe.registry import BACKENDS
 from gridprobe.video import FramePool, FrameSize
 
-__all__ = ["doctor"]
+__all__ = ["check_model", "checks_of", "doctor"]
+
+# gridprobe doctor --model: whether a model can be used, and how fast it is here; any backend, local or remote.
+
+CHECK_FRAMES = 12
+"""Frames of a probe: one row of the default grid."""
+WIDTH, HEIGHT = 224, 128
+"""Their size, as in the default preset for a video of 16:9."""
+ENOUGH = 5.0
+"""Seconds of measuring, after which no further round begins."""
+MOST = 64
+"""Probes of a round; more at once are not sent by any method here."""
+SAME = 1e-6
+"""Log-probabilities that differ by less are equal."""
+
+QUESTION = Question("What colour is the circle?", ["red", "blue", "green", "none of these"])
+
+
+def check_model(name: str, **options: Any) -> list[Check]:
+    """Load a model and check it."""
+    start = time.perf_counter()
+    try:
+        model = load_model(name, **options)
+    except GridProbeError as error:
+        return [Check("model", "broken", str(error))]
+    return [Check("model", "ok", f"{model.identity}, loaded in {time.perf_counter() - start:.1f} s"), *checks_of(model)]
+
+
+def checks_of(model: Backend, *, clock: Callable[[], float] = time.perf_counter) -> list[Check]:
+    """What a loaded model can do, and how fast; the first error ends the list."""
+    checks = []
+    try:
+        for check in (_answers, _looks, _abilities):
+            checks.append(check(model))
+        checks.append(_speed(model, clock))
+    except GridProbeError as error:
+        checks.append(Check("request", "broken", str(error)))
+    return checks
+
+
+def _answers(model: Backend) -> Check:
+    """Whether it answers with an option letter."""
+    (posterior,) = model.score([_probe(0, frames=1)])
+    note = f"{posterior.mass:.0%} of the probability is on the option letters"
+    if posterior.mass < LOW_MASS:
+        return Check("letters", "absent", f"only {note}, so its answers mean little; use an Instruct checkpoint")
+    return Check("letters", "ok", note)
+
+
+def _looks(model: Backend) -> Check:
+    """Whether its answer depends on the frames, on their order and on their times."""
+    base = _probe(1, frames=2)
+    frames = base.frames
+    swapped = FramePool(frames.pixels[::-1].copy(), frames.times, frames.source)
+    later = FramePool(frames.pixels, tuple(60.0 + time for time in frames.times), frames.source)
+    asked = [base, _probe(2, frames=2), *(_shown(pool) for pool in (swapped, later))]
+    first, *others = model.score(asked)
+    names = ("the frames", "their order", "their times")
+    blind = [what for what, other in zip(names, others, strict=True) if _equal(first, other)]
+    if blind:
+        state: Literal["absent", "broken"] = "broken" if names[0] in blind else "absent"
+        return Check("frames", state, f"its answer does not depend on {' or '.join(blind)}")
+    return Check("frames", "ok", "its answer depends on the frames, their order and their times")
+
+
+def _equal(a: Posterior, b: Posterior) -> bool:
+    return max(abs(x - y) for x, y in zip(a.logprobs, b.logprobs, strict=True)) < SAME
+
+
+def _abilities(model: Backend) -> Check:
+    """What methods it allows, and what a frame costs."""
+    lacks = [what for what, can in (("probes from memory", recalls(model)), ("pairs", fuses(model))) if not can]
+    cost = model.estimate(_probe(3))
+    tokens = (
+        f"{cost.visual_tokens / CHECK_FRAMES:g} tokens for a frame of {WIDTH}×{HEIGHT}" if cost.visual_tokens else ""
+    )
+    fixed = "and as many for one of any other size" if getattr(model, "picture_tokens", None) else ""
+    lacking = f"lacks {' and '.join(lacks)}" if lacks else "everything works"
+    return Check("abilities", "ok", "; ".join(filter(None, (lacking, " ".join(filter(None, (tokens, fixed)))))))
+
+
+def _speed(model: Backend, clock: Callable[[], float]) -> Check:
+    """Probes and tokens a second, from rounds of new probes, each with twice as many as the one before."""
+    model.score([_probe(4)])  # the first pass of a process is slow
+    seeds, start = iter(range(5, 1 << 20)), clock()
+    count = 1
+    while True:
+        begin = clock()
+        posteriors = model.score(list(_probes(seeds, count)))
+        seconds = max(clock() - begin, 1e-9)
+        if count >= MOST or clock() - start + 2 * seconds > ENOUGH:
+            break
+        count *= 2
+    tokens = sum(posterior.cost.tokens for posterior in posteriors)
+    rate = f"{count / seconds:.3g} probes a second, {count} at once, each of {CHECK_FRAMES} frames of {WIDTH}×{HEIGHT}"
+    return Check("speed", "ok", f"{rate}; {tokens / seconds:,.0f} tokens a second" if tokens else rate)
+
+
+def _probes(seeds: Iterator[int], count: int) -> Iterator[ScoreRequest]:
+    return (_probe(next(seeds)) for _ in range(count))
+
+
+def _probe(seed: int, *, frames: int = CHECK_FRAMES) -> ScoreRequest:
+    """A question about noise that no other probe shows, so that nothing can be reused."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (frames, HEIGHT, WIDTH, 3), dtype=np.uint8)
+    return _shown(FramePool(pixels, tuple(5.0 * i for i in range(frames)), f"noise {seed}"))
+
+
+def _shown(pool: FramePool) -> ScoreRequest:
+    return ScoreRequest.about(QUESTION, (FrameGroup(pool, View(FrameSize(max_side=WIDTH))),))
+
 
 CODECS = ("h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mjpeg", "prores", "gif")
 FRAMES = 120
@@ -110,21 +222,24 @@ def _disk() -> Check:
 
 def _embedded() -> Check:
     """Whether the embedded models are installed, load and answer. Their answers are not checked."""
-    from gridprobe.backends.embedded import MODELS, SIZES
-
-    if not MODELS.is_dir():
-        return Check("embedded models", "absent", f"not in this installation (no {MODELS}); reinstall gridprobe")
+    embedded, _ = BACKENDS.resolve("embedded")
+    if not embedded.MODELS.is_dir():
+        return Check(
+            "embedded models", "absent", f"not in this installation (no {embedded.MODELS}); reinstall gridprobe"
+        )
     if sys.modules.get("torch") is None:
         return Check("embedded models", "absent", "need torch")
     start = time.perf_counter()
     try:
-        for size in SIZES:
+        for size in embedded.SIZES:
             load_model(f"embedded:{size}").score([_glimpse()])
     except GridProbeError as error:
         return Check("embedded models", "broken", str(error))
-    weight = sum(file.stat().st_size for file in MODELS.rglob("*") if file.is_file()) / 1e6
+    weight = sum(file.stat().st_size for file in embedded.MODELS.rglob("*") if file.is_file()) / 1e6
     seconds = time.perf_counter() - start
-    return Check("embedded models", "ok", f"{' and '.join(SIZES)}, {weight:.0f} MB; load and answer in {seconds:.1f} s")
+    return Check(
+        "embedded models", "ok", f"{' and '.join(embedded.SIZES)}, {weight:.0f} MB; load and answer in {seconds:.1f} s"
+    )
 
 
 def _glimpse() -> ScoreRequest:
@@ -150,10 +265,10 @@ def _cache() -> Check:
 
 def _self_test() -> Check:
     """Write an H.264 file, then plan, decode, probe and answer with a scripted model."""
-    from gridprobe.backends import Scripted
-    from gridprobe.pipeline import ask
+    from gridprobe.ask import ask
+    from gridprobe.models import Scripted
     from gridprobe.video import VideoLimits, preview
-    from gridprobe.video.write import write_video
+    from gridprobe.video.clips import write_video
 
     if _decoder().state == "broken":
         return Check("self-test", "absent", "needs PyAV, which does not load")

@@ -1,24 +1,230 @@
 """gridprobe eval: ask all questions of a benchmark; repeating the command resumes the run."""
 
 import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from gridprobe.cli.benchmark import Asked, asked, run_options
-from gridprobe.cli.console import notice, printable, quiet_option, stdout, verbose_option
+from gridprobe._util import watching
+from gridprobe.benchmarks import SUBTITLE_MODES, Benchmark, load_benchmark, parse_options
+from gridprobe.cli.ask import (
+    WAY,
+    given_settings,
+    limit_options,
+    model_option,
+    named_models,
+    usage_limits_of,
+    way_options,
+)
+from gridprobe.cli.console import (
+    LINE_EVERY_SECONDS,
+    is_quiet,
+    notice,
+    printable,
+    quiet_option,
+    stdout,
+    stopping,
+    verbose_option,
+)
 from gridprobe.cli.help import Verb, names_of
-from gridprobe.cli.run_progress import run_progress
-from gridprobe.cli.signals import stopping
+from gridprobe.errors import UsageError
 from gridprobe.evaluation import CrewOptions, Evaluation
-from gridprobe.evaluation.foreman import PATIENCE, START_PATIENCE, Patience
-from gridprobe.evaluation.runner import MAX_FAILURES
-from gridprobe.evaluation.totals import Totals
+from gridprobe.evaluation.reader import Totals
+from gridprobe.evaluation.run import MAX_FAILURES, RunState
+from gridprobe.evaluation.supervisor import PATIENCE, START_PATIENCE, Patience
+from gridprobe.evaluation.tasks import Choice, Shard
+from gridprobe.options import Settings, Setup, make_setup, parse_changes
+from gridprobe.question import TEMPLATES
 from gridprobe.registry import BENCHMARKS
 
-__all__ = ["evaluate"]
+__all__ = [
+    "Asked",
+    "Pace",
+    "answer_options",
+    "asked",
+    "evaluate",
+    "run_options",
+    "run_progress",
+    "span",
+]
+
+# Options that `eval`, `plan` and `calibrate` share: the benchmark, the questions, the models and the settings.
+
+
+def answer_options() -> list[Callable[[Any], Any]]:
+    """The options for models, settings and the benchmark, and which questions it is about."""
+    return [
+        model_option("Folder, hub id, http://HOST/v1#NAME or embedded."),
+        *way_options(),
+        click.option("--subtitles", type=click.Choice(SUBTITLE_MODES), default="none", show_default=True),
+        click.option("--template", type=click.Choice(list(TEMPLATES)), help="Prompt, in place of the benchmark's."),
+        click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Any other setting."),
+        click.option("--with", "options", multiple=True, metavar="NAME=VALUE", help="An option of the benchmark."),
+        click.option("--ids", metavar="FILE|A,B,…", help="Ask only these questions."),
+    ]
+
+
+def run_options(command: Any) -> Any:
+    """Add the options for questions, models and settings."""
+    decorators = [
+        *answer_options(),
+        *limit_options(),
+        click.option("--limit", type=int, metavar="N", help="Ask N questions, evenly from the first bin's values."),
+        click.option("--seed", type=int, default=0, show_default=True, help="For --limit and the random selector."),
+    ]
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A benchmark, and the values of these options."""
+
+    benchmark: Benchmark
+    setup: Setup
+    choice: Choice
+
+
+def asked(name: str, data: Path, given: dict[str, Any]) -> Asked:
+    """Turn names into values: read the benchmark, and make the setup; models are not loaded."""
+    benchmark = load_benchmark(name, data, **parse_options(given["options"]))
+    model = given["model"] or benchmark.model
+    if not model:
+        raise UsageError(f"name the model that is to answer {name} with --model or GRIDPROBE_MODEL")
+    changes = (
+        parse_changes(given["changes"]) | given_settings(given, (*WAY, "seed", "template")) | usage_limits_of(given)
+    )
+    loading = tuple((key, given[key]) for key in ("device", "dtype") if given.get(key, "auto") != "auto")
+    probing, answering = named_models(given, model, loading)
+    setup = make_setup(
+        model=probing,
+        answer_model=answering,
+        selector=given["selector"],
+        settings=Settings.from_preset(given["preset"], **changes),
+    )
+    shard = Shard.parse(given.get("shard", "1/1"))
+    choice = Choice(limit=given["limit"], ids=_ids(given["ids"]), seed=given["seed"], shard=shard)
+    return Asked(benchmark, setup, choice)
+
+
+def _ids(text: str | None) -> tuple[str, ...] | None:
+    """Ids from a file with one id per line, or from a comma-separated list."""
+    if text is None:
+        return None
+    file = Path(text)
+    try:
+        found = file.read_text(encoding="utf-8").splitlines() if file.is_file() else text.split(",")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the ids in {text}: {error}") from error
+    return tuple(dict.fromkeys(name.strip() for name in found if name.strip()))
+
+
+# The progress of an evaluation: shown at once, with what it is doing, the accuracy until now and the time left.
+
+WIDE = 110
+"""On a terminal with so many columns there is room for a long bar and whole names."""
+
+
+def span(seconds: float) -> str:
+    """A time in words: "42 s", "12 min" or "2 h 5 min"."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+class Pace:
+    """How long the rest takes, from the questions that this process has asked; those before a resume do not count."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._begun = clock, clock()
+        self._first: tuple[float, int] | None = None
+
+    def words(self, state: RunState) -> str:
+        """For example "accuracy 61.5 %, about 12 min left"."""
+        now = self._clock()
+        if self._first is None and state.doing.startswith("asking"):
+            self._first = now, state.done
+        words = [] if state.accuracy is None else [f"accuracy {100 * state.accuracy:.1f} %"]
+        if self._first is not None and state.total > state.done > self._first[1]:
+            each = (now - self._first[0]) / (state.done - self._first[1])
+            words.append(f"about {span(each * (state.total - state.done))} left")
+        return ", ".join(words)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the command was started."""
+        return self._clock() - self._begun
+
+
+@contextmanager
+def run_progress() -> Iterator[None]:
+    """Show the progress of the evaluation inside: a bar on a terminal, otherwise plain lines, on stderr."""
+    if is_quiet():
+        yield
+    elif sys.stderr.isatty():
+        with _bar() as bar, watching(_BarWatcher(bar)):
+            yield
+    else:
+        with watching(_LineWatcher()):
+            yield
+
+
+def _bar() -> Progress:
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20 if console.width >= WIDE else 8),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[pace]}"),
+    )
+    return Progress(*columns, console=console, transient=True)
+
+
+class _BarWatcher:
+    def __init__(self, bar: Progress) -> None:
+        self._bar, self._pace = bar, Pace()
+        self._task = bar.add_task("opening the benchmark", total=None, pace="")
+
+    def __call__(self, stage: str, state: Any) -> None:
+        if isinstance(state, RunState):
+            room = 36 if self._bar.console.width >= WIDE else 20
+            doing = state.doing if len(state.doing) <= room else f"{state.doing[: room - 1]}…"
+            pace = self._pace.words(state)
+            self._bar.update(self._task, description=doing, completed=state.done, total=state.total, pace=pace)
+
+
+class _LineWatcher:
+    """The first steps as they come, then a line every few seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._pace = clock, Pace(clock)
+        self._next = 0.0
+        self._asked = False
+
+    def __call__(self, stage: str, state: Any) -> None:
+        if not isinstance(state, RunState):
+            return
+        words = self._pace.words(state)
+        first = not self._asked and not state.doing.startswith("ask")
+        self._asked = self._asked or not first
+        if first:
+            notice(state.doing)
+        elif state.doing.startswith("asked") and self._clock() >= self._next:
+            self._next = self._clock() + LINE_EVERY_SECONDS
+            parts = [f"{state.done} of {state.total} questions", words, f"{span(self._pace.elapsed)} elapsed"]
+            notice(", ".join(filter(None, parts)))
 
 
 @click.command(

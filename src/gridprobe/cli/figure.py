@@ -9,7 +9,7 @@ import click
 from gridprobe.cli.console import announce_saved, notice, progress, quiet_option
 from gridprobe.cli.help import Verb, Verbs
 from gridprobe.errors import UsageError
-from gridprobe.settings import PRESETS
+from gridprobe.options import PRESETS
 
 __all__ = ["figure"]
 
@@ -67,8 +67,8 @@ def _size(context: click.Context, parameter: click.Parameter, text: str) -> tupl
 @click.option("--convention", type=click.Choice(list(CONVENTIONS)), default="honest", show_default=True)
 def compute(runs: tuple[Path, ...], out: Path, width: float, **given: Any) -> None:
     """Compute over the grid size K, and accuracy: each RUN of another K at its measured cost (figure 1b)."""
-    from gridprobe.backends import gauge_model
     from gridprobe.evaluation.reader import read_runs
+    from gridprobe.models import gauge_model
     from gridprobe.report.figures.compute import compute_figure, measured, planned
 
     if bool(given["model"]) != bool(given["k"]):

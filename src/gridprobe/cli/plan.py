@@ -1,28 +1,122 @@
 """gridprobe plan: estimate the decoding for a video, or the cost of an evaluation, in advance."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gridprobe.backends import gauge_model
 from gridprobe.benchmarks import parse_options
-from gridprobe.cli.ask import WAY, given_settings
-from gridprobe.cli.benchmark import run_options
-from gridprobe.cli.console import quiet_option, stdout
+from gridprobe.cli.ask import WAY, given_settings, usage_limits_of
+from gridprobe.cli.console import printable, progress, quiet_option, stdout
+from gridprobe.cli.evaluate import asked, run_options
 from gridprobe.cli.help import Verb
-from gridprobe.cli.limits import usage_limits_of
-from gridprobe.cli.plan_run import plan_benchmark
-from gridprobe.cli.plan_table import print_offers
-from gridprobe.evaluation.offers import Models, offers
-from gridprobe.settings import Settings, parse_changes
-from gridprobe.setup import make_setup
+from gridprobe.evaluation.planning import Models, Offer, estimate_run, offers
+from gridprobe.models import gauge_model
+from gridprobe.options import Settings, make_setup, parse_changes
 from gridprobe.video import Preview, VideoLimits, preview
 
-__all__ = ["gauges_of", "plan"]
+__all__ = ["gauges_of", "plan", "plan_benchmark", "print_offers"]
+
+# gridprobe estimate_run BENCHMARK: the cost of an evaluation, without loading a model.
+
+
+def plan_benchmark(name: str, data: Path, given: dict[str, Any], *, as_json: bool) -> None:
+    """Estimate the cost of `gridprobe eval` with the same options."""
+    what = asked(name, data, given)
+    model = gauge_model(what.setup.model.identity)
+    answerer = gauge_model(what.setup.answerer.identity)
+    with progress():
+        found = estimate_run(
+            what.benchmark,
+            what.setup,
+            model=model,
+            answerer=answerer,
+            choice=what.choice,
+            subtitles=given["subtitles"],
+        )
+    if as_json:
+        print(json.dumps({**found, "benchmark": what.benchmark.version}, allow_nan=False))
+    else:
+        _print_run(stdout(), found, what.benchmark.version)
+
+
+def _print_run(console: Console, found: dict[str, Any], version: str) -> None:
+    lines = [
+        f"{version}: {found['questions']} questions about {found['videos']} videos, {found['hours']:.1f} h to decode"
+    ]
+    if found["unknown_length"]:
+        lines.append(f"{found['unknown_length']} videos of unknown length are not in these hours")
+    if found["unreadable"]:
+        size = "{}×{}".format(*found["frame_size"])
+        first = f"{len(found['unreadable'])} videos cannot be read, such as {found['unreadable'][0]}"
+        lines.append(f"{first}; they are counted as {size}")
+    for line in lines:
+        console.print(Text(printable(line)))
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("", "passes", "tokens", "TFLOPs", "TFLOPs, published convention"):
+        table.add_column(name, justify="right" if name else "left")
+    passes = {"overview": found["overview"], "probes": found["probes"], "focus, at least": found["focus"]["least"]}
+    passes["focus, at most"] = found["focus"]["most"]
+    for name, cost in passes.items():
+        if name == "overview" and not cost["calls"]:
+            continue
+        flops = (_run_number(cost[key]) for key in ("tflops", "tflops_paper"))
+        table.add_row(name, f"{cost['calls']:,}", f"{cost['tokens']:,}", *flops)
+    console.print(table)
+    if found["settled_by_overview"] and found["focus"]["most"]["calls"]:
+        console.print(Text("questions that the overview settles need neither probes nor focus"))
+    memory = found["memory_gb"]
+    console.print(Text(f"text tokens: {found['text_tokens']}; a time that rounds otherwise may be one token off"))
+    longest = f"with its longest pass ({found['longest_pass_tokens']:,} tokens) {memory['largest_pass']} GB"
+    console.print(
+        Text(f"GPU memory, estimated for bfloat16: weights {memory['weights']} GB, the answering model {longest}")
+    )
+
+
+def _run_number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+# The table of `gridprobe plan VIDEO`: what each way to ask takes.
+
+
+def print_offers(console: Console, offered: Sequence[Offer]) -> None:
+    """One row for each way to ask, and below what may exceed the limits."""
+    priced = any(offer.money for offer in offered)
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    names = ["a question", "native frames", "tokens", "TFLOPs", "seconds", "GB"]
+    for name in [*names, "money"] if priced else names:
+        table.add_column(name, justify="left" if name == "a question" else "right")
+    for offer in offered:
+        cells = [
+            offer.name,
+            _range(offer.frames),
+            _range(offer.tokens),
+            _range(offer.tflops),
+            _range(offer.seconds) if offer.seconds else "?",
+            f"{offer.memory_gb:.3g}",
+        ]
+        table.add_row(*cells, *([_range(offer.money) if offer.money else "?"] if priced else []))
+    console.print(table)
+    for offer in offered:
+        if offer.over:
+            console.print(Text(printable(f"{offer.name}: {offer.over}")))
+    if not any(offer.seconds for offer in offered):
+        console.print(Text("seconds will be known once this model has answered on this machine"))
+
+
+def _range(values: tuple[float, float]) -> str:
+    least, most = map(_number, values)
+    return least if least == most else f"{least}–{most}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
 
 
 @click.command(

@@ -1,18 +1,21 @@
 """gridprobe verify-data: check the files of a benchmark before a long run."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import click
+from rich.table import Table
 from rich.text import Text
 
 from gridprobe.benchmarks import parse_options
 from gridprobe.benchmarks.verify import KINDS, Finding, Verified, verify
-from gridprobe.cli.console import printable, progress, quiet_option, stdout
+from gridprobe.cli.console import printable, progress, quiet_option, speaks_unicode, stdout
 from gridprobe.cli.help import Verb, names_of
 from gridprobe.registry import BENCHMARKS
 
-__all__ = ["verify_data"]
+__all__ = ["Check", "print_checks", "verify_data"]
 
 SHOWN = 10
 """The most findings of one kind that are printed; --json lists all."""
@@ -76,3 +79,27 @@ def _print_kind(meaning: str, findings: list[Finding]) -> None:
         console.print(Text(printable(f"  {each.where}: {each.what}")), soft_wrap=True)
     if len(findings) > SHOWN:
         console.print(Text(f"  … and {len(findings) - SHOWN} more; --json lists all"))
+
+
+# Check: one line of what `gridprobe doctor` finds.
+
+
+@dataclass(frozen=True)
+class Check:
+    """The result of one check."""
+
+    name: str
+    state: Literal["ok", "absent", "broken"]
+    note: str
+
+
+def print_checks(checks: list[Check]) -> None:
+    """Print a table of checks."""
+    console = stdout()
+    marks = {"ok": "✓", "absent": "–", "broken": "✗"} if speaks_unicode(console) else {}
+    colours = {"ok": "green", "absent": "yellow", "broken": "red"}
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for check in checks:
+        mark = marks.get(check.state, check.state)
+        table.add_row(Text(mark, colours[check.state]), check.name, Text(check.note))  # not markup
+    console.print(table)

@@ -9,10 +9,10 @@ Nothing twice     What has a record is never asked again, whoever asks and with 
 Nothing mixed     A folder has one spec and, by their weights, one pair of models; others are refused.
 """
 
+from gridprobe.evaluation.metrics import summary
 from gridprobe.evaluation.records import read_records
-from gridprobe.evaluation.runner import Counts, CrewOptions, Evaluation, run
+from gridprobe.evaluation.run import Counts, CrewOptions, Evaluation, run
 from gridprobe.evaluation.spec import Spec
-from gridprobe.evaluation.summary import summary
 from gridprobe.evaluation.tasks import Choice, Shard
 
 __all__ = ["Choice", "Counts", "CrewOptions", "Evaluation", "Shard", "Spec", "read_records", "run", "summary"]

@@ -7,9 +7,9 @@ from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from gridprobe import files
+from gridprobe import _util
+from gridprobe._util import Disk
 from gridprobe.errors import RunError
-from gridprobe.files import Disk
 
 __all__ = ["DISK", "Disk", "append", "close", "held", "listed", "lock", "new_file", "readable", "remove", "write_whole"]
 
@@ -77,7 +77,7 @@ def new_file(path: Path) -> int | None:
             return None
         try:
             _flock(descriptor, shared=False, wait=True)
-            files.sync_folder(path.parent, disk=DISK)
+            _util.sync_folder(path.parent, disk=DISK)
         except OSError:
             with suppress(OSError):  # an empty file does no harm
                 path.unlink()
@@ -95,7 +95,7 @@ def close(descriptor: int) -> None:
 def write_whole(path: Path, content: bytes, *, durable: bool = True) -> None:
     """Write a file completely or not at all; one that is not `durable` may be lost in a power cut."""
     with one_sentence(path):
-        files.write_whole(path, content, durable=durable, disk=DISK)
+        _util.write_whole(path, content, durable=durable, disk=DISK)
 
 
 def _flock(descriptor: int, *, shared: bool, wait: bool) -> None:

@@ -18,16 +18,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gridprobe._util import parse_json
 from gridprobe.benchmarks import Item
 from gridprobe.errors import DataError, RunError, UsageError
 from gridprobe.evaluation.disk import close, held, listed, lock, one_sentence, readable, remove, write_whole
 from gridprobe.evaluation.reader import ITEM_FILE, read_items
-from gridprobe.evaluation.rows import RowChanges, row_of
+from gridprobe.evaluation.records import RowChanges, now, row_of
 from gridprobe.evaluation.spec import SPEC_FILE, Spec
 from gridprobe.evaluation.tasks import Shard
-from gridprobe.files import parse_json
 
-__all__ = ["RunFolder"]
+__all__ = ["RunFolder", "clear_interruption", "interruptions", "write_interruption"]
 
 OURS = re.compile(r"lock(-\d+of\d+)?|items\.jsonl|\..*\.tmp")
 """Files that a run which died before its first record may leave behind."""
@@ -204,3 +204,21 @@ def _holder(file: Path) -> str:
         return file.read_text(encoding="utf-8", errors="replace").strip() or "another run"
     except OSError:
         return "another run"
+
+
+# Whether a run was interrupted by Ctrl-C or a signal: a file for each shard, which the next start removes.
+
+
+def write_interruption(folder: Path, shard: str) -> None:
+    """Keep that the user ended a run, so that its workers do not count as dead."""
+    write_whole(folder / f"interrupted-{shard}.json", json.dumps({"at": now()}).encode())
+
+
+def clear_interruption(folder: Path, shard: str) -> None:
+    """The run goes on."""
+    remove(folder / f"interrupted-{shard}.json")
+
+
+def interruptions(folder: Path) -> list[str]:
+    """The shards of a run that were interrupted and not started again."""
+    return [file.stem.removeprefix("interrupted-") for file in listed(folder, "interrupted-*.json")]

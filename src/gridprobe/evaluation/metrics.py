@@ -5,24 +5,28 @@ bootstrap that draws whole groups, since questions about one video are not indep
 Wilson's. All draws are seeded.
 """
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gridprobe import benchmarks
+from gridprobe._util import parse_json, report
 from gridprobe.benchmarks import Item, Metric
-from gridprobe.drafts import exact_match
 from gridprobe.errors import DataError, UsageError
-from gridprobe.evaluation.reader import Answered, Result, Run
-from gridprobe.evaluation.temporal import Temporal
-from gridprobe.evaluation.texts import text_metrics
+from gridprobe.evaluation.disk import write_whole
+from gridprobe.evaluation.reader import Answered, Result, Run, read_run
+from gridprobe.models import Backend, ScoreRequest
+from gridprobe.open_ended import exact_match
 from gridprobe.question import Question
 from gridprobe.statistics import (
     Interval,
+    clustered_bootstrap,
     difference_interval,
     expected_calibration_error,
     mcnemar,
@@ -31,17 +35,260 @@ from gridprobe.statistics import (
 )
 
 __all__ = [
+    "PROMPT",
+    "SCHEMA",
     "Comparison",
     "Cost",
+    "Match",
     "Reached",
     "Row",
+    "Temporal",
     "all_frames_cost",
     "bins_of",
     "compare",
+    "judge",
+    "match",
     "official",
     "score",
     "shared",
+    "summary",
+    "text_metrics",
+    "verdicts",
 ]
+
+# summary(): the results in a run folder, as plain values. A pure function of the folder, without times.
+#
+# An interrupted and resumed run has the same summary, byte for byte, as an uninterrupted one.
+
+SCHEMA = "gridprobe.summary/1"
+COUNTED = ("answered", "failed", "skipped", "missing")
+
+
+def summary(folder: str | Path) -> dict[str, Any]:
+    """Counts and accuracy of a run, over all its questions and by bin. A failed question counts as wrong."""
+    run = read_run(Path(folder))
+    bins: dict[str, dict[str, list[Result]]] = {}
+    for result in run.results:
+        for name, value in result.bins.items():
+            bins.setdefault(name, {}).setdefault(value, []).append(result)
+    return {
+        "schema": SCHEMA,
+        "fingerprint": run.spec.fingerprint,
+        "all": _counts(run.results),
+        "bins": {
+            name: {value: _counts(members) for value, members in sorted(values.items())}
+            for name, values in bins.items()
+        },
+        "errors": _errors(run.results),
+        "repeated": run.repeated,
+        "foreign": run.stray,
+    }
+
+
+def _counts(results: Sequence[Result]) -> dict[str, Any]:
+    count = {outcome: sum(result.outcome == outcome for result in results) for outcome in COUNTED}
+    answers = [result.answered for result in results if result.answered]
+    judged = [bool(result.right) for result in results if result.right is not None and result.outcome != "skipped"]
+    return {
+        "questions": len(results),
+        **count,
+        "withheld": sum(result.withheld for result in results),
+        "right": sum(judged),
+        "accuracy": sum(judged) / len(judged) if judged else None,
+        "overview": sum(answer.stages.by == "overview" for answer in answers),
+        "kept": math.fsum(answer.native for answer in answers) / len(answers) if answers else None,
+        "tokens": int(sum(answer.cost["tokens"] for answer in answers)),
+        "tflops": math.fsum(answer.cost["tflops"] for answer in answers),
+        "tflops_paper": math.fsum(answer.cost["tflops_paper"] for answer in answers),
+    }
+
+
+def _errors(results: Sequence[Result]) -> dict[str, int]:
+    """How many questions failed with which class of error."""
+    kinds = [result.error.partition(":")[0] for result in results if result.error]
+    return {kind: kinds.count(kind) for kind in sorted(set(kinds))}
+
+
+# Kept frames against the gold intervals of a question: precision, recall, F1, and the distance to the evidence.
+#
+#     precision   share of the kept frames that lie in a gold interval
+#     recall      share of the gold intervals that hold a kept frame: the evidence covered
+#     F1          harmonic mean of both, for each question
+#     distance    mean over the kept frames of the seconds to the nearest gold interval; 0 inside one
+#
+# An interval holds its start but not its end. Only frames that a selector kept count: an answer from an overview of all
+# frames kept none, and frames that are shown smaller beside the kept ones are not kept.
+
+Span = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Match:
+    """The kept frames of one question against its gold intervals."""
+
+    precision: float
+    recall: float
+    distance: float
+    """Seconds."""
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of precision and recall; 0 if both are."""
+        total = self.precision + self.recall
+        return 2 * self.precision * self.recall / total if total else 0.0
+
+
+def match(times: Sequence[float], gold: Sequence[Span]) -> Match:
+    """Compare at least one kept frame with at least one interval, all in seconds."""
+    if not times or not gold:
+        raise ValueError(f"a match needs kept frames and gold intervals, got {len(times)} and {len(gold)}")
+    inside = [[start <= time < end for start, end in gold] for time in times]
+    return Match(
+        precision=float(np.mean([any(row) for row in inside])),
+        recall=float(np.mean([any(column) for column in zip(*inside, strict=True)])),
+        distance=float(np.mean([min(_gap(time, span) for span in gold) for time in times])),
+    )
+
+
+def _gap(time: float, span: Span) -> float:
+    return max(0.0, span[0] - time, time - span[1])
+
+
+def _gold(result: Result) -> list[Span]:
+    """The intervals that hold the evidence; none where they are not known, or are the whole video."""
+    found = result.extra.get("evidence") or []
+    if isinstance(found, list) and all(map(_is_span, found)):
+        return [(float(start), float(end)) for start, end in found]
+    raise DataError(
+        f"question {result.id!r} of the run: evidence must be a list of [start, end] in seconds, "
+        f"got {str(found)[:80]!r}"
+    )
+
+
+def _is_span(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(type(each) in (int, float) for each in value)
+
+
+@dataclass(frozen=True)
+class Temporal:
+    """Means over the questions that have gold intervals and kept frames, with 95 % intervals over videos.
+
+    Those of precision, recall and F1 are found as that of accuracy. Wilson's is wide enough for any numbers from 0 to
+    1, as none vary more than hits do.
+    """
+
+    precision: Interval
+    recall: Interval
+    f1: Interval
+    distance: Interval
+    """In seconds; of the bootstrap, which is too narrow for few videos."""
+
+    @classmethod
+    def of(cls, results: Sequence[Result]) -> "Temporal | None":
+        """None if no such question was answered."""
+        found = [
+            (match(result.answered.times, gold), result.group)
+            for result in results
+            if result.answered and result.answered.stages.by != "overview" and (gold := _gold(result))
+        ]
+        if not found:
+            return None
+        groups = [group for _, group in found]
+        shares = {
+            name: share_interval([getattr(each, name) for each, _ in found], groups)
+            for name in ("precision", "recall", "f1")
+        }
+        return cls(**shares, distance=clustered_bootstrap([each.distance for each, _ in found], groups))
+
+
+# Answers in words: how well they match the right texts, and what a judge says of them.
+#
+# Three scores, from strict to lenient. Exact match, which decides `right`, compares without case, punctuation and
+# articles, and numbers as numbers. Token F1 compares the words. A judge is a model that is asked, for every answer that
+# is not an exact match, whether it says the same as the right one (`PROMPT`); its verdicts are kept in the run folder.
+
+PROMPT = (
+    "A question about a video was answered.\nQuestion: {question}\nRight answer: {right}\nGiven answer: {given}\n"
+    "Does the given answer say the same as the right answer?"
+)
+"""What a judge is asked, with the options yes and no."""
+VERDICTS = "verdicts.json"
+BATCH = 32
+
+
+def text_metrics(run: Run) -> list[Metric]:
+    """Token F1, and the share that each judge finds right; nothing for runs whose questions have options."""
+    scored = [(each.group, 100.0 * each.f1) for each in run.results if each.f1 is not None]
+    if not scored:
+        return []
+    found = [Metric("token F1", _mean(scored), len(scored), "", [scored])]
+    for name, judged in verdicts(run.path).items():
+        known = [(each.group, 100.0 * _accepted(each, judged)) for each in run.results if _is_judged(each, judged)]
+        if known:
+            missing = len(scored) - len(known)
+            note = f"{missing} of {len(scored)} not judged" if missing else ""
+            found.append(Metric(f"judged by {name.partition('@')[0]}", _mean(known), len(known), note, [known]))
+    return found
+
+
+def _mean(scored: list[tuple[str, float]]) -> float:
+    return sum(score for _, score in scored) / len(scored)
+
+
+def _is_judged(result: Result, judged: Mapping[str, float]) -> bool:
+    return result.f1 is not None and (bool(result.right) or result.answered is None or _key(result) in judged)
+
+
+def _accepted(result: Result, judged: Mapping[str, float]) -> bool:
+    return bool(result.right) or (result.answered is not None and judged[_key(result)] > 0.5)
+
+
+def _key(result: Result) -> str:
+    """A verdict is about one answer: another answer to the same question needs another verdict."""
+    return json.dumps([result.id, result.answered.choice if result.answered else None], ensure_ascii=False)
+
+
+def verdicts(folder: Path) -> dict[str, dict[str, float]]:
+    """The verdicts of a run folder: name of the judge -> answer -> how likely it says the same as the right one."""
+    file = folder / VERDICTS
+    if not file.is_file():
+        return {}
+    try:
+        found = parse_json(file.read_bytes())
+        return {str(name): {str(key): float(p) for key, p in each.items()} for name, each in found.items()}
+    except (OSError, ValueError, AttributeError, TypeError, OverflowError) as error:
+        raise DataError(f"{file} does not hold verdicts ({error}); delete it and judge again") from error
+
+
+def judge(run: Run, model: Backend) -> int:
+    """Let a model judge the answers of a run that are no exact match; return how many were judged now.
+
+    Answers that this model has judged before are not judged again. Verdicts are written after every batch.
+    """
+    every = verdicts(run.path)
+    mine = every.setdefault(model.identity, {})
+    todo = [each for each in _open(run) if _key(each) not in mine]
+    for start in range(0, len(todo), BATCH):
+        batch = todo[start : start + BATCH]
+        for result, posterior in zip(batch, model.score([_request(each) for each in batch]), strict=True):
+            mine[_key(result)] = posterior.probabilities["A"]
+        write_whole(run.path / VERDICTS, json.dumps(every, ensure_ascii=False).encode())
+        report("judge", start + len(batch), len(todo))
+    return len(todo)
+
+
+def _open(run: Run) -> Iterator[Result]:
+    """The answers in words that have a right text and are no exact match."""
+    for result in run.results:
+        said = result.answered.choice if result.answered else None
+        if not result.options and said is not None and result.answer and not exact_match(said, result.answer):
+            yield result
+
+
+def _request(result: Result) -> ScoreRequest:
+    assert result.answered is not None
+    text = PROMPT.format(question=result.question, right=result.answer, given=result.answered.choice)
+    return ScoreRequest.about(Question(text, ("yes", "no")))
 
 
 @dataclass(frozen=True)

@@ -4,21 +4,42 @@ A writer only appends to a file that it created and holds the lock of. So only t
 incomplete line, and that line is the last of its file: readers ignore it, and nothing is written after it.
 """
 
+import hashlib
 import json
+import math
 import os
 import re
 import socket
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from gridprobe._util import parse_json
+from gridprobe.answer import Answer
+from gridprobe.benchmarks import Item
 from gridprobe.errors import RunError
 from gridprobe.evaluation.disk import append, close, listed, new_file, one_sentence, readable, remove
-from gridprobe.files import parse_json
+from gridprobe.selectors import Selection
 
-__all__ = ["OUTCOMES", "SCHEMA", "Damage", "Records", "Writer", "read_file", "read_records"]
+__all__ = [
+    "OUTCOMES",
+    "SCHEMA",
+    "Damage",
+    "Records",
+    "RowChanges",
+    "Writer",
+    "answered",
+    "failed",
+    "named",
+    "now",
+    "other_rows",
+    "read_file",
+    "read_records",
+    "row_of",
+]
 
 SCHEMA = "gridprobe.record/1"
 OUTCOMES = ("answered", "failed", "skipped")
@@ -107,12 +128,12 @@ class Records:
 
 
 def _other_row(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether two records are of different rows, as far as is known; see `gridprobe.evaluation.rows`."""
+    """Whether two records are of different rows, as far as is known; see `gridprobe.evaluation.records`."""
     return None not in (old.get("row"), new.get("row")) and old["row"] != new["row"]
 
 
 def _other_video(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether two records are about different videos, as far as is known; see `gridprobe.evaluation.identity`."""
+    """Whether two records are about different videos, as far as is known; see `gridprobe.evaluation.tasks`."""
     before, after = old.get("identity"), new.get("identity")
     if before == after or not isinstance(before, dict) or not isinstance(after, dict):
         return False
@@ -173,3 +194,159 @@ def _parse(line: bytes, *, floats: bool) -> dict[str, Any] | None:
         return None
     well = isinstance(record.get("id"), str) and type(record.get("attempt")) is int
     return record if well else None
+
+
+# The rows of a benchmark: a hash of what an answer depends on, and how the rows of a run differ from those of today.
+#
+# A run keeps the hash of a row in `items.jsonl` and in each record. So a record of a row that was changed since is
+# never
+# counted, and a resumed run notices which rows were changed.
+
+SHOWN = 10
+"""So many names are in a sentence."""
+
+
+def row_of(item: Item) -> str:
+    """A hash of the row's question, options, right answer, group and subtitles.
+
+    The video has its own identity, and paths may differ between machines.
+    """
+    question, track = item.question, item.subtitles
+    content = [
+        *(item.group, question.text, list(question.options), question.answer, question.subtitles),
+        *(None if track is None else track.name, item.offset),
+    ]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+
+
+def other_rows(items: Iterable[Item], best: Mapping[str, Mapping[str, Any]]) -> list[Item]:
+    """The items whose record is of a row that was changed since; a record without a hash counts as unchanged."""
+    recorded = ((item, best.get(item.id, {}).get("row")) for item in items)
+    return [item for item, row in recorded if row is not None and row != row_of(item)]
+
+
+class RowChanges(NamedTuple):
+    """Ids of rows that were changed, added or removed since a run was begun."""
+
+    changed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+    @classmethod
+    def between(cls, old: Mapping[str, str | None], items: Sequence[Item]) -> "RowChanges":
+        """From the hashes of the old rows by id, and the items of today."""
+        new = {item.id: row_of(item) for item in items}
+        return cls(
+            tuple(name for name, row in new.items() if name in old and old[name] != row),
+            tuple(name for name in new if name not in old),
+            tuple(name for name in old if name not in new),
+        )
+
+    def __str__(self) -> str:
+        parts = [f"{kind} {named(ids)}" for kind, ids in zip(self._fields, self, strict=True) if ids]
+        return ", ".join(parts) or "no question changed"
+
+
+def named(names: Sequence[str]) -> str:
+    """The first few names, and the number of the others."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+# The record of one question: an answer, or why there is none.
+
+
+def now() -> str:
+    """The time, for records; nothing is decided by it."""
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _record(
+    item: Item, *, outcome: str, attempt: int, worker: str, identity: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "id": item.id,
+        "group": item.group,
+        "row": row_of(item),
+        "outcome": outcome,
+        "right": False,
+        "choice": None,
+        "error": None,
+        "attempt": attempt,
+        "worker": worker,
+        "at": now(),
+        "identity": identity,
+    }
+
+
+def failed(
+    item: Item,
+    error: tuple[str, str],
+    *,
+    attempt: int,
+    worker: str,
+    identity: Mapping[str, Any] | None = None,
+    transient: bool = False,
+) -> dict[str, Any]:
+    """The record of a question that has no answer; the error is a class and a message.
+
+    A `transient` failure says nothing about the question: it is not held against the run, and a resume asks again.
+    """
+    record = _record(item, outcome="failed", attempt=attempt, worker=worker, identity=identity)
+    record |= {"error": {"class": error[0], "message": error[1][:2000]}}
+    return record | ({"transient": True} if transient else {})
+
+
+def answered(
+    item: Item,
+    answer: Answer,
+    *,
+    attempt: int,
+    worker: str,
+    opening: float,
+    identity: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The record of an answer. A map is in it as row and column confidences, or else as one number for each frame.
+
+    `opening` is what it took to open the video, for the first question about it, though it went on beside other work.
+    `identity` is that of the video; see `gridprobe.evaluation.tasks`.
+    """
+    values = answer.to_dict()
+    values["seconds"] |= {name: values["seconds"][name] + opening for name in ("decode", "total")}
+    record = _record(item, outcome="answered", attempt=attempt, worker=worker, identity=identity)
+    posterior = zip(answer.posterior.labels, answer.posterior.logprobs, strict=True)
+    record |= {
+        "right": answer.right is True,
+        "choice": answer.choice,
+        "confidence": answer.confidence,
+        "logprobs": {label: value if math.isfinite(value) else None for label, value in posterior},
+    }
+    record["letter_mass"] = answer.posterior.mass
+    record |= {name: values[name] for name in ("selection", "cost", "seconds", "video", "warnings")}
+    record["selection"].pop("importance")
+    record["selection"] |= _map(answer.selection)
+    record["cost"].pop("conventions")
+    record |= {"basis": answer.basis, "kind": answer.kind}
+    return record | {"reached": _reached(answer), "shown_native": answer.shown_native}
+
+
+def _map(selection: Selection) -> dict[str, Any]:
+    """The numbers of a map by frame, and what each probe answered: rows and columns, or frames, if all were asked."""
+    evidence = selection.evidence
+    if evidence is None:
+        return {"by_frame": None, "probe_choices": None}
+    numbers = [float(f"{value:.4g}") for value in evidence.by_frame or ()]
+    count = len(numbers) or evidence.grid.rows + evidence.grid.k
+    choices = [probe.choice for probe in selection.probes] if len(selection.probes) == count else None
+    return {"by_frame": numbers or None, "probe_choices": choices}
+
+
+def _reached(answer: Answer) -> dict[str, Any]:
+    """The pass that the answer is from, what each pass preferred, and when the overview counts as sure."""
+    reached = answer.reached
+    stages = {
+        name: {"choice": stage.choice, "confidence": stage.confidence} if stage else None
+        for name, stage in (("overview", reached.overview), ("focus", reached.focus))
+    }
+    return {"by": reached.by, **stages, "threshold": reached.exit.threshold if reached.exit else None}

@@ -9,9 +9,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from gridprobe._version import __version__
+from gridprobe._util import parse_json
+from gridprobe import __version__
 from gridprobe.errors import DataError, UsageError
-from gridprobe.files import parse_json
 
 __all__ = ["SCHEMA", "SPEC_FILE", "Spec"]
 

@@ -8,15 +8,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from gridprobe._util import parse_json
 from gridprobe.errors import RunError
 from gridprobe.evaluation.disk import held, listed
-from gridprobe.evaluation.foreman import PATIENCE, check_seconds
-from gridprobe.evaluation.interruption import interruptions
-from gridprobe.evaluation.reader import read_items
+from gridprobe.evaluation.folder import interruptions
+from gridprobe.evaluation.reader import read_items, stops
 from gridprobe.evaluation.records import read_records
 from gridprobe.evaluation.spec import Spec
-from gridprobe.evaluation.totals import stops
-from gridprobe.files import parse_json
+from gridprobe.evaluation.supervisor import PATIENCE, check_seconds
 
 __all__ = ["SCHEMA", "status"]
 

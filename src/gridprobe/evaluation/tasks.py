@@ -1,15 +1,35 @@
 """Which questions a run asks, and how they are shared out: by ids, by a limit over all kinds, by shards of videos."""
 
+import hashlib
 import random
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
 
-from gridprobe.benchmarks import Benchmark, Item
+from gridprobe.ask import Session
+from gridprobe.benchmarks import Benchmark, Item, with_subtitles
+from gridprobe.benchmarks.base import as_file
 from gridprobe.errors import DataError, UsageError
+from gridprobe.options import Setup
+from gridprobe.question import Question
+from gridprobe.video import FramePool, SampleSpec
 
-__all__ = ["Choice", "Shard", "Task", "choose", "tasks_of"]
+__all__ = [
+    "Attempt",
+    "Choice",
+    "Identity",
+    "Method",
+    "Shard",
+    "Task",
+    "changed_items",
+    "choose",
+    "identity_of",
+    "tasks_of",
+]
 
 
 @dataclass(frozen=True)
@@ -115,3 +135,144 @@ def tasks_of(items: Sequence[Item], shard: Shard) -> list[Task]:
     for item in items:
         videos[item.group, str(item.video)].append(item)
     return [Task(tuple(members)) for members in videos.values()][shard.number - 1 :: shard.count]
+
+
+# The identity of a video file: its size, its time and a hash of samples of its content.
+#
+# A run keeps it in each record. So a resumed run notices that a video was replaced, also under the same name and with
+# the
+# same size. Size and hash decide: a copy on another machine is the same video. While size and time are the same,
+# nothing
+# is read.
+
+BLOCK = 1 << 16
+BLOCKS = 16
+"""So many blocks are hashed, at equal distances, the first and the last included: at most 1 MiB of a file."""
+
+Identity = Mapping[str, Any]
+
+
+def identity_of(video: Path) -> Identity | None:
+    """The identity of a file or of a folder of pictures; None if it cannot be read."""
+    try:
+        files = _files(video)
+        return {**_status(files), "sample": _sample(files)}
+    except OSError:
+        return None
+
+
+def changed_items(items: Iterable[Item], best: Mapping[str, Mapping[str, Any]]) -> list[Item]:
+    """The items that were answered from another video than the one that is there now.
+
+    A video that is gone, and a record without an identity, as older versions wrote them, count as unchanged.
+    """
+    known: dict[Path, _Current] = {}
+    changed = []
+    for item in items:
+        record = best.get(item.id, {})
+        identity = record.get("identity")
+        if record.get("outcome") == "answered" and isinstance(identity, dict):
+            current = known.setdefault(item.video, _Current(item.video))
+            if current.differs(identity):
+                changed.append(item)
+    return changed
+
+
+class _Current:
+    """A video as it is now, read only as far as necessary."""
+
+    def __init__(self, video: Path) -> None:
+        self._video = video
+        self._whole: Identity | None = None
+        try:
+            self._status: Identity | None = _status(_files(video))
+        except OSError:
+            self._status = None
+
+    def differs(self, identity: Identity) -> bool:
+        if self._status is None or all(identity.get(name) == value for name, value in self._status.items()):
+            return False
+        if identity.get("size") != self._status["size"]:
+            return True
+        self._whole = self._whole or identity_of(self._video)
+        return self._whole is not None and self._whole["sample"] != identity.get("sample")
+
+
+def _files(video: Path) -> list[Path]:
+    return sorted(path for path in video.iterdir() if path.is_file()) if video.is_dir() else [video]
+
+
+def _status(files: Iterable[Path]) -> dict[str, int]:
+    found = [path.stat() for path in files]
+    return {
+        "size": sum(status.st_size for status in found),
+        "mtime": max((status.st_mtime_ns for status in found), default=0),
+    }
+
+
+def _sample(files: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in files:
+        name = path.name if len(files) > 1 else ""  # the order of pictures is that of their names
+        size = path.stat().st_size
+        digest.update(f"{name}\n{size}\n".encode("utf-8", "surrogateescape"))
+        with path.open("rb", buffering=0) as stream:
+            for place in _places(size, BLOCKS if len(files) == 1 else 2):
+                stream.seek(place)
+                digest.update(stream.read(BLOCK))
+    return digest.hexdigest()[:16]
+
+
+def _places(size: int, blocks: int) -> list[int]:
+    """Where the blocks of a file of this size begin."""
+    last = max(0, size - BLOCK)
+    return sorted({last * number // (blocks - 1) for number in range(blocks)})
+
+
+# Method: how every question of a run is asked. Attempt: one question whose failure does not end the run.
+
+
+@dataclass(frozen=True)
+class Method:
+    """How every question of a run is asked. It travels to other processes, and its functions by their names."""
+
+    setup: Setup
+    open: Callable[[Item, SampleSpec], Path | FramePool] = as_file
+    """The benchmark's way to a video; one that generates its videos does so here."""
+    subtitles: str = "none"
+    """How subtitles are shown; see `gridprobe.benchmarks.SUBTITLE_MODES`."""
+
+    @classmethod
+    def of(cls, benchmark: Benchmark, setup: Setup, *, subtitles: str = "none") -> "Method":
+        """The method for a benchmark."""
+        return cls(setup, benchmark.open, subtitles)
+
+    def question(self, item: Item) -> Question:
+        """The question with its subtitles."""
+        return with_subtitles(item, self.subtitles)
+
+    def session(self, task: Task) -> Session:
+        """A session about a task's video, which is generated if need be and not opened yet."""
+        assert self.setup.sampling is not None
+        video = self.open(task.items[0], self.setup.sampling)
+        return Session(video, setup=self.setup, reuse=len(task.items) > 1)
+
+
+class Attempt:
+    """A piece of work whose failure, whatever it is, becomes part of the result: `with Attempt() as attempt: …`.
+
+    This is the one place where a bug of ours does not end the program: one bad question must not end three days of
+    work. The record names its class, and the summary counts it.
+    """
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+
+    def __enter__(self) -> "Attempt":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
+        if isinstance(error, Exception):
+            self.error = error
+            return True
+        return False

@@ -8,33 +8,124 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from threading import Event, Thread
 from typing import Any, Literal, NamedTuple
 
+from gridprobe._util import ProgressEvent, listening
 from gridprobe.answer import Answer
+from gridprobe.ask import Session
 from gridprobe.benchmarks import Item
+from gridprobe.concurrency import TOGETHER
 from gridprobe.errors import GridProbeError, OverLimit, RunError, ServerUnavailable
 from gridprobe.evaluation.disk import remove, write_whole
 from gridprobe.evaluation.folder import RunFolder
-from gridprobe.evaluation.method import Attempt, Method
-from gridprobe.evaluation.outcomes import answered, failed, now
-from gridprobe.evaluation.prefetch import Prefetch
-from gridprobe.evaluation.pulse import PULSE_SECONDS, pulses
-from gridprobe.evaluation.records import Writer
-from gridprobe.evaluation.tasks import Task
-from gridprobe.evaluation.totals import Taken, taken_by
-from gridprobe.flops import Cost
-from gridprobe.pace import learn_from
-from gridprobe.pipeline import Session
-from gridprobe.progress import Event, listening
+from gridprobe.evaluation.reader import Taken, taken_by
+from gridprobe.evaluation.records import Writer, answered, failed, now
+from gridprobe.evaluation.tasks import Attempt, Identity, Method, Task, identity_of
+from gridprobe.limits import learn_from
+from gridprobe.models.cost import Cost
+from gridprobe.options import Setup
 from gridprobe.question import Question
-from gridprobe.setup import Setup
-from gridprobe.together import TOGETHER
 
-__all__ = ["Inbox", "Job", "Message", "Take", "Worker", "load", "serve"]
+__all__ = [
+    "PULSE_SECONDS",
+    "Inbox",
+    "Job",
+    "Message",
+    "Prefetch",
+    "Take",
+    "Worker",
+    "load",
+    "pulses",
+    "serve",
+    "watch",
+]
+
+# Prefetch: the next video is opened and decoded in a thread while the model is busy with the present one.
+
+
+class Prefetch:
+    """A task whose video is being opened and decoded."""
+
+    def __init__(self, task: Task, method: Method) -> None:
+        self.task = task
+        self.attempt = Attempt()
+        self.seconds = 0.0
+        """What opening and decoding took, for the first question that asks; then 0."""
+        self.identity: Identity | None = None
+        """Of the video, from just before it was opened; None if it is not a file, or not one yet."""
+        self._session: Session | None = None
+        # A daemon: a decoder that hangs must not keep a stopped program alive.
+        self._thread = Thread(target=self._open, args=(method,), name="gridprobe-decode", daemon=True)
+        self._thread.start()
+
+    def _open(self, method: Method) -> None:
+        start = time.perf_counter()
+        with self.attempt:
+            self.identity = identity_of(self.task.items[0].video)
+            session = method.session(self.task)
+            session.open()
+            self._session = session
+        self.seconds = time.perf_counter() - start
+
+    def wait(self) -> None:
+        """Return when the thread is done."""
+        self._thread.join()
+
+    @property
+    def session(self) -> Session:
+        """The opened session; what went wrong with the video is raised for each of its questions."""
+        self.wait()
+        if self.attempt.error is not None:
+            raise self.attempt.error
+        assert self._session is not None
+        return self._session
+
+
+# Messages from a worker during one long call that reports no progress, such as loading a model.
+#
+# Another thread cannot see how far the call is, but it can see that it works: a call that reads, downloads or computes
+# uses processor time, and one that waits for a lock, a disk or a network uses none. Ray's own threads use some, so on
+# Ray
+# a hanging call is not detected.
+
+PULSE_SECONDS = 1.0
+WORK_SECONDS = 0.1
+"""Processor time that counts as work. An idle process with torch, transformers and tqdm's thread used 1 ms a minute;
+one that waited for another process's download, at the lock of huggingface_hub, used 250 ms a minute."""
+
+
+@contextmanager
+def pulses(send: Callable[[], object]) -> Iterator[None]:
+    """Call `send` from another thread, about once a second, as long as the code inside is working."""
+    end = Event()
+    options = {"ended": lambda: end.wait(PULSE_SECONDS), "used": _used_by_others}
+    thread = Thread(target=watch, args=(send,), kwargs=options, name="gridprobe-pulse", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+
+
+def watch(send: Callable[[], object], *, ended: Callable[[], bool], used: Callable[[], float]) -> None:
+    """Call `send` whenever `used`, in processor seconds, has grown; `ended` waits until the next check."""
+    counted = used()
+    while not ended():
+        total = used()
+        if total - counted >= WORK_SECONDS:
+            counted = total
+            send()
+
+
+def _used_by_others() -> float:
+    """Processor seconds of this process, without the calling thread."""
+    return time.process_time() - time.thread_time()
 
 
 class Message(NamedTuple):
@@ -231,7 +322,7 @@ class Worker:
         spent = opened.session.spent if opened.attempt.error is None else Cost()
         return {"tokens": spent.tokens, "tflops": spent.tflops, "seconds": time.perf_counter() - start}
 
-    def _pulse(self, event: Event) -> None:
+    def _pulse(self, event: ProgressEvent) -> None:
         """Report that work on a question continues: it is slow, but does not hang."""
         if time.monotonic() - self._pulsed >= PULSE_SECONDS:
             self._pulsed = time.monotonic()

@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gridprobe._util import report
 from gridprobe.answer import Answer
+from gridprobe.ask import Session
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.evaluation.method import Attempt
-from gridprobe.pipeline import Session
-from gridprobe.progress import report
+from gridprobe.evaluation.tasks import Attempt
+from gridprobe.options import Settings, Setup, make_setup
 from gridprobe.question import Question
-from gridprobe.settings import Settings
-from gridprobe.setup import Setup, make_setup
 
 __all__ = ["Asked", "Harness"]
 

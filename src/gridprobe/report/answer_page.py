@@ -9,7 +9,7 @@ from PIL import Image
 
 from gridprobe.answer import Answer
 from gridprobe.errors import UsageError
-from gridprobe.flops import CONVENTIONS
+from gridprobe.models.cost import CONVENTIONS
 from gridprobe.report.files import write_whole
 from gridprobe.report.format import amount, clock, score_words, share_words
 from gridprobe.report.html import asset, jpeg_source, render_page

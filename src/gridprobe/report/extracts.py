@@ -10,7 +10,7 @@ from gridprobe.report.files import check_writable, write_whole
 from gridprobe.report.picture import draw_labelled_sheet, encoded, jpeg
 from gridprobe.report.view import AnswerView
 from gridprobe.video import VideoLimits
-from gridprobe.video.cut import FORMATS, Cut, cut
+from gridprobe.video.clips import FORMATS, Cut, cut
 
 __all__ = ["SHEET", "check_clip", "check_folder", "frame_name", "save_clip", "save_frames"]
 

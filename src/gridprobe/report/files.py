@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from gridprobe import files
+from gridprobe import _util
 from gridprobe.errors import UsageError
 
 __all__ = ["check_writable", "write_whole"]
@@ -26,7 +26,7 @@ def write_whole(path: Path, content: bytes) -> None:
     """Write the file completely or not at all. A symbolic link is followed; only a regular file is replaced."""
     check_writable(path)
     try:
-        files.write_whole(Path(os.path.realpath(path)), content)
+        _util.write_whole(Path(os.path.realpath(path)), content)
     except OSError as error:
         raise UsageError(
             f"cannot write {path}: {error.strerror or error}; name a file in a folder that you may write to"

@@ -5,7 +5,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from gridprobe._version import __version__
+from gridprobe import __version__
 from gridprobe.report.format import amount, clock, percent, share_words, sure_words
 
 if TYPE_CHECKING:

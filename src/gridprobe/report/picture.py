@@ -11,13 +11,13 @@ from unicodedata import normalize
 from PIL import Image, ImageDraw, ImageFont
 from PIL.ImageFont import FreeTypeFont
 
+from gridprobe._util import one_line
 from gridprobe.answer import Answer
 from gridprobe.errors import UsageError
-from gridprobe.grid import Grid
+from gridprobe.importance import Grid
 from gridprobe.report.files import write_whole
 from gridprobe.report.format import MAP_WORDS, MARK, RGB, clock, share_words, sure_words
 from gridprobe.report.view import AnswerView, Option
-from gridprobe.text import one_line
 from gridprobe.video.frames import Pixels
 
 __all__ = [

@@ -24,12 +24,12 @@ from typing import Any
 
 from PIL import Image
 
-from gridprobe.budget import spread
-from gridprobe.drafts import exact_match
+from gridprobe._util import report
 from gridprobe.errors import GridProbeError, UsageError
 from gridprobe.evaluation.metrics import bins_of
 from gridprobe.evaluation.reader import Answered, Result, Run, Stages
-from gridprobe.progress import report
+from gridprobe.importance import spread
+from gridprobe.open_ended import exact_match
 from gridprobe.report.format import FLOOR, MAP_WORDS, MIDDLE, SOURCES, percent
 from gridprobe.report.picture import jpeg
 from gridprobe.video import Footage, FrameSize

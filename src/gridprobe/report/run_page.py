@@ -15,7 +15,7 @@ from gridprobe.benchmarks import Metric
 from gridprobe.errors import UsageError
 from gridprobe.evaluation.metrics import Row, all_frames_cost, bins_of, official, score, shared
 from gridprobe.evaluation.reader import Run
-from gridprobe.flops import CONVENTIONS
+from gridprobe.models.cost import CONVENTIONS
 from gridprobe.report.files import write_whole
 from gridprobe.report.format import amount, percent, share_words
 from gridprobe.report.html import asset, render_page

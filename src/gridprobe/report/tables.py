@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gridprobe._util import one_line, printable
 from gridprobe.benchmarks import Metric
 from gridprobe.evaluation.metrics import Row, all_frames_cost, shared
 from gridprobe.evaluation.reader import Run
-from gridprobe.flops import CONVENTIONS
+from gridprobe.models.cost import CONVENTIONS
 from gridprobe.report.format import aligned, share_words
 from gridprobe.report.terminal import Terminal
 from gridprobe.statistics import FEW_CLUSTERS, FEW_OUTCOMES, FEW_WHOLE, Interval
-from gridprobe.text import one_line, printable
 
 __all__ = [
     "FORMATS",

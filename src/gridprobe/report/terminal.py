@@ -8,11 +8,11 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
+from gridprobe._util import ASCII_WORDS, one_line
 from gridprobe.answer import Answer
-from gridprobe.grid import Grid
+from gridprobe.importance import Grid
 from gridprobe.report.format import MARK, RGB, clock, hex_colour, mix, share_words, sure_words
 from gridprobe.report.view import READING, AnswerView
-from gridprobe.text import ASCII_WORDS, one_line
 
 __all__ = [
     "STRIP_WIDTH",

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gridprobe.answer import Answer
-from gridprobe.backends import Posterior
-from gridprobe.backends.base import Basis
-from gridprobe.budget import spread, top
-from gridprobe.calibration import Exit
-from gridprobe.drafts import exact_match
-from gridprobe.flops import Cost
+from gridprobe.early_exit import Exit
+from gridprobe.importance import runs, spread, top
+from gridprobe.models import Posterior
+from gridprobe.models.base import Basis
+from gridprobe.models.cost import Cost
+from gridprobe.open_ended import exact_match
 from gridprobe.report.format import (
     FLOOR,
     MAP_WORDS,
@@ -29,7 +29,6 @@ from gridprobe.report.format import (
     sure_words,
 )
 from gridprobe.selectors.base import FLAT
-from gridprobe.stretches import runs
 from gridprobe.video import Pending
 from gridprobe.video.frames import Pixels
 

@@ -3,14 +3,12 @@
 from gridprobe.selectors.base import ExtraFrames, Parts, Selection, Selector
 from gridprobe.selectors.baselines import All, AllSmall, Random, Uniform, UniformLike
 from gridprobe.selectors.gridprobe import GridProbe
-from gridprobe.selectors.keyframes import Keyframes
 
 __all__ = [
     "All",
     "AllSmall",
     "ExtraFrames",
     "GridProbe",
-    "Keyframes",
     "Parts",
     "Random",
     "Selection",

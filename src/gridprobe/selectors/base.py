@@ -7,12 +7,11 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from gridprobe.backends.base import Backend, Posterior, PromptOrder, View
-from gridprobe.budget import Budget, Ties, spread, top
-from gridprobe.encoders import Encoder, NamedEncoder
-from gridprobe.flops import Cost
-from gridprobe.importance import ImportanceMap, Shape
+from gridprobe.importance import Budget, ImportanceMap, Shape, Ties, spread, top
+from gridprobe.models.base import Backend, Posterior, PromptOrder, View
+from gridprobe.models.cost import Cost
 from gridprobe.question import Question
+from gridprobe.selectors.encoders import Encoder, NamedEncoder
 from gridprobe.video import FramePool, FrameSize, Sampling
 
 __all__ = ["FLAT", "OVERVIEW", "PROBE", "PROBE_SIDE", "ExtraFrames", "Parts", "Selection", "Selector", "doubts"]

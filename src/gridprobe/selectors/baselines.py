@@ -4,9 +4,9 @@ import random
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from gridprobe.backends.base import Backend, View
-from gridprobe.budget import Fixed, spread, with_ends
 from gridprobe.errors import UsageError
+from gridprobe.importance import Fixed, spread, with_ends
+from gridprobe.models.base import Backend, View
 from gridprobe.question import Question
 from gridprobe.selectors.base import Parts, Selection, Selector
 from gridprobe.selectors.gridprobe import make as make_gridprobe

@@ -5,11 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
-from gridprobe.backends.base import Backend, FrameGroup, Posterior, PromptOrder, ScoreRequest, View
-from gridprobe.budget import Budget, ShapeRule, Ties
-from gridprobe.flops import Cost
-from gridprobe.grid import Grid
-from gridprobe.importance import ImportanceMap, MapKind
+from gridprobe.importance import Budget, Grid, ImportanceMap, MapKind, ShapeRule, Ties
+from gridprobe.models.base import Backend, FrameGroup, Posterior, PromptOrder, ScoreRequest, View
+from gridprobe.models.cost import Cost
 from gridprobe.question import Question
 from gridprobe.selectors.base import FLAT, PROBE, Parts, Selection, Selector, doubts
 from gridprobe.video import FramePool, FrameSize

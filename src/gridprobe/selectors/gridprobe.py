@@ -9,12 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from gridprobe.backends.base import FrameGroup, Posterior, ScoreRequest, View, recalls
-from gridprobe.budget import top
-from gridprobe.collage import collage_request
 from gridprobe.errors import UsageError
-from gridprobe.grid import Grid
-from gridprobe.importance import ImportanceMap
+from gridprobe.importance import Grid, ImportanceMap, top
+from gridprobe.models.base import FrameGroup, Posterior, ScoreRequest, View, recalls
+from gridprobe.models.prompting import collage_request
 from gridprobe.question import Question
 from gridprobe.selectors.base import Parts, Selection
 from gridprobe.selectors.by_model import ByModel, parts_of

@@ -23,7 +23,7 @@ Sizes     A Footage is inspected, measured and planned once. All its frames at a
           several threads (raw H.264, one giant group), damaged frames can differ from pass to pass.
           Decoded frames stay in memory, up to VideoLimits.memory bytes; the least recently used are evicted first.
 Cache     With a FrameCache, a Footage also stores plans and frames on disk, and a second process opens no decoder for
-          them; sample() uses no cache. The rules are in gridprobe.video.disk_cache.
+          them; sample() uses no cache. The rules are in gridprobe.video.cache.
 Damage    The file's content counts, not its header. A truncated file is sampled over the part that is there. If a
           frame cannot be decoded, or follows an error in its group of pictures, the nearest good frame within half a
           cell replaces it (counted in `substituted`); without one, the cell is left out. Each gives a warning. A pool
@@ -45,15 +45,13 @@ Folders   A folder of pictures is a video of one second per picture, or as its t
 Importing this package does not import PyAV; calling into it does.
 """
 
-from gridprobe.video.decode_plan import AUTO_FRACTION
-from gridprobe.video.disk_cache import FrameCache, cache_folder, open_cache
+from gridprobe.video.cache import FrameCache, cache_folder, open_cache
+from gridprobe.video.files import VideoLimits
 from gridprobe.video.footage import Footage, Moved, sample
 from gridprobe.video.frames import NATIVE, FramePool, FrameSize, Pending
-from gridprobe.video.info import VideoInfo
-from gridprobe.video.limits import VideoLimits
 from gridprobe.video.preview import Preview, preview
-from gridprobe.video.sampling import DecodeIn, Precision, SampleSpec, Sampling
-from gridprobe.video.source import probe
+from gridprobe.video.sampling import AUTO_FRACTION, DecodeIn, Precision, SampleSpec, Sampling
+from gridprobe.video.source import VideoInfo, probe
 
 __all__ = [
     "AUTO_FRACTION",

@@ -22,13 +22,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gridprobe._util import Listener, ProgressEvent, listening
 from gridprobe.errors import GridProbeError, UsageError, VideoError
-from gridprobe.progress import Event, Listener, listening
 from gridprobe.video.decode import FileClip, open_file_clip
-from gridprobe.video.files import VideoFile, changed, check_file, shown_name
-from gridprobe.video.limits import VideoLimits
-from gridprobe.video.rows import Found, Rows
-from gridprobe.video.sampling import SampleSpec
+from gridprobe.video.files import VideoFile, VideoLimits, changed, check_file, shown_name
+from gridprobe.video.sampling import Found, Rows, SampleSpec
 from gridprobe.video.source import decoder_version
 
 if TYPE_CHECKING:
@@ -103,7 +101,7 @@ def _progress_sender(parent: socket.socket) -> Listener:
     """Sends the first and the last event of a stage, and of those in between not more than the parent can show."""
     due = 0.0
 
-    def send(event: Event) -> None:
+    def send(event: ProgressEvent) -> None:
         nonlocal due
         now = time.monotonic()
         if now >= due or event.done in (0, event.total):

@@ -27,19 +27,16 @@ from typing import IO, Any
 
 import numpy as np
 
-from gridprobe.cores import usable_cores
+from gridprobe._util import has_listener, report, usable_cores
 from gridprobe.errors import DecoderKilled, UsageError, VideoError
-from gridprobe.progress import has_listener, report
-from gridprobe.video.cache_codec import checked_info
-from gridprobe.video.clip import Checked
+from gridprobe.video.cache import checked_info
+from gridprobe.video.clips import Checked
 from gridprobe.video.decode import FileClip
-from gridprobe.video.files import VideoFile, shown_name
+from gridprobe.video.files import Deadline, VideoFile, shown_name
 from gridprobe.video.frames import Pixels
-from gridprobe.video.info import VideoInfo
-from gridprobe.video.limits import Deadline
 from gridprobe.video.pictures import FolderClip
-from gridprobe.video.rows import Found
-from gridprobe.video.sampling import SampleSpec
+from gridprobe.video.sampling import Found, SampleSpec
+from gridprobe.video.source import VideoInfo
 
 __all__ = ["Child", "ChildClip", "InChild", "stop_idle"]
 

@@ -12,20 +12,15 @@ from weakref import ref
 import numpy as np
 
 from gridprobe.errors import VideoError
-from gridprobe.video.cache_codec import frame_key, plan_key
-from gridprobe.video.clip import Checked, Clip, Place
+from gridprobe.video.cache import FrameCache, MemoryCache, frame_key, plan_key
+from gridprobe.video.clips import Checked, Clip, Place
 from gridprobe.video.decode import FileClip, open_file_clip
 from gridprobe.video.decoder_pool import InChild
-from gridprobe.video.disk_cache import FrameCache
-from gridprobe.video.files import check_file
+from gridprobe.video.files import VideoLimits, check_file
 from gridprobe.video.frames import NATIVE, FramePool, FrameSize, Pending, Pixels
-from gridprobe.video.info import VideoInfo
-from gridprobe.video.limits import VideoLimits
-from gridprobe.video.memory_cache import MemoryCache
 from gridprobe.video.pictures import open_folder_clip
-from gridprobe.video.rows import Found
-from gridprobe.video.sampling import DecodeIn, Precision, SampleSpec, Sampling
-from gridprobe.video.source import decoder_version
+from gridprobe.video.sampling import DecodeIn, Found, Precision, SampleSpec, Sampling
+from gridprobe.video.source import VideoInfo, decoder_version
 
 __all__ = ["Footage", "Moved", "sample"]
 

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from gridprobe.errors import UsageError
 
 if TYPE_CHECKING:
-    from gridprobe.video.info import VideoInfo
+    from gridprobe.video.source import VideoInfo
 
-__all__ = ["NATIVE", "FramePool", "FrameSize", "Pending", "Pixels"]
+__all__ = ["NATIVE", "FramePool", "FrameSize", "Pending", "Pixels", "contact_sheet"]
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -248,3 +248,15 @@ def _as_pixels(frames: Any) -> npt.NDArray[np.uint8]:
     pixels = np.array(array, order="C")
     pixels.flags.writeable = False
     return pixels
+
+
+# Contact sheets: several frames in one picture, in reading order.
+
+
+def contact_sheet(frames: Pixels, side: int) -> Pixels:
+    """One picture of side × side frames, each as it is; places without a frame are black."""
+    count, height, width, channels = frames.shape
+    places = np.zeros((side * side, height, width, channels), np.uint8)
+    places[:count] = frames
+    rows: Pixels = places.reshape(side, side, height, width, channels).swapaxes(1, 2)
+    return rows.reshape(side * height, side * width, channels)

@@ -19,13 +19,12 @@ import numpy as np
 import PIL
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from gridprobe._util import report
 from gridprobe.errors import VideoError
-from gridprobe.progress import report
+from gridprobe.video.files import Deadline, VideoLimits
 from gridprobe.video.frames import Pixels
-from gridprobe.video.info import VideoInfo
-from gridprobe.video.limits import Deadline, VideoLimits
-from gridprobe.video.rows import Found, Rows
-from gridprobe.video.sampling import SampleSpec, linspace_numbers
+from gridprobe.video.sampling import Found, Rows, SampleSpec, linspace_numbers
+from gridprobe.video.source import VideoInfo
 
 __all__ = ["SUFFIXES", "FolderClip", "describe_folder", "open_folder_clip"]
 

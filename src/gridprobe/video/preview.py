@@ -6,14 +6,11 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from gridprobe.errors import UsageError
-from gridprobe.video.decode import FileClip, open_file_clip
-from gridprobe.video.files import check_file
-from gridprobe.video.info import VideoInfo
-from gridprobe.video.limits import VideoLimits
-from gridprobe.video.packets import dry_run
-from gridprobe.video.parallel import Opener
+from gridprobe.video.decode import FileClip, Opener, open_file_clip
+from gridprobe.video.files import VideoLimits, check_file
+from gridprobe.video.reader import dry_run
 from gridprobe.video.sampling import Precision, SampleSpec, Sampling
-from gridprobe.video.source import Source
+from gridprobe.video.source import Source, VideoInfo
 
 __all__ = ["Preview", "Way", "preview"]
 

@@ -12,19 +12,176 @@ it may refer to them. Damage that FFmpeg does not notice cannot be noticed here;
 """
 
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
-from gridprobe.video.lookahead import BEFORE_ALL, Lookahead
-from gridprobe.video.source import Source
-from gridprobe.video.timeline import Anchor, Clock, anchor
+from gridprobe.video.sampling import FOLLOWING, START, Anchor, Clock, DecodePlan
+from gridprobe.video.source import Kind, Source, kind_rule
+
+if TYPE_CHECKING:
+    from av.packet import Packet
+    from av.video.stream import VideoStream
+from dataclasses import dataclass
+
+from gridprobe.video.sampling import anchor
 
 if TYPE_CHECKING:
     from av import VideoFrame
     from av.packet import Packet
     from av.video.stream import VideoStream
 
-__all__ = ["Reader", "Shown"]
+__all__ = ["BEFORE_ALL", "Lookahead", "Reader", "Shown", "Step", "dry_run", "expected_ticks"]
+
+# dry_run(): what reading a plan takes, found from packets alone: the true frames, and how many must be decoded.
+
+
+class Step(NamedTuple):
+    """One target of a plan."""
+
+    target: int
+    due: int | None
+    """The tick of the frame on display at the target; None if no packet has a timestamp."""
+    decoded: int
+    """Packets decoded for it, beyond those decoded for earlier targets."""
+
+
+def dry_run(source: Source, clock: Clock, plan: DecodePlan) -> Iterator[Step]:
+    """A step for every target, in order, as `Reader` takes it if nothing is damaged."""
+    if clock.counted:  # a tick is a frame, and none can be skipped
+        before = -1
+        for target in plan.targets:
+            yield Step(target, target, target - before)
+            before = target
+        return
+    packets, key = _PacketsAfterSeek(source, START), None
+    for target, start, _ in plan.steps():
+        if start.key is not None and start.key != key:
+            packets, key = _PacketsAfterSeek(source, start), start.key
+        yield packets.step_to(target)
+
+
+def expected_ticks(source: Source, clock: Clock, plan: DecodePlan) -> list[int] | None:
+    """The ticks of the frames on display at a plan's targets, ascending and distinct; None without timestamps."""
+    ticks = [step.due for step in dry_run(source, clock, plan)]
+    return None if None in ticks else sorted({tick for tick in ticks if tick is not None})
+
+
+class _Packet(NamedTuple):
+    tick: int | None
+    hidden: bool
+    kind: Kind
+
+
+class _PacketsAfterSeek:
+    """The packets that follow one seek, as far as they were read."""
+
+    def __init__(self, source: Source, start: Anchor) -> None:
+        if start.seek is not None:
+            source.container.seek(start.seek, stream=source.stream, backward=True)
+        context = source.stream.codec_context
+        self._rule = kind_rule(context.name, context.extradata) if start != START else None
+        self._source = source.packets()
+        self._skip_to = start.key
+        self._packets: list[_Packet] = []
+        self._decoded = 0
+        self._beyond = 0
+
+    def step_to(self, target: int) -> Step:
+        self._read(target)
+        ticks = {p.tick: place for place, p in enumerate(self._packets) if p.tick is not None and not p.hidden}
+        if not ticks:
+            return Step(target, None, 0)
+        due = max((tick for tick in ticks if tick <= target), default=min(ticks))
+        top = max(packet.kind.layer for packet in self._packets)
+        needed = [p for p in self._packets[self._decoded : ticks[due] + 1] if not self._is_skipped(p, due, top)]
+        self._decoded = max(self._decoded, ticks[due] + 1)
+        return Step(target, due, len(needed))
+
+    def _is_skipped(self, packet: _Packet, due: int, top: int) -> bool:
+        early = packet.tick is not None and packet.tick < due
+        return self._rule is not None and early and packet.kind.droppable and packet.kind.layer == top
+
+    def _read(self, target: int) -> None:
+        """Read until enough packets in a row are shown after the target that no earlier one can follow."""
+        self._beyond = sum(p.tick is not None and p.tick > target for p in self._packets[-FOLLOWING:])
+        while self._beyond < FOLLOWING:
+            packet = next(self._source, None)
+            if packet is None:
+                return
+            if self._skip_to is not None:
+                if not (packet.is_keyframe and packet.pts is not None and packet.pts >= self._skip_to):
+                    continue
+                self._skip_to = None
+            if packet.pts is None or packet.dts is None or packet.pts < packet.dts:
+                self._rule = None  # out of order: the reader skips nothing then, either
+            kind = self._rule(memoryview(packet)) if self._rule else Kind()
+            self._packets.append(_Packet(packet.pts, bool(packet.is_discard), kind))
+            self._beyond = self._beyond + 1 if packet.pts is not None and packet.pts > target else 0
+
+
+# Lookahead: packets that were read but not yet decoded, to find out which of them a target needs.
+
+BEFORE_ALL = -(1 << 63)
+MAX_PACKETS, MAX_BYTES = 1024, 16 << 20
+"""Limits on the packets held; a more distant target is reached in steps."""
+
+
+class Lookahead:
+    """Packets in decoding order, since the last seek."""
+
+    def __init__(self, source: Source) -> None:
+        self.ordered = True
+        """Whether every packet so far had both timestamps, in order."""
+        context = source.stream.codec_context
+        self._rule = kind_rule(context.name, context.extradata)
+        self._packets: deque[tuple[Packet[VideoStream], Kind]] = deque()
+        self._bytes = 0
+        self._top_layer = 0
+        self._last_dts = BEFORE_ALL
+        self._ended = False
+
+    def __bool__(self) -> bool:
+        return bool(self._packets)
+
+    def ticks(self) -> list[int]:
+        """The ticks at which the frames of these packets are shown."""
+        return [packet.pts for packet, _ in self._packets if packet.pts is not None and not packet.is_discard]
+
+    def passed(self, target: int) -> bool:
+        """Whether no later packet can be shown at or before `target`: none is shown before it is decoded."""
+        return self._ended or self._last_dts > target
+
+    def fill(self, fetch: "Callable[[], Packet[VideoStream] | None]", target: int, due: int | None) -> int | None:
+        """Read up to `target`, within the limits; return the last tick up to it, where `due` is the last one so far."""
+        while self.ordered and not self.passed(target) and len(self._packets) < MAX_PACKETS and self._bytes < MAX_BYTES:
+            packet = fetch()
+            if packet is None:
+                self._ended = True
+                break
+            self._append(packet)
+            if self.ordered and packet.pts is not None and packet.pts <= target and not packet.is_discard:
+                due = packet.pts if due is None else max(due, packet.pts)
+        return due
+
+    def _append(self, packet: "Packet[VideoStream]") -> None:
+        kind = self._rule(memoryview(packet)) if self._rule else Kind()
+        self._packets.append((packet, kind))
+        self._bytes += packet.size
+        self._top_layer = max(self._top_layer, kind.layer)
+        if packet.pts is None or packet.dts is None or packet.dts < self._last_dts or packet.pts < packet.dts:
+            self.ordered = False
+        else:
+            self._last_dts = packet.dts
+
+    def pop(self, due: int | None = None) -> "Packet[VideoStream] | None":
+        """Take the next packet; None if there is none, or if it is unreferenced and shown before `due`."""
+        if not self._packets:
+            return None
+        packet, kind = self._packets.popleft()
+        self._bytes -= packet.size
+        is_early = due is not None and packet.pts is not None and packet.pts < due
+        return None if is_early and kind.droppable and kind.layer == self._top_layer else packet
+
 
 MAX_MISSES = 3
 """Expected frames that may fail to come out before every packet of the stream is decoded."""

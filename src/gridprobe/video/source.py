@@ -4,26 +4,30 @@ The input may be hostile. FFmpeg chooses a format by content, and some formats a
 may only use a fixed list of containers and no protocol but plain files.
 """
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gridprobe.errors import VideoError
+from gridprobe.video.files import VideoFile
+
+if TYPE_CHECKING:
+    from av.container import InputContainer
+    from av.video.stream import VideoStream
 import errno
 import math
 import os
 import struct
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from gridprobe.cores import usable_cores
-from gridprobe.errors import VideoError
-from gridprobe.video.files import VideoFile, check_file, lacks_index, looks_like, timestamps_restart
-from gridprobe.video.info import VideoInfo
-from gridprobe.video.limits import Deadline, VideoLimits
-from gridprobe.video.nal import recovery_rule
-from gridprobe.video.streams import choose_stream
+from gridprobe._util import usable_cores
+from gridprobe.video.files import Deadline, VideoLimits, check_file, lacks_index, looks_like, timestamps_restart
 
 if TYPE_CHECKING:
     from av import FFmpegError, VideoFrame
@@ -32,7 +36,259 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.video.stream import VideoStream
 
-__all__ = ["CONTAINERS", "HELD", "Source", "decoder_version", "describe", "first_frame", "open_video", "probe"]
+__all__ = [
+    "CONTAINERS",
+    "HELD",
+    "Kind",
+    "Source",
+    "VideoInfo",
+    "choose_stream",
+    "decoder_version",
+    "describe",
+    "first_frame",
+    "kind_rule",
+    "open_video",
+    "probe",
+    "recovery_rule",
+]
+
+# VideoInfo: a video's properties, with the header's claims kept apart from what was found in the file.
+
+
+@dataclass(frozen=True)
+class VideoInfo:
+    """A video's properties. Headers can be wrong: `*_header` is their claim, `*_found` is what was found."""
+
+    path: str
+    container: str
+    codec: str
+    width: int
+    """Width of a frame as displayed: upright, with square pixels."""
+    height: int
+    rotation: int
+    """Degrees counter-clockwise by which a stored frame is rotated for display: 0, 90, 180 or 270."""
+    fps: float | None
+    """Mean frame rate; the real rate may vary."""
+    duration_header: float | None
+    frames_header: int | None
+    duration_found: float | None
+    """Seconds from the start to the end of the last frame that is really in the file; None if not measured."""
+    frames_found: int | None
+    start_time: float
+    """Timestamp of the presentation start, in seconds; all other times are relative to it."""
+    pixel_format: str
+    hdr: bool
+    decoder: str
+    fingerprint: str
+    mirrored: bool = False
+    """Whether a stored frame is mirrored left to right for display, before it is rotated."""
+    late: float = 0.0
+    """Seconds from the start of the file's timeline, as players and subtitles count, to the presentation start."""
+    restarts: bool = False
+    """Whether timestamps start again within the file, so that a part of it cannot be found."""
+    stream: int | None = None
+    """The number of the video stream in the file; None for pictures, and where it is not known."""
+
+    @property
+    def duration(self) -> float | None:
+        """Seconds: as found, else as the header says."""
+        return self.duration_header if self.duration_found is None else self.duration_found
+
+    @property
+    def frames(self) -> int | None:
+        """Number of frames: as found, else as the header says."""
+        return self.frames_header if self.frames_found is None else self.frames_found
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields that go into a JSON answer."""
+        return {
+            "path": self.path,
+            "duration": None if self.duration is None else round(self.duration, 3),
+            "fps": None if self.fps is None else round(self.fps, 3),
+            "frames": self.frames,
+            "width": self.width,
+            "height": self.height,
+            "rotation": self.rotation,
+            "container": self.container,
+            "codec": self.codec,
+            "hdr": self.hdr,
+            "stream": self.stream,
+            "decoder": self.decoder,
+            "fingerprint": self.fingerprint,
+        }
+
+
+# Which stream of a container is the video.
+
+
+def choose_stream(file: VideoFile, container: "InputContainer", number: int | None = None) -> "VideoStream":
+    """The stream of that number, else the default video stream, else the largest.
+
+    Cover art and thumbnails do not count.
+    """
+    from av.stream import Disposition
+
+    pictures = Disposition.attached_pic | Disposition.timed_thumbnails
+    streams = [s for s in container.streams.video if not s.disposition & pictures]
+    if not streams:
+        only = "; it holds only sound" if container.streams.audio else ""
+        raise VideoError(f"{file.name}: no video stream in the file{only}")
+    decodable = [s for s in streams if s.codec_context is not None]
+    if not decodable:
+        raise VideoError(f"{file.name}: the video stream is encrypted, or its codec is not part of this PyAV build")
+    if number is None:
+        return max(decodable, key=lambda s: (bool(s.disposition & Disposition.default), s.width * s.height, -s.index))
+    chosen = next((s for s in decodable if s.index == number), None)
+    if chosen is None:
+        raise VideoError(f"{file.name}: {_reason(container, number)}; choose {_listed(decodable)}")
+    return chosen
+
+
+def _reason(container: "InputContainer", number: int) -> str:
+    """Why the stream of that number cannot be the video."""
+    if number >= len(container.streams):
+        return f"the file has no stream {number}"
+    stream = container.streams[number]
+    if stream.type != "video":
+        return f"stream {number} is {stream.type}, not video"
+    if stream.codec_context is None:
+        return f"stream {number} is encrypted, or its codec is not part of this PyAV build"
+    return f"stream {number} is a still picture, not video"
+
+
+def _listed(streams: "list[VideoStream]") -> str:
+    """For example "stream 0 (h264, 1920×1080) or stream 2 (hevc, 640×360)"."""
+    return " or ".join(f"stream {s.index} ({s.codec_context.name}, {s.width}×{s.height})" for s in streams)
+
+
+# Which H.264 and HEVC packets hold an unreferenced picture, according to the headers of their NAL units.
+#
+# A decoder can skip such pictures itself, but then it does not report a damaged reference that looks like one. So a
+# packet is droppable only if its units fill it to the byte and are all of a known kind.
+
+START_CODE = b"\0\0\1"
+H264_SLICE, H264_HARMLESS = 1, frozenset({6, 9, 12})
+"""A slice of a non-IDR picture; supplemental information, delimiter and filler."""
+H264_IDR, H264_SEI, RECOVERY_POINT = 5, 6, 6
+"""A picture that nothing before it is needed for; supplemental information; the kind of it that marks a refresh."""
+HEVC_NOT_REFERENCED, HEVC_HARMLESS = frozenset({0, 2, 4, 6, 8}), frozenset({35, 38, 39, 40})
+"""TRAIL_N, TSA_N, STSA_N, RADL_N and RASL_N; delimiter, filler and supplemental information."""
+
+
+class Kind(NamedTuple):
+    """What a packet's headers say."""
+
+    droppable: bool = False
+    """Whether no picture in the same temporal layer refers to it."""
+    layer: int = 0
+    """Its temporal layer; pictures in a higher layer may still refer to it."""
+
+
+def kind_rule(codec: str, extradata: bytes | None) -> Callable[[memoryview], Kind] | None:
+    """A function that classifies a stream's packets; None for other codecs.
+
+    The extradata say whether units are prefixed with their length (MP4, Matroska) or with start codes.
+    """
+    if codec not in ("h264", "hevc"):
+        return None
+    classify, offset = (_h264, 4) if codec == "h264" else (_hevc, 21)
+    if extradata and extradata[0] == 1 and len(extradata) > offset:
+        size = (extradata[offset] & 3) + 1
+        return lambda data: classify(list(_by_length(data, size)))
+    return lambda data: classify(list(_by_start_code(bytes(data))))
+
+
+def recovery_rule(codec: str, extradata: bytes | None) -> Callable[[memoryview], int] | None:
+    """A function that says after how many frames decoding from a packet is right; None for codecs other than H.264.
+
+    It is 0 for real keyframes. Intra refresh renews a strip of the picture in every frame instead: FFmpeg calls the
+    packet where a round begins a keyframe too, but pictures are only whole when the round is over.
+    """
+    if codec != "h264":
+        return None
+    if extradata and extradata[0] == 1 and len(extradata) > 4:
+        size = (extradata[4] & 3) + 1
+        return lambda data: _recovery(list(_whole_by_length(data, size)))
+    return lambda data: _recovery([memoryview(unit) for unit in bytes(data).split(START_CODE)[1:]])
+
+
+def _recovery(units: list[memoryview]) -> int:
+    if any(unit[:1] and unit[0] & 31 == H264_IDR for unit in units):
+        return 0
+    return max((_recovery_count(bytes(unit[1:])) for unit in units if unit[:1] and unit[0] & 31 == H264_SEI), default=0)
+
+
+def _recovery_count(message: bytes) -> int:
+    """The recovery_frame_cnt of a supplemental information unit; 0 if it has none."""
+    message, at = message.replace(b"\0\0\3", b"\0\0"), 0
+    while at + 2 < len(message):
+        kind, at = _varied(message, at)
+        size, at = _varied(message, at)
+        if kind == RECOVERY_POINT:
+            return _exp_golomb(message[at : at + size])
+        at += size
+    return 0
+
+
+def _varied(message: bytes, at: int) -> tuple[int, int]:
+    """A number written as 255, 255, …, rest; and where it ends."""
+    value = 0
+    while at < len(message) and message[at] == 255:
+        value, at = value + 255, at + 1
+    return value + (message[at] if at < len(message) else 0), at + 1
+
+
+def _exp_golomb(payload: bytes) -> int:
+    bits = "".join(f"{byte:08b}" for byte in payload[:8])
+    zeros = len(bits) - len(bits.lstrip("0"))
+    return int(bits[zeros : 2 * zeros + 1], 2) - 1 if len(bits) > 2 * zeros else 0
+
+
+def _whole_by_length(data: memoryview, size: int) -> Iterator[memoryview]:
+    offset = 0
+    while offset + size < len(data):
+        length = int.from_bytes(data[offset : offset + size], "big")
+        yield data[offset + size : offset + size + length]
+        offset += size + length
+
+
+def _by_length(data: memoryview, size: int) -> Iterator[bytes]:
+    """The first two bytes of every unit; b"" for a length that does not fit, then nothing more."""
+    offset = 0
+    while offset < len(data):
+        length = int.from_bytes(data[offset : offset + size], "big")
+        offset += size
+        if not 2 <= length <= len(data) - offset:
+            yield b""
+            return
+        yield bytes(data[offset : offset + 2])
+        offset += length
+
+
+def _by_start_code(data: bytes) -> Iterator[bytes]:
+    offset = data.find(START_CODE)
+    if offset < 0 or data[:offset].strip(b"\0"):
+        yield b""
+    while offset >= 0:
+        yield data[offset + 3 : offset + 5]
+        offset = data.find(START_CODE, offset + 3)
+
+
+def _h264(units: list[bytes]) -> Kind:
+    if any(len(unit) < 2 or unit[0] & 0xE0 for unit in units):  # the forbidden bit, or a reference
+        return Kind()
+    kinds = {unit[0] & 31 for unit in units}
+    return Kind(H264_SLICE in kinds and kinds - {H264_SLICE} <= H264_HARMLESS)
+
+
+def _hevc(units: list[bytes]) -> Kind:
+    if any(len(unit) < 2 or unit[0] & 0x81 or unit[1] & 0xF8 for unit in units):  # forbidden bit, or another layer
+        return Kind()
+    kinds = {unit[0] >> 1 for unit in units}
+    layer = max((unit[1] & 7 for unit in units), default=1) - 1
+    slices = kinds & HEVC_NOT_REFERENCED
+    return Kind(bool(slices) and kinds - slices <= HEVC_HARMLESS, layer)
+
 
 MP4 = ("mov", "mp4", "m4a", "3gp", "3g2", "mj2")
 CONTAINERS = frozenset(

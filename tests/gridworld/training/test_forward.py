@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 import torch
 
-from gridprobe.backends import Packing, ScoreRequest
-from gridprobe.backends.qwen3vl.engine import Qwen3VL
-from gridprobe.backends.qwen3vl.jobs import Job
-from gridprobe.backends.qwen3vl.plain import plain_logits
-from gridprobe.gridworld import Worlds, ask_about, generate
-from gridprobe.gridworld.render import render_frames
-from gridprobe.gridworld.training.batches import BatchMaker, pair_times
-from gridprobe.gridworld.training.checkpoint import build_model, build_tokenizer
-from gridprobe.gridworld.training.forward import SPEC, FastModel, on_device
-from gridprobe.gridworld.training.layout import Tokens, lay_out
+from gridprobe.models import Packing, ScoreRequest
+from gridprobe.models.qwen3vl.blocks import plain_logits
+from gridprobe.models.qwen3vl.engine import Qwen3VL
+from gridprobe.models.qwen3vl.jobs import Job
 from gridprobe.question import Question
 from gridprobe.video import FramePool
+from gridprobe_world.questions import ask_about
+from gridprobe_world.render import render_frames
+from gridprobe_world.training.batches import BatchMaker, pair_times
+from gridprobe_world.training.checkpoint import Tokens, build_model, build_tokenizer, lay_out
+from gridprobe_world.training.train import SPEC, FastModel, on_device
+from gridprobe_world.world import Worlds, generate
 from scoring import shown
 
 Parts = tuple[Any, Any]
@@ -149,6 +149,6 @@ def test_frames_of_two_sizes_get_the_logits_transformers_gives_them_as_images(pa
 
 
 def _as_patches(frame: torch.Tensor) -> torch.Tensor:
-    from gridprobe.backends.qwen3vl.pixels import cut
+    from gridprobe.models.qwen3vl.blocks import cut
 
     return cut(((frame - 0.5) / 0.5)[None].expand(2, -1, -1, -1), SPEC).flatten(0, -2)

@@ -7,22 +7,23 @@ import numpy as np
 import pytest
 import torch
 
-from gridprobe.gridworld.parts import generate_part
-from gridprobe.gridworld.training import train
-from gridprobe.gridworld.training.batches import (
+from gridprobe.question import Question
+from gridprobe_world.parts import generate_part
+from gridprobe_world.training import train
+from gridprobe_world.training.batches import (
     FAMILY_WEIGHTS,
+    IGNORED,
     LONG,
     NATIVE,
     SHORT,
     Batch,
     BatchMaker,
     Skills,
+    recalled_by,
 )
-from gridprobe.gridworld.training.checkpoint import build_tokenizer
-from gridprobe.gridworld.training.targets import IGNORED, recalled_by
-from gridprobe.gridworld.training.train import Trainer, _decay, _grouped, degrade
-from gridprobe.gridworld.world import generate
-from gridprobe.question import Question
+from gridprobe_world.training.checkpoint import build_tokenizer
+from gridprobe_world.training.train import Trainer, _decay, _grouped, degrade
+from gridprobe_world.world import generate
 
 FAMILIES = {family for weights in FAMILY_WEIGHTS.values() for family in weights}
 SKILLED = Skills(progress=0.5, spelling=0.99, reading=0.95)
@@ -229,7 +230,7 @@ def test_a_training_goes_on_where_it_stopped(maker: BatchMaker, tmp_path: Path) 
 
 def test_the_saved_folder_is_an_ordinary_checkpoint(maker: BatchMaker, tmp_path: Path) -> None:
     from gridprobe import load_model
-    from gridprobe.backends.qwen3vl.engine import Qwen3VL
+    from gridprobe.models.qwen3vl.engine import Qwen3VL
 
     trainer = Trainer("nano", budget=1.0, device="cpu", compiled=False)
     trainer.train_on(maker.make(Skills()))

@@ -9,10 +9,10 @@ import pytest
 
 from drawn import cut_off, overlapping, words
 from evaluation_runs import item, large_run, record, spec_of, write_run
-from gridprobe.backends import gauge_model
-from gridprobe.backends.qwen3vl.pricing import QWEN3_VL, published_flops
 from gridprobe.errors import UsageError
 from gridprobe.evaluation.reader import Run, read_runs
+from gridprobe.models import gauge_model
+from gridprobe.models.qwen3vl.pricing import QWEN3_VL, published_flops
 from gridprobe.report.figures.compute import ALL, Curve, compute_figure, measured, planned
 
 MODEL = "Qwen/Qwen3-VL-2B-Instruct"

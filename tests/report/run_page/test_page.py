@@ -13,8 +13,7 @@ from evaluation_runs import item, large_run, record, selection, spec_of, staged,
 from gridprobe.benchmarks import Metric
 from gridprobe.errors import UsageError
 from gridprobe.evaluation.reader import Run, read_run, read_runs
-from gridprobe.grid import Grid
-from gridprobe.importance import ImportanceMap
+from gridprobe.importance import Grid, ImportanceMap
 from gridprobe.report.format import Scale
 from gridprobe.report.run_data import embedded_json, pack
 from gridprobe.report.run_page import render_runs, save_run_report

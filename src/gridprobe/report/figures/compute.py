@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from math import log
 from typing import Any, Literal
 
-from gridprobe.backends import Gauge
 from gridprobe.errors import UsageError
 from gridprobe.evaluation.metrics import all_frames_cost, score, shared
 from gridprobe.evaluation.planning import price_grid
 from gridprobe.evaluation.reader import Run
-from gridprobe.flops import Cost
+from gridprobe.models import Gauge
+from gridprobe.models.cost import Cost
+from gridprobe.options import Settings, make_setup
 from gridprobe.question import Question
 from gridprobe.report.figures.canvas import (
     BLANK,
@@ -25,8 +26,6 @@ from gridprobe.report.figures.canvas import (
     wrap,
 )
 from gridprobe.report.format import share_words
-from gridprobe.settings import Settings
-from gridprobe.setup import make_setup
 from gridprobe.statistics import Interval
 from gridprobe.video import VideoInfo
 

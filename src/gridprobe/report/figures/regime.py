@@ -12,8 +12,7 @@ from PIL import Image
 from gridprobe.errors import UsageError
 from gridprobe.evaluation.metrics import score, shared
 from gridprobe.evaluation.reader import Answered, Result, Run
-from gridprobe.grid import Grid
-from gridprobe.importance import ImportanceMap
+from gridprobe.importance import Grid, ImportanceMap
 from gridprobe.report.run_data import make_thumbnails
 
 __all__ = ["Regime", "RunAnswer", "regimes"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gridprobe.budget import spread
+from gridprobe.importance import spread
 from gridprobe.report.figures.canvas import COLUMN, INCH, NOTE, SMALL, TEXT, new_figure, styled, wrap
 from gridprobe.report.figures.regime import Regime, RunAnswer
 from gridprobe.report.format import MARK, STOPS, Scale, clock, hex_colour

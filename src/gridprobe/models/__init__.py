@@ -1,0 +1,143 @@
+"""Backends: models that look at frames and give each option a probability.
+
+`load_model` turns a name into a backend and imports only what that backend needs. The names are in
+`gridprobe.registry`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from gridprobe.errors import ModelError, UsageError
+from gridprobe.models.base import (
+    Backend,
+    FrameGroup,
+    Gauge,
+    Packing,
+    Posterior,
+    PromptOrder,
+    ScoreRequest,
+    Timestamps,
+    Unit,
+    View,
+    Writing,
+    Written,
+    fuses,
+    recalls,
+    writer,
+    writes,
+)
+from gridprobe.models.cost import Cost
+from gridprobe.models.mock import Scripted
+from gridprobe.registry import BACKENDS, explain_missing
+
+__all__ = [
+    "Backend",
+    "FrameGroup",
+    "Gauge",
+    "NamedModel",
+    "Packing",
+    "Posterior",
+    "PromptOrder",
+    "ScoreRequest",
+    "Scripted",
+    "Timestamps",
+    "Unit",
+    "View",
+    "Writing",
+    "Written",
+    "fuses",
+    "gauge_model",
+    "is_server",
+    "load_model",
+    "recalls",
+    "writer",
+    "writes",
+]
+
+CHECKPOINT = "checkpoint"
+"""The entry for names without the prefix of another entry: folders and Hugging Face ids."""
+SERVER = "server"
+"""The entry for addresses."""
+
+
+def is_server(name: str) -> bool:
+    """Whether a model's name is the address of a server."""
+    return name.removeprefix(f"{SERVER}:").startswith(("http://", "https://"))
+
+
+def load_model(name: str, **options: Any) -> Backend:
+    """Load a model by name.
+
+    Args:
+        name: a checkpoint folder, a Hugging Face id such as "Qwen/Qwen3-VL-2B-Instruct", "embedded" or "embedded:nano"
+            for a model of the package (a folder of that name is "./embedded"), "http://host:8000/v1#model" for a model
+            on a server, or a name that another package added.
+        **options: `device`, `dtype`, `attn_implementation`, `device_map`, `quantization` ("4bit" or "8bit"),
+            `revision`, `min_letter_mass`; see `gridprobe.models.local.loading.Options`. For a server see
+            `gridprobe.models.openai.options.ServerOptions`.
+    """
+    kind, argument = _find(name)
+    entry = BACKENDS[kind]
+    with explain_missing(entry.extra):
+        found: Backend = entry.load().load(argument, **options)
+    return found
+
+
+def gauge_model(name: str) -> Gauge:
+    """What requests to a model would cost, without loading it. Nothing is downloaded."""
+    kind, argument = _find(name)
+    code = BACKENDS[kind].load()
+    if not hasattr(code, "gauge"):
+        raise UsageError(f"the model {name!r} cannot be planned for: its backend has no gauge")
+    found: Gauge = code.gauge(argument)
+    return found
+
+
+def _find(name: str) -> tuple[str, str]:
+    """The entry that a model's name refers to, and the argument for it."""
+    if not isinstance(name, str) or not name.strip():
+        raise UsageError("no model given; name a checkpoint folder or an id such as Qwen/Qwen3-VL-2B-Instruct")
+    if is_server(name):
+        return SERVER, name.removeprefix(f"{SERVER}:")
+    kind, colon, argument = name.partition(":")
+    if kind not in BACKENDS:
+        return CHECKPOINT, name
+    if colon and not argument:
+        expected = BACKENDS[kind].argument.split("|")
+        raise UsageError(f"{name!r} names no model; choose {' or '.join(f'{kind}:{each}' for each in expected)}")
+    return kind, argument
+
+
+@dataclass(frozen=True)
+class NamedModel:
+    """A model that is not loaded yet: its name and the options to load it with. It can be sent to another process."""
+
+    name: str
+    options: tuple[tuple[str, Any], ...] = ()
+    pending: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _find(self.name)
+
+    @property
+    def identity(self) -> str:
+        """The name, until it is loaded."""
+        return self.name
+
+    @property
+    def multiple(self) -> int:
+        """Not known before it is loaded."""
+        return 1
+
+    def load(self, **options: Any) -> Backend:
+        """Load it; its own options win over these."""
+        return load_model(self.name, **{**options, **dict(self.options)})
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+        """Refuse: there is nothing to ask yet."""
+        raise ModelError(f"the model {self.name} is not loaded")
+
+    def estimate(self, request: ScoreRequest) -> Cost:
+        """Refuse: its price is not known yet."""
+        raise ModelError(f"the model {self.name} is not loaded")

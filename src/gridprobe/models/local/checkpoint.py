@@ -1,0 +1,147 @@
+"""Checkpoints in a folder or on the Hugging Face hub; its family is found by its `model_type`.
+
+A checkpoint is always loaded from a folder on disk, without the network. A hub id is searched in the local cache first
+and downloaded only if it is not there; `HF_HUB_OFFLINE=1` forbids the download.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from gridprobe._util import parse_json
+from gridprobe.errors import ModelError, UsageError
+from gridprobe.models.base import Backend, Gauge
+from gridprobe.registry import FAMILIES, REFUSED, explain_missing
+
+__all__ = ["find_folder", "first_line", "gauge", "load", "local_folder", "unreadable"]
+
+FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja")
+"""The files that are downloaded. Pickled weights never are."""
+
+
+def load(name: str, *, revision: str | None = None, **options: Any) -> Backend:
+    """Load a checkpoint with the code of its family; `revision` is a branch, tag or commit of a hub checkpoint."""
+    _check(name)
+    with explain_missing("local"):
+        folder = find_folder(name, revision)
+        found: Backend = _family(name, folder).load(name, folder, **options)
+    return found
+
+
+def gauge(name: str) -> Gauge:
+    """Gauge a checkpoint that is on this machine, or one that a family knows by name; nothing is downloaded."""
+    folder = local_folder(name)
+    modules = {entry.target: entry for entry in FAMILIES.values()}
+    families = [_family(name, folder)] if folder else [entry.load() for entry in modules.values()]
+    for family in families:
+        found: Gauge | None = family.gauge(name, folder)
+        if found is not None:
+            return found
+    known = ", ".join(each for family in families for each in family.KNOWN)
+    raise UsageError(f"cannot plan for {name!r}: it is no checkpoint folder on this machine, nor one of {known}")
+
+
+def find_folder(name: str, revision: str | None = None) -> Path:
+    """The checkpoint as a folder on disk."""
+    folder = Path(name).expanduser()
+    if _is_path(name):
+        if not (folder / "config.json").is_file():
+            raise ModelError(f"{name} is not a checkpoint folder: there is no config.json in it")
+        return folder
+    import huggingface_hub
+
+    reason: Exception | None = None
+    for local_only in (True, False):
+        try:
+            found = Path(
+                huggingface_hub.snapshot_download(
+                    name, revision=revision, local_files_only=local_only, allow_patterns=list(FILES)
+                )
+            )
+        except (OSError, ValueError) as error:  # the hub's own errors are OSErrors; a malformed id is a ValueError
+            reason = error
+            continue
+        if not local_only or _complete(found):
+            return found
+    raise ModelError(f"cannot find the model {name}: no such folder, not in the local cache, and {_why(name, reason)}")
+
+
+def _why(name: str, error: Exception | None) -> str:
+    """Why the hub gave no model, and the way out, in place of its own paragraphs."""
+    from huggingface_hub import constants, errors
+
+    folder = "or download the model on another machine and name its folder"
+    if constants.HF_HUB_OFFLINE:
+        return f"HF_HUB_OFFLINE is set, so nothing is downloaded; unset it, {folder}"
+    if isinstance(error, errors.GatedRepoError):
+        return f"it is gated; accept its terms at https://huggingface.co/{name}, and set HF_TOKEN"
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return "the hub has no model of this name; check the spelling, or set HF_TOKEN if it is private"
+    if isinstance(error, errors.LocalEntryNotFoundError | ConnectionError | TimeoutError):
+        return f"the Hugging Face hub cannot be reached; check the connection, {folder}"
+    return first_line(error)
+
+
+def first_line(error: object) -> str:
+    """An error's message on one line of bounded length."""
+    text = " ".join(str(error).split())
+    return f"{text[:240]}…" if len(text) > 240 else text
+
+
+def unreadable() -> tuple[type[Exception], ...]:
+    """What transformers raises for a checkpoint whose files are damaged, or hold values of other types."""
+    from huggingface_hub.errors import StrictDataclassError
+    from safetensors import SafetensorError
+
+    usual = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, ImportError, RuntimeError)
+    return (*usual, SafetensorError, StrictDataclassError)
+
+
+def _is_path(name: str) -> bool:
+    return name.startswith((".", "/", "~")) or Path(name).expanduser().exists()
+
+
+def _check(name: str) -> None:
+    if not _is_path(name) and name.count("/") != 1:
+        raise UsageError(
+            f"{name!r} is neither a folder that exists nor a Hugging Face id (owner/name); see `gridprobe list models`"
+        )
+
+
+def local_folder(name: str) -> Path | None:
+    """A checkpoint that is on this machine: a folder, or a snapshot in the cache; nothing is downloaded."""
+    folder = Path(name).expanduser()
+    if (folder / "config.json").is_file():
+        return folder
+    try:
+        from huggingface_hub import snapshot_download
+
+        found = Path(snapshot_download(name, local_files_only=True))
+    except (ModuleNotFoundError, OSError, ValueError):
+        return None
+    return found if (found / "config.json").is_file() else None
+
+
+def _family(name: str, folder: Path) -> Any:
+    """The code of the checkpoint's family. transformers is not asked: it would suggest trusting remote code."""
+    try:
+        kind = parse_json((folder / "config.json").read_bytes())["model_type"]
+    except (OSError, ValueError, KeyError, TypeError):
+        kind = None
+    if not isinstance(kind, str):
+        raise ModelError(f"cannot load the checkpoint {name}: its config.json names no model_type")
+    if kind not in FAMILIES:
+        reason = f": {REFUSED[kind]}" if kind in REFUSED else "; see `gridprobe list models`"
+        raise ModelError(f"{name} is of the model family {first_line(kind)}, which gridprobe cannot run{reason}")
+    return FAMILIES[kind].load()
+
+
+def _complete(folder: Path) -> bool:
+    """Whether a cached snapshot holds its weights; an interrupted download leaves an index without shards."""
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        try:
+            shards = set(parse_json(index.read_bytes())["weight_map"].values())
+            return all((folder / shard).is_file() for shard in shards)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):  # damaged, so that it is downloaded again
+            return False
+    return (folder / "model.safetensors").is_file()

@@ -1,0 +1,187 @@
+"""A backend that answers from a Python function, and remembers what it was asked.
+
+It is part of the package, for tests, documentation and experiments without a model. The function sees the real frames.
+
+    def eyes(request):                       # confident in B if the frames are mostly red
+        red = request.frames.pixels[..., 0].mean() > 150
+        return {"A": 0.1, "B": 0.9} if red else {"A": 0.5, "B": 0.5}
+
+    model = Scripted(eyes)
+
+With a second function it also writes: `Scripted(eyes, text=lambda request: {"a red ball": 0.8, "a blue ball": 0.2})`.
+"""
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from gridprobe._util import report
+from gridprobe.errors import ModelError, UsageError
+from gridprobe.models.base import (
+    CHARACTERS_PER_TOKEN,
+    FrameGroup,
+    Posterior,
+    ScoreRequest,
+    Writing,
+    Written,
+    about_tokens,
+    check_requests,
+    cut_at,
+    require_labels,
+    seed_of,
+)
+from gridprobe.models.cost import Cost
+from gridprobe.models.qwen3vl.pricing import QWEN3_VL, ModelDims, price, price_recall, price_text, with_attention
+
+__all__ = ["Scripted"]
+
+MARKER_TOKENS = 8
+"""Tokens of a time marker and of the two delimiters around a frame, roughly."""
+
+
+class Scripted:
+    """A fake model. Its cost is what a real model of the given dimensions would cost for the same requests.
+
+    Its attention to a frame is how confident the function is about that frame alone. The function for text gives each
+    text that the model might write a weight: `write` takes the heaviest, or draws by weight^(1/temperature).
+    """
+
+    recalls: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        answer: Callable[[ScoreRequest], Mapping[str, float]],
+        *,
+        text: Callable[[ScoreRequest], Mapping[str, float]] | None = None,
+        name: str = "scripted",
+        priced_as: ModelDims = QWEN3_VL["2B"],
+    ) -> None:
+        self._answer = answer
+        self._text = text
+        self._dims = priced_as
+        self.identity = f"scripted:{name}"
+        self.requests: list[ScoreRequest] = []
+
+    @property
+    def writes(self) -> bool:
+        """Whether there is a function for text."""
+        return self._text is not None
+
+    def write(self, requests: Sequence[ScoreRequest], writing: Writing) -> list[tuple[Written, ...]]:
+        """Texts of the function, about four characters to a token."""
+        check_requests(requests)
+        found = []
+        for done, request in enumerate(requests, start=1):
+            self.requests.append(request)
+            drawn = [self._drawn(request, writing, sample) for sample in range(writing.samples)]
+            first, *more = self._text_costs(request, [each.tokens for each in drawn])
+            costs = [self.estimate(request) + first, *more]
+            found.append(tuple(replace(each, cost=cost) for each, cost in zip(drawn, costs, strict=True)))
+            report("model", done, len(requests))
+        return found
+
+    def _weights(self, request: ScoreRequest) -> dict[str, float]:
+        """What the function says about text, with weights that sum to 1."""
+        if self._text is None:
+            raise UsageError("this scripted model has no function for text; give it one with text=")
+        weights = self._text(_as_seen(request, request.sees))
+        total = math.fsum(weights.values())
+        if not total > 0 or any(not weight >= 0 for weight in weights.values()):
+            raise ModelError(f"the script for text must give weights from 0 up and one above 0, got {dict(weights)}")
+        return {text: weight / total for text, weight in weights.items()}
+
+    def _drawn(self, request: ScoreRequest, writing: Writing, sample: int) -> Written:
+        weights = self._weights(request)
+        text = max(weights, key=lambda each: weights[each])
+        if writing.temperature:
+            powers = [weight ** (1 / writing.temperature) for weight in weights.values()]
+            chance = random.Random(seed_of(writing, request.prompt.encode(), sample))
+            (text,) = chance.choices(list(weights), powers)
+        logprob = math.log(weights[text])
+        text, _ = cut_at(text, writing.stop)
+        tokens = about_tokens(text)
+        if tokens > writing.limit:
+            shorter = text[: writing.limit * CHARACTERS_PER_TOKEN].strip()
+            return Written(shorter, writing.limit, logprob, finished=False)
+        return Written(text.strip(), tokens, logprob, finished=True)
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+        """Ask the function about each request."""
+        require_labels(requests)
+        posteriors = []
+        for done, request in enumerate(requests, start=1):
+            self.requests.append(request)
+            posterior = self._posterior(request, request.sees)
+            if request.attention:
+                count = sum(len(group.frames) for group in request.groups)
+                looks = (self._posterior(request, (i,)).confidence for i in range(count))
+                posterior = replace(posterior, attention=tuple(looks))
+            posteriors.append(posterior)
+            report("model", done, len(requests))
+        return posteriors
+
+    def _posterior(self, request: ScoreRequest, sees: tuple[int, ...] | None) -> Posterior:
+        """What the function answers; its memory of some frames is what it would say if it were shown only these."""
+        cost = self.estimate(request)
+        request = _as_seen(request, sees)
+        weights = self._answer(request)
+        if set(weights) != set(request.labels):
+            raise ModelError(f"the script answered for {sorted(weights)}, but the labels are {request.labels}")
+        return Posterior.from_probabilities({label: weights[label] for label in request.labels}, cost)
+
+    @property
+    def multiple(self) -> int:
+        """As the model it is priced as."""
+        return self._dims.vision.patch * self._dims.vision.merge
+
+    def estimate(self, request: ScoreRequest) -> Cost:
+        """The cost for a real model; text tokens are estimated at four characters each."""
+        grids = [self._grid(group) for group in request.groups]
+        frames, known, prompt = self._tokens(request)
+        if request.sees is not None:
+            cost = price_recall(self._dims, prompt, known=known)
+        else:
+            cost = price(self._dims, frames + prompt, grids)
+        return with_attention(cost, self._dims, prompt, known=known) if request.attention else cost
+
+    def estimate_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
+        """The cost of texts of so many tokens each, with the request read once."""
+        return sum(self._text_costs(request, tokens), self.estimate(request))
+
+    def _text_costs(self, request: ScoreRequest, tokens: Sequence[int]) -> list[Cost]:
+        _, known, prompt = self._tokens(request)
+        return [price_text(self._dims, count, known=known + prompt) for count in tokens]
+
+    def _tokens(self, request: ScoreRequest) -> tuple[int, int, int]:
+        """Tokens of all frames, of those that the text may look at, and of the text."""
+        grids = [self._grid(group) for group in request.groups]
+        visual = sum(units * rows * columns for units, rows, columns in grids) // self._dims.vision.merge**2
+        frames = visual + len(request.units) * MARKER_TOKENS
+        known = round(frames * len(request.seen_units) / max(1, len(request.units)))
+        return frames, known, len(request.prompt) // CHARACTERS_PER_TOKEN
+
+    def _grid(self, group: FrameGroup) -> tuple[int, int, int]:
+        """Units of the group, and their rows and columns of patches."""
+        width, height = group.size(self.multiple)
+        patch = self._dims.vision.patch
+        return len(group.units(0)), height // patch, width // patch
+
+
+def _as_seen(request: ScoreRequest, sees: tuple[int, ...] | None) -> ScoreRequest:
+    """The request as the function is asked; the memory of some frames is what it would say to these alone."""
+    if sees is None:
+        return request
+    return replace(request, groups=_only(request, sees), sees=None, attention=False, between=())
+
+
+def _only(request: ScoreRequest, sees: Sequence[int]) -> tuple[FrameGroup, ...]:
+    """The groups of a request with none but these frames, by their places in the order shown."""
+    places = [(unit.group, member) for unit in request.units for member in unit.members]
+    seen = sorted(places[i] for i in set(sees))
+    return tuple(
+        FrameGroup(group.frames.take([member for owner, member in seen if owner == number]), group.view)
+        for number, group in enumerate(request.groups)
+        if number in {owner for owner, _ in seen}
+    )

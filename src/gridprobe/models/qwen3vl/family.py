@@ -1,0 +1,113 @@
+"""Qwen3-VL as a model family: the functions that `gridprobe.registry.FAMILIES` requires."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from gridprobe.errors import ModelError
+from gridprobe.models.base import Backend, Gauge, ScoreRequest
+from gridprobe.models.cost import Cost
+from gridprobe.models.local.checkpoint import unreadable
+from gridprobe.models.mock import Scripted
+from gridprobe.models.qwen3vl.pricing import QWEN3_VL, ModelDims, cache_bytes, dims_of, parameters, token_bytes
+
+__all__ = ["KNOWN", "gauge", "load_engine"]
+
+# What a Qwen3-VL model costs, from its config and tokenizer, or from its name, without loading its weights.
+
+KNOWN = tuple(f"Qwen/Qwen3-VL-{size}-Instruct" for size in QWEN3_VL)
+"""Models that can be gauged by name alone."""
+BYTES = 2
+"""Bytes of a weight or an activation in bfloat16, the default on a GPU."""
+CAUTION = 2
+"""As in the engine, a pass is assumed to need this many times its activations."""
+UNTIED = ("8B",)
+"""Sizes with separate matrices for input and output tokens."""
+
+
+def gauge(name: str, folder: Path | None) -> Gauge | None:
+    """Gauge a checkpoint folder or, without one, a released model by its name; None if neither is known."""
+    if folder is None:
+        size = re.search(r"qwen3-vl-(\d+b)\b", name.lower())
+        if size is None or size[1].upper() not in QWEN3_VL:
+            return None
+        dims, tied = QWEN3_VL[size[1].upper()], size[1].upper() not in UNTIED
+        return _gauge(name, dims, count=None, weights=parameters(dims, tied=tied) * BYTES)
+    dims = _read_dims(folder)
+    weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    return _gauge(name, dims, count=_count(folder, dims), weights=weights)
+
+
+@dataclass(frozen=True)
+class Count:
+    """What requests and texts cost."""
+
+    request: Callable[[ScoreRequest], Cost]
+    texts: Callable[[ScoreRequest, Sequence[int]], Cost]
+
+
+def _gauge(name: str, dims: ModelDims, *, count: Count | None, weights: int) -> Gauge:
+    rough = Scripted(lambda request: {}, priced_as=dims)
+    found = count or Count(rough.estimate, rough.estimate_texts)
+    return Gauge(
+        identity=name,
+        estimate=found.request,
+        texts=found.texts,
+        multiple=dims.vision.patch * dims.vision.merge,
+        exact=count is not None,
+        weights=weights,
+        pass_bytes=CAUTION * token_bytes(dims, BYTES) + cache_bytes(dims, BYTES),
+    )
+
+
+def _read_dims(folder: Path) -> ModelDims:
+    try:
+        text = (folder / "config.json").read_text(encoding="utf-8")
+        dims = dims_of(json.loads(text, object_hook=lambda values: SimpleNamespace(**values)))
+        for name, value in _widths(dims):
+            if type(value) is not int or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r:.80}")
+        return dims
+    except (OSError, ValueError, AttributeError, TypeError, ArithmeticError, RecursionError) as error:
+        raise ModelError(f"{folder}/config.json is not that of a Qwen3-VL model: {error}") from error
+
+
+def _widths(dims: ModelDims) -> list[tuple[str, Any]]:
+    own = [(name, value) for name, value in asdict(dims).items() if name != "vision"]
+    return [*own, *asdict(dims.vision).items()]
+
+
+def _count(folder: Path, dims: ModelDims) -> Count | None:
+    """Count tokens as the engine does; None without its packages or a tokenizer."""
+    try:
+        from transformers import AutoTokenizer
+
+        from gridprobe.models.qwen3vl.jobs import Job, price_job, price_with_texts
+        from gridprobe.models.qwen3vl.prompt import Layouts, SpecialTokens, encoder
+    except ModuleNotFoundError:
+        return None
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    except unreadable():
+        return None
+    special, patch, merge = SpecialTokens.of(tokenizer), dims.vision.patch, dims.vision.merge
+    layouts = Layouts(encoder(tokenizer), special, patch=patch, merge=merge)
+
+    def job(request: ScoreRequest) -> Job:
+        return Job(0, request, layouts.of(request))
+
+    return Count(
+        lambda request: price_job(dims, job(request)),
+        lambda request, tokens: price_with_texts(dims, job(request), tokens),
+    )
+
+
+def load_engine(name: str, folder: Path, **options: Any) -> Backend:
+    """Load a checkpoint; see `gridprobe.models.qwen3vl.engine.load`."""
+    from gridprobe.models.qwen3vl.engine import load_engine as load_checkpoint
+
+    return load_checkpoint(name, folder, **options)

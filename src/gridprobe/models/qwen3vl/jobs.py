@@ -1,0 +1,132 @@
+"""One request in the engine: its tokens, what identifies its frames and its stem, and the parts of it that are run."""
+
+import hashlib
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gridprobe.models.base import ScoreRequest
+from gridprobe.models.cost import Cost
+from gridprobe.models.qwen3vl.pricing import ModelDims, price, price_recall, price_text, with_attention
+from gridprobe.models.qwen3vl.prompt import Layout
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Job", "Kind", "Span", "price_job", "price_texts", "price_with_texts"]
+
+
+class Kind(NamedTuple):
+    """What must be equal for units to be encoded together."""
+
+    size: tuple[int, int]
+    """Width and height the unit is shown at."""
+    members: int
+    stored: tuple[int, int]
+    """Height and width of its frames before they are resized."""
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One request in the engine; `place` is its index in the call."""
+
+    place: int
+    request: ScoreRequest
+    layout: Layout
+    notes: tuple[str, ...] = ()
+    shared: bool = False
+    """Whether other requests begin alike, now or later."""
+
+    @cached_property
+    def units(self) -> tuple[Hashable, ...]:
+        """The identity of every unit for the vision tower: which frames, at which size."""
+        keys = [group.frames.keys for group in self.request.groups]
+        shown = zip(self.request.units, self.layout.sizes, strict=True)
+        return tuple(("unit", tuple(keys[unit.group][i] for i in unit.members), size) for unit, size in shown)
+
+    def kind(self, number: int) -> Kind:
+        """The kind of one of its units."""
+        unit, size = self.request.units[number], self.layout.sizes[number]
+        frames = self.request.groups[unit.group].frames
+        return Kind(size, len(unit.members), (frames.height, frames.width))
+
+    @cached_property
+    def stem(self) -> Hashable:
+        """The identity of the stem; frames are part of it only if they are in it. Short, since it is compared often."""
+        layout = self.layout
+        digest = hashlib.blake2b(layout.ids[: layout.stem].data, digest_size=16)
+        if layout.visual[: layout.stem].any():
+            shown = [(group.frames.identity, group.view.step) for group in self.request.groups]
+            digest.update(repr((shown, layout.grids)).encode())
+        return "stem", digest.digest()
+
+    @property
+    def recalls(self) -> bool:
+        """Whether it needs the keys and values of its stem by themselves."""
+        return self.request.sees is not None or self.request.attention
+
+    @property
+    def rest(self) -> int:
+        """How many tokens follow the stem."""
+        return len(self.layout) - self.layout.stem
+
+    @property
+    def narrow(self) -> bool:
+        """Whether what follows the stem sees less than half of it, so that copying that is cheaper than a mask."""
+        return self.request.sees is not None and 2 * len(self.columns) < self.layout.stem
+
+    @cached_property
+    def columns(self) -> npt.NDArray[np.int64]:
+        """The tokens of the stem that what follows may attend to."""
+        owners = self.layout.owners
+        if self.request.sees is None:
+            return np.arange(len(owners))
+        return np.flatnonzero((owners < 0) | np.isin(owners, self.request.seen_units))
+
+
+def price_job(dims: ModelDims, job: Job) -> Cost:
+    """What a request costs by itself; one that `sees` some frames finds the memory of all of them there."""
+    rest, known = job.rest, len(job.columns)
+    if job.request.sees is not None:
+        cost = price_recall(dims, rest, known=known)
+    else:
+        cost = price(dims, len(job.layout), job.layout.grids)
+    return with_attention(cost, dims, rest, known=known) if job.request.attention else cost
+
+
+def price_texts(dims: ModelDims, job: Job, tokens: Sequence[int]) -> list[Cost]:
+    """What texts of so many tokens each cost after a request that was read."""
+    known = len(job.columns) + job.rest
+    return [price_text(dims, count, known=known) for count in tokens]
+
+
+def price_with_texts(dims: ModelDims, job: Job, tokens: Sequence[int]) -> Cost:
+    """What a request and texts of so many tokens each cost together."""
+    return sum(price_texts(dims, job, tokens), price_job(dims, job))
+
+
+@dataclass(frozen=True, eq=False)
+class Span:
+    """A part of a job's sequence, and the keys and values of the tokens before it."""
+
+    job: Job
+    start: int
+    end: int
+    past: "Tensor | None" = None
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    @property
+    def sees(self) -> bool:
+        """Whether it contains the frames; all of them, or none."""
+        return bool(self.job.layout.visual[self.start : self.end].any())
+
+    @property
+    def known(self) -> int:
+        """The number of tokens whose keys and values exist."""
+        return 0 if self.past is None else self.past.shape[3]

@@ -1,0 +1,242 @@
+"""A request as tokens: the chat turn, the time markers, the visual placeholders and the position of every token.
+
+The turn is built here, not by a processor, because processors differ: transformers 4.57 writes each frame group as
+
+    <12.5 seconds><|vision_start|><|video_pad|>…<|vision_end|>
+
+and from 5.10 on wraps all of them in one more vision_start/vision_end pair. We write the form the models were released
+with. Text from a user is encoded with special tokens off, so an option that contains "<|im_end|>" stays ordinary text.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gridprobe.errors import ModelError, VideoError
+from gridprobe.models.base import FrameGroup, ScoreRequest
+
+__all__ = ["Encode", "Layout", "Layouts", "SpecialTokens", "encoder"]
+
+
+Encode = Callable[[str], tuple[int, ...]]
+
+
+def encoder(tokenizer: Any) -> Encode:
+    """A user's text as token ids; cached, since the probes of a question repeat it and its time markers."""
+
+    @lru_cache(maxsize=16_384)
+    def encode(text: str) -> tuple[int, ...]:
+        return tuple(tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
+
+    return encode
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """Ids of the tokens that give a turn its structure."""
+
+    im_start: int
+    im_end: int
+    vision_start: int
+    vision_end: int
+    video_pad: int
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> "SpecialTokens":
+        """Look the tokens up by name."""
+        names = ("<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|video_pad|>")
+        ids = tokenizer.convert_tokens_to_ids(list(names))
+        missing = [name for name, token in zip(names, ids, strict=True) if token in (None, tokenizer.unk_token_id)]
+        if missing:
+            raise ModelError(f"the tokenizer lacks {', '.join(missing)}; this is not a Qwen3-VL checkpoint")
+        return cls(*ids)
+
+
+MAX_RATIO = 200
+"""Qwen3-VL's own limit on width : height."""
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """One sequence, ready for the model."""
+
+    ids: npt.NDArray[np.int64]
+    visual: npt.NDArray[np.bool_]
+    """Which positions take a vision feature."""
+    positions: npt.NDArray[np.int64]
+    """Temporal, height and width position of every token: 3 × length."""
+    sizes: tuple[tuple[int, int], ...]
+    """Width and height in pixels of every unit of the request, in the order shown."""
+    patch: int
+    stem: int
+    """How many tokens at its beginning other requests may share: all frames, or all text, whichever comes first."""
+    owners: npt.NDArray[np.int64]
+    """For every token of the stem the number of its unit, with the time and text before it; -1 if it has none."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def grids(self) -> list[tuple[int, int, int]]:
+        """Runs of units of one size: how many, and their rows and columns of patches."""
+        runs = ((size, sum(1 for _ in run)) for size, run in groupby(self.sizes))
+        return [(count, height // self.patch, width // self.patch) for (width, height), count in runs]
+
+    @property
+    def largest(self) -> tuple[int, int]:
+        """Width and height of the largest frames."""
+        return max(self.sizes, key=lambda size: size[0] * size[1], default=(0, 0))
+
+
+KEPT_HALVES = 16
+"""How many sets of frames are kept laid out; one of 2,000 tokens takes 80 KB."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Half:
+    """A part of a sequence; its positions count from its first token."""
+
+    ids: npt.NDArray[np.int64]
+    visual: npt.NDArray[np.bool_]
+    positions: npt.NDArray[np.int64]
+    after: int
+    """The position of the token after it."""
+    sizes: tuple[tuple[int, int], ...]
+    owners: npt.NDArray[np.int64]
+    """As in `Layout`, if it is the first half."""
+
+
+class Layouts:
+    """Lays out requests: one user turn with every unit after its time marker, and the prompt after or before them.
+
+    What many questions about the same frames have in common is laid out once.
+    """
+
+    def __init__(self, encode: Encode, special: SpecialTokens, *, patch: int, merge: int) -> None:
+        self._encode = encode
+        self._special = special
+        self._patch = patch
+        self._multiple = patch * merge
+        self._kept: OrderedDict[Hashable, _Half] = OrderedDict()
+        self._opening = 1 + len(encode("user\n"))
+
+    def of(self, request: ScoreRequest) -> Layout:
+        """The request as tokens."""
+        first = request.prompt_order == "frames_first"
+        # No token spans both halves: frames end with a special token, or like text with a line break, and no token
+        # crosses a line break.
+        frames = self._frames(request)
+        text = self._half([request.prompt] if first else [request.prompt + "\n"], first=not first, sizes=())
+        stem, rest = (frames, text) if first else (text, frames)
+        return Layout(
+            np.concatenate([stem.ids, rest.ids]),
+            np.concatenate([stem.visual, rest.visual]),
+            np.concatenate([stem.positions, rest.positions + stem.after], axis=1),
+            frames.sizes,
+            self._patch,
+            len(stem.ids),
+            stem.owners,
+        )
+
+    def _frames(self, request: ScoreRequest) -> _Half:
+        """The half with the frames, which may be known from another request."""
+        sizes = _sizes(request.groups, self._multiple)
+        shown = tuple((group.frames.times, group.view, size) for group, size in zip(request.groups, sizes, strict=True))
+        key = (shown, request.between, request.prompt_order)
+        half = self._kept.pop(key, None) or self._laid_out(request, [sizes[unit.group] for unit in request.units])
+        self._kept[key] = half
+        while len(self._kept) > KEPT_HALVES:
+            self._kept.popitem(last=False)
+        return half
+
+    def _laid_out(self, request: ScoreRequest, sizes: Sequence[tuple[int, int]]) -> _Half:
+        special = self._special
+        parts: list[str | list[int]] = []
+        *texts, ending = (f"{text}\n" if text else "" for text in request.texts)
+        for unit, size, text in zip(request.units, sizes, texts, strict=True):
+            times = ", ".join(f"{time:.1f}" for time in request.times_of(unit))
+            pads = [special.video_pad] * (size[0] * size[1] // self._multiple**2)
+            marker = f"<{times} seconds>" if times else ""
+            parts += [text, marker, [special.vision_start, *pads, special.vision_end]]
+        return self._half([*parts, ending], first=request.prompt_order == "frames_first", sizes=sizes)
+
+    def _half(self, parts: Sequence[str | list[int]], *, first: bool, sizes: Sequence[tuple[int, int]]) -> _Half:
+        """The first half begins the turn, the second one ends it and begins the answer."""
+        special = self._special
+        opened: list[str | list[int]] = [[special.im_start], "user\n", *parts]
+        closed: list[str | list[int]] = [*parts, [special.im_end], "\n", [special.im_start], "assistant\n"]
+        ids = _encode(opened if first else closed, self._encode)
+        visual = ids == special.video_pad
+        blocks = [(height // self._multiple, width // self._multiple) for width, height in sizes]
+        if int(visual.sum()) != sum(rows * columns for rows, columns in blocks):
+            raise ModelError(
+                "text in the prompt was read as a visual placeholder; this tokenizer cannot be used safely"
+            )
+        owners = _owners(ids, opening=self._opening, end=special.vision_end)
+        return _Half(ids, visual, *_positions(visual, blocks), tuple(sizes), owners)
+
+
+def _owners(stem: npt.NDArray[np.int64], *, opening: int, end: int) -> npt.NDArray[np.int64]:
+    """The unit of every token: all tokens after the unit before, up to the one that ends it."""
+    ends = np.flatnonzero(stem == end)
+    owners = np.searchsorted(ends, np.arange(len(stem)))
+    owners[owners == len(ends)] = -1
+    owners[:opening] = -1
+    return owners
+
+
+def _sizes(groups: Sequence[FrameGroup], multiple: int) -> list[tuple[int, int]]:
+    """Width and height at which the units of every group are shown."""
+    for group in groups:
+        width, height = group.frames.width, group.frames.height
+        if max(width, height) > MAX_RATIO * min(width, height):
+            raise VideoError(
+                f"frames of {width}×{height} are more than {MAX_RATIO} times longer than wide, which Qwen3-VL refuses"
+            )
+    return [group.size(multiple) for group in groups]
+
+
+def _encode(parts: Sequence[str | list[int]], encode: Encode) -> npt.NDArray[np.int64]:
+    """Join adjacent texts first: a tokenizer may merge across the border, as in the model's own processor."""
+    ids: list[int] = []
+    text = ""
+    for part in (*parts, []):
+        if isinstance(part, str):
+            text += part
+            continue
+        if text:
+            ids += encode(text)
+        ids += part
+        text = ""
+    return np.array(ids, dtype=np.int64)
+
+
+def _positions(visual: npt.NDArray[np.bool_], blocks: Sequence[tuple[int, int]]) -> tuple[npt.NDArray[np.int64], int]:
+    """Interleaved M-RoPE positions, and the one that comes next; `blocks` are rows and columns of tokens of the units.
+
+    Text advances all three axes by one. The tokens of a unit share one temporal position, count rows and columns from
+    it, and the text after them continues after the longer side: a 2×3 unit that starts at 7 takes t = 7, h = 7…8,
+    w = 7…9, and the next token is at 10.
+    """
+    if not blocks:
+        return np.tile(np.arange(len(visual)), (3, 1)), len(visual)
+    step = np.ones(len(visual), dtype=np.int64)
+    step[visual] = 0
+    places = np.flatnonzero(visual)
+    lengths = np.array([rows * columns for rows, columns in blocks], dtype=np.int64)
+    ends = np.cumsum(lengths)
+    step[places[ends - 1]] = [max(block) for block in blocks]
+    after = np.cumsum(step)
+    base = np.concatenate([[0], after[:-1]])
+    positions = np.repeat(base[None], 3, axis=0)
+    number = np.arange(len(places)) - np.repeat(ends - lengths, lengths)
+    rows, columns = np.divmod(number, np.repeat([columns for _, columns in blocks], lengths).astype(np.int64))
+    positions[1, places] += rows
+    positions[2, places] += columns
+    return positions, int(after[-1])

@@ -1,0 +1,46 @@
+"""Families of transformers: the functions that `gridprobe.registry.FAMILIES` requires."""
+
+from pathlib import Path
+from typing import Any
+
+from gridprobe.errors import ModelError
+from gridprobe.models.base import Backend, Gauge
+
+__all__ = ["KNOWN", "gauge", "load_engine"]
+
+KNOWN: tuple[str, ...] = ()
+"""No model of these families can be gauged by its name alone."""
+
+
+NEEDED = (5, 22)
+"""The version of transformers they were tried with; 5.20 fails for two of them, 5.17 for all."""
+
+
+def load_engine(name: str, folder: Path, **options: Any) -> Backend:
+    """Load a checkpoint; see `gridprobe.models.transformers.engine.load`."""
+    _check_version()
+    from gridprobe.models.transformers.engine import load_engine as load_checkpoint
+
+    return load_checkpoint(name, folder, **options)
+
+
+def gauge(name: str, folder: Path | None) -> Gauge | None:
+    """Gauge a checkpoint on this machine."""
+    if folder is None:
+        return None
+    _check_version()
+    from gridprobe.models.transformers.engine import gauge as gauge_checkpoint
+
+    return gauge_checkpoint(name, folder)
+
+
+def _check_version() -> None:
+    import transformers
+
+    found = str(transformers.__version__)
+    if tuple(int(part) for part in found.split(".")[:2]) < NEEDED:
+        needed = ".".join(map(str, NEEDED))
+        raise ModelError(
+            f"families other than Qwen3-VL need transformers {needed} or later, and this is {found}; "
+            "run: pip install -U transformers (with Python 3.11 or later)"
+        )

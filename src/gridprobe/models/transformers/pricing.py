@@ -1,0 +1,241 @@
+"""What requests cost, counted on the model itself. See `gridprobe.models.cost` for the conventions.
+
+The language model's operations are a·N + b·N² for N tokens. They are counted for two lengths on a copy of its modules
+with tensors that have a shape but no content. b counts all pairs of tokens; a prefill needs half of them, N(N+1)/2.
+Where a layer looks only at a window of tokens, all earlier ones are counted nevertheless. The vision tower is counted
+on one picture of each size.
+"""
+
+import copy
+import inspect
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import accelerate
+import numpy as np
+import torch
+import transformers
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from gridprobe.errors import ModelError
+from gridprobe.models.cost import Cost
+from gridprobe.models.transformers.prompt import Layout, Pictures, Size
+
+__all__ = [
+    "LanguagePrice",
+    "PicturePrice",
+    "Tower",
+    "accepted",
+    "cache_bytes",
+    "hollow_tower",
+    "language_price",
+    "price",
+    "price_texts",
+    "text_config",
+    "token_bytes",
+]
+
+# Vision features of pictures, each computed once, and the form in which a model takes them back.
+
+
+class Tower:
+    """A model's vision tower and projector."""
+
+    def __init__(self, model: Any, pictures: Pictures, *, device: torch.device, dtype: torch.dtype) -> None:
+        self._model = model
+        self._joined = pictures.joined
+        self._device, self._dtype = device, dtype
+        self._names = accepted(model.model.get_image_features)
+        self._kind: Any = None
+        self._listed = False
+        self._rank = 2
+
+    def encode(self, pictures: Sequence[Mapping[str, Tensor]]) -> list[Tensor]:
+        """Features of pictures of one size: for each, levels × tokens × width.
+
+        Level 0 goes into the sequence; further levels, if any, are added to the first layers' states.
+        """
+        given = {name: value for name, value in self._joined(pictures).items() if name in self._names}
+        given = {n: v.to(self._device, self._dtype if v.is_floating_point() else None) for n, v in given.items()}
+        found = self._model.model.get_image_features(**given, return_dict=True)
+        pooled = found.pooler_output
+        self._kind, self._listed = type(found), not isinstance(pooled, Tensor)
+        self._rank = 2 if self._listed else pooled.ndim
+        levels = torch.stack([_flat(level) for level in (pooled, *(getattr(found, "deepstack_features", None) or ()))])
+        return [each.clone() for each in levels.chunk(len(pictures), dim=1)]
+
+    def outputs(self, features: Sequence[Tensor]) -> Any:
+        """Features of some pictures as the tower would return them."""
+        levels = range(1, len(features[0]))
+        deep = [self._form([each[level] for each in features]) for level in levels]
+        extra = {"deepstack_features": deep} if deep else {}
+        return self._kind(pooler_output=self._form([each[0] for each in features]), **extra)
+
+    def _form(self, parts: list[Tensor]) -> Any:
+        if self._listed:
+            return parts
+        return torch.stack(parts) if self._rank == 3 else torch.cat(parts)
+
+
+def _flat(level: Any) -> Tensor:
+    """Tokens × width of all pictures."""
+    whole = level if isinstance(level, Tensor) else torch.cat([part.flatten(0, -2) for part in level])
+    return whole.flatten(0, -2)
+
+
+def accepted(function: Any) -> frozenset[str]:
+    """The names of a function's arguments."""
+    return frozenset(inspect.signature(function).parameters)
+
+
+def hollow_tower(config: Any, pictures: Pictures) -> Tower:
+    """The vision tower with zeros for weights; memory that is only read as zeros takes no room."""
+    with accelerate.init_empty_weights(include_buffers=False):
+        model = transformers.AutoModelForImageTextToText.from_config(
+            copy.deepcopy(config), attn_implementation="sdpa", trust_remote_code=False
+        )
+    language = {id(weight) for weight in model.get_decoder().parameters()}
+    for module in model.modules():
+        for name, weight in module.named_parameters(recurse=False):
+            if id(weight) not in language:
+                zeros = torch.nn.Parameter(torch.zeros(weight.shape), requires_grad=False)
+                setattr(module, name, zeros)
+    return Tower(model.eval(), pictures, device=torch.device("cpu"), dtype=torch.float32)
+
+
+LENGTHS = (128, 256)
+"""Multiples of the chunks in which linear attention is computed."""
+
+
+@dataclass(frozen=True)
+class LanguagePrice:
+    """The language model's operations as a function of the number of tokens."""
+
+    linear: float
+    pairs: float
+    """For each pair of tokens."""
+    head: float
+    """The vocabulary projection at one position."""
+    published: tuple[float, float]
+    """By the published convention: for each token, and for each pair of tokens."""
+
+    def __call__(self, tokens: int) -> float:
+        """By the honest convention."""
+        return self.linear * tokens + self.pairs * tokens * (tokens + 1) / 2 + self.head
+
+    def by_paper(self, tokens: int) -> float:
+        """By the published convention."""
+        return self.published[0] * tokens + self.published[1] * float(tokens) ** 2
+
+
+def price(language: LanguagePrice, layout: Layout, pictures: Callable[[Sequence[Size]], float]) -> Cost:
+    """What a request costs by itself; `pictures` prices the vision tower."""
+    flops = language(len(layout)) + pictures(layout.sizes)
+    return Cost(
+        calls=1,
+        tokens=len(layout),
+        visual_tokens=layout.visual,
+        flops=flops,
+        flops_paper=language.by_paper(len(layout)),
+        flops_computed=flops,
+    )
+
+
+def price_texts(language: LanguagePrice, tokens: Sequence[int], *, known: int) -> list[Cost]:
+    """What texts of so many tokens each cost after `known` ones that were read."""
+    found = []
+    for count in tokens:
+        end = known + count - 1
+        flops = language(end) - language(known) + (count - 1) * language.head
+        paper = language.by_paper(end) - language.by_paper(known)
+        found.append(Cost(tokens=count, flops=flops, flops_paper=paper, flops_computed=flops))
+    return found
+
+
+def text_config(config: Any) -> Any:
+    """The configuration of the language model."""
+    return config.get_text_config(decoder=True)
+
+
+def language_price(config: Any) -> LanguagePrice:
+    """Count the operations of a model without weights."""
+    with torch.device("meta"):
+        shell = transformers.AutoModelForImageTextToText.from_config(
+            copy.deepcopy(config), attn_implementation="eager", trust_remote_code=False
+        ).eval()
+    if hasattr(shell, "set_experts_implementation"):
+        shell.set_experts_implementation("batched_mm")  # torch's counter has no formula for grouped_mm
+    short, long = LENGTHS
+    few, many = (_decoder_flops(shell.get_decoder(), tokens) for tokens in LENGTHS)
+    pairs = (many / long - few / short) / (long - short)
+    head = shell.get_output_embeddings().weight
+    return LanguagePrice(few / short - pairs * short, pairs, 2.0 * head.numel(), _published(text_config(config)))
+
+
+@torch.inference_mode()
+def _decoder_flops(decoder: Any, tokens: int) -> float:
+    """Within this mode transformers does not look into masks, which have no content here."""
+    with FakeTensorMode(allow_non_fake_inputs=True), FlopCounterMode(display=False) as counter:
+        ids = torch.zeros((1, tokens), dtype=torch.long, device="meta")
+        decoder(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False)
+    return float(counter.get_total_flops())
+
+
+def _published(text: Any) -> tuple[float, float]:
+    """N·L·(2(d² + 2·d·d_kv) + 4·N·d + 2d² + 6·d·f) + 2·N·d·V with d_kv = d·kv_heads/heads; experts count if active."""
+    d, layers = text.hidden_size, text.num_hidden_layers
+    d_kv = d * _kv_heads(text) / text.num_attention_heads
+    experts = getattr(text, "num_experts_per_tok", None)
+    f = experts * text.moe_intermediate_size if experts else text.intermediate_size
+    token = layers * (2 * (d * d + 2 * d * d_kv) + 2 * d * d + 6 * d * f) + 2 * d * text.vocab_size
+    return float(token), 4.0 * d * layers
+
+
+class PicturePrice:
+    """The vision tower's operations, counted on one picture of each size."""
+
+    def __init__(self, tower: Tower, pictures: Pictures) -> None:
+        self._tower = tower
+        self._pictures = pictures
+        self._counted = lru_cache(maxsize=256)(self._count)
+
+    def __call__(self, sizes: Sequence[Size]) -> float:
+        """For pictures of these sizes."""
+        return sum(number * self._counted(size) for size, number in Counter(sizes).items())
+
+    @torch.inference_mode()
+    def _count(self, size: Size) -> float:
+        inputs = self._pictures.inputs(np.zeros((size[1], size[0], 3), dtype=np.uint8))
+        with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+            self._tower.encode([inputs])
+        found = float(counter.get_total_flops())
+        if not found > 0:
+            raise ModelError("torch counted no operations in the vision tower, so its cost is not known")
+        return found
+
+
+def token_bytes(config: Any, value_bytes: int) -> int:
+    """Bytes of one token's activations at the widest place of a layer."""
+    text = text_config(config)
+    attention = (text.num_attention_heads + 2 * _kv_heads(text)) * _head_dim(text)
+    return int((6 * text.hidden_size + 3 * text.intermediate_size + 3 * attention) * value_bytes)
+
+
+def cache_bytes(config: Any, value_bytes: int) -> int:
+    """Bytes of one token's keys and values."""
+    text = text_config(config)
+    return int(2 * _kv_heads(text) * _head_dim(text) * text.num_hidden_layers * value_bytes)
+
+
+def _kv_heads(text: Any) -> int:
+    return int(getattr(text, "num_key_value_heads", None) or text.num_attention_heads)
+
+
+def _head_dim(text: Any) -> int:
+    return int(getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads)

@@ -1,0 +1,484 @@
+"""Memo: a backend that remembers what another one answered.
+
+Several selectors on one question send the same probes, and an adaptive selector may keep every frame. With a memo each
+of these requests is computed once.
+"""
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+
+from gridprobe.errors import UsageError
+from gridprobe.importance import spread
+from gridprobe.models.base import (
+    Backend,
+    FrameGroup,
+    Posterior,
+    ScoreRequest,
+    Writing,
+    Written,
+    fuses,
+    recalls,
+    writer,
+    writes,
+)
+from gridprobe.models.cost import Cost
+from gridprobe.open_ended import kind_of
+
+__all__ = [
+    "Memo",
+    "Windowed",
+    "Wrapped",
+    "check_window",
+    "combined",
+    "nearby",
+    "window_of",
+    "windowed",
+    "with_context",
+    "without_frames",
+]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    answer: Any
+    seconds: float
+    """The answer's time: an equal share of its call."""
+
+
+class Memo:
+    """The same model, but each request is computed once; the least recently used answers are dropped first.
+
+    A remembered answer keeps its cost, so compute is reported as if the model had been asked again.
+    """
+
+    def __init__(self, backend: Backend, *, capacity: int = 4096) -> None:
+        if capacity < 1:
+            raise UsageError(f"a memo needs room for at least 1 answer, got {capacity}")
+        self._backend = backend
+        self._capacity = capacity
+        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self.hits = 0
+        """How many requests were answered without asking the model."""
+        self.saved = 0.0
+        """Seconds the model took for these when it was first asked; add them to a measured time to get the true one."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def identity(self) -> str:
+        """That of the model behind it."""
+        return self._backend.identity
+
+    @property
+    def multiple(self) -> int:
+        """That of the model behind it."""
+        return self._backend.multiple
+
+    @property
+    def recalls(self) -> bool:
+        """That of the model behind it."""
+        return recalls(self._backend)
+
+    @property
+    def fuses(self) -> bool:
+        """That of the model behind it."""
+        return fuses(self._backend)
+
+    @property
+    def writes(self) -> bool:
+        """That of the model behind it."""
+        return writes(self._backend)
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+        """One posterior for each request, in order; all new ones go to the model in one call."""
+        keys = [self._key(request) for request in requests]
+        return self._answers(keys, lambda new: self._backend.score([requests[place] for place in new]))
+
+    def write(self, requests: Sequence[ScoreRequest], writing: Writing) -> list[tuple[Written, ...]]:
+        """Texts for each request, in order; all new ones are written in one call."""
+        model = writer(self._backend)
+        keys = [(self._key(request), writing) for request in requests]
+        return self._answers(keys, lambda new: model.write([requests[place] for place in new], writing))
+
+    def _answers(self, keys: Sequence[Hashable], ask: Callable[[Sequence[int]], Sequence[Any]]) -> list[Any]:
+        """What is remembered by these keys; `ask` is called once with the places of all others."""
+        found = {key: self._entries[key] for key in keys if key in self._entries}
+        places: dict[Hashable, int] = {}
+        for place, key in enumerate(keys):
+            if key not in found:
+                places.setdefault(key, place)
+        fresh = self._ask(places, ask)
+        for place, key in enumerate(keys):
+            if key in found or key in keys[:place]:
+                self.hits += 1
+                self.saved += (found.get(key) or fresh[key]).seconds
+        entries = {**found, **fresh}
+        self._remember(entries)
+        return [entries[key].answer for key in keys]
+
+    def estimate(self, request: ScoreRequest) -> Cost:
+        """What the model says."""
+        return self._backend.estimate(request)
+
+    def estimate_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
+        """What the model says."""
+        return writer(self._backend).estimate_texts(request, tokens)
+
+    def _key(self, request: ScoreRequest) -> Hashable:
+        """Everything an answer depends on. Equal frame keys mean equal pixels."""
+        asked = (request.prompt, request.prompt_order, request.labels, request.between, request.sees, request.attention)
+        return self.identity, asked, tuple((group.frames.keys, group.view) for group in request.groups)
+
+    def _ask(
+        self, places: dict[Hashable, int], ask: Callable[[Sequence[int]], Sequence[Any]]
+    ) -> dict[Hashable, _Entry]:
+        if not places:
+            return {}
+        start = time.perf_counter()
+        answers = ask(list(places.values()))
+        each = (time.perf_counter() - start) / len(places)
+        return {key: _Entry(answer, each) for key, answer in zip(places, answers, strict=True)}
+
+    def _remember(self, entries: dict[Hashable, _Entry]) -> None:
+        for key, entry in entries.items():
+            self._entries[key] = entry
+            self._entries.move_to_end(key)
+        while len(self._entries) > self._capacity:
+            self._entries.popitem(last=False)
+
+
+# Wrapped: the base of models that change how another one is asked.
+
+
+class Wrapped:
+    """A model in front of another; whatever it does not define itself is passed through."""
+
+    def __init__(self, model: Backend) -> None:
+        self._model = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    @property
+    def identity(self) -> str:
+        """That of the model behind it."""
+        return self._model.identity
+
+    @property
+    def multiple(self) -> int:
+        """That of the model behind it."""
+        return self._model.multiple
+
+
+# Requests with fewer frames: a window of them, or less context.
+
+
+def window_of(request: ScoreRequest, cut: range) -> ScoreRequest:
+    """Some consecutive frames of a request with one group."""
+    (group,) = request.groups
+    last = request.between[-1] if request.between and cut.stop == len(group.frames) else ""
+    between = (*request.between[cut.start : cut.stop], last) if request.between else ()
+    sees = None if request.sees is None else tuple(place - cut.start for place in request.sees if place in cut)
+    return replace(request, groups=(FrameGroup(group.frames.cut(cut), group.view),), between=between, sees=sees)
+
+
+def without_frames(request: ScoreRequest) -> ScoreRequest:
+    """The text of a request alone."""
+    return replace(request, groups=(), between=(), sees=None, attention=False, again=False)
+
+
+def with_context(request: ScoreRequest, count: int) -> ScoreRequest:
+    """The request with so many frames of its last group; texts before the others stay, before the next frame."""
+    *others, context = request.groups
+    kept = nearby(context.frames.times, [time for group in others for time in group.frames.times], count)
+    groups = [*others, FrameGroup(context.frames.take(kept), context.view)] if kept else others
+    between = _texts(request, set(kept)) if request.between else ()
+    return replace(request, groups=tuple(groups), between=between, sees=_seen(request, set(kept)))
+
+
+def nearby(times: Sequence[float], others: Sequence[float], count: int) -> tuple[int, ...]:
+    """So many of some moments: half of them nearest to other moments, and half evenly spaced among the rest."""
+    if count >= len(times):
+        return tuple(range(len(times)))
+    distance = np.abs(np.asarray(times)[:, None] - np.asarray(others)[None]).min(axis=1)
+    near = np.argsort(distance, kind="stable")[: count // 2].tolist()
+    rest = sorted(set(range(len(times))).difference(near))
+    return tuple(sorted([*near, *(rest[i] for i in spread(len(rest), count - len(near)))]))
+
+
+def _order(request: ScoreRequest) -> list[tuple[int, int]]:
+    """Group and place in it of every frame, in the order shown."""
+    return [(unit.group, member) for unit in request.units for member in unit.members]
+
+
+def _seen(request: ScoreRequest, kept: set[int]) -> tuple[int, ...] | None:
+    """What the text may look at, when only some frames of the last group are kept."""
+    if request.sees is None:
+        return None
+    last = len(request.groups) - 1
+    left = [place for place, (group, member) in enumerate(_order(request)) if group != last or member in kept]
+    return tuple(new for new, place in enumerate(left) if place in set(request.sees))
+
+
+def _texts(request: ScoreRequest, kept: set[int]) -> tuple[str, ...]:
+    """What stands before each frame and after the last, when only some frames of the last group are kept."""
+    last, texts, held = len(request.groups) - 1, list[str](), list[str]()
+    for (group, member), text in zip(_order(request), request.between[:-1], strict=True):
+        held.append(text)
+        if group != last or member in kept:
+            texts.append("\n".join(filter(None, held)))
+            held = []
+    return (*texts, "\n".join(filter(None, [*held, request.between[-1]])))
+
+
+# Windowed: a model whose requests are cut to what it can read at once.
+#
+# Frames that do not fit into the model's context are shown in windows: consecutive frames, each window a request of its
+# own, all in one call. What the windows answer becomes one posterior, and their attention one map of all frames.
+#
+# A window says something about the question only as far as its answer differs from the answer without frames: its gain
+# is
+# 1 - exp(-KL) of the one against the other. The posterior is the mean of those of the windows, and attention to a frame
+# counts, by this gain. Adding up log-odds is as often right about what one window shows, but it is sure of wrong
+# answers
+# about the whole video, such as a count of which each window sees a part (docs/long-videos.md). No window sees the
+# whole,
+# so a session never takes such an overview for the last word, and goes on to a focused pass.
+#
+# A request with frames of several sizes, such as a focused pass, is not divided, because its frames answer the question
+# together. Of its last group, which is the context, only so many frames are shown as fit, half of them nearest to the
+# other frames and half evenly spaced.
+
+P = TypeVar("P")
+
+MARKER = 32
+"""More tokens than a frame has beside its pixels: its time, and what encloses it."""
+TURN = 64
+"""More tokens than a turn has beside its text."""
+LEAST = 1e-4
+"""Probabilities below this count as this where they are compared with; gains whose sum is below are none."""
+
+
+def check_window(frames: int | None) -> None:
+    """Refuse a number of frames that makes no sense."""
+    if frames is not None and (isinstance(frames, bool) or not isinstance(frames, int) or frames < 1):
+        raise UsageError(f"a window needs a whole number of at least 1 frame, got {frames!r}")
+
+
+def windowed(model: Backend, frames: int | None = None) -> Backend:
+    """The model, with windows of at most so many frames; itself if nothing limits what it reads at once."""
+    limits = (frames, getattr(model, "context_frames", None), getattr(model, "context_tokens", None))
+    if isinstance(model, Windowed) or getattr(model, "pending", False) or not any(limits):
+        return model
+    return Windowed(model, frames=frames)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A request as it is asked."""
+
+    parts: tuple[ScoreRequest, ...]
+    """The windows that hold a frame the text may look at; or the request itself."""
+    places: tuple[range, ...]
+    """The frames of each part, by their places in the request."""
+    count: int = 1
+    """How many windows there are."""
+    text: ScoreRequest | None = None
+    """The same without frames, if several parts have to be combined."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def requests(self) -> list[ScoreRequest]:
+        """All that is asked."""
+        return [*self.parts, *([self.text] if self.text else [])]
+
+
+class Windowed(Wrapped):
+    """A model with requests of any length; whatever else it has is passed through."""
+
+    def __init__(self, model: Backend, *, frames: int | None = None) -> None:
+        """Wrap a model.
+
+        Args:
+            model: who is asked. What it reads at once is limited by its `context_tokens` and `context_frames`.
+            frames: the most frames of a request, where that is less.
+        """
+        check_window(frames)
+        super().__init__(model)
+        limits = [each for each in (frames, getattr(model, "context_frames", None)) if each]
+        self._frames: int | None = min(limits, default=None)
+        self._tokens: int | None = getattr(model, "context_tokens", None)
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+        """One posterior for each request, in order; all windows of all requests are asked in one call."""
+        plans = [self._plan(request) for request in requests]
+        answers = iter(self._model.score([part for plan in plans for part in plan.requests]))
+        return [_posterior(request, plan, _next(answers, plan)) for request, plan in zip(requests, plans, strict=True)]
+
+    def write(self, requests: Sequence[ScoreRequest], writing: Writing) -> list[tuple[Written, ...]]:
+        """Texts for each request, in order; of those of its windows the likeliest ones."""
+        model, plans = writer(self._model), [self._plan(request, scores=False) for request in requests]
+        found = iter(model.write([part for plan in plans for part in plan.parts], writing))
+        return [_likeliest(plan, _next(found, plan), writing.samples) for plan in plans]
+
+    def estimate(self, request: ScoreRequest) -> Cost:
+        """What all windows of the request would cost."""
+        return sum((self._model.estimate(part) for part in self._plan(request).requests), Cost())
+
+    def estimate_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
+        """What texts after each window of the request would cost."""
+        model, plan = writer(self._model), self._plan(request, scores=False)
+        return sum((model.estimate_texts(part, tokens) for part in plan.parts), Cost())
+
+    def _plan(self, request: ScoreRequest, *, scores: bool = True) -> _Plan:
+        """How a request is asked; `scores` if the answers of its windows will be combined."""
+        everything = range(sum(len(group.frames) for group in request.groups))
+        if self._fits(request):
+            return _Plan((request,), (everything,))
+        if len(request.groups) > 1:
+            return self._trimmed(request)
+        cuts = self._cuts(request)
+        seen = set(everything if request.sees is None else request.sees)
+        shown = [cut for cut in cuts if seen.intersection(cut)] or cuts[:1]
+        note = f"the frames were shown in {len(cuts)} windows of at most {max(map(len, cuts))}"
+        text = without_frames(request) if scores and len(shown) > 1 else None
+        parts = tuple(window_of(request, cut) for cut in shown)
+        return _Plan(parts, tuple(shown), len(cuts), text, (note,) if len(shown) > 1 else ())
+
+    def _cuts(self, request: ScoreRequest) -> list[range]:
+        """As few windows of about equal length as fit."""
+        frames, step = len(request.frames), request.groups[0].view.step
+        units, number = math.ceil(frames / step), max(2, self._least(request))
+        while True:
+            edges = [step * round(units * i / number) for i in range(number + 1)]
+            cuts = [range(start, min(end, frames)) for start, end in pairwise(edges) if start < end]
+            if number >= units or self._fits(window_of(request, max(cuts, key=len))):
+                return cuts
+            number += 1
+
+    def _least(self, request: ScoreRequest) -> int:
+        """A number of windows below which they cannot fit."""
+        by_frames = len(request.frames) / (self._frames or math.inf)
+        by_tokens = self._length(request) / self._tokens if self._tokens else 0.0
+        return math.ceil(max(by_frames, by_tokens))
+
+    def _trimmed(self, request: ScoreRequest) -> _Plan:
+        """The request with as much of its context as fits; without any, if the other frames alone are too many."""
+        *others, context = request.groups
+        least, most = 0, len(context.frames)
+        while least < most:  # the most frames of the context with which it fits
+            middle = (least + most + 1) // 2
+            least, most = (middle, most) if self._fits(with_context(request, middle)) else (least, middle - 1)
+        trimmed = with_context(request, least)
+        kept = sum(len(group.frames) for group in others)
+        note = (
+            f"only {least} of {len(context.frames)} small frames were shown beside the {kept} kept ones, because the "
+            "model cannot read more at once"
+        )
+        if least == 0 and not self._fits(trimmed):
+            plan = self._plan(trimmed)
+            return replace(plan, notes=(note, *plan.notes))
+        return _Plan((trimmed,), (range(len(request.units)),), notes=(note,))
+
+    def _fits(self, request: ScoreRequest) -> bool:
+        if self._frames is not None and sum(len(group.frames) for group in request.groups) > self._frames:
+            return False
+        if self._tokens is None or self._at_most(request) <= self._tokens:
+            return True
+        return self._length(request) <= self._tokens
+
+    def _length(self, request: ScoreRequest) -> int:
+        """The tokens of a request, those of all its frames included."""
+        return self._model.estimate(replace(request, sees=None, attention=False)).tokens
+
+    def _at_most(self, request: ScoreRequest) -> float:
+        """More tokens than a request has, found quickly; infinity if that is not known."""
+        area = self.multiple**2 if self.multiple > 1 else 0
+        if not area:
+            return math.inf
+        text = len(request.prompt.encode()) + sum(len(each.encode()) + 1 for each in request.between) + TURN
+        sizes = [group.size(self.multiple) for group in request.groups]
+        units = [len(group.frames) for group in request.groups]
+        return text + sum(
+            count * (width * height // area + MARKER) for (width, height), count in zip(sizes, units, strict=True)
+        )
+
+
+def combined(windows: Sequence[Posterior], text: Posterior) -> tuple[tuple[float, ...], list[float]]:
+    """Log-probabilities of the labels, and each window's gain, from windows and the answer without frames."""
+    gains = [_gain(window, text) for window in windows]
+    weights = gains if sum(gains) > LEAST else [1.0] * len(gains)
+    values = [
+        sum(weight * math.exp(each) for weight, each in zip(weights, column, strict=True)) / sum(weights)
+        for column in zip(*(window.logprobs for window in windows), strict=True)
+    ]
+    total = math.fsum(values)
+    return tuple(math.log(value / total) if value > 0 else -math.inf for value in values), gains
+
+
+def _gain(window: Posterior, text: Posterior) -> float:
+    """How much a window says: 1 - exp(-KL) of its answer against the answer without frames."""
+    pairs = zip(window.logprobs, text.logprobs, strict=True)
+    divergence = sum(math.exp(mine) * (mine - max(other, math.log(LEAST))) for mine, other in pairs if mine > -60.0)
+    return -math.expm1(-max(0.0, divergence))
+
+
+def _posterior(request: ScoreRequest, plan: _Plan, answers: Sequence[Posterior]) -> Posterior:
+    """One posterior from those of the windows."""
+    if plan.text is None:
+        only = answers[0]
+        attention = only.attention and _spread_out(request, plan, [only.attention])
+        return replace(only, notes=(*only.notes, *plan.notes), attention=attention, windows=plan.count)
+    *windows, text = answers
+    logprobs, gains = combined(windows, text)
+    shares = [
+        tuple(gain * value for value in window.attention) if window.attention is not None else None
+        for window, gain in zip(windows, gains, strict=True)
+    ]
+    known = [share for share in shares if share is not None]
+    return replace(
+        windows[0],
+        logprobs=logprobs,
+        cost=sum((answer.cost for answer in answers), Cost()),
+        mass=min(window.mass for window in windows),
+        notes=tuple(dict.fromkeys((*(note for window in windows for note in window.notes), *plan.notes))),
+        attention=_spread_out(request, plan, known) if len(known) == len(windows) else None,
+        windows=plan.count,
+    )
+
+
+def _spread_out(request: ScoreRequest, plan: _Plan, shares: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """Attention to every frame of the request; to frames of windows that were not asked it is 0."""
+    found = [0.0] * sum(len(group.frames) for group in request.groups)
+    for places, some in zip(plan.places, shares, strict=True):
+        for place, value in zip(places, some, strict=True):
+            found[place] = value
+    return tuple(found)
+
+
+def _likeliest(plan: _Plan, found: Sequence[tuple[Written, ...]], samples: int) -> tuple[Written, ...]:
+    """The likeliest texts of all windows; the first has the costs of those that were left out.
+
+    What a window shows counts before what others do not show, since most windows do not show what is asked about.
+    """
+    if len(found) == 1:
+        first, *more = found[0]
+        return (replace(first, notes=(*first.notes, *plan.notes)), *more)
+    texts = [replace(text, windows=plan.count) for some in found for text in some]
+    texts.sort(key=lambda text: (kind_of(text.text) == "not said", -(text.logprob or 0.0) / max(1, text.tokens)))
+    kept = texts[:samples]
+    rest = sum((text.cost for text in texts[samples:]), Cost())
+    return (replace(kept[0], cost=kept[0].cost + rest, notes=(*kept[0].notes, *plan.notes)), *kept[1:])
+
+
+def _next(answers: Iterator[P], plan: _Plan) -> list[P]:
+    """The answers to a plan's requests."""
+    return [next(answers) for _ in plan.requests]

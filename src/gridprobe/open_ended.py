@@ -1,0 +1,297 @@
+"""Open questions: what a model answers in words, from which candidates, and how sure it is.
+
+The model writes its likeliest answer and some drawn at random. Those that say the same are one candidate, whose
+probability is that of writing any of its wordings. If that is high enough, it is the answer. If not, and the frames are
+the last to be looked at, then by `way`:
+
+- `drafts` shows the candidates as lettered options about the same frames, and the letters decide;
+- `text` draws no others and takes the likeliest answer.
+
+docs/open-questions.md compares them.
+"""
+
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from gridprobe.early_exit import CAUTIOUS, Exit
+from gridprobe.models import Backend, Posterior, ScoreRequest
+from gridprobe.models.base import Basis, Writing, Written, recalls, writer
+from gridprobe.models.cost import Cost
+from gridprobe.models.prompting import score_rotated
+from gridprobe.question import Question, describes
+
+__all__ = [
+    "NOT_SAID",
+    "NO_PLACE",
+    "Draft",
+    "Kind",
+    "OpenRule",
+    "OpenWay",
+    "answer_open",
+    "canonical",
+    "exact_match",
+    "kind_of",
+    "lettered",
+    "merge",
+    "remembered",
+    "token_f1",
+]
+
+# Answers in words: when two of them say the same, what kind they are, and candidates merged from several drafts.
+
+Kind = Literal["yes/no", "number", "not said", "text", "description"]
+NOT_SAID = "not shown in the video"
+"""How it is said that the video does not show what is asked."""
+UNKNOWN = frozenset(
+    (
+        "not shown",
+        "not shown in video",
+        "video does not say",
+        "it never appears",
+        "unknown",
+        "not visible",
+        "i dont know",
+    )
+)
+"""What models write when they mean it, in canonical form."""
+NUMBERS = {
+    word: str(number)
+    for number, word in enumerate(
+        [
+            "zero",
+            "one",
+            "two",
+            "three",
+            "four",
+            "five",
+            "six",
+            "seven",
+            "eight",
+            "nine",
+            "ten",
+            "eleven",
+            "twelve",
+            "thirteen",
+            "fourteen",
+            "fifteen",
+            "sixteen",
+            "seventeen",
+            "eighteen",
+            "nineteen",
+            "twenty",
+        ]
+    )
+} | {"once": "1 times", "twice": "2 times", "none": "0"}
+ARTICLES = frozenset(("a", "an", "the"))
+YES, NO = frozenset(("yes", "yeah", "true", "correct")), frozenset(("no", "nope", "false", "incorrect"))
+WORD = re.compile(r"[^\W_]+(?:\.\d+)?")
+
+
+class Draft(NamedTuple):
+    """A candidate answer."""
+
+    text: str
+    """As it was written most often."""
+    share: float
+    """The share of the drafts that say it."""
+    probability: float | None = None
+    """The probability of writing any of its wordings that were drafted; None if that is not known."""
+
+
+def canonical(text: str) -> str:
+    """The text without case, punctuation, articles and accents, and with digits for number words.
+
+    "The 3rd of May." and "3rd of may" are the same, and so are "Twice" and "two times".
+    """
+    plain = unicodedata.normalize("NFKD", text.replace("'", "").replace("’", "")).casefold()
+    plain = "".join(letter for letter in plain if not unicodedata.combining(letter))
+    words = [NUMBERS.get(word, word) for word in WORD.findall(plain) if word not in ARTICLES]
+    found = " ".join(words)
+    if found in YES:
+        return "yes"
+    if found in NO:
+        return "no"
+    return NOT_SAID if found in UNKNOWN or found == "not shown in video" else found
+
+
+def kind_of(text: str) -> Kind:
+    """What kind of answer a text is; whether it is a description, its question says."""
+    plain = canonical(text)
+    if plain in ("yes", "no"):
+        return "yes/no"
+    if plain == NOT_SAID:
+        return "not said"
+    return "number" if re.fullmatch(r"\d+(?:\.\d+)?(?: times)?", plain) else "text"
+
+
+def exact_match(text: str, truth: str) -> bool:
+    """Whether two answers say the same; numbers are compared as numbers."""
+    one, other = canonical(text), canonical(truth)
+    if {kind_of(text), kind_of(truth)} == {"number"}:
+        return float(one.split()[0]) == float(other.split()[0])
+    return one == other
+
+
+def token_f1(text: str, truth: str) -> float:
+    """The harmonic mean of precision and recall over the words of both; 1 for two empty texts."""
+    one, other = Counter(canonical(text).split()), Counter(canonical(truth).split())
+    if not one or not other:
+        return float(one == other)
+    shared = (one & other).total()
+    return 2 * shared / (one.total() + other.total())
+
+
+def _printable(text: str) -> str:
+    """What a model wrote, in one line and without control characters, which no prompt may contain."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+
+
+def merge(texts: Sequence[str], logprobs: Sequence[float | None] = ()) -> list[Draft]:
+    """Drafts that say the same as one, the likeliest first, then the most frequent; empty ones are dropped.
+
+    Args:
+        texts: the drafts, of which control characters are dropped. The wording that occurs most often stands for those
+            that say the same.
+        logprobs: the log-probability of writing each; a text that was drafted twice counts once.
+    """
+    wordings: dict[str, Counter[str]] = {}
+    likely: dict[str, float | None] = {}
+    for text, logprob in zip(texts, logprobs or [None] * len(texts), strict=True):
+        found = _printable(text)
+        if canonical(found):
+            wordings.setdefault(canonical(found), Counter())[found] += 1
+            likely[found] = None if logprob is None else math.exp(min(0.0, logprob))
+    merged = []
+    for counts in wordings.values():
+        known = [likely[text] for text in counts]
+        total = None if None in known else min(1.0, math.fsum(p for p in known if p is not None))
+        merged.append(Draft(counts.most_common(1)[0][0], counts.total() / len(texts), total))
+    return sorted(merged, key=lambda draft: (-(draft.probability or 0.0), -draft.share))
+
+
+OpenWay = Literal["drafts", "text"]
+
+SAMPLES, TEMPERATURE = 4, 1.0
+"""Drafts beside the likeliest one, and how freely they are drawn."""
+CANDIDATES = 6
+"""The most candidates of a question."""
+PHRASE, SENTENCES = 32, 256
+"""The most tokens of an answer."""
+ABSENT, PRESENT = "not shown", "shown"
+"""What stands beside a single candidate."""
+NOTHING = "(no answer)"
+"""Stands for the answer of a model that wrote nothing."""
+
+TINY = 1e-9
+"""The least probability of a candidate."""
+Before = Sequence[str] | None
+
+NO_PLACE = "no single place of the video decides this, so evenly spaced frames were shown large"
+
+
+@dataclass(frozen=True)
+class OpenRule:
+    """How open questions are answered."""
+
+    way: OpenWay = "drafts"
+    rotations: int = 1
+    """In how many orders candidates are shown as options."""
+    exit: Exit | None = None
+    """When an answer is sure."""
+
+    def sure(self, posterior: Posterior) -> bool:
+        """Whether what was written needs no choice among candidates."""
+        return posterior.confidence >= (self.exit.threshold if self.exit else CAUTIOUS)
+
+
+def answer_open(
+    model: Backend, question: Question, show: Callable[[Question], ScoreRequest], *, rule: OpenRule, before: Before
+) -> Posterior:
+    """The probabilities of texts that answer an open question; they are the labels of the posterior.
+
+    Args:
+        model: who writes and chooses.
+        question: an open question.
+        show: a question with the frames that it is about.
+        rule: how the answer is found.
+        before: candidates of an earlier look, which may be chosen again; None if a closer look will follow.
+    """
+    request = replace(show(question), again=True)  # everything else is asked about the same frames
+    texts = _write(model, question, request, alone=rule.way == "text")
+    cost = sum((each.cost for each in texts), Cost())
+    drafts = merge([each.text for each in texts], [each.logprob for each in texts])[:CANDIDATES]
+    notes = tuple(dict.fromkeys(note for each in texts for note in each.notes))
+    longer = describes(question.text)
+    windows = max(each.windows for each in texts)
+    posterior = replace(_posterior(drafts, texts[0], longer=longer), cost=cost, notes=notes, windows=windows)
+    if before is None or rule.way == "text" or rule.sure(posterior) or longer:
+        return posterior
+    candidates = _union(posterior.labels, before)
+    if len(candidates) < 2:
+        return posterior
+    lettered_candidates = replace(question, options=candidates, answer=None)
+    again = remembered(model, show(lettered_candidates))
+    chosen = score_rotated(model, again, lettered_candidates, rotations=rule.rotations)
+    return replace(chosen, labels=candidates, cost=cost + chosen.cost, notes=(*notes, *chosen.notes))
+
+
+def _write(model: Backend, question: Question, request: ScoreRequest, *, alone: bool) -> list[Written]:
+    """The likeliest answer, and others unless it is to stay alone."""
+    able = writer(model)
+    if describes(question.text):
+        return list(able.write([request], Writing(limit=SENTENCES))[0])
+    ((likeliest,),) = able.write([request], Writing(limit=PHRASE))
+    if alone:
+        return [likeliest]
+    (more,) = able.write([remembered(model, request)], Writing(limit=PHRASE, temperature=TEMPERATURE, samples=SAMPLES))
+    return [likeliest, *more]
+
+
+def remembered(model: Backend, request: ScoreRequest) -> ScoreRequest:
+    """The request, with the frames taken from memory by a model that has just read them."""
+    count = sum(len(group.frames) for group in request.groups)
+    able = recalls(model) and request.prompt_order == "frames_first" and count
+    return replace(request, again=True, sees=tuple(range(count))) if able else replace(request, again=True)
+
+
+def _posterior(drafts: Sequence[Draft], likeliest: Written, *, longer: bool) -> Posterior:
+    """The probabilities of candidates, normalised; `mass` is what they have together."""
+    if not drafts:
+        return Posterior((NOTHING,), (0.0,), mass=0.0, basis="written")
+    basis: Basis = "written"
+    weights = [draft.probability for draft in drafts]
+    if longer and likeliest.logprob is not None:
+        basis, weights = "tokens", [math.exp(min(0.0, likeliest.logprob / max(1, likeliest.tokens)))]
+    elif None in weights:
+        basis, weights = "drafts", [draft.share for draft in drafts]
+    known = [max(weight or 0.0, TINY) for weight in weights]
+    total = math.fsum(known)
+    logprobs = tuple(math.log(weight / total) for weight in known)
+    return Posterior(tuple(draft.text for draft in drafts), logprobs, mass=min(1.0, total), basis=basis)
+
+
+def _union(found: Sequence[str], before: Sequence[str]) -> tuple[str, ...]:
+    """The candidates of this look, and those of the one before that say something else."""
+    old = [text for text in before if not any(exact_match(text, new) for new in found)]
+    return tuple(text for text in (*found, *old) if text != NOTHING)[:CANDIDATES]
+
+
+def lettered(question: Question, posterior: Posterior) -> tuple[Question, Posterior]:
+    """An open question as selectors can ask it, with candidates as its options, and their probabilities by letters.
+
+    A single candidate gets "not shown" beside it, or "shown" if it says that itself.
+    """
+    if not question.open:
+        return question, posterior
+    shares = dict(zip(posterior.labels, posterior.shares, strict=True))
+    if len(shares) < 2:
+        other = PRESENT if kind_of(posterior.choice) == "not said" else ABSENT
+        shares[other] = max(TINY, 1.0 - sum(shares.values()))
+    asked = replace(question, options=tuple(shares), answer=None)
+    found = Posterior.from_probabilities(dict(zip(asked.labels, shares.values(), strict=True)), posterior.cost)
+    return asked, replace(found, attention=posterior.attention)

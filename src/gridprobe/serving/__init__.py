@@ -1,1 +1,0 @@
-"""gridprobe as a server (HTTP) and as a tool for agents (MCP)."""

@@ -1,0 +1,162 @@
+"""gridprobe serve: answer questions over HTTP."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gridprobe.cli.ask import FILE, asked_models, introduce, limits_of, load_options, model_option
+from gridprobe.cli.console import notice, printable, progress, quiet_option, verbose_option
+from gridprobe.cli.help import Verb
+from gridprobe.cli.plan import gauges_of
+from gridprobe.errors import UsageError
+from gridprobe.models import NamedModel
+from gridprobe.options import PRESETS, Settings
+from gridprobe.registry import explain_missing
+
+__all__ = ["bounds_of", "desk_of", "public_name", "serve", "serving_options"]
+
+SIZES = {"max_body": 64, "max_upload": 2048, "quota": 8192, "session_bytes": 2048}
+"""Limits in MiB, with their defaults."""
+
+
+def serving_options() -> list[Callable[[Any], Any]]:
+    """Options for models, videos and limits, shared by serve and mcp."""
+    sizes = [
+        click.option(
+            f"--{name.replace('_', '-')}",
+            name,
+            type=click.IntRange(1),
+            default=value,
+            show_default=True,
+            help="In MiB.",
+        )
+        for name, value in SIZES.items()
+    ]
+    return [
+        model_option(),
+        click.option("--answer-model", metavar="NAME", help="Another model for the focused pass."),
+        click.option(
+            "--server", multiple=True, metavar="NAME=VALUE", help="For models on a server: patience, price_in, …"
+        ),
+        click.option("--preset", type=click.Choice(list(PRESETS)), default="default", show_default=True),
+        click.option("--videos", type=FILE, help="Requests may name files under this folder."),
+        click.option("--allow-urls", is_flag=True, help="Requests may name http(s) addresses of the public internet."),
+        click.option("--queue", type=click.IntRange(1), default=64, show_default=True, help="Jobs that may wait."),
+        click.option(
+            "--together",
+            type=click.IntRange(1, 64),
+            default=8,
+            show_default=True,
+            help="Jobs at work at the same time.",
+        ),
+        click.option(
+            "--max-k", type=click.IntRange(1, 64), default=16, show_default=True, help="Largest K of a request."
+        ),
+        click.option("--session-age", type=click.FloatRange(1), default=3600.0, show_default=True, help="Seconds."),
+        *sizes,
+        *load_options(),
+        quiet_option,
+        verbose_option,
+    ]
+
+
+def _options(command: Any) -> Any:
+    decorators = [
+        click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at."),
+        click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True),
+        click.option(
+            "--key", envvar="GRIDPROBE_KEY", metavar="KEY", help="What clients must send; better as GRIDPROBE_KEY."
+        ),
+        click.option(
+            "--allow-host", multiple=True, metavar="NAME", help="A further name that clients use for this server."
+        ),
+        click.option(
+            "--grace", type=click.FloatRange(0), default=30.0, show_default=True, help="Seconds to finish at the end."
+        ),
+        *serving_options(),
+    ]
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command
+
+
+@click.command(
+    cls=Verb,
+    examples=(
+        "gridprobe serve -m Qwen/Qwen3-VL-2B-Instruct --videos videos",
+        "gridprobe serve --port 9000",
+    ),
+)
+@_options
+def serve(host: str, port: int, key: str | None, allow_host: tuple[str, ...], **given: Any) -> None:
+    """Answer questions about videos over HTTP: OpenAI's API, jobs with progress, and video sessions."""
+    with explain_missing("serve"):
+        from gridprobe_serve.app import make_app
+        from gridprobe_serve.running import bind, rules_for, run
+    rules = rules_for(host, key, allow_host)
+    listening = bind(host, port)
+    address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+    desk, names = desk_of(given)
+    app = make_app(desk, rules, names=names)
+
+    def started() -> None:
+        notice(f"gridprobe: serving at {address} (API: {address}/docs)")
+
+    run(app, listening, started=started, drain=desk.drain)
+
+
+def desk_of(given: dict[str, Any], *, roots: Sequence[Path] = ()) -> tuple[Any, list[str]]:
+    """The desk that the options describe, with its models loaded, and the public names of the models.
+
+    `roots` are folders whose files requests may name, besides that of --videos.
+    """
+    from gridprobe_serve.service import Desk
+    from gridprobe_serve.sources import Fetcher
+    from gridprobe_serve.store import AllowedFolder, AllowedRoots
+
+    allowed = tuple(AllowedFolder.at(each) for each in (given["videos"], *roots) if each)
+    folder = AllowedRoots(allowed) if allowed else None
+    bounds = bounds_of(given)
+    settings = replace(Settings.from_preset(given["preset"]), limits=limits_of(given))
+    named, named_answerer = asked_models(given)
+    with progress():
+        model = named.load()
+        answerer = named_answerer.load() if named_answerer else None
+    introduce(model, answerer)
+    desk = Desk(
+        model,
+        answerer,
+        settings=settings,
+        bounds=bounds,
+        folder=folder,
+        fetcher=Fetcher(seconds=bounds.fetch_seconds) if given["allow_urls"] else None,
+        gauges=_gauges(given),
+    )
+    return desk, [public_name(each) for each in (named, named_answerer) if each]
+
+
+def _gauges(given: dict[str, Any]) -> Any:
+    """Prices for questions; None for a model whose backend has no gauge."""
+    try:
+        return gauges_of(given)
+    except UsageError:
+        return None
+
+
+def bounds_of(given: dict[str, Any]) -> Any:
+    """The limits that the options describe."""
+    from gridprobe_serve.limits import Bounds
+
+    sizes = {name: given[name] << 20 for name in SIZES}
+    plain = {name: given[name] for name in ("queue", "together", "max_k", "session_age", "grace") if name in given}
+    return Bounds(**sizes, **plain, decode_seconds=given["decode_timeout"])
+
+
+def public_name(model: NamedModel) -> str:
+    """What clients may call a model: its name without folders and addresses."""
+    if model.name.startswith(("http://", "https://")):
+        return printable(model.name.partition("#")[2]) or "server"
+    return model.name if "/" not in model.name or not Path(model.name).exists() else Path(model.name).name

@@ -1,0 +1,262 @@
+"""gridprobe as a tool for agents (Model Context Protocol): ask_video, look_over and frames_at."""
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import click
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context, Image
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.transport_security import TransportSecuritySettings
+from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
+
+from gridprobe import __version__
+from gridprobe.ask import Session
+from gridprobe.cli.console import notice
+from gridprobe.cli.help import Verb
+from gridprobe.errors import GridProbeError
+from gridprobe.question import Question
+from gridprobe.registry import explain_missing
+from gridprobe.report.format import clock
+from gridprobe_serve.command import desk_of, serving_options
+from gridprobe_serve.jobs import Job, Message, as_refusal
+from gridprobe_serve.middleware import Guard, Metrics, Rules
+from gridprobe_serve.routes import jpeg
+from gridprobe_serve.service import Asked, Desk, messages, result_of
+
+__all__ = ["make_tools", "mcp", "over_http"]
+
+INSTRUCTIONS = (
+    "Questions about long videos on this machine. ask_video answers one question and says where in the video the "
+    "answer is; look_over says what happens in each part; frames_at shows frames. Follow-up questions about the same "
+    "video are much faster than the first one."
+)
+DESCRIBE = "Describe what happens in the video."
+PART_K = 4
+MOST_PARTS, MOST_FRAMES = 12, 16
+
+Video = Annotated[str, Field(description="path of a video file under an allowed folder, or its name in it")]
+Options = Annotated[list[str] | None, Field(description="2 to 26 possible answers; leave out for an answer in words")]
+Parts = Annotated[int, Field(ge=1, le=MOST_PARTS, description="how many parts of equal length to describe")]
+Times = Annotated[list[float], Field(min_length=1, max_length=MOST_FRAMES, description="seconds from the start")]
+
+
+class Possible(BaseModel):
+    """Something that the answer could be."""
+
+    text: str
+    probability: float
+
+
+class Answered(BaseModel):
+    """The answer to a question about a video."""
+
+    answer: str
+    label: str | None
+    confidence: float
+    sentence: str
+    """Where it was seen, in words."""
+    evidence: list[tuple[float, float]]
+    """Intervals of the video, in seconds, that the answer was read from."""
+    candidates: list[Possible]
+    reached_by: str
+    share_of_compute: float | None
+    """What was computed, as a share of showing everything."""
+    warnings: list[str]
+
+
+class Part(BaseModel):
+    """What happens in a part of a video."""
+
+    start: float
+    end: float
+    text: str
+
+
+class LookedOver(BaseModel):
+    """What is in a video."""
+
+    name: str
+    duration: float | None
+    width: int
+    height: int
+    parts: list[Part]
+
+
+def make_tools(desk: Desk) -> MCPServer[Any]:
+    """A server of the Model Context Protocol with our tools."""
+    server: MCPServer[Any] = MCPServer("gridprobe", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING")
+
+    @server.tool()
+    async def ask_video(
+        video: Video,
+        question: str,
+        ctx: Context[Any, Any],
+        options: Options = None,
+        effort: Literal["quick", "auto", "full"] = "auto",
+    ) -> Answered:
+        """Answer a question about a video, and say where in the video the answer is."""
+        with _told():
+            source = await run_in_threadpool(desk.sources.find, video)
+            asked = Asked(source, Question(question, options or ()), {"effort": effort})
+            return _answered(await _followed(desk, desk.submit(asked, "agent"), ctx))
+
+    @server.tool()
+    async def look_over(video: Video, ctx: Context[Any, Any], parts: Parts = 4) -> LookedOver:
+        """Say how long a video is and what happens in each part of it, with times."""
+        with _told():
+            source = await run_in_threadpool(desk.sources.find, video)
+            asked = Asked(source, None)
+            opened = await _followed(desk, desk.submit(asked, "agent"), ctx)
+            job = desk.jobs.submit(lambda job: _described(desk, opened["id"], parts, job), "agent")
+            return LookedOver.model_validate(await _followed(desk, job, ctx))
+
+    @server.tool(structured_output=False)
+    async def frames_at(video: Video, times: Times, ctx: Context[Any, Any], width: int = 512) -> list[Any]:
+        """Show the frames of a video at some times, in seconds."""
+        with _told():
+            source = await run_in_threadpool(desk.sources.find, video)
+            opened = await _followed(desk, desk.submit(Asked(source, None), "agent"), ctx)
+            session = desk.sessions.get(opened["id"])
+            side, found = min(max(width, 16), desk.bounds.max_side), []
+            for time in times:
+                pixels, true = await run_in_threadpool(desk.frame, session, time, side)
+                found += [f"{clock(true)} ({true:.2f} s)", Image(data=jpeg(pixels, side), format="jpeg")]
+            return found
+
+    return server
+
+
+def over_http(tools: MCPServer[Any], desk: Desk, rules: Rules) -> Guard:
+    """The tools as an ASGI application at /mcp; it closes the desk at shutdown. Hosts and origins are the guard's."""
+    security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    app = tools.streamable_http_app(transport_security=security)
+    inner = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def lifespan(app: Any) -> AsyncIterator[Any]:
+        async with inner(app) as state:
+            yield state
+        await run_in_threadpool(desk.close)
+
+    app.router.lifespan_context = lifespan
+    return Guard(app, rules, desk.bounds, Metrics(desk))
+
+
+async def _followed(desk: Desk, job: Job, ctx: Context[Any, Any]) -> Mapping[str, Any]:
+    """The result of a job; its progress goes to the agent, who may cancel it."""
+    try:
+        async for message in messages(job):
+            if message is not None and message.name == "progress":
+                await ctx.report_progress(message.number, None, _progress(message))
+    finally:
+        if not job.over:
+            desk.jobs.cancel(job)
+    return result_of(job)
+
+
+def _progress(message: Message) -> str:
+    return f"{message.data['stage']}: {message.data['done']} of {message.data['total']}"
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Our errors reach the agent as one sentence."""
+    try:
+        yield
+    except GridProbeError as error:
+        raise ToolError(str(as_refusal(error))) from error
+
+
+def _answered(result: Mapping[str, Any]) -> Answered:
+    answer = result["answer"]
+    options, cost = answer["options"], answer["cost"]
+    known = not cost["unpriced_calls"] and cost["baseline_tflops"] > 0
+    return Answered(
+        answer=answer["answer"],
+        label=answer["choice"],
+        confidence=answer["confidence"],
+        sentence=result["sentence"],
+        evidence=[(start, end) for start, end in answer["evidence"]],
+        candidates=[Possible(text=options.get(name, name), probability=p) for name, p in answer["posterior"].items()],
+        reached_by=answer["reached"]["by"],
+        share_of_compute=cost["tflops_computed"] / cost["baseline_tflops"] if known else None,
+        warnings=answer["warnings"],
+    )
+
+
+def _described(desk: Desk, id: str, parts: int, job: Job) -> dict[str, Any]:
+    """What happens in equal parts of an open video."""
+    with desk.using(id) as video:
+        setup = desk.setup({"effort": "quick", "k": PART_K}, private=video.source.private)
+        info = (video.latest or video.footage(setup)).info
+        length = info.duration or 1.0
+        assert setup.sampling is not None
+        found = []
+        for number in range(parts):
+            start, end = length * number / parts, length * (number + 1) / parts
+            within = replace(setup, sampling=replace(setup.sampling, stretches=((start, end),)))
+            answer = Session(within.open(video.source.path), setup=within).ask(Question(DESCRIBE))
+            found.append({"start": round(start, 3), "end": round(end, 3), "text": answer.text})
+            job.add("progress", {"stage": "parts", "done": number + 1, "total": parts})
+    size = {"width": info.width, "height": info.height}
+    return {"name": video.source.name, "duration": info.duration, **size, "parts": found}
+
+
+# gridprobe mcp: a tool for agents, over standard input and output or HTTP.
+
+
+def _options(command: Any) -> Any:
+    decorators = [
+        click.option(
+            "--root",
+            "roots",
+            type=click.Path(path_type=Path),
+            multiple=True,
+            help="A folder whose videos agents may name.",
+        ),
+        click.option("--http", is_flag=True, help="Streamable HTTP in place of standard input and output."),
+        click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at, with --http."),
+        click.option("--port", type=click.IntRange(0, 65535), default=8766, show_default=True, help="With --http."),
+        click.option("--key", envvar="GRIDPROBE_KEY", metavar="KEY", help="What clients must send, with --http."),
+        *(option for option in serving_options()),
+    ]
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command
+
+
+@click.command(
+    cls=Verb,
+    examples=(
+        "gridprobe mcp -m ./checkpoint --root videos",
+        "gridprobe mcp --http --port 8766",
+    ),
+)
+@_options
+def mcp(roots: tuple[Path, ...], http: bool, host: str, port: int, key: str | None, **given: Any) -> None:
+    """Give agents tools for videos (Model Context Protocol): ask_video, look_over, frames_at."""
+    with explain_missing("mcp"):
+        from gridprobe_serve.running import bind, rules_for, run
+    rules = rules_for(host, key) if http else None
+    desk, _ = desk_of(given, roots=roots or (Path.cwd(),))
+    tools = make_tools(desk)
+    if rules is None:
+        try:
+            tools.run("stdio")
+        finally:
+            desk.close()
+        return
+    listening = bind(host, port)
+    address = f"http://{host}:{listening.getsockname()[1]}/mcp"
+    app = over_http(tools, desk, rules)
+    run(
+        app,
+        listening,
+        started=lambda: notice(f"gridprobe: tools at {address}"),
+        drain=desk.drain,
+    )

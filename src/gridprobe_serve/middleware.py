@@ -1,0 +1,321 @@
+"""Guard: what every request passes before a route sees it, and what every response carries."""
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import ipaddress
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gridprobe_serve.jobs import Refusal, new_id
+from gridprobe_serve.limits import Bounds
+from gridprobe_serve.service import Desk, refused
+
+__all__ = ["ADDRESS_SHARE", "HEADERS", "LOOPBACK", "Guard", "Metrics", "Rules", "network_of"]
+
+# Metrics in Prometheus' text format.
+
+
+class Metrics:
+    """Counts of responses, and what the desk knows about itself."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._lock = Lock()
+        self._responses: Counter[tuple[str, int]] = Counter()
+
+    def count(self, scope: Any, status: int) -> None:
+        """A response was sent. Routes are counted by their patterns, so clients cannot make up new lines."""
+        route = getattr(scope.get("route"), "path", "other")
+        with self._lock:
+            self._responses[route, status] += 1
+
+    def text(self) -> str:
+        """The page."""
+        desk = self._desk
+        jobs = desk.jobs
+        with self._lock:
+            responses = sorted(self._responses.items())
+        lines = _family("responses_total", "counter", "Responses by route and status.")
+        lines += [
+            f'gridprobe_responses_total{{route="{route}",status="{status}"}} {count}'
+            for (route, status), count in responses
+        ]
+        lines += _family("jobs_total", "counter", "Jobs by outcome.")
+        lines += [f'gridprobe_jobs_total{{outcome="{name}"}} {count}' for name, count in sorted(jobs.counts.items())]
+        values = (
+            ("jobs_waiting", "gauge", "Jobs in the queue.", jobs.waiting),
+            ("jobs_running", "gauge", "Jobs at work.", jobs.running),
+            ("queue_size", "gauge", "Jobs that may wait.", jobs.most_waiting),
+            ("sessions", "gauge", "Open videos.", len(desk.sessions)),
+            ("session_bytes", "gauge", "Decoded frames in memory.", desk.sessions.bytes),
+            ("uploads", "gauge", "Uploads.", desk.shelf.uploads),
+            ("media_bytes", "gauge", "Media on disk.", desk.shelf.size),
+            ("model_calls_total", "counter", "Calls of the models.", desk.batcher.calls),
+            (
+                "model_requests_total",
+                "counter",
+                "Requests in these calls; more than calls if merged.",
+                desk.batcher.parts,
+            ),
+        )
+        for name, kind, help, value in values:
+            lines += [*_family(name, kind, help), f"gridprobe_{name} {value}"]
+        return "\n".join(lines) + "\n"
+
+
+def _family(name: str, kind: str, help: str) -> list[str]:
+    return [f"# HELP gridprobe_{name} {help}", f"# TYPE gridprobe_{name} {kind}"]
+
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+UPLOADS = "/v1/gridprobe/uploads"
+SMALL_BODY = 1 << 16
+"""Bytes of a body that no route reads."""
+MOST_VALUES = 200_000
+"""Values in a JSON body, roughly: small ones would take twenty times its bytes in memory."""
+SLOWEST = 4096.0
+"""Bytes a second below which an upload is given up, after its first minute."""
+ADDRESS_SHARE = 0.5
+"""The part of the connections, and of the memory for bodies, that one address can take."""
+ASKING = frozenset({"/v1/gridprobe/ask", "/v1/gridprobe/jobs", "/v1/gridprobe/sessions", "/v1/chat/completions"})
+"""Routes that queue a job; while the queue is full they are refused before anything is read."""
+REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,80}")
+HEADERS = {
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), microphone=(), geolocation=()",
+    "cache-control": "no-store",
+}
+"""On every response; a route may set its own."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Who may ask."""
+
+    key: str | None = field(default=None, repr=False)
+    hosts: tuple[str, ...] = LOOPBACK
+    """Names that the Host header may have; "*" is any."""
+
+    def check(self, scope: Scope, headers: Headers) -> None:
+        """Refuse a request for another host, from another site's page, without the key, or of a wrong type."""
+        self._check_host(headers)
+        self._check_origin(scope, headers)
+        if self.key is not None and scope["path"] != "/health" and not self._knows_key(headers):
+            challenge = 'Basic realm="gridprobe", Bearer realm="gridprobe"'
+            raise Refusal(
+                "a key is needed: Authorization: Bearer KEY", status=401, code="no_key", WWW_Authenticate=challenge
+            )
+        if scope["method"] in ("POST", "PUT", "PATCH"):
+            kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+            upload = scope["path"].rstrip("/") == UPLOADS
+            fits = kind.startswith("video/") or kind in ("application/octet-stream", "image/gif")
+            if fits if upload else kind == "application/json":
+                return
+            wanted = "video/* or application/octet-stream" if upload else "application/json"
+            raise Refusal(f"the Content-Type must be {wanted}", status=415, code="wrong_type")
+
+    def _check_host(self, headers: Headers) -> None:
+        given = headers.getlist("host")
+        if len(given) != 1:
+            raise Refusal("a request needs one Host header", status=400, code="bad_host")
+        if "*" not in self.hosts and _host(given[0]) not in self.hosts:
+            raise Refusal("this server is not known by that name (--allow-host)", status=403, code="bad_host")
+
+    def _check_origin(self, scope: Scope, headers: Headers) -> None:
+        """A page of another site may not ask in its visitor's name; following a link to us is fine."""
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
+        visit = scope["method"] == "GET" and headers.get("sec-fetch-mode") == "navigate"
+        foreign = origin is not None and urlsplit(origin).netloc.lower() != headers["host"].lower()
+        if foreign or (site not in ("none", "same-origin") and not visit):
+            raise Refusal("pages of other sites may not use this server", status=403, code="bad_origin")
+
+    def _knows_key(self, headers: Headers) -> bool:
+        kind, _, value = headers.get("authorization", "").partition(" ")
+        if kind.lower() == "basic":
+            try:
+                value = base64.b64decode(value.strip(), validate=True).decode("utf-8", "replace").partition(":")[2]
+            except (binascii.Error, ValueError):
+                value = ""
+        elif kind.lower() != "bearer":
+            value = ""
+        one, other = (
+            hashlib.sha256(text.strip().encode("utf-8", "replace")).digest() for text in (value, self.key or "")
+        )
+        return hmac.compare_digest(one, other)
+
+
+class Guard:
+    """An ASGI application around another."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        rules: Rules,
+        bounds: Bounds,
+        metrics: Metrics,
+        *,
+        check_room: Callable[[], None] = lambda: None,
+    ) -> None:
+        """A guard around an application; `check_room` raises a refusal while no question can be taken."""
+        self.app = app
+        self._check_room = check_room
+        self._rules = rules
+        self._bounds = bounds
+        self._metrics = metrics
+        self._reading: Counter[str] = Counter()
+        """Bytes of JSON bodies that have arrived, of requests that are not over, for each address."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1000})
+            return
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        given = headers.get("x-request-id", "")
+        scope.setdefault("state", {})["id"] = request_id = given if REQUEST_ID.fullmatch(given) else new_id()
+        respond = self._dressed(scope, send, request_id)
+        try:
+            self._rules.check(scope, headers)
+            if scope["method"] == "POST" and scope["path"] in ASKING:
+                self._check_room()
+            body = Body(receive, scope, headers, self)
+        except (Refusal, ValueError) as error:
+            refusal = error if isinstance(error, Refusal) else Refusal("a header of the request is malformed")
+            await refused(refusal)(scope, receive, respond)
+            return
+        try:
+            await self.app(scope, body.receive, respond)
+        finally:
+            body.release()
+
+    def _dressed(self, scope: Scope, send: Send, request_id: str) -> Send:
+        """A `send` that adds headers to the response and counts it."""
+
+        async def dressed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in {**HEADERS, "x-request-id": request_id}.items():
+                    headers.setdefault(name, value)
+                self._metrics.count(scope, message["status"])
+            await send(message)
+
+        return dressed
+
+    def reserve(self, count: int, network: str) -> None:
+        """Take part of the memory for bodies; one address gets its share, and always room for one body."""
+        share = max(self._bounds.max_body, self._bounds.bodies * ADDRESS_SHARE)
+        if self._reading.total() + count > self._bounds.bodies or self._reading[network] + count > share:
+            raise Refusal("too many large requests at once; upload videos", status=429, code="busy", Retry_After="5")
+        self._reading[network] += count
+
+    def release(self, count: int, network: str) -> None:
+        """Give it back."""
+        self._reading[network] -= count
+        if not self._reading[network]:
+            del self._reading[network]
+
+    def most(self, scope: Scope) -> int:
+        """Bytes that the body of a request may have."""
+        if scope["method"] not in ("POST", "PUT", "PATCH"):
+            return SMALL_BODY
+        return self._bounds.max_upload if scope["path"].rstrip("/") == UPLOADS else self._bounds.max_body
+
+    @property
+    def idle(self) -> float:
+        """Seconds that a client may pause within a body."""
+        return self._bounds.idle_seconds
+
+
+class Body:
+    """The body of a request, read as far as it is allowed."""
+
+    def __init__(self, receive: Receive, scope: Scope, headers: Headers, guard: Guard) -> None:
+        self._receive = receive
+        self._guard = guard
+        self._most = guard.most(scope)
+        self._in_memory = self._most <= guard._bounds.max_body
+        self._seen = self._reserved = self._values = 0
+        self._complete = False
+        self._began = asyncio.get_running_loop().time()
+        self._network = network_of(scope.get("client"))
+        if int(headers.get("content-length", 0)) > self._most:
+            raise Refusal(self._too_large, status=413, code="too_large", Connection="close")
+
+    @property
+    def _too_large(self) -> str:
+        return f"the body is larger than {self._most} bytes"
+
+    def release(self) -> None:
+        """The request is over."""
+        self._guard.release(self._reserved, self._network)
+        self._reserved = 0
+
+    async def receive(self) -> Message:
+        """The next part; 413 if it is too much, 408 if it takes too long."""
+        if self._complete:
+            return await self._receive()
+        try:
+            message = await asyncio.wait_for(self._receive(), self._guard.idle)
+        except asyncio.TimeoutError:
+            raise _error(408, "the body was sent too slowly") from None
+        if message["type"] == "http.request":
+            part = message.get("body", b"")
+            self._seen += len(part)
+            self._values += sum(map(part.count, (b",", b"[", b"{"))) if self._in_memory else 0
+            self._complete = not message.get("more_body", False)
+            self._check()
+        return message
+
+    def _check(self) -> None:
+        if self._seen > self._most:
+            raise _error(413, self._too_large)
+        if self._values > MOST_VALUES:
+            raise _error(413, f"the body has more than {MOST_VALUES} values")
+        if self._in_memory and self._seen > self._reserved:
+            try:
+                self._guard.reserve(self._seen - self._reserved, self._network)
+            except Refusal as refusal:
+                raise _error(429, str(refusal), {"Retry-After": "5"}) from None
+            self._reserved = self._seen
+        seconds = asyncio.get_running_loop().time() - self._began
+        if not self._complete and seconds > 60 and self._seen < SLOWEST * seconds:
+            raise _error(408, "the body was sent too slowly")
+
+
+def _error(status: int, text: str, headers: Mapping[str, str] | None = None) -> HTTPException:
+    """An error that FastAPI lets pass while it reads a body."""
+    return HTTPException(status, text, headers={"Connection": "close", **(headers or {})})
+
+
+def network_of(client: tuple[str, int] | None) -> str:
+    """Whom an address belongs to: itself, or with IPv6 the first 64 bits, since one machine may have all the others."""
+    host = client[0] if client else ""
+    if ":" not in host:
+        return host
+    return str(ipaddress.ip_network((host.partition("%")[0], 64), strict=False))
+
+
+def _host(header: str) -> str:
+    """The name in a Host header, without port and brackets."""
+    found: Any = urlsplit(f"//{header}").hostname
+    return str(found or "").rstrip(".").lower()

@@ -1,0 +1,281 @@
+"""Running the application with uvicorn."""
+
+import asyncio
+import gc
+import hashlib
+import ipaddress
+import json
+import re
+import resource
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
+
+import h11
+import uvicorn
+from pydantic import ValidationError
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.flow_control import CLOSE_HEADER, service_unavailable
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from gridprobe.errors import GridProbeError, UsageError
+from gridprobe_serve.chat import read_chat
+from gridprobe_serve.middleware import ADDRESS_SHARE, LOOPBACK, Guard, Rules, network_of
+from gridprobe_serve.schemas import ChatBody, SessionBody
+from gridprobe_serve.sources import Frames
+from gridprobe_serve.store import AllowedFolder
+
+__all__ = ["Timed", "affinity_of", "bind", "mark_of", "owned_by", "ranked", "rules_for", "run"]
+
+MOST_CONNECTIONS = 1024
+MOST_FOR_HEALTH = 32
+"""Connections past that number, or past their address's share of it; they can ask for /health only."""
+CLIENT_SECONDS = 20.0
+"""How long a client may take over the headers of a request, or over the rest of a body that nobody reads."""
+LAST_SECONDS = 5
+"""How long connections may take after all jobs have ended."""
+SHORTEST_KEY = 8
+
+
+def rules_for(host: str, key: str | None, names: tuple[str, ...] = ()) -> Rules:
+    """Who may ask a server that listens at this address; one that others can reach needs a key.
+
+    Args:
+        host: the address to listen at.
+        key: what clients must send.
+        names: further names that clients use for this server.
+    """
+    if key is not None and len(key) < SHORTEST_KEY:
+        raise UsageError(f"a key needs at least {SHORTEST_KEY} characters; try: openssl rand -hex 16")
+    if _is_loopback(host):
+        return Rules(key, (*LOOPBACK, host, *names))
+    if key is None:
+        raise UsageError(f"others can reach a server at {host}, so it needs a key: set GRIDPROBE_KEY or --key")
+    return Rules(key, names or ("*",))
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket.
+
+    Its connections do not delay small packets, which would take 40 ms for each request on an open connection; asyncio
+    sees to that only where a socket was made with the protocol's number, which this one is not.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        found = socket.create_server((host, port), family=family, backlog=256)
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return found
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"cannot listen at {host}:{port} ({error}); choose another with --host and --port") from None
+
+
+def run(app: Guard, listening: socket.socket, *, started: Callable[[], None], drain: Callable[[], None]) -> None:
+    """Serve until a signal ends it: requests are accepted until `drain` returns, or a second signal arrives."""
+    config = uvicorn.Config(
+        app,
+        http=Timed,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=10,
+        timeout_graceful_shutdown=LAST_SECONDS,
+        lifespan="on",
+        ws="none",
+    )
+    _Server(config, started, drain).run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None], drain: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._started = started
+        self._drain = drain
+        self._draining: threading.Thread | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._draining is None:
+            self._draining = threading.Thread(target=self._drain_and_exit, args=(sig,), daemon=True)
+            self._draining.start()
+        else:
+            super().handle_exit(sig, frame)
+
+    def _drain_and_exit(self, sig: int) -> None:
+        self._drain()
+        super().handle_exit(sig, None)
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        freeze_loaded_objects()
+        self._started()
+
+
+def freeze_loaded_objects() -> None:
+    """Exempt the modules and models that are loaded from garbage collection.
+
+    Looking through their 430,000 objects takes 190 ms, during which no request is answered, not even for /health.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+class Timed(H11Protocol):
+    """HTTP whose connections are bounded, for each address too, and end if a client takes too long."""
+
+    _timer: asyncio.TimerHandle | None = None
+    _for_health = False
+    """Whether there are too many connections, so that this one can ask for /health only."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Start waiting for the first request."""
+        super().connection_made(transport)
+        self._opened = self.loop.time()
+        self._network = network_of(self.client)
+        self._admit()
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """Stop waiting once all headers are here; parts of a body that nobody reads do not prolong the wait."""
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        self._stop()
+        super().connection_lost(exc)
+
+    def _admit(self) -> None:
+        """Find room; where there is none, the oldest connection that is for /health only makes room for this one."""
+        others = [each for each in self.connections if isinstance(each, Timed) and each is not self]
+        ordinary = [each for each in others if not each._for_health]
+        same = sum(each._network == self._network for each in ordinary)
+        most = most_connections()
+        if max(len(ordinary), len(self.tasks)) < most and same < most * ADDRESS_SHARE:
+            return
+        self._for_health, self.app = True, _only_health(self.app)
+        spare = [each for each in others if each._for_health and not each.transport.is_closing()]
+        if len(spare) >= MOST_FOR_HEALTH:
+            min(spare, key=lambda each: each._opened).transport.abort()
+
+    def _watch(self) -> None:
+        unread = self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY
+        if self.conn.their_state is not h11.IDLE and not unread:
+            self._stop()
+        elif self._timer is None:
+            self._timer = self.loop.call_later(CLIENT_SECONDS, self.timeout_keep_alive_handler)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def most_connections() -> int:
+    """Connections at a time; half of the descriptors that the process may have are left for everything else."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_CONNECTIONS if descriptors == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, descriptors // 2)
+
+
+def _only_health(app: Any) -> ASGIApp:
+    """An application that answers once, and only /health."""
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        scope["headers"].append(CLOSE_HEADER)  # the connection is closed as if the client had asked for that
+        await (app if scope["path"] == "/health" else service_unavailable)(scope, receive, send)
+
+    return answer
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+# Affinity: which of several servers a request belongs to, so that a question meets the video that is open there.
+#
+# Each server puts its mark at the beginning of the ids that it makes. A request with such an id belongs to the server
+# of
+# the mark; any other request about a video belongs to the server that rendezvous hashing gives for the video.
+
+MARK_LENGTH = 8
+OWNER = "owner:"
+ID_IN_PATH = re.compile(r"/v1/gridprobe/(?:jobs|sessions|uploads)/([^/]+)")
+ID_IN_NAME = re.compile(r"(?:upload|session):/*(.+)", re.IGNORECASE)
+
+
+def mark_of(server: str) -> str:
+    """What the ids of a server begin with.
+
+    Args:
+        server: its unique name.
+    """
+    return hashlib.sha256(server.encode()).hexdigest()[:MARK_LENGTH]
+
+
+def owned_by(mark: str) -> str:
+    """The affinity of requests that belong to the server with this mark."""
+    return OWNER + mark[:MARK_LENGTH]
+
+
+def ranked(affinity: str, marks: Sequence[str]) -> list[str]:
+    """The servers for a request, best first.
+
+    When a server goes or comes, only its own videos change places (rendezvous hashing).
+
+    Args:
+        affinity: what `affinity_of` returned.
+        marks: those of the servers that are there.
+    """
+    owner = affinity.removeprefix(OWNER)
+    return sorted(marks, key=lambda mark: (mark != owner, hashlib.sha256(f"{mark}|{affinity}".encode()).digest()))
+
+
+def affinity_of(path: str, body: bytes, folder: AllowedFolder | None = None) -> str | None:
+    """What a request belongs to; None if any server can answer it.
+
+    Args:
+        path: of the address.
+        body: JSON, or nothing.
+        folder: whose files requests may name.
+    """
+    if found := ID_IN_PATH.match(path):
+        return owned_by(found[1])
+    video = _named_video(path, body)
+    if isinstance(video, Frames):
+        return _digest(json.dumps(list(video.pictures)))
+    if video is None or (found := ID_IN_NAME.fullmatch(video)):
+        return owned_by(found[1]) if found else None
+    return _digest(_normal(video, folder))
+
+
+def _named_video(path: str, body: bytes) -> str | Frames | None:
+    """The video of a question; None if there is none, or if the server will refuse the body."""
+    try:
+        if path == "/v1/chat/completions":
+            return read_chat(ChatBody.model_validate_json(body)).video
+        if path in ("/v1/gridprobe/ask", "/v1/gridprobe/jobs", "/v1/gridprobe/sessions"):
+            video = json.loads(body).get("video")
+            return SessionBody(video=video).video
+    except (ValidationError, GridProbeError, ValueError, AttributeError):
+        return None
+    return None
+
+
+def _normal(name: str, folder: AllowedFolder | None) -> str:
+    """The same name for all spellings of a file; data and addresses are as they are."""
+    if folder is None or re.match(r"(?:data|https?):", name, re.IGNORECASE):
+        return name
+    try:
+        return "/".join(folder.parts(name))
+    except GridProbeError:
+        return name
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()

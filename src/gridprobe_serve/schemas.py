@@ -1,0 +1,236 @@
+"""What the routes under /v1/gridprobe/ take, as pydantic models; nothing behind HTTP uses them."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+
+from gridprobe.errors import UsageError
+from gridprobe.question import MAX_OPTIONS, Question
+
+__all__ = [
+    "AskBody",
+    "ChatBody",
+    "GridProbeBody",
+    "MediaKwargs",
+    "MessageBody",
+    "PlanBody",
+    "ProcessorKwargs",
+    "SessionBody",
+    "SettingsBody",
+    "Strict",
+    "VideoKwargs",
+]
+
+Options = Annotated[list[Annotated[str, Field(max_length=2000)]], Field(max_length=MAX_OPTIONS)]
+Name = Annotated[str, Field(max_length=60)]
+Video = Annotated[str, Field(min_length=1, description="upload://ID, session://ID, a file's name, or a data: address")]
+
+
+class Strict(BaseModel):
+    """Unknown fields and values of another type are errors."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class SettingsBody(Strict):
+    """Settings of `gridprobe ask`, with the same words."""
+
+    k: int | None = Field(default=None, ge=1, le=64, description="K² frames are sampled")
+    frames: Annotated[int, Field(ge=1, le=4096)] | Literal["auto"] | None = None
+    effort: Literal["quick", "auto", "full", "focus"] | None = None
+    sure: Annotated[FiniteFloat, Field(ge=0, le=1)] | Literal["calibrated"] | None = None
+    budget: Name | None = None
+    probes: Literal["fresh", "attention"] | None = None
+    selector: Literal["gridprobe", "uniform", "random", "all", "all-small"] | None = None
+    refine: bool | None = None
+    rotations: int | None = Field(default=None, ge=1, le=MAX_OPTIONS)
+    context: Literal["none", "small"] | None = None
+    open_way: Literal["drafts", "text"] | None = None
+    order: Literal["time", "importance"] | None = None
+    seed: int | None = Field(default=None, ge=0, le=2**31)
+    stream: int | None = Field(default=None, ge=0, le=999, description="number of the video stream, if several")
+    max_frames: int | None = Field(default=None, ge=1, le=4096, description="the most frames shown at native size")
+    max_tokens: int | None = Field(default=None, ge=1, le=2**40, description="the most tokens of all passes")
+    max_tflops: FiniteFloat | None = Field(default=None, gt=0, description="the most TFLOPs of all passes")
+    max_seconds: FiniteFloat | None = Field(default=None, gt=0, description="as planned from the measured speed")
+
+    def changes(self) -> tuple[dict[str, Any], str]:
+        """The settings that were given, and the selector."""
+        given = {name: value for name in SettingsBody.model_fields if (value := getattr(self, name)) is not None}
+        return given, given.pop("selector", "gridprobe")
+
+
+class SessionBody(Strict):
+    """A video to open."""
+
+    video: Video
+    settings: SettingsBody = SettingsBody()
+    user: str | None = Field(default=None, max_length=200)
+
+
+class PlanBody(Strict):
+    """A question that may be asked, and how."""
+
+    settings: SettingsBody = SettingsBody()
+    question: str = Field(default="", max_length=20_000)
+    options: Options = Field(default_factory=list)
+
+    def asked(self) -> Question | None:
+        """The question; None for a typical one."""
+        return _question(self.question, self.options) if self.question.strip() else None
+
+
+class AskBody(SessionBody):
+    """A question about a video."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "video": "talk.mp4",
+                    "question": "Which colour is the ball?",
+                    "options": ["red", "blue"],
+                    "settings": {"effort": "auto", "k": 12},
+                    "map": True,
+                },
+                {"video": "upload://5f0c2d6e4b7a49f38f6d2b1c0a9e8d7c", "question": "What happens at the end?"},
+            ]
+        }
+    )
+    question: str = Field(max_length=20_000)
+    options: Options = Field(default_factory=list, description="2 to 26; none makes it an open question")
+    map: bool = Field(default=False, description="make the map also where the overview settles the question")
+    subtitles: str = Field(default="", max_length=1_000_000)
+
+    def asked(self) -> Question:
+        """The question."""
+        return _question(self.question, self.options, self.subtitles)
+
+
+def _question(text: str, options: list[str], subtitles: str = "") -> Question:
+    try:
+        return Question(text, options, subtitles=subtitles)
+    except UnicodeError:
+        raise UsageError("the question contains characters that are not valid text") from None
+
+
+# What POST /v1/chat/completions takes, as pydantic models.
+
+Number = Annotated[FiniteFloat, Field(gt=0, le=1e6)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Pixels = Annotated[int, Field(ge=1, le=1 << 26)]
+
+
+WITHOUT_INFLUENCE = (
+    *("temperature", "top_p", "seed", "max_tokens", "max_completion_tokens"),
+    *("frequency_penalty", "presence_penalty", "stop", "metadata"),
+)
+
+
+class GridProbeBody(SettingsBody):
+    """Our own part of a request (`extra_body` of the openai client)."""
+
+    options: Options | None = None
+    map: bool = False
+    content: Literal["label", "text", "both"] = Field(
+        default="label", description="what the message says of a chosen option"
+    )
+
+
+class VideoKwargs(Strict):
+    """Where the pictures of a request are in the video."""
+
+    fps: Number | None = None
+    frames_indices: list[Annotated[int, Field(ge=0)]] | None = Field(default=None, max_length=100_000)
+    total_num_frames: Count | None = None
+    duration: Number | None = None
+    do_sample_frames: bool | None = None
+    num_frames: Annotated[int, Field(ge=-1, le=1_000_000)] | None = None
+
+
+class MediaKwargs(Strict):
+    """vLLM's parameters for reading media."""
+
+    video: VideoKwargs = VideoKwargs()
+
+
+class ProcessorKwargs(Strict):
+    """vLLM's and transformers' parameters for sampling and sizes."""
+
+    fps: Number | None = None
+    num_frames: Count | None = None
+    max_pixels: Pixels | None = None
+    min_pixels: Pixels | None = None
+    do_sample_frames: bool | None = None
+
+
+class MessageBody(BaseModel):
+    """A message; its parts are checked one by one, since clients write them in many ways."""
+
+    model_config = ConfigDict(extra="forbid")
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | Annotated[list[dict[str, Any]], Field(max_length=10_000)] | None = None
+    name: str | None = None
+    refusal: Any = None
+
+
+class StreamOptions(BaseModel):
+    """What a stream has besides the answer."""
+
+    model_config = ConfigDict(extra="forbid")
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None
+
+
+class ChatBody(BaseModel):
+    """A chat completion. Fields that cannot be honoured are refused; those without influence lead to a warning."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "model": "gridprobe",
+                    "messages": [
+                        {
+                            "role": "user",
+                            "content": [
+                                {"type": "video_url", "video_url": {"url": "file:///videos/talk.mp4"}},
+                                {"type": "text", "text": "Which colour is the ball?"},
+                            ],
+                        }
+                    ],
+                    "gridprobe": {"options": ["red", "blue"]},
+                }
+            ]
+        },
+    )
+    model: str = Field(max_length=500)
+    messages: list[MessageBody] = Field(min_length=1, max_length=1000)
+    gridprobe: GridProbeBody = GridProbeBody()
+    media_io_kwargs: MediaKwargs = MediaKwargs()
+    mm_processor_kwargs: ProcessorKwargs = ProcessorKwargs()
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(default=None, ge=0, le=20)
+    user: str | None = Field(default=None, max_length=200)
+    n: Literal[1] | None = None
+    tools: Annotated[list[Any], Field(max_length=0)] | None = None
+    tool_choice: Literal["none", "auto"] | None = None
+    response_format: dict[str, Any] | None = None
+    metadata: dict[str, Any] | None = None
+    store: Literal[False] | None = None
+    temperature: FiniteFloat | None = None
+    top_p: FiniteFloat | None = None
+    seed: int | None = None
+    max_tokens: int | None = Field(default=None, ge=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    frequency_penalty: FiniteFloat | None = None
+    presence_penalty: FiniteFloat | None = None
+    stop: str | list[str] | None = None
+
+    def without_influence(self) -> list[str]:
+        """Warnings about fields that do not change the answer."""
+        given = [name for name in WITHOUT_INFLUENCE if getattr(self, name) is not None]
+        return [f"{name} does not change the answers of this server" for name in given]

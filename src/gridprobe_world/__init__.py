@@ -1,0 +1,28 @@
+"""gridworld: a procedural world of videos, questions and answers, the small models that understand it, and the demo."""
+
+from gridprobe.registry import ASKING, Entry
+
+__all__ = [
+    "DEMO",
+    "EMBEDDED_ENCODER",
+    "EMBEDDED_MODEL",
+    "GRIDWORLD_BENCHMARK",
+]
+
+EMBEDDED_MODEL = Entry(
+    "gridprobe_world.embedded",
+    "the models inside gridprobe, micro (10 M parameters) and nano (3 M); they know only gridworld",
+    argument="micro|nano",
+    optional=True,
+    extra="local",
+)
+EMBEDDED_ENCODER = Entry(
+    "gridprobe_world.encoder:load",
+    "the encoder inside gridprobe, a CLIP of 2.6 M parameters; it knows only gridworld",
+    extra="local",
+)
+GRIDWORLD_BENCHMARK = Entry(
+    "gridprobe_world.dataset",
+    "generated for the embedded models, with the intervals that hold the evidence; needs no data",
+)
+DEMO = Entry("gridprobe_world.demo:demo", "Try the method on two generated videos; needs no data.", section=ASKING)

@@ -1,0 +1,377 @@
+"""The test set: numbered questions about numbered videos, generated from seeds, the same on every machine."""
+
+import hashlib
+import json
+import math
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count as count_up
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, cast
+from uuid import uuid4
+
+import numpy as np
+
+from gridprobe.benchmarks.base import Benchmark, Item, Metric, accuracy, by_bin
+from gridprobe.benchmarks.files import choose
+from gridprobe.errors import UsageError
+from gridprobe.open_ended import NOT_SAID
+from gridprobe.video import FramePool, SampleSpec, VideoInfo
+from gridprobe_world.parts import PARTS, Part, generate_part
+from gridprobe_world.questions import FAMILIES, PART_FAMILIES, Asked, ask_about, ask_part
+from gridprobe_world.render import Renderer, render_frames
+from gridprobe_world.world import ORDINALS, SHAPES, TEST_SEEDS, TRAINING_SEEDS, Difficulty, Worlds, generate
+
+__all__ = [
+    "CHOICES",
+    "Split",
+    "WorldItem",
+    "items",
+    "load",
+    "metrics",
+    "open_answer",
+    "open_video",
+    "pool_of",
+    "rendered",
+    "script",
+    "video_info",
+    "world_of",
+]
+
+Split = Literal["test", "train"]
+SEEDS = {"test": TEST_SEEDS, "train": TRAINING_SEEDS}
+CHOICES = (*PARTS, "all")
+NAMES = frozenset((*SHAPES, *ORDINALS))
+"""The words of a question that distinguish it from others with the same wording."""
+SHORTEST, LONGEST = 60.0, 3600.0
+"""Durations of videos in seconds, log-uniform between these."""
+SHORTEST_BRIEF = 300.0
+"""With this, a quarter of one of 144 cells is two frames of a video file at four frames per second."""
+
+
+@dataclass(frozen=True)
+class WorldItem:
+    """A question about a video."""
+
+    id: str
+    seed: int
+    """Of the video; items with the same seed share one."""
+    duration: float
+    asked: Asked
+    difficulty: Difficulty = field(default_factory=Difficulty)
+    part: Part = "standard"
+
+    @property
+    def family(self) -> str:
+        """What kind of question it is."""
+        return self.asked.family
+
+    @property
+    def evidence(self) -> tuple[tuple[float, float], ...]:
+        """When the evidence is on screen, in seconds; empty when the whole video is the evidence."""
+        return self._seconds(self.asked.evidence)
+
+    @property
+    def hint(self) -> tuple[tuple[float, float], ...]:
+        """When the marker that the question names is on screen, in seconds; empty for most questions."""
+        return self._seconds(self.asked.hint)
+
+    def _seconds(self, intervals: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
+        return tuple((start * self.duration, end * self.duration) for start, end in intervals)
+
+
+def items(
+    count: int,
+    *,
+    split: Split = "test",
+    per_video: int = 4,
+    first: int = 0,
+    difficulty: Difficulty | None = None,
+    part: str = "standard",
+) -> list[WorldItem]:
+    """Items `first` to `first + count`. WorldItem i is the same for any count.
+
+    A video gets questions of different families if its script allows it, least frequent families first. Not every
+    script has a ring or a digit to ask about, so prejudice is rarer than the rest.
+
+    Args:
+        count: how many items.
+        split: videos made from test seeds or from training seeds.
+        per_video: questions about each video.
+        first: the number of the first item.
+        difficulty: of the standard part's scripts.
+        part: one of the test set's parts (`parts.PARTS`), or "all": a video of each in turn.
+    """
+    if split not in SEEDS:
+        raise UsageError(f"split must be one of {', '.join(SEEDS)}, got {split!r}")
+    if count < 0 or first < 0 or per_video < 1:
+        raise UsageError(f"count, first and per_video cannot be {count}, {first} and {per_video}")
+    if part not in CHOICES:
+        raise UsageError(f"part must be one of {', '.join(CHOICES)}, got {part!r}")
+    if difficulty is not None and part != "standard":
+        raise UsageError(f"difficulty belongs to the standard part, not to {part}; leave it out")
+    chosen = PARTS if part == "all" else tuple(name for name in PARTS if name == part)
+    streams = [_part_items(SEEDS[split], per_video, name, difficulty or Difficulty()) for name in chosen]
+    return list(islice(_in_turn(streams, per_video), first, first + count))
+
+
+def _part_items(seeds: range, per_video: int, part: Part, difficulty: Difficulty) -> Iterator[WorldItem]:
+    if part == "standard":
+        yield from _standard_items(seeds, per_video, difficulty)
+        return
+    families = list(PART_FAMILIES[part])
+    for video, seed in enumerate(seeds):
+        world = script(seed, part)
+        asked: set[tuple[str, ...]] = set()
+        for place in range(per_video):
+            number = video * per_video + place
+            question = _new_question(world, f"{seed}:{part}", families[number % len(families)], asked)
+            yield WorldItem(
+                f"gw-{part}-{number:07d}-{question.family}", seed, _duration(seed, part), question, part=part
+            )
+
+
+def _new_question(world: Worlds, name: str, family: str, asked: set[tuple[str, ...]]) -> Asked:
+    """A question that was not asked about this video yet, if the script has one."""
+    for again in range(20):
+        question = ask_part(world, 0, family, random.Random(f"{name}:{family}:{len(asked)}:{again}"))
+        words = (word.strip("?.,") for word in question.question.text.split())
+        key = (question.wording, *(word for word in words if word in NAMES))
+        if key not in asked:
+            break
+    asked.add(key)
+    return question
+
+
+def _in_turn(streams: Sequence[Iterator[WorldItem]], per_video: int) -> Iterator[WorldItem]:
+    """The items of one video from each stream in turn."""
+    while True:
+        for stream in streams:
+            yield from islice(stream, per_video)
+
+
+def _standard_items(seeds: range, per_video: int, difficulty: Difficulty) -> Iterator[WorldItem]:
+    asked_so_far: Counter[str] = Counter()
+    for video, seed in enumerate(seeds):
+        turn = {family: (place - video) % len(FAMILIES) for place, family in enumerate(FAMILIES)}
+        order = sorted(FAMILIES, key=lambda family: (asked_so_far[family], turn[family]))
+        world = generate(np.random.default_rng(seed), 1, difficulty)
+        for place, asked in enumerate(islice(_questions(world, seed, order), per_video)):
+            asked_so_far[asked.family] += 1
+            name = f"gw-{video * per_video + place:07d}-{asked.family}"
+            yield WorldItem(name, seed, _duration(seed), asked, difficulty)
+
+
+def _questions(world: Worlds, seed: int, order: list[str]) -> Iterator[Asked]:
+    """One question of each family that suits the script, then a second round, and so on."""
+    for again in count_up():
+        for family in order:
+            asked = ask_about(world, 0, family, random.Random(f"{seed}:{family}:{again}"))
+            if asked is not None:
+                yield asked
+
+
+def _duration(seed: int, part: Part = "standard") -> float:
+    """Whole seconds, so that whole frames fill the video exactly."""
+    shortest = SHORTEST_BRIEF if part == "brief" else SHORTEST
+    draw = random.Random(f"{seed}:duration").uniform(math.log(shortest), math.log(LONGEST))
+    return float(round(math.exp(draw)))
+
+
+def world_of(item: WorldItem) -> Worlds:
+    """The script of the item's video."""
+    if item.part == "standard":
+        return generate(np.random.default_rng(item.seed), 1, item.difficulty)
+    return script(item.seed, item.part)
+
+
+def script(seed: int, part: Part) -> Worlds:
+    """The script made from a seed."""
+    if part == "standard":
+        return generate(np.random.default_rng(seed), 1)
+    return generate_part(np.random.default_rng([seed, PARTS.index(part)]), 1, part)
+
+
+def pool_of(item: WorldItem, *, cells: int = 144, size: int = 224, device: str = "cpu") -> FramePool:
+    """The frames that sampling the middles of equal shares of the item's video would give, without the video."""
+    source = f"gridworld:{item.seed}:{size}{_trait(item)}"
+    return rendered(world_of(item), item.duration, source=source, cells=cells, size=size, device=device)
+
+
+def rendered(world: Worlds, duration: float, *, source: str, cells: int, size: int, device: str) -> FramePool:
+    """Frames of a script at the middles of equal shares of its time."""
+    time = ((np.arange(cells) + 0.5) / cells).astype(np.float32)
+    if device == "cpu":  # painting only where objects are is faster than tensors here
+        renderer = Renderer(world, size)
+        pixels = np.stack([renderer.frame(float(moment)) for moment in time])
+    else:
+        picture = render_frames(world, time[None], size, device)[0].permute(0, 2, 3, 1)
+        pixels = (picture * 255 + 0.5).byte().cpu().numpy()
+    return FramePool(pixels, tuple((i + 0.5) / cells * duration for i in range(cells)), source=source)
+
+
+def _trait(item: WorldItem) -> str:
+    """How a script differs from the usual one of its seed, since equal frame keys must mean equal pixels."""
+    difficulty = item.difficulty
+    if item.part != "standard":
+        return f":{item.part}"
+    if difficulty == Difficulty():
+        return ""
+    return f":{difficulty.shortest!r}-{difficulty.longest!r}-{difficulty.digits!r}-{difficulty.needles}"
+
+
+# gridworld as a benchmark: questions and videos generated from seeds, the same on every machine.
+
+SIDE = 224
+
+
+def load(
+    data: Path,
+    *,
+    count: int = 400,
+    first: int = 0,
+    split: str = "test",
+    part: str = "standard",
+    source: str = "mp4",
+    evidence: str = "shown",
+) -> Benchmark:
+    """Items `first` to `first + count`; their videos are written to `data` when they are needed.
+
+    Args:
+        data: the folder for the videos.
+        count: how many questions.
+        first: the number of the first one.
+        split: "test" or "train".
+        part: "standard", "fine", "brief", "crowded", "unanswerable", or "all" for a video of each in turn. Of the
+            unanswerable part one question in three has no right option: its answer is None, and accuracy leaves it out.
+        source: "mp4" writes and decodes real files; "rendered" takes the frames straight from the script, which needs
+            no PyAV and, on a GPU, hardly any time.
+        evidence: "hidden" leaves out every frame that shows evidence, to see how sure a model is without it; it needs
+            rendered frames, and leaves out questions whose evidence is the whole video.
+    """
+    choose("split", split, ("test", "train"))
+    choose("part", part, CHOICES)
+    choose("source", source, tuple(OPENERS))
+    choose("evidence", evidence, ("shown", "hidden"))
+    if evidence == "hidden" and source != "rendered":
+        raise UsageError("evidence=hidden leaves frames out, which needs source=rendered")
+    for name, value, least in (("count", count, 1), ("first", first, 0)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise UsageError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    found = []
+    for made in items(count, first=first, split=cast(Split, split), part=part):
+        found.append(
+            Item(
+                id=made.id,
+                question=replace(made.asked.question, id=made.id),
+                video=data / f"gridworld-{made.seed}-{SIDE}{_suffix(made.part)}.mp4",
+                group=str(made.seed) if made.part == "standard" else f"{made.seed}-{made.part}",
+                bins={"family": made.family, "part": made.part},
+                duration=made.duration,
+                extra=_extra(made),
+            )
+        )
+    if evidence == "hidden":  # other frames are hidden for each question, so none shares its video with another
+        found = [replace(item, video=data / item.id) for item in found if item.extra["evidence"]]
+    version = f"gridworld-{len(found)}-{_fingerprint(found)}"
+    opener = open_without_evidence if evidence == "hidden" else OPENERS[source]
+    hooks: dict[str, Any] = {"open": opener, "info": video_info}
+    return Benchmark("gridworld", version, tuple(found), model="embedded", generated=True, **hooks)
+
+
+def _suffix(part: str) -> str:
+    return "" if part == "standard" else f"-{part}"
+
+
+def _extra(made: WorldItem) -> dict[str, Any]:
+    """What else is known about an item; hints only where there are any, so that old releases keep their fingerprint."""
+    hint = {"hint": [list(interval) for interval in made.hint]} if made.hint else {}
+    return {"seed": made.seed, "evidence": [list(interval) for interval in made.evidence], **hint}
+
+
+def _fingerprint(items: Sequence[Item]) -> str:
+    """A hash of the questions, as there is no file to hash: a changed generator makes another release."""
+    content = [[item.id, item.question.prompt, item.question.answer, item.duration, item.extra] for item in items]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]
+
+
+def video_info(item: Item) -> VideoInfo:
+    """What the item's video will be like once it is written."""
+    from gridprobe_world.render import FPS
+
+    frames = round((item.duration or 0.0) * FPS)
+    return VideoInfo(
+        path=str(item.video),
+        container="mp4",
+        codec="h264",
+        width=SIDE,
+        height=SIDE,
+        rotation=0,
+        fps=float(FPS),
+        duration_header=frames / FPS,
+        frames_header=frames,
+        duration_found=None,
+        frames_found=None,
+        start_time=0.0,
+        pixel_format="yuv420p",
+        hdr=False,
+        decoder="",
+        fingerprint="",
+    )
+
+
+def open_video(item: Item, spec: SampleSpec) -> Path | FramePool:
+    """The item's video, written if it is missing. A partly written file never gets the final name."""
+    if item.video.is_file():
+        return item.video
+    from gridprobe_world.render import write_script
+
+    item.video.parent.mkdir(parents=True, exist_ok=True)
+    partial = item.video.with_name(f"{item.video.stem}.{uuid4().hex[:8]}.partial.mp4")
+    try:
+        write_script(_script(item), partial, duration=item.duration or 0.0, size=SIDE)
+        partial.replace(item.video)
+    finally:
+        partial.unlink(missing_ok=True)
+    return item.video
+
+
+def open_rendered(item: Item, spec: SampleSpec) -> Path | FramePool:
+    """The frames of the item's video, rendered; on a GPU where torch has found one."""
+    torch = sys.modules.get("torch")
+    device = "cuda" if torch is not None and torch.cuda.is_available() else "cpu"
+    source = f"gridworld:{item.extra['seed']}:{item.bins['part']}:{SIDE}"
+    return rendered(_script(item), item.duration or 0.0, source=source, cells=spec.cells, size=SIDE, device=device)
+
+
+def open_without_evidence(item: Item, spec: SampleSpec) -> Path | FramePool:
+    """The rendered frames that show nothing of the evidence."""
+    pool = open_rendered(item, spec)
+    assert isinstance(pool, FramePool)
+    shown = [any(start <= time < end for start, end in item.extra["evidence"]) for time in pool.times]
+    return pool.take([place for place, evidence in enumerate(shown) if not evidence])
+
+
+OPENERS = {"mp4": open_video, "rendered": open_rendered}
+
+
+def _script(item: Item) -> "Worlds":
+
+    return script(item.extra["seed"], cast("Part", item.bins["part"]))
+
+
+def open_answer(item: Item) -> str | None:
+    """The answer to a question without options; what never appears cannot be asked so."""
+    if item.bins["family"] == "negation":
+        return None
+    question = item.question
+    return question.option(question.answer) if question.answer else NOT_SAID
+
+
+def metrics(items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:
+    """Accuracy of all questions, by part and by family."""
+    return [accuracy(items, right), *by_bin(items, right, "part"), *by_bin(items, right, "family")]

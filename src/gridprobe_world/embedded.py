@@ -1,0 +1,324 @@
+"""The models inside the package: small, genuine Qwen3-VL checkpoints that know only gridworld.
+
+They would answer any other question as well, and with confidence. So the package has a list of the words they were
+trained on. A text with other words is refused if nobody named the model, and answered with a warning otherwise.
+"""
+
+import hashlib
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gridprobe._util import parse_json
+from gridprobe.errors import ModelError, UsageError
+from gridprobe.models.base import (
+    LOW_MASS,
+    Backend,
+    Gauge,
+    Posterior,
+    ScoreRequest,
+    Writing,
+    Written,
+    recalls,
+    writer,
+    writes,
+)
+from gridprobe.models.cost import Cost
+from gridprobe.models.local import checkpoint
+from gridprobe.question import OR_NOT_SHOWN, Question
+
+__all__ = [
+    "HASHES",
+    "MODELS",
+    "SHIPPED",
+    "SIZES",
+    "Embedded",
+    "Vocabulary",
+    "check_shipped",
+    "gauge",
+    "hashes",
+    "load",
+    "some_words",
+]
+
+# check_shipped(): the files of a model of the package are those that were released, byte for byte.
+#
+# The hashes are in weights/hashes.json. New weights need new ones:
+#
+#     python -m gridprobe_world.embedded > hashes.json && mv hashes.json src/gridprobe_world/weights/
+
+SHIPPED = Path(__file__).parent / "weights"
+HASHES = "hashes.json"
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    """The SHA-256 of every file in a folder, by name; hidden files, and the list of hashes, are left out."""
+    files = sorted(file for file in folder.iterdir() if file.is_file() and file.name[0] != "." and file.name != HASHES)
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+@cache
+def check_shipped(folder: Path) -> None:
+    """Raise ModelError if a file of this model, or one that all share, was changed, added or removed.
+
+    Files are read once per process.
+
+    A folder that is not one of the package is not checked.
+    """
+    if folder.parent != SHIPPED:
+        return
+    try:
+        known = parse_json((SHIPPED / HASHES).read_bytes())
+        changed = [*_changed(folder, known[folder.name]), *_changed(SHIPPED, known["."])]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"the embedded model in {folder} cannot be checked ({error}); reinstall gridprobe") from error
+    if changed:
+        raise ModelError(
+            f"{changed[0]} is not the file that was released with gridprobe; reinstall gridprobe, or give "
+            "the folder's own path as --model to use it as it is"
+        )
+
+
+def _changed(folder: Path, known: dict[str, str]) -> list[Path]:
+    found = hashes(folder)
+    return [folder / name for name in sorted({*known, *found}) if known.get(name) != found.get(name)]
+
+
+if __name__ == "__main__":
+    folders = sorted(each for each in SHIPPED.iterdir() if each.is_dir())
+    print(json.dumps({".": hashes(SHIPPED), **{each.name: hashes(each) for each in folders}}, indent=2))
+
+
+MODELS = SHIPPED
+SIZES = ("micro", "nano")
+FRAMES = 144
+"""The most frames of a sequence they were trained on; of four times as many they understand next to nothing."""
+TRAINED = ("default", "paper")
+"""The prompt templates they were trained with."""
+WORDS_FILE = "vocabulary.json"
+
+LABEL = re.compile(r"^\(?[A-Z][.)] ", re.MULTILINE)
+"""What stands before an option in a prompt."""
+SHOWN_WORDS, SHOWN_LETTERS = 5, 20
+"""An error shows at most this many unknown words, and this many letters of each."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The words a model was trained on, in lower case."""
+
+    words: frozenset[str]
+
+    @classmethod
+    def embedded(cls) -> "Vocabulary":
+        """The list of words of both embedded models."""
+        file = MODELS / WORDS_FILE
+        try:
+            words = json.loads(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise _missing(file) from None
+        except (OSError, ValueError) as error:
+            raise ModelError(f"cannot read {file}, the words the embedded model knows: {error}") from error
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise ModelError(f"{file} must hold a JSON list of words; reinstall gridprobe")
+        return cls(frozenset(word.casefold() for word in words))
+
+    def unknown(self, text: str) -> tuple[str, ...]:
+        """The words of a question or prompt that are in neither the list nor the templates, each once."""
+        known = self.words | TEMPLATE_WORDS
+        return tuple(word for word in dict.fromkeys(_split(LABEL.sub("", text))) if word not in known)
+
+    def require(self, text: str) -> None:
+        """Refuse a text with unknown words."""
+        words = self.unknown(text)
+        if words:
+            raise UsageError(_refusal(f"has never seen {some_words(words)}"))
+
+
+class Embedded:
+    """A model of the package as a backend."""
+
+    def __init__(self, engine: Backend, vocabulary: Vocabulary, name: str, *, implied: bool = False) -> None:
+        """Wrap an engine.
+
+        Args:
+            engine: what runs the checkpoint.
+            vocabulary: the words it knows.
+            name: such as "embedded:micro".
+            implied: nobody named this model, so it refuses what it does not know instead of guessing.
+        """
+        self.vocabulary = vocabulary
+        self.name = name
+        self.implied = implied
+        self._engine = engine
+
+    @property
+    def identity(self) -> str:
+        """The engine's, with the model's name in place of the folder's."""
+        return f"{self.name}@{self._engine.identity.rpartition('@')[2]}"
+
+    @property
+    def multiple(self) -> int:
+        """The engine's."""
+        return self._engine.multiple
+
+    @property
+    def context_frames(self) -> int:
+        """The most frames it reads at once."""
+        return FRAMES
+
+    @property
+    def context_tokens(self) -> int | None:
+        """The engine's."""
+        return getattr(self._engine, "context_tokens", None)
+
+    @property
+    def recalls(self) -> bool:
+        """The engine's."""
+        return recalls(self._engine)
+
+    @property
+    def writes(self) -> bool:
+        """The engine's."""
+        return writes(self._engine)
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+        """Score the requests; one with unknown words is refused or gets a note."""
+        requests = [_trained(request) for request in requests]
+        notes = self._checked([request.prompt for request in requests])
+        posteriors = self._engine.score(requests)
+        if self.implied:
+            _require_mass(posteriors)
+        return [replace(each, notes=each.notes + more) for each, more in zip(posteriors, notes, strict=True)]
+
+    def write(self, requests: Sequence[ScoreRequest], writing: Writing) -> list[tuple[Written, ...]]:
+        """Write texts; a request with unknown words is refused or its texts get a note."""
+        engine = writer(self._engine)
+        requests = [_trained(request) for request in requests]
+        notes = self._checked([request.prompt for request in requests])
+        return [
+            tuple(replace(text, notes=text.notes + more) for text in texts)
+            for texts, more in zip(engine.write(requests, writing), notes, strict=True)
+        ]
+
+    def _checked(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
+        """What to note about each text; a model that nobody named refuses instead."""
+        if self.implied:
+            for text in set(texts):
+                self.vocabulary.require(text)
+        notes = {text: self._notes(text) for text in set(texts)}
+        return [notes[text] for text in texts]
+
+    def memory(self, tokens: int) -> float:
+        """The engine's."""
+        measure: Callable[[int], float] = self._engine.memory  # type: ignore[attr-defined]  # a local engine has it
+        return measure(tokens)
+
+    def estimate(self, request: ScoreRequest) -> Cost:
+        """What scoring the request would cost."""
+        return self._engine.estimate(_trained(request))
+
+    def estimate_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
+        """What texts of so many tokens each would cost."""
+        return writer(self._engine).estimate_texts(_trained(request), tokens)
+
+    def unknown_words(self, text: str) -> tuple[str, ...]:
+        """The words of a text that the model was not trained on."""
+        return self.vocabulary.unknown(text)
+
+    def _notes(self, prompt: str) -> tuple[str, ...]:
+        words = self.unknown_words(prompt)
+        return (f"the embedded model met {some_words(words)}, which it has never seen, and guesses",) if words else ()
+
+
+def load(size: str = "", *, implied: bool = False, **options: Any) -> Embedded:
+    """Load a model of the package.
+
+    Args:
+        size: "micro", the default, or "nano".
+        implied: refuse what the model does not know instead of answering with a warning.
+        **options: as for any checkpoint; see `gridprobe.models.local.loading.Options`.
+    """
+    size = size or SIZES[0]
+    folder, vocabulary = _folder(size), Vocabulary.embedded()
+    check_shipped(folder)
+    # The engine's error about a low letter mass advises on other checkpoints; here a low mass is a warning.
+    engine = checkpoint.load(str(folder), **{"min_letter_mass": 0.0, **options})
+    return Embedded(engine, vocabulary, f"embedded:{size}", implied=implied)
+
+
+def gauge(size: str = "") -> Gauge:
+    """What a model of the package costs."""
+    size = size or SIZES[0]
+    return replace(checkpoint.gauge(str(_folder(size))), identity=f"embedded:{size}")
+
+
+def _trained(request: ScoreRequest) -> ScoreRequest:
+    """The request in the words of the model's training, where open questions had only the short instruction."""
+    prompt = request.prompt.removesuffix(f" {OR_NOT_SHOWN}")
+    return request if prompt == request.prompt else replace(request, prompt=prompt)
+
+
+def _folder(size: str) -> Path:
+    if size not in SIZES:
+        raise UsageError(f"there is no embedded model {size!r}; choose embedded:{' or embedded:'.join(SIZES)}")
+    folder = MODELS / size
+    if not (folder / "config.json").is_file():
+        raise _missing(folder)
+    return folder
+
+
+def _missing(path: Path) -> ModelError:
+    return ModelError(
+        f"the embedded model is missing from this installation (no {path}); "
+        "reinstall gridprobe, or name another model with --model or GRIDPROBE_MODEL"
+    )
+
+
+def _require_mass(posteriors: Sequence[Posterior]) -> None:
+    least = min((posterior.mass for posterior in posteriors), default=1.0)
+    if least < LOW_MASS:
+        raise UsageError(_refusal(f"puts only {least:.1%} of its probability on the option letters here"))
+
+
+def _refusal(reason: str) -> str:
+    return (
+        f"the embedded model knows only gridworld (see gridprobe demo) and {reason}; name another model with --model "
+        "or GRIDPROBE_MODEL, or take this one's guess with --model embedded"
+    )
+
+
+def some_words(words: Sequence[str]) -> str:
+    """Such as "dog", "beach" and 3 other words."""
+    shown = [f'"{word[:SHOWN_LETTERS]}{"…" if len(word) > SHOWN_LETTERS else ""}"' for word in words[:SHOWN_WORDS]]
+    more = len(words) - len(shown)
+    if more:
+        return f"{', '.join(shown)} and {more} other word{'s' if more > 1 else ''}"
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+
+
+def _split(text: str) -> list[str]:
+    """Words and numbers in lower case. A symbol (an emoji, a currency sign) counts as a word."""
+    return "".join(map(_spaced, text.casefold())).split()
+
+
+def _spaced(char: str) -> str:
+    if char.isalnum():
+        return char
+    return f" {char} " if unicodedata.category(char).startswith("S") else " "
+
+
+def _template_words() -> frozenset[str]:
+    """The words around question, options and subtitles in the prompts the models were trained with."""
+    asked = Question("question", ("option",) * 2, subtitles="subtitles")
+    prompts = [replace(asked, template=name).prompt for name in TRAINED]
+    prompts.append(replace(asked, options=()).prompt)
+    return frozenset(word for prompt in prompts for word in _split(LABEL.sub("", prompt)))
+
+
+TEMPLATE_WORDS = _template_words()

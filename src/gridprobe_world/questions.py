@@ -1,0 +1,470 @@
+"""Questions about a script, in ordinary English, with their answers and the intervals that hold the evidence.
+
+Families: needle (the colour of something brief), detail (the digit on it), redundant (the colour of something nearly
+always there), negation (what never appears), count, order, holistic (the background on screen longest), and prejudice
+(needle about a ring, which is usually red, so that the text alone suggests an answer).
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gridprobe.question import Question
+from gridprobe_world.parts import Part
+from gridprobe_world.world import (
+    BACKGROUNDS,
+    CELL,
+    COLOURS,
+    DIGITS,
+    NEVER,
+    NOT_SHOWN,
+    ORDINALS,
+    PATTERNS,
+    PREJUDICE,
+    SHAPES,
+    TIMES,
+    Worlds,
+)
+
+__all__ = [
+    "FAMILIES",
+    "PART_FAMILIES",
+    "PART_WORDINGS",
+    "WORDINGS",
+    "Asked",
+    "ask_about",
+    "ask_part",
+    "offer_not_shown",
+    "vocabulary",
+]
+
+# How questions are worded, and every word that occurs in them.
+
+WORDINGS: dict[str, tuple[str, ...]] = {
+    "colour": (
+        "What colour is the {shape}?",
+        "Which colour does the {shape} have?",
+        "In which colour is the {shape} shown?",
+        "Pick the colour of the {shape}.",
+        "A {shape} can be seen in this video. What is its colour?",
+    ),
+    "digit": (
+        "Which number is written on the {shape}?",
+        "What number does the {shape} carry?",
+        "Read the number on the {shape}.",
+        "A number is written on the {shape}. Which one is it?",
+    ),
+    "never": (
+        "Which shape never appears?",
+        "Which of these shapes is not in the video?",
+        "Which shape is missing from the video?",
+        "One of these shapes is never shown. Which one?",
+    ),
+    "count": (
+        "How many times does the {shape} appear?",
+        "How often does the {shape} show up?",
+        "Count the appearances of the {shape}.",
+        "The {shape} comes and goes. How many times is it shown?",
+    ),
+    "first": (
+        "Which of these shapes appears first?",
+        "Which shape is shown before all the others here?",
+        "What appears first?",
+    ),
+    "last": (
+        "Which of these shapes appears last?",
+        "Which shape is seen latest in the video?",
+        "What is the last of these to be on screen?",
+    ),
+    "after": (
+        "Which of these shapes first appears after the {shape}?",
+        "After the {shape}, which shape is the next to appear for the first time?",
+        "Which shape shows up for the first time right after the {shape} does?",
+    ),
+    "before": (
+        "Which of these shapes first appears just before the {shape}?",
+        "Before the {shape}, which shape was the last to appear for the first time?",
+        "Which shape shows up for the first time right before the {shape} does?",
+    ),
+    "background": (
+        "Which background is on screen longest?",
+        "What is the most common background?",
+        "Which background takes up most of the video?",
+        "Most of the video plays against which background?",
+    ),
+}
+"""Wordings of the standard part. The tokenizer was made from these, so a change here changes the tokenizer."""
+
+PART_WORDINGS: dict[str, tuple[str, ...]] = {
+    "pattern": (
+        "Which pattern does the {shape} have?",
+        "What pattern is on the {shape}?",
+        "Pick the pattern of the {shape}.",
+    ),
+    "print": (
+        "Which small number is written on the {shape}?",
+        "Read the small number on the {shape}.",
+        "What small number does the {shape} carry?",
+    ),
+    "flash-colour": (
+        "While the {other} is on screen, a {shape} shows up for a short time. What colour is it?",
+        "What colour is the {shape} that shows up for a short time while the {other} is on screen?",
+    ),
+    "flash-shape": (
+        "While the {other} is on screen, which shape shows up for a short time?",
+        "Which shape shows up for a short time while the {other} is on screen?",
+    ),
+    "companion-colour": (
+        "What colour is the {shape} that is on screen with the {other}?",
+        "Which colour does the {shape} have that is shown with the {other}?",
+        "A {shape} and the {other} are on screen at one time. What colour is the {shape}?",
+    ),
+    "companion-digit": (
+        "Which number is written on the {shape} that is on screen with the {other}?",
+        "Read the number on the {shape} that is shown with the {other}.",
+    ),
+    "ordinal-colour": (
+        "What colour is the {other} {shape}?",
+        "Which colour does the {other} {shape} of the video have?",
+    ),
+    "ordinal-digit": (
+        "Which number is written on the {other} {shape}?",
+        "What number does the {other} {shape} of the video carry?",
+    ),
+}
+"""Wordings of the harder parts; words that the tokenizer does not know take several tokens."""
+
+
+def vocabulary(*, parts: bool = True) -> frozenset[str]:
+    """Every word of gridworld's questions and options, in lower case; without `parts` only of the standard part."""
+    texts = [text for wordings in WORDINGS.values() for text in wordings]
+    names = [*SHAPES, *COLOURS, *BACKGROUNDS, *TIMES]
+    if parts:
+        texts += [text for wordings in PART_WORDINGS.values() for text in wordings]
+        names += [*PATTERNS, *ORDINALS, *NOT_SHOWN]
+    words = " ".join([*(text.format(shape=" ", other=" ") for text in texts), *names]).lower()
+    letters = "".join(c if c.isalnum() else " " for c in words)
+    return frozenset(letters.split()) | frozenset(DIGITS)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question, the family it belongs to, and where in the video its evidence is."""
+
+    family: str
+    question: Question
+    evidence: tuple[tuple[float, float], ...]
+    """Intervals of the video, time running from 0 to 1; empty when the whole video is the evidence."""
+    objects: tuple[int, ...]
+    """The objects whose appearances are the evidence."""
+    wording: str
+    """Key into `WORDINGS` or `PART_WORDINGS`."""
+    hint: tuple[tuple[float, float], ...] = ()
+    """Longer intervals around the evidence, if the question names them."""
+
+    @property
+    def right(self) -> str:
+        """The text of the right option; empty when none is right."""
+        return self.question.option(self.question.answer) if self.question.answer else ""
+
+
+Made = tuple[str, str, str, list[str], tuple[int, ...]]
+"""Wording, shape in it, right option, candidate wrong options, evidence objects."""
+
+
+def _shape(worlds: Worlds, row: int, j: int) -> str:
+    return SHAPES[worlds.shape[row, j]]
+
+
+def _happens(worlds: Worlds, row: int, j: int) -> bool:
+    return bool(worlds.start[row, j, 0] < NEVER)
+
+
+def _colour_of(j: int) -> Callable[[Worlds, int, random.Random], Made]:
+    def make(worlds: Worlds, row: int, rng: random.Random) -> Made:
+        right = list(COLOURS)[worlds.colour[row, j]]
+        return "colour", _shape(worlds, row, j), right, [c for c in COLOURS if c != right], (j,)
+
+    return make
+
+
+def _needle(worlds: Worlds, row: int, rng: random.Random) -> Made | None:
+    choices = [j for j in (2, 3) if _shape(worlds, row, j) != PREJUDICE[0] and _happens(worlds, row, j)]
+    return _colour_of(rng.choice(choices))(worlds, row, rng) if choices else None
+
+
+def _prejudice(worlds: Worlds, row: int, rng: random.Random) -> Made | None:
+    choices = [j for j in (2, 3) if _shape(worlds, row, j) == PREJUDICE[0] and _happens(worlds, row, j)]
+    return _colour_of(choices[0])(worlds, row, rng) if choices else None
+
+
+def _redundant(worlds: Worlds, row: int, rng: random.Random) -> Made | None:
+    return None if _shape(worlds, row, 0) == PREJUDICE[0] else _colour_of(0)(worlds, row, rng)
+
+
+def _detail(worlds: Worlds, row: int, rng: random.Random) -> Made | None:
+    choices = [j for j in (2, 3) if worlds.digit[row, j] and _happens(worlds, row, j)]
+    if not choices:
+        return None
+    j = rng.choice(choices)
+    right = str(worlds.digit[row, j])
+    return "digit", _shape(worlds, row, j), right, [d for d in DIGITS if d != right], (j,)
+
+
+def _negation(worlds: Worlds, row: int, rng: random.Random) -> Made:
+    seen = [j for j in range(4) if _happens(worlds, row, j)]
+    shapes = [_shape(worlds, row, j) for j in seen]
+    right = rng.choice([shape for shape in SHAPES if shape not in shapes])
+    return "never", "", right, shapes, tuple(seen)
+
+
+def _count(worlds: Worlds, row: int, rng: random.Random) -> Made:
+    right = TIMES[int((worlds.start[row, 1] < NEVER).sum()) - 1]
+    return "count", _shape(worlds, row, 1), right, [word for word in TIMES if word != right], (1,)
+
+
+def _order(worlds: Worlds, row: int, rng: random.Random) -> Made | None:
+    """First, last, after, before: asked only if 144 frames can tell the moments apart."""
+    shown = [j for j in (1, 2, 3) if _happens(worlds, row, j)]
+    wording = rng.choice(("first", "last", "after", "before"))
+    starts = {j: float(worlds.start[row, j].min()) for j in shown}
+    ends = {j: float(np.where(worlds.end[row, j] < 2, worlds.end[row, j], -1).max()) for j in shown}
+    moment = ends if wording == "last" else starts
+    order = sorted(shown, key=lambda j: moment[j])
+    gaps = np.diff([moment[j] for j in order])
+    if len(shown) < 3 or min(gaps) < 1.5 * CELL:
+        return None
+    strangers = [name for name in SHAPES if name not in {_shape(worlds, row, j) for j in range(4)}]
+    anchor = ""
+    if wording in ("after", "before"):
+        place = rng.choice((0, 1) if wording == "after" else (1, 2))
+        anchor = _shape(worlds, row, order[place])
+        answer = order[place + 1] if wording == "after" else order[place - 1]
+    else:
+        answer = order[0] if wording == "first" else order[-1]
+    wrong = [_shape(worlds, row, j) for j in shown if j != answer and _shape(worlds, row, j) != anchor]
+    return wording, anchor, _shape(worlds, row, answer), wrong + rng.sample(strangers, 2), tuple(shown)
+
+
+def _holistic(worlds: Worlds, row: int, rng: random.Random) -> Made:
+    right = list(BACKGROUNDS)[int(worlds.take([row]).shares()[0].argmax())]
+    return "background", "", right, [name for name in BACKGROUNDS if name != right], ()
+
+
+FAMILIES: dict[str, Callable[[Worlds, int, random.Random], Made | None]] = {
+    "needle": _needle,
+    "detail": _detail,
+    "redundant": _redundant,
+    "negation": _negation,
+    "count": _count,
+    "order": _order,
+    "holistic": _holistic,
+    "prejudice": _prejudice,
+}
+
+
+def ask_about(worlds: Worlds, row: int, family: str, rng: random.Random) -> Asked | None:
+    """A question of the family about one script; None if the script does not suit the family."""
+    made = FAMILIES[family](worlds, row, rng)
+    if made is None:
+        return None
+    wording, shape, right, wrong, objects = made
+    count = rng.randint(2, min(7, len(wrong)))
+    # A wrong option that appears in the video is harder than one that does not, so those come first and are kept.
+    kept = wrong[:2] + rng.sample(wrong[2:], count - 2) if wording in WITNESSED else rng.sample(wrong, count)
+    options = [right, *kept]
+    rng.shuffle(options)
+    text = rng.choice(WORDINGS[wording]).format(shape=shape)
+    question = Question(text, options, answer="ABCDEFGH"[options.index(right)])
+    evidence = tuple(
+        (float(a), float(b))
+        for j in objects
+        for a, b in zip(worlds.start[row, j], worlds.end[row, j], strict=True)
+        if a < 2.0
+    )
+    return Asked(family, question, evidence, objects, wording)
+
+
+WITNESSED = ("first", "last")
+
+
+# Questions of the harder parts, with their answers, the intervals that hold the evidence, and hints where it is.
+#
+# | part | family | asks for |
+# |---|---|---|
+# | fine | pattern, print | the fine lines, or the small digit, on a plate |
+# | brief | flash-colour, flash-shape | the colour or shape of what flashes up while a marker is on screen |
+# | crowded | companion, ordinal | the colour or digit of the look-alike beside another object, or of the n-th one |
+# | unanswerable | absent | a shape that never appears; the option "not shown" is right |
+# | | present | a shape that does appear; "not shown" is among the options and wrong |
+# | | no-option | a shape that never appears, without such an option: no answer is right, and `answer` is None |
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a family asks, before the options are chosen."""
+
+    wording: str
+    shape: str
+    right: str | None
+    wrong: Sequence[str]
+    """Candidates; the first two are preferred when `witnessed`."""
+    objects: tuple[int, ...] = ()
+    other: str = ""
+    witnessed: bool = False
+    hint: tuple[int, ...] = ()
+    """The objects that are on screen together with the evidence."""
+    unseen: str = ""
+    """The option that says that nothing is shown, if there is one."""
+
+
+def _shape_of(worlds: Worlds, row: int, j: int) -> str:
+    return SHAPES[int(worlds.shape[row, j])]
+
+
+def _colour(worlds: Worlds, row: int, j: int) -> str:
+    return list(COLOURS)[int(worlds.colour[row, j])]
+
+
+def _others(words: Sequence[str], right: str) -> list[str]:
+    return [word for word in words if word != right]
+
+
+def _pattern(worlds: Worlds, row: int, rng: random.Random) -> Draft:
+    j = rng.choice(np.flatnonzero(worlds.pattern[row]).tolist())
+    right = PATTERNS[worlds.pattern[row, j] - 1]
+    return Draft("pattern", _shape_of(worlds, row, j), right, _others(PATTERNS, right), (j,))
+
+
+def _print(worlds: Worlds, row: int, rng: random.Random) -> Draft:
+    j = rng.choice(np.flatnonzero(worlds.digit[row]).tolist())
+    right = str(worlds.digit[row, j])
+    return Draft("print", _shape_of(worlds, row, j), right, _others(DIGITS, right), (j,))
+
+
+def _flash_colour(worlds: Worlds, row: int, rng: random.Random) -> Draft:
+    marker = rng.choice((2, 4))
+    flash, right = marker + 1, _colour(worlds, row, marker + 1)
+    wrong, other = _others(list(COLOURS), right), _shape_of(worlds, row, marker)
+    return Draft("flash-colour", _shape_of(worlds, row, flash), right, wrong, (flash,), other, hint=(marker,))
+
+
+def _flash_shape(worlds: Worlds, row: int, rng: random.Random) -> Draft:
+    marker = rng.choice((2, 4))
+    right, other = _shape_of(worlds, row, marker + 1), _shape_of(worlds, row, marker)
+    # An object that is on screen at the same time for longer could also count as right, so it is no option.
+    wrong = _others([name for name in SHAPES if name not in (other, _shape_of(worlds, row, 0))], right)
+    return Draft("flash-shape", "", right, wrong, (marker + 1,), other, hint=(marker,))
+
+
+def _look_alike(
+    worlds: Worlds, row: int, rng: random.Random, *, kind: str, target: int, other: str, objects: tuple[int, ...]
+) -> Draft:
+    """The colour or digit of one of the look-alikes; those of the others are among the options."""
+    shape, rivals = _shape_of(worlds, row, target), [j for j in (1, 2, 3) if j != target]
+    rng.shuffle(rivals)
+    if worlds.digit[row, target] and rng.random() < 0.5:
+        words, wording, values = list(DIGITS), f"{kind}-digit", worlds.digit[row] - 1
+    else:
+        words, wording, values = list(COLOURS), f"{kind}-colour", worlds.colour[row]
+    right, seen = words[values[target]], [words[values[j]] for j in rivals]
+    wrong = [*seen, *(word for word in words if word not in (right, *seen))]
+    return Draft(wording, shape, right, wrong, objects, other, witnessed=True)
+
+
+def _companion(worlds: Worlds, row: int, rng: random.Random) -> Draft:
+    anchor = rng.choice((4, 5))
+    start, end = worlds.start[row, :, 0], worlds.end[row, :, 0]
+    target = next(j for j in (1, 2, 3) if start[j] < end[anchor] and start[anchor] < end[j])
+    other = _shape_of(worlds, row, anchor)
+    return _look_alike(worlds, row, rng, kind="companion", target=target, other=other, objects=(target,))
+
+
+def _ordinal(worlds: Worlds, row: int, rng: random.Random) -> Draft:
+    order = sorted((1, 2, 3), key=lambda j: float(worlds.start[row, j, 0]))
+    place = rng.randrange(3)
+    earlier = tuple(order[: place + 1])
+    return _look_alike(worlds, row, rng, kind="ordinal", target=order[place], other=ORDINALS[place], objects=earlier)
+
+
+def _missing(worlds: Worlds, row: int, rng: random.Random) -> tuple[str, str, tuple[str, ...]]:
+    """A wording, a shape that never appears, and possible answers."""
+    shown = {_shape_of(worlds, row, int(j)) for j in np.flatnonzero(worlds.start[row, :, 0] < NEVER)}
+    shape = rng.choice([name for name in SHAPES if name not in shown])
+    choices: list[tuple[str, tuple[str, ...]]] = [("colour", tuple(COLOURS)), ("digit", DIGITS)]
+    if worlds.pattern[row].any():
+        choices = [("pattern", PATTERNS), ("print", DIGITS), ("colour", tuple(COLOURS))]
+    wording, words = rng.choice(choices)
+    return wording, shape, words
+
+
+def _absent(worlds: Worlds, row: int, rng: random.Random) -> Draft:
+    wording, shape, words = _missing(worlds, row, rng)
+    return Draft(wording, shape, rng.choice(NOT_SHOWN), words)
+
+
+def _no_option(worlds: Worlds, row: int, rng: random.Random) -> Draft:
+    wording, shape, words = _missing(worlds, row, rng)
+    return Draft(wording, shape, None, words)
+
+
+def _present(worlds: Worlds, row: int, rng: random.Random) -> Draft:
+    j = rng.choice((2, 3))
+    shape, unseen = _shape_of(worlds, row, j), rng.choice(NOT_SHOWN)
+    if worlds.digit[row, j] and rng.random() < 0.5:
+        right = str(worlds.digit[row, j])
+        return Draft("digit", shape, right, _others(DIGITS, right), (j,), unseen=unseen)
+    right = _colour(worlds, row, j)
+    return Draft("colour", shape, right, _others(list(COLOURS), right), (j,), unseen=unseen)
+
+
+Maker = Callable[[Worlds, int, random.Random], Draft]
+
+PART_FAMILIES: dict[Part, dict[str, Maker]] = {
+    "fine": {"pattern": _pattern, "print": _print},
+    "brief": {"flash-colour": _flash_colour, "flash-shape": _flash_shape},
+    "crowded": {"companion": _companion, "ordinal": _ordinal},
+    "unanswerable": {"absent": _absent, "present": _present, "no-option": _no_option},
+}
+MAKERS: dict[str, Maker] = {name: maker for families in PART_FAMILIES.values() for name, maker in families.items()}
+
+
+def ask_part(worlds: Worlds, row: int, family: str, rng: random.Random) -> Asked:
+    """A question of a family of the harder parts about one script of its part."""
+    draft = MAKERS[family](worlds, row, rng)
+    options = _options(draft, rng)
+    texts = PART_WORDINGS.get(draft.wording) or WORDINGS[draft.wording]
+    if not draft.objects:  # the question must not say that it appears
+        texts = tuple(text for text in texts if not text.startswith("A "))
+    text = rng.choice(texts).format(shape=draft.shape, other=draft.other)
+    answer = None if draft.right is None else "ABCDEFGH"[options.index(draft.right)]
+    evidence, hint = _intervals(worlds, row, draft.objects), _intervals(worlds, row, draft.hint)
+    return Asked(family, Question(text, options, answer=answer), evidence, draft.objects, draft.wording, hint)
+
+
+def _options(draft: Draft, rng: random.Random) -> list[str]:
+    sure = [word for word in (draft.right, draft.unseen) if word]
+    wrong, count = list(draft.wrong), rng.randint(2, min(8 - len(sure), len(draft.wrong)))
+    kept = wrong[:2] + rng.sample(wrong[2:], count - 2) if draft.witnessed else rng.sample(wrong, count)
+    options = [*sure, *kept]
+    rng.shuffle(options)
+    return options
+
+
+def _intervals(worlds: Worlds, row: int, objects: tuple[int, ...]) -> tuple[tuple[float, float], ...]:
+    return tuple(
+        (float(a), float(b))
+        for j in objects
+        for a, b in zip(worlds.start[row, j], worlds.end[row, j], strict=True)
+        if a < NEVER
+    )
+
+
+def offer_not_shown(asked: Asked, rng: random.Random) -> Asked:
+    """The same question with "not shown" in place of one of its wrong options."""
+    question, right = asked.question, asked.right
+    place = rng.choice([i for i, option in enumerate(question.options) if option != right])
+    options = [*question.options[:place], rng.choice(NOT_SHOWN), *question.options[place + 1 :]]
+    return replace(asked, question=replace(question, options=tuple(options)))
