@@ -24,6 +24,7 @@ __all__ = [
     "ProgressEvent",
     "Watcher",
     "announce",
+    "check_cancelled",
     "has_listener",
     "is_cancelled",
     "is_utf8",
@@ -243,8 +244,15 @@ def relayed(contexts: Sequence[Context]) -> Iterator[None]:
         for each in live or ([] if unheard else found):
             _send(each, event)
 
-    with listening(relay):
+    with listening(relay, cancel=None if unheard else _All(found)):
         yield
+
+
+def check_cancelled(stage: str) -> None:
+    """End the work if it was cancelled; for work within a step of a stage, of which nothing is reported."""
+    listener = _listener.get()
+    if listener is not None and _is_set(listener):
+        raise Cancelled(f"cancelled while working on {stage}")
 
 
 def is_cancelled(context: Context) -> bool:
@@ -278,6 +286,18 @@ def report(stage: str, done: int, total: int) -> None:
 def has_listener() -> bool:
     """Whether reports reach anyone."""
     return _listener.get() is not None
+
+
+class _All(Flag):
+    """Set when the flags of all these listeners are."""
+
+    def __init__(self, listeners: Sequence[tuple[Listener, Flag | None]]) -> None:
+        super().__init__()
+        self._listeners = listeners
+
+    def is_set(self) -> bool:
+        """Whether all are cancelled."""
+        return all(map(_is_set, self._listeners))
 
 
 def _is_set(found: tuple[Listener, Flag | None]) -> bool:

@@ -468,7 +468,7 @@ class Session:
         """The stages of a question. A `second` look that does not fit its limits raises OverLimit."""
         self._check(question)
         first = self._look_over(question) if self.setup.overview is not None else None
-        if first is not None and self._settles(first) and not asks_description(question):
+        if first is not None and self._settles(first, question):
             return self._from_overview(question, first, show_map=show_map)
         try:
             return self._ask_closely(question, first)
@@ -552,7 +552,7 @@ class Session:
     ) -> Generator[tuple[int, "Future[Answer]"], None, None]:
         """As `ask_all`: the number of each question and its outcome, as soon as it is there."""
         check_together(together)
-        together = 1 if self.setup.usage_limits else together  # a merged call would take the memory of several
+        together = 1 if self.setup.usage_limits.priced else together  # a merged call would take the memory of several
         batcher = Batcher(in_turns=True)
         _ = self._footage
         mine = copy(self)
@@ -588,9 +588,10 @@ class Session:
             return answer_open(model, question, show, rule=setup.open_rule, before=before)
         return score_rotated(model, show(question), question, rotations=setup.rotations)
 
-    def _settles(self, first: Overview) -> bool:
+    def _settles(self, first: Overview, question: Question) -> bool:
         effort = self.setup.effort
-        return effort == "quick" or (effort == "auto" and sure(first.posterior, self.setup.exit))
+        settled = effort == "quick" or (effort == "auto" and sure(first.posterior, self.setup.exit))
+        return settled and not asks_description(question)
 
     def _from_overview(self, question: Question, first: Overview, *, show_map: bool) -> Answer:
         """The answer of the overview, with a map if that is wanted."""
@@ -670,7 +671,7 @@ class Session:
     def _chosen(self, selector: Selector, pool: FramePool, question: Question, first: Overview | None) -> Selection:
         """The selection, if it and the focused pass from it fit the limits."""
         choose, usage = partial(self._select, pool=pool, question=question, first=first), self._usage
-        settled = first is not None and self._settles(first)
+        settled = first is not None and self._settles(first, question)
         prices, most = self._prices(question, first), self._cap
         if usage.limits.priced and first is not None:
             least = Price() if settled else prices.focus_bounds(most)[0]
@@ -692,7 +693,7 @@ class Session:
         if first is None:
             return selector.select(pool, question)
         asked, posterior = lettered(question, first.posterior)
-        if self._settles(first):
+        if self._settles(first, question):
             return selector.locate(pool, asked, posterior)
         return selector.with_overview(posterior).select(pool, asked)
 

@@ -46,6 +46,9 @@ __all__ = [
 T = TypeVar("T")
 Run = Callable[[Sequence[Any]], Sequence[Any]]
 
+LONG = 4000
+"""Where calls are limited, as in a server, a participant's prompts of more characters run in calls of their own: once
+they are cancelled, such a call ends in the middle, which a merged one that others wait for cannot."""
 FOR_ALL = (Cancelled, ServerUnavailable)
 """Errors after which no part of a call can succeed."""
 
@@ -180,6 +183,11 @@ class Batcher:
         if call.error is not None:
             raise call.error
         return [call.answers[place] for place in range(len(parts))]
+
+    def apart(self, requests: Sequence[ScoreRequest]) -> int | None:
+        """A part of the key of a call, which no other participant's call has if a prompt is long."""
+        long = any(len(request.prompt) > LONG for request in requests)
+        return get_ident() if long and self._most is not None else None
 
     def bind(self, participant: Participant) -> None:
         """This thread is the participant now."""
@@ -320,12 +328,13 @@ class Merging(Wrapped):
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
         """One posterior for each request, in order."""
-        return self._batcher.ask(("score", id(self._model)), requests, self._model.score)
+        return self._batcher.ask(("score", id(self._model), self._batcher.apart(requests)), requests, self._model.score)
 
     def write(self, requests: Sequence[ScoreRequest], writing: Writing) -> list[tuple[Written, ...]]:
         """Texts for each request, in order; requests with the same `writing` are merged."""
         model = writer(self._model)
-        return self._batcher.ask(("write", id(model), writing), requests, lambda some: model.write(some, writing))
+        key = ("write", id(model), writing, self._batcher.apart(requests))
+        return self._batcher.ask(key, requests, lambda some: model.write(some, writing))
 
     def estimate(self, request: ScoreRequest) -> Cost:
         """What the model says."""

@@ -6,6 +6,7 @@ GridProbeError
 ├── VideoError    the video cannot be opened or decoded: fix the file                    (exit code 1)
 │   └── DecoderKilled    its decoder was killed from outside, which says nothing about the file: try again
 ├── ModelError    the model cannot be loaded, or its output cannot be used               (exit code 1)
+│   ├── TooLarge             a request has more tokens than the model reads, or than fit into memory
 │   └── ServerError          a model's server refuses a request, or its reply cannot be used
 │       └── ServerUnavailable    no further request can succeed now, so a run ends and can be resumed
 ├── DataError     a benchmark or question file does not hold what it should              (exit code 1)
@@ -25,6 +26,7 @@ __all__ = [
     "RunError",
     "ServerError",
     "ServerUnavailable",
+    "TooLarge",
     "UsageError",
     "VideoError",
 ]
@@ -67,6 +69,10 @@ class DecoderKilled(VideoError):
 
 class ModelError(GridProbeError):
     """A model cannot be loaded, or does not give a usable posterior."""
+
+
+class TooLarge(ModelError):
+    """A request has more tokens than the model reads, or needs more memory than there is."""
 
 
 class ServerError(ModelError):

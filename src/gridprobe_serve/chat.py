@@ -19,7 +19,7 @@ from gridprobe.question import Question
 from gridprobe.video import NATIVE, FrameSize
 from gridprobe_serve.jobs import Job, Jobs, Refusal
 from gridprobe_serve.routes import desk_of, found_source, user_of
-from gridprobe_serve.schemas import ChatBody, MessageBody, ProcessorKwargs, VideoKwargs
+from gridprobe_serve.schemas import ChatBody, MessageBody, ProcessorKwargs, VideoKwargs, check_length, make_question
 from gridprobe_serve.service import Asked, Desk, Json, messages, result_of, until_over
 from gridprobe_serve.sources import Frames, data_of
 
@@ -30,7 +30,7 @@ __all__ = ["Meant", "read_chat", "router"]
 MARKER = re.compile(r"\s*<?\s*(\d+(?:\.\d+)?)\s*(?:s|sec|seconds?)\s*>?\s*:?\s*")
 """A text that says when the next picture is shown, such as "<12.5 seconds>"."""
 OPTION_A = re.compile(r"^[ \t]*\(?A[).:]\s", re.MULTILINE)
-LONGEST_MARKER, LONGEST_TEXT = 64, 20_000
+LONGEST_MARKER = 64
 PICTURES = re.compile(r"data:(?:video|image)/(?:jpeg|jpg|png|webp)\b", re.IGNORECASE)
 
 
@@ -72,11 +72,10 @@ def read_chat(body: ChatBody) -> Meant:
 
 def _question(text: str, before: str, options: Sequence[str] | None) -> tuple[Question, bool]:
     """The question, and whether its options were read from its text."""
-    if (length := len(before) + len(text)) > LONGEST_TEXT:
-        raise Refusal(f"the texts have {length} characters; at most {LONGEST_TEXT} are allowed", param="messages")
+    check_length("question", before + text, param="messages")
     whole = f"{before}{text}".strip()
     if options:
-        return Question(whole, options), False
+        return make_question(whole, options), False
     if options is None and len(OPTION_A.findall(text)) == 1:
         lines = [line for line in text.splitlines() if re.match(r"\s*\(?B[).:]\s", line)]
         if len(lines) == 1:

@@ -29,6 +29,7 @@ from gridprobe.errors import (
     GridProbeError,
     ModelError,
     ServerUnavailable,
+    TooLarge,
     UsageError,
     VideoError,
 )
@@ -239,6 +240,7 @@ STATUSES: tuple[tuple[type[GridProbeError], int, str], ...] = (
     (DecoderKilled, 503, "decoder_killed"),
     (VideoError, 422, "unusable_video"),
     (ServerUnavailable, 503, "model_unavailable"),
+    (TooLarge, 413, "too_long"),
     (ModelError, 502, "model_error"),
 )
 """The first that fits counts."""

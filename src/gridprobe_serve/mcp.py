@@ -26,6 +26,7 @@ from gridprobe_serve.command import desk_of, serving_options
 from gridprobe_serve.jobs import Job, Message, as_refusal
 from gridprobe_serve.middleware import Guard, Metrics, Rules
 from gridprobe_serve.routes import jpeg
+from gridprobe_serve.schemas import make_question
 from gridprobe_serve.service import Asked, Desk, messages, result_of
 
 __all__ = ["make_tools", "mcp", "over_http"]
@@ -101,8 +102,9 @@ def make_tools(desk: Desk) -> MCPServer[Any]:
     ) -> Answered:
         """Answer a question about a video, and say where in the video the answer is."""
         with _told():
+            about = make_question(question, options or ())
             source = await run_in_threadpool(desk.sources.find, video)
-            asked = Asked(source, Question(question, options or ()), {"effort": effort})
+            asked = Asked(source, about, {"effort": effort})
             return _answered(await _followed(desk, desk.submit(asked, "agent"), ctx))
 
     @server.tool()

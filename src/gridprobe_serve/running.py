@@ -30,10 +30,14 @@ from gridprobe_serve.store import AllowedFolder
 __all__ = ["Timed", "affinity_of", "bind", "mark_of", "owned_by", "ranked", "rules_for", "run"]
 
 MOST_CONNECTIONS = 1024
+DESCRIPTORS_EACH = 4
+"""Descriptors for each connection: itself, a file that it receives or sends twice open, and a share of all else."""
 MOST_FOR_HEALTH = 32
 """Connections past that number, or past their address's share of it; they can ask for /health only."""
 CLIENT_SECONDS = 20.0
 """How long a client may take over the headers of a request, or over the rest of a body that nobody reads."""
+UNREAD_SECONDS = 30.0
+"""How long a client may read nothing of what it is sent."""
 LAST_SECONDS = 5
 """How long connections may take after all jobs have ended."""
 SHORTEST_KEY = 8
@@ -73,6 +77,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 def run(app: Guard, listening: socket.socket, *, started: Callable[[], None], drain: Callable[[], None]) -> None:
     """Serve until a signal ends it: requests are accepted until `drain` returns, or a second signal arrives."""
+    raise_descriptors()
     config = uvicorn.Config(
         app,
         http=Timed,
@@ -125,12 +130,14 @@ class Timed(H11Protocol):
     """HTTP whose connections are bounded, for each address too, and end if a client takes too long."""
 
     _timer: asyncio.TimerHandle | None = None
+    _unread_timer: asyncio.TimerHandle | None = None
     _for_health = False
     """Whether there are too many connections, so that this one can ask for /health only."""
 
     def connection_made(self, transport: Any) -> None:
         """Start waiting for the first request."""
         super().connection_made(transport)
+        transport.set_write_buffer_limits(high=0)  # `pause_writing` is called as soon as the client does not keep up
         self._opened = self.loop.time()
         self._network = network_of(self.client)
         self._admit()
@@ -144,7 +151,29 @@ class Timed(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
         self._stop()
+        self._stop_unread()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Start waiting until the client has read everything."""
+        super().pause_writing()
+        self._wait_for_reader(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        """Stop waiting."""
+        self._stop_unread()
+        super().resume_writing()
+
+    def _wait_for_reader(self, unread: int) -> None:
+        self._unread_timer = self.loop.call_later(UNREAD_SECONDS, self._check_reader, unread)
+
+    def _check_reader(self, before: int) -> None:
+        """End the connection unless the client has read something; closing it would wait for the client."""
+        unread = self.transport.get_write_buffer_size()
+        if unread < before:
+            self._wait_for_reader(unread)
+        else:
+            self.transport.abort()
 
     def _admit(self) -> None:
         """Find room; where there is none, the oldest connection that is for /health only makes room for this one."""
@@ -171,11 +200,27 @@ class Timed(H11Protocol):
             self._timer.cancel()
             self._timer = None
 
+    def _stop_unread(self) -> None:
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
+
 
 def most_connections() -> int:
-    """Connections at a time; half of the descriptors that the process may have are left for everything else."""
+    """Connections at a time: no more than there are descriptors for."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MOST_CONNECTIONS if descriptors == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, descriptors // 2)
+    unbounded = descriptors == resource.RLIM_INFINITY
+    return MOST_CONNECTIONS if unbounded else min(MOST_CONNECTIONS, descriptors // DESCRIPTORS_EACH)
+
+
+def raise_descriptors() -> None:
+    """Allow this process the descriptors for all connections, as far as it may; shells give 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = MOST_CONNECTIONS * DESCRIPTORS_EACH
+    if hard != resource.RLIM_INFINITY:
+        enough = min(enough, hard)
+    if soft != resource.RLIM_INFINITY and soft < enough:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
 
 
 def _only_health(app: Any) -> ASGIApp:

@@ -1,11 +1,13 @@
-"""What the routes under /v1/gridprobe/ take, as pydantic models; nothing behind HTTP uses them."""
+"""What the routes take, as pydantic models; and how long the texts of any request may be."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from gridprobe.errors import UsageError
 from gridprobe.question import MAX_OPTIONS, Question
+from gridprobe_serve.jobs import Refusal
 
 __all__ = [
     "AskBody",
@@ -19,9 +21,13 @@ __all__ = [
     "SettingsBody",
     "Strict",
     "VideoKwargs",
+    "check_length",
+    "make_question",
 ]
 
-Options = Annotated[list[Annotated[str, Field(max_length=2000)]], Field(max_length=MAX_OPTIONS)]
+LONGEST = {"question": 20_000, "option": 2000, "subtitle text": 1_000_000}
+"""Characters of each text of a request. How many of its tokens fit, the model says."""
+Options = Annotated[list[str], Field(max_length=MAX_OPTIONS)]
 Name = Annotated[str, Field(max_length=60)]
 Video = Annotated[str, Field(min_length=1, description="upload://ID, session://ID, a file's name, or a data: address")]
 
@@ -72,12 +78,12 @@ class PlanBody(Strict):
     """A question that may be asked, and how."""
 
     settings: SettingsBody = SettingsBody()
-    question: str = Field(default="", max_length=20_000)
+    question: str = ""
     options: Options = Field(default_factory=list)
 
     def asked(self) -> Question | None:
         """The question; None for a typical one."""
-        return _question(self.question, self.options) if self.question.strip() else None
+        return make_question(self.question, self.options) if self.question.strip() else None
 
 
 class AskBody(SessionBody):
@@ -97,21 +103,36 @@ class AskBody(SessionBody):
             ]
         }
     )
-    question: str = Field(max_length=20_000)
+    question: str
     options: Options = Field(default_factory=list, description="2 to 26; none makes it an open question")
     map: bool = Field(default=False, description="make the map also where the overview settles the question")
-    subtitles: str = Field(default="", max_length=1_000_000)
+    subtitles: str = ""
 
     def asked(self) -> Question:
         """The question."""
-        return _question(self.question, self.options, self.subtitles)
+        return make_question(self.question, self.options, self.subtitles)
 
 
-def _question(text: str, options: list[str], subtitles: str = "") -> Question:
+def make_question(text: str, options: Sequence[str] = (), subtitles: str = "") -> Question:
+    """The question of a request, over HTTP or from an agent; too long a text is refused with 413."""
+    for name, each in (("question", text), ("subtitle text", subtitles), *(("option", option) for option in options)):
+        check_length(name, each)
     try:
         return Question(text, options, subtitles=subtitles)
     except UnicodeError:
         raise UsageError("the question contains characters that are not valid text") from None
+
+
+def check_length(name: str, text: str, *, param: str | None = None) -> None:
+    """Refuse a text that is longer than its kind may be."""
+    if len(text) > (most := LONGEST[name]):
+        message = f"the {name} has {len(text):,} characters; at most {most:,} are allowed, so shorten it"
+        raise Refusal(
+            message,
+            status=413,
+            code="too_long",
+            param=param or {"option": "options", "subtitle text": "subtitles"}.get(name, name),
+        )
 
 
 # What POST /v1/chat/completions takes, as pydantic models.

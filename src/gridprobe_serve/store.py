@@ -24,6 +24,8 @@ __all__ = ["AllowedFolder", "AllowedRoots", "Blob", "Incoming", "Listed", "Shelf
 
 PREFIX = "gridprobe-serve-"
 LOCK = "in-use"
+MOST_UPLOADS = 4096
+"""Uploads, however small, that are kept; the least recently used one makes room for another."""
 ABANDONED_SECONDS = 3600.0
 """A folder without a lock that is older than this was left by a server that died at its start or end."""
 SIGNATURES = ((b"\xff\xd8\xff", ".jpg"), (b"\x89PNG\r\n", ".png"), (b"RIFF", ".webp"), (b"BM", ".bmp"))
@@ -172,6 +174,8 @@ class Shelf:
             raise Refusal("the body is empty; send the file as the body", code="empty_body")
         found = Upload(new_id(), name, self.keep(incoming), self._clock())
         with self._lock:
+            while len(self._uploads) >= MOST_UPLOADS:
+                self.remove(next(iter(self._uploads)))
             self._uploads[found.id] = found
         return found
 

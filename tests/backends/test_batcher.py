@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gridprobe._util import ProgressEvent, listening, report
-from gridprobe.concurrency import Batcher, Merging, own_seconds
+from gridprobe._util import ProgressEvent, check_cancelled, listening, report
+from gridprobe.concurrency import LONG, Batcher, Merging, own_seconds
 from gridprobe.errors import Cancelled, ModelError, ServerUnavailable, UsageError
 from gridprobe.models import Posterior, ScoreRequest, Scripted, recalls, writes
 from gridprobe.models.base import Writing
@@ -332,3 +332,66 @@ def test_a_call_that_was_cancelled_while_it_waited_is_not_asked(batcher: Batcher
     found = all_at_once(batcher, lambda: ask(1, cancelled), lambda: ask(2, threading.Event()))
     assert isinstance(found[0], Cancelled) and found[1] == [2]
     assert model.calls == [["2"]]
+
+
+def test_a_server_asks_long_prompts_apart_so_that_a_cancelled_one_ends_at_once() -> None:
+    entered, cancel = threading.Event(), threading.Event()
+
+    class Long(Model):
+        def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+            if len(requests[0].prompt) > LONG:
+                entered.set()
+                assert cancel.wait(60)
+                check_cancelled("model")
+                raise AssertionError("it was not cancelled")
+            return super().score(requests)
+
+    batcher, model = Batcher(most=8), Long()
+    merged = batcher.merging(model)
+    long = [ScoreRequest("1".rjust(LONG + 1, "0"), LABELS)]
+
+    def ask_long() -> Any:
+        with listening(lambda event: None, cancel=cancel):
+            return merged.score(long)
+
+    def leave() -> None:
+        assert entered.wait(60)
+        cancel.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        left = pool.submit(leave)
+        found = all_at_once(batcher, ask_long, lambda: numbers(merged.score(asked(2))))
+        left.result()
+    assert isinstance(found[0], Cancelled) and found[1] == [2]
+    assert model.calls == [["2"]]
+
+
+def test_where_calls_are_not_limited_long_prompts_are_merged(batcher: Batcher) -> None:
+    model = Model()
+    merged = batcher.merging(model)
+    long = [ScoreRequest("3".rjust(LONG + 1, "0"), LABELS)]
+    found = all_at_once(batcher, lambda: numbers(merged.score(long)), lambda: numbers(merged.score(asked(2))))
+    assert found == [[3], [2]] and len(model.calls) == 1
+
+
+def test_work_within_a_merged_call_ends_when_all_are_cancelled(batcher: Batcher) -> None:
+    class Checking(Model):
+        def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+            flags["1"].set()
+            check_cancelled("model")
+            self.calls.append(["one is not cancelled"])
+            flags["2"].set()
+            check_cancelled("model")
+            raise AssertionError("all are cancelled")
+
+    flags = {"1": threading.Event(), "2": threading.Event()}
+    model = Checking()
+    merged = batcher.merging(model)
+
+    def ask(number: str) -> Any:
+        with listening(lambda event: None, cancel=flags[number]):
+            return merged.score(asked(int(number)))
+
+    found = all_at_once(batcher, lambda: ask("1"), lambda: ask("2"))
+    assert [type(each) for each in found] == [Cancelled, Cancelled]
+    assert model.calls == [["one is not cancelled"]]

@@ -1,5 +1,8 @@
 """Questions to the memory of some frames, and the attention of a question, against transformers' own model."""
 
+import subprocess
+import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,13 +12,16 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import Qwen3VLForConditionalGeneration
 
 from gridprobe import Session
-from gridprobe.errors import ModelError, UsageError
+from gridprobe._util import listening
+from gridprobe.errors import Cancelled, ModelError, TooLarge, UsageError
 from gridprobe.models import Backend, FrameGroup, Packing, ScoreRequest, Scripted, View, gauge_model, recalls
+from gridprobe.models.local import kv_cache as memory_module
 from gridprobe.models.local.generate import letter_logprobs, letter_tokens
-from gridprobe.models.local.kv_cache import Store
+from gridprobe.models.local.kv_cache import Store, free_bytes
 from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.models.qwen3vl.jobs import Job
 from gridprobe.models.qwen3vl.pricing import attention_flops, head_flops, prefill_flops, price_recall
@@ -431,3 +437,124 @@ def test_frames_that_are_not_there_cannot_be_seen(sees: tuple[int, ...]) -> None
 def test_the_memory_of_frames_needs_them_before_the_text(changes: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="frames_first"):
         one_size("single", prompt_order="text_first", **changes)
+
+
+@pytest.mark.parametrize("order", ["frames_first", "text_first"])
+def test_texts_that_are_read_in_parts_are_answered_as_in_one(tiny_model: Qwen3VL, order: Any) -> None:
+    whole, apart = (like(tiny_model, plain=False) for _ in range(2))
+    apart._language._scores = 500
+    asked = [replace(each, prompt_order=order, again=True) for each in REQUESTS.values()]
+    if order == "frames_first":
+        asked += kinds()
+
+    for a, b in zip(whole.score(asked), apart.score(asked), strict=True):
+        assert a.logprobs == pytest.approx(b.logprobs, abs=1e-5)
+        assert a.attention == (None if b.attention is None else pytest.approx(b.attention, abs=1e-5))
+        assert a.cost.flops == b.cost.flops
+
+
+class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the bytes of the largest tensor that is made."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.bytes = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = function(*args, **(kwargs or {}))
+        for each in made if isinstance(made, tuple | list) else [made]:
+            if isinstance(each, torch.Tensor):
+                self.bytes = max(self.bytes, each.nbytes)
+        return made
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"again": True}, {"again": True, "attention": True}, {"sees": (0, 3)}, {"prompt_order": "text_first"}],
+    ids=lambda changes: " ".join(changes),
+)
+def test_memory_grows_with_the_length_of_a_text_and_not_with_its_square(
+    changes: dict[str, Any], tiny_model: Qwen3VL
+) -> None:
+    engine = like(tiny_model, plain=False)
+    engine._language._scores = 2**12
+    largest = []
+    for words in (200, 800):
+        with Largest() as watch:
+            engine.score([replace(one_size("single", **changes), prompt="Question: " + "why " * words + "?")])
+        largest.append(watch.bytes)
+
+    assert largest[1] < 5 * largest[0], "4 times as many tokens; their square is 16 times as much"
+
+
+PEAK = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+import numpy as np
+from gridprobe import load_model
+from gridprobe.models.base import FrameGroup, ScoreRequest, View
+from gridprobe.video import FrameSize
+from gridprobe.video.frames import FramePool
+
+def peak():
+    return int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) / 1024
+
+model = load_model("embedded:nano", device="cpu")
+frames = FramePool(np.zeros((4, 64, 64, 3), np.uint8), (0.0, 1.0, 2.0, 3.0), source="black")
+group = FrameGroup(frames, View(FrameSize()))
+for words in (4, 5000):
+    before = peak()
+    prompt = "Question: " + "red " * words + "?\\nA. red\\nB. blue\\nAnswer:"
+    model.score([ScoreRequest(prompt, ("A", "B"), (group,), attention=True, again=True)])
+print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_long_question_does_not_take_all_memory() -> None:
+    run = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True, timeout=300)
+
+    assert float(run.stdout) < 400, "MB; scores of all heads at once would be 3 × 5,000² × 4 bytes, several times"
+
+
+def test_what_does_not_fit_into_memory_is_refused_before_it_runs(
+    fresh: Qwen3VL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_module, "free_bytes", lambda: 10_000_000)
+    long = replace(one_size("single"), prompt="why " * 6000)
+    with monkeypatch.context() as patch:
+        patch.setattr(fresh, "_run", Mock(side_effect=AssertionError("it ran")))
+        sentence = (
+            r"^5 frames of \d+×\d+ and the question are [\d,]+ tokens, which take \d+\.\d GB, but only 0\.0 GB of "
+            r"memory are free; use fewer or smaller frames, or a shorter question$"
+        )
+        with pytest.raises(TooLarge, match=sentence):
+            fresh.score([long])
+
+    assert fresh.score([one_size("single")])[0].labels, "a short one is answered"
+
+
+def test_the_memory_that_is_free_is_no_more_than_the_limits_of_the_process() -> None:
+    code = "import resource; resource.setrlimit(resource.RLIMIT_AS, (9 << 30, 9 << 30))\n"
+    code += "from gridprobe.models.local.kv_cache import free_bytes; print(free_bytes())"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
+
+    assert 0 < int(run.stdout) < 9 << 30 and free_bytes() > 0
+
+
+def test_a_question_that_nobody_waits_for_ends_within_its_pass(fresh: Qwen3VL) -> None:
+    cancel, block = threading.Event(), fresh._language._block
+    layers: list[int] = []
+
+    def counting(*args: Any) -> Any:
+        layers.append(len(layers))
+        cancel.set()
+        return block(*args)
+
+    fresh._language._block = counting
+    with listening(lambda event: None, cancel=cancel), pytest.raises(Cancelled):
+        fresh.score([one_size("single")])
+
+    assert len(layers) == 1 < fresh.dims.layers
+    fresh._language._block = block
+    assert fresh.score([one_size("single")])[0].labels

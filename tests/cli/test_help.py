@@ -150,7 +150,7 @@ class TestCompletion:
             (("ask", "v.mp4", "q?", "--selector", "uni"), "uniform"),
             (("ask", "v.mp4", "q?", "--preset", "pa"), "paper"),
             (("ask", "v.mp4", "q?", "--model", "emb"), "embedded"),
-            (("ask", "v.mp4", "q?", "--signal", "pe"), "peak"),
+            (("ask", "v.mp4", "q?", "--probes", "fr"), "fresh"),
             (("eval", "grid"), "gridworld"),
             (("verify-data", "ml"), "mlvu"),
             (("calibrate", "json"), "jsonl"),

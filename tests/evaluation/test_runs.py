@@ -65,18 +65,8 @@ class TestARun:
         assert (result["all"]["answered"], result["all"]["missing"], result["errors"]) == (6, 0, {})
         assert result["bins"]["length"]["short"]["questions"] == 2
         record = read_records(tmp_path / "run").best["v0-q1"]
-        assert {
-            "group",
-            "choice",
-            "right",
-            "logprobs",
-            "letter_mass",
-            "confidence",
-            "basis",
-            "kind",
-            "selection",
-            "cost",
-        } <= set(record)
+        assert {"group", "choice", "right", "logprobs", "letter_mass", "confidence", "selection", "cost"} <= set(record)
+        assert (record["basis"], record["kind"]) == ("letters", None)
         assert record["right"] and "importance" not in record["selection"] and "conventions" not in record["cost"]
         probed = record["selection"]
         assert len(probed["probe_choices"]) == len(probed["row_confidence"]) + len(probed["column_confidence"])

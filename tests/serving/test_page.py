@@ -154,9 +154,9 @@ def test_with_the_embedded_model_the_map_marks_frames(page: Any, folder: Path) -
         page.wait_for_selector("#offers tr.chosen >> text=Automatic")
         assert page.locator("#offers tbody th").all_inner_texts() == ["Quick", "Automatic", "Full", "All frames"]
         assert page.inner_text("#offers tbody tr:nth-child(4)").split() == ["All", "frames", "9", "100", "%"]
-        page.select_option("#budget", "share:0.05")
+        page.select_option("#limit", "share:0.05")
         page.wait_for_selector("#offers-over >> text=the limit of tflops")
-        page.select_option("#budget", "auto")
+        page.select_option("#limit", "auto")
         page.select_option("#effort", "full")
         page.wait_for_selector("#offers tr.chosen >> text=Full")
         ask(page, "Which colour does the cross have?", ("red", "blue"))

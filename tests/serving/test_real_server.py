@@ -16,10 +16,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import pytest
 import uvicorn
+from uvicorn.server import ServerState
 
 from gridprobe_serve import running
 from gridprobe_serve.middleware import network_of
@@ -161,12 +163,13 @@ def test_connections_do_not_delay_small_packets() -> None:
 
 
 @contextmanager
-def listening_app(status: int = 200) -> Iterator[tuple[str, int]]:
+def listening_app(status: int = 200, content: bytes = b"ok") -> Iterator[tuple[str, int]]:
     """The address of a server in this process, whose application reads no body."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"2")]})
-        await send({"type": "http.response.body", "body": b"ok"})
+        length = (b"content-length", str(len(content)).encode())
+        await send({"type": "http.response.start", "status": status, "headers": [length]})
+        await send({"type": "http.response.body", "body": content})
 
     config = uvicorn.Config(app, http=running.Timed, log_level="error", lifespan="off", ws="none")
     site, listening = uvicorn.Server(config), running.bind("127.0.0.1", 0)
@@ -214,6 +217,35 @@ def test_s04_a_body_that_nobody_reads_does_not_keep_the_connection(monkeypatch: 
         assert received.startswith(b"HTTP/1.1 401 ")
 
 
+def test_s04_a_client_that_never_reads_does_not_keep_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = threading.Event()
+    end = running.Timed.connection_lost
+
+    def note(self: running.Timed, exc: Exception | None) -> None:
+        end(self, exc)
+        lost.set()
+
+    monkeypatch.setattr(running.Timed, "connection_lost", note)
+    monkeypatch.setattr(running, "UNREAD_SECONDS", 0.2)
+    content = bytes(64 << 20)
+    with listening_app(content=content) as address, socket.create_connection(address, timeout=600) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        lost.wait()
+        assert len(everything(connection)) < len(content)
+
+
+def test_s04_a_client_that_reads_slowly_is_waited_for() -> None:
+    loop, transport = Mock(), Mock()
+    timed = running.Timed(uvicorn.Config(Mock(), log_level="error"), ServerState(), {}, loop)
+    timed.connection_made(transport)
+    transport.get_write_buffer_size.side_effect = [900, 500, 100, 100]
+    timed.pause_writing()
+    for aborted in (False, False, True):
+        _, check, before = loop.call_later.call_args.args
+        check(before)
+        assert transport.abort.called is aborted
+
+
 def status(address: tuple[str, int], path: str, source: str) -> bytes:
     with socket.create_connection(address, timeout=600, source_address=(source, 0)) as connection:
         connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
@@ -240,10 +272,20 @@ def test_s04_connections_are_bounded_for_each_address_and_health_has_room(monkey
         wait_until(lambda: status(address, "/", one) == b"200")
 
 
-def test_s04_most_connections_leave_descriptors_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    for descriptors, most in ((256, 128), (1024, 512), (1 << 20, 1024), (resource.RLIM_INFINITY, 1024)):
-        monkeypatch.setattr(resource, "getrlimit", lambda _, limit=descriptors: (limit, limit))
-        assert running.most_connections() == most
+def test_s04_there_are_descriptors_for_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    unbounded = resource.RLIM_INFINITY
+    for soft, hard, raised, most in (
+        (1024, 1 << 20, 4096, 1024),
+        (1024, 2048, 2048, 512),
+        (256, unbounded, 4096, 1024),
+        (1 << 20, 1 << 20, 1 << 20, 1024),
+        (unbounded, unbounded, unbounded, 1024),
+    ):
+        limits = [(soft, hard)]
+        monkeypatch.setattr(resource, "getrlimit", lambda _, limits=limits: limits[-1])
+        monkeypatch.setattr(resource, "setrlimit", lambda _, pair, limits=limits: limits.append(pair))
+        running.raise_descriptors()
+        assert (*limits[-1], running.most_connections()) == (raised, hard, most)
 
 
 def test_one_machine_counts_as_one_whatever_its_address_of_ipv6() -> None:

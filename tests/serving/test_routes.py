@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from gridprobe.errors import TooLarge
 from gridprobe_serve.middleware import HEADERS
 from gridprobe_serve.service import Desk
 from serving_kit import Gated, as_data, client_of, running_desk, video_folder
@@ -440,3 +441,30 @@ def test_a_mistake_outside_of_a_job_is_a_500_without_details(desk: Desk, monkeyp
     assert reply.status_code == 500 and reply.json()["error"]["code"] == "internal_error"
     assert "secret" not in reply.text and "0x" not in reply.text and reply.headers["x-request-id"]
     assert get(desk, "/health").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "param", "words"),
+    [
+        ("ask", {"question": "x" * 20_001}, "question", "the question has 20,001 characters; at most 20,000"),
+        ("ask", {"options": ["x", "y" * 2001]}, "options", "the option has 2,001 characters; at most 2,000"),
+        ("ask", {"subtitles": "x" * 1_000_001}, "subtitles", "the subtitle text has 1,000,001 characters"),
+        ("jobs", {"question": "x" * 20_001}, "question", "the question has 20,001 characters; at most 20,000"),
+    ],
+)
+def test_a_text_that_is_too_long_is_413(desk: Desk, path: str, change: dict[str, Any], param: str, words: str) -> None:
+    reply = post(desk, f"/v1/gridprobe/{path}", ASK | change)
+    error = reply.json()["error"]
+    assert reply.status_code == 413 and words in error["message"]
+    assert (error["param"], error["code"], error["type"]) == (param, "too_long", "invalid_request_error")
+
+
+def test_a_question_that_does_not_fit_into_memory_is_413(folder: Path) -> None:
+    class Full(Gated):
+        def score(self, requests: Any) -> Any:
+            raise TooLarge("9 frames of 64×32 and the question are 9 tokens, but 0.0 GB of memory are free")
+
+    with running_desk(folder, model=Full()) as desk:
+        reply = post(desk, "/v1/gridprobe/ask", ASK)
+    assert reply.status_code == 413 and reply.json()["error"]["code"] == "too_long"
+    assert reply.json()["error"]["message"].endswith("0.0 GB of memory are free")

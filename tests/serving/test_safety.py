@@ -353,6 +353,25 @@ def test_uploads_have_a_quota_and_make_room_for_new_ones(desk: Desk) -> None:
     assert desk.shelf.size == 0
 
 
+def test_the_number_of_uploads_is_bounded_however_small_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gridprobe_serve.store.MOST_UPLOADS", 3)
+    shelf = Shelf(quota=1000, parent=tmp_path)
+    ids = []
+    for content in (b"a", b"a", b"b", b"c", b"a"):
+        with shelf.receiving(10) as incoming:
+            incoming.write(content)
+            ids.append(shelf.upload(incoming, "talk.mp4").id)
+        shelf.find(ids[0])
+    assert (shelf.uploads, shelf.size) == (3, 2), "a file goes with its last upload"
+    assert [shelf.find(each).id for each in (ids[0], *ids[3:])] == [ids[0], *ids[3:]]
+    for gone in ids[1:3]:
+        with pytest.raises(Refusal, match="no such upload"):
+            shelf.find(gone)
+    shelf.close()
+
+
 def test_no_room_is_507(tmp_path: Path) -> None:
     shelf = Shelf(quota=100, parent=tmp_path)
     with shelf.receiving(1000) as incoming:

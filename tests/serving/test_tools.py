@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import pytest
 from PIL import Image
 
+from gridprobe.errors import TooLarge
 from gridprobe_serve.service import Desk
 from serving_kit import KEY, Gated, running_desk, video_folder
 
@@ -112,6 +113,8 @@ def test_frames_are_pictures_with_their_true_times(desk: Desk) -> None:
         ("ask_video", {"video": "../secret.mp4", "question": "x"}, "not one that requests may name"),
         ("ask_video", {"video": "talk.mp4", "question": "x", "options": ["one"]}, "2 to 26 options"),
         ("ask_video", {"video": "bad.mp4", "question": "x"}, "bad.mp4"),
+        ("ask_video", {"video": "talk.mp4", "question": "x" * 20_001}, "the question has 20,001 characters; at most"),
+        ("ask_video", {"video": "talk.mp4", "question": "x", "options": ["a", "b" * 2001]}, "the option has 2,001"),
         ("frames_at", {"video": "http://127.0.0.1/x.mp4", "times": [0]}, "does not fetch addresses"),
         ("frames_at", {"video": "talk.mp4", "times": []}, "times"),
         ("look_over", {"video": "talk.mp4", "parts": 10**9}, "parts"),
@@ -189,3 +192,13 @@ def _http_client() -> Any:
     from mcp.shared._httpx_utils import create_mcp_http_client
 
     return create_mcp_http_client(headers={"Authorization": f"Bearer {KEY}"})
+
+
+def test_a_question_that_does_not_fit_into_memory_is_an_error_of_one_sentence(folder: Path) -> None:
+    class Full(Gated):
+        def score(self, requests: Any) -> Any:
+            raise TooLarge("9 frames of 64×32 and the question are 9 tokens, but 0.0 GB of memory are free")
+
+    with running_desk(folder, model=Full()) as desk:
+        found = call(desk, "ask_video", video="talk.mp4", question="Which?", options=["one", "two"])
+    assert found.is_error and found.content[0].text.endswith("0.0 GB of memory are free")

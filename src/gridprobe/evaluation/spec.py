@@ -9,8 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from gridprobe._util import parse_json
 from gridprobe import __version__
+from gridprobe._util import parse_json
 from gridprobe.errors import DataError, UsageError
 
 __all__ = ["SCHEMA", "SPEC_FILE", "Spec"]

@@ -436,15 +436,15 @@ def _flat(row: Row) -> dict[str, Any]:
 
 
 def _interval(name: str, interval: Interval | None) -> dict[str, float | str | None]:
-    wide = interval is not None and interval.clusters > 1
-    ends = (interval.low, interval.high) if interval and wide else (None, None)
-    method = interval.method if interval and wide else None
-    return {
-        name: interval.mean if interval else None,
-        f"{name}_low": ends[0],
-        f"{name}_high": ends[1],
-        f"{name}_interval": method,
-    }
+    mean = interval.mean if interval else None
+    return {name: mean} | {f"{name}_{end}": value for end, value in _ends(interval).items()}
+
+
+def _ends(interval: Interval | None, *, scale: float = 1.0) -> dict[str, float | str | None]:
+    """The ends and the method of an interval; None for a single video, which has no variation between videos."""
+    if interval is None or interval.clusters < 2:
+        return {"low": None, "high": None, "interval": None}
+    return {"low": scale * interval.low, "high": scale * interval.high, "interval": interval.method}
 
 
 def _csv(scores: RunScores) -> str:
@@ -459,26 +459,18 @@ def _csv(scores: RunScores) -> str:
     return text.getvalue().rstrip("\n")
 
 
-def _columns(metrics: Sequence[Metric]) -> dict[str, float | None]:
+def _columns(metrics: Sequence[Metric]) -> dict[str, float | str | None]:
     """The official scores and the ends of their intervals, 0 to 100."""
-    columns: dict[str, float | None] = {}
+    columns: dict[str, float | str | None] = {}
     for metric in metrics:
-        low, high = _ends(metric.interval)
-        name = f"official:{metric.name}"
-        columns |= {name: metric.value, f"{name}_low": low, f"{name}_high": high}
+        name, ends = f"official:{metric.name}", _ends(metric.interval, scale=100)
+        columns |= {name: metric.value, f"{name}_low": ends["low"], f"{name}_high": ends["high"]}
     return columns
 
 
-def _ends(interval: Interval | None) -> tuple[float | None, float | None]:
-    """The ends of an official score's interval; none for a single video."""
-    return (100 * interval.low, 100 * interval.high) if interval and interval.clusters > 1 else (None, None)
-
-
 def _official_values(metric: Metric) -> dict[str, Any]:
-    low, high = _ends(metric.interval)
-    method = metric.interval.method if metric.interval and low is not None else None
-    values = {"name": metric.name, "value": metric.value, "low": low, "high": high, "interval": method}
-    return {**values, "count": metric.count, "note": metric.note}
+    ends = _ends(metric.interval, scale=100)
+    return {"name": metric.name, "value": metric.value, **ends, "count": metric.count, "note": metric.note}
 
 
 def _inert(value: Any) -> Any:

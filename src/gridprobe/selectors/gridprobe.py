@@ -39,7 +39,7 @@ class GridProbe(ByModel):
 
     def __post_init__(self) -> None:
         if self.probes == "attention" and self.prompt_order != "frames_first":
-            raise UsageError("probes=attention needs prompt_order=frames_first, because it reuses what frames come to")
+            raise UsageError("probes=attention needs prompt_order=frames_first: the question looks back at the frames")
         if self.probes == "attention" and self.collage:
             raise UsageError(
                 "probe_view=collage shows the frames of a probe by themselves: use probes=fresh, not attention"

@@ -216,8 +216,8 @@ function display(turn, time) {
 }
 
 function linkOf(turn) {
-  const { question, options, settings, budget, result } = turn;
-  return memory.toLink({ video: video.ref, session: video.session, job: result.job, question, options, settings, budget });
+  const { question, options, settings, limit, result } = turn;
+  return memory.toLink({ video: video.ref, session: video.session, job: result.job, question, options, settings, limit });
 }
 
 async function cancel() {
@@ -284,9 +284,9 @@ async function showLinked(link) {
     try { job = await api.get(`/jobs/${link.job}`); } catch (error) { if (error.status !== 404) throw error; }
   }
   if (job?.result?.view && job.result.session === video.session) {
-    const { question, options, budget } = link;
+    const { question, options, limit } = link;
     const turn = turns.find((each) => each.result.job === link.job)
-      ?? { question, options, settings: form.asked().settings, budget, map: true, compared: [], result: job.result };
+      ?? { question, options, settings: form.asked().settings, limit, map: true, compared: [], result: job.result };
     if (!turns.includes(turn)) turns.push(turn);
     display(turn, link.time);
     form.say("");
@@ -341,7 +341,7 @@ function wire() {
   byId("folder").addEventListener("change", (event) => {
     if (event.target.value) choose({ ref: event.target.value, name: event.target.value });
   });
-  for (const id of ["effort", "budget", "side", "probes", "options"]) byId(id).addEventListener("change", price);
+  for (const id of ["effort", "limit", "side", "probes", "options"]) byId(id).addEventListener("change", price);
   byId("cancel").addEventListener("click", cancel);
   byId("follow").addEventListener("click", followUp);
   byId("copy").addEventListener("click", copyLink);

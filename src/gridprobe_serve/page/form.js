@@ -1,7 +1,7 @@
 // The form: what it says, and filling it from a link.
 
 import { byId, el, show } from "./dom.js";
-import { budget } from "./offers.js";
+import { limitSettings } from "./offers.js";
 import { size } from "./words.js";
 
 const SIDES = [4, 6, 8, 10, 12, 16, 20, 24, 32];
@@ -12,11 +12,11 @@ export function asked() {
     options: byId("options").value.split("\n").map((line) => line.trim()).filter(Boolean),
     settings: {
       effort: byId("effort").value,
-      ...budget(byId("budget").value),
+      ...limitSettings(byId("limit").value),
       k: Number(byId("side").value),
       probes: byId("probes").value,
     },
-    budget: byId("budget").value,
+    limit: byId("limit").value,
     map: byId("map").checked,
   };
 }
@@ -42,10 +42,10 @@ export function offerVideos({ enabled, videos }) {
     ...videos.map((each) => el("option", { value: each.name, title: size(each.bytes) }, each.name)));
 }
 
-export function fill({ question = "", options = [], effort, budget: limit, k, probes }) {
+export function fill({ question = "", options = [], effort, limit, k, probes }) {
   byId("question").value = question;
   byId("options").value = options.join("\n");
-  for (const [id, value] of Object.entries({ effort, budget: limit, side: k, probes })) {
+  for (const [id, value] of Object.entries({ effort, limit, side: k, probes })) {
     const known = [...byId(id).options].some((each) => each.value === String(value));
     if (known) byId(id).value = String(value);
   }

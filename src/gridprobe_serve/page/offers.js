@@ -10,8 +10,8 @@ const ALL = "all frames";
 let latest = 0;
 let whole = null; // TFLOPs of all frames, which shares of compute are of
 
-// The settings for a budget such as "frames:8", "share:0.1" or "seconds:15".
-export function budget(value) {
+// The settings for a limit such as "frames:8", "share:0.1" or "seconds:15".
+export function limitSettings(value) {
   const [kind, amount] = value.split(":");
   if (kind === "frames") return { frames: Number(amount) };
   if (kind === "seconds") return { frames: "auto", max_seconds: Number(amount) };
@@ -30,7 +30,7 @@ export async function update(session, asked) {
     found = (await ask()).offers;
     const known = whole;
     whole = found.find((each) => each.name === ALL)?.tflops[1] ?? null;
-    if (whole !== known && byId("budget").value.startsWith("share")) found = (await ask()).offers;
+    if (whole !== known && byId("limit").value.startsWith("share")) found = (await ask()).offers;
   } catch { /* the question itself will say what is wrong */ }
   if (number === latest) draw(found, asked().settings.effort);
 }
@@ -43,7 +43,7 @@ export function forget() {
 
 function draw(found, effort) {
   show(byId("offers"), found.length > 0);
-  for (const option of byId("budget").querySelectorAll("[value^=share]")) option.disabled = !found.length;
+  for (const option of byId("limit").querySelectorAll("[value^=share]")) option.disabled = !found.length;
   const timed = found.some((each) => each.seconds);
   const rows = found.map((each) => {
     const chosen = each.name === effort;
@@ -57,8 +57,8 @@ function draw(found, effort) {
   const head = ["", "frames", "compute", timed ? "time" : null].filter((each) => each !== null);
   byId("offers-table").replaceChildren(
     el("thead", {}, el("tr", {}, ...head.map((each) => el("th", { scope: "col" }, each)))), el("tbody", {}, ...rows));
-  const asked = found.find((each) => each.name === effort);
-  byId("offers-over").textContent = asked?.over ? plain(`${NAMES[effort] ?? "This"} ${asked.over}`) : "";
+  const offer = found.find((each) => each.name === effort);
+  byId("offers-over").textContent = offer?.over ? plain(`${NAMES[effort] ?? "This"} ${offer.over}`) : "";
 }
 
 const plain = (words) => words.replace(/--max-(\w+) \S+/g, "the limit of $1");

@@ -3,16 +3,19 @@
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence, Sized
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-__all__ = ["Cached", "Forward", "Memory", "Store", "batches", "steady_attention"]
+from gridprobe.errors import TooLarge
+
+__all__ = ["Cached", "Forward", "Memory", "Store", "batches", "free_bytes", "steady_attention"]
 
 
 class Store:
@@ -91,6 +94,14 @@ COPIES_ON_CPU = 2**28
 CAUTION = 2
 """A pass is assumed to need this many times its activations: the allocator needs room, and attention has its own."""
 
+GROUPS = (
+    ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+    ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+"""Where control groups of versions 2 and 1 note their limit, what is used, and how much of that is a cache of files."""
+SMALL = 4096
+"""A sequence of at most so many tokens runs without asking how much memory is free."""
+
 
 @dataclass(frozen=True)
 class Memory:
@@ -142,9 +153,48 @@ class Memory:
         idle = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
         return (free + idle) // (CAUTION * self.token_bytes)
 
+    def check(self, tokens: int, what: str) -> None:
+        """Refuse a sequence that cannot fit into the memory that is free; on a GPU, torch notices by itself.
+
+        Activations are counted once, at the widest place of a layer, and keys and values twice, as they are while the
+        parts of a sequence are joined: without caution, so that nothing is refused that would have fitted.
+        """
+        if tokens <= SMALL or self.device.type == "cuda":
+            return
+        needed, free = tokens * (self.token_bytes + 2 * self.cache_bytes), free_bytes()
+        if needed > free:
+            raise TooLarge(
+                f"{what} and the question are {tokens:,} tokens, which take {needed / 1e9:.1f} GB, but only "
+                f"{free / 1e9:.1f} GB of memory are free; use fewer or smaller frames, or a shorter question"
+            )
+
     def copies(self, most: int) -> int:
         """Bytes of keys and values that a pass of at most so many tokens may copy."""
         return COPIES_ON_CPU if self.device.type != "cuda" else most * self.token_bytes // CAUTION
+
+
+def free_bytes() -> int:
+    """How much memory this process may still take: the least of what the machine, its control group and limits leave.
+
+    Where none of them can be read, as on other systems than Linux, it is unlimited.
+    """
+    return min(_room(), default=sys.maxsize)
+
+
+def _room() -> Iterator[int]:
+    with suppress(OSError, ValueError, IndexError):
+        yield int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]) * 1024
+    for folder, limit, used, files in GROUPS:
+        with suppress(OSError, ValueError, IndexError):
+            most, taken = (int(Path(folder, name).read_text()) for name in (limit, used))
+            cache = Path(folder, "memory.stat").read_text().split(f"\n{files} ")[1].split()[0]
+            yield most - taken + int(cache)
+    with suppress(ImportError, OSError, ValueError, IndexError):
+        import resource  # not on every system
+
+        most, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if most != resource.RLIM_INFINITY:
+            yield most - int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 # Sequences in the cache of a model of transformers, one row for each text; a prompt's row is copied for its texts.

@@ -182,9 +182,8 @@ def attention_weights(h: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, past: T
     normal = rms(h, n1, eps)
     q, k = _heads(normal, wq, nq, cos, sin, eps), _heads(normal, wk, nk, cos, sin, eps)
     keys = torch.cat([past, k], dim=2).repeat_interleave(q.shape[1] // k.shape[1], 1)
-    scores = (q @ keys.transpose(-1, -2)).float() / q.shape[-1] ** 0.5
-    weights: Tensor = (scores + mask.float()).softmax(-1)[0]
-    return weights
+    scores = (q @ keys.transpose(-1, -2)).float().div_(q.shape[-1] ** 0.5).add_(mask)
+    return scores.softmax(-1)[0]
 
 
 def _heads(normal: Tensor, weight: Tensor, norm: Tensor, cos: Tensor, sin: Tensor, eps: float) -> Tensor:

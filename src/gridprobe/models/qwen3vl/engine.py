@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from gridprobe._util import parse_json, report
-from gridprobe.errors import ModelError
+from gridprobe.errors import ModelError, TooLarge
 from gridprobe.models.base import FrameGroup, Posterior, ScoreRequest, Writing, Written, check_requests, require_labels
 from gridprobe.models.cost import Cost
 from gridprobe.models.local.checkpoint import first_line
@@ -220,6 +220,8 @@ class Qwen3VL:
         most = self._memory.most() // share
         jobs = [Job(place, request, self._layout(request)) for place, request in enumerate(requests)]
         jobs = [self._fitting(job, most) for job in jobs]
+        for job in jobs:
+            self._memory.check(len(job.layout), _frames(job.request, job.layout))
         often = Counter(job.stem for job in jobs)
         jobs = [replace(job, shared=self._shares(job, often[job.stem])) for job in jobs]
         found: dict[int, T] = {}
@@ -248,7 +250,7 @@ class Qwen3VL:
     def _layout(self, request: ScoreRequest) -> Layout:
         layout = self._layouts.of(request)
         if len(layout) > self.context_tokens:
-            raise ModelError(
+            raise TooLarge(
                 f"{_frames(request, layout)} and the question need {len(layout):,} tokens, "
                 f"but the model reads at most {self.context_tokens:,}; use fewer or smaller frames"
             )
@@ -462,8 +464,8 @@ def _frames(request: ScoreRequest, layout: Layout) -> str:
     return f"{count} frames of {upto}{layout.largest[0]}×{layout.largest[1]}"
 
 
-def _out_of_memory(job: Job) -> ModelError:
-    return ModelError(
+def _out_of_memory(job: Job) -> TooLarge:
+    return TooLarge(
         f"out of memory on one sequence of {len(job.layout):,} tokens ({_frames(job.request, job.layout)}); "
         "lower --frames, --k or the pixels per frame, or use a smaller or quantized model"
     )

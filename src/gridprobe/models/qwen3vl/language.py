@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from gridprobe._util import check_cancelled
 from gridprobe.models.local.kv_cache import steady_attention
 from gridprobe.models.qwen3vl.blocks import (
     Block,
@@ -22,6 +23,14 @@ from gridprobe.models.qwen3vl.blocks import (
 )
 
 __all__ = ["Branches", "LanguageModel", "Piece", "Prefix"]
+
+T = TypeVar("T")
+
+SCORES_ON_CPU, SCORES_ON_GPU = 2**24, 2**26
+"""The most entries of a mask, and attention scores of a layer, that are in memory at once; a text that needs more is
+read in parts, so that memory grows with its length and not with the square of it."""
+SHORTEST_PART = 16
+"""Tokens; the mask of so few is small after any prefix."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,12 +60,36 @@ class _Run:
     places: tuple[Tensor, Tensor]
     features: Tensor | None
     past: Tensor | None
-    mask: Tensor | None
+    mask: Tensor | None = None
+    visible: "_Visible | None" = None
+    """What the mask is made from."""
+    kept: Tensor | None = None
+    """Where the keys and values of these tokens go, if later parts of the text attend to them."""
+    start: int = 0
+    """How many tokens of the text were read in parts before this one."""
+    final: bool = True
+    """Whether the text ends here."""
 
     @property
     def kernels(self) -> AbstractContextManager[None]:
         """Those for the attention of these pieces."""
         return steady_attention(self.h.device, tokens=self.h.shape[1] if self.mask is None else 0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Visible:
+    """What the tokens of a run attend to: some of the past, and the tokens of their own text up to themselves."""
+
+    before: Tensor
+    """Which tokens of the past each text attends to: batch × texts × keys."""
+    owner: Tensor
+    """The number of each token's text."""
+
+    def mask(self, start: int, end: int, dtype: torch.dtype) -> Tensor:
+        """For the tokens from start to end, over the past and all tokens up to the end."""
+        own = (self.owner[start:end, None] == self.owner[:end]).tril(start)
+        seen = [self.before[:, self.owner[start:end]], own.expand(len(self.before), -1, -1)]
+        return _added(torch.cat(seen, dim=-1), dtype)
 
 
 class LanguageModel:
@@ -66,12 +99,13 @@ class LanguageModel:
         self._language = model.model.language_model
         self._head = model.lm_head
         self._block = block
+        self._scores = SCORES_ON_GPU if self._device.type == "cuda" else SCORES_ON_CPU
 
     def logits(self, pieces: Sequence[Piece]) -> Tensor:
         """Vocabulary logits after the last token of every piece, in float32."""
-        run = self._begin(pieces)
-        for _ in self._layers(run, self._language.layers[:-1]):
-            pass
+        if self._too_wide(pieces, rows=len(pieces), length=max(map(len, pieces))):
+            return torch.cat([self.logits(some) for some in _halves(pieces)])
+        run = self._last_part(self._begin(pieces))
         return self._finish(run, pieces)
 
     def beside(self, pieces: Sequence[Piece], seen: Sequence[Tensor]) -> Tensor:
@@ -81,9 +115,10 @@ class LanguageModel:
             pieces: texts without frames, all with the same `past`.
             seen: for each text, which tokens of the past it attends to.
         """
-        run = self._row(pieces, seen)
-        for _ in self._layers(run, self._language.layers[:-1]):
-            pass
+        if self._too_wide(pieces, rows=1, length=sum(map(len, pieces))):
+            halves = zip(_halves(pieces), _halves(seen), strict=True)
+            return torch.cat([self.beside(some, theirs) for some, theirs in halves])
+        run = self._last_part(self._row(pieces, seen))
         return self._finish_row(run, pieces)
 
     def watched(
@@ -95,15 +130,23 @@ class LanguageModel:
         all layers but the last, where only one token is computed. `owners` has the unit of every token of the past, or
         -1.
         """
-        run, layers = self._row(pieces, seen), self._language.layers[:-1]
-        steps = self._layers(run, layers)
-        found = torch.zeros(len(pieces), units, device=run.h.device)
-        lengths = [len(piece) for piece in pieces]
-        for number, layer in enumerate(layers):
-            shares = self._attention(run, number, layer, owners, units)
-            found += torch.stack([part.amax(1).mean(0) for part in torch.split(shares, lengths, 1)])
-            next(steps)
-        return self._finish_row(run, pieces), found / max(1, len(layers))
+        heads, layers = self._language.config.num_attention_heads, self._language.layers[:-1]
+        if self._too_wide(pieces, rows=heads, length=sum(map(len, pieces))):
+            halves = zip(_halves(pieces), _halves(seen), strict=True)
+            parts = [self.watched(some, theirs, owners, units) for some, theirs in halves]
+            return torch.cat([logits for logits, _ in parts]), torch.cat([watched for _, watched in parts])
+        most = torch.zeros(len(layers), len(pieces), heads, units, device=self._device)
+        for run in self._parts(self._row(pieces, seen), heads=heads):
+            steps = self._layers(run, layers if run.final else self._language.layers)
+            lengths = [len(piece) for piece in pieces] if len(pieces) > 1 else [run.h.shape[1]]
+            for number, layer in enumerate(layers):
+                shares = self._attention(run, number, layer, owners, units)
+                here = torch.stack([part.amax(1) for part in torch.split(shares, lengths, 1)])
+                most[number] = torch.maximum(most[number], here)
+                next(steps)
+            for _ in steps:  # the last layer, if later parts attend to its keys
+                pass
+        return self._finish_row(run, pieces), most.mean(2).sum(0) / max(1, len(layers))
 
     def _attention(self, run: "_Run", number: int, layer: Any, owners: Tensor, units: int) -> Tensor:
         """How much each token attends to each unit in one layer: heads × tokens × units."""
@@ -126,15 +169,44 @@ class LanguageModel:
         h, positions, places, _ = self._gather([joined])
         cos, sin = self._language.rotary_emb(h, positions)
         owner = torch.arange(len(pieces), device=h.device).repeat_interleave(lengths)
-        own = (owner[:, None] == owner).tril()
-        visible = torch.cat([torch.stack(list(seen))[owner], own], dim=-1)
-        return _Run(h, cos, sin, places, None, stem[:, :, None], _added(visible[None], h.dtype))
+        visible = _Visible(torch.stack(list(seen))[None], owner)
+        return _Run(h, cos, sin, places, None, stem[:, :, None], visible=visible)
+
+    def _too_wide(self, pieces: Sequence[Piece], *, rows: int, length: int) -> bool:
+        """Whether several texts after a past need more scores than may be in memory: rows × length × keys."""
+        known = max(0 if piece.past is None else piece.past.shape[3] for piece in pieces)
+        return len(pieces) > 1 and known > 0 and rows * length * (known + length) > self._scores
+
+    def _parts(self, run: "_Run", *, heads: int = 1) -> Iterator["_Run"]:
+        """A run, or parts of it one after another if it needs more scores than may be in memory.
+
+        All layers must have run on a part before the next one is taken, which finds its keys and values in its past.
+        """
+        if run.visible is None or run.past is None:
+            yield run
+            return
+        length, known = run.h.shape[1], run.past.shape[-2]
+        step = max(SHORTEST_PART, self._scores // (heads * len(run.h) * (known + length)))
+        if step >= length:
+            yield replace(run, mask=run.visible.mask(0, length, run.h.dtype))
+            return
+        past = run.past.new_empty(*run.past.shape[:-2], known + length, run.past.shape[-1])
+        past[..., :known, :] = run.past
+        for start in range(0, length, step):
+            yield _part(run, past, start, min(start + step, length))
+
+    def _last_part(self, run: "_Run") -> "_Run":
+        """The end of a run before the last layer."""
+        for part in self._parts(run):
+            for _ in self._layers(part, self._language.layers[:-1] if part.final else self._language.layers):
+                pass
+        return part
 
     def _finish_row(self, run: "_Run", pieces: Sequence[Piece]) -> Tensor:
         """The last layer and the logits after each text of a row."""
         assert run.past is not None and run.mask is not None
         language, eps = self._language, self._eps
-        last = upload(np.cumsum([len(piece) for piece in pieces]) - 1, run.h.device)
+        last = upload(np.cumsum([len(piece) for piece in pieces]) - 1 - run.start, run.h.device)
         before, weights = (run.past[-1, 0], run.past[-1, 1]), text_weights(language.layers[-1])
         with run.kernels:
             states = last_text_block_of_row(run.h, run.cos, run.sin, run.mask, before, eps, *weights, last=last)
@@ -143,7 +215,7 @@ class LanguageModel:
     def _finish(self, run: "_Run", pieces: Sequence[Piece]) -> Tensor:
         """The last layer and the logits."""
         language = self._language
-        last = upload([len(piece) - 1 for piece in pieces], run.h.device)
+        last = upload([len(piece) - 1 - run.start for piece in pieces], run.h.device)
         before = None if run.past is None else (run.past[-1, 0], run.past[-1, 1])
         eps, final = self._eps, language.layers[-1]
         with run.kernels:
@@ -156,11 +228,16 @@ class LanguageModel:
 
     def read(self, pieces: Sequence[Piece]) -> tuple[Tensor, list[Tensor]]:
         """Both of the above: logits after the last token of every piece, and the keys and values of its tokens."""
-        run = self._begin(pieces)
-        kept = list(self._layers(run, self._language.layers))
-        row, last = torch.arange(len(pieces), device=run.h.device), [len(piece) - 1 for piece in pieces]
+        if self._too_wide(pieces, rows=len(pieces), length=max(map(len, pieces))):
+            (first, known), (second, others) = (self.read(some) for some in _halves(pieces))
+            return torch.cat([first, second]), [*known, *others]
+        found: list[list[Tensor]] = []
+        for run in self._parts(self._begin(pieces)):
+            found.append(_by_piece(list(self._layers(run, self._language.layers)), pieces))
+        row, last = torch.arange(len(pieces), device=run.h.device), [len(piece) - 1 - run.start for piece in pieces]
         states = rms(run.h[row, upload(last, run.h.device)], self._language.norm.weight, self._eps)
-        return self.vocabulary(states), _by_piece(kept, pieces)
+        known = [parts[0] if len(parts) == 1 else torch.cat(parts, dim=-2) for parts in zip(*found, strict=True)]
+        return self.vocabulary(states), known
 
     def follow(self, ids: Tensor, positions: Tensor, past: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
         """Last states of text that follows `past`, batch × length × width, and its keys and values.
@@ -194,18 +271,22 @@ class LanguageModel:
     def _begin(self, pieces: Sequence[Piece]) -> "_Run":
         h, positions, places, features = self._gather(pieces)
         cos, sin = self._language.rotary_emb(h, positions)
-        past, mask = self._before(pieces, h)
-        return _Run(h, cos, sin, places, features, past, mask)
+        past, visible = self._before(pieces, h)
+        return _Run(h, cos, sin, places, features, past, visible=visible)
 
     def _layers(self, run: "_Run", layers: Sequence[Any]) -> Iterator[tuple[Tensor, Tensor]]:
         """Run the layers one after another, moving the states of the run; yields their keys and values."""
         eps = self._eps
         for number, layer in enumerate(layers):
+            if run.visible is not None or run.past is None:  # texts that grow report each token
+                check_cancelled("model")
             before = None if run.past is None else (run.past[number, 0], run.past[number, 1])
             with run.kernels:
                 run.h, k, v = self._block(run.h, run.cos, run.sin, run.mask, before, eps, *text_weights(layer))
             if run.features is not None and number + 1 < len(run.features):
                 run.h[run.places] += run.features[number + 1]
+            if run.kept is not None:
+                run.kept[number, 0], run.kept[number, 1] = k, v
             yield k, v
 
     def _gather(self, pieces: Sequence[Piece]) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor], Tensor | None]:
@@ -226,22 +307,46 @@ class LanguageModel:
             h[row, column] = features[0]
         return h, upload(positions, device), (row, column), features
 
-    def _before(self, pieces: Sequence[Piece], h: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Past keys and values in one batch, and a mask that hides their padding."""
+    def _before(self, pieces: Sequence[Piece], h: Tensor) -> tuple[Tensor | None, "_Visible | None"]:
+        """Past keys and values in one batch, and what is no padding of them."""
         if pieces[0].past is None:
             return None, None
         stems = [piece.past for piece in pieces if piece.past is not None]
         lengths = upload([stem.shape[3] for stem in stems], h.device)
-        width, length = int(max(stem.shape[3] for stem in stems)), h.shape[1]
+        width = int(max(stem.shape[3] for stem in stems))
         past = stems[0][:, :, None]
         if len(stems) > 1:
             past = h.new_zeros(*stems[0].shape[:2], len(stems), stems[0].shape[2], width, stems[0].shape[4])
             for row, stem in enumerate(stems):
                 past[:, :, row, :, : stem.shape[3]] = stem
         known = torch.arange(width, device=h.device) < lengths[:, None]
-        own = torch.ones(length, length, dtype=torch.bool, device=h.device).tril()
-        seen = torch.cat([known[:, None].expand(-1, length, -1), own.expand(len(stems), -1, -1)], dim=-1)
-        return past, _added(seen, h.dtype)
+        return past, _Visible(known[:, None], torch.zeros(h.shape[1], dtype=torch.long, device=h.device))
+
+
+def _part(run: _Run, past: Tensor, start: int, end: int) -> _Run:
+    """The tokens of a run of one row from start to end; `past` has room for the keys and values of all its tokens."""
+    assert run.visible is not None
+    known = past.shape[-2] - run.h.shape[1]
+    row, column = run.places
+    here = (column >= start) & (column < end)
+    return replace(
+        run,
+        h=run.h[:, start:end],
+        cos=run.cos[:, start:end],
+        sin=run.sin[:, start:end],
+        places=(row[here], column[here] - start),
+        features=None if run.features is None else run.features[:, here],
+        past=past[..., : known + start, :],
+        mask=run.visible.mask(start, end, run.h.dtype),
+        kept=past[..., known + start : known + end, :],
+        start=start,
+        final=end == run.h.shape[1],
+    )
+
+
+def _halves(some: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
+    middle = len(some) // 2
+    return some[:middle], some[middle:]
 
 
 def _added(seen: Tensor, dtype: torch.dtype) -> Tensor:

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gridprobe._util import check_cancelled
 from gridprobe.models.base import Unit
 from gridprobe.models.local.kv_cache import Memory, Store
 from gridprobe.models.qwen3vl.blocks import Block, PatchSpec, patches, vision_block, vision_weights
@@ -157,6 +158,7 @@ class Features:
         parts = math.ceil(len(names) * rows * columns / self.memory.patches)
         step = math.ceil(len(names) / parts)
         for start in range(0, len(names), step):
+            check_cancelled("model")
             some = names[start : start + step]
             frames = _pixels([units[name] for name in some])
             apart = sum(map(len, frames)) == len(some)

@@ -17,7 +17,7 @@ import transformers
 from torch import Tensor
 
 from gridprobe._util import report
-from gridprobe.errors import ModelError, UsageError
+from gridprobe.errors import ModelError, TooLarge, UsageError
 from gridprobe.models.base import (
     Gauge,
     Posterior,
@@ -173,6 +173,8 @@ class Auto:
     ) -> list[T]:
         """What some work gives for each request, in batches of at most so many tokens."""
         jobs = [Job(place, request, self._layout(request)) for place, request in enumerate(requests)]
+        for job in jobs:
+            self._memory.check(len(job.layout), f"{len(job.layout.sizes)} pictures")
         found: dict[int, T] = {}
         for batch in batches(jobs, room=min(most, self._memory.worthwhile)):
             found.update(self._run(batch, work))
@@ -194,7 +196,7 @@ class Auto:
     def _layout(self, request: ScoreRequest) -> Layout:
         layout = self._laid_out(request)
         if self.context_tokens is not None and len(layout) > self.context_tokens:
-            raise ModelError(
+            raise TooLarge(
                 f"{len(layout.sizes)} pictures and the question need {len(layout):,} tokens, but the model reads at "
                 f"most {self.context_tokens:,}; use fewer frames"
             )
@@ -214,7 +216,7 @@ class Auto:
         self.kept.clear()
         torch.cuda.empty_cache()
         if len(batch) == 1:
-            raise ModelError(
+            raise TooLarge(
                 f"out of memory on one sequence of {len(batch[0].layout):,} tokens; lower --frames or --k, or use a "
                 "smaller or quantized model"
             )

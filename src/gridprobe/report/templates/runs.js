@@ -61,7 +61,7 @@
     return `${seconds < 0 ? "-" : ""}${front}:${(tenths ? rest.toFixed(1) : String(rest)).padStart(tenths ? 4 : 2, "0")}`;
   }
 
-  // Importance; levels are the same as in report/colours.py.
+  // Importance; levels are the same as in report/format.py.
 
   function scale(values) {
     let low = Math.min(...values), high = Math.max(...values);

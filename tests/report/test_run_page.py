@@ -1,5 +1,7 @@
 """The page of a run: self-contained, every text escaped, and in a real browser quick, filterable and drawn right."""
 
+import base64
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -72,6 +74,9 @@ def test_the_policy_allows_one_script_and_one_style_by_hash(tmp_path: Path) -> N
     assert re.search(r"script-src 'sha256-[\w+/=]{44}'", found[1]) and re.search(
         r"style-src 'sha256-[\w+/=]{44}'", found[1]
     )
+    for tag in ("script", "style"):
+        text = re.search(f"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        assert text and base64.b64encode(hashlib.sha256(text[1].encode()).digest()).decode() in found[1]
     assert " style=" not in page and not re.search(r"\son\w+=", page.split('<script type="application/json"')[0])
 
 
