@@ -8,4 +8,4 @@ __all__ = [
 ]
 
 SERVE = Entry("gridprobe_serve.command:serve", "Answer questions over HTTP; has a page for browsers.", section=SERVING)
-MCP = Entry("gridprobe_serve.mcp:mcp", "Give agents tools for videos (MCP).", section=SERVING)
+MCP = Entry("gridprobe_serve.command:mcp", "Give agents tools for videos (MCP).", section=SERVING)

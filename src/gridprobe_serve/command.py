@@ -16,7 +16,14 @@ from gridprobe.models import NamedModel
 from gridprobe.options import PRESETS, Settings
 from gridprobe.registry import explain_missing
 
-__all__ = ["bounds_of", "desk_of", "public_name", "serve", "serving_options"]
+__all__ = [
+    "bounds_of",
+    "desk_of",
+    "mcp",
+    "public_name",
+    "serve",
+    "serving_options",
+]
 
 SIZES = {"max_body": 64, "max_upload": 2048, "quota": 8192, "session_bytes": 2048}
 """Limits in MiB, with their defaults."""
@@ -160,3 +167,59 @@ def public_name(model: NamedModel) -> str:
     if model.name.startswith(("http://", "https://")):
         return printable(model.name.partition("#")[2]) or "server"
     return model.name if "/" not in model.name or not Path(model.name).exists() else Path(model.name).name
+
+
+# gridprobe mcp: a tool for agents, over standard input and output or HTTP.
+
+
+def _mcp_options(command: Any) -> Any:
+    decorators = [
+        click.option(
+            "--root",
+            "roots",
+            type=click.Path(path_type=Path),
+            multiple=True,
+            help="A folder whose videos agents may name.",
+        ),
+        click.option("--http", is_flag=True, help="Streamable HTTP in place of standard input and output."),
+        click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at, with --http."),
+        click.option("--port", type=click.IntRange(0, 65535), default=8766, show_default=True, help="With --http."),
+        click.option("--key", envvar="GRIDPROBE_KEY", metavar="KEY", help="What clients must send, with --http."),
+        *(option for option in serving_options()),
+    ]
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command
+
+
+@click.command(
+    cls=Verb,
+    examples=(
+        "gridprobe mcp -m ./checkpoint --root videos",
+        "gridprobe mcp --http --port 8766",
+    ),
+)
+@_mcp_options
+def mcp(roots: tuple[Path, ...], http: bool, host: str, port: int, key: str | None, **given: Any) -> None:
+    """Give agents tools for videos (Model Context Protocol): ask_video, look_over, frames_at."""
+    with explain_missing("mcp"):
+        from gridprobe_serve.mcp import make_tools, over_http
+        from gridprobe_serve.running import bind, rules_for, run
+    rules = rules_for(host, key) if http else None
+    desk, _ = desk_of(given, roots=roots or (Path.cwd(),))
+    tools = make_tools(desk)
+    if rules is None:
+        try:
+            tools.run("stdio")
+        finally:
+            desk.close()
+        return
+    listening = bind(host, port)
+    address = f"http://{host}:{listening.getsockname()[1]}/mcp"
+    app = over_http(tools, desk, rules)
+    run(
+        app,
+        listening,
+        started=lambda: notice(f"gridprobe: tools at {address}"),
+        drain=desk.drain,
+    )

@@ -3,10 +3,8 @@
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import click
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context, Image
 from mcp.server.mcpserver.exceptions import ToolError
@@ -16,20 +14,16 @@ from starlette.concurrency import run_in_threadpool
 
 from gridprobe import __version__
 from gridprobe.ask import Session
-from gridprobe.cli.console import notice
-from gridprobe.cli.help import Verb
 from gridprobe.errors import GridProbeError
 from gridprobe.question import Question
-from gridprobe.registry import explain_missing
 from gridprobe.report.format import clock
-from gridprobe_serve.command import desk_of, serving_options
 from gridprobe_serve.jobs import Job, Message, as_refusal
 from gridprobe_serve.middleware import Guard, Metrics, Rules
 from gridprobe_serve.routes import jpeg
 from gridprobe_serve.schemas import make_question
 from gridprobe_serve.service import Asked, Desk, messages, result_of
 
-__all__ = ["make_tools", "mcp", "over_http"]
+__all__ = ["make_tools", "over_http"]
 
 INSTRUCTIONS = (
     "Questions about long videos on this machine. ask_video answers one question and says where in the video the "
@@ -207,58 +201,3 @@ def _described(desk: Desk, id: str, parts: int, job: Job) -> dict[str, Any]:
             job.add("progress", {"stage": "parts", "done": number + 1, "total": parts})
     size = {"width": info.width, "height": info.height}
     return {"name": video.source.name, "duration": info.duration, **size, "parts": found}
-
-
-# gridprobe mcp: a tool for agents, over standard input and output or HTTP.
-
-
-def _options(command: Any) -> Any:
-    decorators = [
-        click.option(
-            "--root",
-            "roots",
-            type=click.Path(path_type=Path),
-            multiple=True,
-            help="A folder whose videos agents may name.",
-        ),
-        click.option("--http", is_flag=True, help="Streamable HTTP in place of standard input and output."),
-        click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at, with --http."),
-        click.option("--port", type=click.IntRange(0, 65535), default=8766, show_default=True, help="With --http."),
-        click.option("--key", envvar="GRIDPROBE_KEY", metavar="KEY", help="What clients must send, with --http."),
-        *(option for option in serving_options()),
-    ]
-    for decorator in reversed(decorators):
-        command = decorator(command)
-    return command
-
-
-@click.command(
-    cls=Verb,
-    examples=(
-        "gridprobe mcp -m ./checkpoint --root videos",
-        "gridprobe mcp --http --port 8766",
-    ),
-)
-@_options
-def mcp(roots: tuple[Path, ...], http: bool, host: str, port: int, key: str | None, **given: Any) -> None:
-    """Give agents tools for videos (Model Context Protocol): ask_video, look_over, frames_at."""
-    with explain_missing("mcp"):
-        from gridprobe_serve.running import bind, rules_for, run
-    rules = rules_for(host, key) if http else None
-    desk, _ = desk_of(given, roots=roots or (Path.cwd(),))
-    tools = make_tools(desk)
-    if rules is None:
-        try:
-            tools.run("stdio")
-        finally:
-            desk.close()
-        return
-    listening = bind(host, port)
-    address = f"http://{host}:{listening.getsockname()[1]}/mcp"
-    app = over_http(tools, desk, rules)
-    run(
-        app,
-        listening,
-        started=lambda: notice(f"gridprobe: tools at {address}"),
-        drain=desk.drain,
-    )

@@ -25,4 +25,4 @@ GRIDWORLD_BENCHMARK = Entry(
     "gridprobe_world.dataset",
     "generated for the embedded models, with the intervals that hold the evidence; needs no data",
 )
-DEMO = Entry("gridprobe_world.demo:demo", "Try the method on two generated videos; needs no data.", section=ASKING)
+DEMO = Entry("gridprobe_world.command:demo", "Try the method on two generated videos; needs no data.", section=ASKING)

@@ -28,7 +28,7 @@ from videos import numbered_video
 
 KNOWN = ("What colour is the circle?", "-o", "red", "-o", "blue")
 STRANGE = ("What colour is the dog?", "-o", "red", "-o", "blue")
-demo_module = importlib.import_module("gridprobe_world.demo")  # the package's attribute of that name is the command
+demo_module = importlib.import_module("gridprobe_world.command")  # the package's attribute of that name is the command
 
 
 @pytest.fixture(scope="module")

@@ -107,7 +107,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[gridprobe_demo.Compar
 def test_the_demo_prints_in_every_encoding(
     encoding: str, rows: list[gridprobe_demo.Compared], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = importlib.import_module("gridprobe_world.demo")  # the package's attribute of that name is the command
+    module = importlib.import_module("gridprobe_world.command")  # the package's attribute of that name is the command
     monkeypatch.setattr(module, "load_model", lambda name: None)
     monkeypatch.setattr(gridprobe_demo, "write_both", lambda out: None)
     monkeypatch.setattr(gridprobe_demo, "compare", lambda out, model: iter(rows))
