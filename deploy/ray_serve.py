@@ -25,9 +25,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from gridprobe.errors import UsageError
 from gridprobe_serve.app import make_app
-from gridprobe_serve.command import bounds_of, desk_of
 from gridprobe_serve.command import serve as command
-from gridprobe_serve.jobs import Refusal, mark_ids, new_id
+from gridprobe_serve.command import server_limits_of, service_of
+from gridprobe_serve.jobs import ApiError, mark_ids, new_id
 from gridprobe_serve.middleware import UPLOADS, Guard, Metrics, Rules
 from gridprobe_serve.running import affinity_of, mark_of, owned_by, rules_for
 from gridprobe_serve.service import LOG, Json, refused
@@ -52,7 +52,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])  # other machines of
 class Worker:
     """A replica: models, open videos and jobs; the application of `gridprobe serve`, without a socket."""
 
-    def __init__(self, given: dict[str, Any], make_desk: Callable[[dict[str, Any]], Any] = desk_of) -> None:
+    def __init__(self, given: dict[str, Any], make_desk: Callable[[dict[str, Any]], Any] = service_of) -> None:
         self.mark = mark_of(serve.get_replica_context().replica_id.unique_id)
         mark_ids(self.mark)
         self._desk, names = make_desk(given)
@@ -125,7 +125,7 @@ class Ingress:
 
     def __serve_build_asgi_app__(self) -> Guard:
         """The application; Ray Serve calls it."""
-        return Guard(self._serve, _rules(self._given), bounds_of(self._given), _Uncounted())
+        return Guard(self._serve, _rules(self._given), server_limits_of(self._given), _Uncounted())
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -146,10 +146,10 @@ class Ingress:
                 await self._upload(scope, receive, send)
             else:
                 await self._forward(scope, receive, send)
-        except Refusal as refusal:
+        except ApiError as refusal:
             await refused(refusal)(scope, receive, send)
         except HTTPException as error:  # of the guard, while a body was read
-            broken = Refusal(str(error.detail), status=error.status_code, code="bad_body")
+            broken = ApiError(str(error.detail), status=error.status_code, code="bad_body")
             await refused(broken)(scope, receive, send)
 
     async def _all(self, method: str) -> list[Any]:
@@ -268,7 +268,7 @@ def options(arguments: Mapping[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in context.params.items() if name != "key"}
 
 
-def application(given: dict[str, Any], size: Size, make_desk: Callable[[dict[str, Any]], Any] = desk_of) -> Any:
+def application(given: dict[str, Any], size: Size, make_desk: Callable[[dict[str, Any]], Any] = service_of) -> Any:
     """The two deployments.
 
     Args:
@@ -276,7 +276,7 @@ def application(given: dict[str, Any], size: Size, make_desk: Callable[[dict[str
         size: how many replicas.
         make_desk: loads the models in each replica.
     """
-    bounds = bounds_of(given)
+    bounds = server_limits_of(given)
     both = {"health_check_period_s": 5, "graceful_shutdown_timeout_s": bounds.grace + 10}
     workers = serve.deployment(
         name="Worker",
@@ -328,8 +328,8 @@ def _rules(given: Mapping[str, Any]) -> Rules:
     return rules_for("0.0.0.0", os.environ.get("GRIDPROBE_KEY") or None, given["allow_host"])
 
 
-def _unavailable(text: str) -> Refusal:
-    return Refusal(text, status=503, code="unavailable", Retry_After="5")
+def _unavailable(text: str) -> ApiError:
+    return ApiError(text, status=503, code="unavailable", Retry_After="5")
 
 
 def _passed_on(scope: Scope) -> dict[str, Any]:
@@ -352,7 +352,7 @@ async def _part(receive: Receive) -> tuple[bytes, bool]:
     while more and size < PART:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Refusal("the client has gone away", status=499, code="cancelled")
+            raise ApiError("the client has gone away", status=499, code="cancelled")
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         more = message.get("more_body", False)

@@ -10,7 +10,7 @@ import run  # type: ignore[import-not-found]
 from vlmeval.config import supported_VLM  # type: ignore[import-not-found]
 from vlmeval.vlm.base import BaseModel  # type: ignore[import-not-found]
 
-from gridprobe.integrations.harness import Asked, Harness
+from gridprobe.integrations.harness import Harness, HarnessRequest
 
 
 class GridProbe(BaseModel):  # type: ignore[misc]
@@ -26,7 +26,7 @@ class GridProbe(BaseModel):  # type: ignore[misc]
         """Answer one question of VLMEvalKit."""
         (video,) = (part["value"] for part in message if part["type"] == "video")
         prompt = "\n".join(part["value"] for part in message if part["type"] == "text")
-        return self.harness.answers([Asked("question", video, prompt)])[0]
+        return self.harness.answers([HarnessRequest("question", video, prompt)])[0]
 
 
 supported_VLM["GridProbe"] = partial(GridProbe, model="Qwen/Qwen3-VL-2B-Instruct")

@@ -38,14 +38,14 @@ def child(video: str, which: str) -> None:
     """One question, answered by a model that is surest of the brightest or of the darkest frames, but never sure."""
     import gridprobe as gp
 
-    def look(request: gp.backends.ScoreRequest) -> dict[str, float]:
+    def look(request: gp.backends.Request) -> dict[str, float]:
         means = [float(group.frames.pixels.mean()) for group in request.groups]
         light = sum(means) / len(means)
         return {"A": 256 + (light if which == "first" else 255 - light), "B": 256}
 
     start, cpu = time.perf_counter(), time.process_time()
     answer = gp.ask(
-        video, gp.Question(f"Is this the {which} question?", ["yes", "no"]), model=gp.Scripted(look), frames=8
+        video, gp.Question(f"Is this the {which} question?", ["yes", "no"]), model=gp.MockModel(look), frames=8
     )
     wall = time.perf_counter() - start
     gp.video.decoder_pool.stop_idle()  # whoever has ended is counted

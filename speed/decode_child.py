@@ -79,13 +79,13 @@ def ask(video: str, precision: str, where: str) -> None:
     """One question to a model that looks at every pixel and is never sure, so that the kept frames are decoded too."""
     import gridprobe as gp
 
-    def look(request: gp.backends.ScoreRequest) -> dict[str, float]:
+    def look(request: gp.backends.Request) -> dict[str, float]:
         light = [float(group.frames.pixels.mean()) for group in request.groups]
         return {"A": 256 + sum(light) / len(light), "B": 256}
 
     question = gp.Question("Is it bright?", ["yes", "no"])
     options: dict[str, Any] = {"precision": precision, "decode_in": where, "limits": gp.video.VideoLimits(seconds=900)}
-    gp.ask(video, question, model=gp.Scripted(look), frames=8, **options)
+    gp.ask(video, question, model=gp.MockModel(look), frames=8, **options)
 
 
 def fresh(*arguments: str) -> "subprocess.Popen[str]":

@@ -17,10 +17,10 @@ from threading import Event
 from PIL import Image
 
 from gridprobe import load_model
-from gridprobe.options import Settings
+from gridprobe.options import Options
 from gridprobe.question import Question
-from gridprobe_serve.limits import Bounds
-from gridprobe_serve.service import Asked, Desk
+from gridprobe_serve.limits import ServerLimits
+from gridprobe_serve.service import VideoQuestion, VideoService
 from gridprobe_serve.sources import Frames, Source
 from gridprobe_world.dataset import WorldItem, items, pool_of
 
@@ -37,9 +37,9 @@ def pictures(item: WorldItem, device: str) -> Frames:
     return Frames(encoded, list(pool.times))
 
 
-def ask(desk: Desk, source: Source, question: Question, user: str) -> None:
+def ask(service: VideoService, source: Source, question: Question, user: str) -> None:
     over = Event()
-    job = desk.submit(Asked(desk.sources.held(source), question, {"k": K, "effort": "quick"}), user)
+    job = service.submit(VideoQuestion(service.sources.held(source), question, {"k": K, "effort": "quick"}), user)
     job.when_over(over.set)
     over.wait()
     if job.error is not None:
@@ -57,21 +57,21 @@ def main() -> None:
     questions = [item.asked.question for item in asked]
     model = load_model(given.model, device=given.device)
     for together in (1, *given.together):
-        bounds = Bounds(together=together, merged=together, queue=4 * given.count)
-        desk = Desk(model, settings=Settings.from_preset("gridworld"), bounds=bounds)
-        source = desk.sources.find(pictures(asked[0], given.device))
+        bounds = ServerLimits(together=together, merged=together, queue=4 * given.count)
+        service = VideoService(model, settings=Options.from_preset("gridworld"), bounds=bounds)
+        source = service.sources.find(pictures(asked[0], given.device))
         assert isinstance(source, Source)
         with ThreadPoolExecutor(together) as threads:
             for measured in (False, True):
-                start, calls = time.perf_counter(), desk.batcher.calls
+                start, calls = time.perf_counter(), service.batcher.calls
                 work = [
-                    threads.submit(ask, desk, source, each, str(number % together))
+                    threads.submit(ask, service, source, each, str(number % together))
                     for number, each in enumerate(questions if measured else questions[:together])
                 ]
                 for each in work:
                     each.result()
-        seconds, calls = time.perf_counter() - start, desk.batcher.calls - calls
-        desk.close()
+        seconds, calls = time.perf_counter() - start, service.batcher.calls - calls
+        service.close()
         found = {"together": together, "answers_a_second": round(given.count / seconds, 1)}
         print(json.dumps(found | {"requests_a_call": round(given.count / calls, 1)}), flush=True)
 

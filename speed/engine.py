@@ -29,11 +29,11 @@ import torch
 import transformers
 
 from gridprobe.importance import Grid
-from gridprobe.models import FrameGroup, Packing, ScoreRequest, View, load_model
+from gridprobe.models import FrameGroup, Packing, Request, View, load_model
 from gridprobe.models.qwen3vl.blocks import PatchSpec, patches
 from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.video import FramePool, FrameSize, VideoInfo
-from gridprobe_world.embedded import MODELS
+from gridprobe_world.embedded import WEIGHTS
 from gridprobe_world.training.checkpoint import build_tokenizer
 
 K, KEPT, SUBTITLES = 12, 52, 800
@@ -146,7 +146,7 @@ def pools(case: Case, *, k: int = K) -> tuple[FramePool, FramePool]:
     return pool, whole
 
 
-def requests(case: Case, *, seed: int) -> tuple[list[ScoreRequest], ScoreRequest, ScoreRequest]:
+def requests(case: Case, *, seed: int) -> tuple[list[Request], Request, Request]:
     """The probes, the focused pass and the pass over all frames of one question; frames do not depend on the seed."""
     pool, whole = pools(case)
     word = f" {seed}"
@@ -156,15 +156,15 @@ def requests(case: Case, *, seed: int) -> tuple[list[ScoreRequest], ScoreRequest
     kept = sorted(np.random.default_rng(seed).choice(K * K, KEPT, replace=False).tolist())
     probe, native = View(case.probe, case.packing), View(case.native, case.packing)
 
-    def ask(frames: FramePool, view: View) -> ScoreRequest:
-        return ScoreRequest(prompt, LABELS, (FrameGroup(frames, view),))
+    def ask(frames: FramePool, view: View) -> Request:
+        return Request(prompt, LABELS, (FrameGroup(frames, view),))
 
     probes = [ask(pool.take(subset), probe) for subset in Grid(K).probes()]
     return probes, ask(whole.take(kept), native), ask(whole, native)
 
 
 @torch.inference_mode()
-def published(case: Case, engine: Qwen3VL, probes: list[ScoreRequest]) -> None:
+def published(case: Case, engine: Qwen3VL, probes: list[Request]) -> None:
     """One call for each probe, logits at every position, as the authors' code has it."""
     for probe in probes:
         layout = engine._layout(probe)
@@ -296,7 +296,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
     """One after another, so that one model at a time is in memory."""
     if given.model:
         size = {"embedded": "micro", "embedded:nano": "nano"}.get(given.model)
-        engine = load_model(str(MODELS / size) if size else given.model, device=given.device, dtype=given.dtype)
+        engine = load_model(str(WEIGHTS / size) if size else given.model, device=given.device, dtype=given.dtype)
         assert isinstance(engine, Qwen3VL)
         sizes: Any = {"probe": FrameSize(max_side=96), "native": FrameSize(max_side=224)}
         sizes |= {"frame": (224, 224), "prompt": 70}

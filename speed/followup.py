@@ -27,7 +27,7 @@ from engine import noise_info
 
 from gridprobe import Answer, Session, load_model
 from gridprobe.models.qwen3vl.engine import Qwen3VL
-from gridprobe.options import Settings, Setup, make_setup
+from gridprobe.options import Options, Plan, make_plan
 from gridprobe.video import FramePool
 from gridprobe_world.dataset import WorldItem, items, pool_of
 from gridprobe_world.embedded import Embedded
@@ -52,16 +52,16 @@ class Bench:
     """The model and both setups."""
 
     engine: Qwen3VL
-    everything: Setup
-    ours: Setup
+    everything: Plan
+    ours: Plan
 
     @classmethod
     def make(cls, name: str, *, preset: str, k: int) -> "Bench":
         model = load_model(name, device="cpu")
         engine = model._engine if isinstance(model, Embedded) else model
         assert isinstance(engine, Qwen3VL)
-        settings = Settings.from_preset(preset, k=k)
-        make = partial(make_setup, model=model, settings=settings)
+        settings = Options.from_preset(preset, k=k)
+        make = partial(make_plan, model=model, settings=settings)
         return cls(engine, make(selector="all").loaded(), make().loaded())
 
     def ask(self, way: str, frames: FramePool, items: Sequence[WorldItem]) -> Asked:

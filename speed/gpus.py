@@ -16,10 +16,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from gridprobe.evaluation.planning import Models, Offer, offers
-from gridprobe.models.base import Gauge
+from gridprobe.models.base import CostModel
 from gridprobe.models.qwen3vl.family import gauge
 from gridprobe.models.qwen3vl.pricing import QWEN3_VL, ModelDims, dims_of, parameters
-from gridprobe.options import Settings
+from gridprobe.options import Options
 from gridprobe.video import VideoInfo
 
 ROOT = Path(__file__).parents[1]
@@ -83,7 +83,7 @@ def section() -> str:
     )
 
 
-def gauges() -> Iterator[tuple[str, Gauge]]:
+def gauges() -> Iterator[tuple[str, CostModel]]:
     """Each size, and what it costs."""
     for size in QWEN3_VL:
         found = gauge(f"Qwen/Qwen3-VL-{size}-Instruct", None)
@@ -96,7 +96,7 @@ def gauges() -> Iterator[tuple[str, Gauge]]:
         yield "32B", replace(found, weights=2 * parameters(_dims_32b(), tied=False))
 
 
-def pace(model: Gauge) -> float:
+def pace(model: CostModel) -> float:
     """TFLOPs a second of the H200 in a first question that the overview settles, single frames, 8B."""
     return _offers(model, 1152, 640)["quick"].tflops[0] / measured("8B", MEASURED["quick"])
 
@@ -123,14 +123,14 @@ def _dims_32b() -> ModelDims:
     return dims_of(json.loads(json.dumps(CONFIG_32B), object_hook=lambda values: SimpleNamespace(**values)))
 
 
-def _offers(model: Gauge, width: int, height: int) -> dict[str, Offer]:
+def _offers(model: CostModel, width: int, height: int) -> dict[str, Offer]:
     info = VideoInfo(
         "talk.mp4", "mp4", "h264", width, height, 0, 25.0, 3600.0, 90000, 3600.0, 90000, 0.0, "yuv420p", False, "", ""
     )
-    return {each.name: each for each in offers(Settings.from_preset("default"), info, Models(model, model))}
+    return {each.name: each for each in offers(Options.from_preset("default"), info, Models(model, model))}
 
 
-def _memory(found: dict[str, tuple[Gauge, dict[str, Offer]]]) -> Iterator[str]:
+def _memory(found: dict[str, tuple[CostModel, dict[str, Offer]]]) -> Iterator[str]:
     yield "| Qwen3-VL | download GB | memory GB, first look | memory GB, full path | memory GB, all frames |"
     yield "|---|---:|---:|---:|---:|"
     for size, (model, ways) in found.items():
@@ -138,7 +138,7 @@ def _memory(found: dict[str, tuple[Gauge, dict[str, Offer]]]) -> Iterator[str]:
         yield f"| {size} | {model.weights / 1e9:.1f} | {' | '.join(f'{each:.1f}' for each in needs)} |"
 
 
-def _seconds(found: dict[str, tuple[Gauge, dict[str, Offer]]], share: float) -> Iterator[str]:
+def _seconds(found: dict[str, tuple[CostModel, dict[str, Offer]]], share: float) -> Iterator[str]:
     names = ("quick", "full", "all frames")
     yield "Seconds for first look / full path / all frames; a dash where the memory is too small:\n"
     heads = (f"{gpu}, {MEMORY[gpu]} GB" for gpu in PEAKS)

@@ -24,10 +24,10 @@ os.environ["GRIDPROBE_CACHE"] = "off"
 
 from gridprobe.ask import Session
 from gridprobe.benchmarks import Benchmark, Item
-from gridprobe.evaluation import CrewOptions, Evaluation, run
+from gridprobe.evaluation import Evaluation, PoolOptions, run
 from gridprobe.evaluation.records import SCHEMA
-from gridprobe.models import Backend, NamedModel, ScoreRequest, Scripted
-from gridprobe.options import Settings, Setup, make_setup
+from gridprobe.models import LazyModel, MockModel, Model, Request
+from gridprobe.options import Options, Plan, make_plan
 from gridprobe.question import Question
 
 RESULTS = Path(__file__).parent / "results" / "harness.md"
@@ -35,21 +35,21 @@ LATENCY = "GRIDPROBE_BENCH_LATENCY"
 PER_VIDEO = 3
 
 
-def answer(request: ScoreRequest) -> dict[str, float]:
+def answer(request: Request) -> dict[str, float]:
     if request.groups[0].view.pixels.max_pixels:  # the focused pass stands for the whole question
         time.sleep(float(os.environ[LATENCY]))
     return {"A": 0.6, "B": 0.4}
 
 
-class Sleeper(NamedModel):
+class Sleeper(LazyModel):
     """A worker process makes its own scripted model."""
 
-    def load(self, **options: Any) -> Backend:
-        return Scripted(answer)
+    def load(self, **options: Any) -> Model:
+        return MockModel(answer)
 
 
-def asked_by(model: Backend, k: int = 3) -> Setup:
-    return make_setup(model=model, settings=Settings(k=k))
+def asked_by(model: Model, k: int = 3) -> Plan:
+    return make_plan(model=model, settings=Options(k=k))
 
 
 def made(folder: Path, questions: int) -> Benchmark:
@@ -66,7 +66,7 @@ def made(folder: Path, questions: int) -> Benchmark:
 
 
 def alone(benchmark: Benchmark) -> float:
-    start, backend = time.perf_counter(), Scripted(answer)
+    start, backend = time.perf_counter(), MockModel(answer)
     for place in range(0, len(benchmark.items), PER_VIDEO):
         group = benchmark.items[place : place + PER_VIDEO]
         with Session(group[0].video, model=backend, k=3) as session:
@@ -79,11 +79,11 @@ def harness(benchmark: Benchmark, out: Path, workers: int) -> float:
     """Seconds from the first record to the last, so that starting processes is not counted; they start once."""
     start = time.perf_counter()
     if workers:
-        run(benchmark, out, setup=asked_by(Sleeper("scripted:scripted")), crew=CrewOptions(workers))
+        run(benchmark, out, setup=asked_by(Sleeper("scripted:scripted")), crew=PoolOptions(workers))
         lines = [json.loads(line) for file in out.glob("records-*") for line in file.open()]
         times = sorted(time_of(line["at"]) for line in lines)
         return (times[-1] - times[0]) * len(times) / max(1, len(times) - workers)
-    run(benchmark, out, setup=asked_by(Scripted(answer)))
+    run(benchmark, out, setup=asked_by(MockModel(answer)))
     return time.perf_counter() - start
 
 
@@ -99,19 +99,19 @@ def resume(folder: Path, count: int) -> tuple[str, float, float]:
     question = benchmark.items[0].question
     many = tuple(Item(f"q{n}", question, folder / f"v{n // 3}", f"v{n // 3}", {"kind": "x"}) for n in range(count + 1))
     big = Benchmark("bench", "bench-many", many)
-    run(benchmark, folder / "one", setup=asked_by(Scripted(answer), k=12))
+    run(benchmark, folder / "one", setup=asked_by(MockModel(answer), k=12))
     (file,) = (folder / "one").glob("records-*")
     line = json.loads(file.read_text().splitlines()[0])
     line["selection"] |= {"indices": list(range(40)), "timestamps": [n * 1.5 for n in range(40)]}
     line["selection"] |= {"row_confidence": [0.123456789012] * 12, "column_confidence": [0.123456789012] * 12}
-    with Evaluation(big, folder / "many", setup=asked_by(Scripted(answer))):
+    with Evaluation(big, folder / "many", setup=asked_by(MockModel(answer))):
         pass
     with (folder / "many" / "records-w0-host-1-0.jsonl").open("w") as stream:
         for number in range(count):
             stream.write(json.dumps({**line, "schema": SCHEMA, "id": f"q{number}"}) + "\n")
     size = (folder / "many" / "records-w0-host-1-0.jsonl").stat().st_size / 1e6
     start, cpu = time.perf_counter(), time.process_time()
-    with Evaluation(big, folder / "many", setup=asked_by(Scripted(answer))) as evaluation:
+    with Evaluation(big, folder / "many", setup=asked_by(MockModel(answer))) as evaluation:
         assert evaluation.counts.todo == 1
         assert evaluation._tasks()
     spent = f"{time.perf_counter() - start:.1f} s, {time.process_time() - cpu:.1f} s of it on the processor"

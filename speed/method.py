@@ -34,8 +34,8 @@ from gridprobe.benchmarks import Benchmark, Item, load_benchmark
 from gridprobe.early_exit import choose_threshold
 from gridprobe.evaluation import Choice
 from gridprobe.importance import Fixed
-from gridprobe.models import Backend, FrameGroup, ScoreRequest, load_model
-from gridprobe.options import Settings, Setup, make_setup
+from gridprobe.models import FrameGroup, Model, Request, load_model
+from gridprobe.options import Options, Plan, make_plan
 from gridprobe.selectors import Uniform
 from gridprobe.statistics import difference_interval, expected_calibration_error, share_interval
 from gridprobe.video import FrameSize
@@ -49,7 +49,7 @@ class Way:
     """One row of the table."""
 
     changes: dict[str, Any] = field(default_factory=dict)
-    """Settings on top of the preset gridworld."""
+    """Options on top of the preset gridworld."""
     selector: str = "gridprobe"
     prober: str = ""
     """Another model for the overview and the map."""
@@ -199,18 +199,18 @@ def _confidence(given: argparse.Namespace) -> None:
     _print_calibrations(lines)
 
 
-def _setup(way: Way, given: argparse.Namespace, models: dict[str, Backend]) -> Setup:
+def _setup(way: Way, given: argparse.Namespace, models: dict[str, Model]) -> Plan:
     changes = ({} if given.sure is None else {"sure": given.sure}) | way.changes
     if given.preset != "gridworld":  # frames of 96 pixels are for gridworld's own
         changes.pop("probe_pixels", None)
-    settings = Settings.from_preset(given.preset, k=given.k, **changes)
+    settings = Options.from_preset(given.preset, k=given.k, **changes)
     answerer = models[given.model]
     prober = models[way.prober] if way.prober else answerer
-    return make_setup(model=prober, answer_model=answerer, selector=way.selector, settings=settings).loaded()
+    return make_plan(model=prober, answer_model=answerer, selector=way.selector, settings=settings).loaded()
 
 
 def _lines(
-    benchmark: Benchmark, setups: dict[str, Setup], given: argparse.Namespace, models: dict[str, Backend]
+    benchmark: Benchmark, setups: dict[str, Plan], given: argparse.Namespace, models: dict[str, Model]
 ) -> Iterator[dict[str, Any]]:
     """One line per question and way. What a model keeps is dropped before each, so that each is the first question."""
     sampling = next(iter(setups.values())).sampling
@@ -229,12 +229,12 @@ def _lines(
             yield _line(name, item, answer, given)
 
 
-def _forget(model: Backend) -> None:
+def _forget(model: Model) -> None:
     engine: Any = getattr(model, "_engine", model)
     engine.kept.clear()
 
 
-def _equal(setups: dict[str, Setup], ours: Answer | None, model: Backend, k: int) -> Setup:
+def _equal(setups: dict[str, Plan], ours: Answer | None, model: Model, k: int) -> Plan:
     """Uniform with the most native frames that cost no more than ours did."""
     if ours is None:
         raise SystemExit(f'put "ours auto" before "{EQUAL}" in --ways')
@@ -246,7 +246,7 @@ def _equal(setups: dict[str, Setup], ours: Answer | None, model: Backend, k: int
     def price(frames: int) -> float:
         shape = (frames, side[1], side[0], 3)
         blank = replace(pool, data=np.zeros(shape, np.uint8), times=pool.times[:frames])
-        return model.estimate(ScoreRequest.about(question, (FrameGroup(blank, base.view),))).flops
+        return model.estimate(Request.about(question, (FrameGroup(blank, base.view),))).flops
 
     fits = _most(price, len(pool), ours.cost.total.flops)
     return replace(native, selector=Uniform(Fixed(fits)))

@@ -9,7 +9,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from gridprobe.models import Backend
+from gridprobe.models import Model
 from skips import skipped_table
 
 # The same examples every time, and none fails for being slow: a red run must mean a bug, also on a busy machine.
@@ -32,7 +32,7 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny_model(tiny_checkpoint: Path) -> Backend:
+def tiny_model(tiny_checkpoint: Path) -> Model:
     """The tiny checkpoint, loaded as a user would."""
     from gridprobe import load_model
 
@@ -60,7 +60,7 @@ def auto_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
 
 
 @pytest.fixture(scope="session")
-def auto_model(auto_folder: Callable[[str], Path]) -> Callable[[str], Backend]:
+def auto_model(auto_folder: Callable[[str], Path]) -> Callable[[str], Model]:
     """These checkpoints, loaded as a user would."""
     from gridprobe import load_model
 

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import toy_runs
-from gridprobe.evaluation.supervisor import Crew, Hand
-from gridprobe.evaluation.worker import Message
+from gridprobe.evaluation.supervisor import WorkerHandle, WorkerPool
+from gridprobe.evaluation.worker import WorkerMessage
 
 
 class Clock:
@@ -22,17 +22,17 @@ class Watched:
     It is known to hang once the foreman was told that it has begun the question and the question's text was met.
     """
 
-    def __init__(self, crew: Crew, clock: Clock, hangs: str) -> None:
+    def __init__(self, crew: WorkerPool, clock: Clock, hangs: str) -> None:
         self.hired: list[str] = []
         self._crew, self._clock = crew, clock
-        self._sign, self._begun, self._ended = Message("begun", hangs), False, 0
+        self._sign, self._begun, self._ended = WorkerMessage("begun", hangs), False, 0
 
-    def hire(self, name: str, place: int) -> Hand:
+    def hire(self, name: str, place: int) -> WorkerHandle:
         self.hired.append(name)
         hand = self._crew.hire(name, place)
         return SimpleNamespace(give=hand.give, kill=lambda: self._kill(hand))
 
-    def hear(self, seconds: float) -> list[tuple[str, Message | None]]:
+    def hear(self, seconds: float) -> list[tuple[str, WorkerMessage | None]]:
         heard = self._crew.hear(seconds)
         self._begun |= any(message == self._sign for _, message in heard)
         if self._begun and toy_runs.hangs() > self._ended:

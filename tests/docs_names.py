@@ -9,8 +9,8 @@ import gridprobe as gp
 COMING = (
     ("gridprobe.models:Posterior", r"gridprobe\.models\b", "gridprobe.backends"),
     ("gridprobe.options:Options", r"gridprobe\.options\b", "gridprobe.settings"),
-    ("gridprobe.options:Options", r"\bOptions\b", "Settings"),
-    ("gridprobe:MockModel", r"\bMockModel\b", "Scripted"),
+    ("gridprobe.options:Options", r"\bOptions\b", "Options"),
+    ("gridprobe:MockModel", r"\bMockModel\b", "MockModel"),
     ("gridprobe:Selector.input_size", r"\binput_size\b", "looks_at"),
     ("gridprobe_world:__name__", r"\bgridprobe_world\b", "gridprobe.gridworld"),
     ("gridprobe_selectors:__name__", r"\bgridprobe_selectors\b", "gridprobe.encoders"),

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from gridprobe.models import Backend, FrameGroup, ScoreRequest, View
-from gridprobe.models.base import Writing, Written, writer
+from gridprobe.models import FrameGroup, Model, Request, View
+from gridprobe.models.base import Completion, SamplingParams, writer
 from gridprobe.models.openai import Server, load
-from gridprobe.models.openai.client import Clock
+from gridprobe.models.openai.client import RateClock
 from gridprobe.video import FramePool, FrameSize
 from gridprobe.video.frames import Pixels
 
@@ -48,7 +48,7 @@ __all__ = [
 
 Heard = list[str | Pixels]
 """A message: texts and pictures in order."""
-Prose = Callable[[Heard, Mapping[str, Any]], Sequence[Written] | None]
+Prose = Callable[[Heard, Mapping[str, Any]], Sequence[Completion] | None]
 """The texts for a message and the body it came in; None if it is to be answered with a letter."""
 Voice = Callable[[Heard, Sequence[str]], Mapping[str, float]]
 """The probability of every letter, which may sum to less than 1."""
@@ -97,8 +97,8 @@ class FakeClock:
         self.on_sleep()
 
     @property
-    def clock(self) -> Clock:
-        return Clock(lambda: self.time, self.sleep)
+    def clock(self) -> RateClock:
+        return RateClock(lambda: self.time, self.sleep)
 
 
 @dataclass
@@ -201,7 +201,7 @@ class Fake:
         reply = {"object": "chat.completion", "choices": choices, "system_fingerprint": self.fingerprint}
         return 200, reply | ({"usage": usage} if self.counts else {})
 
-    def _told(self, text: Written, body: Mapping[str, Any]) -> dict[str, Any]:
+    def _told(self, text: Completion, body: Mapping[str, Any]) -> dict[str, Any]:
         choice: dict[str, Any] = {"message": {"role": "assistant", "content": text.text}, "logprobs": None}
         choice["finish_reason"] = "stop" if text.finished else "length"
         if body.get("logprobs") and self.top:
@@ -273,7 +273,7 @@ def _log(share: float) -> float:
     return math.log(share) if share > 0 else -9999.0
 
 
-def as_request(heard: Heard) -> ScoreRequest:
+def as_request(heard: Heard) -> Request:
     """The request that our own engine would have got: every picture as it is, at the time before it."""
     texts, times, pictures = [], [], []
     before = ""
@@ -292,10 +292,10 @@ def as_request(heard: Heard) -> ScoreRequest:
         pool = FramePool(np.stack([pictures[i] for i in places]), tuple(times[i] for i in places), source="sent")
         groups.append(FrameGroup(pool, View(FrameSize(), timestamps="true" if any(times) else "none")))
     between = (*texts, "") if any(texts) else ()
-    return ScoreRequest(before, tuple(ascii_uppercase), tuple(groups), between=between)
+    return Request(before, tuple(ascii_uppercase), tuple(groups), between=between)
 
 
-def spoken_by(model: Backend) -> Voice:
+def spoken_by(model: Model) -> Voice:
     """The voice of a real model."""
 
     def voice(heard: Heard, letters: Sequence[str]) -> dict[str, float]:
@@ -305,14 +305,14 @@ def spoken_by(model: Backend) -> Voice:
     return voice
 
 
-def written_by(model: Backend, marker: str = "Describe") -> Prose:
+def written_by(model: Model, marker: str = "Describe") -> Prose:
     """The texts of a real model after messages with this word in them."""
 
-    def prose(heard: Heard, body: Mapping[str, Any]) -> Sequence[Written] | None:
+    def prose(heard: Heard, body: Mapping[str, Any]) -> Sequence[Completion] | None:
         if not any(isinstance(part, str) and marker in part for part in heard):
             return None
         stop = tuple(body.get("stop", ()))
-        writing = Writing(body["max_tokens"], body["temperature"], body["n"], body.get("seed", 0), stop)
+        writing = SamplingParams(body["max_tokens"], body["temperature"], body["n"], body.get("seed", 0), stop)
         return writer(model).write([replace(as_request(heard), labels=())], writing)[0]
 
     return prose

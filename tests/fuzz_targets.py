@@ -30,7 +30,7 @@ from gridprobe.report.run_page import render_runs
 from gridprobe.report.tables import FORMATS, RunScores, render_scores
 from gridprobe.video import FrameSize, VideoLimits, preview, probe, sample
 from mutants import SEEDS
-from serving_kit import as_data, client_of, jpeg, running_desk, video_folder
+from serving_kit import as_data, client_of, jpeg, running_service, video_folder
 from videos import numbered_video
 
 LIMITS = VideoLimits(max_pixels=1 << 20, seconds=20.0, memory=1 << 26)
@@ -275,7 +275,7 @@ class Requests(Target):
     """JSON bodies of every route that takes one; a seed is the path with + for the slashes."""
 
     def seeds(self) -> dict[str, bytes]:
-        self._stack = running_desk(video_folder(self.folder / "videos"), quota=1 << 22, decode_seconds=60)
+        self._stack = running_service(video_folder(self.folder / "videos"), quota=1 << 22, decode_seconds=60)
         self._desk = self._stack.__enter__()
         self._loop = asyncio.new_event_loop()
         self._client = client_of(self._desk, timeout=None)

@@ -7,24 +7,24 @@ from pathlib import Path
 from typing import Any
 
 from gridprobe._util import report
-from gridprobe.models import Posterior, ScoreRequest, Scripted
-from gridprobe.options import Settings
-from gridprobe_serve.command import bounds_of
-from gridprobe_serve.service import Desk
+from gridprobe.models import MockModel, Posterior, Request
+from gridprobe.options import Options
+from gridprobe_serve.command import server_limits_of
+from gridprobe_serve.service import VideoService
 from gridprobe_serve.store import AllowedFolder, AllowedRoots
 
 FOLDER = "GRIDPROBE_TEST_FOLDER"
 """The variable with the folder in which the test and the models write notes for each other."""
 
 
-class Waiting(Scripted):
+class Waiting(MockModel):
     """Answers A, as long as there is no file "closed"; a file with its process id says that it has been called."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(self._believe, name="waiting")
         self._folder = folder
 
-    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+    def score(self, requests: Sequence[Request]) -> list[Posterior]:
         (self._folder / f"called-{os.getpid()}").touch()
         while (self._folder / "closed").exists():
             report("model", 0, len(requests))
@@ -32,12 +32,12 @@ class Waiting(Scripted):
         return super().score(requests)
 
     @staticmethod
-    def _believe(request: ScoreRequest) -> dict[str, float]:
+    def _believe(request: Request) -> dict[str, float]:
         rest = 0.002 / (len(request.labels) - 1)
         return {label: 0.998 if label == "A" else rest for label in request.labels}
 
 
-def make_desk(given: dict[str, Any]) -> tuple[Desk, list[str]]:
+def make_desk(given: dict[str, Any]) -> tuple[VideoService, list[str]]:
     folder = AllowedRoots((AllowedFolder.at(given["videos"]),))
     model = Waiting(Path(os.environ[FOLDER]))
-    return Desk(model, settings=Settings(k=3), bounds=bounds_of(given), folder=folder), []
+    return VideoService(model, settings=Options(k=3), bounds=server_limits_of(given), folder=folder), []

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from gridprobe.models import FrameGroup, Packing, ScoreRequest, Timestamps, View
+from gridprobe.models import FrameGroup, Packing, Request, Timestamps, View
 from gridprobe.models.local.checkpoint import find_folder
 from gridprobe.models.qwen3vl.engine import Qwen3VL, load_engine
 from gridprobe.video import FramePool, FrameSize
@@ -27,8 +27,8 @@ def shown(
     packing: Packing = "single",
     timestamps: Timestamps = "true",
     **rest: Any,
-) -> ScoreRequest:
-    return ScoreRequest(prompt, tuple(labels), (FrameGroup(frames, View(pixels, packing, timestamps)),), **rest)
+) -> Request:
+    return Request(prompt, tuple(labels), (FrameGroup(frames, View(pixels, packing, timestamps)),), **rest)
 
 
 def load_qwen(name: str, **options: Any) -> Qwen3VL:

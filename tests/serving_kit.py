@@ -13,12 +13,12 @@ import numpy as np
 from PIL import Image
 
 from gridprobe._util import report
-from gridprobe.models import Posterior, ScoreRequest, Scripted
-from gridprobe.options import Settings
+from gridprobe.models import MockModel, Posterior, Request
+from gridprobe.options import Options
 from gridprobe_serve.app import make_app
-from gridprobe_serve.limits import Bounds
+from gridprobe_serve.limits import ServerLimits
 from gridprobe_serve.middleware import Guard, Rules
-from gridprobe_serve.service import Desk
+from gridprobe_serve.service import VideoService
 from gridprobe_serve.store import AllowedFolder
 from videos import numbered_video
 
@@ -26,7 +26,7 @@ BASE = "http://localhost:8765"
 KEY = "secret-of-the-tests"
 
 
-class Gated(Scripted):
+class Gated(MockModel):
     """Answers A; waits at a gate before each call, and counts what comes in each."""
 
     def __init__(self, *, opened: bool = True) -> None:
@@ -36,7 +36,7 @@ class Gated(Scripted):
         if opened:
             self.gate.set()
 
-    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+    def score(self, requests: Sequence[Request]) -> list[Posterior]:
         self.calls.append([request.prompt for request in requests])
         self.waiting.set()
         while not self.gate.wait(0.01):
@@ -44,30 +44,34 @@ class Gated(Scripted):
         return super().score(requests)
 
     @staticmethod
-    def _believe(request: ScoreRequest) -> dict[str, float]:
+    def _believe(request: Request) -> dict[str, float]:
         rest = 0.002 / (len(request.labels) - 1)
         return {label: 0.998 if label == "A" else rest for label in request.labels}
 
 
-def make_desk(folder: Path | None = None, *, model: Scripted | None = None, **bounds: Any) -> Desk:
+def make_desk(folder: Path | None = None, *, model: MockModel | None = None, **bounds: Any) -> VideoService:
     allowed = AllowedFolder.at(folder) if folder else None
-    return Desk(model or Gated(), settings=Settings(k=3), bounds=Bounds(**{"grace": 60.0, **bounds}), folder=allowed)
+    return VideoService(
+        model or Gated(), settings=Options(k=3), bounds=ServerLimits(**{"grace": 60.0, **bounds}), folder=allowed
+    )
 
 
 @contextmanager
-def running_desk(folder: Path | None = None, *, model: Gated | None = None, **bounds: Any) -> Iterator[Desk]:
-    desk = make_desk(folder, model=model, **bounds)
+def running_service(folder: Path | None = None, *, model: Gated | None = None, **bounds: Any) -> Iterator[VideoService]:
+    service = make_desk(folder, model=model, **bounds)
     try:
-        yield desk
+        yield service
     finally:
         if model is not None:
             model.gate.set()
-        desk.close()
+        service.close()
 
 
-def client_of(desk: Desk, *, key: str | None = None, send: str | None = None, **options: Any) -> httpx.AsyncClient:
+def client_of(
+    service: VideoService, *, key: str | None = None, send: str | None = None, **options: Any
+) -> httpx.AsyncClient:
     """A client of the application in this process; `send` is the key that it sends."""
-    app: Guard = make_app(desk, Rules(key), names=("embedded",))
+    app: Guard = make_app(service, Rules(key), names=("embedded",))
     headers = {"Authorization": f"Bearer {send}"} if send else {}
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url=BASE, headers=headers, **options)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from encoder_checkpoints import ScriptedEncoder, matching
 from gridprobe.importance import Budget
-from gridprobe.models import Backend, ScoreRequest, Scripted, View
+from gridprobe.models import MockModel, Model, Request, View
 from gridprobe.registry import SELECTORS
 from gridprobe.selectors import Parts, Selector
 from gridprobe.selectors.base import PROBE
@@ -54,14 +54,14 @@ DECLARED: Mapping[str, Small] = {
 }
 
 
-def model(name: str = "model") -> Scripted:
+def model(name: str = "model") -> MockModel:
     """Sure of the second label exactly when the needle is among the frames shown."""
 
-    def answer(request: ScoreRequest) -> dict[str, float]:
+    def answer(request: Request) -> dict[str, float]:
         shown = {int(frame[0, 0, 0]) for group in request.groups for frame in group.frames.pixels}
         return {label: 0.96 if NEEDLE in shown and label == request.labels[1] else 0.02 for label in request.labels}
 
-    return Scripted(answer, name=name)
+    return MockModel(answer, name=name)
 
 
 def encoder() -> ScriptedEncoder:
@@ -69,8 +69,8 @@ def encoder() -> ScriptedEncoder:
     return matching(lambda level: 0.8 / (1 + abs(level - NEEDLE)) + (level * 37 % 11) / 100)
 
 
-def constant_model() -> Scripted:
-    return Scripted(lambda request: dict.fromkeys(request.labels, 1.0))
+def constant_model() -> MockModel:
+    return MockModel(lambda request: dict.fromkeys(request.labels, 1.0))
 
 
 def constant_encoder() -> ScriptedEncoder:
@@ -83,7 +83,7 @@ def small(
     budget: Budget,
     *,
     pool: int = 144,
-    asks: Backend | None = None,
+    asks: Model | None = None,
     compares: Encoder | None = None,
 ) -> Selector:
     """A selector of the registry by name."""

@@ -9,14 +9,14 @@ import pytest
 import gridprobe as gp
 from gridprobe._util import ProgressEvent, listening, report
 from gridprobe.errors import UsageError
-from gridprobe.models import Posterior, ScoreRequest, Scripted
+from gridprobe.models import MockModel, Posterior, Request
 from videos_of_arrays import gray_pool
 from waiting import wait_until
 
 QUESTIONS = [gp.Question(f"Is it {number}?", ["yes", "no"]) for number in range(4)]
 
 
-class Slow(Scripted):
+class Slow(MockModel):
     """Waits at a gate before each call."""
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Slow(Scripted):
         self.gate, self.waiting, self.calls = threading.Event(), threading.Event(), 0
         self.gate.set()
 
-    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+    def score(self, requests: Sequence[Request]) -> list[Posterior]:
         self.calls += 1
         self.waiting.set()
         while not self.gate.wait(0.01):

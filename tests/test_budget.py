@@ -26,7 +26,7 @@ from gridprobe.importance import (
     spread,
     top,
 )
-from gridprobe.models import Scripted
+from gridprobe.models import MockModel
 from gridprobe.question import Question
 from gridprobe.selectors.base import FLAT
 from videos_of_arrays import gray_pool
@@ -269,7 +269,7 @@ def test_flat_map_keeps_a_third_of_k_spread_over_the_video(k: int, least: int) -
 
 
 def test_flat_map_is_noted_in_the_answer() -> None:
-    question, flat = Question("Which?", ("x", "y")), Scripted(lambda request: {"A": 0.7, "B": 0.3})
+    question, flat = Question("Which?", ("x", "y")), MockModel(lambda request: {"A": 0.7, "B": 0.3})
 
     answer = ask(gray_pool(16), question, model=flat, k=4, effort="full")
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from gridprobe import early_exit
-from gridprobe.early_exit import CAUTIOUS, Calibration, Exit, find, store
+from gridprobe.early_exit import CAUTIOUS, Calibration, EarlyExit, find, store
 from gridprobe.errors import DataError
-from gridprobe.models import Backend, Scripted
-from gridprobe.options import Setup
+from gridprobe.models import MockModel, Model
+from gridprobe.options import Plan
 from gridprobe.video import FrameSize
 from toy_runs import toy_setup
 from ways import OURS
@@ -30,12 +30,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "store"
 
 
-def ours(model: Backend, **changes: Any) -> Setup:
+def ours(model: Model, **changes: Any) -> Plan:
     return toy_setup(model, **{**OURS, **changes})
 
 
-def scripted(name: str = "one") -> Scripted:
-    return Scripted(lambda request: {"A": 0.9, "B": 0.1}, name=name)
+def scripted(name: str = "one") -> MockModel:
+    return MockModel(lambda request: {"A": 0.9, "B": 0.1}, name=name)
 
 
 def test_what_was_stored_is_found_for_the_same_setup(folder: Path) -> None:
@@ -44,7 +44,7 @@ def test_what_was_stored_is_found_for_the_same_setup(folder: Path) -> None:
     file = store(setup.calibrated_for, FOUND)
 
     assert file.parent == folder and list(folder.iterdir()) == [file]
-    assert find(setup.calibrated_for) == Exit(0.9, "calibrated", 0.02, 0.05, 400)
+    assert find(setup.calibrated_for) == EarlyExit(0.9, "calibrated", 0.02, 0.05, 400)
     assert setup.loaded().exit == find(setup.calibrated_for)
 
 
@@ -78,10 +78,10 @@ def test_a_preset_that_ends_in_the_same_settings_does_not_matter() -> None:
         ours(scripted(), template="paper"),
     ],
 )
-def test_another_model_grid_view_or_way_is_not_found(other: Setup) -> None:
+def test_another_model_grid_view_or_way_is_not_found(other: Plan) -> None:
     store(ours(scripted()).calibrated_for, FOUND)
 
-    assert find(other.calibrated_for) == Exit(CAUTIOUS, "default")
+    assert find(other.calibrated_for) == EarlyExit(CAUTIOUS, "default")
 
 
 def test_a_calibration_of_ones_own_wins_over_the_shipped_one(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_damaged_file_is_one_sentence_with_a_way_out(content: bytes, why: str)
 def test_a_damaged_file_of_other_settings_does_no_harm() -> None:
     store(ours(scripted()).calibrated_for, FOUND).write_bytes(b"{")
 
-    assert find(ours(scripted("two")).calibrated_for) == Exit()
+    assert find(ours(scripted("two")).calibrated_for) == EarlyExit()
 
 
 def test_a_folder_that_cannot_be_used_is_named(folder: Path) -> None:
@@ -218,7 +218,7 @@ class TestFolder:
 
         monkeypatch.setattr(Path, "home", homeless)
 
-        assert find({}) == Exit()
+        assert find({}) == EarlyExit()
         with pytest.raises(DataError, match="no folder for calibrations; set GRIDPROBE_CALIBRATION"):
             store({}, FOUND)
 
@@ -227,4 +227,4 @@ class TestFolder:
         store({}, FOUND)
         monkeypatch.setenv(early_exit.VARIABLE, "off")
 
-        assert find({}) == Exit()
+        assert find({}) == EarlyExit()

@@ -8,31 +8,31 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from gridprobe import Question, Scripted
+from gridprobe import MockModel, Question
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError
-from gridprobe.models import ScoreRequest
-from gridprobe.options import Settings
+from gridprobe.models import Request
+from gridprobe.options import Options
 from gridprobe_selectors.compare import Compared, compare
 from gridprobe_selectors.compare_report import cells, comparison_dict, comparison_view, marks, render_comparison
 from videos import numbered_video
 from videos_of_arrays import gray_pool, levels
 
 QUESTION = Question("Where is the needle?", ["here", "there", "nowhere"])
-SMALL = Settings(k=4)
+SMALL = Options(k=4)
 
 
-def eyes() -> Scripted:
+def eyes() -> MockModel:
     """Sure of B when frame 5 is shown."""
 
-    def answer(request: ScoreRequest) -> dict[str, float]:
+    def answer(request: Request) -> dict[str, float]:
         found = any(5 in levels(group.frames) for group in request.groups)
         return {label: 0.96 if found and label == "B" else 0.02 for label in request.labels}
 
-    return Scripted(answer)
+    return MockModel(answer)
 
 
-def rows(*selectors: str, settings: Settings = SMALL, **more: Any) -> list[Compared]:
+def rows(*selectors: str, settings: Options = SMALL, **more: Any) -> list[Compared]:
     return compare(gray_pool(16), QUESTION, selectors=selectors, model=eyes(), settings=settings, **more)
 
 
@@ -162,7 +162,7 @@ def test_text_is_escaped() -> None:
         gray_pool(16),
         evil,
         selectors=["uniform"],
-        model=Scripted(lambda request: dict.fromkeys(request.labels, 1.0), name="<m>"),
+        model=MockModel(lambda request: dict.fromkeys(request.labels, 1.0), name="<m>"),
         settings=SMALL.changed(frames=1),
     )
     text = render_comparison(found)

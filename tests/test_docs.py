@@ -16,7 +16,7 @@ from gridprobe.benchmarks import BENCHMARKS, SUBTITLE_MODES
 from gridprobe.benchmarks.verify import RELEASES
 from gridprobe.cli import cli
 from gridprobe.importance import Fixed, Grid, ImportanceMap, NoiseAware
-from gridprobe.options import Settings
+from gridprobe.options import Options
 from gridprobe.question import TEMPLATES
 from gridprobe.registry import FAMILIES, REFUSED, Entry
 from videos import numbered_video
@@ -91,7 +91,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from gridprobe import FramePool, FrameSize, Question, Selection, Selector, UsageError
-from gridprobe.models import Backend, Gauge, Posterior, ScoreRequest
+from gridprobe.models import Backend, Gauge, Posterior, Request
 from gridprobe.benchmarks.base import Benchmark, Item, Metric
 from gridprobe.benchmarks.files import find_files, read_rows
 from gridprobe.benchmarks.files import choose, gather, letter, text
@@ -230,7 +230,7 @@ def test_the_docs_are_short() -> None:
 def test_every_setting_named_in_the_method_page_exists() -> None:
     named = set(re.findall(r"`([a-z_]+)=", (ROOT / "docs" / "method.md").read_text()))
 
-    assert named <= {each.name for each in fields(Settings)} | {"model", "answer_model"}
+    assert named <= {each.name for each in fields(Options)} | {"model", "answer_model"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import gridprobe as gp
-from gridprobe.models import Backend, ScoreRequest
-from gridprobe.models.mock import Scripted
+from gridprobe.models import Model, Request
+from gridprobe.models.mock import MockModel
 from gridprobe.open_ended import ABSENT, NOTHING, PRESENT, lettered
 from gridprobe.video import FramePool
 
@@ -29,24 +29,24 @@ def pool() -> FramePool:
     return FramePool(pixels, tuple(float(i) for i in range(16)), source="test:drafting")
 
 
-def large(request: ScoreRequest) -> bool:
+def large(request: Request) -> bool:
     """Whether the request shows a frame at native size: the overview shows all frames in one group."""
     return len(request.groups) > 1 or len(request.groups[0].frames) < 16
 
 
-def model(overview: Mapping[str, float], focus: Mapping[str, float], letters: str = "A", **more: Any) -> Scripted:
+def model(overview: Mapping[str, float], focus: Mapping[str, float], letters: str = "A", **more: Any) -> MockModel:
     """One that writes by these probabilities, and among options prefers the one with this letter."""
 
-    def choose(request: ScoreRequest) -> Mapping[str, float]:
+    def choose(request: Request) -> Mapping[str, float]:
         red = any(group.frames.pixels[..., 0].max() > 200 for group in request.groups)
         likely = 0.9 if red else 0.6
         rest = (1 - likely) / (len(request.labels) - 1)
         return {label: likely if label == letters else rest for label in request.labels}
 
-    return Scripted(choose, text=lambda request: focus if large(request) else overview, **more)
+    return MockModel(choose, text=lambda request: focus if large(request) else overview, **more)
 
 
-def ask(pool: FramePool, asked: Backend, text: str = "What colour is it?", **changes: Any) -> gp.Answer:
+def ask(pool: FramePool, asked: Model, text: str = "What colour is it?", **changes: Any) -> gp.Answer:
     question = gp.Question(text, answer=changes.pop("answer", None))
     return gp.ask(pool, question, model=asked, k=4, **changes)
 
@@ -130,7 +130,7 @@ def test_a_model_that_writes_nothing(pool: FramePool) -> None:
 
 
 def test_a_server_that_gives_no_probabilities_is_counted_by_drafts(pool: FramePool) -> None:
-    class Silent(Scripted):
+    class Silent(MockModel):
         def write(self, requests: Any, writing: Any) -> Any:
             texts = super().write(requests, writing)
             return [tuple(gp_replace(each, logprob=None) for each in some) for some in texts]
@@ -203,11 +203,11 @@ def test_candidates_are_the_likeliest_first_and_leave_room_for_others(pool: Fram
 
 
 def test_a_needle_in_one_of_several_windows(pool: FramePool) -> None:
-    def text(request: ScoreRequest) -> Mapping[str, float]:
+    def text(request: Request) -> Mapping[str, float]:
         red = any(group.frames.pixels[..., 0].max() > 200 for group in request.groups)
         return {"red": 0.8, "blue": 0.2} if red else {"not shown": 1.0}
 
-    answer = ask(pool, Scripted(lambda r: dict.fromkeys(r.labels, 1.0), text=text), window=5)
+    answer = ask(pool, MockModel(lambda r: dict.fromkeys(r.labels, 1.0), text=text), window=5)
 
     assert answer.reached.overview is not None and answer.reached.overview.windows == 4
     assert answer.reached.by == "focus"  # no pass saw the whole video
@@ -233,7 +233,7 @@ def test_a_selector_without_questions_needs_no_overview(pool: FramePool) -> None
 
 def test_a_model_that_cannot_write_says_so(pool: FramePool) -> None:
     with pytest.raises(gp.UsageError, match="cannot write text; give the question options"):
-        ask(pool, Scripted(lambda request: dict.fromkeys(request.labels, 1.0)))
+        ask(pool, MockModel(lambda request: dict.fromkeys(request.labels, 1.0)))
 
 
 def test_costs_are_those_of_all_requests(pool: FramePool) -> None:

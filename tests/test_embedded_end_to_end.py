@@ -16,13 +16,13 @@ import pytest
 
 from gridprobe import Answer, FramePool, Question, Session, VideoError, ask, load_model
 from gridprobe.importance import Grid, spread
-from gridprobe.models import Backend, FrameGroup, ScoreRequest, View
+from gridprobe.models import FrameGroup, Model, Request, View
 from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.video import FrameSize
 from gridprobe_world import demo
 from gridprobe_world.dataset import items, pool_of
-from gridprobe_world.embedded import MODELS, SIZES
-from gridprobe_world.questions import Asked, ask_about, vocabulary
+from gridprobe_world.embedded import SIZES, WEIGHTS
+from gridprobe_world.questions import WorldQuestion, ask_about, vocabulary
 from gridprobe_world.render import FPS, write_script
 from gridprobe_world.world import TEST_SEEDS, generate
 from scoring import load_qwen
@@ -32,20 +32,20 @@ SECONDS, POOL, FRAMES = 300, 144, 8
 
 
 @pytest.fixture(scope="module")
-def micro() -> Backend:
+def micro() -> Model:
     return load_model("embedded")
 
 
 @pytest.fixture(scope="module")
-def nano() -> Backend:
+def nano() -> Model:
     return load_model("embedded:nano")
 
 
-def needle_of(seed: int) -> Asked | None:
+def needle_of(seed: int) -> WorldQuestion | None:
     return ask_about(generate(np.random.default_rng(seed), 1), 0, "needle", random.Random(seed))
 
 
-def seen(asked: Asked, moments: Sequence[float]) -> bool:
+def seen(asked: WorldQuestion, moments: Sequence[float]) -> bool:
     """Whether any of the moments, from 0 to 1, shows the evidence."""
     return any(start <= moment < end for start, end in asked.evidence for moment in moments)
 
@@ -61,7 +61,7 @@ NEEDLES = list(islice(filter(escapes_uniform, TEST_SEEDS), 3))
 
 
 @pytest.fixture(scope="module", params=NEEDLES)
-def needle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Asked, Path]:
+def needle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[WorldQuestion, Path]:
     path = tmp_path_factory.mktemp("needle") / "gridworld.mp4"
     write_script(generate(np.random.default_rng(request.param), 1), path, duration=SECONDS)
     asked = needle_of(request.param)
@@ -75,7 +75,9 @@ def moments(answer: Answer, seconds: float) -> list[float]:
 
 
 class TestNeedles:
-    def test_micro_keeps_frames_that_show_it_and_reads_it(self, needle: tuple[Asked, Path], micro: Backend) -> None:
+    def test_micro_keeps_frames_that_show_it_and_reads_it(
+        self, needle: tuple[WorldQuestion, Path], micro: Model
+    ) -> None:
         asked, path = needle
 
         answer = Session(path, model=micro, preset="gridworld", frames=FRAMES, effort="full").ask(asked.question)
@@ -85,7 +87,7 @@ class TestNeedles:
         assert answer.text == asked.right
         assert answer.warnings == ()
 
-    def test_nano_finds_it_for_micro(self, needle: tuple[Asked, Path], micro: Backend, nano: Backend) -> None:
+    def test_nano_finds_it_for_micro(self, needle: tuple[WorldQuestion, Path], micro: Model, nano: Model) -> None:
         asked, path = needle
 
         session = Session(path, model=nano, answer_model=micro, preset="gridworld", frames=FRAMES, effort="full")
@@ -94,7 +96,7 @@ class TestNeedles:
         assert seen(asked, moments(answer, SECONDS))
         assert answer.text == asked.right
 
-    def test_uniform_misses_it_with_as_many_frames(self, needle: tuple[Asked, Path], micro: Backend) -> None:
+    def test_uniform_misses_it_with_as_many_frames(self, needle: tuple[WorldQuestion, Path], micro: Model) -> None:
         asked, path = needle
 
         answer = Session(path, model=micro, selector="uniform", frames=FRAMES).ask(asked.question)
@@ -110,7 +112,7 @@ def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def session(video: Path, micro: Backend) -> Session:
+def session(video: Path, micro: Model) -> Session:
     return Session(video, model=micro, preset=demo.PRESET)
 
 
@@ -139,7 +141,7 @@ class TestDemo:
         assert answer.cost.tflops < answer.cost.baseline.tflops / 5
 
     def test_the_engine_keeps_what_plain_transformers_would_and_answers_alike(self, video: Path) -> None:
-        fast = load_qwen(str(MODELS / "micro"), device="cpu", dtype="float32")
+        fast = load_qwen(str(WEIGHTS / "micro"), device="cpu", dtype="float32")
         plain = Qwen3VL(fast._model, fast._tokenizer, spec=fast._spec, identity="plain", plain=True)
         assert not fast.plain
 
@@ -155,14 +157,14 @@ class TestDemo:
 
     def test_in_bfloat16_it_is_as_near_to_float32_as_plain_transformers(self) -> None:
         requests = [
-            ScoreRequest.about(item.asked.question, (FrameGroup(pool.take(subset), View(FrameSize(max_side=96))),))
+            Request.about(item.asked.question, (FrameGroup(pool.take(subset), View(FrameSize(max_side=96))),))
             for item in items(6)
             for pool in [pool_of(item, cells=16, size=96)]
             for subset in Grid(4).probes()
         ]
 
         def answers(dtype: str, *, plain: bool) -> np.ndarray:
-            model = load_qwen(str(MODELS / "micro"), device="cpu", dtype=dtype)
+            model = load_qwen(str(WEIGHTS / "micro"), device="cpu", dtype=dtype)
             model.plain = plain
             return np.concatenate([np.exp(posterior.logprobs) for posterior in model.score(requests)])
 
@@ -219,9 +221,9 @@ class TestFiles:
 
         logging.disable_progress_bar()
         model, report = AutoModelForImageTextToText.from_pretrained(
-            MODELS / size, local_files_only=True, output_loading_info=True
+            WEIGHTS / size, local_files_only=True, output_loading_info=True
         )
-        tokenizer = AutoTokenizer.from_pretrained(MODELS / size, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(WEIGHTS / size, local_files_only=True)
 
         assert type(model).__name__ == "Qwen3VLForConditionalGeneration"
         assert not report["missing_keys"] and not report["unexpected_keys"]
@@ -231,18 +233,18 @@ class TestFiles:
             assert len(tokenizer.encode(token)) == 1
 
     def test_all_weigh_at_most_40_megabytes(self) -> None:
-        files = [file for file in MODELS.rglob("*") if file.is_file()]
+        files = [file for file in WEIGHTS.rglob("*") if file.is_file()]
 
         assert {file.parent.name for file in files} == {"models", "clip", *SIZES}
         assert sum(file.stat().st_size for file in files) <= 40e6
 
     def test_nothing_in_them_is_pickled(self) -> None:
-        kinds = {file.suffix for file in MODELS.rglob("*") if file.is_file()}
+        kinds = {file.suffix for file in WEIGHTS.rglob("*") if file.is_file()}
 
         assert kinds <= {".json", ".jinja", ".safetensors", ".txt"}
 
     def test_their_words_are_those_of_gridworld(self) -> None:
-        known = json.loads((MODELS / "vocabulary.json").read_text())
+        known = json.loads((WEIGHTS / "vocabulary.json").read_text())
         assert known == sorted(vocabulary())
 
 

@@ -11,17 +11,17 @@ from gridprobe.benchmarks import Benchmark, Item, load_benchmark
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.evaluation.planning import estimate_run
 from gridprobe.evaluation.tasks import Choice
-from gridprobe.models import NamedModel, gauge_model
-from gridprobe.options import Settings, Setup, make_setup
-from gridprobe.selectors.encoders import NamedEncoder, load_encoder
+from gridprobe.models import LazyModel, cost_model_of
+from gridprobe.options import Options, Plan, make_plan
+from gridprobe.selectors.encoders import LazyEncoder, load_encoder
 from videos_of_arrays import gray_pool
 
 QUESTION = gp.Question("Which shape is red?", ["circle", "square"])
 
 
-def setup_for(selector: str, **changes: object) -> Setup:
-    settings = Settings.from_preset("gridworld", k=4, frames=4, limits={"cache": 0}, **changes)
-    return make_setup(model="embedded:nano", selector=selector, settings=settings)
+def setup_for(selector: str, **changes: object) -> Plan:
+    settings = Options.from_preset("gridworld", k=4, frames=4, limits={"cache": 0}, **changes)
+    return make_plan(model="embedded:nano", selector=selector, settings=settings)
 
 
 @pytest.mark.parametrize("selector", ["clip", "mdp3", "focus", "hybrid"])
@@ -53,8 +53,8 @@ def test_words_it_does_not_know_are_a_warning() -> None:
 
 
 def test_without_a_name_a_real_encoder_is_meant_and_its_absence_an_error() -> None:
-    settings = Settings(k=4, frames=4)
-    setup = make_setup(model="embedded:nano", selector="clip", settings=settings)
+    settings = Options(k=4, frames=4)
+    setup = make_plan(model="embedded:nano", selector="clip", settings=settings)
 
     with pytest.raises(ModelError, match=r"cannot find the model openai/clip-vit-large-patch14.*--set encoder=NAME"):
         setup.loaded()
@@ -63,16 +63,16 @@ def test_without_a_name_a_real_encoder_is_meant_and_its_absence_an_error() -> No
 def test_it_finds_the_needle_where_even_spacing_does_not(tmp_path: Path) -> None:
     benchmark = load_benchmark("gridworld", data=tmp_path, source="rendered")
     items = [item for item in benchmark.items if item.bins["family"] == "needle"][:6]
-    settings = Settings.from_preset("gridworld", frames=8, limits={"cache": 0})
+    settings = Options.from_preset("gridworld", frames=8, limits={"cache": 0})
 
     def found(selector: str) -> int:
-        setup = make_setup(model="embedded:nano", selector=selector, settings=settings).loaded()
+        setup = make_plan(model="embedded:nano", selector=selector, settings=settings).loaded()
         return sum(_hit(benchmark, item, setup) for item in items)
 
     assert found("clip") >= 5 and found("uniform") <= 3
 
 
-def _hit(benchmark: Benchmark, item: Item, setup: Setup) -> bool:
+def _hit(benchmark: Benchmark, item: Item, setup: Plan) -> bool:
     """Whether a kept frame shows the evidence."""
     assert setup.sampling is not None
     with gp.Session(benchmark.open(item, setup.sampling), setup=setup) as session:
@@ -82,7 +82,7 @@ def _hit(benchmark: Benchmark, item: Item, setup: Setup) -> bool:
 
 def test_a_run_can_be_planned_without_weights(tmp_path: Path) -> None:
     benchmark = load_benchmark("gridworld", data=tmp_path)
-    gauge = gauge_model("embedded:nano")
+    gauge = cost_model_of("embedded:nano")
     found = {
         name: estimate_run(benchmark, setup_for(name), model=gauge, answerer=gauge, choice=Choice(limit=1))["probes"]
         for name in ("clip", "focus", "uniform")
@@ -93,7 +93,7 @@ def test_a_run_can_be_planned_without_weights(tmp_path: Path) -> None:
 
 
 def test_what_is_not_here_cannot_be_planned_for() -> None:
-    assert load_encoder("siglip", weights=False).identity == NamedEncoder("siglip").identity
+    assert load_encoder("siglip", weights=False).identity == LazyEncoder("siglip").identity
     with pytest.raises(UsageError, match="cannot estimate_run for the encoder 'no/where'"):
         load_encoder("clip:no/where", weights=False)
 
@@ -107,16 +107,16 @@ def test_settings_are_recorded(tmp_path: Path) -> None:
 def test_the_encoder_is_loaded_on_the_device_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def loaded(self: NamedEncoder, *, device: str) -> NamedEncoder:
+    def loaded(self: LazyEncoder, *, device: str) -> LazyEncoder:
         asked.append(device)
         return self
 
-    monkeypatch.setattr(NamedEncoder, "loaded", loaded)
+    monkeypatch.setattr(LazyEncoder, "loaded", loaded)
     setup = setup_for("clip")
 
     setup.loaded()
     setup.loaded(device="cpu")
-    replace(setup, model=NamedModel("embedded:nano", (("device", "cpu"),))).loaded()
-    replace(setup, model=gp.Scripted(lambda request: {"A": 1.0})).loaded()
+    replace(setup, model=LazyModel("embedded:nano", (("device", "cpu"),))).loaded()
+    replace(setup, model=gp.MockModel(lambda request: {"A": 1.0})).loaded()
 
     assert asked == ["auto", "cpu", "cpu", "auto"]

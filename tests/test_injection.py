@@ -24,7 +24,7 @@ ORDERS = [
 
 def described(text: str) -> dict[str, Any]:
     """The answer to a question with this text in it, in an option and in the subtitles."""
-    model = gp.Scripted(lambda request: {"A": 0.6, "B": 0.4})
+    model = gp.MockModel(lambda request: {"A": 0.6, "B": 0.4})
     question = gp.Question(f"Which? {text}", [f"first {text}", "second"], subtitles=text)
     answer: dict[str, Any] = json.loads(json.dumps(gp.Session(gray_pool(9), model=model, k=3).ask(question).to_dict()))
     jsonschema.validate(answer, SCHEMA)

@@ -17,10 +17,10 @@ import gridprobe as gp
 from gridprobe.ask import Session
 from gridprobe.errors import OverLimit, UsageError
 from gridprobe.limits import LimitedEncoder, LimitedModel, Pace, Price, UsageLimits, UsageTracker
-from gridprobe.models import ScoreRequest, Scripted
-from gridprobe.models.base import Writing
+from gridprobe.models import MockModel, Request
+from gridprobe.models.base import SamplingParams
 from gridprobe.models.cost import Cost
-from gridprobe.options import Settings, Setup, make_setup
+from gridprobe.options import Options, Plan, make_plan
 from small_selectors import encoder
 from tolls import MAPS, Toll, undecodable
 from videos_of_arrays import gray_pool
@@ -56,15 +56,15 @@ class Case:
     pool: gp.FramePool
     question: gp.Question
     selector: str
-    settings: Settings
+    settings: Options
     show_map: bool
     model: dict[str, Any]
 
     def toll(self) -> Toll:
         return Toll(seed=self.seed, **self.model)
 
-    def setup(self, model: Toll, **limits: Any) -> Setup:
-        setup = make_setup(model=model, selector=self.selector, settings=self.settings)
+    def setup(self, model: Toll, **limits: Any) -> Plan:
+        setup = make_plan(model=model, selector=self.selector, settings=self.settings)
         return replace(setup, usage_limits=UsageLimits(**limits))
 
     def ask(self, model: Toll, **limits: Any) -> gp.Answer:
@@ -82,9 +82,9 @@ def tracked_by(model: Toll, pace: Pace | None = None) -> Iterator[None]:
 
 
 @cache
-def settings_of(changes: tuple[tuple[str, Any], ...]) -> Settings:
-    """Settings, which take as long to check as a question takes here."""
-    return Settings.from_preset("default", **dict(changes))
+def settings_of(changes: tuple[tuple[str, Any], ...]) -> Options:
+    """Options, which take as long to check as a question takes here."""
+    return Options.from_preset("default", **dict(changes))
 
 
 def drawn_case(seed: int) -> Case:
@@ -205,8 +205,8 @@ def ask(
     model: Toll, pool: int = 144, *, question: gp.Question = QUESTION, pace: Pace | None = None, **options: Any
 ) -> gp.Answer:
     limits = {name: options.pop(name) for name in list(options) if name.startswith("max_")}
-    settings = Settings.from_preset("default", **options, usage_limits=UsageLimits(**limits))
-    session = Session(undecodable(pool, 640, 360), setup=make_setup(model=model, settings=settings), reuse=False)
+    settings = Options.from_preset("default", **options, usage_limits=UsageLimits(**limits))
+    session = Session(undecodable(pool, 640, 360), setup=make_plan(model=model, settings=settings), reuse=False)
     with tracked_by(model, pace):
         return session.ask(question)
 
@@ -244,7 +244,7 @@ def test_a_cap_on_frames_keeps_the_most_important_and_needs_no_prices() -> None:
     assert scores is not None and capped.shown_native == 12
     best = sorted(free.selection.indices, key=lambda i: -scores[i])[:12]
     assert capped.selection.indices == tuple(sorted(best))
-    setup = make_setup(model=model, settings=Settings(usage_limits=UsageLimits(max_frames=12)))
+    setup = make_plan(model=model, settings=Options(usage_limits=UsageLimits(max_frames=12)))
     assert setup.limited(UsageTracker(setup.usage_limits)) is setup
 
 
@@ -276,7 +276,7 @@ def test_requests_are_in_memory_one_at_a_time_before_anything_is_cut() -> None:
 
 def test_a_model_that_does_not_say_its_memory_is_refused() -> None:
     limits = UsageLimits(max_gpu_memory=8)
-    setup = make_setup(model=Scripted(lambda r: dict.fromkeys(r.labels, 1.0)), settings=Settings(usage_limits=limits))
+    setup = make_plan(model=MockModel(lambda r: dict.fromkeys(r.labels, 1.0)), settings=Options(usage_limits=limits))
     with pytest.raises(UsageError, match="does not say how much memory"):
         Session(undecodable(16, 64, 32), setup=setup).ask(QUESTION)
 
@@ -301,7 +301,7 @@ def test_a_slower_machine_than_planned_is_followed() -> None:
 
 # What a limit may be, and what a tracker and a limited model make of it.
 
-REQUEST = ScoreRequest("x" * 400, ("A", "B"))
+REQUEST = Request("x" * 400, ("A", "B"))
 
 
 @pytest.mark.parametrize("name", ["max_frames", "max_tokens"])
@@ -328,15 +328,15 @@ def test_no_limit_is_false_and_a_limit_is_described_as_it_is_given() -> None:
 
 
 def test_a_setup_describes_limits_only_if_there_are_any_and_no_calibration_depends_on_them() -> None:
-    settings = Settings.from_preset("default", usage_limits={"max_frames": 3})
-    limited, free = (make_setup(model=Toll(), settings=each) for each in (settings, Settings()))
+    settings = Options.from_preset("default", usage_limits={"max_frames": 3})
+    limited, free = (make_plan(model=Toll(), settings=each) for each in (settings, Options()))
     assert limited.describe()["usage_limits"] == {"max_frames": 3} and "usage_limits" not in free.describe()
     assert limited.calibrated_for == free.calibrated_for
 
 
 def test_an_unknown_limit_is_named() -> None:
     with pytest.raises(UsageError, match="the setting 'usage_limits' has the fields max_frames"):
-        Settings.from_preset("default", usage_limits={"frames": 3})
+        Options.from_preset("default", usage_limits={"frames": 3})
 
 
 def test_a_call_that_does_not_fit_is_refused_before_it_is_made() -> None:
@@ -377,7 +377,7 @@ def test_every_limit_that_is_exceeded_is_named() -> None:
 def test_texts_are_priced_at_their_limit_and_counted_at_their_length() -> None:
     model = Toll()
     most = model.estimate_texts(REQUEST, [32] * 4).tokens
-    writing = Writing(limit=32, samples=4, temperature=1.0)
+    writing = SamplingParams(limit=32, samples=4, temperature=1.0)
     with pytest.raises(OverLimit):
         LimitedModel(model, UsageTracker(UsageLimits(max_tokens=most - 1))).write([REQUEST], writing)
     tracker = UsageTracker(UsageLimits(max_tokens=most))
@@ -400,7 +400,7 @@ def test_a_server_that_bills_more_than_its_margin_is_priced_with_what_it_billed(
 
 def test_operations_that_are_not_known_cannot_be_limited() -> None:
     class Unpriced(Toll):
-        def estimate(self, request: ScoreRequest) -> Cost:
+        def estimate(self, request: Request) -> Cost:
             return replace(super().estimate(request), unpriced=1)
 
     with pytest.raises(UsageError, match="so --max-tflops cannot be kept; use --max-tokens"):
@@ -421,8 +421,8 @@ def test_an_encoder_counts_too() -> None:
 @pytest.mark.parametrize("effort", ["focus", "full"])
 def test_a_selector_with_an_encoder_is_priced_before_it_runs(effort: str) -> None:
     def ask(**limits: Any) -> gp.Answer:
-        settings = Settings(frames=4, effort=effort, usage_limits=UsageLimits(**limits))  # type: ignore[arg-type]
-        made = make_setup(model=Toll(), selector="clip", settings=settings)
+        settings = Options(frames=4, effort=effort, usage_limits=UsageLimits(**limits))  # type: ignore[arg-type]
+        made = make_plan(model=Toll(), selector="clip", settings=settings)
         setup = replace(made, selector=replace(made.selector, encoder=encoder()))  # type: ignore[type-var]
         return gp.Session(gray_pool(36), setup=setup).ask(gp.Question("?", ["a", "b"]))
 

@@ -14,10 +14,10 @@ from gridprobe.cli import cli
 from gridprobe.errors import OverLimit
 from gridprobe.evaluation.planning import Models, offers
 from gridprobe.limits import UsageLimits, learn_pace, read_pace
-from gridprobe.models import gauge_model
+from gridprobe.models import cost_model_of
 from gridprobe.models.cost import Cost
 from gridprobe.models.qwen3vl.engine import Qwen3VL
-from gridprobe.options import Settings
+from gridprobe.options import Options
 from gridprobe.video import probe
 from videos import numbered_video
 
@@ -93,7 +93,7 @@ def test_a_second_look_is_left_out_or_paid(clip: Path, tiny_model: Qwen3VL) -> N
 
 
 def test_the_memory_of_an_engine_is_what_its_gauge_says(tiny_checkpoint: Path, tiny_model: Qwen3VL) -> None:
-    gauge = gauge_model(str(tiny_checkpoint))
+    gauge = cost_model_of(str(tiny_checkpoint))
     each = tiny_model.memory(1000) - tiny_model.memory(0)
     assert each == pytest.approx(2 * (gauge.memory(1000) - gauge.memory(0))), "float32 here, bfloat16 there"
 
@@ -135,8 +135,8 @@ def test_a_server_of_which_nothing_is_known_has_no_limit_of_operations(clip: Pat
 
 
 def test_plan_offers_what_an_answer_then_takes(clip: Path, tiny_checkpoint: Path, tiny_model: Qwen3VL) -> None:
-    gauge = gauge_model(str(tiny_checkpoint))
-    found = {each.name: each for each in offers(Settings(k=6), probe(clip), Models(gauge, gauge))}
+    gauge = cost_model_of(str(tiny_checkpoint))
+    found = {each.name: each for each in offers(Options(k=6), probe(clip), Models(gauge, gauge))}
     question = gp.Question("What does the person do right after the door has been closed?", [
         "opens the window", "sits down at the table", "leaves the room", "calls somebody",
     ])  # fmt: skip

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import gridprobe as gp
-from gridprobe.early_exit import Exit
+from gridprobe.early_exit import EarlyExit
 from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation.tasks import Method
-from gridprobe.evaluation.worker import Job
+from gridprobe.evaluation.worker import WorkerJob
 from gridprobe.importance import MapKind
-from gridprobe.models import ScoreRequest, Scripted
-from gridprobe.options import Settings, make_setup
+from gridprobe.models import MockModel, Request
+from gridprobe.options import Options, make_plan
 from gridprobe.selectors.base import FLAT
 from gridprobe.selectors.gridprobe import NO_MEMORY
 from test_pipeline import SCHEMA
@@ -28,15 +28,15 @@ UNSURE = {"A": 0.3, "B": 0.4, "C": 0.3}
 SURE = {"A": 0.001, "B": 0.998, "C": 0.001}
 
 
-def frames_shown(request: ScoreRequest) -> list[int]:
+def frames_shown(request: Request) -> list[int]:
     return sorted(level for group in request.groups for level in levels(group.frames))
 
 
-def eyes(hot: Iterable[int], *, overview: dict[str, float] = UNSURE, focus: dict[str, float] = SURE) -> Scripted:
+def eyes(hot: Iterable[int], *, overview: dict[str, float] = UNSURE, focus: dict[str, float] = SURE) -> MockModel:
     """Sure of B from a few frames if a hot one is among them; all frames together are answered as told."""
     wanted = set(hot)
 
-    def answer(request: ScoreRequest) -> dict[str, float]:
+    def answer(request: Request) -> dict[str, float]:
         if len(request.groups) > 1:
             return focus
         seen = levels(request.frames)
@@ -44,10 +44,10 @@ def eyes(hot: Iterable[int], *, overview: dict[str, float] = UNSURE, focus: dict
             return overview
         return SURE if wanted & set(seen) else UNSURE
 
-    return Scripted(answer)
+    return MockModel(answer)
 
 
-def ask(model: Scripted, **options: Any) -> gp.Answer:
+def ask(model: MockModel, **options: Any) -> gp.Answer:
     answer = gp.ask(gray_pool(16), QUESTION, model=model, k=4, **options)
     jsonschema.validate(answer.to_dict(), SCHEMA)
     return answer
@@ -117,11 +117,11 @@ def test_the_exit_is_taken_at_the_confidence_that_was_given(sure: float) -> None
     answer = ask(eyes([5]), sure=sure)
 
     assert answer.reached.by == ("overview" if sure == 0.4 else "focus")
-    assert answer.reached.exit == Exit(sure, "given")
+    assert answer.reached.exit == EarlyExit(sure, "given")
 
 
 def test_without_a_calibration_the_exit_is_cautious_and_says_so() -> None:
-    assert ask(eyes([5])).reached.exit == Exit(0.99, "default")
+    assert ask(eyes([5])).reached.exit == EarlyExit(0.99, "default")
 
 
 KINDS: list[tuple[dict[str, Any], MapKind]] = [
@@ -132,10 +132,10 @@ KINDS: list[tuple[dict[str, Any], MapKind]] = [
 
 @pytest.mark.parametrize(("way", "kind"), KINDS)
 def test_every_way_to_make_a_map_finds_the_hot_frame(way: dict[str, Any], kind: MapKind) -> None:
-    def answer(request: ScoreRequest) -> dict[str, float]:
+    def answer(request: Request) -> dict[str, float]:
         return SURE if 5 in frames_shown(request) else UNSURE
 
-    found = gp.ask(gray_pool(16), QUESTION, model=Scripted(answer), k=4, effort="full", frames=1, **way)
+    found = gp.ask(gray_pool(16), QUESTION, model=MockModel(answer), k=4, effort="full", frames=1, **way)
     evidence = found.selection.evidence
 
     assert found.selection.indices == (5,)
@@ -144,7 +144,7 @@ def test_every_way_to_make_a_map_finds_the_hot_frame(way: dict[str, Any], kind: 
 
 
 def test_a_model_without_a_memory_gets_fresh_probes_and_the_answer_says_so() -> None:
-    class Forgetful(Scripted):
+    class Forgetful(MockModel):
         recalls = False
 
     model = Forgetful(eyes([5])._answer)
@@ -162,8 +162,8 @@ def test_a_map_without_a_hot_frame_keeps_few_and_says_so() -> None:
 
 @pytest.mark.parametrize("options", [{"selector": "all"}, {"selector": "uniform", "frames": 3}, {"preset": "paper"}])
 def test_other_selectors_and_the_paper_take_no_overview(options: dict[str, Any]) -> None:
-    settings = Settings.from_preset(options.pop("preset", "default"), k=4, frames=options.pop("frames", "auto"))
-    setup = make_setup(model=eyes([5]), settings=settings, **options)
+    settings = Options.from_preset(options.pop("preset", "default"), k=4, frames=options.pop("frames", "auto"))
+    setup = make_plan(model=eyes([5]), settings=settings, **options)
 
     assert (setup.effort, setup.overview, setup.context) == ("focus", None, None)
 
@@ -177,7 +177,7 @@ def test_any_selector_may_follow_an_overview() -> None:
 
 def test_a_collage_or_another_order_leaves_the_context_out() -> None:
     for changes in ({"collage": True}, {"order": "importance"}):
-        assert make_setup(model=eyes([5]), settings=Settings(**changes)).context is None
+        assert make_plan(model=eyes([5]), settings=Options(**changes)).context is None
 
 
 @pytest.mark.parametrize(
@@ -199,10 +199,10 @@ def test_settings_that_make_no_sense_are_refused_in_a_sentence(changes: dict[str
 
 
 def test_the_options_are_shown_in_several_orders_and_the_letters_do_not_matter() -> None:
-    def likes_a(request: ScoreRequest) -> dict[str, float]:
+    def likes_a(request: Request) -> dict[str, float]:
         return {label: 5.0 if label == "A" else 1.0 for label in request.labels}
 
-    answer = ask(Scripted(likes_a), effort="quick", rotations=3)
+    answer = ask(MockModel(likes_a), effort="quick", rotations=3)
 
     assert list(answer.posterior.probabilities.values()) == pytest.approx([1 / 3] * 3)
     assert answer.cost.overview.calls == 3
@@ -217,17 +217,17 @@ def numbered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return numbered_video(tmp_path_factory.mktemp("refine") / "numbered.mp4", 1000, fps=25)
 
 
-def brief(first: int, last: int) -> Scripted:
+def brief(first: int, last: int) -> MockModel:
     """Looks at frames near an event, and answers only if a frame shows the event itself."""
 
-    def answer(request: ScoreRequest) -> dict[str, float]:
+    def answer(request: Request) -> dict[str, float]:
         shown = [read_number(frame) for group in request.groups for frame in group.frames.pixels]
         if any(first <= number <= last for number in shown):
             return SURE
         near = len(shown) == 1 and abs(shown[0] - first) < 60
         return {"A": 0.25, "B": 0.5, "C": 0.25} if near else {"A": 0.34, "B": 0.33, "C": 0.33}
 
-    return Scripted(answer)
+    return MockModel(answer)
 
 
 def test_refine_finds_what_lies_between_two_frames(numbered: Path) -> None:
@@ -252,12 +252,12 @@ def test_refine_is_off_where_the_first_look_is_sure(numbered: Path) -> None:
 
 
 def test_the_more_confident_of_both_looks_counts_where_neither_is_sure(numbered: Path) -> None:
-    def doubtful(request: ScoreRequest) -> dict[str, float]:
+    def doubtful(request: Request) -> dict[str, float]:
         if len(request.groups) == 2 and request.groups[1].frames.times[-1] > 35:  # the focus of the whole video
             return {"A": 0.2, "B": 0.6, "C": 0.2}
         return {"A": 0.5, "B": 0.3, "C": 0.2} if len(request.groups) == 2 else {"A": 0.4, "B": 0.3, "C": 0.3}
 
-    answer = gp.ask(numbered, QUESTION, model=Scripted(doubtful), k=5, refine=True)
+    answer = gp.ask(numbered, QUESTION, model=MockModel(doubtful), k=5, refine=True)
 
     assert answer.choice == "B" and answer.reached.by == "focus"
     assert answer.cost.overview.calls == answer.cost.probe.calls == answer.cost.focus.calls == 2, "both looks are paid"
@@ -281,9 +281,9 @@ def test_a_session_asks_its_model_to_keep_the_frames_of_the_overview() -> None:
 
 def test_a_run_is_not_resumed_with_another_exit(tmp_path: Path) -> None:
     def asked(threshold: float) -> None:
-        settings = Settings(k=2, sure="calibrated")
-        setup = replace(make_setup(model=eyes([5]), settings=settings), exit=Exit(threshold, "calibrated"))
-        job = Job(tmp_path, Method(setup))
+        settings = Options(k=2, sure="calibrated")
+        setup = replace(make_plan(model=eyes([5]), settings=settings), exit=EarlyExit(threshold, "calibrated"))
+        job = WorkerJob(tmp_path, Method(setup))
         job.loaded(0)
 
     asked(0.9)

@@ -9,13 +9,13 @@ import pytest
 import gridprobe as gp
 from gridprobe.errors import UsageError
 from gridprobe.importance import Grid, ImportanceMap, ShapeRule, top
-from gridprobe.models import FrameGroup, ScoreRequest, Scripted, View, gauge_model
-from gridprobe.options import Settings, make_setup
+from gridprobe.models import FrameGroup, MockModel, Request, View, cost_model_of
+from gridprobe.options import Options, make_plan
 from gridprobe.video import FramePool, FrameSize, Pending
 from videos_of_arrays import gray_pool, levels
 
 QUESTION = gp.Question("Which is right?", ["one", "two", "three"])
-PAPER = Settings.from_preset("paper")
+PAPER = Options.from_preset("paper")
 
 
 def blank(frames: int, width: int = 1920, height: int = 1080) -> FramePool:
@@ -52,9 +52,9 @@ def test_an_odd_last_frame_at_its_own_time_would_differ_in_18_of_72() -> None:
 
 @pytest.mark.parametrize(("k", "printed"), [(12, 820), (24, 3424), (32, 3229)])
 def test_all_frames_at_each_k_cost_what_the_paper_shows(k: int, printed: float) -> None:
-    model = gauge_model("Qwen/Qwen3-VL-2B-Instruct")
+    model = cost_model_of("Qwen/Qwen3-VL-2B-Instruct")
     text = "x" * (270 * 4)  # the gauge counts four characters as a token
-    request = ScoreRequest(text, ("A", "B"), (FrameGroup(blank(k * k), PAPER.native_view),))
+    request = Request(text, ("A", "B"), (FrameGroup(blank(k * k), PAPER.native_view),))
 
     cost = model.estimate(request)
 
@@ -63,17 +63,17 @@ def test_all_frames_at_each_k_cost_what_the_paper_shows(k: int, printed: float) 
 
 
 def test_without_a_total_k_32_would_not_fit_the_context() -> None:
-    model = gauge_model("Qwen/Qwen3-VL-2B-Instruct")
-    view = Settings.from_preset("paper", native_pixels={"max_pixels": 786_432, "twice": True}).native_view
+    model = cost_model_of("Qwen/Qwen3-VL-2B-Instruct")
+    view = Options.from_preset("paper", native_pixels={"max_pixels": 786_432, "twice": True}).native_view
 
-    cost = model.estimate(ScoreRequest("?", ("A", "B"), (FrameGroup(blank(1024), view),)))
+    cost = model.estimate(Request("?", ("A", "B"), (FrameGroup(blank(1024), view),)))
 
     assert cost.tokens > 262_144
 
 
 def test_a_total_is_a_setting_for_any_preset() -> None:
-    settings = Settings(k=4, native_pixels=FrameSize(max_pixels=786_432, total_pixels=1_048_576))
-    model = Scripted(lambda request: {"A": 1.0, "B": 1.0, "C": 1.0})
+    settings = Options(k=4, native_pixels=FrameSize(max_pixels=786_432, total_pixels=1_048_576))
+    model = MockModel(lambda request: {"A": 1.0, "B": 1.0, "C": 1.0})
 
     answer = gp.ask(blank(16), QUESTION, model=model, selector="all", k=4, native_pixels=settings.native_pixels)
 
@@ -85,7 +85,7 @@ def test_a_total_is_a_setting_for_any_preset() -> None:
 
 
 def test_the_preset_of_the_authors_differs_from_the_papers_in_three_settings() -> None:
-    paper, authors = PAPER, Settings.from_preset("authors")
+    paper, authors = PAPER, Options.from_preset("authors")
     names = {name for name in vars(paper) if getattr(paper, name) != getattr(authors, name)}
 
     assert names == {"preset", "budget", "ties", "decoded"}
@@ -113,7 +113,7 @@ def test_the_authors_ties_are_the_end_of_an_argsort() -> None:
 
 
 def test_the_authors_probes_are_shrunk_from_frames_of_full_size() -> None:
-    setup = make_setup(model=Scripted(lambda _: {}), settings=Settings.from_preset("authors"))
+    setup = make_plan(model=MockModel(lambda _: {}), settings=Options.from_preset("authors"))
 
     assert setup.pool_size(144).fit(1920, 1080) == (1920, 1088)
     assert setup.size_of(setup.shown, 53).fit(1920, 1080) == (1152, 640)
@@ -122,12 +122,12 @@ def test_the_authors_probes_are_shrunk_from_frames_of_full_size() -> None:
 # Appendix A: a probe as one picture.
 
 
-def seen(see: Callable[[ScoreRequest], None]) -> Scripted:
-    def answer(request: ScoreRequest) -> dict[str, float]:
+def seen(see: Callable[[Request], None]) -> MockModel:
+    def answer(request: Request) -> dict[str, float]:
         see(request)
         return {"A": 2.0, "B": 1.0, "C": 1.0}
 
-    return Scripted(answer)
+    return MockModel(answer)
 
 
 def test_a_probe_may_show_its_frames_as_one_picture_of_2048() -> None:
@@ -149,12 +149,12 @@ def test_a_probe_may_show_its_frames_as_one_picture_of_2048() -> None:
 
 
 def test_pictures_of_probes_are_decoded_large_enough() -> None:
-    settings = Settings(probe_view="collage", probes="fresh", effort="focus")
-    setup = make_setup(model=Scripted(lambda _: {}), settings=settings)
+    settings = Options(probe_view="collage", probes="fresh", effort="focus")
+    setup = make_plan(model=MockModel(lambda _: {}), settings=settings)
 
     assert setup.pool_size(144).fit(1920, 1080) == (1152, 640)
 
 
 def test_a_memory_has_no_pictures_of_probes() -> None:
     with pytest.raises(UsageError, match="use probes=fresh, not attention"):
-        make_setup(model="embedded", settings=Settings(probe_view="collage"))
+        make_plan(model="embedded", settings=Options(probe_view="collage"))

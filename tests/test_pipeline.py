@@ -16,11 +16,11 @@ import gridprobe as gp
 from gridprobe._util import ProgressEvent, listening
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.importance import Fixed
-from gridprobe.models import Backend, ScoreRequest, Scripted, View
-from gridprobe.options import PRESETS, Settings, make_setup
+from gridprobe.models import MockModel, Model, Request, View
+from gridprobe.options import PRESETS, Options, make_plan
 from gridprobe.selectors import GridProbe, Selection, UniformLike
 from gridprobe.subtitles import Between, Segment
-from gridprobe.video import NATIVE, Footage, FramePool, VideoLimits, sample
+from gridprobe.video import NATIVE, FramePool, Video, VideoLimits, sample
 from gridprobe.video.decoder_pool import ChildClip
 from gridprobe.video.frames import Pixels
 from gridprobe.video.sampling import Found
@@ -50,14 +50,14 @@ def numbers(pool: FramePool) -> list[int]:
     return [read_number(frame) for frame in pool.pixels]
 
 
-def eyes(first: int, last: int) -> Scripted:
+def eyes(first: int, last: int) -> MockModel:
     """Sure of B when a frame from first…last is really among the pixels shown."""
 
-    def answer(request: ScoreRequest) -> dict[str, float]:
+    def answer(request: Request) -> dict[str, float]:
         seen = any(first <= number <= last for number in numbers(request.frames))
         return {"A": 0.03, "B": 0.94, "C": 0.03} if seen else {"A": 1.0, "B": 1.0, "C": 1.0}
 
-    return Scripted(answer)
+    return MockModel(answer)
 
 
 def test_the_whole_chain_finds_the_event_from_pixels_alone(numbered: Path) -> None:
@@ -104,10 +104,10 @@ def test_the_paper_preset_is_the_published_method(numbered: Path) -> None:
 
 
 def test_order_is_time_unless_importance_is_asked_for() -> None:
-    def graded(request: ScoreRequest) -> dict[str, float]:
+    def graded(request: Request) -> dict[str, float]:
         return {"A": 1.0 + max(levels(request.frames)), "B": 1.0, "C": 1.0}
 
-    by_time, by_importance = Scripted(graded), Scripted(graded)
+    by_time, by_importance = MockModel(graded), MockModel(graded)
     ask(gray_pool(16), QUESTION, model=by_time, k=4, frames=5)
     ask(gray_pool(16), QUESTION, model=by_importance, k=4, frames=5, order="importance")
 
@@ -117,8 +117,8 @@ def test_order_is_time_unless_importance_is_asked_for() -> None:
 
 
 def test_a_second_model_answers_and_is_priced_apart() -> None:
-    small = Scripted(lambda r: {"A": 9.0 if 5 in levels(r.frames) else 1.0, "B": 1.0, "C": 1.0}, name="small")
-    large = Scripted(lambda _: {"A": 0.0, "B": 0.1, "C": 0.9}, name="large")
+    small = MockModel(lambda r: {"A": 9.0 if 5 in levels(r.frames) else 1.0, "B": 1.0, "C": 1.0}, name="small")
+    large = MockModel(lambda _: {"A": 0.0, "B": 0.1, "C": 0.9}, name="large")
 
     answer = ask(gray_pool(16), QUESTION, model=small, answer_model=large, k=4)
 
@@ -130,7 +130,7 @@ def test_a_second_model_answers_and_is_priced_apart() -> None:
 
 
 def test_the_baseline_is_one_pass_over_the_whole_pool_at_native_size() -> None:
-    model = Scripted(lambda _: {"A": 1.0, "B": 2.0, "C": 1.0})
+    model = MockModel(lambda _: {"A": 1.0, "B": 2.0, "C": 1.0})
 
     everything = ask(gray_pool(16), QUESTION, model=model, k=4, selector="all")
 
@@ -139,7 +139,7 @@ def test_the_baseline_is_one_pass_over_the_whole_pool_at_native_size() -> None:
 
 
 def test_a_collage_has_what_is_said_before_the_question() -> None:
-    model = Scripted(lambda _: {"A": 1, "B": 1, "C": 1})
+    model = MockModel(lambda _: {"A": 1, "B": 1, "C": 1})
     said = Between((Segment(0.0, 200.0, "hello there"),))
 
     ask(gray_pool(16), replace(QUESTION, spoken=said), model=model, k=4, frames=5, collage=True)
@@ -148,7 +148,7 @@ def test_a_collage_has_what_is_said_before_the_question() -> None:
 
 
 def test_the_collage_is_one_picture_without_times() -> None:
-    model = Scripted(lambda _: {"A": 1.0, "B": 2.0, "C": 1.0})
+    model = MockModel(lambda _: {"A": 1.0, "B": 2.0, "C": 1.0})
 
     ask(gray_pool(16), QUESTION, model=model, k=4, frames=5, collage=True)
 
@@ -264,7 +264,7 @@ def test_memory_is_bounded(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> N
         small = replace(session.setup.view, pixels=gp.FrameSize(max_side=224))
         native, session.setup = session.setup, replace(session.setup, view=small)
         session.ask(QUESTION)
-        assert isinstance(session._footage, Footage) and session._footage._shelf.bytes <= limits.memory
+        assert isinstance(session._footage, Video) and session._footage._shelf.bytes <= limits.memory
         session.setup = native
         session.ask(QUESTION)
 
@@ -366,7 +366,7 @@ def test_a_video_shorter_than_the_grid_still_answers(tmp_path: Path, frames: int
 
 # V09 of tests/reliability.md
 @pytest.mark.parametrize("frames", [1, 3])
-def test_qwen_reads_a_video_of_fewer_frames_than_the_grid(tmp_path: Path, tiny_model: Backend, frames: int) -> None:
+def test_qwen_reads_a_video_of_fewer_frames_than_the_grid(tmp_path: Path, tiny_model: Model, frames: int) -> None:
     path = numbered_video(tmp_path / "short.mp4", frames, fps=FPS)
 
     answer = ask(path, QUESTION, model=tiny_model, k=3)
@@ -391,7 +391,7 @@ def test_warnings_of_question_and_video_reach_the_answer(tmp_path: Path) -> None
     path = tmp_path / "short.mp4"
     numbered_video(path, 5, fps=FPS)
 
-    answer = ask(path, gp.Question("?", ["same", "Same"]), model=Scripted(lambda _: {"A": 1.0, "B": 1.0}))
+    answer = ask(path, gp.Question("?", ["same", "Same"]), model=MockModel(lambda _: {"A": 1.0, "B": 1.0}))
 
     assert "5 distinct" in answer.warnings[0]
     assert answer.warnings[1] == "options A and B are the same text; their probabilities are not merged"
@@ -404,7 +404,7 @@ def test_anybody_can_write_a_selector() -> None:
         def select(self, pool: FramePool, question: gp.Question) -> Selection:
             return Selection.of("last", pool, (len(pool) - 1,))
 
-    model = Scripted(lambda _: {"A": 1.0, "B": 2.0, "C": 1.0})
+    model = MockModel(lambda _: {"A": 1.0, "B": 2.0, "C": 1.0})
     answer = ask(gray_pool(9), QUESTION, model=model, selector=Last(), k=3)
 
     assert answer.selection.selector == "last" and levels(model.requests[0].frames) == [8]
@@ -448,7 +448,7 @@ def test_an_object_that_lacks_one_member_of_a_selector_is_refused() -> None:
 )
 def test_impossible_arguments_are_refused_in_one_sentence(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message) as error:
-        ask(gray_pool(4), QUESTION, model=Scripted(lambda _: {"A": 1, "B": 1, "C": 1}), **arguments)
+        ask(gray_pool(4), QUESTION, model=MockModel(lambda _: {"A": 1, "B": 1, "C": 1}), **arguments)
     assert "\n" not in str(error.value)
 
 
@@ -458,8 +458,8 @@ def test_a_missing_video_is_a_video_error(tmp_path: Path) -> None:
 
 
 def test_settings_round_trip_into_the_record() -> None:
-    settings = Settings.from_preset("paper", k=8, frames=4)
-    recorded = make_setup(model=eyes(0, 0), settings=settings).describe()
+    settings = Options.from_preset("paper", k=8, frames=4)
+    recorded = make_plan(model=eyes(0, 0), settings=settings).describe()
 
     assert recorded["preset"] == "paper" and recorded["sampling"]["k"] == 8
     assert recorded["selector"]["budget"] == {"name": "fixed", "frames": 4}
@@ -480,12 +480,12 @@ def test_all_small_shows_every_frame_once_at_the_size_of_the_probes(
     (request,) = model.requests
     assert passes.read == [(SMALL, 25)] and (request.frames.width, request.frames.height) == SMALL
     assert answer.settings["view"]["pixels"]["max_side"] == 224 and answer.selection.kept == 25
-    native = Scripted(lambda _: {"A": 1, "B": 1, "C": 1})
+    native = MockModel(lambda _: {"A": 1, "B": 1, "C": 1})
     assert answer.cost.baseline == ask(numbered, QUESTION, model=native, selector="all", k=5).cost.focus
     assert answer.cost.focus.flops < answer.cost.baseline.flops
 
 
-def test_the_next_question_to_all_small_reuses_the_pass(numbered: Path, tiny_model: Backend) -> None:
+def test_the_next_question_to_all_small_reuses_the_pass(numbered: Path, tiny_model: Model) -> None:
     with gp.Session(numbered, model=tiny_model, selector="all-small", k=3, **PUBLISHED) as session:
         first, second = session.ask(QUESTION), session.ask(gp.Question("And then?", ["x", "y"]))
 
@@ -497,7 +497,7 @@ def test_context_shows_all_frames_in_time_order_the_kept_ones_large(
     numbered: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passes = Passes(monkeypatch)
-    model = Scripted(lambda r: {"A": 9.0 if any(4 in g.frames.times for g in r.groups) else 1.0, "B": 1.0, "C": 1.0})
+    model = MockModel(lambda r: {"A": 9.0 if any(4 in g.frames.times for g in r.groups) else 1.0, "B": 1.0, "C": 1.0})
 
     answer = ask(numbered, QUESTION, model=model, k=4, frames=3, context="small")
 
@@ -511,7 +511,7 @@ def test_context_shows_all_frames_in_time_order_the_kept_ones_large(
 
 
 def test_a_selection_of_everything_has_no_context() -> None:
-    model = Scripted(lambda _: {"A": 1, "B": 1, "C": 1})
+    model = MockModel(lambda _: {"A": 1, "B": 1, "C": 1})
     ask(gray_pool(9), QUESTION, model=model, k=3, context="small", selector="all")
 
     assert len(model.requests[-1].groups) == 1
@@ -530,7 +530,7 @@ def test_context_refuses_what_would_break_the_order_of_time(options: dict[str, A
 
 def test_open_footage_that_was_sampled_otherwise_is_refused(numbered: Path) -> None:
     model = eyes(0, 0)
-    footage = make_setup(model=model, settings=Settings(k=12)).open(numbered)
+    footage = make_plan(model=model, settings=Options(k=12)).open(numbered)
 
     with pytest.raises(UsageError, match="the open video was sampled with cells=144, but the settings say 16"):
         gp.Session(footage, model=model, k=4, **PUBLISHED)
@@ -552,7 +552,7 @@ def test_the_record_has_the_budget_of_the_selector_that_chose() -> None:
 
 
 def test_a_selector_with_a_model_of_its_own_keeps_it() -> None:
-    own, answerer = Scripted(lambda _: {"A": 1, "B": 1, "C": 1}, name="own"), eyes_anywhere()
+    own, answerer = MockModel(lambda _: {"A": 1, "B": 1, "C": 1}, name="own"), eyes_anywhere()
     answer = ask(gray_pool(9), QUESTION, model=answerer, selector=GridProbe(own))
 
     assert answer.models == (("scripted:own",), "scripted:scripted") and len(answerer.requests) == 1
@@ -571,11 +571,11 @@ def test_work_can_be_cancelled_from_another_thread(numbered: Path) -> None:
     assert [event.stage for event in seen].count("model") == 1
 
 
-def eyes_anywhere() -> Scripted:
-    return Scripted(lambda _: {"A": 1, "B": 2, "C": 1})
+def eyes_anywhere() -> MockModel:
+    return MockModel(lambda _: {"A": 1, "B": 2, "C": 1})
 
 
-def test_the_tiny_model_runs_the_whole_chain(numbered: Path, tiny_model: Backend) -> None:
+def test_the_tiny_model_runs_the_whole_chain(numbered: Path, tiny_model: Model) -> None:
     answer = ask(numbered, QUESTION, model=tiny_model, k=3)
 
     jsonschema.validate(answer.to_dict(), SCHEMA)

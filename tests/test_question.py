@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gridprobe import Session, ask
 from gridprobe.errors import UsageError
-from gridprobe.models import Scripted
+from gridprobe.models import MockModel
 from gridprobe.question import MAX_OPTIONS, NO_TEXT, TEMPLATES, Question, wording
 from videos_of_arrays import gray_pool
 
@@ -59,7 +59,7 @@ def test_answer_must_be_a_label(answer: str) -> None:
 @pytest.mark.parametrize("count", [2, 5, 8, 26])
 def test_q02_an_answer_has_the_letters_of_its_own_options(count: int) -> None:
     question = Question("Which?", [f"option {i}" for i in range(count)])
-    model = Scripted(lambda request: {label: 1.0 + i for i, label in enumerate(request.labels)})
+    model = MockModel(lambda request: {label: 1.0 + i for i, label in enumerate(request.labels)})
 
     posterior = Session(gray_pool(9), model=model, k=3).ask(question).posterior
 
@@ -199,7 +199,7 @@ def test_same_option_twice_is_a_warning(second: str) -> None:
 
 def test_q04_equal_options_keep_their_own_probabilities_and_the_answer_has_the_warning() -> None:
     question = Question("Which?", ["Oslo", "Rome", "oslo "])
-    model = Scripted(lambda request: {"A": 0.3, "B": 0.4, "C": 0.3})
+    model = MockModel(lambda request: {"A": 0.3, "B": 0.4, "C": 0.3})
 
     answer = Session(gray_pool(9), model=model, k=3).ask(question)
 
@@ -292,7 +292,7 @@ def test_paper_prompt_on_video_mme_v2() -> None:
     ],
 )
 def test_the_preset_paper_has_a_wording_for_each_benchmark_of_the_paper(own: str, used: str) -> None:
-    model = Scripted(lambda request: dict.fromkeys(request.labels, 1.0))
+    model = MockModel(lambda request: dict.fromkeys(request.labels, 1.0))
     asked = cities(template=own)
 
     ask(gray_pool(4), asked, model=model, preset="paper", k=2)
@@ -399,7 +399,7 @@ class TestLmmsEval:
     # E26 of tests/reliability.md
     @pytest.mark.parametrize(("template", "own", "expected"), TEXTS)
     def test_without_subtitles(self, template: str, own: str, expected: str) -> None:
-        model = Scripted(lambda request: dict.fromkeys(request.labels, 1.0))
+        model = MockModel(lambda request: dict.fromkeys(request.labels, 1.0))
 
         ask(gray_pool(4), cities(template=own), model=model, k=2, template=template, effort="quick")
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from benchmark_files import lvb_row, v2_group, write_json, write_parquet
 from gridprobe.cli import cli
 from gridprobe.evaluation.reader import read_run
-from gridprobe.options import Settings, make_setup
+from gridprobe.options import Options, make_plan
 from gridprobe.registry import COMMANDS, SELECTORS
 from videos import numbered_video
 
@@ -219,8 +219,8 @@ class TestSelectors:
         assert len({given["out"] for given in asked}) == len(asked)
         for given in asked:
             changes = {name: given[name] for name in ("frames", "effort", "context") if given[name] is not None}
-            settings = Settings.from_preset(given["preset"], **changes)
-            make_setup(model=given["model"], selector=given["selector"], settings=settings)
+            settings = Options.from_preset(given["preset"], **changes)
+            make_plan(model=given["model"], selector=given["selector"], settings=settings)
 
     def test_it_runs(self, tmp_path: Path) -> None:
         few = {"COUNT": "2", "FIRST": "0", "SOURCE": "rendered", "BUDGETS": "2", "ONLY": "avua"}

@@ -14,11 +14,11 @@ import gridprobe
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.importance import Budget, Grid, ImportanceMap
 from gridprobe.registry import (
-    BACKENDS,
     BENCHMARKS,
     BUDGETS,
     ENCODERS,
     FAMILIES,
+    MODELS,
     SELECTORS,
     Entry,
     Registry,
@@ -27,7 +27,7 @@ from gridprobe.registry import (
 )
 from videos import numbered_video
 
-REGISTRIES = (BACKENDS, FAMILIES, ENCODERS, SELECTORS, BUDGETS, BENCHMARKS)
+REGISTRIES = (MODELS, FAMILIES, ENCODERS, SELECTORS, BUDGETS, BENCHMARKS)
 
 EXTENSION = """
 from gridprobe import Scripted, Selection, Selector
@@ -116,7 +116,7 @@ def test_every_entry_of_ours_can_be_loaded_and_has_a_line_of_help(registry: Regi
 
 
 def test_backends_families_and_benchmarks_offer_what_their_registry_asks_for() -> None:
-    for entry in BACKENDS.values():
+    for entry in MODELS.values():
         assert callable(entry.load().load) and callable(entry.load().gauge)
     for entry in FAMILIES.values():
         assert callable(entry.load().load) and callable(entry.load().gauge)

@@ -8,7 +8,7 @@ import pytest
 
 from gridprobe.ask import ask
 from gridprobe.errors import UsageError
-from gridprobe.models import Posterior, ScoreRequest, Scripted
+from gridprobe.models import MockModel, Posterior, Request
 from gridprobe.models.cost import Cost
 from gridprobe.models.prompting import check_rotations, rotated, score_rotated
 from gridprobe.question import Question
@@ -21,26 +21,26 @@ POOL = gray_pool(4)
 REQUEST = shown(POOL, QUESTION.prompt, QUESTION.labels)
 
 
-def seen(request: ScoreRequest) -> dict[str, str]:
+def seen(request: Request) -> dict[str, str]:
     """Label -> option, as the prompt shows them."""
     return dict(re.findall(r"^\(?([A-Z])[.)] *(\w+)", request.prompt, flags=re.M))
 
 
-def plain(request: ScoreRequest) -> Mapping[str, float]:
+def plain(request: Request) -> Mapping[str, float]:
     """A model that looks only at the options' texts."""
     return {label: TRUE[option] for label, option in seen(request).items()}
 
 
-def biased(request: ScoreRequest) -> Mapping[str, float]:
+def biased(request: Request) -> Mapping[str, float]:
     """The same model with half of its probability on whatever stands at A."""
     return {label: 0.5 * p + 0.5 * (label == "A") for label, p in plain(request).items()}
 
 
-def only_a(request: ScoreRequest) -> Mapping[str, float]:
+def only_a(request: Request) -> Mapping[str, float]:
     return {label: float(label == "A") for label in request.labels}
 
 
-def score(model: Scripted, rotations: int) -> Posterior:
+def score(model: MockModel, rotations: int) -> Posterior:
     return score_rotated(model, REQUEST, QUESTION, rotations=rotations)
 
 
@@ -49,19 +49,19 @@ def test_script_reads_the_options_from_the_prompt() -> None:
 
 
 def test_all_orders_remove_the_preference_for_a_letter() -> None:
-    assert score(Scripted(biased), 1).choice == "A"
+    assert score(MockModel(biased), 1).choice == "A"
 
-    found = score(Scripted(biased), 4)
+    found = score(MockModel(biased), 4)
 
     # Half is 1/4 for every option, the other half is the plain answer.
-    assert found.choice == "C" == score(Scripted(plain), 1).choice
+    assert found.choice == "C" == score(MockModel(plain), 1).choice
     for label, p in zip("ABCD", TRUE.values(), strict=True):
         assert found.probabilities[label] == pytest.approx(0.5 * p + 0.125, abs=1e-12)
 
 
 @pytest.mark.parametrize("rotations", [1, 2, 3, 4, 9])
 def test_orders_do_not_change_the_answer_of_a_model_without_preference(rotations: int) -> None:
-    found = score(Scripted(plain), rotations)
+    found = score(MockModel(plain), rotations)
 
     assert found.probabilities == pytest.approx(dict(zip("ABCD", TRUE.values(), strict=True)), abs=1e-12)
 
@@ -70,7 +70,7 @@ def test_orders_do_not_change_the_answer_of_a_model_without_preference(rotations
 def test_option_of_every_order_is_counted_for_its_own_label(shift: int) -> None:
     """Sure in one order only, of a letter: its share goes to the option that stands there in that order."""
     order = rotated(QUESTION, by=shift).prompt
-    model = Scripted(lambda r: only_a(r) if r.prompt == order else dict.fromkeys(r.labels, 0.25))
+    model = MockModel(lambda r: only_a(r) if r.prompt == order else dict.fromkeys(r.labels, 0.25))
 
     found = score(model, 4).probabilities
 
@@ -88,17 +88,17 @@ def test_rotated_question_starts_with_the_option_of_that_number(by: int) -> None
 
 
 def test_one_order_is_the_plain_request() -> None:
-    model = Scripted(biased)
+    model = MockModel(biased)
 
     found = score(model, 1)
 
     assert model.requests == [REQUEST] and model.requests[0] is REQUEST
-    assert found == Scripted(biased).score([REQUEST])[0]
+    assert found == MockModel(biased).score([REQUEST])[0]
 
 
 @pytest.mark.parametrize(("rotations", "shifts"), [(2, [0, 2]), (3, [0, 1, 2]), (4, [0, 1, 2, 3]), (9, [0, 1, 2, 3])])
 def test_orders_are_spread_evenly_and_none_comes_twice(rotations: int, shifts: list[int]) -> None:
-    model = Scripted(plain)
+    model = MockModel(plain)
 
     score(model, rotations)
 
@@ -107,25 +107,25 @@ def test_orders_are_spread_evenly_and_none_comes_twice(rotations: int, shifts: l
 
 
 def test_costs_of_all_orders_add_up() -> None:
-    model = Scripted(plain)
+    model = MockModel(plain)
 
     found = score(model, 4)
 
     assert found.cost == sum((model.estimate(each) for each in model.requests), Cost())
-    assert found.cost.calls == 4 * score(Scripted(plain), 1).cost.calls
+    assert found.cost.calls == 4 * score(MockModel(plain), 1).cost.calls
 
 
 def test_attention_is_asked_for_once_and_kept() -> None:
-    model = Scripted(plain)
+    model = MockModel(plain)
     request = shown(POOL, QUESTION.prompt, QUESTION.labels, attention=True)
 
     found = score_rotated(model, request, QUESTION, rotations=4)
 
     assert [each.attention for each in model.requests] == [True, False, False, False]
-    assert found.attention == Scripted(plain).score([request])[0].attention
+    assert found.attention == MockModel(plain).score([request])[0].attention
 
 
-class Noted(Scripted):
+class Noted(MockModel):
     """Its posteriors have less mass, and another note, from order to order."""
 
     def score(self, requests: object) -> list[Posterior]:
@@ -143,7 +143,7 @@ def test_least_mass_and_every_note_once() -> None:
 
 
 def test_option_that_is_impossible_in_every_order_stays_impossible() -> None:
-    model = Scripted(lambda request: {label: float(option == "blue") for label, option in seen(request).items()})
+    model = MockModel(lambda request: {label: float(option == "blue") for label, option in seen(request).items()})
 
     found = score(model, 4)
 
@@ -154,7 +154,7 @@ def test_option_that_is_impossible_in_every_order_stays_impossible() -> None:
 @pytest.mark.parametrize("effort", ["quick", "full", "focus"])
 def test_setting_reaches_the_overview_and_the_focused_pass(effort: str) -> None:
     one, all_four = (
-        ask(POOL, QUESTION, model=Scripted(biased), k=2, effort=effort, rotations=rotations) for rotations in (1, 4)
+        ask(POOL, QUESTION, model=MockModel(biased), k=2, effort=effort, rotations=rotations) for rotations in (1, 4)
     )
 
     assert (one.choice, all_four.choice) == ("A", "C")

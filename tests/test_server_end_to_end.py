@@ -10,10 +10,10 @@ from click.testing import CliRunner, Result
 from fake_server import KEY, Fake, FakeClock, Fault, Open, opener, serving
 from gridprobe.cli import cli
 from gridprobe.errors import ServerUnavailable
-from gridprobe.evaluation import CrewOptions, Evaluation
+from gridprobe.evaluation import Evaluation, PoolOptions
 from gridprobe.evaluation.records import read_records
-from gridprobe.options import Settings, make_setup
-from gridprobe.video import Footage
+from gridprobe.options import Options, make_plan
+from gridprobe.video import Video
 from toy_runs import lines, toy_benchmark
 from videos import numbered_video
 
@@ -71,7 +71,7 @@ class TestAsk:
     def test_m12_an_answering_model_that_is_not_there_is_found_before_the_video_is_decoded(
         self, clip: Path, monkeypatch: pytest.MonkeyPatch, verb: str
     ) -> None:
-        monkeypatch.setattr(Footage, "pool", lambda *_, **__: pytest.fail("decoded"))
+        monkeypatch.setattr(Video, "pool", lambda *_, **__: pytest.fail("decoded"))
         with serving(Fake()) as first:
             done = run(verb, clip, *OPTIONS, "--model", first, "--answer-model", f"{first}#other")
 
@@ -99,10 +99,10 @@ class TestEvaluation:
     """users.md M02 and E01: a server that dies in the middle costs time, not questions."""
 
     def evaluation(self, folder: Path, server: object) -> Evaluation:
-        settings = Settings.from_preset("default", k=2, probes="fresh")
-        setup = make_setup(model=server, settings=settings)  # type: ignore[arg-type]
+        settings = Options.from_preset("default", k=2, probes="fresh")
+        setup = make_plan(model=server, settings=settings)  # type: ignore[arg-type]
         benchmark = toy_benchmark(folder / "data", videos=3, questions=4)
-        return Evaluation(benchmark, folder / "run", setup=setup, crew=CrewOptions(workers=0))
+        return Evaluation(benchmark, folder / "run", setup=setup, crew=PoolOptions(workers=0))
 
     # M02 of tests/reliability.md
     def test_a_restart_in_the_middle_loses_nothing(self, tmp_path: Path, open_server: Open) -> None:

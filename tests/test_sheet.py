@@ -5,9 +5,9 @@ import pytest
 
 import gridprobe as gp
 from gridprobe.errors import UsageError
-from gridprobe.models import FrameGroup, ScoreRequest, Scripted, View
+from gridprobe.models import FrameGroup, MockModel, Request, View
 from gridprobe.models.qwen3vl.engine import Qwen3VL
-from gridprobe.options import Settings, make_setup
+from gridprobe.options import Options, make_plan
 from gridprobe.video import FramePool, FrameSize
 from gridprobe.video.frames import contact_sheet
 from scoring import like, noise_pool
@@ -16,18 +16,18 @@ from videos_of_arrays import gray_pool
 QUESTION = gp.Question("Which is right?", ["one", "two", "three"])
 
 
-class Fixed(Scripted):
+class Fixed(MockModel):
     """A scripted model that spends so many tokens on every picture."""
 
     picture_tokens = 256
 
 
-def even(request: ScoreRequest) -> dict[str, float]:
+def even(request: Request) -> dict[str, float]:
     return dict.fromkeys(request.labels, 1.0)
 
 
-def asked(frames: FramePool, view: View, **more: object) -> ScoreRequest:
-    return ScoreRequest("Question: ?", ("A", "B"), (FrameGroup(frames, view),), **more)  # type: ignore[arg-type]
+def asked(frames: FramePool, view: View, **more: object) -> Request:
+    return Request("Question: ?", ("A", "B"), (FrameGroup(frames, view),), **more)  # type: ignore[arg-type]
 
 
 def test_frames_stand_in_reading_order_and_empty_places_are_black() -> None:
@@ -82,7 +82,7 @@ def test_attention_to_a_sheet_is_shared_by_its_frames(tiny_model: Qwen3VL) -> No
 
 @pytest.mark.parametrize(("tokens", "side"), [(None, 1), (28, 1), (64, 2), (81, 2), (256, 3), (729, 5), (100_000, 8)])
 def test_a_picture_holds_as_many_frames_as_make_each_as_cheap_as_in_qwen(tokens: int | None, side: int) -> None:
-    model = Scripted(even)
+    model = MockModel(even)
     model.picture_tokens = tokens  # type: ignore[attr-defined]
 
     assert View(FrameSize(), sheet=0).suiting(model).sheet == side
@@ -105,16 +105,16 @@ def test_overview_probes_and_context_are_sheets_where_the_model_needs_them() -> 
 
 
 def test_all_small_is_shown_in_sheets_too() -> None:
-    setup = make_setup(model=Fixed(even), selector="all-small", settings=Settings()).loaded()
+    setup = make_plan(model=Fixed(even), selector="all-small", settings=Options()).loaded()
 
     assert setup.shown.sheet == 3
 
 
 def test_sheets_can_be_chosen_or_refused() -> None:
-    assert make_setup(model=Fixed(even), settings=Settings(sheet=1)).loaded().overview == View(
+    assert make_plan(model=Fixed(even), settings=Options(sheet=1)).loaded().overview == View(
         FrameSize(max_side=224), sheet=1
     )
     with pytest.raises(UsageError, match="1 to 8 frames side by side, got 9"):
-        Settings(sheet=9)
+        Options(sheet=9)
     with pytest.raises(UsageError, match="packing=pairs needs sheet=1"):
-        Settings(sheet=2, packing="pairs")
+        Options(sheet=2, packing="pairs")

@@ -14,7 +14,7 @@ from gridprobe._util import ProgressEvent, listening
 from gridprobe.answer import Answer
 from gridprobe.concurrency import in_sequence
 from gridprobe.errors import Cancelled, ModelError, UsageError
-from gridprobe.models import Backend, Posterior, ScoreRequest, Scripted, load_model
+from gridprobe.models import MockModel, Model, Posterior, Request, load_model
 from gridprobe.models.cost import Cost
 from gridprobe.video import FramePool
 from gridprobe.video.decoder_pool import ChildClip
@@ -26,7 +26,7 @@ COUNT = 11
 QUESTIONS = [gp.Question(f"Is it {number}?", ["yes", "no", "perhaps"]) for number in range(COUNT)]
 
 
-class Counted(Scripted):
+class Counted(MockModel):
     """Of question n it is sure in the overview if n is even, and otherwise from frame n alone."""
 
     def __init__(self, fails: str = "") -> None:
@@ -34,14 +34,14 @@ class Counted(Scripted):
         self.calls: list[int] = []
         self._fails = fails
 
-    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+    def score(self, requests: Sequence[Request]) -> list[Posterior]:
         self.calls.append(len(requests))
         if self._fails and any(self._fails in request.prompt for request in requests):
             raise ModelError(f"cannot answer {self._fails}")
         return super().score(requests)
 
     @staticmethod
-    def _believe(request: ScoreRequest) -> dict[str, float]:
+    def _believe(request: Request) -> dict[str, float]:
         number = int(request.prompt.split("Is it ")[1].split("?")[0])
         seen = [level for group in request.groups for level in levels(group.frames)]
         if number % 2 == 0 or seen == [number] or len(request.groups) > 1:
@@ -122,7 +122,7 @@ def test_one_video_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         return read(self, size, *rest, **options)
 
     monkeypatch.setattr(ChildClip, "read", counted)
-    model = Scripted(lambda request: {"A": 0.999, "B": 0.0005, "C": 0.0005})
+    model = MockModel(lambda request: {"A": 0.999, "B": 0.0005, "C": 0.0005})
     gp.Session(video, model=model, k=4).ask_all(QUESTIONS)
     assert len(reads) == 1
 
@@ -156,7 +156,7 @@ def test_outcomes_in_sequence() -> None:
 
 
 @pytest.fixture(scope="module")
-def embedded() -> Backend:
+def embedded() -> Model:
     return load_model("embedded:nano", device="cpu")
 
 
@@ -167,7 +167,7 @@ def gridworld() -> tuple[FramePool, list[gp.Question]]:
 
 
 @pytest.mark.parametrize("changes", [{}, {"effort": "full"}, {"probes": "fresh"}, {"rotations": 2}], ids=str)
-def test_the_embedded_model_answers_as_one_by_one(embedded: Backend, one_thread: None, changes: dict[str, Any]) -> None:
+def test_the_embedded_model_answers_as_one_by_one(embedded: Model, one_thread: None, changes: dict[str, Any]) -> None:
     pool, questions = gridworld()
 
     def forgetful() -> gp.Session:
@@ -186,7 +186,7 @@ def test_the_embedded_model_answers_as_one_by_one(embedded: Backend, one_thread:
     assert computed[0] <= computed[1] * 1.001, "questions that keep the same frames also share their focused passes"
 
 
-def test_futures_say_what_became_of_each_question(embedded: Backend) -> None:
+def test_futures_say_what_became_of_each_question(embedded: Model) -> None:
     pool, questions = gridworld()
     for number, outcome in gp.Session(pool, model=embedded, k=6, preset="gridworld").ask_each(questions[:3]):
         assert isinstance(outcome, Future) and outcome.done()

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gridprobe.limits import Pace
-from gridprobe.models import Posterior, ScoreRequest
-from gridprobe.models.base import Writing, Written
+from gridprobe.models import Posterior, Request
+from gridprobe.models.base import Completion, SamplingParams
 from gridprobe.models.cost import Cost
 from gridprobe.models.openai.model import SLACK
 from gridprobe.video import FramePool, Pending
@@ -50,7 +50,7 @@ class Toll:
     flops: float = 0.0
     widest: float = 0.0
     """Gigabytes of its largest pass."""
-    asked: list[ScoreRequest] = field(default_factory=list)
+    asked: list[Request] = field(default_factory=list)
 
     @property
     def slack(self) -> float:
@@ -63,25 +63,25 @@ class Toll:
     def memory(self, tokens: int) -> float:
         return BASE_MEMORY + tokens * 1e-4
 
-    def estimate(self, request: ScoreRequest) -> Cost:
+    def estimate(self, request: Request) -> Cost:
         own = self._read(request)
         before = self._shown(request) if request.sees is not None else 0
         flops = 1e6 * own + 50.0 * own * (own + before) + (1e5 if request.attention else 0.0)
         return Cost(1, own, flops=flops, flops_paper=flops, flops_computed=flops)
 
-    def estimate_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
+    def estimate_texts(self, request: Request, tokens: Sequence[int]) -> Cost:
         prompt = self.estimate(request)
         flops = sum(1e6 * count for count in tokens)
         return prompt + Cost(tokens=sum(tokens), flops=flops, flops_paper=flops, flops_computed=flops)
 
-    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+    def score(self, requests: Sequence[Request]) -> list[Posterior]:
         widths = [self._read(each) + (self._shown(each) if each.sees is not None else 0) for each in requests]
         owns = [self._read(each) for each in requests]
         if requests:
             self.widest = max(self.widest, self.memory(max(widths) + (len(requests) - 1) * max(owns)))
         return [self._posterior(request) for request in requests]
 
-    def write(self, requests: Sequence[ScoreRequest], writing: Writing) -> list[tuple[Written, ...]]:
+    def write(self, requests: Sequence[Request], writing: SamplingParams) -> list[tuple[Completion, ...]]:
         found = []
         for request in requests:
             lengths = [1 + (self.seed + place) % writing.limit for place in range(writing.samples)]
@@ -89,10 +89,10 @@ class Toll:
             first = self._billed(self.estimate_texts(request, lengths))
             texts = [f"text {(self.seed + place) % 3}" for place in range(writing.samples)]
             costs = [first, *[Cost()] * (writing.samples - 1)]
-            found.append(tuple(Written(text, 1, -1.0, True, cost) for text, cost in zip(texts, costs, strict=True)))
+            found.append(tuple(Completion(text, 1, -1.0, True, cost) for text, cost in zip(texts, costs, strict=True)))
         return found
 
-    def _posterior(self, request: ScoreRequest) -> Posterior:
+    def _posterior(self, request: Request) -> Posterior:
         self.asked.append(request)
         count = sum(len(group.frames) for group in request.groups)
         frames = range(count) if request.sees is None else request.sees
@@ -118,11 +118,11 @@ class Toll:
         self.tokens, self.flops, self.now = self.tokens + tokens, self.flops + flops, self.now + flops / 1e12 / SPEED
         return Cost(cost.calls, tokens, flops=flops, flops_paper=flops, flops_computed=flops)
 
-    def _read(self, request: ScoreRequest) -> int:
+    def _read(self, request: Request) -> int:
         text = len(request.prompt) // 4 + 1
         return text if request.sees is not None else text + self._shown(request)
 
-    def _shown(self, request: ScoreRequest) -> int:
+    def _shown(self, request: Request) -> int:
         total = 0
         for group in request.groups:
             width, height = group.size(self.multiple)

@@ -24,10 +24,10 @@ from PIL import Image
 
 from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.errors import ModelError
-from gridprobe.evaluation import Choice, CrewOptions, Evaluation, Shard, disk
-from gridprobe.evaluation.supervisor import Patience
-from gridprobe.models import Backend, NamedModel, ScoreRequest, Scripted
-from gridprobe.options import Settings, Setup, make_setup
+from gridprobe.evaluation import Choice, Evaluation, PoolOptions, Shard, disk
+from gridprobe.evaluation.supervisor import Timeouts
+from gridprobe.models import LazyModel, MockModel, Model, Request
+from gridprobe.options import Options, Plan, make_plan
 from gridprobe.question import Question
 from waiting import wait_until
 from ways import PUBLISHED
@@ -64,7 +64,7 @@ def toy_benchmark(
     return Benchmark("toy", f"toy-{len(items)}", tuple(items))
 
 
-def answer(request: ScoreRequest) -> Mapping[str, float]:
+def answer(request: Request) -> Mapping[str, float]:
     prompt = request.prompt
     if "dies" in prompt:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -126,25 +126,25 @@ def calls() -> Counter[str]:
     return Counter(file.read_text().split()) if file.exists() else Counter()
 
 
-def model() -> Scripted:
-    return Scripted(answer, name="toy")
+def model() -> MockModel:
+    return MockModel(answer, name="toy")
 
 
 @dataclass(frozen=True)
-class ToyModel(NamedModel):
+class ToyModel(LazyModel):
     """A model that a worker loads in its own process."""
 
     name: str = "scripted:toy"
 
-    def load(self, **options: Any) -> Backend:
+    def load(self, **options: Any) -> Model:
         return model()
 
 
-def toy_setup(model: Backend | None = None, **options: Any) -> Setup:
+def toy_setup(model: Model | None = None, **options: Any) -> Plan:
     """How the toy's questions are asked: by a model that workers load, or by the one given."""
     named = {name: options.pop(name) for name in ("answer_model", "selector") if name in options}
-    settings = Settings.from_preset(options.pop("preset", "default"), **{"k": 2, **PUBLISHED, **options})
-    return make_setup(model=model or ToyModel(), settings=settings, **named)
+    settings = Options.from_preset(options.pop("preset", "default"), **{"k": 2, **PUBLISHED, **options})
+    return make_plan(model=model or ToyModel(), settings=settings, **named)
 
 
 CHOICE = ("limit", "ids", "seed")
@@ -155,8 +155,8 @@ def evaluation(benchmark: Benchmark, out: Path, **options: Any) -> Evaluation:
     """An evaluation from flat options: those of the choice, the crew, the evaluation, and for the rest the setup."""
     shard = Shard.parse(options.pop("shard", "1/1"))
     choice = Choice(shard=shard, **{name: options.pop(name) for name in CHOICE if name in options})
-    patience = Patience(options.pop("patience", 600.0), options.pop("start_patience", 1800.0))
-    crew = CrewOptions(options.pop("workers", None), options.pop("engine", "local"), patience)
+    patience = Timeouts(options.pop("patience", 600.0), options.pop("start_patience", 1800.0))
+    crew = PoolOptions(options.pop("workers", None), options.pop("engine", "local"), patience)
     passed = {name: options.pop(name) for name in PASSED if name in options}
     return Evaluation(benchmark, out, setup=toy_setup(**options), choice=choice, crew=crew, **passed)
 
@@ -231,7 +231,7 @@ def _die(when: str, descriptor: int) -> None:
 class FragileModel(ToyModel):
     """The first three workers to load it die at their third record."""
 
-    def load(self, **options: Any) -> Backend:
+    def load(self, **options: Any) -> Model:
         loads = _beside_calls("loads")
         with loads.open("a") as file:
             file.write("x")
@@ -251,7 +251,7 @@ class _Full(disk.Disk):
 class FullDiskModel(ToyModel):
     """A worker that loads it can write no record."""
 
-    def load(self, **options: Any) -> Backend:
+    def load(self, **options: Any) -> Model:
         disk.DISK = _Full()
         return model()
 

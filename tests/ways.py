@@ -1,4 +1,4 @@
-"""Settings that several tests share."""
+"""Options that several tests share."""
 
 from typing import Any
 

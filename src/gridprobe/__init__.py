@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gridprobe.ask import Session, ask
     from gridprobe.asynchronous import AsyncSession, aask
     from gridprobe.errors import Cancelled, DataError, GridProbeError, ModelError, RunError, UsageError, VideoError
-    from gridprobe.models import Scripted, load_model
+    from gridprobe.models import MockModel, load_model
     from gridprobe.question import Question
     from gridprobe.selectors import Selection, Selector
     from gridprobe.video import FramePool, FrameSize, VideoInfo
@@ -33,10 +33,10 @@ __all__ = [
     "FramePool",
     "FrameSize",
     "GridProbeError",
+    "MockModel",
     "ModelError",
     "Question",
     "RunError",
-    "Scripted",
     "Selection",
     "Selector",
     "Session",
@@ -52,7 +52,7 @@ __all__ = [
 _MODULES = {
     "gridprobe.answer": "Answer",
     "gridprobe.asynchronous": "AsyncSession aask",
-    "gridprobe.models": "Scripted load_model",
+    "gridprobe.models": "MockModel load_model",
     "gridprobe.errors": "Cancelled DataError GridProbeError ModelError RunError UsageError VideoError",
     "gridprobe.ask": "Session ask",
     "gridprobe.question": "Question",

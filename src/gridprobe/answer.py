@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from gridprobe.early_exit import Exit
+from gridprobe.early_exit import EarlyExit
 from gridprobe.importance import Grid, runs
 from gridprobe.models import Posterior
 from gridprobe.models.base import Basis
@@ -17,7 +17,7 @@ from gridprobe.question import Question, describes
 from gridprobe.selectors import Selection
 from gridprobe.video import FramePool
 
-__all__ = ["SCHEMA", "Answer", "AnswerCost", "Reached", "Seconds", "selection_dict"]
+__all__ = ["SCHEMA", "Answer", "AnswerCost", "Seconds", "Trace", "selection_dict"]
 
 SCHEMA = "gridprobe.answer/3"
 
@@ -99,7 +99,7 @@ class Seconds:
 
 
 @dataclass(frozen=True)
-class Reached:
+class Trace:
     """How an answer was reached."""
 
     by: Literal["overview", "focus", "refined"] = "focus"
@@ -108,7 +108,7 @@ class Reached:
     """What the overview believed, if there was one."""
     focus: Posterior | None = None
     """What the focused pass believed, if there was one."""
-    exit: Exit | None = None
+    exit: EarlyExit | None = None
     """When the overview would have been sure, if that was asked."""
     stretches: tuple[tuple[float, float], ...] = ()
     """What was sampled again, in seconds."""
@@ -171,9 +171,9 @@ class Answer:
     models: tuple[tuple[str, ...], str]
     """Identities of the models the selector asked, and of the answering model."""
     settings: Mapping[str, Any]
-    """Everything that decided the answer, from `Setup.describe`."""
+    """Everything that decided the answer, from `Plan.describe`."""
     warnings: tuple[str, ...] = ()
-    reached: Reached = field(default_factory=Reached)
+    reached: Trace = field(default_factory=Trace)
 
     def __repr__(self) -> str:
         kept = f"{self.selection.kept} of {self.selection.pool} frames"

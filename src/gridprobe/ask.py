@@ -11,27 +11,27 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from gridprobe._util import announce
-from gridprobe.answer import Answer, AnswerCost, Reached, Seconds
+from gridprobe.answer import Answer, AnswerCost, Seconds, Trace
 from gridprobe.concurrency import TOGETHER, Batcher, check_together, in_threads, merged, own_seconds
-from gridprobe.early_exit import Exit
+from gridprobe.early_exit import EarlyExit
 from gridprobe.errors import OverLimit, UsageError
 from gridprobe.importance import Fixed, Grid, hot_stretches, spread
 from gridprobe.limits import LimitedEncoder, LimitedModel, Price, UsageTracker
-from gridprobe.models import Backend, FrameGroup, Posterior, ScoreRequest
+from gridprobe.models import FrameGroup, Model, Posterior, Request
 from gridprobe.models.cost import Cost
 from gridprobe.models.prompting import collage_request, rotations_of, score_rotated
-from gridprobe.models.wrappers import Wrapped
+from gridprobe.models.wrappers import ModelWrapper
 from gridprobe.open_ended import CANDIDATES, NO_PLACE, PHRASE, SAMPLES, SENTENCES, answer_open, lettered, remembered
-from gridprobe.options import Settings, Setup, make_setup
+from gridprobe.options import Options, Plan, make_plan
 from gridprobe.question import Question, describes, wording
 from gridprobe.selectors import ExtraFrames, Selection, Selector, Uniform
 from gridprobe.selectors.base import OVERVIEW
 from gridprobe.selectors.encoders import Vectors
 from gridprobe.selectors.gridprobe import overview_request
-from gridprobe.video import Footage, FramePool, FrameSize, Moved, Pending
+from gridprobe.video import FramePool, FrameSize, Moved, Pending, Video
 
 __all__ = [
-    "Given",
+    "ArrayFrames",
     "Look",
     "Overview",
     "Session",
@@ -54,7 +54,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class ArrayFrames:
     """The caller's frames, used like footage; they have one size."""
 
     given: FramePool
@@ -73,11 +73,11 @@ class Given:
         return self.given.take(indices)
 
 
-def for_video(setup: Setup, video: object) -> Setup:
+def for_video(setup: Plan, video: object) -> Plan:
     """The setup for this video: open footage must match its sampling; given frames are not sampled."""
     if isinstance(video, FramePool):
         return replace(setup, sampling=None)
-    if isinstance(video, Footage) and setup.sampling is not None:
+    if isinstance(video, Video) and setup.sampling is not None:
         for name in ("cells", "sampling", "precision", "stream"):
             have, want = getattr(video.spec, name), getattr(setup.sampling, name)
             if have != want:
@@ -130,7 +130,7 @@ def asks_description(question: Question) -> bool:
     return question.open and describes(question.text)
 
 
-def askable(question: Question, setup: Setup) -> Question:
+def askable(question: Question, setup: Plan) -> Question:
     """The question, unless it is an open one that a selector would have to ask about before there are candidates."""
     if question.open and setup.selector.models:
         raise UsageError(
@@ -140,7 +140,7 @@ def askable(question: Question, setup: Setup) -> Question:
     return question
 
 
-def in_order(selection: Selection, setup: Setup) -> list[int]:
+def in_order(selection: Selection, setup: Plan) -> list[int]:
     """The kept positions, in the order they are shown in."""
     order = list(selection.indices)
     if setup.order == "importance" and selection.scores is not None:
@@ -149,17 +149,15 @@ def in_order(selection: Selection, setup: Setup) -> list[int]:
     return order
 
 
-def focus_request(
-    frames: FramePool, question: Question, setup: Setup, *, others: Sequence[FrameGroup] = ()
-) -> ScoreRequest:
+def focus_request(frames: FramePool, question: Question, setup: Plan, *, others: Sequence[FrameGroup] = ()) -> Request:
     """The one request the answer is read from: the kept frames, and others among them."""
     if setup.collage:
         return collage_request(frames, question)
-    return ScoreRequest.about(question, [FrameGroup(frames, setup.shown), *others], prompt_order=setup.prompt_order)
+    return Request.about(question, [FrameGroup(frames, setup.shown), *others], prompt_order=setup.prompt_order)
 
 
 def others_of(
-    selection: Selection, kept: FramePool, setup: Setup, *, get: Callable[[Sequence[int], FrameSize], FramePool]
+    selection: Selection, kept: FramePool, setup: Plan, *, get: Callable[[Sequence[int], FrameSize], FramePool]
 ) -> tuple[FrameGroup, ...]:
     """What is shown beside the kept frames: the selection's own smaller sizes, and all others as context.
 
@@ -176,9 +174,9 @@ def others_of(
 class StagePrices:
     """What the stages of a question take at most, before they run. No frame is decoded for them."""
 
-    setup: Setup
+    setup: Plan
     """With limited models."""
-    footage: Footage | Given
+    footage: Video | ArrayFrames
     question: Question
     pool_size: FrameSize
     """The size that the pool is decoded at."""
@@ -195,7 +193,7 @@ class StagePrices:
         setup = self.setup
         assert setup.overview is not None
         groups = (FrameGroup(self.pool, setup.overview),)
-        return self._price(setup.model, lambda question: ScoreRequest.about(question, groups))
+        return self._price(setup.model, lambda question: Request.about(question, groups))
 
     def selecting(self, selector: Selector, choose: Callable[[Selector], Selection]) -> Price:
         """What a selector takes to choose frames, if it has to take all its rounds."""
@@ -240,7 +238,7 @@ class StagePrices:
             pool = replace(pool, data=Pending(lambda rows: pixels[list(rows)], pixels.shape))
         return pool.take(places)
 
-    def _price(self, model: Backend, show: Callable[[Question], ScoreRequest]) -> Price:
+    def _price(self, model: Model, show: Callable[[Question], Request]) -> Price:
         """What asking a model takes, in all orders of the options; an open question is drafted first."""
         assert isinstance(model, LimitedModel)
         question = self.question
@@ -249,7 +247,7 @@ class StagePrices:
         requests = rotations_of(show(question), question, rotations=self.setup.rotations)
         return sum(map(model.price, requests), Price())
 
-    def _drafting(self, model: LimitedModel, show: Callable[[Question], ScoreRequest]) -> Price:
+    def _drafting(self, model: LimitedModel, show: Callable[[Question], Request]) -> Price:
         """What writing drafts, and choosing among them, takes if all are as long as they may be."""
         request, way = show(self.question), self.setup.open_way
         if describes(self.question.text):
@@ -265,14 +263,14 @@ class StagePrices:
         return price
 
 
-class _Rehearsal(Wrapped):
+class _Rehearsal(ModelWrapper):
     """A limited model or encoder that is not run: everything is equally likely, and the price is added up."""
 
     def __init__(self, limited: Any) -> None:
         super().__init__(limited)
         self._limited, self.price = limited, Price()
 
-    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+    def score(self, requests: Sequence[Request]) -> list[Posterior]:
         """Equal probabilities."""
         self.price = sum(map(self._limited.price, requests), self.price)
         return [_undecided(request) for request in requests]
@@ -288,13 +286,13 @@ class _Rehearsal(Wrapped):
         return np.ones((len(texts), 1), dtype=np.float32)
 
 
-def _undecided(request: ScoreRequest) -> Posterior:
+def _undecided(request: Request) -> Posterior:
     posterior = Posterior.from_probabilities(dict.fromkeys(request.labels, 1.0), Cost())
     count = sum(len(group.frames) for group in request.groups)
     return replace(posterior, attention=(0.0,) * count) if request.attention else posterior
 
 
-def refined(again: Answer, look: Look, setup: Setup) -> Answer:
+def refined(again: Answer, look: Look, setup: Plan) -> Answer:
     """The answer of the second look, with the bill of both."""
     assert look.first is not None
     cost, seconds, first = again.cost, again.seconds, look.first
@@ -312,12 +310,12 @@ def refined(again: Answer, look: Look, setup: Setup) -> Answer:
     )
 
 
-def sure(posterior: Posterior, exit: Exit | None) -> bool:
+def sure(posterior: Posterior, exit: EarlyExit | None) -> bool:
     """Whether an answer needs no closer look; one from several windows always does, because no pass saw them all."""
     return exit is not None and posterior.windows == 1 and posterior.confidence >= exit.threshold
 
 
-def warnings_of(look: Look, question: Question, reached: Reached, trouble: tuple[str, ...]) -> tuple[str, ...]:
+def warnings_of(look: Look, question: Question, reached: Trace, trouble: tuple[str, ...]) -> tuple[str, ...]:
     """What a reader of the answer should know."""
     stages = (("overview", reached.overview), ("focused pass", reached.focus))
     doubts = [f"in the {name} {warning}" for name, each in stages if each for warning in each.warnings]
@@ -343,11 +341,11 @@ def timed(work: Callable[[], T]) -> tuple[T, float]:
 
 
 def ask(
-    video: str | Path | Footage | FramePool,
+    video: str | Path | Video | FramePool,
     question: Question | str,
     *,
-    model: str | Backend | None = None,
-    answer_model: str | Backend | None = None,
+    model: str | Model | None = None,
+    answer_model: str | Model | None = None,
     selector: str | Selector = "gridprobe",
     k: int = 12,
     frames: int | Literal["auto"] = "auto",
@@ -368,7 +366,7 @@ def ask(
         frames: how many of them to keep, or "auto" to let the map decide.
         preset: "default", or "paper" for the published method.
         show_map: make the map also for an answer that the overview settles.
-        **changes: any other field of `Settings` on top of the preset, such as `order="importance"`.
+        **changes: any other field of `Options` on top of the preset, such as `order="importance"`.
     """
     changes |= {"reuse": False, "k": k, "frames": frames}
     with Session(video, model=model, answer_model=answer_model, selector=selector, preset=preset, **changes) as session:
@@ -386,11 +384,11 @@ class Session:
 
     def __init__(
         self,
-        video: str | Path | Footage | FramePool,
+        video: str | Path | Video | FramePool,
         *,
-        setup: Setup | None = None,
-        model: str | Backend | None = None,
-        answer_model: str | Backend | None = None,
+        setup: Plan | None = None,
+        model: str | Model | None = None,
+        answer_model: str | Model | None = None,
         selector: str | Selector = "gridprobe",
         preset: str = "default",
         reuse: bool = True,
@@ -399,13 +397,13 @@ class Session:
         if (setup is None) == (model is None):
             raise UsageError('name the model that is to answer, as in model="embedded", or give a setup, but not both')
         if setup is None:
-            settings = Settings.from_preset(preset, **changes)
-            setup = make_setup(model=model or "", answer_model=answer_model, selector=selector, settings=settings)
+            settings = Options.from_preset(preset, **changes)
+            setup = make_plan(model=model or "", answer_model=answer_model, selector=selector, settings=settings)
         self.setup = for_video(setup, video).loaded()
         """Everything that decides the answers."""
         self._reuse = reuse
         self._video = video
-        self._opened: Footage | Given | None = None
+        self._opened: Video | ArrayFrames | None = None
         self._usage = UsageTracker(self.setup.usage_limits)
         """What the question that is asked has taken."""
         self._spent = [Cost()]
@@ -436,10 +434,10 @@ class Session:
         return self._footage.pool(self._pool_size)
 
     @property
-    def _footage(self) -> "Footage | Given":
+    def _footage(self) -> "Video | ArrayFrames":
         if self._opened is None:
-            video = Given(self._video) if isinstance(self._video, FramePool) else self._video
-            self._opened = video if isinstance(video, Footage | Given) else self.setup.open(video)
+            video = ArrayFrames(self._video) if isinstance(self._video, FramePool) else self._video
+            self._opened = video if isinstance(video, Video | ArrayFrames) else self.setup.open(video)
         return self._opened
 
     @property
@@ -567,7 +565,7 @@ class Session:
         setup = self.setup
         every = self._reuse and look.selection.kept == look.selection.pool  # the next question will see the same frames
 
-        def show(asked: Question) -> ScoreRequest:
+        def show(asked: Question) -> Request:
             request = focus_request(look.frames, asked, setup, others=look.others)
             return replace(request, again=True) if every else request
 
@@ -576,9 +574,9 @@ class Session:
 
     def _believe(
         self,
-        model: Backend,
+        model: Model,
         question: Question,
-        show: Callable[[Question], ScoreRequest],
+        show: Callable[[Question], Request],
         *,
         before: Sequence[str] | None,
     ) -> Posterior:
@@ -607,7 +605,7 @@ class Session:
     def _answer(self, question: Question, look: Look, posterior: Posterior, focusing: float | None) -> Answer:
         """The answer with its bill; `focusing` is None if there was no focused pass."""
         setup, first, focused = self.setup, look.first, focusing is not None
-        reached = Reached(
+        reached = Trace(
             "focus" if focused else "overview",
             overview=first.posterior if first else None,
             focus=posterior if focused else None,
@@ -714,7 +712,7 @@ class Session:
     def _look_again(self, question: Question, look: Look) -> Answer | None:
         """The same question about the stretches that the map points at, sampled more densely."""
         footage, setup = self._footage, self.setup
-        if not isinstance(footage, Footage) or setup.sampling is None:
+        if not isinstance(footage, Video) or setup.sampling is None:
             raise UsageError("refine samples the video again, so it needs a video and not frames")
         if look.selection.scores is None:
             return None
@@ -732,4 +730,4 @@ class Session:
         setup, footage = self.setup, self._footage
         count = len(footage.undecoded(self._pool_size))
         everything = FrameGroup(footage.undecoded(setup.size_of(setup.view, count)), setup.view)
-        return setup.answerer.estimate(ScoreRequest.about(question, [everything], prompt_order=setup.prompt_order))
+        return setup.answerer.estimate(Request.about(question, [everything], prompt_order=setup.prompt_order))

@@ -21,7 +21,7 @@ from gridprobe.answer import Answer
 from gridprobe.ask import Session
 from gridprobe.concurrency import TOGETHER, Batcher, check_together, merged
 from gridprobe.question import Question
-from gridprobe.video import Footage, FramePool
+from gridprobe.video import FramePool, Video
 
 __all__ = ["AsyncSession", "aask"]
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 class AsyncSession:
     """One video, many questions. Arguments as for `Session`; models are loaded by the first question."""
 
-    def __init__(self, video: str | Path | Footage | FramePool, *, together: int = TOGETHER, **given: Any) -> None:
+    def __init__(self, video: str | Path | Video | FramePool, *, together: int = TOGETHER, **given: Any) -> None:
         """A session that is not open yet.
 
         Args:
@@ -88,7 +88,7 @@ class AsyncSession:
 
 
 async def aask(
-    video: str | Path | Footage | FramePool, question: Question | str, *, show_map: bool = False, **given: Any
+    video: str | Path | Video | FramePool, question: Question | str, *, show_map: bool = False, **given: Any
 ) -> Answer:
     """As `ask`, for programs with an event loop."""
     async with AsyncSession(video, together=1, reuse=False, **given) as session:

@@ -26,15 +26,15 @@ from typing import Any, TypeVar
 
 from gridprobe._util import is_cancelled, relayed, shared
 from gridprobe.errors import Cancelled, ServerUnavailable, UsageError
-from gridprobe.models.base import Backend, Posterior, ScoreRequest, Writing, Written, writer
+from gridprobe.models.base import Completion, Model, Posterior, Request, SamplingParams, writer
 from gridprobe.models.cost import Cost
-from gridprobe.models.wrappers import Wrapped
-from gridprobe.options import Setup
+from gridprobe.models.wrappers import ModelWrapper
+from gridprobe.options import Plan
 
 __all__ = [
     "TOGETHER",
+    "BatchedModel",
     "Batcher",
-    "Merging",
     "Participant",
     "check_together",
     "in_sequence",
@@ -136,9 +136,9 @@ class Batcher:
         self._model = Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gridprobe-model")
 
-    def merging(self, model: Backend) -> "Merging":
+    def merging(self, model: Model) -> "BatchedModel":
         """The same model; its calls are merged with those of other threads."""
-        return Merging(self, model)
+        return BatchedModel(self, model)
 
     def join(self) -> Participant:
         """A participant that counts as at work from now on, even if its thread begins later."""
@@ -184,7 +184,7 @@ class Batcher:
             raise call.error
         return [call.answers[place] for place in range(len(parts))]
 
-    def apart(self, requests: Sequence[ScoreRequest]) -> int | None:
+    def apart(self, requests: Sequence[Request]) -> int | None:
         """A part of the key of a call, which no other participant's call has if a prompt is long."""
         long = any(len(request.prompt) > LONG for request in requests)
         return get_ident() if long and self._most is not None else None
@@ -319,28 +319,28 @@ class Batcher:
         return error
 
 
-class Merging(Wrapped):
+class BatchedModel(ModelWrapper):
     """A model whose calls are merged; whatever else it has is passed through."""
 
-    def __init__(self, batcher: Batcher, model: Backend) -> None:
+    def __init__(self, batcher: Batcher, model: Model) -> None:
         super().__init__(model)
         self._batcher = batcher
 
-    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+    def score(self, requests: Sequence[Request]) -> list[Posterior]:
         """One posterior for each request, in order."""
         return self._batcher.ask(("score", id(self._model), self._batcher.apart(requests)), requests, self._model.score)
 
-    def write(self, requests: Sequence[ScoreRequest], writing: Writing) -> list[tuple[Written, ...]]:
+    def write(self, requests: Sequence[Request], writing: SamplingParams) -> list[tuple[Completion, ...]]:
         """Texts for each request, in order; requests with the same `writing` are merged."""
         model = writer(self._model)
         key = ("write", id(model), writing, self._batcher.apart(requests))
         return self._batcher.ask(key, requests, lambda some: model.write(some, writing))
 
-    def estimate(self, request: ScoreRequest) -> Cost:
+    def estimate(self, request: Request) -> Cost:
         """What the model says."""
         return self._batcher.alone(lambda: self._model.estimate(request))
 
-    def estimate_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
+    def estimate_texts(self, request: Request, tokens: Sequence[int]) -> Cost:
         """What the model says."""
         model = writer(self._model)
         return self._batcher.alone(lambda: model.estimate_texts(request, tokens))
@@ -361,7 +361,7 @@ def check_together(count: int) -> None:
         raise UsageError(f"together must be a whole number of at least 1, got {count!r}")
 
 
-def merged(setup: Setup, batcher: Batcher) -> Setup:
+def merged(setup: Plan, batcher: Batcher) -> Plan:
     """The same setup; calls of its models are merged with those of other threads."""
     model = batcher.merging(setup.model)
     return setup.using(model, model if setup.answerer is setup.model else batcher.merging(setup.answerer))

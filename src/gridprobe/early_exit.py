@@ -40,7 +40,7 @@ __all__ = [
     "THRESHOLDS",
     "VARIABLE",
     "Calibration",
-    "Exit",
+    "EarlyExit",
     "calibration_folder",
     "check_threshold",
     "choose_threshold",
@@ -126,7 +126,7 @@ THRESHOLDS = tuple(round(i / 1000, 3) for i in (*range(999, 989, -1), *range(985
 
 
 @dataclass(frozen=True)
-class Exit:
+class EarlyExit:
     """The confidence at which the overview's answer is taken, and where the number is from."""
 
     threshold: float = CAUTIOUS
@@ -204,7 +204,7 @@ def choose_threshold(
     return found
 
 
-def find(described: Mapping[str, Any]) -> Exit:
+def find(described: Mapping[str, Any]) -> EarlyExit:
     """The calibration for a setup, from its description; the cautious default without one."""
     for folder in (calibration_folder(), SHIPPED):
         file = None if folder is None else entry_file(described, folder)
@@ -212,8 +212,8 @@ def find(described: Mapping[str, Any]) -> Exit:
         if file is not None and entry is not None:
             found = _parse(entry, file)
             assert found.threshold is not None
-            return Exit(found.threshold, "calibrated", found.epsilon, found.delta, found.questions)
-    return Exit()
+            return EarlyExit(found.threshold, "calibrated", found.epsilon, found.delta, found.questions)
+    return EarlyExit()
 
 
 def store(described: Mapping[str, Any], calibration: Calibration, *, folder: Path | None = None) -> Path:

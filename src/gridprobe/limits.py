@@ -28,8 +28,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from gridprobe.errors import OverLimit, UsageError
-from gridprobe.models.base import Backend, Posterior, ScoreRequest, Writing, Written, writer
-from gridprobe.models.wrappers import Wrapped
+from gridprobe.models.base import Completion, Model, Posterior, Request, SamplingParams, writer
+from gridprobe.models.wrappers import ModelWrapper
 from gridprobe.selectors.encoders import Encoder, Vectors
 from gridprobe.video import FramePool
 
@@ -331,13 +331,13 @@ def in_words(names: Sequence[str], amounts: Mapping[str, float]) -> str:
     )
 
 
-class LimitedModel(Wrapped):
+class LimitedModel(ModelWrapper):
     """A model that counts what it spends, and refuses a call that does not fit the limits of its question."""
 
     weighs = False
     """A call that is neither `score` nor `write` would not be counted."""
 
-    def __init__(self, model: Backend, tracker: UsageTracker, *, neighbours: float = 0.0) -> None:
+    def __init__(self, model: Model, tracker: UsageTracker, *, neighbours: float = 0.0) -> None:
         """Wrap a model; `neighbours` are the gigabytes of other models on its device."""
         super().__init__(model)
         self._tracker, self._neighbours = tracker, neighbours
@@ -348,15 +348,15 @@ class LimitedModel(Wrapped):
         """The factor that estimates are priced with."""
         return max(self._pace.excess, float(getattr(self._model, "slack", 1.0)))
 
-    def price(self, request: ScoreRequest) -> Price:
+    def price(self, request: Request) -> Price:
         """What scoring a request takes at most."""
         return self._price(request, self._model.estimate(request))
 
-    def price_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Price:
+    def price_texts(self, request: Request, tokens: Sequence[int]) -> Price:
         """What writing texts of these lengths takes at most."""
         return self._price(request, self._texts_cost(request, tokens))
 
-    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+    def score(self, requests: Sequence[Request]) -> list[Posterior]:
         """Score the requests, unless that would exceed a limit."""
         self._tracker.require(sum(map(self.price, requests), Price()), timed=False)
         alone = self._tracker.limits.max_gpu_memory is not None  # requests of one call are in memory together
@@ -366,24 +366,24 @@ class LimitedModel(Wrapped):
             posteriors += self._run(partial(self._model.score, batch), costs, lambda posterior: posterior.cost)
         return posteriors
 
-    def write(self, requests: Sequence[ScoreRequest], writing: Writing) -> list[tuple[Written, ...]]:
+    def write(self, requests: Sequence[Request], writing: SamplingParams) -> list[tuple[Completion, ...]]:
         """Write texts, unless that would exceed a limit if all of them are as long as they may be."""
         model, lengths = writer(self._model), [writing.limit] * writing.samples
         self._tracker.require(sum((self.price_texts(each, lengths) for each in requests), Price()), timed=False)
-        texts: list[tuple[Written, ...]] = []
+        texts: list[tuple[Completion, ...]] = []
         for request in requests:
             costs = [self._texts_cost(request, lengths)]
             texts += self._run(partial(model.write, [request], writing), costs, _cost_of_texts)
         return texts
 
-    def _texts_cost(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
+    def _texts_cost(self, request: Request, tokens: Sequence[int]) -> Cost:
         """What texts cost; some servers read the request once for each of them."""
         model = writer(self._model)
         if self.excess > 1.0:
             return sum((model.estimate_texts(request, [count]) for count in tokens), Cost())
         return model.estimate_texts(request, tokens)
 
-    def _price(self, request: ScoreRequest, cost: Cost) -> Price:
+    def _price(self, request: Request, cost: Cost) -> Price:
         limits = self._tracker.limits
         if cost.unpriced and limits.max_tflops is not None:
             raise UsageError(
@@ -395,7 +395,7 @@ class LimitedModel(Wrapped):
         memory = 0.0 if limits.max_gpu_memory is None else self._memory(self._width(request, cost))
         return Price(math.ceil(self.excess * cost.tokens), self.excess * cost.tflops, seconds, memory)
 
-    def _width(self, request: ScoreRequest, cost: Cost) -> int:
+    def _width(self, request: Request, cost: Cost) -> int:
         """The tokens that are in memory in a pass: a question to the memory of frames needs theirs, too."""
         return cost.tokens if request.sees is None else self._model.estimate(replace(request, sees=None)).tokens
 
@@ -420,7 +420,7 @@ class LimitedModel(Wrapped):
         return results
 
 
-def _cost_of_texts(texts: tuple[Written, ...]) -> Cost:
+def _cost_of_texts(texts: tuple[Completion, ...]) -> Cost:
     return sum((text.cost for text in texts), Cost())
 
 

@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from gridprobe.early_exit import CAUTIOUS, Exit
-from gridprobe.models import Backend, Posterior, ScoreRequest
-from gridprobe.models.base import Basis, Writing, Written, recalls, writer
+from gridprobe.early_exit import CAUTIOUS, EarlyExit
+from gridprobe.models import Model, Posterior, Request
+from gridprobe.models.base import Basis, Completion, SamplingParams, recalls, writer
 from gridprobe.models.cost import Cost
 from gridprobe.models.prompting import score_rotated
 from gridprobe.question import Question, describes
@@ -201,7 +201,7 @@ class OpenRule:
     way: OpenWay = "drafts"
     rotations: int = 1
     """In how many orders candidates are shown as options."""
-    exit: Exit | None = None
+    exit: EarlyExit | None = None
     """When an answer is sure."""
 
     def sure(self, posterior: Posterior) -> bool:
@@ -210,7 +210,7 @@ class OpenRule:
 
 
 def answer_open(
-    model: Backend, question: Question, show: Callable[[Question], ScoreRequest], *, rule: OpenRule, before: Before
+    model: Model, question: Question, show: Callable[[Question], Request], *, rule: OpenRule, before: Before
 ) -> Posterior:
     """The probabilities of texts that answer an open question; they are the labels of the posterior.
 
@@ -240,26 +240,28 @@ def answer_open(
     return replace(chosen, labels=candidates, cost=cost + chosen.cost, notes=(*notes, *chosen.notes))
 
 
-def _write(model: Backend, question: Question, request: ScoreRequest, *, alone: bool) -> list[Written]:
+def _write(model: Model, question: Question, request: Request, *, alone: bool) -> list[Completion]:
     """The likeliest answer, and others unless it is to stay alone."""
     able = writer(model)
     if describes(question.text):
-        return list(able.write([request], Writing(limit=SENTENCES))[0])
-    ((likeliest,),) = able.write([request], Writing(limit=PHRASE))
+        return list(able.write([request], SamplingParams(limit=SENTENCES))[0])
+    ((likeliest,),) = able.write([request], SamplingParams(limit=PHRASE))
     if alone:
         return [likeliest]
-    (more,) = able.write([remembered(model, request)], Writing(limit=PHRASE, temperature=TEMPERATURE, samples=SAMPLES))
+    (more,) = able.write(
+        [remembered(model, request)], SamplingParams(limit=PHRASE, temperature=TEMPERATURE, samples=SAMPLES)
+    )
     return [likeliest, *more]
 
 
-def remembered(model: Backend, request: ScoreRequest) -> ScoreRequest:
+def remembered(model: Model, request: Request) -> Request:
     """The request, with the frames taken from memory by a model that has just read them."""
     count = sum(len(group.frames) for group in request.groups)
     able = recalls(model) and request.prompt_order == "frames_first" and count
     return replace(request, again=True, sees=tuple(range(count))) if able else replace(request, again=True)
 
 
-def _posterior(drafts: Sequence[Draft], likeliest: Written, *, longer: bool) -> Posterior:
+def _posterior(drafts: Sequence[Draft], likeliest: Completion, *, longer: bool) -> Posterior:
     """The probabilities of candidates, normalised; `mass` is what they have together."""
     if not drafts:
         return Posterior((NOTHING,), (0.0,), mass=0.0, basis="written")

@@ -17,27 +17,27 @@ from math import isqrt
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from gridprobe.early_exit import Exit, check_threshold, find
+from gridprobe.early_exit import EarlyExit, check_threshold, find
 from gridprobe.errors import UsageError
 from gridprobe.importance import Budget, Fixed, Grid, Ties
 from gridprobe.limits import LimitedEncoder, LimitedModel, UsageLimits, UsageTracker
-from gridprobe.models import Backend, NamedModel
+from gridprobe.models import LazyModel, Model
 from gridprobe.models.base import Packing, PromptOrder, Timestamps, View
 from gridprobe.models.prompting import check_rotations
-from gridprobe.models.wrappers import check_window, windowed
+from gridprobe.models.wrappers import check_chunk, chunked
 from gridprobe.open_ended import OpenRule, OpenWay
 from gridprobe.registry import BUDGETS, ENCODERS, SELECTORS, suggestion
 from gridprobe.selectors import GridProbe, Parts, Selector
 from gridprobe.selectors.base import PROBE, PROBE_SIDE
-from gridprobe.selectors.encoders import NamedEncoder
-from gridprobe.video import NATIVE, Footage, FramePool, FrameSize, SampleSpec, VideoLimits, open_cache
+from gridprobe.selectors.encoders import LazyEncoder
+from gridprobe.video import NATIVE, FramePool, FrameSize, SampleSpec, Video, VideoLimits, open_cache
 from gridprobe.video.sampling import check_stream
 
-__all__ = ["PRESETS", "Settings", "Setup", "make_setup", "parse_changes"]
+__all__ = ["PRESETS", "Options", "Plan", "make_plan", "parse_changes"]
 
 
 @dataclass(frozen=True)
-class Settings:
+class Options:
     """How frames are sampled, shown, probed, chosen and answered from."""
 
     preset: str = "default"
@@ -74,7 +74,7 @@ class Settings:
     packing: Packing = "single"
     timestamps: Timestamps = "true"
     prompt_order: PromptOrder = "frames_first"
-    """What the model reads first; see `ScoreRequest.prompt_order`."""
+    """What the model reads first; see `Request.prompt_order`."""
     probe_pixels: FrameSize = PROBE
     native_pixels: FrameSize = NATIVE
     decoded: Literal["probe", "native", "source"] = "probe"
@@ -113,7 +113,7 @@ class Settings:
         if self.encoder is not None:
             ENCODERS.find(self.encoder)
         check_rotations(self.rotations)
-        check_window(self.window)
+        check_chunk(self.window)
         check_stream(self.stream)
         if self.sure != "calibrated":
             check_threshold(self.sure)
@@ -165,7 +165,7 @@ class Settings:
             return self.native_pixels
         return sizes[self.decoded]
 
-    def changed(self, **changes: Any) -> "Settings":
+    def changed(self, **changes: Any) -> "Options":
         """The same settings with some fields replaced; an unknown name is an error that suggests the right one."""
         known = [each.name for each in fields(self) if each.name != "preset"]
         for name in changes:
@@ -174,7 +174,7 @@ class Settings:
         return replace(self, **{name: _value(name, value) for name, value in changes.items()})
 
     @classmethod
-    def from_preset(cls, preset: str, **changes: Any) -> "Settings":
+    def from_preset(cls, preset: str, **changes: Any) -> "Options":
         """A preset by name, with changes on top."""
         if preset not in PRESETS:
             raise UsageError(f"unknown preset {preset!r}; {suggestion(preset, PRESETS)}")
@@ -184,12 +184,12 @@ class Settings:
 BY_SELECTOR = ("effort", "context")
 """Settings that may be None: what suits the selector."""
 CHECKED_THERE = ("k", "frames", "sure", "window", "stream", *BY_SELECTOR)
-"""Settings whose own types refuse wrong values, in better words."""
+"""Options whose own types refuse wrong values, in better words."""
 
 
 def _value(name: str, value: Any) -> Any:
     """A value of the field's own kind: sizes and limits may come as JSON objects."""
-    kind = get_type_hints(Settings)[name]
+    kind = get_type_hints(Options)[name]
     if kind in (FrameSize, VideoLimits, UsageLimits) and isinstance(value, Mapping):
         try:
             return kind(**value)
@@ -197,7 +197,7 @@ def _value(name: str, value: Any) -> Any:
             known = ", ".join(each.name for each in fields(kind))
             raise UsageError(f"the setting {name!r} has the fields {known}, got {', '.join(map(str, value))}") from None
     if name not in CHECKED_THERE and get_origin(kind) is not Literal and not _fits(value, kind):
-        raise UsageError(f"{value!r} is no value for the setting {name!r}; see gridprobe.options.Settings")
+        raise UsageError(f"{value!r} is no value for the setting {name!r}; see gridprobe.options.Options")
     return value
 
 
@@ -225,7 +225,7 @@ def parse_changes(texts: Sequence[str]) -> dict[str, Any]:
 
 QWEN_VIDEO = replace(NATIVE, twice=True, min_pixels=131_072, total_pixels=117_964_800)
 """How qwen_vl_utils sizes a list of frames: 128 to 768 tokens of 32×32 pixels each, and 115,200 together."""
-PAPER = Settings(
+PAPER = Options(
     preset="paper",
     sampling="linspace",
     precision="exact",
@@ -243,10 +243,10 @@ PAPER = Settings(
 )
 
 PRESETS = {
-    "default": Settings(),
+    "default": Options(),
     "paper": PAPER,
     "authors": replace(PAPER, preset="authors", budget="authors", ties="argsort", decoded="source"),
-    "gridworld": Settings(preset="gridworld", probe_pixels=FrameSize(max_side=64), encoder="embedded"),
+    "gridworld": Options(preset="gridworld", probe_pixels=FrameSize(max_side=64), encoder="embedded"),
 }
 
 
@@ -255,7 +255,7 @@ PRESETS = {
 #     setup = make_setup(model="embedded", settings=Settings.from_preset("gridworld", frames=8))    # names are checked
 #     setup = setup.loaded()                                                                       # and now loaded
 #
-# `make_setup` is where names become values; what stands behind it takes a Setup. Answers and run folders store
+# `make_plan` is where names become values; what stands behind it takes a Setup. Answers and run folders store
 # `setup.describe()`, so they cannot claim anything else than what was done.
 
 LEFT_OUT = ("preset", "effort", "exit", "usage_limits")
@@ -263,12 +263,12 @@ LEFT_OUT = ("preset", "effort", "exit", "usage_limits")
 
 
 @dataclass(frozen=True)
-class Setup:
+class Plan:
     """How a video is sampled, how frames are chosen and shown, and which models are asked."""
 
-    model: Backend
+    model: Model
     """The model that selectors ask."""
-    answerer: Backend
+    answerer: Model
     """The model that answers from the kept frames."""
     selector: Selector
     view: View
@@ -278,8 +278,8 @@ class Setup:
     overview: View | None = None
     """How all frames are shown to `model` in the overview; None takes none."""
     effort: Literal["quick", "auto", "full", "focus"] = "focus"
-    """How far a question is taken after the overview; see `Settings.effort`."""
-    exit: Exit | None = None
+    """How far a question is taken after the overview; see `Options.effort`."""
+    exit: EarlyExit | None = None
     """When the overview is sure; None looks a calibration up once the models are loaded."""
     refine: bool = False
     """Whether to sample hot stretches again where the overview is not sure."""
@@ -326,19 +326,19 @@ class Setup:
         """How open questions are answered."""
         return OpenRule(self.open_way, self.rotations, self.exit)
 
-    def loaded(self, **options: Any) -> "Setup":
+    def loaded(self, **options: Any) -> "Plan":
         """The same with its models and its encoder loaded; what is loaded already stays.
 
         `options` are passed on to the loaders of models, and the device to that of the encoder.
         """
         model, answerer = self.model, self.answerer
-        if isinstance(model, NamedModel) and (self._asks_model or answerer == model):
+        if isinstance(model, LazyModel) and (self._asks_model or answerer == model):
             model = model.load(**options)
-        if isinstance(answerer, NamedModel):
+        if isinstance(answerer, LazyModel):
             answerer = model if answerer == self.model else answerer.load(**options)
-        first = windowed(model, self.window)
-        loaded = self.using(first, first if answerer is model else windowed(answerer, self.window))
-        named = dict(self.model.options) if isinstance(self.model, NamedModel) else {}
+        first = chunked(model, self.window)
+        loaded = self.using(first, first if answerer is model else chunked(answerer, self.window))
+        named = dict(self.model.options) if isinstance(self.model, LazyModel) else {}
         device = {**options, **named}.get("device", "auto")
         loaded = replace(loaded, selector=loaded.selector.loaded(device=device))
         needs_exit = self.exit is None and self.effort in ("auto", "full")
@@ -347,7 +347,7 @@ class Setup:
     @property
     def travels(self) -> bool:
         """Whether it can be sent to another process: its models are only named."""
-        named = [isinstance(each, NamedModel) for each in (self.model, self.answerer)]
+        named = [isinstance(each, LazyModel) for each in (self.model, self.answerer)]
         if any(named) and not all(named):
             raise UsageError("give both models by name, or both loaded")
         return all(named)
@@ -356,7 +356,7 @@ class Setup:
     def _asks_model(self) -> bool:
         return self.overview is not None or self.model.identity in self.selector.models
 
-    def using(self, model: Backend, answerer: Backend) -> "Setup":
+    def using(self, model: Model, answerer: Model) -> "Plan":
         """The same with other models; a selector that was made with a model of its own keeps it."""
         selector = self.selector.with_model(model) if self.model.identity in self.selector.models else self.selector
         overview, context = self.overview, self.context
@@ -370,7 +370,7 @@ class Setup:
             context=context and context.suiting(answerer),
         )
 
-    def limited(self, tracker: UsageTracker) -> "Setup":
+    def limited(self, tracker: UsageTracker) -> "Plan":
         """The same with models, and an encoder, that keep to the limits of a question; itself if none needs that."""
         if not tracker.limits.priced or isinstance(self.model, LimitedModel):
             return self
@@ -385,12 +385,12 @@ class Setup:
             return made
         return replace(made, selector=replace(made.selector, encoder=LimitedEncoder(encoder, tracker)))
 
-    def open(self, video: str | Path) -> Footage:
+    def open(self, video: str | Path) -> Video:
         """Open a video as it is to be sampled, with the user's frame cache; decodes its first frame."""
         if self.sampling is None:
             raise UsageError("this setup is for frames that the caller brings; make one with a sampling")
         spec = self.sampling
-        return Footage(
+        return Video(
             video,
             cells=spec.cells,
             sampling=spec.sampling,
@@ -461,7 +461,7 @@ class Setup:
         }
 
 
-def _weights(model: Backend) -> float:
+def _weights(model: Model) -> float:
     """Gigabytes of a model's weights, if it says so."""
     measure = getattr(model, "memory", None)
     return float(measure(0)) if measure is not None else 0.0
@@ -475,21 +475,21 @@ def _sampling(spec: SampleSpec | None) -> dict[str, Any] | None:
     return {"k": isqrt(spec.cells), **described, "stretches": [list(stretch) for stretch in spec.stretches]}
 
 
-def make_setup(
+def make_plan(
     *,
-    model: str | Backend,
-    answer_model: str | Backend | None = None,
+    model: str | Model,
+    answer_model: str | Model | None = None,
     selector: str | Selector = "gridprobe",
-    settings: Settings,
-) -> Setup:
-    """Check names and turn them into values. Models are not loaded: `Setup.loaded` does that."""
-    asked = NamedModel(model) if isinstance(model, str) else model
-    answerer = NamedModel(answer_model) if isinstance(answer_model, str) else answer_model or asked
+    settings: Options,
+) -> Plan:
+    """Check names and turn them into values. Models are not loaded: `Plan.loaded` does that."""
+    asked = LazyModel(model) if isinstance(model, str) else model
+    answerer = LazyModel(answer_model) if isinstance(answer_model, str) else answer_model or asked
     chosen = _selector(selector, asked, settings)
     effort = settings.effort or ("auto" if isinstance(chosen, GridProbe) else "focus")
     alone = effort == "focus" or settings.collage or settings.order != "time"
     context = settings.context or ("none" if alone else "small")
-    made = Setup(
+    made = Plan(
         model=asked,
         answerer=answerer,
         selector=chosen,
@@ -497,7 +497,7 @@ def make_setup(
         context=settings.small_view if context == "small" else None,
         overview=None if effort == "focus" else settings.small_view,
         effort=effort,
-        exit=None if settings.sure == "calibrated" else Exit(settings.sure, "given"),
+        exit=None if settings.sure == "calibrated" else EarlyExit(settings.sure, "given"),
         refine=settings.refine,
         rotations=settings.rotations,
         sampling=settings.sample,
@@ -513,7 +513,7 @@ def make_setup(
     return made.using(asked, answerer)
 
 
-def _selector(selector: str | Selector, model: Backend, settings: Settings) -> Selector:
+def _selector(selector: str | Selector, model: Model, settings: Options) -> Selector:
     if not isinstance(selector, str):
         members = [name for name in vars(Selector) if not name.startswith("_")]
         missing = [name for name in members if not hasattr(selector, name)]
@@ -534,7 +534,7 @@ def _selector(selector: str | Selector, model: Backend, settings: Settings) -> S
         prompt_order=settings.prompt_order,
         seed=settings.seed,
         sampling=settings.sampling,
-        encoder=NamedEncoder(settings.encoder or "", cache=settings.limits.cache > 0),
+        encoder=LazyEncoder(settings.encoder or "", cache=settings.limits.cache > 0),
     )
     made: Selector = make(argument, parts)
     return made

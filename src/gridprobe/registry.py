@@ -23,12 +23,12 @@ from gridprobe._util import one_line
 from gridprobe.errors import ModelError, UsageError
 
 __all__ = [
-    "BACKENDS",
     "BENCHMARKS",
     "BUDGETS",
     "COMMANDS",
     "ENCODERS",
     "FAMILIES",
+    "MODELS",
     "REFUSED",
     "SELECTORS",
     "Entry",
@@ -157,7 +157,7 @@ def explain_missing(extra: str) -> Iterator[None]:
         ) from None
 
 
-BACKENDS = Registry(
+MODELS = Registry(
     "model",
     {
         "checkpoint": Entry(

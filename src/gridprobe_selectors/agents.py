@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 from gridprobe.importance import Fixed, spread
-from gridprobe.models.base import MAX_SHEET, FrameGroup, Posterior, ScoreRequest
+from gridprobe.models.base import MAX_SHEET, FrameGroup, Posterior, Request
 from gridprobe.question import Question
 from gridprobe.selectors.base import Parts, Selection
 from gridprobe.selectors.by_model import ByModel, certainty, parts_of
@@ -178,13 +178,13 @@ class VideoAtlas(ByModel):
             spans = [parts[i] for i in ranked if len(parts[i]) > 1][:BEAM]
         return self.selected(pool, [(at - 1 + score) / level for at, score in found], asked, kind="descent")
 
-    def _sheet(self, pool: FramePool, span: Sequence[int], question: Question) -> ScoreRequest:
+    def _sheet(self, pool: FramePool, span: Sequence[int], question: Question) -> Request:
         """The question about one contact sheet of a span."""
         shown = [span[i] for i in spread(len(span), min(len(span), MAX_SHEET**2))]
         side = math.isqrt(len(shown) - 1) + 1
         view = replace(self.small_view, packing="single", sheet=side)
         groups = (FrameGroup(pool.take(shown), view),)
-        return ScoreRequest.about(question, groups, prompt_order=self.prompt_order, again=self.again)
+        return Request.about(question, groups, prompt_order=self.prompt_order, again=self.again)
 
     def describe(self) -> dict[str, Any]:
         """With the numbers of the descent."""

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from gridprobe.importance import top
 from gridprobe.selectors.base import Parts
-from gridprobe_selectors.encoded import Compared, Encoded, encoder_of, unit_range
+from gridprobe_selectors.encoded import Encoded, Similarities, encoder_of, unit_range
 
 __all__ = ["AKS", "choose_frames", "stretches"]
 
@@ -34,7 +34,7 @@ class AKS(Encoded):
 
     name: ClassVar[str] = "aks"
 
-    def choose(self, found: Compared, kept: int) -> tuple[int, ...]:
+    def choose(self, found: Similarities, kept: int) -> tuple[int, ...]:
         """The best frames of every stretch."""
         return choose_frames(unit_range(found.cosines), kept)
 

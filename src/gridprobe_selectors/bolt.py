@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gridprobe.selectors.base import Parts
-from gridprobe_selectors.encoded import Compared, Encoded, encoder_of, unit_range
+from gridprobe_selectors.encoded import Encoded, Similarities, encoder_of, unit_range
 
 __all__ = ["BOLT", "choose_frames"]
 
@@ -33,7 +33,7 @@ class BOLT(Encoded):
     power: float = POWER
     name: ClassVar[str] = "bolt"
 
-    def choose(self, found: Compared, kept: int) -> tuple[int, ...]:
+    def choose(self, found: Similarities, kept: int) -> tuple[int, ...]:
         """Frames at even levels of the cumulated similarity."""
         return choose_frames(unit_range(found.cosines) ** self.power, kept)
 

@@ -22,7 +22,7 @@ from gridprobe.cli.ask import (
 )
 from gridprobe.cli.console import announce_saved, progress, quiet_option, speaks_unicode, stdout, verbose_option
 from gridprobe.cli.help import Verb
-from gridprobe.options import PRESETS, Settings, make_setup
+from gridprobe.options import PRESETS, Options, make_plan
 from gridprobe.question import Question
 from gridprobe.registry import SELECTORS
 from gridprobe.report.files import check_writable
@@ -108,11 +108,11 @@ def compare_selectors(video: Path, question: str, options: tuple[str, ...], **gi
     asked = distinct(Question(question, options, subtitles=subtitle_text(given["subtitles"])))
     names = [name.strip() for name in given["selectors"].split(",") if name.strip()]
     changes = given_settings(given, ("frames", "k", "context", "seed"))
-    settings = Settings.from_preset(given["preset"], **changes, limits=limits_of(given))
+    settings = Options.from_preset(given["preset"], **changes, limits=limits_of(given))
     model, answerer = asked_models(given)
     for name in names:
         SELECTORS.find(name)
-    footage = make_setup(model=model, selector="all", settings=settings.changed(frames="auto")).open(video)
+    footage = make_plan(model=model, selector="all", settings=settings.changed(frames="auto")).open(video)
     if not given["model"]:
         imply([asked])
     with progress():

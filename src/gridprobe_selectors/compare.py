@@ -8,11 +8,11 @@ from gridprobe._util import report
 from gridprobe.answer import Answer
 from gridprobe.ask import Session
 from gridprobe.errors import UsageError
-from gridprobe.models import Backend
-from gridprobe.options import Settings, Setup, make_setup
+from gridprobe.models import Model
+from gridprobe.options import Options, Plan, make_plan
 from gridprobe.question import Question
 from gridprobe.registry import SELECTORS
-from gridprobe.video import Footage, FramePool
+from gridprobe.video import FramePool, Video
 
 __all__ = ["CONTROLS", "Compared", "compare"]
 
@@ -32,13 +32,13 @@ class Compared:
 
 
 def compare(
-    video: str | Path | Footage | FramePool,
+    video: str | Path | Video | FramePool,
     question: Question,
     *,
     selectors: Sequence[str],
-    model: Backend,
-    answer_model: Backend | None = None,
-    settings: Settings | None = None,
+    model: Model,
+    answer_model: Model | None = None,
+    settings: Options | None = None,
     controls: bool = True,
 ) -> list[Compared]:
     """Ask the question once for each selector; frames are decoded once, and no answer uses another one's work.
@@ -53,7 +53,7 @@ def compare(
         controls: whether to add the rows `all-small` and `uniform`. Without a number of frames in the settings,
             `uniform` and `random` keep as many as the first selector that decides for itself.
     """
-    settings = settings or Settings()
+    settings = settings or Options()
     added = [name for name in CONTROLS if controls and name not in selectors]
     names = list(dict.fromkeys([*selectors, *added]))
     if not names:
@@ -63,9 +63,9 @@ def compare(
     if needing and first is None and settings.frames == "auto":
         raise UsageError(f"the selector {needing[0]!r} needs a number of frames, such as frames=8 (--frames 8)")
 
-    def setup(name: str, frames: int | str) -> Setup:
+    def setup(name: str, frames: int | str) -> Plan:
         changed = settings.changed(frames="auto" if SELECTORS.find(name)[0].frames == "none" else frames)
-        return make_setup(model=model, answer_model=answer_model, selector=name, settings=changed)
+        return make_plan(model=model, answer_model=answer_model, selector=name, settings=changed)
 
     setups = {name: setup(name, 1 if name in needing else settings.frames) for name in names}  # mistakes come first
     footage = setups[names[0]].open(video) if isinstance(video, str | Path) else video

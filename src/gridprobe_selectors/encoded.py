@@ -13,14 +13,14 @@ from gridprobe.importance import Budget, Grid, ImportanceMap, Ties
 from gridprobe.models.cost import Cost
 from gridprobe.question import Question
 from gridprobe.selectors.base import FLAT, Parts, Selection, Selector
-from gridprobe.selectors.encoders import Encoder, NamedEncoder, Vectors
+from gridprobe.selectors.encoders import Encoder, LazyEncoder, Vectors
 from gridprobe.video import FramePool, FrameSize
 
 __all__ = [
-    "Compared",
     "Comparing",
     "Encoded",
     "Query",
+    "Similarities",
     "TopMatches",
     "clip",
     "compare",
@@ -40,7 +40,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Compared:
+class Similarities:
     """Frames and a question in one space."""
 
     frames: Vectors
@@ -58,10 +58,10 @@ class Compared:
         return rounded
 
 
-def compare(encoder: Encoder, pool: FramePool, text: str) -> Compared:
+def compare(encoder: Encoder, pool: FramePool, text: str) -> Similarities:
     """Encode the frames and the text, and count what that costs."""
     cost = encoder.image_cost(pool) + encoder.text_cost([text])  # before: what is known is not computed
-    return Compared(encoder.images(pool), encoder.texts([text]), cost)
+    return Similarities(encoder.images(pool), encoder.texts([text]), cost)
 
 
 def similarity_map(cosines: Floats) -> ImportanceMap:
@@ -131,7 +131,7 @@ class Encoded(Comparing):
     """Compares every frame with the question; a class that derives from it chooses which ones are kept."""
 
     @abstractmethod
-    def choose(self, found: Compared, kept: int) -> tuple[int, ...]:
+    def choose(self, found: Similarities, kept: int) -> tuple[int, ...]:
         """Positions of so many frames, ascending; `kept` is at least 1 and less than the number of frames."""
 
     def select(self, pool: FramePool, question: Question) -> Selection:
@@ -145,7 +145,7 @@ class Encoded(Comparing):
 
 def encoder_of(parts: Parts, default: str) -> Encoder:
     """The encoder of the settings, or the one of the selector's paper."""
-    return parts.encoder.or_else(default) if isinstance(parts.encoder, NamedEncoder) else parts.encoder
+    return parts.encoder.or_else(default) if isinstance(parts.encoder, LazyEncoder) else parts.encoder
 
 
 # Peaks of a signal, by the rules of scipy.signal.find_peaks, which gridprobe does not require.
@@ -202,7 +202,7 @@ class TopMatches(Encoded):
 
     name: str = "clip"
 
-    def choose(self, found: Compared, kept: int) -> tuple[int, ...]:
+    def choose(self, found: Similarities, kept: int) -> tuple[int, ...]:
         """Those that the budget chooses from the map."""
         return self.budget.choose(similarity_map(found.cosines), ties=self.ties)
 

@@ -17,8 +17,8 @@ from gridprobe.video import FramePool, FrameSize
 __all__ = [
     "DEFAULTS",
     "KNOWN",
+    "EncoderCostModel",
     "EncoderDims",
-    "EncoderGauge",
     "Tower",
     "dims_of",
     "dims_of_checkpoint",
@@ -162,14 +162,14 @@ def _blocks(tower: Tower, tokens: int) -> float:
     return float(tower.layers * tokens * (8 * tower.hidden**2 + 4 * tower.hidden * tower.ffn))
 
 
-# EncoderGauge: what an encoder costs, without its weights; for `gridprobe plan`.
+# EncoderCostModel: what an encoder costs, without its weights; for `gridprobe plan`.
 
 CHARACTERS = 4
 """What counts as a token of text."""
 
 
 @dataclass(frozen=True)
-class EncoderGauge(Encoder):
+class EncoderCostModel(Encoder):
     """An encoder that finds everything equally similar, at the encoder's price."""
 
     name: str
@@ -230,7 +230,7 @@ def load_siglip(argument: str = "", **options: Any) -> Encoder:
 def _load(kind: str, argument: str, *, weights: bool = True, **options: Any) -> Encoder:
     checkpoint = argument or DEFAULTS[kind]
     if not weights:
-        return EncoderGauge(f"{kind}:{argument}" if argument else kind, dims_of_checkpoint(checkpoint))
+        return EncoderCostModel(f"{kind}:{argument}" if argument else kind, dims_of_checkpoint(checkpoint))
     from gridprobe_selectors.clip import load
 
     return load(checkpoint, **options)

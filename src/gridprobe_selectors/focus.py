@@ -26,7 +26,7 @@ from gridprobe.importance import spread, top
 from gridprobe.question import Question
 from gridprobe.selectors.base import Parts, Selection
 from gridprobe.video import FramePool
-from gridprobe_selectors.encoded import Compared, Comparing, encoder_of, similarity_map
+from gridprobe_selectors.encoded import Comparing, Similarities, encoder_of, similarity_map
 
 __all__ = ["FOCUS"]
 
@@ -97,7 +97,7 @@ class _Search:
         if new:
             frames = self._pool.take(new)
             self.cost += self._encoder.image_cost(frames)
-            found = Compared(self._encoder.images(frames), self._text)
+            found = Similarities(self._encoder.images(frames), self._text)
             self._known |= zip(new, found.cosines.tolist(), strict=True)
 
     def set_scale(self) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from gridprobe.errors import UsageError
-from gridprobe.models.base import FrameGroup, Posterior, ScoreRequest
+from gridprobe.models.base import FrameGroup, Posterior, Request
 from gridprobe.question import Question
 from gridprobe.selectors.base import Parts, Selection
 from gridprobe.selectors.by_model import ByModel, parts_of
@@ -50,7 +50,7 @@ class Frag(ByModel):
         """Yes or no for each frame."""
         prompt = needed_prompt(question)
         requests = [
-            ScoreRequest(
+            Request(
                 prompt, (YES, NO), (FrameGroup(pool.take([i]), self.small_view),), self.prompt_order, again=self.again
             )
             for i in range(len(pool))

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gridprobe.selectors.base import Parts
-from gridprobe_selectors.encoded import Compared, Encoded, Query, encoder_of
+from gridprobe_selectors.encoded import Encoded, Query, Similarities, encoder_of
 
 __all__ = ["MDP3", "choose_frames", "kernel"]
 
@@ -44,7 +44,7 @@ class MDP3(Encoded):
     name: ClassVar[str] = "mdp3"
     query: ClassVar[Query] = "question and options"
 
-    def choose(self, found: Compared, kept: int) -> tuple[int, ...]:
+    def choose(self, found: Similarities, kept: int) -> tuple[int, ...]:
         """The best set of so many frames."""
         return choose_frames(found.frames.astype(np.float64), found.text[0].astype(np.float64), kept)
 

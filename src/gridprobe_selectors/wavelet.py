@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from gridprobe.importance import spread, top
 from gridprobe.selectors.base import Parts
-from gridprobe_selectors.encoded import Compared, Encoded, encoder_of, find_peaks, unit_range
+from gridprobe_selectors.encoded import Encoded, Similarities, encoder_of, find_peaks, unit_range
 
 __all__ = ["Wavelet", "boundaries", "detail_band", "diverse", "shares"]
 
@@ -51,7 +51,7 @@ class Wavelet(Encoded):
 
     name: ClassVar[str] = "wavelet"
 
-    def choose(self, found: Compared, kept: int) -> tuple[int, ...]:
+    def choose(self, found: Similarities, kept: int) -> tuple[int, ...]:
         """Frames of every segment by its share."""
         scores = unit_range(found.cosines)
         edges = boundaries(scores)

@@ -16,9 +16,9 @@ from gridprobe import __version__
 from gridprobe.errors import GridProbeError
 from gridprobe.report.html import asset, render_part
 from gridprobe_serve import chat, routes
-from gridprobe_serve.jobs import Refusal, as_refusal
+from gridprobe_serve.jobs import ApiError, as_api_error
 from gridprobe_serve.middleware import Guard, Metrics, Rules
-from gridprobe_serve.service import LOG, Desk, Json, log_line, refused, scrubbed
+from gridprobe_serve.service import LOG, Json, VideoService, log_line, refused, scrubbed
 
 __all__ = ["docs_page", "make_app"]
 
@@ -58,16 +58,18 @@ def _fields(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 DESCRIPTION = "Ask long videos questions with a vision-language model that sees only the frames that matter."
 
 
-def make_app(desk: Desk, rules: Rules, *, names: Sequence[str] = (), pages: Sequence[APIRouter] = ()) -> Guard:
-    """The application as an ASGI callable; it closes the desk at shutdown.
+def make_app(
+    service: VideoService, rules: Rules, *, names: Sequence[str] = (), pages: Sequence[APIRouter] = ()
+) -> Guard:
+    """The application as an ASGI callable; it closes the service at shutdown.
 
     Args:
-        desk: does the work.
+        service: does the work.
         rules: who may ask.
         names: what requests may call the model, besides "gridprobe".
         pages: further routes, behind the same guard.
     """
-    metrics = Metrics(desk)
+    metrics = Metrics(service)
     app = FastAPI(
         title="gridprobe",
         version=__version__,
@@ -79,22 +81,22 @@ def make_app(desk: Desk, rules: Rules, *, names: Sequence[str] = (), pages: Sequ
         redirect_slashes=False,
         swagger_ui_oauth2_redirect_url=None,
     )
-    app.state.desk = desk
+    app.state.service = service
     app.state.metrics = metrics
-    app.state.decoding = routes.DecodePool(desk.bounds)
+    app.state.decoding = routes.DecodePool(service.bounds)
     app.state.names = ("gridprobe", *(name for name in dict.fromkeys(names) if name != "gridprobe"))
     app.state.started = time.time()
     for router in (chat.router, routes.router, routes.media_router, routes.report_router, routes.page_router, *pages):
         app.include_router(router)
     _add_operators(app)
     _add_errors(app)
-    return Guard(app, rules, desk.bounds, metrics, check_room=desk.jobs.check_any_room)
+    return Guard(app, rules, service.bounds, metrics, check_room=service.jobs.check_any_room)
 
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
-    await run_in_threadpool(app.state.desk.close)
+    await run_in_threadpool(app.state.service.close)
 
 
 def _add_operators(app: FastAPI) -> None:
@@ -106,8 +108,8 @@ def _add_operators(app: FastAPI) -> None:
     @app.get("/ready", tags=["operators"], summary="Questions are accepted")
     async def ready(request: Request) -> Response:
         """503 while the server shuts down."""
-        if request.app.state.desk.jobs.closing:
-            raise Refusal("the server is shutting down", status=503, code="shutting_down")
+        if request.app.state.service.jobs.closing:
+            raise ApiError("the server is shutting down", status=503, code="shutting_down")
         return Json({"status": "ready"})
 
     @app.get("/metrics", tags=["operators"], summary="Numbers for Prometheus", response_class=PlainTextResponse)
@@ -123,17 +125,17 @@ def _add_operators(app: FastAPI) -> None:
 
 def _add_errors(app: FastAPI) -> None:
     async def on_known(request: Request, error: Any) -> Response:
-        return refused(as_refusal(error))
+        return refused(as_api_error(error))
 
     async def on_invalid(request: Request, error: Any) -> Response:
         found: dict[str, Any] = error.errors()[0] if error.errors() else {"loc": (), "msg": "the request is malformed"}
         place = ".".join(str(each) for each in found["loc"] if each != "body")[:200]
         message = f"{place}: {found['msg']}" if place else str(found["msg"])
-        return refused(Refusal(scrubbed(message)[:500], param=place or None))
+        return refused(ApiError(scrubbed(message)[:500], param=place or None))
 
     async def on_http(request: Request, error: Any) -> Response:
         codes = {404: "not_found", 405: "method_not_allowed", 408: "too_slow", 413: "too_large", 429: "busy"}
-        refusal = Refusal(
+        refusal = ApiError(
             str(error.detail), status=error.status_code, code=codes.get(error.status_code, "invalid_request")
         )
         refusal.headers = dict(error.headers or {})
@@ -141,7 +143,7 @@ def _add_errors(app: FastAPI) -> None:
 
     async def on_bug(request: Request, error: Exception) -> Response:
         LOG.error("request %s: %s", request.state.id, log_line(repr(error)))
-        return refused(as_refusal(error))
+        return refused(as_api_error(error))
 
     app.add_exception_handler(GridProbeError, on_known)
     app.add_exception_handler(RequestValidationError, on_invalid)

@@ -17,10 +17,10 @@ from gridprobe._util import printable
 from gridprobe.models.base import about_tokens
 from gridprobe.question import Question
 from gridprobe.video import NATIVE, FrameSize
-from gridprobe_serve.jobs import Job, Jobs, Refusal
-from gridprobe_serve.routes import desk_of, found_source, user_of
+from gridprobe_serve.jobs import ApiError, Job, Jobs
+from gridprobe_serve.routes import found_source, service_of, user_of
 from gridprobe_serve.schemas import ChatBody, MessageBody, ProcessorKwargs, VideoKwargs, check_length, make_question
-from gridprobe_serve.service import Asked, Desk, Json, messages, result_of, until_over
+from gridprobe_serve.service import Json, VideoQuestion, VideoService, messages, result_of, until_over
 from gridprobe_serve.sources import Frames, data_of
 
 __all__ = ["Meant", "read_chat", "router"]
@@ -62,10 +62,10 @@ def read_chat(body: ChatBody) -> Meant:
     for number, message in enumerate(body.messages):
         _read_message(found, message, f"messages[{number}]")
     if body.messages[-1].role != "user":
-        raise Refusal("the last message must be the user's question", param="messages")
+        raise ApiError("the last message must be the user's question", param="messages")
     text = found.texts[-1][1]
     if not text.strip():
-        raise Refusal("the last message has no text; ask a question", param="messages")
+        raise ApiError("the last message has no text; ask a question", param="messages")
     question, parsed = _question(text, _before(found.texts[:-1]), body.gridprobe.options)
     return Meant(_video(found, body.media_io_kwargs.video), question, parsed)
 
@@ -100,7 +100,7 @@ def _read_message(found: _Read, message: MessageBody, where: str) -> None:
         place = f"{where}.content[{number}]"
         text, media = _part(part, place)
         if media is not None and message.role != "user":
-            raise Refusal(f"only messages of the user can have media ({place})", param=place)
+            raise ApiError(f"only messages of the user can have media ({place})", param=place)
         if isinstance(media, _Picture):
             found.pictures.append(media.url)
             found.times.append(marker[1] if marker else None)
@@ -135,10 +135,10 @@ def _part(part: Mapping[str, Any], place: str) -> tuple[str, Media | None]:
     if read is None:
         known = ", ".join(_READERS)
         given = printable(kind)[:60] if isinstance(kind, str) else "without a type"
-        raise Refusal(f"unknown content part {given!r} in {place}; known types: {known}", param=place)
+        raise ApiError(f"unknown content part {given!r} in {place}; known types: {known}", param=place)
     allowed = {"type", *_FIELDS[str(kind)]}
     if extra := sorted(str(name) for name in set(part) - allowed):
-        raise Refusal(f"unknown field {printable(extra[0])[:60]!r} in {place}", param=place)
+        raise ApiError(f"unknown field {printable(extra[0])[:60]!r} in {place}", param=place)
     found: tuple[str, Media | None] = read(part, place)
     return found
 
@@ -150,7 +150,7 @@ def _text(part: Mapping[str, Any], place: str) -> tuple[str, None]:
 def _image(part: Mapping[str, Any], place: str) -> tuple[str, Media]:
     url = _url(part.get("image_url"), place, more={"detail"})
     if not url[:5].lower() == "data:":
-        raise Refusal(f"pictures must be sent as data: addresses ({place})", param=place)
+        raise ApiError(f"pictures must be sent as data: addresses ({place})", param=place)
     return "", _Picture(url)
 
 
@@ -169,12 +169,12 @@ def _video_part(part: Mapping[str, Any], place: str) -> tuple[str, Media]:
 def _file(part: Mapping[str, Any], place: str) -> tuple[str, Media]:
     value = part.get("file")
     if not isinstance(value, Mapping) or not set(value) <= {"file_data", "file_id", "filename", "format"}:
-        raise Refusal(f'"file" in {place} must be an object with file_data or file_id', param=place)
+        raise ApiError(f'"file" in {place} must be an object with file_data or file_id', param=place)
     if "file_id" in value and "file_data" not in value:
         return "", (f"upload://{_string(value['file_id'], place)}", None)
     url = _string(value.get("file_data"), place)
     if not data_of(url)[0].startswith("video/"):
-        raise Refusal(f"the file in {place} is not video; its data: address must begin with data:video/", param=place)
+        raise ApiError(f"the file in {place} is not video; its data: address must begin with data:video/", param=place)
     return "", (url, None)
 
 
@@ -203,14 +203,14 @@ def _url(value: Any, place: str, *, more: frozenset[str] | set[str] = frozenset(
             name = value.get("format", "mp4")
             return f"data:video/{_string(name, place)};base64,{_string(value['data'], place)}"
         if not set(value) <= {"url", "fps", "sample_fps", *more}:
-            raise Refusal(f"unknown field in the address of {place}; an object with url is expected", param=place)
+            raise ApiError(f"unknown field in the address of {place}; an object with url is expected", param=place)
         value = value.get("url")
     return _string(value, place)
 
 
 def _string(value: Any, place: str) -> str:
     if not isinstance(value, str) or not value:
-        raise Refusal(f"{place} must have a text that is not empty", param=place)
+        raise ApiError(f"{place} must have a text that is not empty", param=place)
     return value
 
 
@@ -222,16 +222,16 @@ def _rate(part: Mapping[str, Any], place: str) -> float | None:
         return None
     rate = given[0]
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1e6 or not math.isfinite(rate):
-        raise Refusal(f"fps in {place} must be a number above 0 and at most 1e6", param=place)
+        raise ApiError(f"fps in {place} must be a number above 0 and at most 1e6", param=place)
     return float(rate)
 
 
 def _video(found: _Read, given: VideoKwargs) -> str | Frames:
     """The one video of a chat."""
     if len(found.videos) > 1 or (found.videos and found.pictures):
-        raise Refusal("a request is about one video; ask about others in requests of their own", param="messages")
+        raise ApiError("a request is about one video; ask about others in requests of their own", param="messages")
     if not found.videos and len(found.pictures) < 2:
-        raise Refusal(
+        raise ApiError(
             "there is no video in the messages; add a part of type video_url, or two pictures", param="messages"
         )
     if not found.videos:
@@ -244,7 +244,7 @@ def _video(found: _Read, given: VideoKwargs) -> str | Frames:
         return Frames([f"data:image;base64,{part}" for part in parts], _times([None] * len(parts), given, rate))
     if rate is not None or given.model_dump(exclude_none=True):
         message = "fps and media_io_kwargs.video say when pictures are shown; for a video use mm_processor_kwargs or k"
-        raise Refusal(message, param="media_io_kwargs")
+        raise ApiError(message, param="media_io_kwargs")
     return video
 
 
@@ -253,19 +253,19 @@ def _times(marked: Sequence[float | None], given: VideoKwargs, rate: float | Non
     count = len(marked)
     if any(time is not None for time in marked):
         if None in marked:
-            raise Refusal(
+            raise ApiError(
                 "some pictures have a time and others do not; give all of them one, or none", param="messages"
             )
         return _rising([time for time in marked if time is not None])
     if given.num_frames not in (None, -1, count):
-        raise Refusal(f"num_frames is {given.num_frames}, but there are {count} pictures", param="media_io_kwargs")
+        raise ApiError(f"num_frames is {given.num_frames}, but there are {count} pictures", param="media_io_kwargs")
     rate = given.fps or rate
     if given.frames_indices is not None:
         if len(given.frames_indices) != count or rate is None:
             message = f"frames_indices needs fps and one number for each of the {count} pictures"
-            raise Refusal(message, param="media_io_kwargs")
+            raise ApiError(message, param="media_io_kwargs")
         if given.total_num_frames is not None and max(given.frames_indices) >= given.total_num_frames:
-            raise Refusal("frames_indices must be below total_num_frames", param="media_io_kwargs")
+            raise ApiError("frames_indices must be below total_num_frames", param="media_io_kwargs")
         return _rising([number / rate for number in given.frames_indices])
     if given.duration is not None and rate is None:
         return [given.duration * number / count for number in range(count)]
@@ -274,7 +274,7 @@ def _times(marked: Sequence[float | None], given: VideoKwargs, rate: float | Non
 
 def _rising(times: Sequence[float]) -> list[float]:
     if any(not one < other for one, other in pairwise(times)):
-        raise Refusal("the times of the pictures must rise", param="messages")
+        raise ApiError("the times of the pictures must rise", param="messages")
     return list(times)
 
 
@@ -295,50 +295,50 @@ async def models(request: Request) -> Response:
 @router.post("/chat/completions", summary="Ask about a video, as an OpenAI client does")
 async def chat(body: ChatBody, request: Request) -> Response:
     """The answer is in the message, everything else in the object `gridprobe`."""
-    desk = desk_of(request)
+    service = service_of(request)
     user = user_of(request, body.user)
     _check(body, request.app.state.names)
-    desk.jobs.check_room(user)
+    service.jobs.check_room(user)
     meant = read_chat(body)
-    job = await _begin(body, meant, desk, user)
+    job = await _begin(body, meant, service, user)
     if not body.stream:
-        return Json(_completion(body, meant, await until_over(job, desk.jobs, request)))
-    await _opened(job, desk.jobs, request)
-    stream = _chunks(body, meant, job, desk.jobs)
+        return Json(_completion(body, meant, await until_over(job, service.jobs, request)))
+    await _opened(job, service.jobs, request)
+    stream = _chunks(body, meant, job, service.jobs)
     return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 
 def _check(body: ChatBody, names: tuple[str, ...]) -> None:
     """Refuse what the pydantic model lets through and we cannot do."""
     if body.model not in names:
-        raise Refusal(
+        raise ApiError(
             f"there is no such model; known: {', '.join(names)}", status=404, code="model_not_found", param="model"
         )
     if body.response_format not in (None, {"type": "text"}):
-        raise Refusal("response_format can only be text", param="response_format")
+        raise ApiError("response_format can only be text", param="response_format")
     if body.top_logprobs is not None and not body.logprobs:
-        raise Refusal("top_logprobs needs logprobs", param="top_logprobs")
+        raise ApiError("top_logprobs needs logprobs", param="top_logprobs")
 
 
-async def _begin(body: ChatBody, meant: Meant, desk: Desk, user: str) -> Job:
+async def _begin(body: ChatBody, meant: Meant, service: VideoService, user: str) -> Job:
     settings, selector = body.gridprobe.changes()
     pictures = len(meant.video.pictures) if isinstance(meant.video, Frames) else None
-    wanted = _processor(body.mm_processor_kwargs, pictures, desk.bounds.max_k, desk.bounds.max_side)
+    wanted = _processor(body.mm_processor_kwargs, pictures, service.bounds.max_k, service.bounds.max_side)
     if body.media_io_kwargs.video.do_sample_frames is False and pictures:
-        wanted.setdefault("k", _side(pictures, desk.bounds.max_k))
+        wanted.setdefault("k", _side(pictures, service.bounds.max_k))
     fps = wanted.pop("fps", None)
     settings = {**wanted, **settings}
-    await run_in_threadpool(desk.check, settings, selector)
-    source = await found_source(desk, meant.video)
-    return desk.submit(Asked(source, meant.question, settings, selector, body.gridprobe.map, fps), user)
+    await run_in_threadpool(service.check, settings, selector)
+    source = await found_source(service, meant.video)
+    return service.submit(VideoQuestion(source, meant.question, settings, selector, body.gridprobe.map, fps), user)
 
 
 def _processor(given: ProcessorKwargs, pictures: int | None, max_k: int, max_side: int) -> dict[str, Any]:
     """Sampling and sizes, as our settings, within the server's limits."""
     if given.fps is not None and given.num_frames is not None:
-        raise Refusal("fps and num_frames exclude each other", param="mm_processor_kwargs")
+        raise ApiError("fps and num_frames exclude each other", param="mm_processor_kwargs")
     if given.do_sample_frames is False and pictures is None:
-        raise Refusal("do_sample_frames=false is for pictures; a video is always sampled", param="mm_processor_kwargs")
+        raise ApiError("do_sample_frames=false is for pictures; a video is always sampled", param="mm_processor_kwargs")
     found: dict[str, Any] = {}
     if given.num_frames is not None:
         found["k"] = _side(given.num_frames, max_k)
@@ -349,7 +349,7 @@ def _processor(given: ProcessorKwargs, pictures: int | None, max_k: int, max_sid
     if given.max_pixels is not None or given.min_pixels is not None:
         most = min(given.max_pixels or NATIVE.max_pixels or max_side**2, max_side**2)
         if given.min_pixels is not None and given.min_pixels > most:
-            raise Refusal("min_pixels must not be above max_pixels", param="mm_processor_kwargs")
+            raise ApiError("min_pixels must not be above max_pixels", param="mm_processor_kwargs")
         found["native_pixels"] = FrameSize(max_pixels=most, min_pixels=given.min_pixels)
     return found
 
@@ -377,7 +377,7 @@ async def _chunks(body: ChatBody, meant: Meant, job: Job, jobs: Jobs) -> AsyncIt
                 yield f": {json.dumps({message.name: message.data}) if message else 'waiting'}\n\n"
                 continue
             if job.result is None:
-                error = job.error or Refusal("the job was cancelled", status=499, code="cancelled")
+                error = job.error or ApiError("the job was cancelled", status=499, code="cancelled")
                 yield f"data: {json.dumps({'error': error.to_dict()})}\n\n"
                 return
             for chunk in _answer_chunks(body, _completion(body, meant, job.result)):

@@ -10,18 +10,18 @@ import click
 from gridprobe.cli.ask import FILE, asked_models, introduce, limits_of, load_options, model_option
 from gridprobe.cli.console import notice, printable, progress, quiet_option, verbose_option
 from gridprobe.cli.help import Verb
-from gridprobe.cli.plan import gauges_of
+from gridprobe.cli.plan import cost_models_of
 from gridprobe.errors import UsageError
-from gridprobe.models import NamedModel
-from gridprobe.options import PRESETS, Settings
+from gridprobe.models import LazyModel
+from gridprobe.options import PRESETS, Options
 from gridprobe.registry import explain_missing
 
 __all__ = [
-    "bounds_of",
-    "desk_of",
     "mcp",
     "public_name",
     "serve",
+    "server_limits_of",
+    "service_of",
     "serving_options",
 ]
 
@@ -106,34 +106,34 @@ def serve(host: str, port: int, key: str | None, allow_host: tuple[str, ...], **
     rules = rules_for(host, key, allow_host)
     listening = bind(host, port)
     address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
-    desk, names = desk_of(given)
-    app = make_app(desk, rules, names=names)
+    service, names = service_of(given)
+    app = make_app(service, rules, names=names)
 
     def started() -> None:
         notice(f"gridprobe: serving at {address} (API: {address}/docs)")
 
-    run(app, listening, started=started, drain=desk.drain)
+    run(app, listening, started=started, drain=service.drain)
 
 
-def desk_of(given: dict[str, Any], *, roots: Sequence[Path] = ()) -> tuple[Any, list[str]]:
+def service_of(given: dict[str, Any], *, roots: Sequence[Path] = ()) -> tuple[Any, list[str]]:
     """The desk that the options describe, with its models loaded, and the public names of the models.
 
     `roots` are folders whose files requests may name, besides that of --videos.
     """
-    from gridprobe_serve.service import Desk
+    from gridprobe_serve.service import VideoService
     from gridprobe_serve.sources import Fetcher
     from gridprobe_serve.store import AllowedFolder, AllowedRoots
 
     allowed = tuple(AllowedFolder.at(each) for each in (given["videos"], *roots) if each)
     folder = AllowedRoots(allowed) if allowed else None
-    bounds = bounds_of(given)
-    settings = replace(Settings.from_preset(given["preset"]), limits=limits_of(given))
+    bounds = server_limits_of(given)
+    settings = replace(Options.from_preset(given["preset"]), limits=limits_of(given))
     named, named_answerer = asked_models(given)
     with progress():
         model = named.load()
         answerer = named_answerer.load() if named_answerer else None
     introduce(model, answerer)
-    desk = Desk(
+    service = VideoService(
         model,
         answerer,
         settings=settings,
@@ -142,27 +142,27 @@ def desk_of(given: dict[str, Any], *, roots: Sequence[Path] = ()) -> tuple[Any, 
         fetcher=Fetcher(seconds=bounds.fetch_seconds) if given["allow_urls"] else None,
         gauges=_gauges(given),
     )
-    return desk, [public_name(each) for each in (named, named_answerer) if each]
+    return service, [public_name(each) for each in (named, named_answerer) if each]
 
 
 def _gauges(given: dict[str, Any]) -> Any:
     """Prices for questions; None for a model whose backend has no gauge."""
     try:
-        return gauges_of(given)
+        return cost_models_of(given)
     except UsageError:
         return None
 
 
-def bounds_of(given: dict[str, Any]) -> Any:
+def server_limits_of(given: dict[str, Any]) -> Any:
     """The limits that the options describe."""
-    from gridprobe_serve.limits import Bounds
+    from gridprobe_serve.limits import ServerLimits
 
     sizes = {name: given[name] << 20 for name in SIZES}
     plain = {name: given[name] for name in ("queue", "together", "max_k", "session_age", "grace") if name in given}
-    return Bounds(**sizes, **plain, decode_seconds=given["decode_timeout"])
+    return ServerLimits(**sizes, **plain, decode_seconds=given["decode_timeout"])
 
 
-def public_name(model: NamedModel) -> str:
+def public_name(model: LazyModel) -> str:
     """What clients may call a model: its name without folders and addresses."""
     if model.name.startswith(("http://", "https://")):
         return printable(model.name.partition("#")[2]) or "server"
@@ -206,20 +206,20 @@ def mcp(roots: tuple[Path, ...], http: bool, host: str, port: int, key: str | No
         from gridprobe_serve.mcp import make_tools, over_http
         from gridprobe_serve.running import bind, rules_for, run
     rules = rules_for(host, key) if http else None
-    desk, _ = desk_of(given, roots=roots or (Path.cwd(),))
-    tools = make_tools(desk)
+    service, _ = service_of(given, roots=roots or (Path.cwd(),))
+    tools = make_tools(service)
     if rules is None:
         try:
             tools.run("stdio")
         finally:
-            desk.close()
+            service.close()
         return
     listening = bind(host, port)
     address = f"http://{host}:{listening.getsockname()[1]}/mcp"
-    app = over_http(tools, desk, rules)
+    app = over_http(tools, service, rules)
     run(
         app,
         listening,
         started=lambda: notice(f"gridprobe: tools at {address}"),
-        drain=desk.drain,
+        drain=service.drain,
     )

@@ -36,13 +36,13 @@ from gridprobe.errors import (
 from gridprobe.evaluation.tasks import Attempt
 
 __all__ = [
+    "ApiError",
     "Job",
+    "JobMessage",
     "Jobs",
     "Journal",
     "Left",
-    "Message",
-    "Refusal",
-    "as_refusal",
+    "as_api_error",
     "check_descriptors",
     "left_in",
     "mark_ids",
@@ -208,7 +208,7 @@ def _line(**values: Any) -> bytes:
 INTERNAL = "the server made a mistake; its log has the details under the request's X-Request-ID"
 
 
-class Refusal(GridProbeError):
+class ApiError(GridProbeError):
     """A request that is not answered."""
 
     def __init__(
@@ -246,19 +246,19 @@ STATUSES: tuple[tuple[type[GridProbeError], int, str], ...] = (
 """The first that fits counts."""
 
 
-def as_refusal(error: BaseException) -> Refusal:
+def as_api_error(error: BaseException) -> ApiError:
     """How an error is told to a client; what we did not raise on purpose is not told."""
-    if isinstance(error, Refusal):
+    if isinstance(error, ApiError):
         return error
     for kind, status, code in STATUSES:
         if isinstance(error, kind):
-            return Refusal(str(error), status=status, code=code)
-    return Refusal(INTERNAL, status=500, code="internal_error")
+            return ApiError(str(error), status=status, code=code)
+    return ApiError(INTERNAL, status=500, code="internal_error")
 
 
-def not_found(what: str) -> Refusal:
+def not_found(what: str) -> ApiError:
     """There is nothing with this id; the same text whether there ever was or not."""
-    return Refusal(
+    return ApiError(
         f"there is no such {what}; it may have ended, or the server was restarted", status=404, code="not_found"
     )
 
@@ -267,7 +267,7 @@ def check_descriptors(error: OSError) -> None:
     """Refuse with 503 if a file could not be opened because too many are; nothing is wrong with that file."""
     if error.errno in (errno.EMFILE, errno.ENFILE):
         message = "the server has too many files open; try again soon"
-        raise Refusal(message, status=503, code="busy", Retry_After="5") from None
+        raise ApiError(message, status=503, code="busy", Retry_After="5") from None
 
 
 State = Literal["queued", "running", "done", "failed", "cancelled", "interrupted"]
@@ -298,7 +298,7 @@ def new_id() -> str:
 
 
 @dataclass(frozen=True)
-class Message:
+class JobMessage:
     """Something that happened in a job."""
 
     number: int
@@ -320,14 +320,14 @@ class Job:
         self.ended: float | None = None
         self.session: str | None = None
         self.result: Mapping[str, Any] | None = None
-        self.error: Refusal | None = None
+        self.error: ApiError | None = None
         self.progress: ProgressEvent | None = None
         self.cancel = Flag()
         self._work = work
         self._clock = clock
         self._journal = journal
         self._lock = RLock()
-        self._messages: list[Message] = []
+        self._messages: list[JobMessage] = []
         self._count = 0
         self._callbacks: list[Callable[[], None]] = []
         self._at_end: list[Callable[[], None]] = []
@@ -338,7 +338,7 @@ class Job:
         job = cls(lambda job: {}, "", lambda: left.ended or 0.0)
         job.id, job.created, job._count = left.id, left.created, AFTER_ALL
         message = "the server was restarted before this question was answered; ask again"
-        job.end(None, Refusal(message, status=503, code="interrupted"))
+        job.end(None, ApiError(message, status=503, code="interrupted"))
         return job
 
     @property
@@ -350,7 +350,7 @@ class Job:
         """Say that something happened; of many progress messages the oldest are dropped."""
         with self._lock:
             self._count += 1
-            self._messages.append(Message(self._count, name, data))
+            self._messages.append(JobMessage(self._count, name, data))
             progress = [each for each in self._messages if each.name == "progress"] if name == "progress" else []
             if len(progress) > MOST_PROGRESS:
                 self._messages.remove(progress[0])
@@ -358,7 +358,7 @@ class Job:
         for callback in callbacks:
             callback()
 
-    def after(self, number: int) -> list[Message]:
+    def after(self, number: int) -> list[JobMessage]:
         """What happened after the message with this number."""
         with self._lock:
             return [each for each in self._messages if each.number > number]
@@ -424,12 +424,12 @@ class Job:
         for callback in self._at_end:
             callback()
 
-    def _told(self, error: Exception) -> Refusal:
+    def _told(self, error: Exception) -> ApiError:
         """How an error is told. It keeps no traceback, whose frames would keep videos; a mistake of ours is logged."""
-        refusal = as_refusal(error)
+        refusal = as_api_error(error)
         if refusal.status == 500:
             LOG.error("job %s failed: %s", self.id, _trace(error))
-            return Refusal(
+            return ApiError(
                 f"the server made a mistake; its log has the details of job {self.id}", status=500, code=refusal.code
             )
         refusal.__cause__ = refusal.__context__ = None
@@ -515,13 +515,13 @@ class Jobs:
     def _check_room(self, user: str) -> None:
         if self._closing:
             message = "the server is shutting down; try again soon"
-            raise Refusal(message, status=503, code="shutting_down", Retry_After="10")
+            raise ApiError(message, status=503, code="shutting_down", Retry_After="10")
         mine = len(self._waiting.get(user, ()))
         idle = self.running + self.waiting < self.at_once
         if idle or (self.waiting < self.most_waiting and mine < max(1, self.most_waiting * SHARE)):
             return
         self.counts["refused"] += 1
-        raise Refusal(
+        raise ApiError(
             f"{self.waiting} jobs wait already, {mine} of them yours; try again later",
             status=429,
             code="queue_full",
@@ -569,7 +569,7 @@ class Jobs:
             queued = [job for jobs in self._waiting.values() for job in jobs]
             self._waiting.clear()
         for job in queued:
-            job.end(None, Refusal("the server is shutting down; ask again", status=503, code="interrupted"))
+            job.end(None, ApiError("the server is shutting down; ask again", status=503, code="interrupted"))
         for job in list(self._jobs.values()):
             if not job.over:
                 self.cancel(job)

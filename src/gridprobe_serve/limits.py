@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-__all__ = ["Bounds"]
+__all__ = ["ServerLimits"]
 
 
 @dataclass(frozen=True)
-class Bounds:
+class ServerLimits:
     """Limits of a server; a request past one is refused before anything is made for it."""
 
     max_k: int = 16

@@ -17,11 +17,11 @@ from gridprobe.ask import Session
 from gridprobe.errors import GridProbeError
 from gridprobe.question import Question
 from gridprobe.report.format import clock
-from gridprobe_serve.jobs import Job, Message, as_refusal
+from gridprobe_serve.jobs import Job, JobMessage, as_api_error
 from gridprobe_serve.middleware import Guard, Metrics, Rules
 from gridprobe_serve.routes import jpeg
 from gridprobe_serve.schemas import make_question
-from gridprobe_serve.service import Asked, Desk, messages, result_of
+from gridprobe_serve.service import VideoQuestion, VideoService, messages, result_of
 
 __all__ = ["make_tools", "over_http"]
 
@@ -82,7 +82,7 @@ class LookedOver(BaseModel):
     parts: list[Part]
 
 
-def make_tools(desk: Desk) -> MCPServer[Any]:
+def make_tools(service: VideoService) -> MCPServer[Any]:
     """A server of the Model Context Protocol with our tools."""
     server: MCPServer[Any] = MCPServer("gridprobe", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING")
 
@@ -97,37 +97,37 @@ def make_tools(desk: Desk) -> MCPServer[Any]:
         """Answer a question about a video, and say where in the video the answer is."""
         with _told():
             about = make_question(question, options or ())
-            source = await run_in_threadpool(desk.sources.find, video)
-            asked = Asked(source, about, {"effort": effort})
-            return _answered(await _followed(desk, desk.submit(asked, "agent"), ctx))
+            source = await run_in_threadpool(service.sources.find, video)
+            asked = VideoQuestion(source, about, {"effort": effort})
+            return _answered(await _followed(service, service.submit(asked, "agent"), ctx))
 
     @server.tool()
     async def look_over(video: Video, ctx: Context[Any, Any], parts: Parts = 4) -> LookedOver:
         """Say how long a video is and what happens in each part of it, with times."""
         with _told():
-            source = await run_in_threadpool(desk.sources.find, video)
-            asked = Asked(source, None)
-            opened = await _followed(desk, desk.submit(asked, "agent"), ctx)
-            job = desk.jobs.submit(lambda job: _described(desk, opened["id"], parts, job), "agent")
-            return LookedOver.model_validate(await _followed(desk, job, ctx))
+            source = await run_in_threadpool(service.sources.find, video)
+            asked = VideoQuestion(source, None)
+            opened = await _followed(service, service.submit(asked, "agent"), ctx)
+            job = service.jobs.submit(lambda job: _described(service, opened["id"], parts, job), "agent")
+            return LookedOver.model_validate(await _followed(service, job, ctx))
 
     @server.tool(structured_output=False)
     async def frames_at(video: Video, times: Times, ctx: Context[Any, Any], width: int = 512) -> list[Any]:
         """Show the frames of a video at some times, in seconds."""
         with _told():
-            source = await run_in_threadpool(desk.sources.find, video)
-            opened = await _followed(desk, desk.submit(Asked(source, None), "agent"), ctx)
-            session = desk.sessions.get(opened["id"])
-            side, found = min(max(width, 16), desk.bounds.max_side), []
+            source = await run_in_threadpool(service.sources.find, video)
+            opened = await _followed(service, service.submit(VideoQuestion(source, None), "agent"), ctx)
+            session = service.sessions.get(opened["id"])
+            side, found = min(max(width, 16), service.bounds.max_side), []
             for time in times:
-                pixels, true = await run_in_threadpool(desk.frame, session, time, side)
+                pixels, true = await run_in_threadpool(service.frame, session, time, side)
                 found += [f"{clock(true)} ({true:.2f} s)", Image(data=jpeg(pixels, side), format="jpeg")]
             return found
 
     return server
 
 
-def over_http(tools: MCPServer[Any], desk: Desk, rules: Rules) -> Guard:
+def over_http(tools: MCPServer[Any], service: VideoService, rules: Rules) -> Guard:
     """The tools as an ASGI application at /mcp; it closes the desk at shutdown. Hosts and origins are the guard's."""
     security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     app = tools.streamable_http_app(transport_security=security)
@@ -137,13 +137,13 @@ def over_http(tools: MCPServer[Any], desk: Desk, rules: Rules) -> Guard:
     async def lifespan(app: Any) -> AsyncIterator[Any]:
         async with inner(app) as state:
             yield state
-        await run_in_threadpool(desk.close)
+        await run_in_threadpool(service.close)
 
     app.router.lifespan_context = lifespan
-    return Guard(app, rules, desk.bounds, Metrics(desk))
+    return Guard(app, rules, service.bounds, Metrics(service))
 
 
-async def _followed(desk: Desk, job: Job, ctx: Context[Any, Any]) -> Mapping[str, Any]:
+async def _followed(service: VideoService, job: Job, ctx: Context[Any, Any]) -> Mapping[str, Any]:
     """The result of a job; its progress goes to the agent, who may cancel it."""
     try:
         async for message in messages(job):
@@ -151,11 +151,11 @@ async def _followed(desk: Desk, job: Job, ctx: Context[Any, Any]) -> Mapping[str
                 await ctx.report_progress(message.number, None, _progress(message))
     finally:
         if not job.over:
-            desk.jobs.cancel(job)
+            service.jobs.cancel(job)
     return result_of(job)
 
 
-def _progress(message: Message) -> str:
+def _progress(message: JobMessage) -> str:
     return f"{message.data['stage']}: {message.data['done']} of {message.data['total']}"
 
 
@@ -165,7 +165,7 @@ def _told() -> Iterator[None]:
     try:
         yield
     except GridProbeError as error:
-        raise ToolError(str(as_refusal(error))) from error
+        raise ToolError(str(as_api_error(error))) from error
 
 
 def _answered(result: Mapping[str, Any]) -> Answered:
@@ -185,10 +185,10 @@ def _answered(result: Mapping[str, Any]) -> Answered:
     )
 
 
-def _described(desk: Desk, id: str, parts: int, job: Job) -> dict[str, Any]:
+def _described(service: VideoService, id: str, parts: int, job: Job) -> dict[str, Any]:
     """What happens in equal parts of an open video."""
-    with desk.using(id) as video:
-        setup = desk.setup({"effort": "quick", "k": PART_K}, private=video.source.private)
+    with service.using(id) as video:
+        setup = service.setup({"effort": "quick", "k": PART_K}, private=video.source.private)
         info = (video.latest or video.footage(setup)).info
         length = info.duration or 1.0
         assert setup.sampling is not None

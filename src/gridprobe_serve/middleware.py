@@ -18,9 +18,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gridprobe_serve.jobs import Refusal, new_id
-from gridprobe_serve.limits import Bounds
-from gridprobe_serve.service import Desk, refused
+from gridprobe_serve.jobs import ApiError, new_id
+from gridprobe_serve.limits import ServerLimits
+from gridprobe_serve.service import VideoService, refused
 
 __all__ = ["ADDRESS_SHARE", "HEADERS", "LOOPBACK", "Guard", "Metrics", "Rules", "network_of"]
 
@@ -30,8 +30,8 @@ __all__ = ["ADDRESS_SHARE", "HEADERS", "LOOPBACK", "Guard", "Metrics", "Rules", 
 class Metrics:
     """Counts of responses, and what the desk knows about itself."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, service: VideoService) -> None:
+        self._desk = service
         self._lock = Lock()
         self._responses: Counter[tuple[str, int]] = Counter()
 
@@ -43,8 +43,8 @@ class Metrics:
 
     def text(self) -> str:
         """The page."""
-        desk = self._desk
-        jobs = desk.jobs
+        service = self._desk
+        jobs = service.jobs
         with self._lock:
             responses = sorted(self._responses.items())
         lines = _family("responses_total", "counter", "Responses by route and status.")
@@ -58,16 +58,16 @@ class Metrics:
             ("jobs_waiting", "gauge", "Jobs in the queue.", jobs.waiting),
             ("jobs_running", "gauge", "Jobs at work.", jobs.running),
             ("queue_size", "gauge", "Jobs that may wait.", jobs.most_waiting),
-            ("sessions", "gauge", "Open videos.", len(desk.sessions)),
-            ("session_bytes", "gauge", "Decoded frames in memory.", desk.sessions.bytes),
-            ("uploads", "gauge", "Uploads.", desk.shelf.uploads),
-            ("media_bytes", "gauge", "Media on disk.", desk.shelf.size),
-            ("model_calls_total", "counter", "Calls of the models.", desk.batcher.calls),
+            ("sessions", "gauge", "Open videos.", len(service.sessions)),
+            ("session_bytes", "gauge", "Decoded frames in memory.", service.sessions.bytes),
+            ("uploads", "gauge", "Uploads.", service.shelf.uploads),
+            ("media_bytes", "gauge", "Media on disk.", service.shelf.size),
+            ("model_calls_total", "counter", "Calls of the models.", service.batcher.calls),
             (
                 "model_requests_total",
                 "counter",
                 "Requests in these calls; more than calls if merged.",
-                desk.batcher.parts,
+                service.batcher.parts,
             ),
         )
         for name, kind, help, value in values:
@@ -119,7 +119,7 @@ class Rules:
         self._check_origin(scope, headers)
         if self.key is not None and scope["path"] != "/health" and not self._knows_key(headers):
             challenge = 'Basic realm="gridprobe", Bearer realm="gridprobe"'
-            raise Refusal(
+            raise ApiError(
                 "a key is needed: Authorization: Bearer KEY", status=401, code="no_key", WWW_Authenticate=challenge
             )
         if scope["method"] in ("POST", "PUT", "PATCH"):
@@ -129,14 +129,14 @@ class Rules:
             if fits if upload else kind == "application/json":
                 return
             wanted = "video/* or application/octet-stream" if upload else "application/json"
-            raise Refusal(f"the Content-Type must be {wanted}", status=415, code="wrong_type")
+            raise ApiError(f"the Content-Type must be {wanted}", status=415, code="wrong_type")
 
     def _check_host(self, headers: Headers) -> None:
         given = headers.getlist("host")
         if len(given) != 1:
-            raise Refusal("a request needs one Host header", status=400, code="bad_host")
+            raise ApiError("a request needs one Host header", status=400, code="bad_host")
         if "*" not in self.hosts and _host(given[0]) not in self.hosts:
-            raise Refusal("this server is not known by that name (--allow-host)", status=403, code="bad_host")
+            raise ApiError("this server is not known by that name (--allow-host)", status=403, code="bad_host")
 
     def _check_origin(self, scope: Scope, headers: Headers) -> None:
         """A page of another site may not ask in its visitor's name; following a link to us is fine."""
@@ -144,7 +144,7 @@ class Rules:
         visit = scope["method"] == "GET" and headers.get("sec-fetch-mode") == "navigate"
         foreign = origin is not None and urlsplit(origin).netloc.lower() != headers["host"].lower()
         if foreign or (site not in ("none", "same-origin") and not visit):
-            raise Refusal("pages of other sites may not use this server", status=403, code="bad_origin")
+            raise ApiError("pages of other sites may not use this server", status=403, code="bad_origin")
 
     def _knows_key(self, headers: Headers) -> bool:
         kind, _, value = headers.get("authorization", "").partition(" ")
@@ -168,7 +168,7 @@ class Guard:
         self,
         app: ASGIApp,
         rules: Rules,
-        bounds: Bounds,
+        bounds: ServerLimits,
         metrics: Metrics,
         *,
         check_room: Callable[[], None] = lambda: None,
@@ -199,8 +199,8 @@ class Guard:
             if scope["method"] == "POST" and scope["path"] in ASKING:
                 self._check_room()
             body = Body(receive, scope, headers, self)
-        except (Refusal, ValueError) as error:
-            refusal = error if isinstance(error, Refusal) else Refusal("a header of the request is malformed")
+        except (ApiError, ValueError) as error:
+            refusal = error if isinstance(error, ApiError) else ApiError("a header of the request is malformed")
             await refused(refusal)(scope, receive, respond)
             return
         try:
@@ -225,7 +225,7 @@ class Guard:
         """Take part of the memory for bodies; one address gets its share, and always room for one body."""
         share = max(self._bounds.max_body, self._bounds.bodies * ADDRESS_SHARE)
         if self._reading.total() + count > self._bounds.bodies or self._reading[network] + count > share:
-            raise Refusal("too many large requests at once; upload videos", status=429, code="busy", Retry_After="5")
+            raise ApiError("too many large requests at once; upload videos", status=429, code="busy", Retry_After="5")
         self._reading[network] += count
 
     def release(self, count: int, network: str) -> None:
@@ -259,7 +259,7 @@ class Body:
         self._began = asyncio.get_running_loop().time()
         self._network = network_of(scope.get("client"))
         if int(headers.get("content-length", 0)) > self._most:
-            raise Refusal(self._too_large, status=413, code="too_large", Connection="close")
+            raise ApiError(self._too_large, status=413, code="too_large", Connection="close")
 
     @property
     def _too_large(self) -> str:
@@ -294,7 +294,7 @@ class Body:
         if self._in_memory and self._seen > self._reserved:
             try:
                 self._guard.reserve(self._seen - self._reserved, self._network)
-            except Refusal as refusal:
+            except ApiError as refusal:
                 raise _error(429, str(refusal), {"Retry-After": "5"}) from None
             self._reserved = self._seen
         seconds = asyncio.get_running_loop().time() - self._began

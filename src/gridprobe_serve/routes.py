@@ -20,23 +20,23 @@ from gridprobe.report.answer_page import render
 from gridprobe.report.html import POLICY
 from gridprobe.report.picture import draw_answer, encoded
 from gridprobe.video.frames import contact_sheet
-from gridprobe_serve.jobs import Job, Refusal, check_descriptors, not_found
-from gridprobe_serve.limits import Bounds
+from gridprobe_serve.jobs import ApiError, Job, check_descriptors, not_found
+from gridprobe_serve.limits import ServerLimits
 from gridprobe_serve.schemas import AskBody, PlanBody, SessionBody
-from gridprobe_serve.service import Asked, Desk, Json, as_event, job_dict, messages, until_over
+from gridprobe_serve.service import Json, VideoQuestion, VideoService, as_event, job_dict, messages, until_over
 from gridprobe_serve.sessions import VideoSession
 from gridprobe_serve.sources import Frames, Remote, Source, shown
 
 __all__ = [
     "PAGE_POLICY",
     "DecodePool",
-    "desk_of",
     "found_source",
     "jpeg",
     "media_router",
     "page_router",
     "report_router",
     "router",
+    "service_of",
     "user_of",
 ]
 
@@ -44,10 +44,10 @@ router = APIRouter(prefix="/v1/gridprobe", tags=["gridprobe"])
 STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}, "description": "named events"}}
 
 
-def desk_of(request: Request) -> Desk:
+def service_of(request: Request) -> VideoService:
     """The server's desk."""
-    desk: Desk = request.app.state.desk
-    return desk
+    service: VideoService = request.app.state.service
+    return service
 
 
 def user_of(request: Request, name: str | None) -> str:
@@ -55,48 +55,48 @@ def user_of(request: Request, name: str | None) -> str:
     return f"{request.client.host if request.client else ''}|{name or ''}"
 
 
-async def found_source(desk: Desk, named: str | Frames) -> Source | Remote:
+async def found_source(service: VideoService, named: str | Frames) -> Source | Remote:
     """The video that a request names, on disk."""
-    return await run_in_threadpool(desk.sources.find, named)
+    return await run_in_threadpool(service.sources.find, named)
 
 
 async def _begin(body: SessionBody, request: Request) -> Job:
     """Queue what a body asks for."""
-    desk, user = desk_of(request), user_of(request, body.user)
-    desk.jobs.check_room(user)
+    service, user = service_of(request), user_of(request, body.user)
+    service.jobs.check_room(user)
     question = body.asked() if isinstance(body, AskBody) else None
     settings, selector = body.settings.changes()
-    await run_in_threadpool(desk.check, settings, selector)
-    source = await found_source(desk, body.video)
+    await run_in_threadpool(service.check, settings, selector)
+    source = await found_source(service, body.video)
     show_map = isinstance(body, AskBody) and body.map
-    return desk.submit(Asked(source, question, settings, selector, show_map), user)
+    return service.submit(VideoQuestion(source, question, settings, selector, show_map), user)
 
 
 @router.post("/ask", summary="Ask a question and wait for the answer")
 async def ask(body: AskBody, request: Request) -> Response:
     """Closing the connection cancels the question."""
     job = await _begin(body, request)
-    return Json(await until_over(job, desk_of(request).jobs, request))
+    return Json(await until_over(job, service_of(request).jobs, request))
 
 
 @router.post("/jobs", status_code=202, summary="Ask a question and get a job")
 async def create_job(body: AskBody, request: Request) -> Response:
     """The job's events say how far it is."""
     job = await _begin(body, request)
-    return Json(job_dict(job, desk_of(request).jobs), 202)
+    return Json(job_dict(job, service_of(request).jobs), 202)
 
 
 @router.get("/jobs/{id}", summary="A job")
 async def get_job(id: str, request: Request) -> Response:
     """Its state, progress, and result or error."""
-    jobs = desk_of(request).jobs
+    jobs = service_of(request).jobs
     return Json(job_dict(jobs.get(id), jobs))
 
 
 @router.delete("/jobs/{id}", summary="Cancel a job")
 async def cancel_job(id: str, request: Request) -> Response:
     """A job that has ended stays as it is."""
-    jobs = desk_of(request).jobs
+    jobs = service_of(request).jobs
     job = jobs.get(id)
     jobs.cancel(job)
     return Json(job_dict(job, jobs))
@@ -105,7 +105,7 @@ async def cancel_job(id: str, request: Request) -> Response:
 @router.get("/jobs/{id}/events", summary="The events of a job", responses=STREAM, response_class=StreamingResponse)
 async def job_events(id: str, request: Request) -> Response:
     """Server-sent events, from the first one or from the one after `Last-Event-ID`."""
-    job = desk_of(request).jobs.get(id)
+    job = service_of(request).jobs.get(id)
     last = request.headers.get("last-event-id", "")
     after = int(last) if last.isascii() and last.isdigit() and len(last) < 10 else 0
     events = (as_event(message) async for message in messages(job, after))
@@ -115,7 +115,7 @@ async def job_events(id: str, request: Request) -> Response:
 @router.get("/videos", summary="Files that requests may name")
 async def videos(request: Request) -> Response:
     """Files under the folder of `--videos`."""
-    folder = desk_of(request).sources.folder
+    folder = service_of(request).sources.folder
     listed = await run_in_threadpool(folder.listed) if folder else []
     return Json({"enabled": folder is not None, "videos": [vars(each) for each in listed]})
 
@@ -133,11 +133,11 @@ async def videos(request: Request) -> Response:
 )
 async def upload(request: Request, name: str = Query("video", max_length=500)) -> Response:
     """The file is the body. It is written to disk as it arrives."""
-    desk = desk_of(request)
-    with desk.shelf.receiving(desk.bounds.max_upload) as incoming:
+    service = service_of(request)
+    with service.shelf.receiving(service.bounds.max_upload) as incoming:
         async for chunk in request.stream():
             await run_in_threadpool(incoming.write, chunk)
-        found = await run_in_threadpool(desk.shelf.upload, incoming, shown(name))
+        found = await run_in_threadpool(service.shelf.upload, incoming, shown(name))
     about = {"id": found.id, "url": f"upload://{found.id}", "name": found.name}
     return Json({**about, "bytes": found.blob.size, "sha256": found.blob.sha256}, 201)
 
@@ -145,7 +145,7 @@ async def upload(request: Request, name: str = Query("video", max_length=500)) -
 @router.delete("/uploads/{id}", status_code=204, summary="Delete an upload")
 async def delete_upload(id: str, request: Request) -> Response:
     """Its content goes when no open session uses it."""
-    await run_in_threadpool(desk_of(request).shelf.remove, id)
+    await run_in_threadpool(service_of(request).shelf.remove, id)
     return Response(status_code=204)
 
 
@@ -153,21 +153,21 @@ async def delete_upload(id: str, request: Request) -> Response:
 async def open_session(body: SessionBody, request: Request) -> Response:
     """Decodes the frames of the grid, so that pictures and answers come sooner."""
     job = await _begin(body, request)
-    return Json(await until_over(job, desk_of(request).jobs, request))
+    return Json(await until_over(job, service_of(request).jobs, request))
 
 
 @router.get("/sessions", summary="Open videos")
 async def list_sessions(request: Request) -> Response:
     """Least recently used first."""
-    return Json({"sessions": [each.to_dict() for each in desk_of(request).sessions.all()]})
+    return Json({"sessions": [each.to_dict() for each in service_of(request).sessions.all()]})
 
 
 @router.get("/sessions/{id}", summary="An open video")
 async def get_session(id: str, request: Request) -> Response:
     """With the times of the frames that were sampled last."""
-    desk = desk_of(request)
-    session = desk.sessions.get(id)
-    return Json(await run_in_threadpool(desk.about, session))
+    service = service_of(request)
+    session = service.sessions.get(id)
+    return Json(await run_in_threadpool(service.about, session))
 
 
 @router.post("/sessions/{id}/plan", summary="What a question would take")
@@ -176,12 +176,12 @@ async def plan(id: str, body: PlanBody, request: Request) -> Response:
 
     Nothing is computed by the models. Without a question, a typical one is priced.
     """
-    desk, question = desk_of(request), body.asked()
+    service, question = service_of(request), body.asked()
     settings, selector = body.settings.changes()
 
     def offered() -> list[dict[str, Any]]:
-        with desk.using(id) as video:
-            return desk.plan(video, settings, selector, question)
+        with service.using(id) as video:
+            return service.plan(video, settings, selector, question)
 
     return Json({"offers": await request.app.state.decoding.run(offered)})
 
@@ -189,27 +189,27 @@ async def plan(id: str, body: PlanBody, request: Request) -> Response:
 @router.delete("/sessions/{id}", status_code=204, summary="Close a video")
 async def close_session(id: str, request: Request) -> Response:
     """Questions that are being answered go on."""
-    desk_of(request).sessions.close(id)
+    service_of(request).sessions.close(id)
     return Response(status_code=204)
 
 
 @router.get("/info", summary="What this server offers")
 async def info(request: Request) -> Response:
     """Models, limits, and what is enabled."""
-    desk = desk_of(request)
-    bounds, settings = desk.bounds, desk.settings
+    service = service_of(request)
+    bounds, settings = service.bounds, service.settings
     return Json(
         {
-            "models": list(desk.models),
+            "models": list(service.models),
             "preset": settings.preset,
             "k": settings.k,
             "limits": {
                 name: getattr(bounds, name)
                 for name in ("max_k", "max_body", "max_upload", "queue", "together", "max_side", "session_age")
             },
-            "videos": desk.sources.folder is not None,
-            "urls": desk.sources.fetches,
-            "ready": not desk.jobs.closing,
+            "videos": service.sources.folder is not None,
+            "urls": service.sources.fetches,
+            "ready": not service.jobs.closing,
         }
     )
 
@@ -222,7 +222,7 @@ report_router = APIRouter(prefix="/v1/gridprobe/jobs/{id}", tags=["gridprobe"])
 @report_router.get("/report.html", summary="The report of an answer", response_class=HTMLResponse)
 async def report(id: str, request: Request) -> Response:
     """A self-contained page, as `gridprobe ask --report` writes it."""
-    answer = desk_of(request).answers.get(id)
+    answer = service_of(request).answers.get(id)
     policy = {"Content-Security-Policy": f"{POLICY}; frame-ancestors 'none'"}
     return HTMLResponse(await run_in_threadpool(render, [answer]), headers={**policy, **_named("report.html")})
 
@@ -230,7 +230,7 @@ async def report(id: str, request: Request) -> Response:
 @report_router.get("/map.png", summary="The picture of an answer", response_class=Response)
 async def picture(id: str, request: Request) -> Response:
     """The picture that `gridprobe ask --map` writes."""
-    answer = desk_of(request).answers.get(id)
+    answer = service_of(request).answers.get(id)
     content = await run_in_threadpool(lambda: encoded(draw_answer(answer), Path("map.png")))
     return Response(content, media_type="image/png", headers=_named("map.png"))
 
@@ -270,7 +270,7 @@ Width = Annotated[int, Query(ge=16, le=2048)]
 class DecodePool:
     """Threads for requests that decode pictures outside of the queue of jobs: a few at a time, and few that wait."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: ServerLimits) -> None:
         self._turns = asyncio.Semaphore(bounds.decoders)
         self._room = bounds.decoders + bounds.queue
 
@@ -278,7 +278,7 @@ class DecodePool:
         """What the work returns, once it is its turn; 429 if too many wait."""
         if not self._room:
             message = "too many requests for pictures at once; try again soon"
-            raise Refusal(message, status=429, code="busy", Retry_After="5")
+            raise ApiError(message, status=429, code="busy", Retry_After="5")
         self._room -= 1
         try:
             async with self._turns:
@@ -290,11 +290,11 @@ class DecodePool:
 @media_router.get("/sheet.jpg", summary="The contact sheet", responses=JPEG, response_class=Response)
 async def sheet(id: str, request: Request, k: Side = None, width: Width = 1200) -> Response:
     """K columns; time runs left to right, row by row. Without `k`, as the session was sampled last."""
-    desk = desk_of(request)
-    session = desk.sessions.get(id)
+    service = service_of(request)
+    session = service.sessions.get(id)
 
     def drawn() -> bytes:
-        pixels, times = desk.pool(session, k)
+        pixels, times = service.pool(session, k)
         return jpeg(contact_sheet(pixels, Grid.holding(len(times)).k), width)
 
     return Response(await request.app.state.decoding.run(drawn), media_type="image/jpeg")
@@ -310,16 +310,16 @@ async def frame(
     width: Width = 640,
 ) -> Response:
     """At a time in seconds, or by its place in the grid of K². The header X-Time has its true time."""
-    desk = desk_of(request)
-    session = desk.sessions.get(id)
+    service = service_of(request)
+    session = service.sessions.get(id)
     if (t is None) == (index is None):
-        raise Refusal("give either t or index", param="t")
+        raise ApiError("give either t or index", param="t")
 
     def drawn() -> tuple[bytes, float]:
         if index is not None:
-            pixels, time = desk.indexed(session, index, k, width)
+            pixels, time = service.indexed(session, index, k, width)
         else:
-            pixels, time = desk.frame(session, t or 0.0, width)
+            pixels, time = service.frame(session, t or 0.0, width)
         return jpeg(pixels, width), time
 
     content, time = await request.app.state.decoding.run(drawn)
@@ -329,8 +329,8 @@ async def frame(
 @media_router.get("/video", summary="The file, with byte ranges", response_class=FileResponse)
 async def video(id: str, request: Request) -> Response:
     """For a player; there is none for a list of pictures."""
-    session = desk_of(request).sessions.get(id)
-    handle = await run_in_threadpool(_opened, desk_of(request), session)
+    session = service_of(request).sessions.get(id)
+    handle = await run_in_threadpool(_opened, service_of(request), session)
     kind = KINDS.get(os.path.splitext(session.source.name)[1].lower(), "application/octet-stream")
     return OpenFile(handle, kind)
 
@@ -355,19 +355,19 @@ class OpenFile(FileResponse):
             os.close(self._handle)
 
 
-def _opened(desk: Desk, session: VideoSession) -> int:
+def _opened(service: VideoService, session: VideoSession) -> int:
     """A descriptor of the session's file."""
     source = session.source
     if source.path.is_dir():
-        raise Refusal("this video is a list of pictures; there is no file", status=404, code="not_found")
+        raise ApiError("this video is a list of pictures; there is no file", status=404, code="not_found")
     try:
-        if source.private or desk.sources.folder is None:
+        if source.private or service.sources.folder is None:
             return os.open(source.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        with desk.sources.folder.opened(str(source.path)) as (handle, _):
+        with service.sources.folder.opened(str(source.path)) as (handle, _):
             return os.dup(handle)
     except OSError as error:
         check_descriptors(error)
-        raise Refusal("the file is gone", status=404, code="not_found") from None
+        raise ApiError("the file is gone", status=404, code="not_found") from None
 
 
 # The page for people: its files, under a policy that allows scripts, styles and media of this server only.

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from gridprobe.errors import UsageError
 from gridprobe.question import MAX_OPTIONS, Question
-from gridprobe_serve.jobs import Refusal
+from gridprobe_serve.jobs import ApiError
 
 __all__ = [
     "AskBody",
@@ -127,7 +127,7 @@ def check_length(name: str, text: str, *, param: str | None = None) -> None:
     """Refuse a text that is longer than its kind may be."""
     if len(text) > (most := LONGEST[name]):
         message = f"the {name} has {len(text):,} characters; at most {most:,} are allowed, so shorten it"
-        raise Refusal(
+        raise ApiError(
             message,
             status=413,
             code="too_long",

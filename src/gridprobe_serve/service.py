@@ -25,26 +25,26 @@ from gridprobe.errors import GridProbeError
 from gridprobe.evaluation.planning import TYPICAL, Models, offers
 from gridprobe.importance import Grid
 from gridprobe.limits import LIMITS, UsageLimits, learn_from
-from gridprobe.models import Backend, Posterior
-from gridprobe.options import Settings, Setup, make_setup
+from gridprobe.models import Model, Posterior
+from gridprobe.options import Options, Plan, make_plan
 from gridprobe.question import Question
 from gridprobe.report.format import share_words, sure_words
 from gridprobe.report.view import AnswerView, levels_of
 from gridprobe.video import FrameSize, VideoInfo, VideoLimits
-from gridprobe_serve.jobs import Job, Jobs, Journal, Message, Refusal, not_found
-from gridprobe_serve.limits import Bounds
+from gridprobe_serve.jobs import ApiError, Job, JobMessage, Jobs, Journal, not_found
+from gridprobe_serve.limits import ServerLimits
 from gridprobe_serve.sessions import Sessions, VideoSession
 from gridprobe_serve.sources import Fetcher, Remote, Source, Sources
-from gridprobe_serve.store import AllowedFolder, AllowedRoots, Shelf
+from gridprobe_serve.store import AllowedFolder, AllowedRoots, MediaStore
 
 __all__ = [
     "ALL",
     "SELECTORS",
     "SETTABLE",
     "Answers",
-    "Asked",
-    "Desk",
     "Json",
+    "VideoQuestion",
+    "VideoService",
     "as_event",
     "job_dict",
     "log_line",
@@ -72,7 +72,7 @@ class Json(JSONResponse):
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
-def refused(refusal: Refusal) -> Response:
+def refused(refusal: ApiError) -> Response:
     """An error body of OpenAI's form."""
     return Json({"error": refusal.to_dict()}, refusal.status, refusal.headers)
 
@@ -112,11 +112,11 @@ def result_of(job: Job) -> Mapping[str, Any]:
     if job.error is not None:
         raise copy(job.error)  # the job's own gets no traceback, which would keep the request
     if job.result is None:
-        raise Refusal("the job was cancelled", status=499, code="cancelled")
+        raise ApiError("the job was cancelled", status=499, code="cancelled")
     return job.result
 
 
-async def messages(job: Job, after: int = 0) -> AsyncIterator[Message | None]:
+async def messages(job: Job, after: int = 0) -> AsyncIterator[JobMessage | None]:
     """What happened in a job, and what happens, until it ends; None now and then while nothing does."""
     changed = asyncio.Event()
     end = job.subscribe(_setter(changed))
@@ -138,7 +138,7 @@ async def messages(job: Job, after: int = 0) -> AsyncIterator[Message | None]:
         end()
 
 
-def as_event(message: Message | None) -> str:
+def as_event(message: JobMessage | None) -> str:
     """A message as a named server-sent event; None is a comment, which keeps the connection open."""
     if message is None:
         return ": waiting\n\n"
@@ -216,7 +216,7 @@ ALL = "all frames"
 
 
 def plan_of(
-    models: Models, settings: Settings, info: VideoInfo, *, selector: str, question: Question | None
+    models: Models, settings: Options, info: VideoInfo, *, selector: str, question: Question | None
 ) -> list[dict[str, Any]]:
     """Each way to ask as plain values, with its compute as a share of showing all frames."""
     priced = question or TYPICAL
@@ -276,7 +276,7 @@ SETTABLE = frozenset(
         *LIMITS,
     }
 )
-"""Settings that a request may change, and limits of what it may take."""
+"""Options that a request may change, and limits of what it may take."""
 SELECTORS = ("gridprobe", "uniform", "random", "all", "all-small")
 """Selectors that a request may name: those that load nothing."""
 MOST_SETUPS = 32
@@ -286,7 +286,7 @@ PATH = re.compile(r"(?:file:|(?<![\w/.:]))/(?:[\w.@+-]+/)+[\w.@+-]*")
 
 
 @dataclass(frozen=True)
-class Asked:
+class VideoQuestion:
     """A question about a video; without a question the video is only opened."""
 
     video: Source | Remote
@@ -298,16 +298,16 @@ class Asked:
     """Frames a second to sample, in place of a grid."""
 
 
-class Desk:
+class VideoService:
     """The models, the videos and the jobs of one server."""
 
     def __init__(
         self,
-        model: Backend,
-        answer_model: Backend | None = None,
+        model: Model,
+        answer_model: Model | None = None,
         *,
-        settings: Settings | None = None,
-        bounds: Bounds | None = None,
+        settings: Options | None = None,
+        bounds: ServerLimits | None = None,
         folder: AllowedFolder | AllowedRoots | None = None,
         fetcher: Fetcher | None = None,
         gauges: Models | None = None,
@@ -323,19 +323,19 @@ class Desk:
             fetcher: fetches addresses that requests name; None refuses them.
             gauges: price questions in advance; None if the models have none.
         """
-        self.bounds = bounds or Bounds()
-        self.settings = settings or Settings()
+        self.bounds = bounds or ServerLimits()
+        self.settings = settings or Options()
         self.gauges = gauges
         self.batcher = Batcher(most=self.bounds.merged)
         self._model = self.batcher.merging(model)
         self._answerer = None if answer_model is None else self.batcher.merging(answer_model)
-        self.shelf = Shelf(quota=self.bounds.quota)
+        self.shelf = MediaStore(quota=self.bounds.quota)
         self.sources = Sources(self.shelf, self.bounds, folder=folder, fetcher=fetcher)
         self.sessions = Sessions(self.sources, self.bounds)
         journal = Journal(self.shelf.folder, self.shelf.left)
         self.jobs = Jobs(at_once=self.bounds.together, waiting=self.bounds.queue, journal=journal)
         self.answers = Answers()
-        self._setups: OrderedDict[str, Setup] = OrderedDict()
+        self._setups: OrderedDict[str, Plan] = OrderedDict()
         self._lock = Lock()
         self._learned = 0
 
@@ -359,25 +359,25 @@ class Desk:
         """Refuse settings that cannot be, before anything is queued."""
         self.setup(settings, selector, private=True)
 
-    def submit(self, asked: Asked, user: str) -> Job:
+    def submit(self, asked: VideoQuestion, user: str) -> Job:
         """Queue a question; its video is released when it ends, or now if it is refused."""
         try:
             job = self.jobs.submit(lambda job: self._work(job, asked), user)
-        except Refusal:
+        except ApiError:
             self.sources.release(asked.video)
             raise
         job.when_over(lambda: self.sources.release(asked.video))
         return job
 
-    def setup(self, settings: Mapping[str, Any], selector: str = "gridprobe", *, private: bool) -> Setup:
+    def setup(self, settings: Mapping[str, Any], selector: str = "gridprobe", *, private: bool) -> Plan:
         """The setup for a request; of a private video no frame is stored on disk."""
         if unknown := sorted(set(settings) - SETTABLE):
-            raise Refusal(f"unknown setting {unknown[0]!r}; known: {', '.join(sorted(SETTABLE))}", param=unknown[0])
+            raise ApiError(f"unknown setting {unknown[0]!r}; known: {', '.join(sorted(SETTABLE))}", param=unknown[0])
         if selector not in SELECTORS:
-            raise Refusal(f"unknown selector {selector!r}; known: {', '.join(SELECTORS)}", param="selector")
+            raise ApiError(f"unknown selector {selector!r}; known: {', '.join(SELECTORS)}", param="selector")
         k = settings.get("k", self.settings.k)
         if isinstance(k, int) and k > self.bounds.max_k:
-            raise Refusal(f"k may be at most {self.bounds.max_k} on this server, got {k}", param="k")
+            raise ApiError(f"k may be at most {self.bounds.max_k} on this server, got {k}", param="k")
         key = json.dumps([dict(settings), selector, private], default=repr, sort_keys=True)
         with self._lock:
             found = self._setups.get(key)
@@ -388,17 +388,17 @@ class Desk:
                 self._setups.popitem(last=False)
             return found
 
-    def _make(self, settings: Mapping[str, Any], selector: str, *, private: bool) -> Setup:
+    def _make(self, settings: Mapping[str, Any], selector: str, *, private: bool) -> Plan:
         limits = VideoLimits(
             seconds=self.bounds.decode_seconds,
             memory=max(1, min(self.settings.limits.memory, self.bounds.session_bytes // 4)),
             cache=0 if private else self.settings.limits.cache,
         )
         changed = replace(self._changed(settings), limits=limits)
-        made = make_setup(model=self._model, answer_model=self._answerer, selector=selector, settings=changed)
+        made = make_plan(model=self._model, answer_model=self._answerer, selector=selector, settings=changed)
         return made.loaded()
 
-    def _changed(self, settings: Mapping[str, Any]) -> Settings:
+    def _changed(self, settings: Mapping[str, Any]) -> Options:
         """The server's settings with those of a request."""
         limits = {name: value for name, value in settings.items() if name in LIMITS}
         plain = {name: value for name, value in settings.items() if name not in LIMITS}
@@ -413,7 +413,7 @@ class Desk:
             return []
         return plan_of(self.gauges, self._changed(settings), info, selector=selector, question=question)
 
-    def _work(self, job: Job, asked: Asked) -> dict[str, Any]:
+    def _work(self, job: Job, asked: VideoQuestion) -> dict[str, Any]:
         """Open the video, ask, and say what happens on the way."""
         held = asked.video if isinstance(asked.video, Remote) else self.sources.held(asked.video)
         with self.sources.at_hand(held) as source, self._scrubbing(source), self.sessions.using(source) as video:
@@ -446,7 +446,7 @@ class Desk:
         if not enough:
             learn_from(answer, names=(self.gauges.model.identity, self.gauges.answerer.identity))
 
-    def _sampled(self, video: VideoSession, asked: Asked) -> Setup:
+    def _sampled(self, video: VideoSession, asked: VideoQuestion) -> Plan:
         setup = self.setup(asked.settings, asked.selector, private=video.source.private)
         if asked.fps is None:
             return setup
@@ -496,7 +496,7 @@ class Desk:
             footage = (None if k else video.latest) or video.footage(setup)
             count = len(footage.undecoded())
             if not 0 <= index < count:
-                raise Refusal(f"the session has frames 0 to {count - 1}, got {index}", status=404, code="not_found")
+                raise ApiError(f"the session has frames 0 to {count - 1}, got {index}", status=404, code="not_found")
             pool = footage.frames([index], FrameSize(max_side=side))
             return pool.pixels[0], pool.times[0]
 
@@ -505,7 +505,7 @@ class Desk:
         """Errors name the video as the client did."""
         try:
             yield
-        except Refusal:
+        except ApiError:
             raise
         except GridProbeError as error:
             raise type(error)(clean(str(error), source)) from error
@@ -550,7 +550,7 @@ def _public(answer: Answer, source: Source) -> Answer:
     )
 
 
-def _tell(job: Job, found: Any, question: Question, setup: Setup) -> None:
+def _tell(job: Job, found: Any, question: Question, setup: Plan) -> None:
     """Pass on what a stage has found."""
     if isinstance(found, Overview):
         job.add("overview", {"belief": _belief(found.posterior, question), "sure": sure(found.posterior, setup.exit)})

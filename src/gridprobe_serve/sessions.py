@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from threading import Lock, RLock
 from typing import Any
 
-from gridprobe.options import Setup
-from gridprobe.video import Footage, SampleSpec
-from gridprobe_serve.jobs import Refusal, new_id, not_found
-from gridprobe_serve.limits import Bounds
+from gridprobe.options import Plan
+from gridprobe.video import SampleSpec, Video
+from gridprobe_serve.jobs import ApiError, new_id, not_found
+from gridprobe_serve.limits import ServerLimits
 from gridprobe_serve.sources import Source, Sources
 
 __all__ = ["Sessions", "VideoSession"]
@@ -30,7 +30,7 @@ class VideoSession:
         self.users = 0
         """Jobs that use it now."""
         self._lock = Lock()
-        self._footage: OrderedDict[SampleSpec, Footage] = OrderedDict()
+        self._footage: OrderedDict[SampleSpec, Video] = OrderedDict()
 
     @property
     def bytes(self) -> int:
@@ -38,11 +38,11 @@ class VideoSession:
         return sum(each.held for each in list(self._footage.values()))
 
     @property
-    def latest(self) -> Footage | None:
+    def latest(self) -> Video | None:
         """The sampling that was used last."""
         return next(reversed(self._footage.values()), None) if self._footage else None
 
-    def footage(self, setup: Setup) -> Footage:
+    def footage(self, setup: Plan) -> Video:
         """The video, sampled as a setup says; threads that want the same wait for one of them to open it."""
         assert setup.sampling is not None
         with self._lock:
@@ -50,7 +50,7 @@ class VideoSession:
             if found is None:
                 found = setup.open(self.source.path)
                 if self.source.fingerprint not in (None, found.info.fingerprint):
-                    raise Refusal("the file changed while it was opened; try again", status=409, code="changed")
+                    raise ApiError("the file changed while it was opened; try again", status=409, code="changed")
                 self._footage[setup.sampling] = found
             self._footage.move_to_end(setup.sampling)
             while len(self._footage) > MOST_FOOTAGE:
@@ -74,7 +74,7 @@ class VideoSession:
 class Sessions:
     """All open videos, by content."""
 
-    def __init__(self, sources: Sources, bounds: Bounds, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, sources: Sources, bounds: ServerLimits, clock: Callable[[], float] = time.time) -> None:
         self._sources = sources
         self._bounds = bounds
         self._clock = clock

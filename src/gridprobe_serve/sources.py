@@ -17,9 +17,9 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 from gridprobe._util import printable
 from gridprobe.video.files import fingerprint_of
-from gridprobe_serve.jobs import Refusal
-from gridprobe_serve.limits import Bounds
-from gridprobe_serve.store import AllowedFolder, AllowedRoots, Blob, Shelf
+from gridprobe_serve.jobs import ApiError
+from gridprobe_serve.limits import ServerLimits
+from gridprobe_serve.store import AllowedFolder, AllowedRoots, Blob, MediaStore
 
 __all__ = ["Fetcher", "Frames", "Remote", "Source", "Sources", "data_of", "is_public", "shown"]
 
@@ -82,7 +82,7 @@ class Fetcher:
         except (OSError, UnicodeError):
             raise _failed("its host is not known") from None
         if not addresses or not all(map(is_public, addresses)):
-            raise Refusal("this address is not on the public internet", status=403, code="not_allowed")
+            raise ApiError("this address is not on the public internet", status=403, code="not_allowed")
         timeout = min(30.0, self.seconds)
         try:
             with (
@@ -155,12 +155,12 @@ def _read(connection: http.client.HTTPConnection, target: str, write: Callable[[
             raise _failed(f"the last {response.length} bytes are missing")
 
 
-def _bad() -> Refusal:
-    return Refusal("the address of the video must be http(s)://HOST/PATH, without a user name", code="bad_address")
+def _bad() -> ApiError:
+    return ApiError("the address of the video must be http(s)://HOST/PATH, without a user name", code="bad_address")
 
 
-def _failed(why: str) -> Refusal:
-    return Refusal(f"the video cannot be fetched: {why}", status=422, code="unfetchable_video")
+def _failed(why: str) -> ApiError:
+    return ApiError(f"the video cannot be fetched: {why}", status=422, code="unfetchable_video")
 
 
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
@@ -214,8 +214,8 @@ class Sources:
 
     def __init__(
         self,
-        shelf: Shelf,
-        bounds: Bounds,
+        shelf: MediaStore,
+        bounds: ServerLimits,
         *,
         folder: AllowedFolder | AllowedRoots | None = None,
         fetcher: Fetcher | None = None,
@@ -239,7 +239,7 @@ class Sources:
         if scheme in ("http", "https"):
             if self._fetcher is None:
                 message = "this server does not fetch addresses (--allow-urls); upload the video"
-                raise Refusal(message, status=403, code="not_allowed")
+                raise ApiError(message, status=403, code="not_allowed")
             return Remote(named)
         if scheme == "data":
             return self._inline(named)
@@ -250,7 +250,7 @@ class Sources:
             found = self.of_session(named.removeprefix(match[0]).lstrip("/"))
             return replace(found, blob=self.shelf.hold(found.blob)) if found.blob else found
         if scheme not in ("", "file"):
-            raise Refusal(f"a video cannot be named by {printable(scheme)[:20]!r} addresses", code="bad_address")
+            raise ApiError(f"a video cannot be named by {printable(scheme)[:20]!r} addresses", code="bad_address")
         return self._in_folder(named)
 
     @contextmanager
@@ -283,9 +283,9 @@ class Sources:
         if kind in ("video/jpeg", "video/png", "video/webp"):
             return self._pictures(Frames([f"data:image;base64,{part}" for part in parts], range(len(parts))))
         if not kind.startswith("video/") and kind not in ("application/octet-stream", "image/gif", "application/mp4"):
-            raise Refusal(f"data of the type {printable(kind)[:40]!r} is not video", code="not_video")
+            raise ApiError(f"data of the type {printable(kind)[:40]!r} is not video", code="not_video")
         if len(parts) > 1:
-            raise Refusal("a data: address of a video has one comma", code="bad_address")
+            raise ApiError("a data: address of a video has one comma", code="bad_address")
         with self.shelf.receiving(self._bounds.max_upload) as incoming:
             incoming.write(_decoded(parts[0]))
             return self._of(self.shelf.keep(incoming), "video")
@@ -293,14 +293,14 @@ class Sources:
     def _pictures(self, frames: Frames) -> Source:
         if not 1 <= len(frames.pictures) <= self._bounds.max_pictures:
             most = self._bounds.max_pictures
-            raise Refusal(f"a video of pictures has 1 to {most} of them, got {len(frames.pictures)}", code="too_many")
+            raise ApiError(f"a video of pictures has 1 to {most} of them, got {len(frames.pictures)}", code="too_many")
         pictures = [_decoded(data_of(each)[1][0]) for each in frames.pictures]
         return self._of(self.shelf.keep_pictures(pictures, [float(time) for time in frames.times]), "pictures")
 
     def _in_folder(self, name: str) -> Source:
         if self.folder is None:
             message = "this server has no folder of videos (--videos); upload the video"
-            raise Refusal(message, status=403, code="not_allowed")
+            raise ApiError(message, status=403, code="not_allowed")
         with self.folder.opened(name) as (handle, path):
             fingerprint = fingerprint_of(handle)
         return Source(f"file:{path}:{fingerprint}", path, shown(path.name), fingerprint)
@@ -314,9 +314,9 @@ def data_of(url: str, *, many: bool = False) -> tuple[str, list[str]]:
     head, comma, content = url.partition(",")
     fields = [field.strip() for field in head[5:].split(";")]
     if not url[:5].lower() == "data:" or not comma or "base64" not in [field.lower() for field in fields[1:]]:
-        raise Refusal("media in a request must be a data: address with base64", code="bad_address")
+        raise ApiError("media in a request must be a data: address with base64", code="bad_address")
     if content.count(",") > MOST_PARTS:
-        raise Refusal(f"a data: address may have at most {MOST_PARTS} pictures", code="too_many")
+        raise ApiError(f"a data: address may have at most {MOST_PARTS} pictures", code="too_many")
     return fields[0].lower() or "text/plain", content.split(",") if many else [content]
 
 
@@ -326,4 +326,4 @@ def _decoded(text: str) -> bytes:
             text = unquote_to_bytes(text).decode("ascii")
         return base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError):
-        raise Refusal("the base64 of a data: address is damaged", code="bad_base64") from None
+        raise ApiError("the base64 of a data: address is damaged", code="bad_base64") from None

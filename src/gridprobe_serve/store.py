@@ -18,9 +18,9 @@ from threading import RLock
 from urllib.parse import unquote, urlsplit
 
 from gridprobe.errors import UsageError
-from gridprobe_serve.jobs import Left, Refusal, check_descriptors, left_in, new_id, not_found
+from gridprobe_serve.jobs import ApiError, Left, check_descriptors, left_in, new_id, not_found
 
-__all__ = ["AllowedFolder", "AllowedRoots", "Blob", "Incoming", "Listed", "Shelf", "Upload"]
+__all__ = ["AllowedFolder", "AllowedRoots", "Blob", "Incoming", "Listed", "MediaStore", "Upload"]
 
 PREFIX = "gridprobe-serve-"
 LOCK = "in-use"
@@ -65,7 +65,7 @@ class Incoming:
     def write(self, data: bytes) -> None:
         """Append some bytes; 413 past the size limit, 507 past the quota or on a full disk."""
         if self.size + len(data) > self.most:
-            raise Refusal(f"the file is larger than {self.most} bytes", status=413, code="too_large")
+            raise ApiError(f"the file is larger than {self.most} bytes", status=413, code="too_large")
         self.room(len(data))
         assert self.handle is not None
         left = memoryview(data)
@@ -82,7 +82,7 @@ class Incoming:
             os.close(handle)
 
 
-class Shelf:
+class MediaStore:
     """A private temporary folder; it is deleted at the end, and after a crash at the next start."""
 
     def __init__(self, *, quota: int, parent: Path | None = None, clock: Callable[[], float] = time.time) -> None:
@@ -171,7 +171,7 @@ class Shelf:
     def upload(self, incoming: Incoming, name: str) -> Upload:
         """What was received, under an id."""
         if incoming.size == 0:
-            raise Refusal("the body is empty; send the file as the body", code="empty_body")
+            raise ApiError("the body is empty; send the file as the body", code="empty_body")
         found = Upload(new_id(), name, self.keep(incoming), self._clock())
         with self._lock:
             while len(self._uploads) >= MOST_UPLOADS:
@@ -250,19 +250,19 @@ def _storing() -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise _full() from None
         message = f"the server cannot store the video ({error.strerror}); try again later"
-        raise Refusal(message, status=503, code="disk_error") from None
+        raise ApiError(message, status=503, code="disk_error") from None
 
 
 def _ending(picture: bytes, number: int) -> str:
     """The ending of a picture's file."""
     ending = next((ending for start, ending in SIGNATURES if picture.startswith(start)), None)
     if ending is None:
-        raise Refusal(f"picture {number} is neither JPEG, PNG, WebP nor BMP", status=422, code="unusable_video")
+        raise ApiError(f"picture {number} is neither JPEG, PNG, WebP nor BMP", status=422, code="unusable_video")
     return ending
 
 
-def _full() -> Refusal:
-    return Refusal("there is no room for more videos; delete uploads, or try again later", status=507, code="no_room")
+def _full() -> ApiError:
+    return ApiError("there is no room for more videos; delete uploads, or try again later", status=507, code="no_room")
 
 
 def _locked_folder(place: Path) -> tuple[Path, int]:
@@ -415,7 +415,7 @@ class AllowedRoots:
                 try:
                     found = stack.enter_context(folder.opened(name))
                     break
-                except Refusal as refusal:
+                except ApiError as refusal:
                     if refusal.status != 403:
                         raise
             if found is None:
@@ -429,7 +429,7 @@ class AllowedRoots:
         return [replace(each, name=str(one.root / each.name)) for one in self.folders for each in one.listed()]
 
 
-def _refused() -> Refusal:
-    return Refusal(
+def _refused() -> ApiError:
+    return ApiError(
         "this file is not one that requests may name; see GET /v1/gridprobe/videos", status=403, code="not_allowed"
     )

@@ -19,7 +19,7 @@ from gridprobe.models import load_model
 from gridprobe.report.terminal import Terminal, headline, map_lines, timeline_lines
 from gridprobe.report.view import AnswerView
 from gridprobe_world import demo as gridprobe_demo
-from gridprobe_world.demo import WAYS, Compared
+from gridprobe_world.demo import WAYS, DemoRow
 
 __all__ = ["demo"]
 
@@ -68,18 +68,18 @@ def demo(out: Path) -> None:
     print(f"Try it yourself: {_command(out / gridprobe_demo.VIDEO, rows[0])}")
 
 
-def _save(rows: Sequence[Compared], page: Path) -> None:
+def _save(rows: Sequence[DemoRow], page: Path) -> None:
     from gridprobe.report.answer_page import save_report
 
     others = {words: _answers(rows, name) for name, words in WAYS.items() if name != "ours"}
     save_report(_answers(rows, "ours"), page, title="gridprobe demo", others=others)
 
 
-def _answers(rows: Sequence[Compared], way: str) -> list[Answer]:
+def _answers(rows: Sequence[DemoRow], way: str) -> list[Answer]:
     return [getattr(row, way) for row in rows]
 
 
-def _command(video: Path, row: Compared) -> str:
+def _command(video: Path, row: DemoRow) -> str:
     """The command that asks a question of the demo."""
     asked = row.ours.question
     words = ["gridprobe", "ask", str(video), asked.text, *(word for option in asked.options for word in ("-o", option))]
@@ -94,7 +94,7 @@ def _make(folder: Path) -> None:
         raise UsageError(f"cannot create the folder {name}: {error.strerror}; choose another with --out") from error
 
 
-def _show(console: Console, rows: Sequence[Compared]) -> None:
+def _show(console: Console, rows: Sequence[DemoRow]) -> None:
     color = console.is_terminal and not console.no_color
     terminal = Terminal(width=min(MAP_WIDTH, console.width), color=color, unicode=speaks_unicode(console))
     across = max(1, (console.width + GAP) // (terminal.width + GAP))
@@ -113,7 +113,7 @@ def _show(console: Console, rows: Sequence[Compared]) -> None:
             console.print(Text(terminal.clean(f"warning: {row.kind}: {warning}"), "yellow"))
 
 
-def _map(row: Compared, terminal: Terminal) -> Text:
+def _map(row: DemoRow, terminal: Terminal) -> Text:
     """A question, its answer, where that is, and its map."""
     view = AnswerView(row.ours)
     lines = [Text(row.kind, terminal.style("dim")), *terminal.wrap(row.ours.question.text)]
@@ -121,7 +121,7 @@ def _map(row: Compared, terminal: Terminal) -> Text:
     return Text("\n").join(lines)
 
 
-def _table(rows: Sequence[Compared]) -> Table:
+def _table(rows: Sequence[DemoRow]) -> Table:
     """Who is right, and at what share of the compute for all frames; fits 80 columns."""
     table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, pad_edge=False, show_footer=True)
     table.add_column("question", "right answers, compute", max_width=37, overflow="fold")

@@ -22,7 +22,7 @@ from gridprobe.errors import UsageError
 from gridprobe.open_ended import NOT_SAID
 from gridprobe.video import FramePool, SampleSpec, VideoInfo
 from gridprobe_world.parts import PARTS, Part, generate_part
-from gridprobe_world.questions import FAMILIES, PART_FAMILIES, Asked, ask_about, ask_part
+from gridprobe_world.questions import FAMILIES, PART_FAMILIES, WorldQuestion, ask_about, ask_part
 from gridprobe_world.render import Renderer, render_frames
 from gridprobe_world.world import ORDINALS, SHAPES, TEST_SEEDS, TRAINING_SEEDS, Difficulty, Worlds, generate
 
@@ -61,7 +61,7 @@ class WorldItem:
     seed: int
     """Of the video; items with the same seed share one."""
     duration: float
-    asked: Asked
+    asked: WorldQuestion
     difficulty: Difficulty = field(default_factory=Difficulty)
     part: Part = "standard"
 
@@ -135,7 +135,7 @@ def _part_items(seeds: range, per_video: int, part: Part, difficulty: Difficulty
             )
 
 
-def _new_question(world: Worlds, name: str, family: str, asked: set[tuple[str, ...]]) -> Asked:
+def _new_question(world: Worlds, name: str, family: str, asked: set[tuple[str, ...]]) -> WorldQuestion:
     """A question that was not asked about this video yet, if the script has one."""
     for again in range(20):
         question = ask_part(world, 0, family, random.Random(f"{name}:{family}:{len(asked)}:{again}"))
@@ -166,7 +166,7 @@ def _standard_items(seeds: range, per_video: int, difficulty: Difficulty) -> Ite
             yield WorldItem(name, seed, _duration(seed), asked, difficulty)
 
 
-def _questions(world: Worlds, seed: int, order: list[str]) -> Iterator[Asked]:
+def _questions(world: Worlds, seed: int, order: list[str]) -> Iterator[WorldQuestion]:
     """One question of each family that suits the script, then a second round, and so on."""
     for again in count_up():
         for family in order:

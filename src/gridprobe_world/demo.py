@@ -10,9 +10,9 @@ import numpy as np
 from gridprobe._util import report
 from gridprobe.answer import Answer
 from gridprobe.ask import Session
-from gridprobe.models import Backend
-from gridprobe.models.wrappers import Memo
-from gridprobe.options import PRESETS, Setup, make_setup
+from gridprobe.models import Model
+from gridprobe.models.wrappers import CachedModel
+from gridprobe.options import PRESETS, Plan, make_plan
 from gridprobe.question import Question
 from gridprobe.selectors import All, AllSmall
 from gridprobe.video import FrameSize
@@ -34,7 +34,7 @@ __all__ = [
     "SIDE",
     "VIDEO",
     "WAYS",
-    "Compared",
+    "DemoRow",
     "compare",
     "fine_question",
     "questions",
@@ -65,11 +65,11 @@ WAYS = {
     "small": "all frames, small",
     "native": "all frames at native size",
 }
-"""The fields of `Compared` that hold an answer, and what they are."""
+"""The fields of `DemoRow` that hold an answer, and what they are."""
 
 
 @dataclass(frozen=True)
-class Compared:
+class DemoRow:
     """One question, answered in four ways."""
 
     kind: str
@@ -109,9 +109,9 @@ def write_both(folder: Path) -> None:
     write_script(script(FINE_SEED, "fine"), folder / FINE_VIDEO, duration=FINE_SECONDS, size=SIDE)
 
 
-def compare(folder: Path, model: Backend) -> Iterator[Compared]:
+def compare(folder: Path, model: Model) -> Iterator[DemoRow]:
     """Ask every question in the four ways; frames are decoded once, and no request is sent twice."""
-    memo = Memo(model)
+    memo = CachedModel(model)
     asked = {(VIDEO, PRESETS[PRESET].k): questions(), (FINE_VIDEO, FINE_K): {"fine": fine_question()}}
     total, done = sum(map(len, asked.values())), 0
     for (video, k), kinds in asked.items():
@@ -120,16 +120,16 @@ def compare(folder: Path, model: Backend) -> Iterator[Compared]:
         sessions = {name: Session(footage, setup=setup) for name, setup in ways.items()}
         for kind, question in kinds.items():
             report("questions", done, total)
-            yield Compared(kind, **{name: each.ask(question, show_map=True) for name, each in sessions.items()})
+            yield DemoRow(kind, **{name: each.ask(question, show_map=True) for name, each in sessions.items()})
             done += 1
     report("questions", total, total)
 
 
-def _ways(model: Backend, k: int) -> dict[str, Setup]:
+def _ways(model: Model, k: int) -> dict[str, Plan]:
     settings = PRESETS[PRESET].changed(k=k)
     return {
-        "ours": make_setup(model=model, settings=settings),
-        "published": make_setup(model=model, settings=PUBLISHED.changed(k=k)),
-        "small": make_setup(model=model, selector=AllSmall(settings.small_view), settings=settings),
-        "native": make_setup(model=model, selector=All(), settings=settings),
+        "ours": make_plan(model=model, settings=settings),
+        "published": make_plan(model=model, settings=PUBLISHED.changed(k=k)),
+        "small": make_plan(model=model, selector=AllSmall(settings.small_view), settings=settings),
+        "native": make_plan(model=model, selector=All(), settings=settings),
     }

@@ -18,12 +18,12 @@ from gridprobe._util import parse_json
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.models.base import (
     LOW_MASS,
-    Backend,
-    Gauge,
+    Completion,
+    CostModel,
+    Model,
     Posterior,
-    ScoreRequest,
-    Writing,
-    Written,
+    Request,
+    SamplingParams,
     recalls,
     writer,
     writes,
@@ -34,9 +34,9 @@ from gridprobe.question import OR_NOT_SHOWN, Question
 
 __all__ = [
     "HASHES",
-    "MODELS",
     "SHIPPED",
     "SIZES",
+    "WEIGHTS",
     "Embedded",
     "Vocabulary",
     "check_shipped",
@@ -94,7 +94,7 @@ if __name__ == "__main__":
     print(json.dumps({".": hashes(SHIPPED), **{each.name: hashes(each) for each in folders}}, indent=2))
 
 
-MODELS = SHIPPED
+WEIGHTS = SHIPPED
 SIZES = ("micro", "nano")
 FRAMES = 144
 """The most frames of a sequence they were trained on; of four times as many they understand next to nothing."""
@@ -117,7 +117,7 @@ class Vocabulary:
     @classmethod
     def embedded(cls) -> "Vocabulary":
         """The list of words of both embedded models."""
-        file = MODELS / WORDS_FILE
+        file = WEIGHTS / WORDS_FILE
         try:
             words = json.loads(file.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -143,7 +143,7 @@ class Vocabulary:
 class Embedded:
     """A model of the package as a backend."""
 
-    def __init__(self, engine: Backend, vocabulary: Vocabulary, name: str, *, implied: bool = False) -> None:
+    def __init__(self, engine: Model, vocabulary: Vocabulary, name: str, *, implied: bool = False) -> None:
         """Wrap an engine.
 
         Args:
@@ -187,7 +187,7 @@ class Embedded:
         """The engine's."""
         return writes(self._engine)
 
-    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+    def score(self, requests: Sequence[Request]) -> list[Posterior]:
         """Score the requests; one with unknown words is refused or gets a note."""
         requests = [_trained(request) for request in requests]
         notes = self._checked([request.prompt for request in requests])
@@ -196,7 +196,7 @@ class Embedded:
             _require_mass(posteriors)
         return [replace(each, notes=each.notes + more) for each, more in zip(posteriors, notes, strict=True)]
 
-    def write(self, requests: Sequence[ScoreRequest], writing: Writing) -> list[tuple[Written, ...]]:
+    def write(self, requests: Sequence[Request], writing: SamplingParams) -> list[tuple[Completion, ...]]:
         """Write texts; a request with unknown words is refused or its texts get a note."""
         engine = writer(self._engine)
         requests = [_trained(request) for request in requests]
@@ -219,11 +219,11 @@ class Embedded:
         measure: Callable[[int], float] = self._engine.memory  # type: ignore[attr-defined]  # a local engine has it
         return measure(tokens)
 
-    def estimate(self, request: ScoreRequest) -> Cost:
+    def estimate(self, request: Request) -> Cost:
         """What scoring the request would cost."""
         return self._engine.estimate(_trained(request))
 
-    def estimate_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
+    def estimate_texts(self, request: Request, tokens: Sequence[int]) -> Cost:
         """What texts of so many tokens each would cost."""
         return writer(self._engine).estimate_texts(_trained(request), tokens)
 
@@ -252,13 +252,13 @@ def load(size: str = "", *, implied: bool = False, **options: Any) -> Embedded:
     return Embedded(engine, vocabulary, f"embedded:{size}", implied=implied)
 
 
-def gauge(size: str = "") -> Gauge:
+def gauge(size: str = "") -> CostModel:
     """What a model of the package costs."""
     size = size or SIZES[0]
     return replace(checkpoint.gauge(str(_folder(size))), identity=f"embedded:{size}")
 
 
-def _trained(request: ScoreRequest) -> ScoreRequest:
+def _trained(request: Request) -> Request:
     """The request in the words of the model's training, where open questions had only the short instruction."""
     prompt = request.prompt.removesuffix(f" {OR_NOT_SHOWN}")
     return request if prompt == request.prompt else replace(request, prompt=prompt)
@@ -267,7 +267,7 @@ def _trained(request: ScoreRequest) -> ScoreRequest:
 def _folder(size: str) -> Path:
     if size not in SIZES:
         raise UsageError(f"there is no embedded model {size!r}; choose embedded:{' or embedded:'.join(SIZES)}")
-    folder = MODELS / size
+    folder = WEIGHTS / size
     if not (folder / "config.json").is_file():
         raise _missing(folder)
     return folder

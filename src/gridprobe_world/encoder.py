@@ -8,8 +8,8 @@ from typing import Any
 
 from gridprobe.selectors.encoders import Encoder
 from gridprobe_selectors import clip
-from gridprobe_selectors.encoders import EncoderGauge, dims_of_checkpoint
-from gridprobe_world.embedded import MODELS, Vocabulary, check_shipped, some_words
+from gridprobe_selectors.encoders import EncoderCostModel, dims_of_checkpoint
+from gridprobe_world.embedded import WEIGHTS, Vocabulary, check_shipped, some_words
 
 __all__ = ["EmbeddedEncoder", "load"]
 
@@ -26,6 +26,6 @@ class EmbeddedEncoder(clip.ClipEncoder):
 def load(argument: str = "", *, weights: bool = True, **options: Any) -> Encoder:
     """Load it; options as for `gridprobe_selectors.clip.load`."""
     if not weights:
-        return EncoderGauge("embedded", dims_of_checkpoint(str(MODELS / "clip")))
-    check_shipped(MODELS / "clip")
-    return clip.load(str(MODELS / "clip"), label="embedded", made=EmbeddedEncoder, **options)
+        return EncoderCostModel("embedded", dims_of_checkpoint(str(WEIGHTS / "clip")))
+    check_shipped(WEIGHTS / "clip")
+    return clip.load(str(WEIGHTS / "clip"), label="embedded", made=EmbeddedEncoder, **options)

@@ -33,7 +33,7 @@ __all__ = [
     "PART_FAMILIES",
     "PART_WORDINGS",
     "WORDINGS",
-    "Asked",
+    "WorldQuestion",
     "ask_about",
     "ask_part",
     "offer_not_shown",
@@ -150,7 +150,7 @@ def vocabulary(*, parts: bool = True) -> frozenset[str]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class WorldQuestion:
     """A question, the family it belongs to, and where in the video its evidence is."""
 
     family: str
@@ -265,7 +265,7 @@ FAMILIES: dict[str, Callable[[Worlds, int, random.Random], Made | None]] = {
 }
 
 
-def ask_about(worlds: Worlds, row: int, family: str, rng: random.Random) -> Asked | None:
+def ask_about(worlds: Worlds, row: int, family: str, rng: random.Random) -> WorldQuestion | None:
     """A question of the family about one script; None if the script does not suit the family."""
     made = FAMILIES[family](worlds, row, rng)
     if made is None:
@@ -284,7 +284,7 @@ def ask_about(worlds: Worlds, row: int, family: str, rng: random.Random) -> Aske
         for a, b in zip(worlds.start[row, j], worlds.end[row, j], strict=True)
         if a < 2.0
     )
-    return Asked(family, question, evidence, objects, wording)
+    return WorldQuestion(family, question, evidence, objects, wording)
 
 
 WITNESSED = ("first", "last")
@@ -303,7 +303,7 @@ WITNESSED = ("first", "last")
 
 
 @dataclass(frozen=True)
-class Draft:
+class QuestionDraft:
     """What a family asks, before the options are chosen."""
 
     wording: str
@@ -332,36 +332,36 @@ def _others(words: Sequence[str], right: str) -> list[str]:
     return [word for word in words if word != right]
 
 
-def _pattern(worlds: Worlds, row: int, rng: random.Random) -> Draft:
+def _pattern(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft:
     j = rng.choice(np.flatnonzero(worlds.pattern[row]).tolist())
     right = PATTERNS[worlds.pattern[row, j] - 1]
-    return Draft("pattern", _shape_of(worlds, row, j), right, _others(PATTERNS, right), (j,))
+    return QuestionDraft("pattern", _shape_of(worlds, row, j), right, _others(PATTERNS, right), (j,))
 
 
-def _print(worlds: Worlds, row: int, rng: random.Random) -> Draft:
+def _print(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft:
     j = rng.choice(np.flatnonzero(worlds.digit[row]).tolist())
     right = str(worlds.digit[row, j])
-    return Draft("print", _shape_of(worlds, row, j), right, _others(DIGITS, right), (j,))
+    return QuestionDraft("print", _shape_of(worlds, row, j), right, _others(DIGITS, right), (j,))
 
 
-def _flash_colour(worlds: Worlds, row: int, rng: random.Random) -> Draft:
+def _flash_colour(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft:
     marker = rng.choice((2, 4))
     flash, right = marker + 1, _colour(worlds, row, marker + 1)
     wrong, other = _others(list(COLOURS), right), _shape_of(worlds, row, marker)
-    return Draft("flash-colour", _shape_of(worlds, row, flash), right, wrong, (flash,), other, hint=(marker,))
+    return QuestionDraft("flash-colour", _shape_of(worlds, row, flash), right, wrong, (flash,), other, hint=(marker,))
 
 
-def _flash_shape(worlds: Worlds, row: int, rng: random.Random) -> Draft:
+def _flash_shape(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft:
     marker = rng.choice((2, 4))
     right, other = _shape_of(worlds, row, marker + 1), _shape_of(worlds, row, marker)
     # An object that is on screen at the same time for longer could also count as right, so it is no option.
     wrong = _others([name for name in SHAPES if name not in (other, _shape_of(worlds, row, 0))], right)
-    return Draft("flash-shape", "", right, wrong, (marker + 1,), other, hint=(marker,))
+    return QuestionDraft("flash-shape", "", right, wrong, (marker + 1,), other, hint=(marker,))
 
 
 def _look_alike(
     worlds: Worlds, row: int, rng: random.Random, *, kind: str, target: int, other: str, objects: tuple[int, ...]
-) -> Draft:
+) -> QuestionDraft:
     """The colour or digit of one of the look-alikes; those of the others are among the options."""
     shape, rivals = _shape_of(worlds, row, target), [j for j in (1, 2, 3) if j != target]
     rng.shuffle(rivals)
@@ -371,10 +371,10 @@ def _look_alike(
         words, wording, values = list(COLOURS), f"{kind}-colour", worlds.colour[row]
     right, seen = words[values[target]], [words[values[j]] for j in rivals]
     wrong = [*seen, *(word for word in words if word not in (right, *seen))]
-    return Draft(wording, shape, right, wrong, objects, other, witnessed=True)
+    return QuestionDraft(wording, shape, right, wrong, objects, other, witnessed=True)
 
 
-def _companion(worlds: Worlds, row: int, rng: random.Random) -> Draft:
+def _companion(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft:
     anchor = rng.choice((4, 5))
     start, end = worlds.start[row, :, 0], worlds.end[row, :, 0]
     target = next(j for j in (1, 2, 3) if start[j] < end[anchor] and start[anchor] < end[j])
@@ -382,7 +382,7 @@ def _companion(worlds: Worlds, row: int, rng: random.Random) -> Draft:
     return _look_alike(worlds, row, rng, kind="companion", target=target, other=other, objects=(target,))
 
 
-def _ordinal(worlds: Worlds, row: int, rng: random.Random) -> Draft:
+def _ordinal(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft:
     order = sorted((1, 2, 3), key=lambda j: float(worlds.start[row, j, 0]))
     place = rng.randrange(3)
     earlier = tuple(order[: place + 1])
@@ -400,27 +400,27 @@ def _missing(worlds: Worlds, row: int, rng: random.Random) -> tuple[str, str, tu
     return wording, shape, words
 
 
-def _absent(worlds: Worlds, row: int, rng: random.Random) -> Draft:
+def _absent(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft:
     wording, shape, words = _missing(worlds, row, rng)
-    return Draft(wording, shape, rng.choice(NOT_SHOWN), words)
+    return QuestionDraft(wording, shape, rng.choice(NOT_SHOWN), words)
 
 
-def _no_option(worlds: Worlds, row: int, rng: random.Random) -> Draft:
+def _no_option(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft:
     wording, shape, words = _missing(worlds, row, rng)
-    return Draft(wording, shape, None, words)
+    return QuestionDraft(wording, shape, None, words)
 
 
-def _present(worlds: Worlds, row: int, rng: random.Random) -> Draft:
+def _present(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft:
     j = rng.choice((2, 3))
     shape, unseen = _shape_of(worlds, row, j), rng.choice(NOT_SHOWN)
     if worlds.digit[row, j] and rng.random() < 0.5:
         right = str(worlds.digit[row, j])
-        return Draft("digit", shape, right, _others(DIGITS, right), (j,), unseen=unseen)
+        return QuestionDraft("digit", shape, right, _others(DIGITS, right), (j,), unseen=unseen)
     right = _colour(worlds, row, j)
-    return Draft("colour", shape, right, _others(list(COLOURS), right), (j,), unseen=unseen)
+    return QuestionDraft("colour", shape, right, _others(list(COLOURS), right), (j,), unseen=unseen)
 
 
-Maker = Callable[[Worlds, int, random.Random], Draft]
+Maker = Callable[[Worlds, int, random.Random], QuestionDraft]
 
 PART_FAMILIES: dict[Part, dict[str, Maker]] = {
     "fine": {"pattern": _pattern, "print": _print},
@@ -431,7 +431,7 @@ PART_FAMILIES: dict[Part, dict[str, Maker]] = {
 MAKERS: dict[str, Maker] = {name: maker for families in PART_FAMILIES.values() for name, maker in families.items()}
 
 
-def ask_part(worlds: Worlds, row: int, family: str, rng: random.Random) -> Asked:
+def ask_part(worlds: Worlds, row: int, family: str, rng: random.Random) -> WorldQuestion:
     """A question of a family of the harder parts about one script of its part."""
     draft = MAKERS[family](worlds, row, rng)
     options = _options(draft, rng)
@@ -441,10 +441,10 @@ def ask_part(worlds: Worlds, row: int, family: str, rng: random.Random) -> Asked
     text = rng.choice(texts).format(shape=draft.shape, other=draft.other)
     answer = None if draft.right is None else "ABCDEFGH"[options.index(draft.right)]
     evidence, hint = _intervals(worlds, row, draft.objects), _intervals(worlds, row, draft.hint)
-    return Asked(family, Question(text, options, answer=answer), evidence, draft.objects, draft.wording, hint)
+    return WorldQuestion(family, Question(text, options, answer=answer), evidence, draft.objects, draft.wording, hint)
 
 
-def _options(draft: Draft, rng: random.Random) -> list[str]:
+def _options(draft: QuestionDraft, rng: random.Random) -> list[str]:
     sure = [word for word in (draft.right, draft.unseen) if word]
     wrong, count = list(draft.wrong), rng.randint(2, min(8 - len(sure), len(draft.wrong)))
     kept = wrong[:2] + rng.sample(wrong[2:], count - 2) if draft.witnessed else rng.sample(wrong, count)
@@ -462,7 +462,7 @@ def _intervals(worlds: Worlds, row: int, objects: tuple[int, ...]) -> tuple[tupl
     )
 
 
-def offer_not_shown(asked: Asked, rng: random.Random) -> Asked:
+def offer_not_shown(asked: WorldQuestion, rng: random.Random) -> WorldQuestion:
     """The same question with "not shown" in place of one of its wrong options."""
     question, right = asked.question, asked.right
     place = rng.choice([i for i, option in enumerate(question.options) if option != right])

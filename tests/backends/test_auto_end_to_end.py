@@ -11,7 +11,7 @@ import gridprobe as gp
 from auto_checkpoints import TINY, new_enough
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError
-from gridprobe.models import Backend, FrameGroup, ScoreRequest, View
+from gridprobe.models import FrameGroup, Model, Request, View
 from gridprobe.models.transformers.prompt import time_text
 from gridprobe.video import FramePool, FrameSize
 from gridprobe.video.frames import contact_sheet
@@ -24,7 +24,7 @@ POOL = pool_of(ITEM, cells=16, size=64)
 
 
 @pytest.mark.parametrize("family", TINY)
-def test_overview_probes_context_and_focus(family: str, auto_model: Callable[[str], Backend]) -> None:
+def test_overview_probes_context_and_focus(family: str, auto_model: Callable[[str], Model]) -> None:
     question, model = ITEM.asked.question, auto_model(family)
 
     answer = gp.ask(POOL, question, model=model, k=4, frames=3, effort="full", context="small")
@@ -38,13 +38,13 @@ def test_overview_probes_context_and_focus(family: str, auto_model: Callable[[st
 
 
 @pytest.mark.parametrize("family", ["internvl", "llava_onevision", "smolvlm", "qwen2_5_vl"])
-def test_a_contact_sheet_is_the_picture_it_is(family: str, auto_model: Callable[[str], Backend]) -> None:
+def test_a_contact_sheet_is_the_picture_it_is(family: str, auto_model: Callable[[str], Model]) -> None:
     model, frames = auto_model(family), POOL.take(range(4))
     picture = FramePool(contact_sheet(frames.pixels, 2)[None], (0.0,), source="sheet")
     sheet = FrameGroup(frames, View(FrameSize(), timestamps="none", sheet=2))
     whole = FrameGroup(picture, View(FrameSize(), timestamps="none"))
 
-    one, other = model.score([ScoreRequest("?", ("A", "B"), (group,)) for group in (sheet, whole)])
+    one, other = model.score([Request("?", ("A", "B"), (group,)) for group in (sheet, whole)])
 
     assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
     assert one.cost.tokens == other.cost.tokens and one.cost.flops == other.cost.flops
@@ -56,7 +56,7 @@ def test_the_times_of_a_contact_sheet_stand_before_it() -> None:
 
 
 def test_where_pictures_cost_the_same_an_overview_on_sheets_saves_most_of_all_frames(
-    auto_model: Callable[[str], Backend], monkeypatch: pytest.MonkeyPatch
+    auto_model: Callable[[str], Model], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = auto_model("internvl")
     monkeypatch.setattr(type(model), "picture_tokens", 256)  # as a released one would have; this one is tiny
@@ -103,6 +103,6 @@ def test_the_command_line_gives_answer_map_and_bill(
     assert answer["cost"]["tflops"] > 0 and len(answer["selection"]["map"]) > 0
 
 
-def test_pairs_are_refused_from_the_start(auto_model: Callable[[str], Backend]) -> None:
+def test_pairs_are_refused_from_the_start(auto_model: Callable[[str], Model]) -> None:
     with pytest.raises(UsageError, match=r'^this model cannot fuse frames in pairs; use packing="single"'):
         gp.ask(POOL, ITEM.asked.question, model=auto_model("internvl"), k=4, preset="paper")

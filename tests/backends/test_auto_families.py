@@ -15,7 +15,7 @@ import torch
 import gridprobe
 from auto_checkpoints import LLAVA_TURN, TINY, new_enough
 from gridprobe.cli.doctor import _probe
-from gridprobe.models import Backend, FrameGroup, ScoreRequest, Timestamps, View, gauge_model, load_model
+from gridprobe.models import FrameGroup, Model, Request, Timestamps, View, cost_model_of, load_model
 from gridprobe.models.local.generate import letter_logprobs, letter_tokens
 from gridprobe.models.transformers.engine import Auto
 from gridprobe.models.transformers.pricing import PicturePrice, hollow_tower
@@ -36,7 +36,7 @@ each_family = pytest.mark.parametrize("family", TINY)
 
 
 @pytest.fixture
-def model(family: str, auto_model: Callable[[str], Backend]) -> Auto:
+def model(family: str, auto_model: Callable[[str], Model]) -> Auto:
     found = auto_model(family)
     assert isinstance(found, Auto)
     return found
@@ -54,13 +54,13 @@ def fresh(model: Auto) -> Auto:
     )
 
 
-def requests() -> list[ScoreRequest]:
+def requests() -> list[Request]:
     small = FrameGroup(POOL.take([0, 2]), View(FrameSize(max_side=64)))
     large = FrameGroup(POOL.take([1]), View(FrameSize()))
     return [
         shown(POOL, PROMPT, LABELS),
-        ScoreRequest(PROMPT, LABELS, (large, small)),
-        ScoreRequest("Question: ?", ("A", "B")),
+        Request(PROMPT, LABELS, (large, small)),
+        Request("Question: ?", ("A", "B")),
         shown(POOL.take([1]), "Question: ?", ("A", "B"), timestamps="none"),
         shown(POOL.take([0, 1]), PROMPT, LABELS, prompt_order="text_first"),
         shown(POOL.take([0, 1]), PROMPT, LABELS, between=("hello", "", "good bye")),
@@ -159,7 +159,7 @@ def test_features_are_computed_once_and_equal_pixels(model: Auto, monkeypatch: p
 def test_the_gauge_knows_the_cost_without_the_weights(
     model: Auto, family: str, auto_folder: Callable[[str], Path]
 ) -> None:
-    gauge = gauge_model(str(auto_folder(family)))
+    gauge = cost_model_of(str(auto_folder(family)))
 
     for request in requests():
         assert gauge.estimate(request) == model.estimate(request)
@@ -168,7 +168,7 @@ def test_the_gauge_knows_the_cost_without_the_weights(
 
 
 def test_counting_does_not_change_the_model_and_needs_no_kernels_of_torch(
-    auto_folder: Callable[[str], Path], auto_model: Callable[[str], Backend]
+    auto_folder: Callable[[str], Path], auto_model: Callable[[str], Model]
 ) -> None:
     eager = load_model(str(auto_folder("internvl")), device="cpu", attn_implementation="eager")
     plain = auto_model("internvl")
@@ -208,7 +208,7 @@ def test_identity_names_what_prepares_the_pixels(model: Auto, family: str) -> No
 
 
 def test_with_torchvision_the_pixels_are_its_own_and_the_identity_says_so(
-    auto_folder: Callable[[str], Path], auto_model: Callable[[str], Backend], tmp_path: Path
+    auto_folder: Callable[[str], Path], auto_model: Callable[[str], Model], tmp_path: Path
 ) -> None:
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); import reference; reference.repair_torchvision(); "

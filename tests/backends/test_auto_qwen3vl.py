@@ -5,18 +5,18 @@ from collections.abc import Sequence
 import pytest
 
 from auto_checkpoints import new_enough
-from gridprobe.models import FrameGroup, ScoreRequest, View
+from gridprobe.models import FrameGroup, Request, View
 from gridprobe.models.local.kv_cache import CAUTION
 from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.models.qwen3vl.family import gauge as own_gauge
 from gridprobe.models.transformers.engine import Auto, gauge, load_engine
 from gridprobe.video import FrameSize
 from gridprobe_world.dataset import items, pool_of
-from gridprobe_world.embedded import MODELS
+from gridprobe_world.embedded import WEIGHTS
 from scoring import load_qwen, noise_pool, shown
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), new_enough]
-NANO = MODELS / "nano"
+NANO = WEIGHTS / "nano"
 POOL = noise_pool(6)
 
 
@@ -35,7 +35,7 @@ def generic() -> Auto:
     return load_engine("nano", NANO, device="cpu", min_letter_mass=0.0, time=words)
 
 
-def requests() -> list[ScoreRequest]:
+def requests() -> list[Request]:
     small = FrameGroup(POOL.take([0, 2, 3, 5]), View(FrameSize(max_side=64)))
     large = FrameGroup(POOL.take([1, 4]), View(FrameSize()))
     asked = items(2)
@@ -43,12 +43,12 @@ def requests() -> list[ScoreRequest]:
     return [
         shown(POOL, "Question: what?\nA. red\nB. blue", "AB"),
         shown(noise_pool(3, width=200, height=100), "Question: ?", "ABC", pixels=FrameSize(max_side=64)),
-        ScoreRequest("Question: ?", ("A", "B")),
-        ScoreRequest("Question: ?", ("A", "B", "C"), (large, small)),
+        Request("Question: ?", ("A", "B")),
+        Request("Question: ?", ("A", "B", "C"), (large, small)),
         shown(POOL, "Question: ?", "AB", prompt_order="text_first"),
         shown(POOL, "Question: ?", "AB", between=("red", "", "a blue ring", "", "", "digit", "end")),
         shown(POOL, "Question: ?", "AB", timestamps="none"),
-        *(ScoreRequest.about(item.asked.question, (group,)) for item, group in zip(asked, worlds, strict=True)),
+        *(Request.about(item.asked.question, (group,)) for item, group in zip(asked, worlds, strict=True)),
     ]
 
 

@@ -10,7 +10,7 @@ import pytest
 from auto_checkpoints import GEMMA_TURN, IDEFICS_TURN, LLAVA_TURN, QWEN_TURN, new_enough
 from gridprobe import load_model
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.models import ScoreRequest, gauge_model
+from gridprobe.models import Request, cost_model_of
 from gridprobe.models.transformers.prompt import Turn, learn
 from scoring import noise_pool, shown
 
@@ -149,7 +149,7 @@ def test_questions_to_the_memory_of_frames_are_refused(asked: dict[str, Any], au
 
 
 def test_too_long_a_request_is_refused(auto_model: Callable[[str], Any]) -> None:
-    request = ScoreRequest("word " * 8000, ("A", "B"))
+    request = Request("word " * 8000, ("A", "B"))
 
     with pytest.raises(ModelError, match=r"need [\d,]+ tokens, but the model reads at most 8,192; use fewer frames$"):
         auto_model("smolvlm").score([request])
@@ -163,6 +163,6 @@ def test_compiling_is_refused(auto_folder: Callable[[str], Path]) -> None:
 def test_an_old_transformers_is_refused(auto_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transformers.__version__", "5.20.2")
 
-    for use in (load_model, gauge_model):
+    for use in (load_model, cost_model_of):
         with pytest.raises(ModelError, match=r"need transformers 5\.22 or later, and this is 5\.20\.2; run: pip"):
             use(str(auto_folder("smolvlm")))

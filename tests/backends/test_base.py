@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.models import FrameGroup, Posterior, ScoreRequest, View
+from gridprobe.models import FrameGroup, Posterior, Request, View
 from gridprobe.models.base import require_labels
 from gridprobe.models.cost import Cost
 from gridprobe.question import Question
@@ -51,15 +51,15 @@ def test_low_letter_mass_is_a_warning() -> None:
 @pytest.mark.parametrize("labels", [("A",), ("A", "A")])
 def test_labels_must_be_at_least_two_and_different(labels: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match="2 different labels"):
-        ScoreRequest("?", labels)
+        Request("?", labels)
 
 
 def test_an_open_request_has_no_labels_and_is_not_scored() -> None:
-    request = ScoreRequest.open("Why?", again=True)
+    request = Request.open("Why?", again=True)
 
     assert request.labels == () and request.again
     with pytest.raises(UsageError, match="a request without labels cannot be scored"):
-        require_labels([ScoreRequest("?", ("A", "B")), request])
+        require_labels([Request("?", ("A", "B")), request])
 
 
 def at(*times: float) -> FramePool:
@@ -85,7 +85,7 @@ def test_paper_timestamps_are_those_of_a_24_fps_clip() -> None:
 
 
 def test_a_request_may_show_nothing() -> None:
-    request = ScoreRequest("?", ("A", "B"))
+    request = Request("?", ("A", "B"))
 
     assert request.units == () and request.texts == ("",)
     with pytest.raises(UsageError, match=r"shows 0 groups of frames; look at request\.groups"):
@@ -94,11 +94,11 @@ def test_a_request_may_show_nothing() -> None:
 
 def test_groups_are_merged_in_time_order_and_one_group_keeps_its_own() -> None:
     small, large = FrameGroup(at(0.0, 4.0, 8.0), SMALL), FrameGroup(at(2.0, 6.0), View(FrameSize()))
-    request = ScoreRequest("?", ("A", "B"), (small, large))
+    request = Request("?", ("A", "B"), (small, large))
 
     assert [(unit.group, unit.time) for unit in request.units] == [(0, 0.0), (1, 2.0), (0, 4.0), (1, 6.0), (0, 8.0)]
     assert request.frames_of(request.units[3]).times == (6.0,)
-    backwards = ScoreRequest("?", ("A", "B"), (FrameGroup(at(8.0, 0.0), SMALL),))
+    backwards = Request("?", ("A", "B"), (FrameGroup(at(8.0, 0.0), SMALL),))
     assert [unit.time for unit in backwards.units] == [8.0, 0.0]
 
 
@@ -119,7 +119,7 @@ def test_groups_that_cannot_be_merged_are_refused(
 ) -> None:
     texts = ("",) * (sum(len(group.frames) for group in groups) + 1) if between else ()
     with pytest.raises(UsageError, match=complaint):
-        ScoreRequest("?", ("A", "B"), groups, between=texts)
+        Request("?", ("A", "B"), groups, between=texts)
 
 
 def test_subtitles_stand_between_the_frames_of_all_groups() -> None:
@@ -127,7 +127,7 @@ def test_subtitles_stand_between_the_frames_of_all_groups() -> None:
     question = Question("?", ["x", "y"], spoken=spoken)
     groups = (FrameGroup(at(0.0, 3.0), SMALL), FrameGroup(at(1.0, 2.0), SMALL))
 
-    merged = ScoreRequest.about(question, groups)
-    alone = ScoreRequest.about(question, (FrameGroup(at(0.0, 1.0, 2.0, 3.0), SMALL),))
+    merged = Request.about(question, groups)
+    alone = Request.about(question, (FrameGroup(at(0.0, 1.0, 2.0, 3.0), SMALL),))
 
     assert merged.texts == alone.texts and "one" in "".join(merged.texts)

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from gridprobe._util import ProgressEvent, check_cancelled, listening, report
-from gridprobe.concurrency import LONG, Batcher, Merging, own_seconds
+from gridprobe.concurrency import LONG, BatchedModel, Batcher, own_seconds
 from gridprobe.errors import Cancelled, ModelError, ServerUnavailable, UsageError
-from gridprobe.models import Posterior, ScoreRequest, Scripted, recalls, writes
-from gridprobe.models.base import Writing
+from gridprobe.models import MockModel, Posterior, Request, recalls, writes
+from gridprobe.models.base import SamplingParams
 
 LABELS = ("A", "B")
 
 
-class Model(Scripted):
+class Model(MockModel):
     """Sure of A in proportion to the number in the prompt; notes what came in each call, and from which thread."""
 
     def __init__(self, fails: Callable[[Sequence[str]], Exception | None] = lambda prompts: None) -> None:
@@ -27,7 +27,7 @@ class Model(Scripted):
         self._fails = fails
         self._busy = threading.Lock()
 
-    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+    def score(self, requests: Sequence[Request]) -> list[Posterior]:
         assert self._busy.acquire(blocking=False), "two threads call the model at the same time"
         try:
             prompts = [request.prompt for request in requests]
@@ -40,8 +40,8 @@ class Model(Scripted):
             self._busy.release()
 
 
-def asked(*numbers: int) -> list[ScoreRequest]:
-    return [ScoreRequest(str(number), LABELS) for number in numbers]
+def asked(*numbers: int) -> list[Request]:
+    return [Request(str(number), LABELS) for number in numbers]
 
 
 def numbers(posteriors: Sequence[Posterior]) -> list[int]:
@@ -193,9 +193,9 @@ def test_two_models_and_several_kinds_of_calls_do_not_wait_for_each_other(batche
     works: list[Callable[[], Any]] = [
         lambda: numbers(models[0].score(asked(1))),
         lambda: numbers(models[1].score(asked(2))),
-        lambda: models[0].write([ScoreRequest.open("3")], Writing(limit=4))[0][0].text,
-        lambda: models[0].write([ScoreRequest.open("4")], Writing(limit=5))[0][0].text,
-        lambda: models[1].write([ScoreRequest.open("5")], Writing(limit=4))[0][0].text,
+        lambda: models[0].write([Request.open("3")], SamplingParams(limit=4))[0][0].text,
+        lambda: models[0].write([Request.open("4")], SamplingParams(limit=5))[0][0].text,
+        lambda: models[1].write([Request.open("5")], SamplingParams(limit=4))[0][0].text,
         lambda: numbers(models[1].score(asked(6))),
     ]
     assert all_at_once(batcher, *works) == [[1], [2], "yes", "yes", "yes", [6]]
@@ -246,7 +246,7 @@ def test_a_clock_does_not_count_what_the_model_does_for_others(
     monkeypatch.setattr("gridprobe.concurrency.time.perf_counter", lambda: now[0])
 
     class Slow(Model):
-        def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+        def score(self, requests: Sequence[Request]) -> list[Posterior]:
             now[0] += 2.0 * len(requests)
             return super().score(requests)
 
@@ -271,14 +271,14 @@ def test_an_interrupted_participant_holds_nobody_up(batcher: Batcher) -> None:
 
 def test_a_model_is_merged_by_what_stands_behind_the_wrapper(batcher: Batcher) -> None:
     model = Model()
-    first, second = Merging(batcher, model), Merging(batcher, model)
+    first, second = BatchedModel(batcher, model), BatchedModel(batcher, model)
     all_at_once(batcher, lambda: first.score(asked(1)), lambda: second.score(asked(2)))
     assert [len(call) for call in model.calls] == [2]
 
 
 def test_a_listener_can_cancel_a_merged_call(batcher: Batcher) -> None:
     class Reporting(Model):
-        def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+        def score(self, requests: Sequence[Request]) -> list[Posterior]:
             report("model", 0, len(requests))
             return super().score(requests)
 
@@ -338,7 +338,7 @@ def test_a_server_asks_long_prompts_apart_so_that_a_cancelled_one_ends_at_once()
     entered, cancel = threading.Event(), threading.Event()
 
     class Long(Model):
-        def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+        def score(self, requests: Sequence[Request]) -> list[Posterior]:
             if len(requests[0].prompt) > LONG:
                 entered.set()
                 assert cancel.wait(60)
@@ -348,7 +348,7 @@ def test_a_server_asks_long_prompts_apart_so_that_a_cancelled_one_ends_at_once()
 
     batcher, model = Batcher(most=8), Long()
     merged = batcher.merging(model)
-    long = [ScoreRequest("1".rjust(LONG + 1, "0"), LABELS)]
+    long = [Request("1".rjust(LONG + 1, "0"), LABELS)]
 
     def ask_long() -> Any:
         with listening(lambda event: None, cancel=cancel):
@@ -369,14 +369,14 @@ def test_a_server_asks_long_prompts_apart_so_that_a_cancelled_one_ends_at_once()
 def test_where_calls_are_not_limited_long_prompts_are_merged(batcher: Batcher) -> None:
     model = Model()
     merged = batcher.merging(model)
-    long = [ScoreRequest("3".rjust(LONG + 1, "0"), LABELS)]
+    long = [Request("3".rjust(LONG + 1, "0"), LABELS)]
     found = all_at_once(batcher, lambda: numbers(merged.score(long)), lambda: numbers(merged.score(asked(2))))
     assert found == [[3], [2]] and len(model.calls) == 1
 
 
 def test_work_within_a_merged_call_ends_when_all_are_cancelled(batcher: Batcher) -> None:
     class Checking(Model):
-        def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+        def score(self, requests: Sequence[Request]) -> list[Posterior]:
             flags["1"].set()
             check_cancelled("model")
             self.calls.append(["one is not cancelled"])

@@ -9,7 +9,7 @@ import pytest
 
 from gridprobe import load_model
 from gridprobe.errors import ModelError
-from gridprobe.models import gauge_model
+from gridprobe.models import cost_model_of
 from gridprobe.models.local import checkpoint
 
 PROCESSOR = "video_preprocessor_config.json"
@@ -59,7 +59,7 @@ def test_a_mistyped_field_of_the_config(copy: Path, part: str, field: str, value
         load_model(str(copy), device="cpu")
     if field != "rope_parameters":  # no cost depends on these
         with pytest.raises(ModelError, match=r"config\.json is not that of a Qwen3-VL model"):
-            gauge_model(str(copy))
+            cost_model_of(str(copy))
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {"a": 3}}', "[" * 100_000])

@@ -13,14 +13,14 @@ from auto_checkpoints import TINY, new_enough
 from fake_server import Fake, Open, as_request, spoken_by, written_by
 from gridprobe.errors import UsageError
 from gridprobe.models import (
-    Backend,
+    Completion,
     FrameGroup,
+    MockModel,
+    Model,
     Packing,
-    ScoreRequest,
-    Scripted,
+    Request,
+    SamplingParams,
     View,
-    Writing,
-    Written,
     fuses,
     load_model,
     writer,
@@ -28,7 +28,7 @@ from gridprobe.models import (
 )
 from gridprobe.models.cost import Cost
 from gridprobe.models.transformers.prompt import FAMILY
-from gridprobe.registry import BACKENDS, FAMILIES
+from gridprobe.registry import FAMILIES, MODELS
 from gridprobe.video import FramePool, FrameSize
 from gridprobe_world.embedded import Embedded, Vocabulary
 from scoring import shown
@@ -41,41 +41,39 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 PROMPT = "Question: what?\nA. x\nB. y\nC. z"
 
 
-def request(count: int = 4, labels: str = "ABC", packing: Packing = "single") -> ScoreRequest:
+def request(count: int = 4, labels: str = "ABC", packing: Packing = "single") -> Request:
     return shown(POOL.take(range(count)), PROMPT, labels, packing=packing)
 
 
-def several(packing: Packing = "single") -> ScoreRequest:
+def several(packing: Packing = "single") -> Request:
     """Two frames as they are among four small ones."""
     small = FrameGroup(POOL.take([0, 2, 3, 5]), View(FrameSize(max_side=64), packing))
     large = FrameGroup(POOL.take([1, 4]), View(FrameSize(), packing))
-    return ScoreRequest(PROMPT, ("A", "B", "C"), (large, small))
+    return Request(PROMPT, ("A", "B", "C"), (large, small))
 
 
-NOTHING = ScoreRequest(PROMPT, ("A", "B", "C"))
+NOTHING = Request(PROMPT, ("A", "B", "C"))
 
 
-PARAMETERS = [
-    pytest.param(name, marks=new_enough if name in TINY else ()) for name in ("scripted", *BACKENDS, *FAMILIES)
-]
+PARAMETERS = [pytest.param(name, marks=new_enough if name in TINY else ()) for name in ("scripted", *MODELS, *FAMILIES)]
 
 
 @pytest.fixture(params=PARAMETERS)
 def backend(
     request: pytest.FixtureRequest,
     tiny_checkpoint: Path,
-    tiny_model: Backend,
-    auto_model: Callable[[str], Backend],
+    tiny_model: Model,
+    auto_model: Callable[[str], Model],
     open_server: Open,
-) -> Backend:
+) -> Model:
     """Every backend and model family there is; whoever adds one adds a way to build a small one."""
     served = Fake(
         voice=spoken_by(tiny_model),
         prose=written_by(tiny_model),
         count=lambda heard: tiny_model.estimate(as_request(heard)).tokens,
     )
-    known: dict[str, Callable[[], Backend]] = {
-        "scripted": lambda: Scripted(
+    known: dict[str, Callable[[], Model]] = {
+        "scripted": lambda: MockModel(
             lambda asked: {label: 1.0 + i for i, label in enumerate(asked.labels)},
             text=lambda asked: {f"{asked.prompt} It is {what}.": 1.0 for what in ("a red ball", "a cat", "a door")},
         ),
@@ -89,7 +87,7 @@ def backend(
     return known[request.param]()
 
 
-def test_one_posterior_per_request_in_order(backend: Backend) -> None:
+def test_one_posterior_per_request_in_order(backend: Model) -> None:
     requests = [request(4), request(1, "AB"), NOTHING, several(), request(6, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"), request(4)]
 
     posteriors = backend.score(requests)
@@ -99,7 +97,7 @@ def test_one_posterior_per_request_in_order(backend: Backend) -> None:
 
 
 # Q02 of tests/reliability.md
-def test_probabilities_sum_to_one_over_the_questions_own_labels(backend: Backend) -> None:
+def test_probabilities_sum_to_one_over_the_questions_own_labels(backend: Model) -> None:
     for posterior in backend.score([request(labels="AB"), request(labels="ABCDE")]):
         assert math.fsum(posterior.probabilities.values()) == pytest.approx(1.0, abs=1e-9)
         assert posterior.confidence == max(posterior.probabilities.values())
@@ -107,25 +105,25 @@ def test_probabilities_sum_to_one_over_the_questions_own_labels(backend: Backend
         assert 0.0 < posterior.mass <= 1.0
 
 
-def test_nothing_asked_nothing_answered(backend: Backend) -> None:
+def test_nothing_asked_nothing_answered(backend: Model) -> None:
     assert backend.score([]) == []
 
 
-def test_asking_twice_gives_the_same_answer(backend: Backend) -> None:
+def test_asking_twice_gives_the_same_answer(backend: Model) -> None:
     first, second = backend.score([request()])[0], backend.score([request()])[0]
 
     assert first.logprobs == pytest.approx(second.logprobs, abs=1e-6) and first.choice == second.choice
     assert first.cost.flops == second.cost.flops >= second.cost.flops_computed
 
 
-def test_the_estimate_is_the_cost(backend: Backend) -> None:
+def test_the_estimate_is_the_cost(backend: Model) -> None:
     pairs = (request(5, packing="pairs"), several("pairs")) if fuses(backend) else ()
     for asked in (request(5), several(), *pairs, NOTHING):
         spent = backend.score([asked])[0].cost
         assert replace(spent, flops_computed=spent.flops) == backend.estimate(asked)
 
 
-def test_cost_counts_visual_tokens(backend: Backend) -> None:
+def test_cost_counts_visual_tokens(backend: Model) -> None:
     five, one = backend.estimate(request(5)), backend.estimate(request(1))
 
     assert five.visual_tokens == 5 * one.visual_tokens > 0
@@ -135,7 +133,7 @@ def test_cost_counts_visual_tokens(backend: Backend) -> None:
     assert backend.estimate(NOTHING).visual_tokens == 0
 
 
-def test_the_multiple_decides_how_many_tokens_a_frame_has(backend: Backend) -> None:
+def test_the_multiple_decides_how_many_tokens_a_frame_has(backend: Model) -> None:
     fixed = getattr(backend, "picture_tokens", None)
     small = backend.estimate(several()).visual_tokens
 
@@ -148,7 +146,7 @@ def test_the_multiple_decides_how_many_tokens_a_frame_has(backend: Backend) -> N
         assert small == 6 * backend.estimate(request(1)).visual_tokens
 
 
-def test_pairs_are_fused_or_refused(backend: Backend) -> None:
+def test_pairs_are_fused_or_refused(backend: Model) -> None:
     pairs = request(5, packing="pairs")
     if not fuses(backend):
         with pytest.raises(UsageError, match=r'^this model cannot fuse frames in pairs; use packing="single"'):
@@ -159,7 +157,7 @@ def test_pairs_are_fused_or_refused(backend: Backend) -> None:
     assert backend.estimate(pairs).visual_tokens == 3 * 2 * 3  # two pairs and the odd frame, fused with itself
 
 
-def test_frames_of_several_sizes_together_equal_each_alone(backend: Backend) -> None:
+def test_frames_of_several_sizes_together_equal_each_alone(backend: Model) -> None:
     requests = [several(), request(3), NOTHING, *([several("pairs")] if fuses(backend) else [])]
 
     together = backend.score(requests)
@@ -168,19 +166,19 @@ def test_frames_of_several_sizes_together_equal_each_alone(backend: Backend) -> 
         assert a.logprobs == pytest.approx(backend.score([single])[0].logprobs, abs=1e-4)
 
 
-def test_identity_is_a_name(backend: Backend) -> None:
+def test_identity_is_a_name(backend: Model) -> None:
     assert backend.identity and "\n" not in backend.identity
 
 
 OPEN = "Describe what happens."
-GREEDY, DRAWN = Writing(limit=10), Writing(limit=10, temperature=1.0, samples=3, seed=4)
+GREEDY, DRAWN = SamplingParams(limit=10), SamplingParams(limit=10, temperature=1.0, samples=3, seed=4)
 
 
-def open_requests() -> list[ScoreRequest]:
+def open_requests() -> list[Request]:
     return [replace(each, prompt=f"{OPEN} {n}", labels=()) for n, each in enumerate((request(4), several(), NOTHING))]
 
 
-def told(texts: tuple[Written, ...]) -> list[tuple[str, int, bool]]:
+def told(texts: tuple[Completion, ...]) -> list[tuple[str, int, bool]]:
     return [(text.text, text.tokens, text.finished) for text in texts]
 
 
@@ -188,21 +186,21 @@ WRITERS = [each for each in PARAMETERS if (name := each.values[0]) not in FAMILY
 each_writer = pytest.mark.parametrize("backend", WRITERS, indirect=True)
 
 
-def test_it_writes_unless_its_family_cannot(request: pytest.FixtureRequest, backend: Backend) -> None:
+def test_it_writes_unless_its_family_cannot(request: pytest.FixtureRequest, backend: Model) -> None:
     assert writes(backend) == (request.node.callspec.params["backend"] in [each.values[0] for each in WRITERS])
     if not writes(backend):
         with pytest.raises(UsageError, match="cannot write text; give the question options"):
             writer(backend)
 
 
-def test_open_requests_are_not_scored(backend: Backend) -> None:
+def test_open_requests_are_not_scored(backend: Model) -> None:
     with pytest.raises(UsageError, match="a request without labels cannot be scored"):
         backend.score(open_requests())
 
 
 @each_writer
 @pytest.mark.parametrize("writing", [GREEDY, DRAWN], ids=["greedy", "drawn"])
-def test_texts_are_the_same_again_and_in_any_company(backend: Backend, writing: Writing) -> None:
+def test_texts_are_the_same_again_and_in_any_company(backend: Model, writing: SamplingParams) -> None:
     model = writer(backend)
     together = model.write(open_requests(), writing)
 
@@ -212,23 +210,23 @@ def test_texts_are_the_same_again_and_in_any_company(backend: Backend, writing: 
 
 
 @each_writer
-def test_nothing_asked_nothing_written(backend: Backend) -> None:
+def test_nothing_asked_nothing_written(backend: Model) -> None:
     assert writer(backend).write([], GREEDY) == []
 
 
 @each_writer
 @pytest.mark.parametrize("limit", [1, 4])
-def test_the_limit_is_respected(backend: Backend, limit: int) -> None:
+def test_the_limit_is_respected(backend: Model, limit: int) -> None:
     model = writer(backend)
     for (whole,), (cut,) in zip(
-        model.write(open_requests(), GREEDY), model.write(open_requests(), Writing(limit=limit)), strict=True
+        model.write(open_requests(), GREEDY), model.write(open_requests(), SamplingParams(limit=limit)), strict=True
     ):
         assert 1 <= cut.tokens <= limit and (cut.tokens == limit or cut.finished)
         assert whole.tokens <= GREEDY.limit and (cut.finished or whole.tokens > limit or not whole.finished)
 
 
 @each_writer
-def test_a_stop_text_is_honoured(backend: Backend) -> None:
+def test_a_stop_text_is_honoured(backend: Model) -> None:
     model = writer(backend)
     asked = next(each for each in open_requests() if len(model.write([each], GREEDY)[0][0].text) > 3)
     text = model.write([asked], GREEDY)[0][0].text
@@ -240,13 +238,13 @@ def test_a_stop_text_is_honoured(backend: Backend) -> None:
 
 
 @each_writer
-def test_a_text_s_logprob_is_one(backend: Backend) -> None:
+def test_a_text_s_logprob_is_one(backend: Model) -> None:
     for texts in writer(backend).write(open_requests(), DRAWN):
         assert all(text.logprob is not None and text.logprob < 0 for text in texts)
 
 
 @each_writer
-def test_costs_of_texts_are_positive_and_add_up(backend: Backend) -> None:
+def test_costs_of_texts_are_positive_and_add_up(backend: Model) -> None:
     model = writer(backend)
     for asked, texts in zip(open_requests(), model.write(open_requests(), DRAWN), strict=True):
         whole = sum((text.cost for text in texts[1:]), texts[0].cost)

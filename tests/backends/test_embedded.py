@@ -12,7 +12,7 @@ import pytest
 from embedded_models import make_models
 from gridprobe import Question, ask, load_model
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.models import ScoreRequest, Scripted
+from gridprobe.models import MockModel, Request
 from gridprobe.video import FramePool
 from gridprobe_world.embedded import Embedded, Vocabulary
 from gridprobe_world.questions import FAMILIES, ask_about, vocabulary
@@ -37,13 +37,13 @@ def found(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gridprobe_world.embedded.MODELS", models)
 
 
-def request(question: Question = KNOWN, count: int = 4) -> ScoreRequest:
+def request(question: Question = KNOWN, count: int = 4) -> Request:
     return shown(POOL.take(range(count)), question.prompt, question.labels)
 
 
 def sure(implied: bool = False) -> Embedded:
     """A model with all its probability on the letters, whatever it is asked."""
-    engine = Scripted(lambda asked: {label: 1.0 + (label == "B") for label in asked.labels})
+    engine = MockModel(lambda asked: {label: 1.0 + (label == "B") for label in asked.labels})
     return Embedded(engine, WORDS, "embedded:test", implied=implied)
 
 

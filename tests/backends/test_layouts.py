@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from gridprobe.models import FrameGroup, ScoreRequest, View
+from gridprobe.models import FrameGroup, Request, View
 from gridprobe.models.local.kv_cache import LONG, steady_attention
 from gridprobe.models.qwen3vl.engine import Qwen3VL
-from gridprobe.models.qwen3vl.jobs import Job
+from gridprobe.models.qwen3vl.jobs import PreparedRequest
 from gridprobe.models.qwen3vl.prompt import KEPT_HALVES, Layout, Layouts
 from gridprobe.video import FramePool, FrameSize
 
@@ -19,9 +19,9 @@ def pool(count: int = 4, *, start: float = 0.0, side: int = 64, value: int = 0) 
     return FramePool.from_arrays(pixels, [start + number for number in range(count)])
 
 
-def request(frames: FramePool, view: View | None = None, **changes: Any) -> ScoreRequest:
+def request(frames: FramePool, view: View | None = None, **changes: Any) -> Request:
     groups = (FrameGroup(frames, view or View(FrameSize(max_side=64))),)
-    return ScoreRequest(**{"prompt": "Which?", "labels": ("A", "B"), "groups": groups, **changes})
+    return Request(**{"prompt": "Which?", "labels": ("A", "B"), "groups": groups, **changes})
 
 
 def layouts_of(model: Qwen3VL) -> Layouts:
@@ -60,7 +60,7 @@ def test_a_known_half_changes_nothing(tiny_model: Qwen3VL) -> None:
 
 
 def test_frames_are_laid_out_once_for_many_questions(tiny_model: Qwen3VL, monkeypatch: pytest.MonkeyPatch) -> None:
-    known, made = layouts_of(tiny_model), list[ScoreRequest]()
+    known, made = layouts_of(tiny_model), list[Request]()
     lay_out = known._laid_out
     monkeypatch.setattr(known, "_laid_out", lambda asked, sizes: made.append(asked) or lay_out(asked, sizes))  # type: ignore[func-returns-value]
     for number in range(5):
@@ -92,8 +92,8 @@ def test_the_positions_of_two_halves_go_on_from_one_to_the_other(tiny_model: Qwe
 def test_stems_differ_where_frames_sizes_or_text_do(tiny_model: Qwen3VL) -> None:
     layouts = layouts_of(tiny_model)
 
-    def stem(asked: ScoreRequest) -> object:
-        return Job(0, asked, layouts.of(asked)).stem
+    def stem(asked: Request) -> object:
+        return PreparedRequest(0, asked, layouts.of(asked)).stem
 
     first = stem(request(pool()))
     assert first == stem(request(pool(), prompt="Another question?")), "the frames are the same"

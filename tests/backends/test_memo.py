@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.models import Backend, Posterior, ScoreRequest, Scripted
-from gridprobe.models.wrappers import Memo
+from gridprobe.models import MockModel, Model, Posterior, Request
+from gridprobe.models.wrappers import CachedModel
 from gridprobe.video import FrameSize
 from scoring import shown
 from videos_of_arrays import gray_pool, levels
@@ -14,11 +14,11 @@ from videos_of_arrays import gray_pool, levels
 POOL = gray_pool(9)
 
 
-def request(*frames: int, **changes: Any) -> ScoreRequest:
+def request(*frames: int, **changes: Any) -> Request:
     return shown(POOL.take(frames), **changes)
 
 
-class Counted(Scripted):
+class Counted(MockModel):
     """Sure of A in proportion to the first frame's level; remembers what came in each call."""
 
     def __init__(self) -> None:
@@ -31,14 +31,14 @@ class Counted(Scripted):
         )
         self.calls: list[int] = []
 
-    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+    def score(self, requests: Sequence[Request]) -> list[Posterior]:
         self.calls.append(len(requests))
         return super().score(requests)
 
 
 def test_the_same_request_reaches_the_model_once() -> None:
     model = Counted()
-    memo = Memo(model)
+    memo = CachedModel(model)
 
     first = memo.score([request(1, 2), request(3)])
     second = memo.score([request(3), request(1, 2)])
@@ -50,7 +50,7 @@ def test_the_same_request_reaches_the_model_once() -> None:
 
 def test_misses_go_to_the_model_together_and_order_is_kept() -> None:
     model = Counted()
-    memo = Memo(model)
+    memo = CachedModel(model)
     memo.score([request(2), request(4)])
 
     found = memo.score([request(n) for n in (5, 4, 1, 2, 5)])
@@ -73,9 +73,9 @@ def test_misses_go_to_the_model_together_and_order_is_kept() -> None:
         request(1, 2, timestamps="none"),
     ],
 )
-def test_a_request_that_differs_in_anything_is_another_request(other: ScoreRequest) -> None:
+def test_a_request_that_differs_in_anything_is_another_request(other: Request) -> None:
     model = Counted()
-    memo = Memo(model)
+    memo = CachedModel(model)
 
     memo.score([request(1, 2)])
     memo.score([other])
@@ -86,7 +86,7 @@ def test_a_request_that_differs_in_anything_is_another_request(other: ScoreReque
 
 def test_frames_of_another_video_are_other_frames() -> None:
     model = Counted()
-    memo = Memo(model)
+    memo = CachedModel(model)
     memo.score([request(0)])
     memo.score([shown(gray_pool(5).take([0]))])
 
@@ -95,7 +95,7 @@ def test_frames_of_another_video_are_other_frames() -> None:
 
 def test_the_least_recently_used_is_forgotten_first() -> None:
     model = Counted()
-    memo = Memo(model, capacity=2)
+    memo = CachedModel(model, capacity=2)
     memo.score([request(1)])
     memo.score([request(2)])
     memo.score([request(1)])
@@ -108,7 +108,7 @@ def test_the_least_recently_used_is_forgotten_first() -> None:
 
 
 def test_a_call_larger_than_the_memo_is_answered_whole() -> None:
-    memo = Memo(Counted(), capacity=2)
+    memo = CachedModel(Counted(), capacity=2)
     memo.score([request(1)])
 
     found = memo.score([request(n) for n in (4, 1, 3, 2)])
@@ -119,7 +119,7 @@ def test_a_call_larger_than_the_memo_is_answered_whole() -> None:
 
 def test_it_is_the_same_model_to_everybody_else() -> None:
     model = Counted()
-    memo: Backend = Memo(model)
+    memo: Model = CachedModel(model)
 
     assert memo.identity == model.identity
     assert memo.estimate(request(1)) == model.estimate(request(1))
@@ -130,13 +130,13 @@ def test_it_is_the_same_model_to_everybody_else() -> None:
 def test_the_seconds_saved_are_those_the_model_took(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
 
-    def slow(asked: ScoreRequest) -> dict[str, float]:
+    def slow(asked: Request) -> dict[str, float]:
         nonlocal now
         now += 20.0
         return {"A": 1.0, "B": 1.0}
 
     monkeypatch.setattr("gridprobe.models.wrappers.time", SimpleNamespace(perf_counter=lambda: now))
-    memo = Memo(Scripted(slow))
+    memo = CachedModel(MockModel(slow))
     memo.score([request(1), request(2)])
     assert memo.saved == 0.0
 
@@ -149,12 +149,12 @@ def test_the_seconds_saved_are_those_the_model_took(monkeypatch: pytest.MonkeyPa
 def test_an_error_is_not_remembered() -> None:
     failing = True
 
-    def moody(asked: ScoreRequest) -> dict[str, float]:
+    def moody(asked: Request) -> dict[str, float]:
         if failing:
             raise ModelError("not now")
         return {"A": 1.0, "B": 1.0}
 
-    memo = Memo(Scripted(moody))
+    memo = CachedModel(MockModel(moody))
     with pytest.raises(ModelError, match="not now"):
         memo.score([request(1)])
     failing = False
@@ -165,4 +165,4 @@ def test_an_error_is_not_remembered() -> None:
 
 def test_a_memo_without_room_is_refused() -> None:
     with pytest.raises(UsageError, match="at least 1"):
-        Memo(Counted(), capacity=0)
+        CachedModel(Counted(), capacity=0)

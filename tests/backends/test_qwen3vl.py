@@ -14,11 +14,11 @@ from checkpoints import SPECIAL, make_checkpoint
 from gridprobe import load_model
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.importance import Grid
-from gridprobe.models import Posterior, ScoreRequest
+from gridprobe.models import Posterior, Request
 from gridprobe.models.local import kv_cache
 from gridprobe.models.local.generate import letter_logprobs, letter_tokens
 from gridprobe.models.qwen3vl.engine import Qwen3VL
-from gridprobe.models.qwen3vl.jobs import Job
+from gridprobe.models.qwen3vl.jobs import PreparedRequest
 from gridprobe.models.qwen3vl.prompt import Layout
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
@@ -33,11 +33,11 @@ def pool(count: int, *, width: int = 96, height: int = 64) -> FramePool:
     return FramePool(pixels, tuple(25.0 * i + 12.5 for i in range(count)), source="noise")
 
 
-def request(frames: FramePool, question: Question = QUESTION, **changes: object) -> ScoreRequest:
+def request(frames: FramePool, question: Question = QUESTION, **changes: object) -> Request:
     return shown(frames, question.prompt, question.labels, pixels=FrameSize(max_side=96), **changes)  # type: ignore[arg-type]
 
 
-def text(model: Qwen3VL, asked: ScoreRequest) -> str:
+def text(model: Qwen3VL, asked: Request) -> str:
     """The whole turn as the model reads it, runs of placeholders shortened to one."""
     decoded = model._tokenizer.decode(model._layout(asked).ids.tolist())
     return re.sub(r"(<\|video_pad\|>)+", "<|video_pad|>", decoded)
@@ -145,7 +145,7 @@ def test_batches_respect_the_token_limit(tiny_model: Qwen3VL, monkeypatch: pytes
     limit = 2 * len(tiny_model._layout(requests[3]))
     monkeypatch.setattr(kv_cache, "CPU_TOKENS", limit)
 
-    def noted(engine: Qwen3VL, batch: Sequence[Job]) -> dict[int, Posterior]:
+    def noted(engine: Qwen3VL, batch: Sequence[PreparedRequest]) -> dict[int, Posterior]:
         sizes.append((len(batch), len(batch[0].layout)))
         return run(engine, batch)
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from gridprobe.importance import Grid
-from gridprobe.models import Packing, ScoreRequest
+from gridprobe.models import Packing, Request
 from gridprobe.video import FramePool, FrameSize
 from scoring import load_qwen, shown
 
 pytestmark = pytest.mark.gpu
 
 
-def probes(packing: Packing, *, height: int) -> list[ScoreRequest]:
+def probes(packing: Packing, *, height: int) -> list[Request]:
     pixels = np.random.default_rng(0).integers(0, 256, (16, height, 224, 3), dtype=np.uint8)
     pool = FramePool(pixels, tuple(10.0 * i for i in range(16)), "noise")
     prompt = "Question: what?\nA. x\nB. y\nC. z"

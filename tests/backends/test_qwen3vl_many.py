@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from gridprobe.models import Posterior, ScoreRequest
-from gridprobe.models.base import Writing
+from gridprobe.models import Posterior, Request
+from gridprobe.models.base import SamplingParams
 from gridprobe.models.local import kv_cache
 from gridprobe.models.qwen3vl import engine as passes_module
 from gridprobe.models.qwen3vl.engine import Qwen3VL, Room, passes
-from gridprobe.models.qwen3vl.jobs import Job
+from gridprobe.models.qwen3vl.jobs import PreparedRequest
 from gridprobe.models.qwen3vl.language import Piece
 from gridprobe.question import Question
 from scoring import like, noise_pool, shown
@@ -23,11 +23,11 @@ QUESTIONS = [
 ]
 
 
-def about(question: Question, **changes: Any) -> ScoreRequest:
+def about(question: Question, **changes: Any) -> Request:
     return shown(noise_pool(FRAMES), question.prompt, question.labels, again=True, **changes)
 
 
-def one_by_one(engine: Qwen3VL, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+def one_by_one(engine: Qwen3VL, requests: Sequence[Request]) -> list[Posterior]:
     return [engine.score([request])[0] for request in requests]
 
 
@@ -130,8 +130,8 @@ def test_a_row_is_bounded(engine: Qwen3VL, other: Qwen3VL, rows: list[int], monk
     close(found[::20], one_by_one(other, [about(question) for question in QUESTIONS]))
 
 
-def jobs(engine: Qwen3VL, requests: Sequence[ScoreRequest]) -> list[Job]:
-    return [Job(n, request, engine._layout(request), shared=True) for n, request in enumerate(requests)]
+def jobs(engine: Qwen3VL, requests: Sequence[Request]) -> list[PreparedRequest]:
+    return [PreparedRequest(n, request, engine._layout(request), shared=True) for n, request in enumerate(requests)]
 
 
 def test_a_batch_is_sized_by_what_is_computed_and_copied(engine: Qwen3VL) -> None:
@@ -162,6 +162,6 @@ def test_little_room_for_copies_changes_no_answer(
 
 def test_texts_after_one_stem_are_written_as_one_by_one(engine: Qwen3VL, other: Qwen3VL) -> None:
     requests = [about(question) for question in QUESTIONS]
-    writing = Writing(limit=5)
+    writing = SamplingParams(limit=5)
     together = [texts[0].ids for texts in engine.write(requests, writing)]
     assert together == [other.write([request], writing)[0][0].ids for request in requests]

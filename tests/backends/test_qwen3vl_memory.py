@@ -18,14 +18,14 @@ from transformers import Qwen3VLForConditionalGeneration
 from gridprobe import Session
 from gridprobe._util import listening
 from gridprobe.errors import Cancelled, ModelError, TooLarge, UsageError
-from gridprobe.models import Backend, FrameGroup, Packing, ScoreRequest, Scripted, View, gauge_model, recalls
+from gridprobe.models import FrameGroup, MockModel, Model, Packing, Request, View, cost_model_of, recalls
 from gridprobe.models.local import kv_cache as memory_module
 from gridprobe.models.local.generate import letter_logprobs, letter_tokens
 from gridprobe.models.local.kv_cache import Store, free_bytes
 from gridprobe.models.qwen3vl.engine import Qwen3VL
-from gridprobe.models.qwen3vl.jobs import Job
+from gridprobe.models.qwen3vl.jobs import PreparedRequest
 from gridprobe.models.qwen3vl.pricing import attention_flops, head_flops, prefill_flops, price_recall
-from gridprobe.models.wrappers import Memo
+from gridprobe.models.wrappers import CachedModel
 from gridprobe.question import Question
 from gridprobe.selectors import GridProbe
 from gridprobe.selectors.gridprobe import NO_MEMORY
@@ -39,16 +39,16 @@ COUNT = 5
 SMALL = FrameSize(max_side=64)
 
 
-def one_size(packing: Packing, **changes: Any) -> ScoreRequest:
+def one_size(packing: Packing, **changes: Any) -> Request:
     return shown(noise_pool(COUNT), FIRST.prompt, FIRST.labels, packing=packing, **changes)
 
 
-def two_sizes(packing: Packing) -> ScoreRequest:
+def two_sizes(packing: Packing) -> Request:
     """The frames 1 and 4 as they are, among small ones; shown in time order."""
     frames = noise_pool(COUNT)
     large = FrameGroup(frames.take([1, 4]), View(FrameSize(), packing))
     small = FrameGroup(frames.take([0, 2, 3]), View(SMALL, packing))
-    return ScoreRequest(FIRST.prompt, FIRST.labels, (large, small))
+    return Request(FIRST.prompt, FIRST.labels, (large, small))
 
 
 TEXTS = ("at the start", "", "in the middle", "a word", "", "at the end")
@@ -95,14 +95,14 @@ def owned(ids: Sequence[int], stem: int, *, engine: Qwen3VL) -> list[list[int]]:
     return [list(range(start, end + 1)) for start, end in zip(starts, ends, strict=True)]
 
 
-def units_of(request: ScoreRequest) -> list[set[int]]:
+def units_of(request: Request) -> list[set[int]]:
     """The places of each unit's frames in the order shown, one after another."""
     counts = [len(unit.members) for unit in request.units]
     return [set(range(sum(counts[:n]), sum(counts[: n + 1]))) for n in range(len(counts))]
 
 
 @torch.inference_mode()
-def by_transformers(eager: Any, engine: Qwen3VL, request: ScoreRequest) -> tuple[list[float], list[float]]:
+def by_transformers(eager: Any, engine: Qwen3VL, request: Request) -> tuple[list[float], list[float]]:
     """Letters, and attention to each frame: the whole sequence once, then the text again with what it may not see."""
     layout = engine._layout(request)
     ids, positions = torch.from_numpy(layout.ids)[None], torch.from_numpy(layout.positions)[:, None]
@@ -110,7 +110,7 @@ def by_transformers(eager: Any, engine: Qwen3VL, request: ScoreRequest) -> tuple
         input_ids=ids,
         position_ids=positions,
         attention_mask=torch.ones_like(ids),
-        pixel_values_videos=engine._features.patches(Job(0, request, layout)),
+        pixel_values_videos=engine._features.patches(PreparedRequest(0, request, layout)),
         video_grid_thw=torch.tensor(layout.grids),
         use_cache=True,
     ).past_key_values
@@ -194,7 +194,7 @@ def test_a_batch_of_all_kinds_of_requests_equals_single_ones(tiny_model: Qwen3VL
         assert (one.attention is None) == (not request.attention)
 
 
-def kinds() -> list[ScoreRequest]:
+def kinds() -> list[Request]:
     """Every request with and without memory, attention, and both."""
     return [
         replace(request, attention=attention, sees=sees)
@@ -205,7 +205,7 @@ def kinds() -> list[ScoreRequest]:
 
 
 def test_the_estimate_is_the_price_of_every_kind_of_request(fresh: Qwen3VL, tiny_checkpoint: Path) -> None:
-    gauge, memo = gauge_model(str(tiny_checkpoint)), Memo(fresh)
+    gauge, memo = cost_model_of(str(tiny_checkpoint)), CachedModel(fresh)
     embedded = Embedded(fresh, Vocabulary(frozenset()), "embedded:tiny")
     for request in kinds():
         estimate = fresh.estimate(request)
@@ -230,12 +230,12 @@ def test_after_an_overview_the_memory_of_its_frames_costs_only_the_text(
     assert first.flops_computed == first.flops
     for probe, cost in zip(probes, costs, strict=True):
         layout = fresh._layout(probe)
-        tokens, known = len(layout) - layout.stem, len(Job(0, probe, layout).columns)
+        tokens, known = len(layout) - layout.stem, len(PreparedRequest(0, probe, layout).columns)
         watching = attention_flops(fresh.dims, tokens, known=known) if attention else 0.0
         assert cost.flops_computed == cost.flops == price_recall(fresh.dims, tokens, known=known).flops + watching
 
 
-def text_flops(engine: Qwen3VL, request: ScoreRequest) -> float:
+def text_flops(engine: Qwen3VL, request: Request) -> float:
     """What a question with attention costs after frames that are known."""
     dims, layout = engine.dims, engine._layout(request)
     watching = attention_flops(dims, len(layout) - layout.stem, known=layout.stem)
@@ -310,7 +310,7 @@ def test_single_frames_are_asked_about_from_the_memory_of_the_overview(
 
 @pytest.mark.parametrize("changes", [{"sees": (0,)}, {"attention": True}])
 def test_the_plain_path_refuses_the_memory_of_frames(plain: Qwen3VL, changes: dict[str, Any]) -> None:
-    assert not plain.recalls and not recalls(Memo(plain))
+    assert not plain.recalls and not recalls(CachedModel(plain))
     with pytest.raises(ModelError, match=r"cannot question the memory of frames; use probes=fresh$"):
         plain.score([one_size("single", **changes)])
 
@@ -338,7 +338,7 @@ def test_a_session_on_a_model_without_memory_answers(plain: Qwen3VL) -> None:
 def test_a_memo_passes_memory_and_attention_on_and_keeps_them_apart(fresh: Qwen3VL) -> None:
     score = Mock(wraps=fresh.score)
     model = Mock(wraps=fresh, score=score, identity="tiny", multiple=32, recalls=True)
-    memo = Memo(model)
+    memo = CachedModel(model)
     asked = [one_size("single", sees=sees, attention=looks) for sees in (None, (), (0,)) for looks in (False, True)]
 
     first = memo.score(asked)
@@ -360,7 +360,7 @@ def test_an_embedded_model_passes_memory_and_attention_on(fresh: Qwen3VL) -> Non
         assert (ours.attention is None) == (theirs.attention is None)
 
 
-def brightness(request: ScoreRequest) -> dict[str, float]:
+def brightness(request: Request) -> dict[str, float]:
     """As sure of A as the frames are bright; of B without frames."""
     light = [float(group.frames.pixels.mean()) for group in request.groups]
     return {"A": sum(light) / len(light) / 255 if light else 0.0, "B": 0.5}
@@ -372,7 +372,7 @@ def grays(*levels: int) -> FramePool:
 
 
 def test_a_scripted_model_answers_from_the_frames_it_may_see() -> None:
-    model, frames = Scripted(brightness), grays(0, 255, 51)
+    model, frames = MockModel(brightness), grays(0, 255, 51)
     dark, bright, nothing = (shown(frames, sees=sees) for sees in ((0,), (1,), ()))
 
     answers = model.score([dark, bright, nothing, shown(frames, attention=True)])
@@ -384,9 +384,9 @@ def test_a_scripted_model_answers_from_the_frames_it_may_see() -> None:
 def test_a_scripted_model_counts_the_frames_of_several_groups_in_the_order_shown() -> None:
     frames = grays(0, 255, 51, 255)
     groups = tuple(FrameGroup(frames.take(some), View(FrameSize())) for some in ([1, 3], [0, 2]))
-    request = ScoreRequest("Question: ?", ("A", "B"), groups)
+    request = Request("Question: ?", ("A", "B"), groups)
 
-    looked, *single = Scripted(brightness).score(
+    looked, *single = MockModel(brightness).score(
         [replace(request, attention=True), *(replace(request, sees=(i,)) for i in range(4))]
     )
 
@@ -395,8 +395,8 @@ def test_a_scripted_model_counts_the_frames_of_several_groups_in_the_order_shown
 
 
 def test_a_question_without_frames_attends_to_none(fresh: Qwen3VL) -> None:
-    request = ScoreRequest(FIRST.prompt, FIRST.labels)
-    for model in (fresh, Scripted(lambda asked: dict.fromkeys(asked.labels, 1.0))):
+    request = Request(FIRST.prompt, FIRST.labels)
+    for model in (fresh, MockModel(lambda asked: dict.fromkeys(asked.labels, 1.0))):
         ordinary, *others = model.score([request, replace(request, attention=True), replace(request, sees=())])
         assert others[0].attention == () and others[1].attention is None
         for answer in others:
@@ -405,8 +405,8 @@ def test_a_question_without_frames_attends_to_none(fresh: Qwen3VL) -> None:
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_scripted_model_and_one_known_by_name_are_priced_alike(name: str) -> None:
-    scripted: Backend = Scripted(brightness)
-    gauge = gauge_model("Qwen/Qwen3-VL-2B-Instruct")
+    scripted: Model = MockModel(brightness)
+    gauge = cost_model_of("Qwen/Qwen3-VL-2B-Instruct")
     request = REQUESTS[name]
     assert recalls(scripted) and recalls(gauge)
     costs = {
@@ -492,7 +492,7 @@ import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
 import numpy as np
 from gridprobe import load_model
-from gridprobe.models.base import FrameGroup, ScoreRequest, View
+from gridprobe.models.base import FrameGroup, Request, View
 from gridprobe.video import FrameSize
 from gridprobe.video.frames import FramePool
 
@@ -505,7 +505,7 @@ group = FrameGroup(frames, View(FrameSize()))
 for words in (4, 5000):
     before = peak()
     prompt = "Question: " + "red " * words + "?\\nA. red\\nB. blue\\nAnswer:"
-    model.score([ScoreRequest(prompt, ("A", "B"), (group,), attention=True, again=True)])
+    model.score([Request(prompt, ("A", "B"), (group,), attention=True, again=True)])
 print(peak() - before)
 """
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from gridprobe.models import FrameGroup, Packing, ScoreRequest, View
+from gridprobe.models import FrameGroup, Packing, Request, View
 from gridprobe.models.local.generate import letter_logprobs, letter_tokens
 from gridprobe.models.qwen3vl.engine import Qwen3VL
-from gridprobe.models.qwen3vl.jobs import Job
+from gridprobe.models.qwen3vl.jobs import PreparedRequest
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
 from scoring import load_qwen, shown
@@ -49,11 +49,11 @@ def _neutral(text: str) -> str:
     return text.replace("<|im_end|>", "< im_end >")
 
 
-def _request(name: str, *, neutral: bool = True) -> ScoreRequest:
+def _request(name: str, *, neutral: bool = True) -> Request:
     if name == MIXED:
         pools = [FramePool(frames, tuple(times), source=name) for frames, times in (LARGE, SMALL)]
         groups = tuple(FrameGroup(pool, View(FrameSize())) for pool in pools)
-        return ScoreRequest(_neutral(QUESTION.prompt), QUESTION.labels, groups)
+        return Request(_neutral(QUESTION.prompt), QUESTION.labels, groups)
     frames, packing, times = CASES[name]
     prompt = _neutral(QUESTION.prompt) if neutral else QUESTION.prompt
     pool = FramePool(frames, tuple(times), source=name)
@@ -100,7 +100,7 @@ def test_pixel_values_equal_transformers_to_the_bit(
     name: str, tiny_model: Qwen3VL, reference: dict[str, np.ndarray]
 ) -> None:
     request = _request(name)
-    ours = tiny_model._features.patches(Job(0, request, tiny_model._layout(request)))
+    ours = tiny_model._features.patches(PreparedRequest(0, request, tiny_model._layout(request)))
 
     assert ours is not None and np.array_equal(ours.numpy(), reference[f"float32/{name}/pixels"])
 

@@ -11,12 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gridprobe.importance import Grid
-from gridprobe.models import FrameGroup, ScoreRequest, View
+from gridprobe.models import FrameGroup, Request, View
 from gridprobe.models.local import kv_cache
 from gridprobe.models.local.kv_cache import Store
 from gridprobe.models.qwen3vl.blocks import plain_weights
 from gridprobe.models.qwen3vl.engine import Qwen3VL
-from gridprobe.models.qwen3vl.jobs import Job
+from gridprobe.models.qwen3vl.jobs import PreparedRequest
 from gridprobe.models.qwen3vl.language import Piece
 from gridprobe.models.qwen3vl.pricing import head_flops, prefill_flops, vision_flops
 from gridprobe.question import Question
@@ -30,7 +30,7 @@ QUESTIONS = (
 )
 
 
-def ask(frames: FramePool, question: Question = QUESTIONS[0], **changes: Any) -> ScoreRequest:
+def ask(frames: FramePool, question: Question = QUESTIONS[0], **changes: Any) -> Request:
     return shown(frames, question.prompt, question.labels, **changes)
 
 
@@ -44,7 +44,7 @@ def plain(tiny_model: Qwen3VL) -> Qwen3VL:
     return like(tiny_model, plain=True)
 
 
-def assert_same(engine: Qwen3VL, plain: Qwen3VL, requests: list[ScoreRequest]) -> None:
+def assert_same(engine: Qwen3VL, plain: Qwen3VL, requests: list[Request]) -> None:
     for a, b in zip(engine.score(requests), plain.score(requests), strict=True):
         assert a.logprobs == pytest.approx(b.logprobs, abs=1e-4)
         assert a.mass == pytest.approx(b.mass, rel=1e-3)
@@ -140,18 +140,18 @@ VARIANTS = st.fixed_dictionaries(
 )
 
 
-def request_of(variant: dict[str, Any]) -> ScoreRequest:
+def request_of(variant: dict[str, Any]) -> Request:
     question = QUESTIONS[variant["question"]]
     order, again = variant["order"], variant["again"]
     if variant["groups"] == 0:
-        return ScoreRequest(question.prompt, question.labels, prompt_order=order, again=again)
+        return Request(question.prompt, question.labels, prompt_order=order, again=again)
     taken = variant["take"][: variant["count"]]
     frames = pool(5, seed=variant["seed"]).take(taken)
     if variant["groups"] == 2:
         small = FrameGroup(pool(5, seed=variant["seed"]).take(sorted(taken)), View(FrameSize(max_side=variant["side"])))
         rest = [i for i in range(5) if i not in taken] or [0]
         large = FrameGroup(pool(5, seed=variant["seed"]).take(rest), View(FrameSize(), variant["packing"]))
-        return ScoreRequest(question.prompt, question.labels, (small, large), order, again)
+        return Request(question.prompt, question.labels, (small, large), order, again)
     return ask(
         frames,
         QUESTIONS[variant["question"]],
@@ -230,7 +230,7 @@ def test_out_of_memory_a_batch_is_halved(fresh: Qwen3VL, plain: Qwen3VL, monkeyp
     emptied: list[int] = []
     fast = fresh._fast
 
-    def greedy(batch: Sequence[Job]) -> object:
+    def greedy(batch: Sequence[PreparedRequest]) -> object:
         sizes.append(len(batch))
         if len(batch) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory")
@@ -252,7 +252,7 @@ def test_out_of_memory_alone_frames_get_smaller_and_the_answer_says_so(
     fast = fresh._fast
     large = pool(2, width=256, height=192)
 
-    def greedy(batch: Sequence[Job]) -> object:
+    def greedy(batch: Sequence[PreparedRequest]) -> object:
         if batch[0].layout.largest[0] > 160:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return fast(batch)
@@ -269,7 +269,7 @@ def test_out_of_memory_alone_frames_get_smaller_and_the_answer_says_so(
 def test_a_sequence_that_will_not_fit_is_shrunk_before_it_is_tried(
     fresh: Qwen3VL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kv_cache.Memory, "most", lambda self: 219)
+    monkeypatch.setattr(kv_cache.DeviceMemory, "most", lambda self: 219)
 
     assert "160×128" in fresh.score([ask(pool(2, width=256, height=192))])[0].warnings[0]
 
@@ -292,11 +292,11 @@ def test_small_frames_among_large_ones_are_encoded_once(fresh: Qwen3VL, monkeypa
     frames, small = pool(9), View(FrameSize(max_side=64))
     question = QUESTIONS[0]
 
-    fresh.score([ScoreRequest.about(question, (FrameGroup(frames, small),), again=True)])
+    fresh.score([Request.about(question, (FrameGroup(frames, small),), again=True)])
     kept = [2, 5]
     others = [i for i in range(9) if i not in kept]
     groups = (FrameGroup(frames.take(kept), View(FrameSize())), FrameGroup(frames.take(others), small))
-    fresh.score([ScoreRequest.about(question, groups)])
+    fresh.score([Request.about(question, groups)])
 
     seen = [(len(call.args[0]), *call.args[1:]) for call in vision.call_args_list]
     assert seen == [(9, 2, 4), (2, 4, 6)]
@@ -307,12 +307,12 @@ def test_out_of_memory_only_the_largest_frames_get_smaller(fresh: Qwen3VL, monke
     later = FramePool(small.pixels, tuple(time + 100 for time in small.times), source="later")
     groups = (FrameGroup(large, View(FrameSize())), FrameGroup(later, View(FrameSize())))
     fits = (FrameGroup(large, View(FrameSize(max_side=160))), groups[1])
-    most = len(fresh._layout(ScoreRequest.about(QUESTIONS[0], fits)))
-    monkeypatch.setattr(kv_cache.Memory, "most", lambda self: most)
+    most = len(fresh._layout(Request.about(QUESTIONS[0], fits)))
+    monkeypatch.setattr(kv_cache.DeviceMemory, "most", lambda self: most)
     fast = Mock(wraps=fresh._fast)
     monkeypatch.setattr(fresh, "_fast", fast)
 
-    answer = fresh.score([ScoreRequest.about(QUESTIONS[0], groups)])[0]
+    answer = fresh.score([Request.about(QUESTIONS[0], groups)])[0]
 
     sizes = [call.args[0][0].layout.sizes for call in fast.call_args_list]
     assert sizes == [((160, 128),) * 2 + ((96, 64),) * 4]

@@ -12,7 +12,7 @@ import pytest
 
 from gridprobe import load_model
 from gridprobe.errors import ModelError
-from gridprobe.models import gauge_model
+from gridprobe.models import cost_model_of
 from videos import numbered_video
 
 PROGRAM = "import pathlib\npathlib.Path({marker!r}).touch()\n"
@@ -99,9 +99,9 @@ def test_planning_runs_nothing_with_the_tokenizer_or_without(
     change(checkpoint / "tokenizer_config.json", tokenizer_class="Attack")
     monkeypatch.setattr("builtins.input", lambda _="": "y")
 
-    assert gauge_model(str(checkpoint)).exact  # counted by transformers' own class
+    assert cost_model_of(str(checkpoint)).exact  # counted by transformers' own class
     (checkpoint / "tokenizer.json").unlink()
-    assert not gauge_model(str(checkpoint)).exact
+    assert not cost_model_of(str(checkpoint)).exact
     assert not marker.exists()
 
 
@@ -113,5 +113,5 @@ def test_planning_refuses_a_foreign_model_and_runs_nothing(
     monkeypatch.setattr("builtins.input", lambda _="": "y")
 
     with pytest.raises(ModelError, match="is of the model family attack, which gridprobe cannot run; see `gridprobe"):
-        gauge_model(str(checkpoint))
+        cost_model_of(str(checkpoint))
     assert not marker.exists()

@@ -12,7 +12,7 @@ import pytest
 from fake_server import KEY, Fake, FakeClock, Fault, Heard, Open, by_hash
 from gridprobe._util import ProgressEvent, listening
 from gridprobe.errors import Cancelled, ServerError, ServerUnavailable, UsageError
-from gridprobe.models import ScoreRequest
+from gridprobe.models import Request
 from gridprobe.models.openai import Server
 from gridprobe.models.openai.client import MAX_BYTES
 from scoring import noise_pool, shown
@@ -21,7 +21,7 @@ POOL = noise_pool(4)
 REQUEST = shown(POOL, "Question: ?\nA. x\nB. y")
 
 
-def ask(server: Server, request: ScoreRequest = REQUEST) -> Mapping[str, float]:
+def ask(server: Server, request: Request = REQUEST) -> Mapping[str, float]:
     return server.score([request])[0].probabilities
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from fake_server import Fake, FakeClock, Fault, Heard, Open, Voice, as_request, by_hash, spoken_by
 from gridprobe.errors import Cancelled, ServerError, UsageError
-from gridprobe.models import Backend, FrameGroup, NamedModel, ScoreRequest, View, gauge_model
+from gridprobe.models import FrameGroup, LazyModel, Model, Request, View, cost_model_of
 from gridprobe.models.openai.client import Address, Gate
 from gridprobe.models.openai.options import ServerOptions
 from gridprobe.models.openai.requests import Album, lay_out, message
@@ -24,9 +24,9 @@ PROMPT = "Question: what?\nA. x\nB. y\nC. z"
 SMALL = View(FrameSize(max_side=64))
 
 
-def merged() -> ScoreRequest:
+def merged() -> Request:
     large = FrameGroup(POOL.take([1, 4]), View(FrameSize()))
-    return ScoreRequest(PROMPT, ("A", "B", "C"), (large, FrameGroup(_reduced(POOL.take([0, 2, 3, 5])), SMALL)))
+    return Request(PROMPT, ("A", "B", "C"), (large, FrameGroup(_reduced(POOL.take([0, 2, 3, 5])), SMALL)))
 
 
 def _reduced(pool: FramePool) -> FramePool:
@@ -42,7 +42,7 @@ LAYOUTS = {
     "text first": shown(POOL, PROMPT, "ABC", prompt_order="text_first"),
     "subtitles": shown(POOL, PROMPT, "ABC", between=SPOKEN),
     "sizes": merged(),
-    "no frames": ScoreRequest(PROMPT, ("A", "B", "C")),
+    "no frames": Request(PROMPT, ("A", "B", "C")),
 }
 
 
@@ -50,7 +50,7 @@ class TestEqualToTheEngine:
     # D07 of tests/reliability.md
     @pytest.mark.parametrize("request_", LAYOUTS.values(), ids=LAYOUTS)
     def test_a_server_reads_what_our_engine_reads(
-        self, request_: ScoreRequest, open_server: Open, tiny_model: Backend
+        self, request_: Request, open_server: Open, tiny_model: Model
     ) -> None:
         server = open_server(Fake(voice=spoken_by(tiny_model)))
 
@@ -59,7 +59,7 @@ class TestEqualToTheEngine:
         assert there.logprobs == pytest.approx(here.logprobs, abs=1e-4)
         assert there.mass == pytest.approx(sum_of(tiny_model, request_), abs=1e-4)
 
-    def test_together_as_each_alone(self, open_server: Open, tiny_model: Backend) -> None:
+    def test_together_as_each_alone(self, open_server: Open, tiny_model: Model) -> None:
         voice = spoken_by(tiny_model)
         batched, single = open_server(Fake(voice=voice)), open_server(Fake(voice=voice, batches=False))
         requests = [LAYOUTS["times"], merged(), shown(POOL.take([2]), PROMPT, "AB"), LAYOUTS["no frames"]]
@@ -69,7 +69,7 @@ class TestEqualToTheEngine:
             assert a.logprobs == pytest.approx(c.logprobs, abs=1e-4)
 
 
-def sum_of(model: Backend, request: ScoreRequest) -> float:
+def sum_of(model: Model, request: Request) -> float:
     return model.score([request])[0].mass
 
 
@@ -108,7 +108,7 @@ class TestMessages:
 
     @pytest.mark.parametrize("text", ["<|im_end|>", "<image>", "</s>", "<|vision_start|>"])
     def test_a_user_s_text_holds_no_special_token(self, text: str) -> None:
-        request = ScoreRequest.about(Question(f"What is {text}?", ["a", text]))
+        request = Request.about(Question(f"What is {text}?", ["a", text]))
         (turn,) = message(lay_out(request, Album(), multiple=32))
 
         assert text not in turn["content"][0]["text"] and f"< {text[1:]}" in turn["content"][0]["text"]
@@ -138,8 +138,8 @@ class TestMessages:
         assert server.recalls is False
 
 
-def test_a_contact_sheet_is_one_picture_with_all_its_times(open_server: Open, tiny_model: Backend) -> None:
-    request = ScoreRequest(PROMPT, ("A", "B", "C"), (FrameGroup(POOL, View(FrameSize(), sheet=2)),))
+def test_a_contact_sheet_is_one_picture_with_all_its_times(open_server: Open, tiny_model: Model) -> None:
+    request = Request(PROMPT, ("A", "B", "C"), (FrameGroup(POOL, View(FrameSize(), sheet=2)),))
     heard: list[Heard] = []
     open_server(Fake(voice=noting(heard))).score([request])
     parts = [part if isinstance(part, str) else part.shape for part in heard[-1]]
@@ -194,7 +194,7 @@ class TestCosts:
         assert expected.visual_tokens == 6 * (6 + 2)
 
     def test_cached_tokens_are_counted_and_lower_what_was_computed(
-        self, open_server: Open, tiny_checkpoint: Any, tiny_model: Backend
+        self, open_server: Open, tiny_checkpoint: Any, tiny_model: Model
     ) -> None:
         server = open_server(Fake(cached=20, voice=spoken_by(tiny_model)), priced_as=str(tiny_checkpoint))
         (posterior,) = server.score([shown(POOL)])
@@ -226,11 +226,11 @@ class TestCosts:
         assert posterior.cost.unpriced == 0 and posterior.cost.flops > 1e11
 
     def test_planning_needs_no_server(self) -> None:
-        gauge = gauge_model("http://localhost:1/v1#Qwen/Qwen3-VL-8B-Instruct")
+        gauge = cost_model_of("http://localhost:1/v1#Qwen/Qwen3-VL-8B-Instruct")
 
         assert gauge.identity.endswith("#Qwen/Qwen3-VL-8B-Instruct") and not gauge.recalls
         with pytest.raises(UsageError, match="cannot plan for http://localhost:1/v1#llama"):
-            gauge_model("http://localhost:1/v1#llama")
+            cost_model_of("http://localhost:1/v1#llama")
 
 
 class TestSampling:
@@ -244,7 +244,7 @@ class TestSampling:
     def test_answers_are_counted(self, many: bool, open_server: Open) -> None:
         fake = Fake(voice=self._likes_a, ids=False, top=0, many=many)
         server = open_server(fake, samples=12)
-        (posterior,) = server.score([ScoreRequest(PROMPT, ("A", "B", "C"))])
+        (posterior,) = server.score([Request(PROMPT, ("A", "B", "C"))])
 
         assert posterior.choice == "A" and posterior.probabilities["C"] == pytest.approx(0.5 / 13.5)
         assert posterior.cost.calls == (1 if many else 12)
@@ -334,7 +334,7 @@ class TestNames:
     def test_a_server_travels_by_name(self, open_server: Open) -> None:
         fake = Fake()
         server = open_server(fake)
-        named = NamedModel(fake.url, (("samples", 4), ("device", "cuda:0"), ("dtype", "auto")))
+        named = LazyModel(fake.url, (("samples", 4), ("device", "cuda:0"), ("dtype", "auto")))
         loaded = named.load()
 
         assert loaded.identity == server.identity

@@ -10,12 +10,12 @@ import pytest
 
 import gridprobe as gp
 from gridprobe.errors import UsageError
-from gridprobe.models import FrameGroup, Posterior, ScoreRequest, Scripted, View, recalls
-from gridprobe.models.base import Writing
+from gridprobe.models import FrameGroup, MockModel, Posterior, Request, View, recalls
+from gridprobe.models.base import SamplingParams
 from gridprobe.models.cost import Cost
 from gridprobe.models.qwen3vl.engine import Qwen3VL
-from gridprobe.models.wrappers import Windowed, combined, nearby, window_of, windowed, with_context
-from gridprobe.options import Settings
+from gridprobe.models.wrappers import ChunkedModel, chunked, combined, nearby, window_of, with_context
+from gridprobe.options import Options
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
 from scoring import like, noise_pool, shown
@@ -27,7 +27,7 @@ SURE = {"A": 0.01, "B": 0.98, "C": 0.01}
 SMALL = View(FrameSize(max_side=64))
 
 
-class Limited(Scripted):
+class Limited(MockModel):
     """Sure of B where it sees a hot frame; refuses requests beyond its context."""
 
     def __init__(self, hot: Sequence[int] = (), *, tokens: int | None = None, frames: int | None = None) -> None:
@@ -36,16 +36,16 @@ class Limited(Scripted):
         self._wanted = set(hot)
         self.calls: list[int] = []
 
-    def _hot(self, request: ScoreRequest) -> bool:
+    def _hot(self, request: Request) -> bool:
         return bool(self._wanted & {level for group in request.groups for level in levels(group.frames)})
 
-    def _words(self, request: ScoreRequest) -> dict[str, float]:
+    def _words(self, request: Request) -> dict[str, float]:
         return {"there": 0.9, "here": 0.1} if self._hot(request) else {"here": 0.4, "there": 0.3, "nowhere": 0.3}
 
-    def _believe(self, request: ScoreRequest) -> dict[str, float]:
+    def _believe(self, request: Request) -> dict[str, float]:
         return SURE if self._hot(request) else FLAT
 
-    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+    def score(self, requests: Sequence[Request]) -> list[Posterior]:
         self.calls.append(len(requests))
         for request in requests:
             whole = replace(request, sees=None, attention=False)
@@ -55,18 +55,18 @@ class Limited(Scripted):
         return super().score(requests)
 
 
-def request(count: int, **changes: Any) -> ScoreRequest:
-    return replace(ScoreRequest.about(QUESTION, [FrameGroup(gray_pool(count), SMALL)]), **changes)
+def request(count: int, **changes: Any) -> Request:
+    return replace(Request.about(QUESTION, [FrameGroup(gray_pool(count), SMALL)]), **changes)
 
 
-def seen(model: Scripted) -> list[list[int]]:
+def seen(model: MockModel) -> list[list[int]]:
     """The frames of each request that shows some."""
     return [levels(each.frames) for each in model.requests if each.groups]
 
 
 def test_what_fits_is_asked_as_it_is() -> None:
     model, same = Limited([3], frames=16, tokens=100_000), request(16)
-    posterior = Windowed(model).score([same])[0]
+    posterior = ChunkedModel(model).score([same])[0]
     assert model.requests == [same]
     assert posterior == Limited([3]).score([same])[0]
     assert posterior.windows == 1 and not posterior.notes
@@ -74,14 +74,14 @@ def test_what_fits_is_asked_as_it_is() -> None:
 
 def test_windows_are_few_equal_and_cover_every_frame_in_one_call() -> None:
     model = Limited([99], frames=30)
-    Windowed(model).score([request(100)])
+    ChunkedModel(model).score([request(100)])
     assert model.calls == [5], "four windows, and the question without frames"
     assert [len(each) for each in seen(model)] == [25] * 4
     assert [level for each in seen(model) for level in each] == list(range(100))
 
 
 def test_a_needle_in_the_last_window_is_found_and_the_map_covers_all_frames() -> None:
-    posterior = Windowed(Limited([97], frames=30)).score([request(100, attention=True)])[0]
+    posterior = ChunkedModel(Limited([97], frames=30)).score([request(100, attention=True)])[0]
     assert posterior.choice == "B" and posterior.confidence > 0.9
     assert posterior.windows == 4 and posterior.notes == ("the frames were shown in 4 windows of at most 25",)
     assert posterior.attention is not None and len(posterior.attention) == 100
@@ -93,16 +93,16 @@ def test_a_needle_in_the_last_window_is_found_and_the_map_covers_all_frames() ->
 def test_no_request_is_longer_than_the_context(tokens: int) -> None:
     """The scripted model asserts it."""
     model = Limited([50], tokens=tokens)
-    windowed = Windowed(model)
-    found = windowed.score([request(120), request(3), request(60, attention=True), request(120, sees=(5, 70))])
+    chunked = ChunkedModel(model)
+    found = chunked.score([request(120), request(3), request(60, attention=True), request(120, sees=(5, 70))])
     assert found[1].windows == 1 and found[0].windows > 1
-    assert windowed.estimate(request(120)) == found[0].cost
+    assert chunked.estimate(request(120)) == found[0].cost
     assert len(model.calls) == 1
 
 
 def test_a_question_to_some_frames_goes_to_their_windows_only() -> None:
     model = Limited([60], frames=30)
-    one, two, none = (Windowed(model).score([request(100, sees=sees)])[0] for sees in ((60,), (10, 60), ()))
+    one, two, none = (ChunkedModel(model).score([request(100, sees=sees)])[0] for sees in ((60,), (10, 60), ()))
     assert [each.sees for each in model.requests[:1]] == [(10,)], "frame 60 is the tenth of the third window"
     assert (one.choice, one.notes) == ("B", ()) and two.choice == "B"
     assert none.choice == "A"
@@ -123,7 +123,7 @@ def test_windows_count_as_far_as_they_differ_from_the_answer_without_frames() ->
 
 def test_what_windows_cost_is_added_up() -> None:
     model = Limited(frames=30)
-    posterior = Windowed(model).score([request(100)])[0]
+    posterior = ChunkedModel(model).score([request(100)])[0]
     assert posterior.cost == sum(map(model.estimate, model.requests), Cost())
     assert posterior.cost.calls == 5
 
@@ -139,19 +139,19 @@ def test_texts_between_frames_stay_where_they_are() -> None:
 def test_fused_pairs_and_sheets_are_not_cut_apart() -> None:
     for view, step in ((View(FrameSize(max_side=64), "pairs"), 2), (View(FrameSize(max_side=64), sheet=3), 9)):
         model = Limited(frames=31)
-        Windowed(model).score([ScoreRequest.about(QUESTION, [FrameGroup(gray_pool(100), view)])])
+        ChunkedModel(model).score([Request.about(QUESTION, [FrameGroup(gray_pool(100), view)])])
         assert all(each[0] % step == 0 for each in seen(model))
 
 
-def focused(kept: Sequence[int], count: int = 100, **changes: Any) -> ScoreRequest:
+def focused(kept: Sequence[int], count: int = 100, **changes: Any) -> Request:
     pool, rest = gray_pool(count), [n for n in range(count) if n not in kept]
     groups = [FrameGroup(pool.take(kept), View(FrameSize())), FrameGroup(pool.take(rest), SMALL)]
-    return replace(ScoreRequest.about(QUESTION, groups), **changes)
+    return replace(Request.about(QUESTION, groups), **changes)
 
 
 def test_a_focused_pass_keeps_its_frames_and_as_much_context_as_fits() -> None:
     model = Limited([42], frames=30)
-    posterior = Windowed(model).score([focused([40, 42])])[0]
+    posterior = ChunkedModel(model).score([focused([40, 42])])[0]
     (asked,) = model.requests
     assert levels(asked.groups[0].frames) == [40, 42] and len(asked.groups[1].frames) == 28
     context = set(levels(asked.groups[1].frames))
@@ -164,7 +164,7 @@ def test_a_focused_pass_keeps_its_frames_and_as_much_context_as_fits() -> None:
 
 def test_context_is_left_out_where_the_kept_frames_alone_do_not_fit() -> None:
     model = Limited([42], frames=30)
-    posterior = Windowed(model).score([focused(range(20, 60))])[0]
+    posterior = ChunkedModel(model).score([focused(range(20, 60))])[0]
     assert sorted(level for each in seen(model) for level in each) == list(range(20, 60))
     assert posterior.choice == "B" and posterior.windows == 2 and len(posterior.notes) == 2
 
@@ -186,33 +186,33 @@ def test_half_of_the_context_is_near_and_half_is_everywhere() -> None:
 
 
 def test_texts_come_from_the_likeliest_window() -> None:
-    model = Windowed(Limited([97], frames=30))
-    ((text,),) = model.write([request(100, labels=())], Writing(limit=8))
+    model = ChunkedModel(Limited([97], frames=30))
+    ((text,),) = model.write([request(100, labels=())], SamplingParams(limit=8))
     assert text.text == "there" and "4 windows" in text.notes[0]
     assert text.cost.calls == 4
 
 
 def test_the_rest_is_passed_through_and_nothing_is_wrapped_without_need() -> None:
     model = Limited(frames=30)
-    wrapped = windowed(model)
-    assert isinstance(wrapped, Windowed) and windowed(wrapped) is wrapped
+    wrapped = chunked(model)
+    assert isinstance(wrapped, ChunkedModel) and chunked(wrapped) is wrapped
     assert recalls(wrapped) and wrapped.identity == model.identity and wrapped.multiple == model.multiple
-    plain = Scripted(lambda asked: FLAT)
-    assert windowed(plain) is plain and isinstance(windowed(plain, 5), Windowed)
+    plain = MockModel(lambda asked: FLAT)
+    assert chunked(plain) is plain and isinstance(chunked(plain, 5), ChunkedModel)
 
 
 @pytest.mark.parametrize("window", [0, -3, True, 1.5, "many"])
 def test_a_senseless_window_is_refused(window: Any) -> None:
     with pytest.raises(UsageError, match="a window needs a whole number of at least 1 frame"):
-        Settings(window=window)
+        Options(window=window)
 
 
 def test_the_engine_reads_windows_as_requests_of_their_own(tiny_model: Qwen3VL) -> None:
     engine = like(tiny_model, plain=False)
     whole = shown(noise_pool(9), QUESTION.prompt, QUESTION.labels, attention=True, again=True)
-    found = Windowed(engine, frames=4).score([whole])[0]
+    found = ChunkedModel(engine, frames=4).score([whole])[0]
     parts = [window_of(whole, range(start, start + 3)) for start in (0, 3, 6)]
-    *windows, text = like(tiny_model, plain=False).score([*parts, ScoreRequest.about(QUESTION)])
+    *windows, text = like(tiny_model, plain=False).score([*parts, Request.about(QUESTION)])
     assert found.logprobs == pytest.approx(combined(windows, text)[0], abs=1e-4)
     assert found.windows == 3 and found.attention is not None and len(found.attention) == 9
 
@@ -221,11 +221,11 @@ def test_the_engine_never_gets_more_than_its_context(tiny_model: Qwen3VL, monkey
     engine = like(tiny_model, plain=False)
     whole = shown(noise_pool(9), QUESTION.prompt, QUESTION.labels)
     monkeypatch.setattr(engine, "context_tokens", engine.estimate(whole).tokens - 1)
-    assert Windowed(engine).score([whole])[0].windows == 2
+    assert ChunkedModel(engine).score([whole])[0].windows == 2
 
 
 class TestSession:
-    def ask(self, model: Scripted, **changes: Any) -> gp.Answer:
+    def ask(self, model: MockModel, **changes: Any) -> gp.Answer:
         return gp.Session(gray_pool(100), model=model, k=10, **changes).ask(QUESTION)
 
     def test_an_overview_in_windows_is_never_the_last_word(self) -> None:
@@ -273,12 +273,12 @@ class TestSession:
         pixels = np.random.default_rng(0).integers(0, 256, (1024, 32, 32, 3), dtype=np.uint8)
         pool = FramePool(pixels, tuple(10.0 * n for n in range(1024)), source="grid of 32")
 
-        def believe(request: ScoreRequest) -> dict[str, float]:
+        def believe(request: Request) -> dict[str, float]:
             shown = {time for group in request.groups for time in group.frames.times}
             assert len(shown) <= 100
             return SURE if needle in shown else FLAT
 
-        model = Scripted(believe)
+        model = MockModel(believe)
         answer = gp.Session(pool, model=model, k=32, window=100, **changes).ask(QUESTION)
         assert answer.choice == "B" and needle in answer.selection.timestamps
         assert answer.selection.scores is not None and len(answer.selection.scores) == 1024

@@ -11,9 +11,9 @@ import torch
 
 from auto_checkpoints import TINY, new_enough
 from gridprobe.errors import UsageError
-from gridprobe.models import Backend, FrameGroup, ScoreRequest, View, gauge_model, writes
-from gridprobe.models.base import Writing
-from gridprobe.models.transformers.engine import Auto, Job
+from gridprobe.models import FrameGroup, Model, Request, View, cost_model_of, writes
+from gridprobe.models.base import SamplingParams
+from gridprobe.models.transformers.engine import Auto, PreparedPrompt
 from gridprobe.models.transformers.prompt import FAMILY
 from gridprobe.video import FramePool, FrameSize
 from scoring import shown
@@ -22,32 +22,32 @@ pytestmark = [pytest.mark.usefixtures("one_thread"), new_enough]
 PIXELS = np.random.default_rng(1).integers(0, 256, (3, 64, 96, 3), dtype=np.uint8)
 POOL = FramePool(PIXELS, (0.0, 12.25, 3600.5), source="noise")
 LIMIT = 12
-DRAWN = Writing(limit=5, temperature=0.9, samples=3, seed=3)
+DRAWN = SamplingParams(limit=5, temperature=0.9, samples=3, seed=3)
 WRITERS = [family for family in TINY if FAMILY[family].writes]
 each_writer = pytest.mark.parametrize("family", WRITERS)
 
 
-def requests() -> list[ScoreRequest]:
+def requests() -> list[Request]:
     small = FrameGroup(POOL.take([0, 2]), View(FrameSize(max_side=64)))
     return [
         shown(POOL, "What happens?", ()),
-        ScoreRequest.open("Why?", [FrameGroup(POOL.take([1]), View(FrameSize())), small]),
-        ScoreRequest.open("Who is it that comes in through the door?"),
+        Request.open("Why?", [FrameGroup(POOL.take([1]), View(FrameSize())), small]),
+        Request.open("Who is it that comes in through the door?"),
         shown(POOL.take([1]), "Where?", (), timestamps="none"),
         shown(POOL.take([0, 1]), "When?", (), prompt_order="text_first"),
     ]
 
 
 @pytest.fixture
-def model(family: str, auto_model: Callable[[str], Backend]) -> Auto:
+def model(family: str, auto_model: Callable[[str], Model]) -> Auto:
     found = auto_model(family)
     assert isinstance(found, Auto)
     return found
 
 
 @torch.inference_mode()
-def generated(model: Auto, request: ScoreRequest) -> list[int]:
-    given = model._given([Job(0, request, model._layout(request))], Counter())
+def generated(model: Auto, request: Request) -> list[int]:
+    given = model._given([PreparedPrompt(0, request, model._layout(request))], Counter())
     out = model._model.generate(
         **given,
         max_new_tokens=LIMIT,
@@ -60,18 +60,18 @@ def generated(model: Auto, request: ScoreRequest) -> list[int]:
 
 
 @torch.inference_mode()
-def logprob_of(model: Auto, request: ScoreRequest, tokens: Sequence[int]) -> float:
+def logprob_of(model: Auto, request: Request, tokens: Sequence[int]) -> float:
     """The log-probability of a text's tokens, from one pass without a cache; all tokens that end it count as one."""
     layout, ends = model._layout(request), model._scribe.ends
     longer = replace(layout, ids=np.concatenate([layout.ids, np.array(tokens, dtype=np.int64)]))
-    logits = model._model(**model._given([Job(0, request, longer)], Counter()), use_cache=False).logits[0]
+    logits = model._model(**model._given([PreparedPrompt(0, request, longer)], Counter()), use_cache=False).logits[0]
     rows = zip(tokens, logits[-len(tokens) - 1 : -1].double().log_softmax(-1), strict=True)
     return sum(float(row[list(ends if token in ends else [token])].logsumexp(-1)) for token, row in rows)
 
 
 @each_writer
 def test_every_token_is_that_of_generate(model: Auto) -> None:
-    together = model.write(requests(), Writing(limit=LIMIT))
+    together = model.write(requests(), SamplingParams(limit=LIMIT))
 
     for request, (written,) in zip(requests(), together, strict=True):
         assert list(written.ids) == generated(model, request)
@@ -80,7 +80,7 @@ def test_every_token_is_that_of_generate(model: Auto) -> None:
 
 @each_writer
 def test_logprobs_are_those_of_a_pass_without_a_cache(model: Auto) -> None:
-    for request, (written,) in zip(requests(), model.write(requests(), Writing(limit=LIMIT)), strict=True):
+    for request, (written,) in zip(requests(), model.write(requests(), SamplingParams(limit=LIMIT)), strict=True):
         assert written.logprob == pytest.approx(logprob_of(model, request, written.ids), abs=1e-3)
 
 
@@ -104,17 +104,17 @@ def test_costs_add_up_to_the_estimate(model: Auto, family: str, auto_folder: Cal
 
     assert replace(whole, flops_computed=expected.flops_computed) == expected
     assert texts[1].cost.calls == 0 and texts[1].cost.flops < 0.2 * texts[0].cost.flops
-    gauged = gauge_model(str(auto_folder(family)))
+    gauged = cost_model_of(str(auto_folder(family)))
     assert gauged.estimate_texts(request, counts) == expected
 
 
 @pytest.mark.parametrize("family", [family for family in TINY if family not in WRITERS])
 def test_linear_attention_does_not_write(
-    family: str, auto_model: Callable[[str], Backend], auto_folder: Callable[[str], Path]
+    family: str, auto_model: Callable[[str], Model], auto_folder: Callable[[str], Path]
 ) -> None:
     model = auto_model(family)
     assert isinstance(model, Auto) and not writes(model)
-    gauged = gauge_model(str(auto_folder(family)))
+    gauged = cost_model_of(str(auto_folder(family)))
     assert not writes(gauged)
 
     with pytest.raises(UsageError, match=r"cannot write text; give the question options"):

@@ -15,34 +15,34 @@ from transformers import Qwen3VLForConditionalGeneration
 
 from gridprobe._util import ProgressEvent, listening
 from gridprobe.errors import Cancelled, ModelError, UsageError
-from gridprobe.models import FrameGroup, Packing, ScoreRequest, View
-from gridprobe.models.base import Writing
+from gridprobe.models import FrameGroup, Packing, Request, View
+from gridprobe.models.base import SamplingParams
 from gridprobe.models.local import kv_cache
 from gridprobe.models.local.generate import end_tokens
 from gridprobe.models.qwen3vl.engine import Qwen3VL
-from gridprobe.models.qwen3vl.jobs import Job
+from gridprobe.models.qwen3vl.jobs import PreparedRequest
 from gridprobe.models.qwen3vl.pricing import head_flops, prefill_flops, published_flops
 from gridprobe.video import FrameSize
-from gridprobe_world.embedded import MODELS
+from gridprobe_world.embedded import WEIGHTS
 from scoring import like, load_qwen, noise_pool, shown
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 COUNT = 5
 PROMPT = "What happens?"
 LIMIT = 24
-GREEDY = Writing(limit=LIMIT)
-DRAWN = Writing(limit=LIMIT, temperature=0.8, samples=3, seed=7)
+GREEDY = SamplingParams(limit=LIMIT)
+DRAWN = SamplingParams(limit=LIMIT, temperature=0.8, samples=3, seed=7)
 TEXTS = ("at the start", "", "in the middle", "a word", "", "at the end")
 
 
-def asked(packing: Packing = "single", prompt: str = PROMPT, **changes: Any) -> ScoreRequest:
+def asked(packing: Packing = "single", prompt: str = PROMPT, **changes: Any) -> Request:
     return shown(noise_pool(COUNT), prompt, (), packing=packing, **changes)
 
 
-def two_sizes(packing: Packing) -> ScoreRequest:
+def two_sizes(packing: Packing) -> Request:
     frames = noise_pool(COUNT)
     large = FrameGroup(frames.take([1, 4]), View(FrameSize(), packing))
-    return ScoreRequest.open(PROMPT, [large, FrameGroup(frames.take([0, 2, 3]), View(FrameSize(max_side=64), packing))])
+    return Request.open(PROMPT, [large, FrameGroup(frames.take([0, 2, 3]), View(FrameSize(max_side=64), packing))])
 
 
 REQUESTS = {
@@ -54,7 +54,7 @@ REQUESTS = {
     "text first in pairs": asked("pairs", prompt_order="text_first"),
     "texts": asked(between=TEXTS),
     "no times": asked(timestamps="none"),
-    "no frames": ScoreRequest.open(PROMPT),
+    "no frames": Request.open(PROMPT),
 }
 each_request = pytest.mark.parametrize("name", REQUESTS)
 
@@ -66,7 +66,7 @@ def theirs(tiny_checkpoint: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def nano() -> Qwen3VL:
-    return load_qwen(str(MODELS / "nano"), device="cpu", dtype="float32")
+    return load_qwen(str(WEIGHTS / "nano"), device="cpu", dtype="float32")
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def plain(tiny_model: Qwen3VL) -> Qwen3VL:
     return like(tiny_model, plain=True)
 
 
-def inputs_of(engine: Qwen3VL, request: ScoreRequest) -> dict[str, Any]:
+def inputs_of(engine: Qwen3VL, request: Request) -> dict[str, Any]:
     """What transformers' model takes for a request."""
     layout = engine._layout(request)
     ids = torch.from_numpy(layout.ids)[None]
@@ -88,13 +88,13 @@ def inputs_of(engine: Qwen3VL, request: ScoreRequest) -> dict[str, Any]:
         return found
     return found | {
         "mm_token_type_ids": 2 * torch.from_numpy(layout.visual)[None].long(),
-        "pixel_values_videos": engine._features.patches(Job(0, request, layout)),
+        "pixel_values_videos": engine._features.patches(PreparedRequest(0, request, layout)),
         "video_grid_thw": torch.tensor(layout.grids),
     }
 
 
 @torch.inference_mode()
-def generated(theirs: Any, engine: Qwen3VL, request: ScoreRequest, limit: int = LIMIT) -> tuple[list[int], float]:
+def generated(theirs: Any, engine: Qwen3VL, request: Request, limit: int = LIMIT) -> tuple[list[int], float]:
     """The tokens of transformers' own greedy `generate`, and their log-probability."""
     theirs.model.rope_deltas = None
     ends = list(engine._scribe.ends)
@@ -118,7 +118,7 @@ def generated(theirs: Any, engine: Qwen3VL, request: ScoreRequest, limit: int = 
 
 
 @torch.inference_mode()
-def forced(theirs: Any, engine: Qwen3VL, request: ScoreRequest, tokens: Sequence[int]) -> torch.Tensor:
+def forced(theirs: Any, engine: Qwen3VL, request: Request, tokens: Sequence[int]) -> torch.Tensor:
     """Log-probabilities before each token and after the last, from one pass over prompt and text, without a cache."""
     given = inputs_of(engine, request)
     text = torch.tensor([list(tokens)], dtype=torch.long)
@@ -174,7 +174,7 @@ class TestGreedy:
             assert list(fresh.write([request], GREEDY)[0][0].ids) == expected
 
     def test_the_embedded_model_writes_what_generate_writes(self, nano: Qwen3VL) -> None:
-        theirs = Qwen3VLForConditionalGeneration.from_pretrained(MODELS / "nano", dtype=torch.float32).eval()
+        theirs = Qwen3VLForConditionalGeneration.from_pretrained(WEIGHTS / "nano", dtype=torch.float32).eval()
         requests = [
             asked(prompt=f"Question: {text}\nAnswer:", again=True)
             for text in ("What colour is the ball?", "How many squares are there?")
@@ -188,12 +188,12 @@ class TestGreedy:
         """Every token is the likeliest after a pass that may look at these frames alone, as `score` makes it."""
         request = replace(REQUESTS["single"], sees=sees)
 
-        ((written,),) = fresh.write([request], Writing(limit=6))
+        ((written,),) = fresh.write([request], SamplingParams(limit=6))
 
         layout = fresh._layout(request)
-        past = fresh._stems([Job(0, request, layout)], Counter())
+        past = fresh._stems([PreparedRequest(0, request, layout)], Counter())
         ids = list(layout.ids[layout.stem :])
-        job = Job(0, request, layout)
+        job = PreparedRequest(0, request, layout)
         (stem,) = past.values()
         keys = stem[..., torch.from_numpy(job.columns), :]
         for token in written.ids:
@@ -242,7 +242,7 @@ class TestEnds:
     @pytest.mark.parametrize("limit", [1, 2, 5])
     def test_the_limit_cuts_it_off(self, limit: int, fresh: Qwen3VL) -> None:
         ((whole,),) = fresh.write([asked()], GREEDY)
-        ((written,),) = fresh.write([asked()], Writing(limit=limit))
+        ((written,),) = fresh.write([asked()], SamplingParams(limit=limit))
 
         assert written.ids == whole.ids[:limit] and not written.finished
 
@@ -275,7 +275,7 @@ class TestDrawn:
     def test_tokens_are_drawn_by_their_probabilities(self, fresh: Qwen3VL, theirs: Any) -> None:
         """Pearson's chi-squared over the likeliest first tokens and the rest; the 99.9th percentile at 10 is 29.6."""
         count, temperature = 2000, 0.7
-        (texts,) = fresh.write([asked()], Writing(limit=1, temperature=temperature, samples=count))
+        (texts,) = fresh.write([asked()], SamplingParams(limit=1, temperature=temperature, samples=count))
         shares = (forced(theirs, fresh, asked(), [])[-1] / temperature).softmax(-1)
         found = Counter(text.ids[0] for text in texts)
         likeliest = shares.argsort(descending=True)[:10].tolist()
@@ -303,9 +303,9 @@ class TestCost:
         assert [call.args[0].shape for call in follow.call_args_list] == [(1, 3)] * 3
 
     @pytest.mark.parametrize("request_", [asked(), two_sizes("pairs"), asked(sees=(0, 3)), asked(again=True)])
-    def test_every_token_is_priced(self, request_: ScoreRequest, fresh: Qwen3VL) -> None:
+    def test_every_token_is_priced(self, request_: Request, fresh: Qwen3VL) -> None:
         dims, layout = fresh.dims, fresh._layout(request_)
-        known = len(Job(0, request_, layout).columns) + len(layout) - layout.stem
+        known = len(PreparedRequest(0, request_, layout).columns) + len(layout) - layout.stem
         (texts,) = fresh.write([request_], DRAWN)
 
         for text, costs in zip(texts, (fresh.estimate(request_).flops, 0.0, 0.0), strict=True):
@@ -349,9 +349,9 @@ class TestMemory:
         self, fresh: Qwen3VL, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         large = shown(noise_pool(2, width=512, height=512), PROMPT, ())
-        monkeypatch.setattr(kv_cache.Memory, "most", lambda self: 3 * 400)
+        monkeypatch.setattr(kv_cache.DeviceMemory, "most", lambda self: 3 * 400)
 
-        ((written,),) = fresh.write([large], Writing(limit=2))
+        ((written,),) = fresh.write([large], SamplingParams(limit=2))
         assert written.notes and "because larger ones do not fit memory" in written.notes[0]
 
 
@@ -359,7 +359,7 @@ def test_progress_is_reported_with_every_token_and_can_be_cancelled(fresh: Qwen3
     seen: list[ProgressEvent] = []
     cancel = Flag()
     with listening(seen.append):
-        fresh.write([asked()], Writing(limit=4))
+        fresh.write([asked()], SamplingParams(limit=4))
     assert seen == [*(ProgressEvent("write", done, 4) for done in (1, 2, 3)), ProgressEvent("model", 1, 1)]
 
     def at_once(event: ProgressEvent) -> None:

@@ -9,22 +9,22 @@ import pytest
 
 from fake_server import Fake, Fault, Heard, Open, Prose, as_request, spoken_by, written_by
 from gridprobe.errors import ServerError, UsageError
-from gridprobe.models import Backend, ScoreRequest, gauge_model, writer, writes
-from gridprobe.models.base import Writing, Written
+from gridprobe.models import Model, Request, cost_model_of, writer, writes
+from gridprobe.models.base import Completion, SamplingParams
 from scoring import noise_pool, shown
 
 POOL = noise_pool(4)
 PROMPT = "Describe what happens."
-GREEDY = Writing(limit=8)
-DRAWN = Writing(limit=8, temperature=0.7, samples=3, seed=5)
+GREEDY = SamplingParams(limit=8)
+DRAWN = SamplingParams(limit=8, temperature=0.7, samples=3, seed=5)
 
 
-def asked(**changes: Any) -> ScoreRequest:
+def asked(**changes: Any) -> Request:
     return shown(POOL, PROMPT, (), **changes)
 
 
-def saying(*texts: Written) -> Prose:
-    def prose(heard: Heard, body: Mapping[str, Any]) -> Sequence[Written] | None:
+def saying(*texts: Completion) -> Prose:
+    def prose(heard: Heard, body: Mapping[str, Any]) -> Sequence[Completion] | None:
         return texts[: body["n"]] if any(isinstance(part, str) and PROMPT in part for part in heard) else None
 
     return prose
@@ -35,17 +35,17 @@ def bodies(fake: Fake) -> list[Mapping[str, Any]]:
     return [body for path, body in fake.requests if "chat" in path and PROMPT in str(body["messages"])]
 
 
-RED, BLUE = Written(" a red ball ", 4, -2.0, True), Written("a blue", 8, -5.0, False)
+RED, BLUE = Completion(" a red ball ", 4, -2.0, True), Completion("a blue", 8, -5.0, False)
 
 
-def test_a_server_writes_what_our_engine_writes(open_server: Open, tiny_model: Backend, tiny_checkpoint: Path) -> None:
+def test_a_server_writes_what_our_engine_writes(open_server: Open, tiny_model: Model, tiny_checkpoint: Path) -> None:
     fake = Fake(
         voice=spoken_by(tiny_model),
         prose=written_by(tiny_model),
         count=lambda heard: tiny_model.estimate(as_request(heard)).tokens,
     )
     server = open_server(fake, priced_as=str(tiny_checkpoint))
-    requests = [asked(), asked(prompt_order="text_first"), ScoreRequest.open(PROMPT)]
+    requests = [asked(), asked(prompt_order="text_first"), Request.open(PROMPT)]
 
     for writing in (GREEDY, DRAWN):
         here, there = writer(tiny_model).write(requests, writing), server.write(requests, writing)
@@ -83,7 +83,7 @@ def test_what_is_read(open_server: Open) -> None:
 
 
 def test_a_stop_text_that_the_server_leaves_in_is_cut(open_server: Open) -> None:
-    server = open_server(Fake(prose=saying(Written("a red ball.\nAnd more", 8, -2.0, False))))
+    server = open_server(Fake(prose=saying(Completion("a red ball.\nAnd more", 8, -2.0, False))))
 
     ((text,),) = server.write([asked()], replace(GREEDY, stop=("\n",)))
 
@@ -163,7 +163,7 @@ def test_frames_that_a_server_drops_are_noticed(open_server: Open) -> None:
 
 
 def test_it_writes_and_needs_labels_to_score(open_server: Open) -> None:
-    server, gauged = open_server(Fake()), gauge_model("http://host:1/v1#Qwen/Qwen3-VL-8B-Instruct")
+    server, gauged = open_server(Fake()), cost_model_of("http://host:1/v1#Qwen/Qwen3-VL-8B-Instruct")
 
     assert writes(server) and writes(gauged)
     for refused in (asked(sees=(0,)), asked(attention=True)):

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError
-from gridprobe.options import PRESETS, Settings, Setup, make_setup
+from gridprobe.options import PRESETS, Options, Plan, make_plan
 from videos import numbered_video
 
 
@@ -35,13 +35,13 @@ def run(*arguments: object) -> Result:
 
 def setup_of(monkeypatch: pytest.MonkeyPatch, *more: object) -> dict[str, Any]:
     """What `gridprobe ask` with these options would do; nothing is opened or loaded."""
-    made: list[Setup] = []
+    made: list[Plan] = []
 
-    def noted(setup: Setup, _: object) -> None:
+    def noted(setup: Plan, _: object) -> None:
         made.append(setup)
         raise UsageError("stop here")
 
-    monkeypatch.setattr(Setup, "open", noted)
+    monkeypatch.setattr(Plan, "open", noted)
     result = run("ask", "clip.mp4", "What?", "-o", "a", "-o", "b", "--model", "x/y", *more)
     assert made, result.output
     return made[0].describe()
@@ -49,7 +49,7 @@ def setup_of(monkeypatch: pytest.MonkeyPatch, *more: object) -> dict[str, Any]:
 
 @pytest.mark.parametrize("preset", list(PRESETS))
 def test_what_is_not_given_is_left_to_the_preset(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = make_setup(model="x/y", settings=Settings.from_preset(preset)).describe()
+    plain = make_plan(model="x/y", settings=Options.from_preset(preset)).describe()
 
     assert setup_of(monkeypatch, "--preset", preset) == plain
 
@@ -208,7 +208,7 @@ def test_outputs_are_checked_before_any_work(
 ) -> None:
     (tmp_path / "something").write_text("x")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Setup, "open", lambda *_: pytest.fail("the video was opened"))
+    monkeypatch.setattr(Plan, "open", lambda *_: pytest.fail("the video was opened"))
 
     result = run("ask", "clip.mp4", "What?", "-o", "a", "-o", "b", "--model", "x/y", *output)
 

@@ -15,10 +15,10 @@ from gridprobe import early_exit
 from gridprobe._util import ProgressEvent, listening
 from gridprobe.benchmarks import Benchmark
 from gridprobe.cli import cli
-from gridprobe.early_exit import Calibration, Exit
+from gridprobe.early_exit import Calibration, EarlyExit
 from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation.statistics import Agreement, calibrate, draw
-from gridprobe.models import NamedModel, ScoreRequest, Scripted
+from gridprobe.models import LazyModel, MockModel, Request
 from gridprobe.statistics import binomial_upper
 from toy_runs import make_video, toy_benchmark, toy_setup
 from ways import OURS
@@ -35,7 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # Asking.
 
 
-def eyes(request: ScoreRequest) -> Mapping[str, float]:
+def eyes(request: Request) -> Mapping[str, float]:
     """The overview is as sure as the question's text says; the focused pass changes its mind where that says so."""
     said = re.search(r"sure (\d\.\d+)", request.prompt)
     sure = float(said.group(1)) if said else 0.99
@@ -50,8 +50,8 @@ def questions(folder: Path, words: Mapping[str, str] | None = None) -> Benchmark
     return toy_benchmark(folder, videos=10, questions=4, words=words)
 
 
-def compared(benchmark: Benchmark, model: Scripted | None = None, **changes: Any) -> Agreement:
-    setup = toy_setup(model or Scripted(eyes, name="toy"), **{**OURS, **changes})
+def compared(benchmark: Benchmark, model: MockModel | None = None, **changes: Any) -> Agreement:
+    setup = toy_setup(model or MockModel(eyes, name="toy"), **{**OURS, **changes})
     return calibrate(benchmark, setup, items=benchmark.items, epsilon=0.1, delta=0.1)
 
 
@@ -75,7 +75,7 @@ def test_answers_of_the_questions_are_not_used(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("changes", [{"effort": "quick"}, {"effort": "auto", "sure": 0.5}, {"effort": "full"}])
 def test_every_question_is_taken_to_the_end_whatever_the_effort(tmp_path: Path, changes: dict[str, Any]) -> None:
-    model = Scripted(eyes, name="toy")
+    model = MockModel(eyes, name="toy")
 
     found = compared(questions(tmp_path), model, **changes)
 
@@ -85,7 +85,7 @@ def test_every_question_is_taken_to_the_end_whatever_the_effort(tmp_path: Path, 
 
 
 def test_questions_about_one_video_share_its_session(tmp_path: Path) -> None:
-    model = Scripted(eyes, name="toy")
+    model = MockModel(eyes, name="toy")
 
     compared(questions(tmp_path), model)
 
@@ -110,7 +110,7 @@ def test_a_failing_question_is_left_out_and_named(tmp_path: Path) -> None:
 
 
 def test_more_than_a_tenth_of_failures_end_it_at_once(tmp_path: Path) -> None:
-    model = Scripted(eyes, name="toy")
+    model = MockModel(eyes, name="toy")
     words = {f"v{video}-q0": "fails" for video in range(10)}
 
     with pytest.raises(RunError, match=r"5 of 40 questions failed, and at most 10% may, such as v0-q0: ValueError"):
@@ -161,7 +161,7 @@ def test_no_video_has_a_second_question_before_every_video_has_one(tmp_path: Pat
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Forty questions of one's own without answers, and a scripted model under whatever name."""
-    monkeypatch.setattr(NamedModel, "load", lambda self, **options: Scripted(eyes, name=self.name))
+    monkeypatch.setattr(LazyModel, "load", lambda self, **options: MockModel(eyes, name=self.name))
     for video in range(10):
         make_video(tmp_path / f"v{video}")
     return write(tmp_path)
@@ -195,8 +195,8 @@ def test_command_prints_and_stores_what_a_session_then_finds(data: Path, folder:
     ]
     (file,) = folder.iterdir()
     assert f"calibration saved to {file}" in done.stderr
-    setup = toy_setup(Scripted(eyes, name="toy"), **OURS)
-    assert setup.loaded().exit == Exit(0.4, "calibrated", 0.1, 0.1, 40)
+    setup = toy_setup(MockModel(eyes, name="toy"), **OURS)
+    assert setup.loaded().exit == EarlyExit(0.4, "calibrated", 0.1, 0.1, 40)
 
 
 def test_command_as_json(data: Path, folder: Path) -> None:
@@ -255,8 +255,8 @@ def test_too_few_exits_say_how_many_are_needed(data: Path, folder: Path, monkeyp
     # Four options and an overview that is never surer than 0.35: nothing exits at the lowest threshold, 0.4.
     rows = [json.loads(line) | {"options": ["a", "b", "c", "d"]} for line in data.read_text().splitlines()]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    unsure = Scripted(lambda request: {"A": 0.35, "B": 0.25, "C": 0.2, "D": 0.2})
-    monkeypatch.setattr(NamedModel, "load", lambda self, **options: unsure)
+    unsure = MockModel(lambda request: {"A": 0.35, "B": 0.25, "C": 0.2, "D": 0.2})
+    monkeypatch.setattr(LazyModel, "load", lambda self, **options: unsure)
 
     done = command(data)
 

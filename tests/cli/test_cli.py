@@ -16,8 +16,8 @@ from click.testing import CliRunner, Result
 
 import gridprobe
 from gridprobe.cli import cli
-from gridprobe.options import Setup
-from gridprobe.video import Footage, FrameCache
+from gridprobe.options import Plan
+from gridprobe.video import FrameCache, Video
 from videos import numbered_video
 
 SCHEMA = json.loads((Path(gridprobe.__file__).parent / "schemas" / "answer.json").read_text())
@@ -110,7 +110,7 @@ class TestAsk:
     def test_a_file_that_cannot_be_written_is_refused_before_any_work(
         self, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, name: str, reason: str
     ) -> None:
-        monkeypatch.setattr(Setup, "open", None)
+        monkeypatch.setattr(Plan, "open", None)
 
         result = ask(clip, Path("no-such-model"), option, tmp_path / name)
 
@@ -157,13 +157,13 @@ class TestAsk:
         self, clip: Path, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         opened: list[object] = []
-        original = Setup.open
+        original = Plan.open
 
-        def noted(setup: Setup, video: str | Path) -> Footage:
+        def noted(setup: Plan, video: str | Path) -> Video:
             opened.append(video)
             return original(setup, video)
 
-        monkeypatch.setattr(Setup, "open", noted)
+        monkeypatch.setattr(Plan, "open", noted)
         rows = [
             {"id": "q1", "question": "one?", "options": ["a", "b"]},
             {"question": "two?", "options": ["c", "d", "e"]},

@@ -17,9 +17,9 @@ from rich.console import Console
 from embedded_models import make_models
 from gridprobe.answer import AnswerCost
 from gridprobe.cli import cli
-from gridprobe.models import ScoreRequest, Scripted
+from gridprobe.models import MockModel, Request
 from gridprobe.models.cost import Cost
-from gridprobe.options import make_setup
+from gridprobe.options import make_plan
 from gridprobe_world import demo
 from gridprobe_world.dataset import script
 from gridprobe_world.questions import PART_FAMILIES, ask_about, ask_part
@@ -159,23 +159,23 @@ def test_the_fine_question_is_about_the_first_script_of_its_part() -> None:
 
 
 def test_the_published_way_is_the_published_method() -> None:
-    setup = make_setup(model="embedded", settings=demo.PUBLISHED).describe()
+    setup = make_plan(model="embedded", settings=demo.PUBLISHED).describe()
 
     assert (setup["overview"], setup["context"], setup["selector"]["probes"]) == (None, None, "fresh")
     assert setup["selector"]["budget"]["name"] == "shape" and setup["selector"]["view"]["pixels"]["max_side"] == 96
 
 
-def knowing(right: bool, *, sure: float = 0.999) -> Scripted:
+def knowing(right: bool, *, sure: float = 0.999) -> MockModel:
     """A model that knows every answer, or none."""
     asked = [*demo.questions().values(), demo.fine_question()]
     answers = {question.prompt: question.answer for question in asked}
 
-    def answer(request: ScoreRequest) -> Mapping[str, float]:
+    def answer(request: Request) -> Mapping[str, float]:
         chosen = next(label for label in request.labels if (label == answers[request.prompt]) == right)
         rest = (1 - sure) / (len(request.labels) - 1)
         return {label: sure if label == chosen else rest for label in request.labels}
 
-    return Scripted(answer)
+    return MockModel(answer)
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +188,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def sides(request: ScoreRequest) -> set[int | None]:
+def sides(request: Request) -> set[int | None]:
     return {group.view.pixels.max_side for group in request.groups}
 
 
@@ -277,7 +277,7 @@ def table_of(shown: str) -> str:
     return shown[shown.index("\nquestion") : shown.index("yes, no: right or wrong")]
 
 
-def show(rows: list[demo.Compared], width: int = 80, encoding: str = "utf-8") -> str:
+def show(rows: list[demo.DemoRow], width: int = 80, encoding: str = "utf-8") -> str:
     buffer = io.BytesIO()
     with io.TextIOWrapper(buffer, encoding=encoding) as stream:
         demo_module._show(Console(file=stream, width=width), rows)

@@ -94,7 +94,7 @@ def test_every_verb_prints_in_every_encoding(name: str, encoding: str, place: Pa
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> list[gridprobe_demo.Compared]:
+def rows(tmp_path_factory: pytest.TempPathFactory) -> list[gridprobe_demo.DemoRow]:
     """The demo's answers, made once."""
     from gridprobe import load_model
 
@@ -105,7 +105,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[gridprobe_demo.Compar
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_the_demo_prints_in_every_encoding(
-    encoding: str, rows: list[gridprobe_demo.Compared], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    encoding: str, rows: list[gridprobe_demo.DemoRow], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = importlib.import_module("gridprobe_world.command")  # the package's attribute of that name is the command
     monkeypatch.setattr(module, "load_model", lambda name: None)

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from gridprobe.cli import cli
 from gridprobe.cli.help import EXIT_CODES, GROUPS, MANY, TOPICS, Verb, Verbs, flag_of
 from gridprobe.cli.listing import MEANINGS
-from gridprobe.options import Settings
+from gridprobe.options import Options
 from gridprobe.registry import COMMANDS as VERBS
 
 CONTEXT = click.Context(cli, info_name="gridprobe")
@@ -126,7 +126,7 @@ def test_exit_codes_are_those_of_the_table(arguments: list[str], code: int) -> N
 def test_list_settings_has_every_setting_with_its_default() -> None:
     text = run("list", "settings").stdout
 
-    assert {*MEANINGS, "preset"} == {each.name for each in fields(Settings)}
+    assert {*MEANINGS, "preset"} == {each.name for each in fields(Options)}
     assert "12" in next(after for line, after in pairwise(text.splitlines()) if line.split()[:1] == ["k"])
 
 

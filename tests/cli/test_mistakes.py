@@ -12,7 +12,7 @@ from gridprobe.benchmarks import load_benchmark
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError
 from gridprobe.models.local import checkpoint
-from gridprobe.options import Setup
+from gridprobe.options import Plan
 from gridprobe.report.files import check_writable
 from videos import numbered_video
 
@@ -32,7 +32,7 @@ def run(*arguments: object) -> Result:
 
 @pytest.mark.parametrize("verb", ["ask", "compare"])
 def test_equal_options_are_refused(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Setup, "open", None)
+    monkeypatch.setattr(Plan, "open", None)
 
     result = run(verb, "v.mp4", "Which?", "-o", "red", "-o", "blue", "-o", " Red ", "--model", "./x")
 
@@ -99,7 +99,7 @@ def test_more_frames_than_were_sampled_is_a_warning(clip: Path, tiny_checkpoint:
     assert "were to be kept" not in few
 
 
-def test_ask_in_python_needs_a_model_and_takes_a_plain_text(clip: Path, tiny_model: gp.Scripted) -> None:
+def test_ask_in_python_needs_a_model_and_takes_a_plain_text(clip: Path, tiny_model: gp.MockModel) -> None:
     with pytest.raises(UsageError, match="name the model that is to answer"):
         gp.ask(clip, "What is it?")
     assert gp.ask(clip, "What is it?", model=tiny_model, k=2).question.open

@@ -13,10 +13,10 @@ from auto_checkpoints import new_enough
 from gridprobe.cli import cli
 from gridprobe.cli.doctor import CHECK_FRAMES, ENOUGH, MOST, checks_of
 from gridprobe.errors import ModelError
-from gridprobe.models import Posterior, ScoreRequest, Scripted
+from gridprobe.models import MockModel, Posterior, Request
 
 
-def from_frames(request: ScoreRequest) -> dict[str, float]:
+def from_frames(request: Request) -> dict[str, float]:
     """Depends on the frames, their order and their times."""
     levels = request.frames.pixels[:, 0, 0, 0].astype(float) + 1.0
     weights = levels * np.arange(1, len(levels) + 1)
@@ -29,12 +29,12 @@ def ticking(step: float) -> Callable[[], float]:
     return lambda: next(times)
 
 
-def found(model: Scripted, *, step: float = 0.001) -> dict[str, tuple[str, str]]:
+def found(model: MockModel, *, step: float = 0.001) -> dict[str, tuple[str, str]]:
     return {check.name: (check.state, check.note) for check in checks_of(model, clock=ticking(step))}
 
 
 def test_a_good_model_passes() -> None:
-    checks = found(Scripted(from_frames))
+    checks = found(MockModel(from_frames))
 
     assert {name: state for name, (state, _) in checks.items()} == dict.fromkeys(
         ("letters", "frames", "abilities", "speed"), "ok"
@@ -60,13 +60,13 @@ def test_a_good_model_passes() -> None:
     ids=["nothing", "only times", "only pixels"],
 )
 def test_a_model_that_does_not_look_is_found_out(
-    answer: Callable[[ScoreRequest], dict[str, float]], state: str, note: str
+    answer: Callable[[Request], dict[str, float]], state: str, note: str
 ) -> None:
-    assert found(Scripted(answer))["frames"] == (state, f"its answer does not depend on {note}")
+    assert found(MockModel(answer))["frames"] == (state, f"its answer does not depend on {note}")
 
 
 def test_speed_is_that_of_the_largest_round_there_was_time_for() -> None:
-    slow, fast = Scripted(from_frames), Scripted(from_frames)
+    slow, fast = MockModel(from_frames), MockModel(from_frames)
     rate = found(slow, step=ENOUGH)["speed"][1]
 
     assert rate.startswith(f"0.2 probes a second, 1 at once, each of {CHECK_FRAMES} frames of 224×128; ")
@@ -75,19 +75,19 @@ def test_speed_is_that_of_the_largest_round_there_was_time_for() -> None:
 
 
 def test_no_two_probes_show_the_same_frames() -> None:
-    model = Scripted(from_frames)
+    model = MockModel(from_frames)
     found(model)
     probes = [request.frames.keys for request in model.requests if len(request.frames) == CHECK_FRAMES]
 
     assert len(set(probes)) == len(probes) > MOST
 
 
-class Limited(Scripted):
+class Limited(MockModel):
     fuses: ClassVar[bool] = False
     recalls: ClassVar[bool] = False
     picture_tokens = 256
 
-    def score(self, requests: Iterator[ScoreRequest]) -> list[Posterior]:  # type: ignore[override]
+    def score(self, requests: Iterator[Request]) -> list[Posterior]:  # type: ignore[override]
         return [Posterior(p.labels, p.logprobs, p.cost, 0.05) for p in super().score(list(requests))]
 
 
@@ -100,10 +100,10 @@ def test_what_is_lacking_is_said() -> None:
 
 
 def test_an_error_ends_the_list() -> None:
-    def fails(request: ScoreRequest) -> dict[str, float]:
+    def fails(request: Request) -> dict[str, float]:
         raise ModelError("the server is gone")
 
-    assert list(found(Scripted(fails)).items()) == [("request", ("broken", "the server is gone"))]
+    assert list(found(MockModel(fails)).items()) == [("request", ("broken", "the server is gone"))]
 
 
 @new_enough

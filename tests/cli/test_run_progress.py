@@ -2,7 +2,7 @@
 
 import pytest
 
-from gridprobe.cli.evaluate import Pace, _LineWatcher, span
+from gridprobe.cli.evaluate import RunPace, _LineWatcher, span
 from gridprobe.evaluation.run import RunState
 
 
@@ -21,7 +21,7 @@ def test_spans(seconds: float, words: str) -> None:
 
 def test_the_time_left_counts_only_what_this_process_asked() -> None:
     clock = Clock()
-    pace = Pace(clock)
+    pace = RunPace(clock)
 
     assert pace.words(RunState("loading the model", 50, 100, 30, 40)) == "accuracy 75.0 %"
     clock.now += 60  # loading does not count

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from encoder_checkpoints import SIDE, make_encoder
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.selectors.encoders import NamedEncoder, load_encoder
+from gridprobe.selectors.encoders import LazyEncoder, load_encoder
 from gridprobe.video import FramePool
 from gridprobe_selectors.clip import ClipEncoder, FeatureCache, load
 from gridprobe_selectors.encoders import KNOWN, image_flops, pieces, text_flops, without_punctuation
@@ -171,18 +171,18 @@ def test_identity_follows_the_bytes(folders: dict[str, Path], tmp_path: Path) ->
 
 
 def test_an_encoder_travels_by_name_and_refuses_to_work_unloaded() -> None:
-    named = pickle.loads(pickle.dumps(NamedEncoder("clip")))
+    named = pickle.loads(pickle.dumps(LazyEncoder("clip")))
 
-    assert named == NamedEncoder("clip") and named.identity == "encoder:clip"
+    assert named == LazyEncoder("clip") and named.identity == "encoder:clip"
     for use in (named.images, named.texts, named.image_cost, named.text_cost):
         with pytest.raises(ModelError, match="the encoder clip is not loaded"):
             use(pool() if "image" in use.__name__ else ["a"])
-    assert NamedEncoder().or_else("siglip").name == "siglip" and named.or_else("siglip") is named
+    assert LazyEncoder().or_else("siglip").name == "siglip" and named.or_else("siglip") is named
 
 
 def test_unknown_names_are_refused_before_anything_is_loaded() -> None:
     with pytest.raises(UsageError, match="unknown encoder 'clipp'; did you mean 'clip'"):
-        NamedEncoder("clipp")
+        LazyEncoder("clipp")
     with pytest.raises(UsageError, match="takes no argument"):
         load_encoder("embedded:x")
 

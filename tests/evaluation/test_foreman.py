@@ -12,9 +12,9 @@ from gridprobe.benchmarks import Benchmark
 from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation import read_records, summary
 from gridprobe.evaluation.records import failed
-from gridprobe.evaluation.supervisor import LAST_SECONDS, Crew, Foreman, Ledger, Patience, Processes
+from gridprobe.evaluation.supervisor import LAST_SECONDS, ProcessPool, Supervisor, TaskQueue, Timeouts, WorkerPool
 from gridprobe.evaluation.tasks import Method, Shard, Task, tasks_of
-from gridprobe.evaluation.worker import Job, Message
+from gridprobe.evaluation.worker import WorkerJob, WorkerMessage
 
 
 class FakeHand:
@@ -41,22 +41,22 @@ class FakeCrew:
         self.hands[name], self.places[name] = FakeHand(), place
         return self.hands[name]
 
-    def hear(self, seconds: float) -> list[tuple[str, Message | None]]:
+    def hear(self, seconds: float) -> list[tuple[str, WorkerMessage | None]]:
         step = next(self._steps, LAST_SECONDS)
         if isinstance(step, float):
             self._clock.now += step
             return []
         name, kind, *text = step.split()
-        return [(name, None if kind == "dead" else Message(kind, *text))]  # type: ignore[arg-type]
+        return [(name, None if kind == "dead" else WorkerMessage(kind, *text))]  # type: ignore[arg-type]
 
 
 def foreman(
-    folder: Path, crew: Crew, clock: Clock, *, questions: int = 1, workers: int = 1, toy: Benchmark | None = None
-) -> Foreman:
+    folder: Path, crew: WorkerPool, clock: Clock, *, questions: int = 1, workers: int = 1, toy: Benchmark | None = None
+) -> Supervisor:
     toy = toy or toy_runs.toy_benchmark(folder, videos=questions, questions=1)
-    ledger = Ledger(tasks_of(toy.items, Shard()), workers=workers)
-    patience = Patience(question=60.0, start=1000.0)
-    return Foreman(folder, ledger, crew, prefix="", patience=patience, note=lambda outcome: None, clock=clock)
+    ledger = TaskQueue(tasks_of(toy.items, Shard()), workers=workers)
+    patience = Timeouts(question=60.0, start=1000.0)
+    return Supervisor(folder, ledger, crew, prefix="", patience=patience, note=lambda outcome: None, clock=clock)
 
 
 def outcomes(folder: Path) -> dict[str, tuple[str, str]]:
@@ -166,7 +166,7 @@ def test_the_heartbeat_says_at_which_question_a_worker_died(tmp_path: Path, beat
 
 
 def test_a_transient_failure_that_a_worker_recorded_before_it_died_is_noted_as_one(tmp_path: Path) -> None:
-    clock, noted = Clock(), list[Message]()
+    clock, noted = Clock(), list[WorkerMessage]()
     toy = toy_runs.toy_benchmark(tmp_path, videos=1, questions=1)
     record = failed(toy.items[0], ("DecoderKilled", "killed"), attempt=1, worker="w0", transient=True)
     (tmp_path / "r").write_text(json.dumps(record) + "\n")
@@ -193,15 +193,15 @@ class ActingCrew(FakeCrew):
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self.answered: list[tuple[str, str, float]] = []
-        self._heard: list[tuple[str, Message | None]] = []
+        self._heard: list[tuple[str, WorkerMessage | None]] = []
         self._done: dict[str, int] = {}
 
     def hire(self, name: str, place: int) -> FakeHand:
         hand = super().hire(name, place)
-        self._heard.append((name, Message("ready", "r")))
+        self._heard.append((name, WorkerMessage("ready", "r")))
         return hand
 
-    def hear(self, seconds: float) -> list[tuple[str, Message | None]]:
+    def hear(self, seconds: float) -> list[tuple[str, WorkerMessage | None]]:
         for name, hand in self.hands.items():
             number = self._done.get(name, 0)
             if number < len(hand.tasks):
@@ -216,18 +216,18 @@ class ActingCrew(FakeCrew):
 
     def _act(self, name: str, task: Task | None) -> None:
         if task is None:
-            self._heard += [(name, Message("ended")), (name, None)]
+            self._heard += [(name, WorkerMessage("ended")), (name, None)]
         elif name == "w0":
-            self._heard += [(name, Message("begun", task.items[0].id)), (name, None)]
+            self._heard += [(name, WorkerMessage("begun", task.items[0].id)), (name, None)]
         elif name == "w1":
-            self._heard.append((name, Message("begun", task.items[0].id)))
+            self._heard.append((name, WorkerMessage("begun", task.items[0].id)))
         elif name == "w2" and self._clock.now < 500:
-            self._heard.append((name, Message("pulse")))
+            self._heard.append((name, WorkerMessage("pulse")))
             self._clock.now += 10.0
             return
         else:
             self.answered += [(name, each.id, self._clock.now) for each in task.items]
-            self._heard += [(name, Message("answered", each.id)) for each in task.items]
+            self._heard += [(name, WorkerMessage("answered", each.id)) for each in task.items]
         self._done[name] = self._done.get(name, 0) + 1
 
 
@@ -257,8 +257,8 @@ def test_a_real_process_that_hangs_twice_costs_its_question_and_no_other(
 ) -> None:
     monkeypatch.setenv(toy_runs.CALLS, str(tmp_path / "calls"))
     toy = toy_runs.toy_benchmark(tmp_path / "data", videos=6, questions=1, words={"v1-q0": "hangs"})
-    job, clock = Job(tmp_path / "run", Method(toy_runs.toy_setup())), Clock()
-    crew = Watched(Processes(job, workers=1), clock, hangs="v1-q0")
+    job, clock = WorkerJob(tmp_path / "run", Method(toy_runs.toy_setup())), Clock()
+    crew = Watched(ProcessPool(job, workers=1), clock, hangs="v1-q0")
     with toy_runs.evaluation(toy, job.folder):
         foreman(job.folder, crew, clock, toy=toy).run()
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gridprobe.benchmarks import Item
-from gridprobe.evaluation.supervisor import Ledger
+from gridprobe.evaluation.supervisor import TaskQueue
 from gridprobe.evaluation.tasks import Task
 from gridprobe.question import Question
 
@@ -27,7 +27,7 @@ def names(task: Task | None) -> list[str]:
 @given(st.data())
 def test_every_question_is_settled_once_whatever_dies(data: st.DataObject) -> None:
     workers = data.draw(st.integers(1, 4))
-    ledger = Ledger(tasks(data.draw(st.integers(1, 6)), data.draw(st.integers(1, 3))), workers=workers)
+    ledger = TaskQueue(tasks(data.draw(st.integers(1, 6)), data.draw(st.integers(1, 3))), workers=workers)
     total, settled, blamed, alive = ledger.left, Counter[str](), Counter[str](), [f"w{n}" for n in range(workers)]
     queues: dict[str, list[str]] = {name: [] for name in alive}
     fresh = workers
@@ -56,7 +56,7 @@ def test_every_question_is_settled_once_whatever_dies(data: st.DataObject) -> No
 
 
 def test_a_worker_gets_the_next_video_ahead_while_there_is_enough_for_all() -> None:
-    ledger = Ledger(tasks(4, 1), workers=2)
+    ledger = TaskQueue(tasks(4, 1), workers=2)
 
     assert names(ledger.take("w0")) == ["v0q0"]
     assert names(ledger.take("w1")) == ["v1q0"]
@@ -66,7 +66,7 @@ def test_a_worker_gets_the_next_video_ahead_while_there_is_enough_for_all() -> N
 
 
 def test_after_a_death_what_was_held_goes_first_and_alone() -> None:
-    ledger = Ledger(tasks(4, 2), workers=1)
+    ledger = TaskQueue(tasks(4, 2), workers=1)
     ledger.take("w0"), ledger.take("w0")
     ledger.begin("w0", "v0q0")
     ledger.finish("w0", "v0q0")
@@ -82,7 +82,7 @@ def test_after_a_death_what_was_held_goes_first_and_alone() -> None:
 
 
 def test_a_question_is_given_up_at_its_second_death_and_its_neighbours_are_not() -> None:
-    ledger = Ledger(tasks(1, 3), workers=1)
+    ledger = TaskQueue(tasks(1, 3), workers=1)
     for worker in ("w0", "w1"):
         ledger.take(worker)
         ledger.begin(worker, "v0q0")
@@ -93,7 +93,7 @@ def test_a_question_is_given_up_at_its_second_death_and_its_neighbours_are_not()
 
 
 def test_a_record_written_before_the_death_counts_and_nobody_is_blamed() -> None:
-    ledger = Ledger(tasks(1, 2), workers=1)
+    ledger = TaskQueue(tasks(1, 2), workers=1)
     ledger.take("w0")
     ledger.begin("w0", "v0q0")
 

@@ -14,7 +14,7 @@ from evaluation_runs import item, record, selection, staged, write_run
 from gridprobe import benchmarks
 from gridprobe.benchmarks import Item, Metric
 from gridprobe.errors import UsageError
-from gridprobe.evaluation.metrics import Reached, bins_of, official, score, shared
+from gridprobe.evaluation.metrics import AnsweredBy, bins_of, official, score, shared
 from gridprobe.evaluation.reader import Run, read_run
 from gridprobe.statistics import ENUMERATE, clustered_bootstrap, mcnemar, sign_flip
 
@@ -136,7 +136,7 @@ def test_how_answers_were_reached_by_hand(tmp_path: Path) -> None:
     ]
     (row,) = score([read_run(write_run(tmp_path / "a", [item(name) for name in NAMES], records))])
 
-    assert row.reached == Reached(overview=0.25, refined=0.25, both=3, agree=2 / 3)
+    assert row.reached == AnsweredBy(overview=0.25, refined=0.25, both=3, agree=2 / 3)
     assert row.cost is not None and (row.cost.kept, row.cost.kept_median) == (1.5, 2)
 
 
@@ -144,7 +144,7 @@ def test_a_run_that_only_exits_has_no_agreement(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "a", [item("v1-a")], [staged("v1-a", "B", "overview", overview="B")])
     (row,) = score([read_run(folder)])
 
-    assert row.reached == Reached(overview=1.0, refined=0.0, both=0, agree=None)
+    assert row.reached == AnsweredBy(overview=1.0, refined=0.0, both=0, agree=None)
 
 
 def test_a_run_without_an_overview_has_no_such_numbers(tmp_path: Path) -> None:

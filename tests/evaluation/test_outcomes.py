@@ -10,7 +10,7 @@ import pytest
 from evaluation_runs import item, write_run
 from gridprobe import Answer
 from gridprobe.benchmarks import Item
-from gridprobe.early_exit import Exit
+from gridprobe.early_exit import EarlyExit
 from gridprobe.evaluation.reader import Answered, Stages, read_run
 from gridprobe.evaluation.records import answered
 from report.answers import CITIES, by_frame, handmade, posterior, reached, without_map
@@ -32,7 +32,7 @@ def read(folder: Path, answer: Answer) -> Answered:
 
 
 def test_an_answer_from_the_overview(tmp_path: Path) -> None:
-    answer = reached(handmade(), "overview", overview=posterior(B=0.998), exit=Exit(), native=False)
+    answer = reached(handmade(), "overview", overview=posterior(B=0.998), exit=EarlyExit(), native=False)
 
     found = read(tmp_path / "r", replace(answer, posterior=posterior(B=0.998)))
 

@@ -11,24 +11,24 @@ from gridprobe.benchmarks import Benchmark, Item, load_benchmark
 from gridprobe.errors import DataError, UsageError
 from gridprobe.evaluation import read_records, run
 from gridprobe.evaluation.planning import estimate_run
-from gridprobe.models import Gauge, gauge_model
+from gridprobe.models import CostModel, cost_model_of
 from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.models.qwen3vl.family import BYTES, CAUTION
 from gridprobe.models.qwen3vl.pricing import QWEN3_VL, ModelDims, dims_of, parameters, token_bytes
-from gridprobe.options import Settings, make_setup
+from gridprobe.options import Options, make_plan
 from gridprobe.question import Question
 from toy_runs import toy_benchmark
 from videos import numbered_video
 from ways import PUBLISHED
 
-SETTINGS = Settings(k=3)
+SETTINGS = Options(k=3)
 
 
 def planned_for(
-    benchmark: Benchmark, model: str, *, selector: str = "gridprobe", settings: Settings = SETTINGS
+    benchmark: Benchmark, model: str, *, selector: str = "gridprobe", settings: Options = SETTINGS
 ) -> dict[str, Any]:
-    gauge = gauge_model(model)
-    setup = make_setup(model=model, selector=selector, settings=settings)
+    gauge = cost_model_of(model)
+    setup = make_plan(model=model, selector=selector, settings=settings)
     return estimate_run(benchmark, setup, model=gauge, answerer=gauge)
 
 
@@ -47,9 +47,9 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Benchmark:
 def test_probe_tokens_are_exactly_those_of_the_run_and_focus_within_the_range(
     clips: Benchmark, tiny_checkpoint: Path, tiny_model: Qwen3VL, tmp_path: Path
 ) -> None:
-    settings = Settings(k=3, **PUBLISHED)
+    settings = Options(k=3, **PUBLISHED)
     planned = planned_for(clips, str(tiny_checkpoint), settings=settings)
-    run(clips, tmp_path / "run", setup=make_setup(model=tiny_model, settings=settings))
+    run(clips, tmp_path / "run", setup=make_plan(model=tiny_model, settings=settings))
     records = read_records(tmp_path / "run").best.values()
 
     probes = sum(record["cost"]["probe_tflops"] for record in records)
@@ -70,7 +70,7 @@ def test_the_overview_and_its_map_cost_what_they_do_in_the_run(
     clips: Benchmark, tiny_checkpoint: Path, tiny_model: Qwen3VL, tmp_path: Path
 ) -> None:
     planned = planned_for(clips, str(tiny_checkpoint), settings=replace(SETTINGS, effort="full"))
-    run(clips, tmp_path / "run", setup=make_setup(model=tiny_model, settings=replace(SETTINGS, effort="full")))
+    run(clips, tmp_path / "run", setup=make_plan(model=tiny_model, settings=replace(SETTINGS, effort="full")))
     records = read_records(tmp_path / "run").best.values()
 
     for stage, name in (("overview", "overview_tflops"), ("probes", "probe_tflops")):
@@ -116,7 +116,7 @@ def test_videos_that_are_not_generated_yet_are_planned_as_they_will_be(tmp_path:
 
 @pytest.mark.parametrize("size", QWEN3_VL)
 def test_weights_of_a_model_that_is_not_here_follow_from_its_widths(size: str) -> None:
-    found = gauge_model(f"Qwen/Qwen3-VL-{size}-Instruct")
+    found = cost_model_of(f"Qwen/Qwen3-VL-{size}-Instruct")
 
     weights = _count(QWEN3_VL[size], tied=size != "8B")
     assert found.weights / BYTES == pytest.approx(weights, rel=0.01) and not found.exact
@@ -140,7 +140,7 @@ def _count(dims: ModelDims, *, tied: bool) -> int:
 
 
 def test_weights_and_activations_agree_with_a_real_model(tiny_checkpoint: Path, tiny_model: Qwen3VL) -> None:
-    found = gauge_model(str(tiny_checkpoint))
+    found = cost_model_of(str(tiny_checkpoint))
     model = tiny_model._model
     count = sum(weight.numel() for weight in model.parameters())
 
@@ -155,14 +155,14 @@ def test_weights_and_activations_agree_with_a_real_model(tiny_checkpoint: Path, 
 @pytest.mark.parametrize("name", ["Qwen/Qwen3-VL-72B-Instruct", "nobody/nothing", "/no/such/folder"])
 def test_a_model_nobody_knows_is_one_sentence(name: str) -> None:
     with pytest.raises(UsageError, match="cannot estimate_run for"):
-        gauge_model(name)
+        cost_model_of(name)
 
 
 def test_a_plan_is_plain_json_and_no_model_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gridprobe.models.local.checkpoint.load", None)
     toy = toy_benchmark(tmp_path)
 
-    planned = planned_for(toy, "embedded", settings=Settings(k=2, collage=True))
+    planned = planned_for(toy, "embedded", settings=Options(k=2, collage=True))
 
     assert json.loads(json.dumps(planned, allow_nan=False))["focus"]["most"]["calls"] == 6
-    assert isinstance(gauge_model("embedded:nano"), Gauge)
+    assert isinstance(cost_model_of("embedded:nano"), CostModel)

@@ -7,8 +7,8 @@ from unittest.mock import Mock
 
 from gridprobe.errors import ModelError
 from gridprobe.evaluation.tasks import Method
-from gridprobe.evaluation.worker import WORK_SECONDS, Job, Message, pulses, serve, watch
-from gridprobe.models import Backend, NamedModel
+from gridprobe.evaluation.worker import WORK_SECONDS, WorkerJob, WorkerMessage, heartbeats, serve, watch
+from gridprobe.models import LazyModel, Model
 from toy_runs import toy_setup
 
 
@@ -36,7 +36,7 @@ def test_slow_work_is_counted_until_it_is_enough() -> None:
 def test_a_loader_that_computes_sends_pulses_from_another_thread_which_ends_with_it() -> None:
     sent = Event()
     pulse = Mock(side_effect=sent.set)
-    with pulses(pulse):
+    with heartbeats(pulse):
         while not sent.is_set():
             sum(range(1000))
     total = pulse.call_count
@@ -47,15 +47,15 @@ def test_a_loader_that_computes_sends_pulses_from_another_thread_which_ends_with
 
 
 def test_a_worker_pulses_while_its_model_loads(tmp_path: Path) -> None:
-    told: list[Message] = []
+    told: list[WorkerMessage] = []
 
-    class Slow(NamedModel):
-        def load(self, **options: Any) -> Backend:
+    class Slow(LazyModel):
+        def load(self, **options: Any) -> Model:
             while not told:
                 sum(range(1000))
             raise ModelError("no such model")
 
-    job = Job(tmp_path, Method(toy_setup(Slow("slow"))))
+    job = WorkerJob(tmp_path, Method(toy_setup(Slow("slow"))))
     serve(job, name="w0", place=0, take=lambda wait: None, tell=told.append)
 
-    assert told[0] == Message("pulse") and told[-1] == Message("unfit", "no such model")
+    assert told[0] == WorkerMessage("pulse") and told[-1] == WorkerMessage("unfit", "no such model")

@@ -13,7 +13,7 @@ from gridprobe._util import parse_json
 from gridprobe.errors import RunError
 from gridprobe.evaluation import disk
 from gridprobe.evaluation.disk import Disk, held
-from gridprobe.evaluation.records import SCHEMA, Records, Writer, read_file, read_records
+from gridprobe.evaluation.records import SCHEMA, Records, RecordWriter, read_file, read_records
 
 
 def record(name: str, outcome: str = "answered", attempt: int = 1, **more: object) -> dict[str, object]:
@@ -21,7 +21,7 @@ def record(name: str, outcome: str = "answered", attempt: int = 1, **more: objec
 
 
 def three(folder: Path) -> Path:
-    writer = Writer(folder, "w0")
+    writer = RecordWriter(folder, "w0")
     for name in ("a", "b", "ü\u2028c"):
         writer.write(record(name))
     writer.close()
@@ -74,7 +74,7 @@ def test_nobody_writes_behind_a_torn_line(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-3])
     torn = file.read_bytes()
 
-    again = Writer(tmp_path, "w0")
+    again = RecordWriter(tmp_path, "w0")
     again.write(record("c"))
     again.close()
 
@@ -98,7 +98,7 @@ def test_garbage_in_the_middle_costs_its_line_and_is_told_with_its_place(tmp_pat
 def test_a_failing_disk_is_one_sentence_and_nothing_is_counted_that_is_not_on_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, code: int
 ) -> None:
-    writer = Writer(tmp_path, "w0")
+    writer = RecordWriter(tmp_path, "w0")
     writer.write(record("a"))
     monkeypatch.setattr(disk, "DISK", Failing(kind, 1, code))
 
@@ -112,7 +112,7 @@ def test_a_failing_disk_is_one_sentence_and_nothing_is_counted_that_is_not_on_it
 
 
 def test_a_writers_file_is_locked_until_it_is_closed(tmp_path: Path) -> None:
-    writer = Writer(tmp_path, "w0")
+    writer = RecordWriter(tmp_path, "w0")
     writer.write(record("a"))
 
     assert held(writer.path)
@@ -121,7 +121,7 @@ def test_a_writers_file_is_locked_until_it_is_closed(tmp_path: Path) -> None:
 
 
 def test_two_writers_of_one_process_and_name_have_two_files(tmp_path: Path) -> None:
-    first, second = Writer(tmp_path, "w0"), Writer(tmp_path, "w0")
+    first, second = RecordWriter(tmp_path, "w0"), RecordWriter(tmp_path, "w0")
 
     assert first.path != second.path
     first.close()
@@ -140,7 +140,7 @@ def test_an_answer_wins_over_failures_in_any_order(order: list[tuple[str, int]])
 
 # E11 of tests/reliability.md
 def test_of_failures_the_last_attempt_counts_and_two_answers_are_told(tmp_path: Path) -> None:
-    writer = Writer(tmp_path, "w0")
+    writer = RecordWriter(tmp_path, "w0")
     for each in (record("a", "failed", 2), record("a", "failed", 1), record("b"), record("b", right=True)):
         writer.write(each)
     writer.close()
@@ -156,7 +156,7 @@ def test_e11_of_two_answers_in_two_files_the_same_counts_in_any_order_of_the_fil
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backwards: bool
 ) -> None:
     for name in ("w0", "w1", "w2"):
-        writer = Writer(tmp_path, name)
+        writer = RecordWriter(tmp_path, name)
         writer.write(record("a", worker=name))
         writer.close()
     names = sorted(os.listdir(tmp_path), reverse=backwards)
@@ -169,7 +169,7 @@ def test_e11_of_two_answers_in_two_files_the_same_counts_in_any_order_of_the_fil
 
 # E23 of tests/reliability.md
 def test_only_the_fields_asked_for_are_kept(tmp_path: Path) -> None:
-    writer = Writer(tmp_path, "w0")
+    writer = RecordWriter(tmp_path, "w0")
     writer.write(record("a", right=True, selection={"indices": list(range(144))}))
     writer.close()
 
@@ -182,7 +182,7 @@ def test_only_the_fields_asked_for_are_kept(tmp_path: Path) -> None:
 
 
 def test_numbers_that_are_not_json_are_refused_and_not_half_written(tmp_path: Path) -> None:
-    writer = Writer(tmp_path, "w0")
+    writer = RecordWriter(tmp_path, "w0")
     with pytest.raises(ValueError):
         writer.write(record("a", confidence=float("nan")))
     writer.write(record("b"))
@@ -205,7 +205,7 @@ def test_numbers_are_parsed_only_where_they_are_needed(
         return parse_json(text, floats=floats)
 
     monkeypatch.setattr("gridprobe.evaluation.records.parse_json", watched)
-    writer = Writer(tmp_path, "w0")
+    writer = RecordWriter(tmp_path, "w0")
     writer.write(record("a", cost={"tflops": 4.5}))
     writer.write(record("b", "failed"))
     writer.close()

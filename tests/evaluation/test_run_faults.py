@@ -22,7 +22,7 @@ from gridprobe.benchmarks import Benchmark
 from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation import read_records, summary
 from gridprobe.evaluation.status import status
-from gridprobe.models import Scripted
+from gridprobe.models import MockModel
 from toy_runs import has_lines, here, ids, kill_when, lines, toy_benchmark
 
 
@@ -107,7 +107,7 @@ def test_e08_64_open_files_are_enough(tmp_path: Path) -> None:
     ("change", "named"),
     [
         ({"k": 3}, "k was 2"),
-        ({"model": Scripted(toy_runs.answer, name="other")}, "toy"),
+        ({"model": MockModel(toy_runs.answer, name="other")}, "toy"),
         ({"template": "paper"}, "template"),
         ({"timestamps": "none"}, "timestamps"),
         ({"precision": "keyframe"}, "precision"),

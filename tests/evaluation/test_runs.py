@@ -20,11 +20,11 @@ from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation import Evaluation, disk, read_records, summary, worker
 from gridprobe.evaluation.disk import Disk
-from gridprobe.evaluation.supervisor import Processes
+from gridprobe.evaluation.supervisor import ProcessPool
 from gridprobe.evaluation.tasks import Method
-from gridprobe.evaluation.worker import Job
-from gridprobe.models import Backend, NamedModel, ScoreRequest, Scripted
-from gridprobe.options import Settings, make_setup
+from gridprobe.evaluation.worker import WorkerJob
+from gridprobe.models import LazyModel, MockModel, Model, Request
+from gridprobe.options import Options, make_plan
 from gridprobe.question import Question
 from gridprobe.selectors import Selection, Selector
 from gridprobe.video import FramePool, SampleSpec
@@ -99,13 +99,13 @@ class TestARun:
                 started.set()
             return item.video
 
-        def waits(request: ScoreRequest) -> dict[str, float]:
+        def waits(request: Request) -> dict[str, float]:
             if "<v0" in request.prompt:  # the model's turn comes only after the next video was begun
                 assert started.wait()
                 going.set()
             return {"A": 1.0, "B": 1.0}
 
-        result = here(replace(toy, open=open_video), tmp_path / "run", model=Scripted(waits))
+        result = here(replace(toy, open=open_video), tmp_path / "run", model=MockModel(waits))
 
         assert going.is_set() and result["all"]["answered"] == 2
 
@@ -189,13 +189,13 @@ class TestARun:
     def test_ctrl_c_leaves_whole_records_and_an_open_door(
         self, toy: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def interrupted(request: ScoreRequest) -> Mapping[str, float]:
+        def interrupted(request: Request) -> Mapping[str, float]:
             if "<v1-q0>" in request.prompt:
                 raise KeyboardInterrupt
             return toy_runs.answer(request)
 
         with pytest.raises(KeyboardInterrupt):
-            here(toy, tmp_path / "run", model=Scripted(interrupted, name="toy"))
+            here(toy, tmp_path / "run", model=MockModel(interrupted, name="toy"))
         assert list(lines(tmp_path / "run")) == ["v0-q0", "v0-q1"]
         here(toy, tmp_path / "run")
 
@@ -219,8 +219,8 @@ class TestNothingMixed:
         started(toy, tmp_path / "run", workers=0, shard="1/2")
 
         class Other(toy_runs.ToyModel):
-            def load(self, **options: Any) -> Backend:
-                return Scripted(toy_runs.answer, name="other weights")
+            def load(self, **options: Any) -> Model:
+                return MockModel(toy_runs.answer, name="other weights")
 
         with pytest.raises(RunError, match="begun with the models scripted:toy and scripted:toy, but these are"):
             started(toy, tmp_path / "run", workers=0, model=Other())
@@ -229,7 +229,7 @@ class TestNothingMixed:
         self, toy: Benchmark, tiny_checkpoint: Path, tmp_path: Path
     ) -> None:
         folder = shutil.copytree(tiny_checkpoint, tmp_path / "checkpoint")
-        options = {"model": NamedModel(str(folder)), "workers": 0}
+        options = {"model": LazyModel(str(folder)), "workers": 0}
         started(toy, tmp_path / "run", shard="1/2", **options)
         begun = lines(tmp_path / "run")
         weights = bytearray((folder / "model.safetensors").read_bytes())
@@ -518,7 +518,7 @@ class TestWorkers:
 
     def test_a_model_that_cannot_be_loaded_is_one_sentence(self, toy: Benchmark, tmp_path: Path) -> None:
         with pytest.raises(RunError, match=r"^no worker is left: worker w\d: .*there is no config\.json in it"):
-            started(toy, tmp_path / "run", model=NamedModel(str(tmp_path)), workers=2)
+            started(toy, tmp_path / "run", model=LazyModel(str(tmp_path)), workers=2)
 
     def test_a_disk_that_fails_in_a_worker_ends_the_run(self, toy: Benchmark, tmp_path: Path) -> None:
         with pytest.raises(RunError, match="No space left on device; what was recorded before is safe"):
@@ -540,22 +540,22 @@ class TestWorkers:
     ) -> None:
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(cores), raising=False)
 
-        job = Job(tmp_path, Method(toy_runs.toy_setup()))
-        assert Processes(job, workers=workers).threads == threads
+        job = WorkerJob(tmp_path, Method(toy_runs.toy_setup()))
+        assert ProcessPool(job, workers=workers).threads == threads
 
     def test_a_worker_takes_the_gpu_of_its_place_unless_a_device_was_named(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         loaded: list[dict[str, Any]] = []
 
-        def load(name: str, **options: Any) -> Backend:
+        def load(name: str, **options: Any) -> Model:
             loaded.append(options)
             return toy_runs.model()
 
         monkeypatch.setattr("gridprobe.evaluation.worker._gpu", lambda place: f"cuda:{place}")
         monkeypatch.setattr("gridprobe.models.load_model", load)
-        for model in (NamedModel("m/m"), NamedModel("m/m", (("device", "cpu"),))):
-            worker.load(make_setup(model=model, settings=Settings()), 3)
+        for model in (LazyModel("m/m"), LazyModel("m/m", (("device", "cpu"),))):
+            worker.load(make_plan(model=model, settings=Options()), 3)
 
         assert loaded == [{"device": "cuda:3"}, {"device": "cpu"}]
 
@@ -571,13 +571,13 @@ def test_there_are_no_more_workers_than_videos_to_ask_about(tmp_path: Path, monk
     hired: list[int] = []
 
     class Counting:
-        def __init__(self, folder: Path, ledger: Any, crew: Processes, **_: Any) -> None:
+        def __init__(self, folder: Path, ledger: Any, crew: ProcessPool, **_: Any) -> None:
             hired.append(ledger.workers)
 
         def run(self) -> None:
             """Ask nothing."""
 
-    monkeypatch.setattr("gridprobe.evaluation.run.Foreman", Counting)
+    monkeypatch.setattr("gridprobe.evaluation.run.Supervisor", Counting)
     for videos in (1, 3, 9):
         started(toy_benchmark(tmp_path / f"data{videos}", videos=videos), tmp_path / f"run{videos}", workers=5)
 

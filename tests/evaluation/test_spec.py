@@ -8,12 +8,12 @@ import pytest
 
 from gridprobe.errors import DataError, UsageError
 from gridprobe.evaluation.spec import Spec
-from gridprobe.options import Settings, make_setup, parse_changes
+from gridprobe.options import Options, make_plan, parse_changes
 from gridprobe.video import FrameSize
 
 
 def described(model: str = "m/m", answer_model: str | None = None, **changes: Any) -> dict[str, Any]:
-    return make_setup(model=model, answer_model=answer_model, settings=Settings(**changes)).describe()
+    return make_plan(model=model, answer_model=answer_model, settings=Options(**changes)).describe()
 
 
 SPEC = Spec("toy", "toy-6", "/data", described(), limit=5, ids=("a", "b"))
@@ -81,7 +81,7 @@ def test_what_is_no_spec_or_was_changed_by_hand_is_refused(text: str) -> None:
 def test_settings_are_read_from_texts() -> None:
     changes = parse_changes(["budget=shape:0.5", "ties=earliest", "collage=true", 'probe_pixels={"max_side": 96}'])
 
-    assert Settings().changed(**changes) == Settings(
+    assert Options().changed(**changes) == Options(
         budget="shape:0.5", ties="earliest", collage=True, probe_pixels=FrameSize(max_side=96)
     )
 
@@ -95,4 +95,4 @@ def test_settings_are_read_from_texts() -> None:
 )
 def test_a_setting_that_cannot_be_is_one_sentence(text: str) -> None:
     with pytest.raises(UsageError):
-        Settings().changed(**parse_changes([text]))
+        Options().changed(**parse_changes([text]))

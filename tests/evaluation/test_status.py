@@ -16,7 +16,7 @@ from gridprobe.cli import cli
 from gridprobe.errors import UsageError
 from gridprobe.evaluation import Choice, Shard, run
 from gridprobe.evaluation.status import status
-from gridprobe.models import ScoreRequest, Scripted
+from gridprobe.models import MockModel, Request
 from toy_runs import toy_benchmark
 
 
@@ -37,14 +37,14 @@ def test_e24_a_record_that_is_being_written_is_no_damage_and_status_changes_noth
 def test_a_run_in_progress_shows_its_pace_and_its_worker(tmp_path: Path) -> None:
     seen: list[dict[str, Any]] = []
 
-    def looks(request: ScoreRequest) -> Mapping[str, float]:
+    def looks(request: Request) -> Mapping[str, float]:
         if "<v2-q0>" in request.prompt and not seen:
             seen.append(status(tmp_path / "run"))
             seen.append(status(tmp_path / "run", patience=60.0, clock=lambda: time.time() + 61))
         return toy_runs.answer(request)
 
     toy = toy_benchmark(tmp_path / "data", words={"v0-q0": "fails"})
-    run(toy, tmp_path / "run", setup=toy_runs.toy_setup(Scripted(looks)))
+    run(toy, tmp_path / "run", setup=toy_runs.toy_setup(MockModel(looks)))
 
     during, impatient = seen
     assert (during["done"], during["failed"], during["missing"]) == (3, 1, 2)
@@ -115,13 +115,13 @@ def test_a_run_whose_workers_load_is_not_called_idle(tmp_path: Path) -> None:
 def test_where_locks_do_not_work_the_state_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, Any]] = []
 
-    def looks(request: ScoreRequest) -> Mapping[str, float]:
+    def looks(request: Request) -> Mapping[str, float]:
         with monkeypatch.context() as patch:
             patch.setattr("fcntl.flock", _no_locks)
             seen.append(status(tmp_path / "run"))
         return toy_runs.answer(request)
 
-    run(toy_benchmark(tmp_path / "data"), tmp_path / "run", setup=toy_runs.toy_setup(Scripted(looks)))
+    run(toy_benchmark(tmp_path / "data"), tmp_path / "run", setup=toy_runs.toy_setup(MockModel(looks)))
 
     assert seen[0]["workers"][0]["state"] == "unknown"
 

@@ -11,7 +11,7 @@ from gridprobe.cli import cli
 from gridprobe.errors import DataError
 from gridprobe.evaluation.metrics import PROMPT, VERDICTS, judge, official, score, summary, verdicts
 from gridprobe.evaluation.reader import read_run
-from gridprobe.models import ScoreRequest, Scripted
+from gridprobe.models import MockModel, Request
 
 WORDS = {"v1-a": ("The red car.", "red car"), "v2-b": ("a blue car", "red car"), "v3-c": ("an automobile", "a car")}
 
@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
     )
 
 
-def lenient(request: ScoreRequest) -> Mapping[str, float]:
+def lenient(request: Request) -> Mapping[str, float]:
     return {"A": 0.9, "B": 0.1} if "automobile" in request.prompt else {"A": 0.2, "B": 0.8}
 
 
@@ -41,7 +41,7 @@ def test_right_is_exact_match_and_failed_questions_count(folder: Path) -> None:
 
 
 def test_a_judge_is_asked_once_about_every_answer_that_does_not_match(folder: Path) -> None:
-    model = Scripted(lenient, name="judge")
+    model = MockModel(lenient, name="judge")
 
     assert (judge(read_run(folder), model), judge(read_run(folder), model)) == (2, 0)
 
@@ -54,7 +54,7 @@ def test_a_judge_is_asked_once_about_every_answer_that_does_not_match(folder: Pa
 
 
 def test_another_answer_needs_another_verdict(folder: Path) -> None:
-    model = Scripted(lenient, name="judge")
+    model = MockModel(lenient, name="judge")
     judge(read_run(folder), model)
     lines = (folder / "records-w0.jsonl").read_text().replace("a blue car", "a green car")
     (folder / "records-w0.jsonl").write_text(lines)

@@ -11,7 +11,7 @@ from gridprobe.errors import UsageError
 from gridprobe.evaluation import read_records
 from gridprobe.evaluation.reader import Account, Totals, read_run
 from gridprobe.evaluation.status import status
-from gridprobe.evaluation.supervisor import Ledger
+from gridprobe.evaluation.supervisor import TaskQueue
 from gridprobe.evaluation.tasks import Task
 from gridprobe.limits import UsageLimits
 from gridprobe.question import Question
@@ -82,7 +82,7 @@ def test_grants_never_exceed_a_total_whatever_workers_do(seed: int) -> None:
         Task(tuple(Item(f"{video}-{n}", question, Path("v"), str(video)) for n in range(draw.randint(1, 5))))
         for video in range(draw.randint(1, 12))
     ]
-    ledger = Ledger(tasks, workers=3, account=account)
+    ledger = TaskQueue(tasks, workers=3, account=account)
     wanted = {item.id: draw.randint(1, 1500) for task in tasks for item in task.items}
     spent = 0
     for _ in range(400):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gridprobe_world.questions import FAMILIES, WORDINGS, Asked, ask_about, vocabulary
+from gridprobe_world.questions import FAMILIES, WORDINGS, WorldQuestion, ask_about, vocabulary
 from gridprobe_world.world import BACKGROUNDS, COLOURS, SHAPES, TIMES, Difficulty, Worlds, generate
 
 STEPS = 10_000
@@ -37,7 +37,7 @@ class Viewing:
         steps = self.shown[shape].astype(int)
         return int((np.diff(steps, prepend=0) == 1).sum())
 
-    def answer(self, asked: Asked) -> str:
+    def answer(self, asked: WorldQuestion) -> str:
         """What a careful viewer says."""
         options = asked.question.options
         named = next((shape for shape in SHAPES if f" {shape}" in asked.question.text.lower()), "")
@@ -69,7 +69,7 @@ class Viewing:
 
 
 @pytest.fixture(scope="module")
-def asked() -> list[tuple[Viewing, Asked]]:
+def asked() -> list[tuple[Viewing, WorldQuestion]]:
     worlds = generate(np.random.default_rng(21), 150)
     found = []
     for row in range(len(worlds)):
@@ -79,25 +79,25 @@ def asked() -> list[tuple[Viewing, Asked]]:
     return found
 
 
-def test_every_family_and_wording_is_asked(asked: list[tuple[Viewing, Asked]]) -> None:
+def test_every_family_and_wording_is_asked(asked: list[tuple[Viewing, WorldQuestion]]) -> None:
     assert {question.family for _, question in asked} == set(FAMILIES)
     assert {question.wording for _, question in asked} == set(WORDINGS)
 
 
-def test_the_gold_answer_is_what_a_careful_viewer_says(asked: list[tuple[Viewing, Asked]]) -> None:
+def test_the_gold_answer_is_what_a_careful_viewer_says(asked: list[tuple[Viewing, WorldQuestion]]) -> None:
     wrong = [question for viewing, question in asked if viewing.answer(question) != question.right]
 
     assert wrong == []
 
 
-def test_the_check_sees_a_wrong_gold_answer(asked: list[tuple[Viewing, Asked]]) -> None:
+def test_the_check_sees_a_wrong_gold_answer(asked: list[tuple[Viewing, WorldQuestion]]) -> None:
     for viewing, question in asked:
         other = next(label for label in question.question.labels if label != question.question.answer)
         spoiled = replace(question, question=replace(question.question, answer=other))
         assert viewing.answer(spoiled) != spoiled.right
 
 
-def test_a_viewer_of_another_video_is_often_wrong(asked: list[tuple[Viewing, Asked]]) -> None:
+def test_a_viewer_of_another_video_is_often_wrong(asked: list[tuple[Viewing, WorldQuestion]]) -> None:
     counts = [(viewing, question) for viewing, question in asked if question.family == "holistic"]
     shifted = [viewing for viewing, _ in counts[1:]]
 
@@ -106,7 +106,9 @@ def test_a_viewer_of_another_video_is_often_wrong(asked: list[tuple[Viewing, Ask
     assert np.mean(agree) < 0.4
 
 
-def test_options_are_3_to_8_different_texts_with_the_answer_among_them(asked: list[tuple[Viewing, Asked]]) -> None:
+def test_options_are_3_to_8_different_texts_with_the_answer_among_them(
+    asked: list[tuple[Viewing, WorldQuestion]],
+) -> None:
     for _, question in asked:
         options = question.question.options
         assert 3 <= len(options) <= 8
@@ -115,20 +117,20 @@ def test_options_are_3_to_8_different_texts_with_the_answer_among_them(asked: li
         assert not question.question.warnings
 
 
-def test_the_place_of_the_answer_gives_nothing_away(asked: list[tuple[Viewing, Asked]]) -> None:
+def test_the_place_of_the_answer_gives_nothing_away(asked: list[tuple[Viewing, WorldQuestion]]) -> None:
     place = [question.question.labels.index(question.question.answer or "") for _, question in asked]
     expected = np.mean([(len(question.question.options) - 1) / 2 for _, question in asked])
 
     assert np.mean(place) == pytest.approx(expected, abs=0.2)
 
 
-def test_first_and_last_offer_shapes_that_really_appear(asked: list[tuple[Viewing, Asked]]) -> None:
+def test_first_and_last_offer_shapes_that_really_appear(asked: list[tuple[Viewing, WorldQuestion]]) -> None:
     for viewing, question in asked:
         if question.wording in ("first", "last"):
             assert sum(shape in viewing.seen for shape in question.question.options) == 3
 
 
-def test_evidence_is_exactly_when_its_objects_are_on_screen(asked: list[tuple[Viewing, Asked]]) -> None:
+def test_evidence_is_exactly_when_its_objects_are_on_screen(asked: list[tuple[Viewing, WorldQuestion]]) -> None:
     time = TIMELINE[0]
     for viewing, question in asked:
         shapes = list(viewing.shown)
@@ -141,7 +143,7 @@ def test_evidence_is_exactly_when_its_objects_are_on_screen(asked: list[tuple[Vi
         assert np.array_equal(told, shown), question
 
 
-def test_evidence_belongs_to_what_is_asked_about(asked: list[tuple[Viewing, Asked]]) -> None:
+def test_evidence_belongs_to_what_is_asked_about(asked: list[tuple[Viewing, WorldQuestion]]) -> None:
     for viewing, question in asked:
         shapes = [list(viewing.shown)[j] for j in question.objects]
         if question.wording in ("colour", "digit", "count"):
@@ -154,13 +156,13 @@ def test_evidence_belongs_to_what_is_asked_about(asked: list[tuple[Viewing, Aske
             assert set(shapes) == set(viewing.seen) - {viewing.lasting}
 
 
-def test_prejudice_asks_about_rings_and_only_prejudice_does(asked: list[tuple[Viewing, Asked]]) -> None:
+def test_prejudice_asks_about_rings_and_only_prejudice_does(asked: list[tuple[Viewing, WorldQuestion]]) -> None:
     for _, question in asked:
         if question.wording == "colour":
             assert ("ring" in question.question.text) == (question.family == "prejudice")
 
 
-def test_moments_of_an_order_can_be_told_apart(asked: list[tuple[Viewing, Asked]]) -> None:
+def test_moments_of_an_order_can_be_told_apart(asked: list[tuple[Viewing, WorldQuestion]]) -> None:
     for viewing, question in asked:
         if question.family == "order":
             moment = viewing.last if question.wording == "last" else viewing.first
@@ -168,7 +170,7 @@ def test_moments_of_an_order_can_be_told_apart(asked: list[tuple[Viewing, Asked]
             assert min(np.diff(moments)) >= 1.5 / 144 * STEPS - 2
 
 
-def test_the_vocabulary_covers_every_word(asked: list[tuple[Viewing, Asked]]) -> None:
+def test_the_vocabulary_covers_every_word(asked: list[tuple[Viewing, WorldQuestion]]) -> None:
     words = vocabulary()
     for _, question in asked:
         text = " ".join([question.question.text, *question.question.options]).lower()

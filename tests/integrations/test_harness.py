@@ -9,10 +9,10 @@ import pytest
 
 from gridprobe import ask
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.integrations.harness import Asked, Harness
-from gridprobe.integrations.lmms_eval_models import GridProbe, GridProbeChat
-from gridprobe.models import ScoreRequest, Scripted
-from gridprobe.options import Settings, make_setup
+from gridprobe.integrations.harness import Harness, HarnessRequest
+from gridprobe.integrations.lmms_eval_models import GridProbeChat, GridProbeSimple
+from gridprobe.models import MockModel, Request
+from gridprobe.options import Options, make_plan
 from gridprobe.question import MAX_OPTIONS, Question
 from toy_runs import make_video
 from videos_of_arrays import gray_pool
@@ -52,30 +52,30 @@ class TestFromPrompt:
         assert len(Question.from_prompt("\n".join(["Q?", *lines, "[. y"])).options) == MAX_OPTIONS
 
     def test_a_template_does_not_replace_it(self) -> None:
-        model = Scripted(lambda request: {"A": 0.9, "B": 0.1})
+        model = MockModel(lambda request: {"A": 0.9, "B": 0.1})
 
         ask(gray_pool(4), Question.from_prompt(PROMPT), model=model, k=2, template="mlvu", effort="quick")
 
         assert [request.prompt for request in model.requests] == [PROMPT]
 
 
-def answer(request: ScoreRequest) -> dict[str, float]:
+def answer(request: Request) -> dict[str, float]:
     if "fails" in request.prompt:
         raise ModelError("the model was told to fail")
     return {"A": 0.2, "B": 0.8} if "Rome" in request.prompt else {"A": 0.8, "B": 0.2}
 
 
-def harness(out: Path | None = None, **changes: Any) -> tuple[Harness, Scripted]:
-    model = Scripted(answer, name="toy")
-    settings = Settings(**{"k": 2, "effort": "quick", "template": "mlvu", **changes})
-    return Harness(make_setup(model=model, settings=settings).loaded(), out=out), model
+def harness(out: Path | None = None, **changes: Any) -> tuple[Harness, MockModel]:
+    model = MockModel(answer, name="toy")
+    settings = Options(**{"k": 2, "effort": "quick", "template": "mlvu", **changes})
+    return Harness(make_plan(model=model, settings=settings).loaded(), out=out), model
 
 
 def test_answers_come_in_the_order_of_the_prompts_and_are_recorded(tmp_path: Path) -> None:
     one, two = (str(make_video(tmp_path / name, shade)) for name, shade in (("one", 10), ("two", 200)))
     mine, model = harness(tmp_path / "answers.jsonl")
     other = PROMPT.replace("Rome", "Lima")
-    asked = [Asked("1", one, PROMPT), Asked("2", two, PROMPT), Asked("3", one, other)]
+    asked = [HarnessRequest("1", one, PROMPT), HarnessRequest("2", two, PROMPT), HarnessRequest("3", one, other)]
 
     assert mine.answers(asked) == ["B", "B", "A"]
     assert [request.prompt for request in model.requests] == [PROMPT, other, PROMPT]  # a video's prompts together
@@ -85,27 +85,27 @@ def test_answers_come_in_the_order_of_the_prompts_and_are_recorded(tmp_path: Pat
 
 def test_few_failures_are_empty_answers_and_many_are_an_error(tmp_path: Path) -> None:
     video = str(make_video(tmp_path / "one"))
-    good = [Asked(str(number), video, PROMPT) for number in range(19)]
-    bad = Asked("x", video, f"fails\n{PROMPT}")
+    good = [HarnessRequest(str(number), video, PROMPT) for number in range(19)]
+    bad = HarnessRequest("x", video, f"fails\n{PROMPT}")
     mine, _ = harness()
 
     assert mine.answers([*good, bad]) == ["B"] * 19 + [""] and mine.failures == ["x: the model was told to fail"]
     with pytest.raises(ModelError, match="1 of 2 questions failed; the first was x: the model was told to fail"):
         mine.answers([good[0], bad])
     with pytest.raises(ModelError, match=r"1 of 1 questions failed; the first was 1: .*gone\.mp4"):
-        mine.answers([Asked("1", str(tmp_path / "gone.mp4"), PROMPT)])
+        mine.answers([HarnessRequest("1", str(tmp_path / "gone.mp4"), PROMPT)])
 
 
 def test_rotations_are_refused(tmp_path: Path) -> None:
     mine, _ = harness(rotations=2)
 
     with pytest.raises(ModelError, match="has one order of options"):
-        mine.answers([Asked("1", str(make_video(tmp_path / "one")), PROMPT)])
+        mine.answers([HarnessRequest("1", str(make_video(tmp_path / "one")), PROMPT)])
 
 
 def test_ids_must_differ(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="two prompts have the same id"):
-        harness()[0].answers([Asked("1", "x", PROMPT), Asked("1", "x", PROMPT)])
+        harness()[0].answers([HarnessRequest("1", "x", PROMPT), HarnessRequest("1", "x", PROMPT)])
 
 
 class TestLmmsEvalClasses:
@@ -123,21 +123,21 @@ class TestLmmsEvalClasses:
         content = [{"type": "video", "url": video}, {"type": "text", "text": PROMPT}]
         chat: Any = ("", lambda doc: [{"role": "user", "content": content}], {}, 0, "task", "test")
 
-        assert self.model(GridProbe, docs).generate_until([SimpleNamespace(args=simple)]) == ["B"]
+        assert self.model(GridProbeSimple, docs).generate_until([SimpleNamespace(args=simple)]) == ["B"]
         assert self.model(GridProbeChat, docs).generate_until([SimpleNamespace(args=chat)]) == ["B"]
-        assert GridProbe.is_simple and not GridProbeChat.is_simple
+        assert GridProbeSimple.is_simple and not GridProbeChat.is_simple
 
     def test_pictures_are_refused_with_an_exit_code(self) -> None:
         request: Any = (PROMPT, {}, lambda doc: [object(), object()], 0, "task", "test")
 
         with pytest.raises(SystemExit, match="gridprobe: a question must be about one video file, got 2 visuals"):
-            self.model(GridProbe, [{}]).generate_until([SimpleNamespace(args=request)])
+            self.model(GridProbeSimple, [{}]).generate_until([SimpleNamespace(args=request)])
 
     def test_mistakes_end_the_program(self) -> None:
         with pytest.raises(SystemExit, match="gridprobe: name the model"):
-            GridProbe()
+            GridProbeSimple()
         with pytest.raises(SystemExit, match="gridprobe: unknown setting 'kk'"):
-            GridProbe("embedded", kk=3)
+            GridProbeSimple("embedded", kk=3)
         for method in ("loglikelihood", "generate_until_multi_round"):
             with pytest.raises(SystemExit, match="gridprobe: this task"):
-                getattr(self.model(GridProbe, []), method)([])
+                getattr(self.model(GridProbeSimple, []), method)([])

@@ -18,10 +18,10 @@ from gridprobe.answer import Answer
 from gridprobe.ask import Session
 from gridprobe.benchmarks import Benchmark, load_benchmark
 from gridprobe.evaluation.records import read_records
-from gridprobe.models import Backend, load_model
+from gridprobe.models import Model, load_model
 from gridprobe.models.openai import Server
-from gridprobe.options import Settings, make_setup
-from gridprobe_world.embedded import MODELS
+from gridprobe.options import Options, make_plan
+from gridprobe_world.embedded import WEIGHTS
 
 COMMAND = os.environ.get("GRIDPROBE_VLLM", "")
 pytestmark = [
@@ -34,7 +34,7 @@ OPTIONS = (
 )
 START_SECONDS = 900
 QUESTIONS, RUN_QUESTIONS, KILLED_AFTER = 12, 40, 8
-SETTINGS = Settings.from_preset("gridworld", probes="fresh", effort="full")
+SETTINGS = Options.from_preset("gridworld", probes="fresh", effort="full")
 
 
 class Vllm:
@@ -52,7 +52,7 @@ class Vllm:
         """Start it, without waiting until it replies."""
         hidden = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         environment = hidden | {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
-        command = [COMMAND, "serve", str(MODELS / "micro"), "--port", str(self.port), *OPTIONS]
+        command = [COMMAND, "serve", str(WEIGHTS / "micro"), "--port", str(self.port), *OPTIONS]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
@@ -123,8 +123,8 @@ def test_the_same_probabilities_and_the_same_kept_frames_as_our_engine(served: S
     assert far < 1e-4 and cached > 0
 
 
-def _ask(model: Backend, benchmark: Benchmark, item: Any) -> Answer:
-    setup = make_setup(model=model, settings=SETTINGS)
+def _ask(model: Model, benchmark: Benchmark, item: Any) -> Answer:
+    setup = make_plan(model=model, settings=SETTINGS)
     assert setup.sampling is not None
     return Session(benchmark.open(item, setup.sampling), setup=setup, reuse=False).ask(item.question)
 

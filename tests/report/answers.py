@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gridprobe import Answer, FramePool, Question, Scripted, Session, VideoInfo
-from gridprobe.answer import AnswerCost, Reached, Seconds
-from gridprobe.early_exit import Exit
+from gridprobe import Answer, FramePool, MockModel, Question, Session, VideoInfo
+from gridprobe.answer import AnswerCost, Seconds, Trace
+from gridprobe.early_exit import EarlyExit
 from gridprobe.importance import Grid, ImportanceMap, MapKind
-from gridprobe.models import Posterior, ScoreRequest
+from gridprobe.models import Posterior, Request
 from gridprobe.models.cost import Cost
-from gridprobe.options import Settings, make_setup
+from gridprobe.options import Options, make_plan
 from gridprobe.selectors import Selection
 from gridprobe.video import FrameSize
 
@@ -59,13 +59,13 @@ def balloon(k: int = 12, frames: int | None = None, *, wide: int = 256, high: in
     pool = FramePool(landscape(count, wide, high), times, "f00d", info=info())
     rng = np.random.default_rng(7)
 
-    def eyes(request: ScoreRequest) -> dict[str, float]:
+    def eyes(request: Request) -> dict[str, float]:
         image = request.frames.pixels.astype(np.int16)
         red = ((image[..., 0] > 120) & (image[..., 1] < 70) & (image[..., 2] < 70)).mean(axis=(1, 2))
         sure = 0.34 + 0.5 * min(1.0, 3 * float((red > 0.01).mean())) + rng.uniform(0, 0.08)
         return {"A": (1 - sure) / 2, "B": sure, "C": (1 - sure) / 3, "D": (1 - sure) / 6}
 
-    scripted = Scripted(eyes, name="balloon-eyes")
+    scripted = MockModel(eyes, name="balloon-eyes")
     return Session(pool, model=scripted, **{"k": k, **PUBLISHED, **settings}).ask(CITIES)
 
 
@@ -97,9 +97,7 @@ def handmade(
         pool=pool,
         frames=pool.take(kept),
         models=(("scripted:a",), "scripted:a"),
-        settings=make_setup(
-            model=Scripted(lambda _: {}, name="a"), settings=Settings(k=grid.k, **PUBLISHED)
-        ).describe(),
+        settings=make_plan(model=MockModel(lambda _: {}, name="a"), settings=Options(k=grid.k, **PUBLISHED)).describe(),
     )
     return replace(answer, **changes)
 
@@ -119,12 +117,12 @@ def posterior(**shares: float) -> Posterior:
     return Posterior.from_probabilities({label: shares.get(label, rest) for label in CITIES.labels}, Cost())
 
 
-def reached(answer: Answer, by: Any, *, overview: Posterior, exit: Exit | None = None, **changes: Any) -> Answer:
+def reached(answer: Answer, by: Any, *, overview: Posterior, exit: EarlyExit | None = None, **changes: Any) -> Answer:
     """The same answer after an overview of frames of 48 pixels."""
     settings = {k: v for k, v in PUBLISHED.items() if k not in ("effort", "context")}
     settings |= {"effort": "auto" if exit else "full", "probe_pixels": FrameSize(max_side=48)}
-    described = make_setup(model=Scripted(lambda _: {}, name="a"), settings=Settings(**settings)).describe()
-    told = Reached(by, overview=overview, focus=None if by == "overview" else answer.posterior, exit=exit)
+    described = make_plan(model=MockModel(lambda _: {}, name="a"), settings=Options(**settings)).describe()
+    told = Trace(by, overview=overview, focus=None if by == "overview" else answer.posterior, exit=exit)
     return replace(answer, settings=described, reached=replace(told, **changes))
 
 

@@ -64,7 +64,7 @@ def test_the_stretches_surround_the_main_frames_and_are_joined() -> None:
 
 def test_a_clip_shows_the_kept_frames(tmp_path: Path) -> None:
     video = numbered_video(tmp_path / "numbered.mp4", 500, fps=FPS, gop=10)
-    model = gp.Scripted(lambda request: {"A": 1.0, "B": 1.0 + max(request.frames.times)})
+    model = gp.MockModel(lambda request: {"A": 1.0, "B": 1.0 + max(request.frames.times)})
     answer = gp.ask(video, gp.Question("When?", ["early", "late"]), model=model, selector="uniform", k=3, frames=2)
 
     made = save_clip(answer, video, tmp_path / "clip.mp4", limits=VideoLimits())

@@ -31,9 +31,9 @@ def numbered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return numbered_video(tmp_path_factory.mktemp("pixels") / "numbered.mp4", 250, fps=FPS)
 
 
-def surer_of_late() -> gp.Scripted:
+def surer_of_late() -> gp.MockModel:
     """Surer of B the later the last frame it is shown."""
-    return gp.Scripted(lambda request: {"A": 1.0, "B": 1.0 + max(request.frames.times)})
+    return gp.MockModel(lambda request: {"A": 1.0, "B": 1.0 + max(request.frames.times)})
 
 
 @pytest.mark.parametrize("selector", ["uniform", "random", "all", "gridprobe"])
@@ -59,7 +59,7 @@ def test_saving_decodes_nothing(
 
 
 def test_kept_frames_are_those_the_answer_was_read_from_whatever_their_order() -> None:
-    model = gp.Scripted(lambda request: {"A": 1.0 + max(levels(request.frames)), "B": 1.0})
+    model = gp.MockModel(lambda request: {"A": 1.0 + max(levels(request.frames)), "B": 1.0})
     answer = gp.ask(gray_pool(16), QUESTION, model=model, k=4, frames=5, order="importance")
     brighter = replace(answer, frames=replace(answer.frames, data=answer.frames.pixels + np.uint8(100)))
 

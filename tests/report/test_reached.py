@@ -8,11 +8,11 @@ import pytest
 
 from gridprobe import Answer
 from gridprobe.answer import AnswerCost, Seconds
-from gridprobe.early_exit import Exit
+from gridprobe.early_exit import EarlyExit
 from gridprobe.importance import MapKind
-from gridprobe.models import Scripted
+from gridprobe.models import MockModel
 from gridprobe.models.cost import Cost
-from gridprobe.options import Settings, make_setup
+from gridprobe.options import Options, make_plan
 from gridprobe.report import answer_view
 from gridprobe.report.answer_page import render
 from gridprobe.report.format import MAP_WORDS, score_words, share_words
@@ -20,8 +20,8 @@ from gridprobe.report.view import AnswerView
 from gridprobe.selectors import AllSmall
 from report.answers import by_frame, handmade, posterior, reached, without_map
 
-DEFAULT = Exit()
-CALIBRATED = Exit(0.93, "calibrated", 0.05, 0.1, 400)
+DEFAULT = EarlyExit()
+CALIBRATED = EarlyExit(0.93, "calibrated", 0.05, 0.1, 400)
 SURE, UNSURE = posterior(B=0.998), posterior(C=0.43, B=0.3)
 TOTAL = ("total", "30 %", 2.5)
 KINDS: tuple[MapKind, ...] = get_args(MapKind)
@@ -96,10 +96,10 @@ def test_without_an_overview_the_frames_are_counted() -> None:
     assert AnswerView(collage).reached == "Answered from 3 of 9 frames in one picture."
 
 
-@pytest.mark.parametrize("model", ["embedded", Scripted(lambda _: {})], ids=["named", "loaded"])
-def test_all_frames_small_are_not_called_native(model: str | Scripted) -> None:
-    settings = Settings.from_preset("gridworld")
-    setup = make_setup(model=model, selector=AllSmall(settings.small_view), settings=settings)
+@pytest.mark.parametrize("model", ["embedded", MockModel(lambda _: {})], ids=["named", "loaded"])
+def test_all_frames_small_are_not_called_native(model: str | MockModel) -> None:
+    settings = Options.from_preset("gridworld")
+    setup = make_plan(model=model, selector=AllSmall(settings.small_view), settings=settings)
     answer = replace(without_map(handmade(), tuple(range(9))), settings=setup.describe())
 
     assert AnswerView(answer).reached == "Answered from all 9 frames at 64 px."
@@ -121,7 +121,7 @@ def test_the_default_limit_is_mentioned_once_and_only_where_it_decides() -> None
     hint = "The limit of 99 % is the cautious default; gridprobe calibrate finds a better one."
 
     assert AnswerView(EXIT).limit_hint == AnswerView(FOCUS).limit_hint == hint
-    for exit in (CALIBRATED, Exit(0.9, "given"), None):
+    for exit in (CALIBRATED, EarlyExit(0.9, "given"), None):
         assert AnswerView(reached(handmade(), "focus", overview=UNSURE, exit=exit)).limit_hint == ""
     assert AnswerView(handmade()).limit_hint == ""
     assert hint in view(EXIT) and hint not in view(EXIT, hint=False)

@@ -12,9 +12,9 @@ import pytest
 import gridprobe as gp
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.importance import Fixed
-from gridprobe.models import Posterior, ScoreRequest, Scripted
+from gridprobe.models import MockModel, Posterior, Request
 from gridprobe.models.cost import Cost
-from gridprobe.options import Settings, make_setup
+from gridprobe.options import Options, make_plan
 from gridprobe.question import Question
 from gridprobe.registry import SELECTORS
 from gridprobe.selectors import ExtraFrames, Selection
@@ -29,20 +29,20 @@ QUESTION = Question("Where is the needle?", ["here", "there", "nowhere"], id="q"
 OURS = ("frag", "uncertainty", "q-frame", "videoagent", "videoatlas", "avua")
 
 
-def shown(request: ScoreRequest) -> list[int]:
+def shown(request: Request) -> list[int]:
     return [level for group in request.groups for level in levels(group.frames)]
 
 
-def model(*needles: int) -> Scripted:
+def model(*needles: int) -> MockModel:
     """Sure of B, or of "yes", if a needle is shown; the surer the more of the frames are needles."""
 
-    def answer(request: ScoreRequest) -> dict[str, float]:
+    def answer(request: Request) -> dict[str, float]:
         frames = shown(request)
         share = len(set(needles) & set(frames)) / len(frames)
         sure = "A" if len(request.labels) == 2 else "B"  # two labels: yes or no
         return {label: 0.05 + (share if label == sure else 0.0) for label in request.labels}
 
-    return Scripted(answer)
+    return MockModel(answer)
 
 
 def test_certainty_is_0_for_a_guess_and_1_for_a_sure_answer() -> None:
@@ -55,7 +55,7 @@ def test_certainty_is_0_for_a_guess_and_1_for_a_sure_answer() -> None:
 @pytest.mark.parametrize("name", OURS)
 def test_the_bill_is_that_of_every_request(name: str) -> None:
     scripted = model(17)
-    setup = make_setup(model=scripted, selector=name, settings=Settings(frames=4))
+    setup = make_plan(model=scripted, selector=name, settings=Options(frames=4))
 
     found = setup.selector.select(gray_pool(64), QUESTION)
 
@@ -76,8 +76,8 @@ def test_evidence_is_found_without_and_with_context(name: str) -> None:
 
 @pytest.mark.parametrize("name", OURS)
 def test_a_posterior_that_is_not_a_number_fails_the_question(name: str) -> None:
-    broken = Scripted(lambda request: dict.fromkeys(request.labels, float("nan")))
-    setup = make_setup(model=broken, selector=name, settings=Settings(frames=4))
+    broken = MockModel(lambda request: dict.fromkeys(request.labels, float("nan")))
+    setup = make_plan(model=broken, selector=name, settings=Options(frames=4))
 
     with pytest.raises(ModelError):
         setup.selector.select(gray_pool(16), QUESTION)
@@ -92,13 +92,13 @@ def test_the_paper_is_named_on_the_first_line(name: str) -> None:
 
 
 def test_doubtful_answers_are_reported_by_all() -> None:
-    class Mumbling(Scripted):
-        def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+    class Mumbling(MockModel):
+        def score(self, requests: Sequence[Request]) -> list[Posterior]:
             return [replace(posterior, mass=0.02) for posterior in super().score(requests)]
 
     mumbling = Mumbling(lambda request: dict.fromkeys(request.labels, 1.0))
     for name in OURS:
-        setup = make_setup(model=mumbling, selector=name, settings=Settings(frames=2))
+        setup = make_plan(model=mumbling, selector=name, settings=Options(frames=2))
         (warning,) = setup.selector.select(gray_pool(4), QUESTION).warnings
         assert "probes the model puts only 2.0% of its probability on the option letters" in warning
 
@@ -117,8 +117,8 @@ class TestFrag:
         assert found.scores[4] == pytest.approx(0.5) and 5 in found.indices
 
     def test_the_score_is_the_probability_among_all_tokens(self) -> None:
-        class Half(Scripted):
-            def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+        class Half(MockModel):
+            def score(self, requests: Sequence[Request]) -> list[Posterior]:
                 return [replace(posterior, mass=0.5) for posterior in super().score(requests)]
 
         found = Frag(Half(lambda _: {"A": 0.8, "B": 0.2}), Fixed(1)).select(gray_pool(4), QUESTION)
@@ -137,7 +137,7 @@ class TestUncertainty:
     def test_windows_share_their_score_and_the_last_may_be_short(self) -> None:
         scripted = model(6)
         make, argument = SELECTORS.resolve("uncertainty:4")
-        setup = make_setup(model=scripted, selector="uncertainty:4", settings=Settings(frames=2))
+        setup = make_plan(model=scripted, selector="uncertainty:4", settings=Options(frames=2))
 
         found = setup.selector.select(gray_pool(10), QUESTION)
 
@@ -149,7 +149,7 @@ class TestUncertainty:
     @pytest.mark.parametrize("window", ["0", "x", "-1", "1.5"])
     def test_a_bad_window_is_refused(self, window: str) -> None:
         with pytest.raises(UsageError, match="uncertainty:4"):
-            make_setup(model=model(), selector=f"uncertainty:{window}", settings=Settings())
+            make_plan(model=model(), selector=f"uncertainty:{window}", settings=Options())
 
 
 class TestQFrame:
@@ -243,12 +243,12 @@ class TestQFrame:
     @pytest.mark.parametrize("changes", [{"collage": True}, {"order": "importance"}, {"timestamps": "paper"}])
     def test_what_hides_sizes_or_times_is_refused(self, changes: dict[str, object]) -> None:
         with pytest.raises(UsageError, match="'q-frame' shows frames of several sizes"):
-            make_setup(model=model(), selector="q-frame", settings=Settings(frames=2).changed(**changes))
+            make_plan(model=model(), selector="q-frame", settings=Options(frames=2).changed(**changes))
 
 
 class TestVideoAgent:
     def test_a_sure_answer_ends_it(self) -> None:
-        scripted = Scripted(lambda request: {"A": 0.98, "B": 0.01, "C": 0.01})
+        scripted = MockModel(lambda request: {"A": 0.98, "B": 0.01, "C": 0.01})
 
         found = VideoAgent(scripted, Fixed(8)).select(gray_pool(100), QUESTION)
 
@@ -324,7 +324,7 @@ class TestAvua:
         assert 1 not in spread_out.indices
 
     def test_it_stops_when_all_that_was_seen_is_sure(self) -> None:
-        scripted = Scripted(lambda request: {"A": 0.98, "B": 0.01, "C": 0.01})
+        scripted = MockModel(lambda request: {"A": 0.98, "B": 0.01, "C": 0.01})
 
         found = Avua(scripted).select(gray_pool(100), QUESTION)
 

@@ -9,12 +9,12 @@ import pytest
 from encoder_checkpoints import ScriptedEncoder
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.importance import Budget, Fixed, NoiseAware, ShapeRule
-from gridprobe.models import NamedModel, Scripted
-from gridprobe.options import Settings, make_setup
+from gridprobe.models import LazyModel, MockModel
+from gridprobe.options import Options, make_plan
 from gridprobe.question import Question
 from gridprobe.registry import SELECTORS
 from gridprobe.selectors import Selector
-from gridprobe.selectors.encoders import NamedEncoder
+from gridprobe.selectors.encoders import LazyEncoder
 from small_selectors import DECLARED, Small, constant_encoder, constant_model, encoder, model, small
 from videos_of_arrays import gray_pool
 
@@ -120,7 +120,7 @@ def test_what_is_asked_is_on_the_bill(name: str, tmp_path: Path) -> None:
 
 @every_selector
 def test_what_is_not_a_number_is_refused(name: str, tmp_path: Path) -> None:
-    broken = Scripted(lambda request: dict.fromkeys(request.labels, float("nan")))
+    broken = MockModel(lambda request: dict.fromkeys(request.labels, float("nan")))
     blind = ScriptedEncoder(lambda level: [float("nan"), 1.0])
     for parts in ({"asks": broken}, {"compares": blind}):
         selector = small(name, tmp_path, budget_for(name), **parts)
@@ -152,7 +152,7 @@ def test_the_model_is_exchangeable(name: str, tmp_path: Path) -> None:
 
 @every_selector
 def test_it_travels_before_anything_is_loaded(name: str, tmp_path: Path) -> None:
-    selector = small(name, tmp_path, budget_for(name), asks=NamedModel("embedded"), compares=NamedEncoder("embedded"))
+    selector = small(name, tmp_path, budget_for(name), asks=LazyModel("embedded"), compares=LazyEncoder("embedded"))
 
     arrived: Selector = pickle.loads(pickle.dumps(selector))
 
@@ -164,10 +164,10 @@ def test_it_travels_before_anything_is_loaded(name: str, tmp_path: Path) -> None
 def test_a_setup_takes_it_by_name(name: str, tmp_path: Path) -> None:
     argument = declared(name).argument(tmp_path, 144)
     changes = {"frames": 8} if takes_number(name) else {"frames": "auto"}
-    setup = make_setup(
+    setup = make_plan(
         model="embedded",
         selector=f"{name}:{argument}" if argument else name,
-        settings=Settings.from_preset("gridworld", **changes),
+        settings=Options.from_preset("gridworld", **changes),
     )
 
     assert setup.selector.describe()["name"] == name and setup.travels

@@ -12,8 +12,8 @@ from scipy import signal as scipy_signal
 from encoder_checkpoints import ScriptedEncoder, matching
 from gridprobe.errors import UsageError
 from gridprobe.importance import Fixed, NoiseAware, ShapeRule
-from gridprobe.models import ScoreRequest, Scripted
-from gridprobe.options import Settings, make_setup
+from gridprobe.models import MockModel, Request
+from gridprobe.options import Options, make_plan
 from gridprobe.question import Question
 from gridprobe.video import FramePool
 from gridprobe_selectors.aks import choose_frames as aks_frames
@@ -88,8 +88,8 @@ class TestDefaults:
         self, name: str, encoder: str
     ) -> None:
         def described(**settings: object) -> object:
-            given = Settings.from_preset(str(settings.pop("preset", "default")), frames=8, **settings)
-            return make_setup(model="embedded", selector=name, settings=given).selector.describe()["encoder"]
+            given = Options.from_preset(str(settings.pop("preset", "default")), frames=8, **settings)
+            return make_plan(model="embedded", selector=name, settings=given).selector.describe()["encoder"]
 
         assert described() == f"encoder:{encoder}"
         assert described(encoder="siglip:some/where") == "encoder:siglip:some/where"
@@ -97,11 +97,11 @@ class TestDefaults:
 
     def test_an_unknown_encoder_is_refused_with_the_settings(self) -> None:
         with pytest.raises(UsageError, match="unknown encoder 'sigclip'; did you mean 'siglip'"):
-            Settings(encoder="sigclip")
+            Options(encoder="sigclip")
 
     def test_a_cache_that_is_off_is_off_for_features_too(self) -> None:
-        settings = Settings().changed(frames=8, limits={"cache": 0})
-        selector = make_setup(model="embedded", selector="clip", settings=settings).selector
+        settings = Options().changed(frames=8, limits={"cache": 0})
+        selector = make_plan(model="embedded", selector="clip", settings=settings).selector
 
         assert getattr(selector, "encoder").cache is False  # noqa: B009  # a Selector has none
 
@@ -205,9 +205,9 @@ class TestFOCUS:
         assert np.diff(found.timestamps).min() >= 1.0, "a quarter of 50 s / 12 is more than a second"
 
     def test_the_parts_give_the_seed(self) -> None:
-        settings = Settings(frames=8, seed=7)
+        settings = Options(frames=8, seed=7)
 
-        assert make_setup(model="embedded", selector="focus", settings=settings).selector.describe()["seed"] == 7
+        assert make_plan(model="embedded", selector="focus", settings=settings).selector.describe()["seed"] == 7
 
 
 class TestWavelet:
@@ -290,11 +290,11 @@ class TestHybrid:
         assert min(found.evidence.row_confidence) == pytest.approx(1 / 3)
 
     def test_a_line_that_was_not_probed_is_as_good_as_the_worst_that_was(self) -> None:
-        def answer(request: ScoreRequest) -> dict[str, float]:
+        def answer(request: Request) -> dict[str, float]:
             return {"A": 1.0 + min(levels(request.frames)), "B": 1.0, "C": 1.0}
 
         encoder = matching(lambda level: 0.5 if level >= 8 else 0.1)
-        found = Hybrid(Scripted(answer), Fixed(4), encoder=encoder).select(gray_pool(16), QUESTION)
+        found = Hybrid(MockModel(answer), Fixed(4), encoder=encoder).select(gray_pool(16), QUESTION)
 
         assert found.evidence is not None
         rows = found.evidence.row_confidence

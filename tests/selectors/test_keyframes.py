@@ -82,7 +82,7 @@ def test_no_frame_is_nearer_than_the_one_taken(times: list[float], size: int) ->
 
 def test_the_pipeline_takes_it_by_name_and_the_answer_carries_the_warning(tmp_path: Path) -> None:
     path = file(tmp_path, {"times": [12.0, 30.0]})
-    model = gp.Scripted(lambda request: {"A": 1.0, "B": 0.0})
+    model = gp.MockModel(lambda request: {"A": 1.0, "B": 0.0})
 
     answer = gp.ask(gray_pool(9, step=10.0), QUESTION, model=model, selector=f"keyframes:{path}", k=3)
 
@@ -176,7 +176,7 @@ class TestFrameNumbers:
     def test_numbers_count_the_frames_of_the_video(self, tmp_path: Path) -> None:
         path, clip = tmp_path / "aks.json", numbered_video(tmp_path / "clip.mp4", 50)
         path.write_text(json.dumps({"v1-a": [0, 26, 49]}))
-        model = gp.Scripted(lambda request: {"A": 1.0, "B": 0.0})
+        model = gp.MockModel(lambda request: {"A": 1.0, "B": 0.0})
 
         answer = gp.ask(clip, QUESTION, model=model, selector=f"keyframes:{path}", k=7)
 

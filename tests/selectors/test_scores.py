@@ -9,7 +9,7 @@ import pytest
 import gridprobe as gp
 from gridprobe.errors import DataError, UsageError
 from gridprobe.importance import Budget, Fixed, NoiseAware, ShapeRule
-from gridprobe.options import Settings
+from gridprobe.options import Options
 from gridprobe.selectors import Parts
 from gridprobe_selectors.imported import SCORES_SCHEMA, Scores, imported_scores
 from small_selectors import model
@@ -22,7 +22,7 @@ LINES: list[dict[str, Any]] = [{"id": "v1-a", "scores": [0.1, 0.9, 0.2, 0.8]}, {
 def read(content: Any, folder: Path, budget: Budget | None = None) -> Scores:
     path = folder / "scores.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content))
-    return imported_scores(str(path), Parts(model(), budget or Fixed(2), Settings().small_view))
+    return imported_scores(str(path), Parts(model(), budget or Fixed(2), Options().small_view))
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import pytest
 
 from gridprobe.errors import ModelError
 from gridprobe.importance import Fixed, ShapeRule
-from gridprobe.models import Posterior, ScoreRequest, Scripted
+from gridprobe.models import MockModel, Posterior, Request
 from gridprobe.models.cost import Cost
-from gridprobe.options import Settings, make_setup
+from gridprobe.options import Options, make_plan
 from gridprobe.question import Question
 from gridprobe.selectors import GridProbe, Random, Selection, Uniform, UniformLike
 from videos_of_arrays import gray_pool, levels
@@ -18,14 +18,14 @@ from videos_of_arrays import gray_pool, levels
 QUESTION = Question("Where is the needle?", ["here", "there", "nowhere"], id="q")
 
 
-def needle(*where: int) -> Scripted:
+def needle(*where: int) -> MockModel:
     """Sure of B exactly when one of these frames is among those shown."""
 
-    def answer(request: ScoreRequest) -> dict[str, float]:
+    def answer(request: Request) -> dict[str, float]:
         found = set(where) & set(levels(request.frames))
         return {label: 0.96 if found and label == "B" else 0.02 for label in request.labels}
 
-    return Scripted(answer)
+    return MockModel(answer)
 
 
 class TestGridProbe:
@@ -93,11 +93,11 @@ class TestGridProbe:
 
     def test_a_nan_posterior_fails_the_question(self) -> None:
         with pytest.raises(ModelError):
-            GridProbe(Scripted(lambda _: {"A": float("nan"), "B": 1, "C": 1})).select(gray_pool(16), QUESTION)
+            GridProbe(MockModel(lambda _: {"A": float("nan"), "B": 1, "C": 1})).select(gray_pool(16), QUESTION)
 
     def test_doubtful_probes_are_reported(self) -> None:
-        class Mumbling(Scripted):
-            def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+        class Mumbling(MockModel):
+            def score(self, requests: Sequence[Request]) -> list[Posterior]:
                 return [replace(posterior, mass=0.02) for posterior in super().score(requests)]
 
         model = Mumbling(lambda _: {"A": 1, "B": 1, "C": 1})
@@ -109,8 +109,8 @@ class TestGridProbe:
 
 @pytest.mark.parametrize(("wanted", "places"), [(4, (0, 48, 95, 143)), (1, (0,)), (2, (0, 143)), (144, range(144))])
 def test_the_published_control_has_both_ends(wanted: int, places: Sequence[int]) -> None:
-    setup = make_setup(model=needle(2), selector="uniform", settings=Settings.from_preset("paper", frames=wanted))
-    like = make_setup(model=needle(2), selector="uniform-like", settings=Settings.from_preset("paper", frames=wanted))
+    setup = make_plan(model=needle(2), selector="uniform", settings=Options.from_preset("paper", frames=wanted))
+    like = make_plan(model=needle(2), selector="uniform-like", settings=Options.from_preset("paper", frames=wanted))
 
     for selector in (setup.selector, like.selector.with_model(needle(3)).keeping_kv()):
         assert selector.select(gray_pool(144), QUESTION).indices == tuple(places)

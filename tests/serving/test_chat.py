@@ -12,12 +12,12 @@ import pytest
 
 from gridprobe_serve.app import make_app
 from gridprobe_serve.chat import read_chat
-from gridprobe_serve.jobs import Refusal
+from gridprobe_serve.jobs import ApiError
 from gridprobe_serve.middleware import Rules
 from gridprobe_serve.schemas import ChatBody
-from gridprobe_serve.service import Desk
+from gridprobe_serve.service import VideoService
 from gridprobe_serve.sources import Frames
-from serving_kit import Gated, as_data, client_of, jpeg, running_desk, video_folder
+from serving_kit import Gated, as_data, client_of, jpeg, running_service, video_folder
 
 TEXT = {"type": "text", "text": "Which?"}
 
@@ -28,8 +28,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def desk(folder: Path) -> Iterator[Desk]:
-    with running_desk(folder) as found:
+def service(folder: Path) -> Iterator[VideoService]:
+    with running_service(folder) as found:
         yield found
 
 
@@ -38,9 +38,9 @@ def data(folder: Path) -> str:
     return as_data((folder / "talk.mp4").read_bytes())
 
 
-def send(desk: Desk, body: dict[str, Any]) -> httpx.Response:
+def send(service: VideoService, body: dict[str, Any]) -> httpx.Response:
     async def run() -> httpx.Response:
-        async with client_of(desk) as client:
+        async with client_of(service) as client:
             return await client.post("/v1/chat/completions", json={"model": "gridprobe", **body})
 
     return asyncio.run(run())
@@ -77,8 +77,8 @@ def video_parts(data: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("form", list(video_parts("")))
-def test_every_form_of_a_video_is_answered(desk: Desk, data: str, form: str) -> None:
-    reply = send(desk, said(video_parts(data)[form], TEXT))
+def test_every_form_of_a_video_is_answered(service: VideoService, data: str, form: str) -> None:
+    reply = send(service, said(video_parts(data)[form], TEXT))
     assert reply.status_code == 200, reply.text
     found = reply.json()
     assert found["object"] == "chat.completion" and found["choices"][0]["message"]["content"] == "A"
@@ -88,22 +88,22 @@ def test_every_form_of_a_video_is_answered(desk: Desk, data: str, form: str) -> 
     assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
 
 
-def test_a_file_address_and_an_upload_are_answered(desk: Desk, folder: Path) -> None:
+def test_a_file_address_and_an_upload_are_answered(service: VideoService, folder: Path) -> None:
     part = {"type": "video_url", "video_url": {"url": (folder / "talk.mp4").as_uri()}}
-    assert send(desk, said(part, TEXT)).status_code == 200
-    with desk.shelf.receiving(1 << 20) as incoming:
+    assert send(service, said(part, TEXT)).status_code == 200
+    with service.shelf.receiving(1 << 20) as incoming:
         incoming.write((folder / "talk.mp4").read_bytes())
-        upload = desk.shelf.upload(incoming, "talk.mp4")
+        upload = service.shelf.upload(incoming, "talk.mp4")
     for part in (
         {"type": "video_url", "video_url": {"url": f"upload://{upload.id}"}},
         {"type": "file", "file": {"file_id": upload.id}},
     ):
-        assert send(desk, said(part, TEXT)).status_code == 200
+        assert send(service, said(part, TEXT)).status_code == 200
 
 
-def test_the_gridprobe_object_has_map_times_stages_and_cost(desk: Desk, data: str) -> None:
+def test_the_gridprobe_object_has_map_times_stages_and_cost(service: VideoService, data: str) -> None:
     body = said({"video_url": data}, TEXT, gridprobe={"options": ["one", "two"], "effort": "full", "content": "both"})
-    found = send(desk, body).json()
+    found = send(service, body).json()
     assert found["choices"][0]["message"]["content"] == "A. one"
     extra = found["gridprobe"]
     assert extra["answer"]["selection"]["importance"] and extra["answer"]["selection"]["timestamps"]
@@ -111,38 +111,38 @@ def test_the_gridprobe_object_has_map_times_stages_and_cost(desk: Desk, data: st
     assert extra["options"] == ["one", "two"] and not extra["parsed_options"]
 
 
-def test_logprobs_are_those_of_the_letters(desk: Desk, data: str) -> None:
-    found = send(desk, said({"video_url": data}, TEXT, logprobs=True, top_logprobs=2)).json()
+def test_logprobs_are_those_of_the_letters(service: VideoService, data: str) -> None:
+    found = send(service, said({"video_url": data}, TEXT, logprobs=True, top_logprobs=2)).json()
     (token,) = found["choices"][0]["logprobs"]["content"]
     assert token["token"] == "A" and math.exp(token["logprob"]) == pytest.approx(0.998)
     assert [each["token"] for each in token["top_logprobs"]] == ["A", "B"]
 
 
-def test_options_are_read_from_the_text_only_if_that_is_clear(desk: Desk, data: str) -> None:
+def test_options_are_read_from_the_text_only_if_that_is_clear(service: VideoService, data: str) -> None:
     listed = {"type": "text", "text": "Which?\nA. one\nB. two\nC. three\nAnswer with the letter."}
-    found = send(desk, said({"video_url": data}, listed, gridprobe={})).json()
+    found = send(service, said({"video_url": data}, listed, gridprobe={})).json()
     assert found["gridprobe"]["options"] == ["one", "two", "three"] and found["gridprobe"]["parsed_options"]
     for text in ("What is it?", "A. b\nA. c\nB. d\nWhat?", "Is it A. or B. then?"):
-        found = send(desk, said({"video_url": data}, {"type": "text", "text": text}, gridprobe={})).json()
+        found = send(service, said({"video_url": data}, {"type": "text", "text": text}, gridprobe={})).json()
         assert found["choices"][0]["message"]["content"] == "a red ball", text
         assert found["gridprobe"]["options"] == []
 
 
-def test_a_conversation_goes_on_about_its_video(desk: Desk, data: str) -> None:
+def test_a_conversation_goes_on_about_its_video(service: VideoService, data: str) -> None:
     messages = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": [{"video_url": data}, {"type": "text", "text": "What is it?"}]},
         {"role": "assistant", "content": "a ball"},
         {"role": "user", "content": "Which colour?"},
     ]
-    reply = send(desk, {"messages": messages})
+    reply = send(service, {"messages": messages})
     assert reply.status_code == 200
     asked = reply.json()["gridprobe"]["answer"]["question"]
     assert asked == "Be brief.\nEarlier question: What is it?\nEarlier answer: a ball\n\nWhich colour?"
 
 
-def test_a_stream_has_comments_one_answer_and_an_end(desk: Desk, data: str) -> None:
-    reply = send(desk, said({"video_url": data}, TEXT, stream=True, stream_options={"include_usage": True}))
+def test_a_stream_has_comments_one_answer_and_an_end(service: VideoService, data: str) -> None:
+    reply = send(service, said({"video_url": data}, TEXT, stream=True, stream_options={"include_usage": True}))
     blocks = reply.text.strip().split("\n\n")
     assert all(block.startswith((": ", "data: ")) for block in blocks), "no named events on this route"
     assert any(block.startswith(": {") for block in blocks) and blocks[-1] == "data: [DONE]"
@@ -153,21 +153,21 @@ def test_a_stream_has_comments_one_answer_and_an_end(desk: Desk, data: str) -> N
     assert chunks[2]["usage"]["total_tokens"] > 0
 
 
-def test_a_bad_video_is_an_error_before_the_stream_begins(desk: Desk) -> None:
-    reply = send(desk, said({"video_url": as_data(b"no video")}, TEXT, stream=True))
+def test_a_bad_video_is_an_error_before_the_stream_begins(service: VideoService) -> None:
+    reply = send(service, said({"video_url": as_data(b"no video")}, TEXT, stream=True))
     assert reply.status_code == 422 and reply.json()["error"]["code"] == "unusable_video"
 
 
-def test_parameters_without_influence_are_named_in_warnings(desk: Desk, data: str) -> None:
-    found = send(desk, said({"video_url": data}, TEXT, temperature=0.0, max_tokens=5)).json()
+def test_parameters_without_influence_are_named_in_warnings(service: VideoService, data: str) -> None:
+    found = send(service, said({"video_url": data}, TEXT, temperature=0.0, max_tokens=5)).json()
     assert [each.split()[0] for each in found["gridprobe"]["warnings"][-2:]] == ["temperature", "max_tokens"]
 
 
-def test_sampling_parameters_are_mapped_and_clamped(desk: Desk, data: str) -> None:
+def test_sampling_parameters_are_mapped_and_clamped(service: VideoService, data: str) -> None:
     for kwargs, k in (({"num_frames": 4}, 2), ({"num_frames": 10**6}, 16), ({"fps": 3.0}, 2)):
-        found = send(desk, said({"video_url": data}, TEXT, mm_processor_kwargs=kwargs)).json()
+        found = send(service, said({"video_url": data}, TEXT, mm_processor_kwargs=kwargs)).json()
         assert found["gridprobe"]["answer"]["settings"]["sampling"]["k"] == k
-    found = send(desk, said({"video_url": data}, TEXT, mm_processor_kwargs={"max_pixels": 4096})).json()
+    found = send(service, said({"video_url": data}, TEXT, mm_processor_kwargs={"max_pixels": 4096})).json()
     assert found["gridprobe"]["answer"]["settings"]["view"]["pixels"]["max_pixels"] == 4096
 
 
@@ -215,7 +215,7 @@ def test_times_of_pictures() -> None:
     ],
 )
 def test_parts_that_cannot_be_used_are_errors(parts: list[Any], words: str) -> None:
-    with pytest.raises(Refusal, match=words) as refusal:
+    with pytest.raises(ApiError, match=words) as refusal:
         meant(*parts)
     assert refusal.value.status == 400
 
@@ -246,8 +246,8 @@ def test_parts_that_cannot_be_used_are_errors(parts: list[Any], words: str) -> N
         ({"messages": [{"role": "tool", "content": "x"}]}, 400),
     ],
 )
-def test_what_cannot_be_honoured_is_refused(desk: Desk, change: dict[str, Any], status: int) -> None:
-    reply = send(desk, said({"video_url": "talk.mp4"}, TEXT) | change)
+def test_what_cannot_be_honoured_is_refused(service: VideoService, change: dict[str, Any], status: int) -> None:
+    reply = send(service, said({"video_url": "talk.mp4"}, TEXT) | change)
     assert reply.status_code == status and reply.json()["error"]["message"]
 
 
@@ -267,32 +267,32 @@ def test_what_cannot_be_honoured_is_refused(desk: Desk, change: dict[str, Any], 
         ("pipe:0", 400),
     ],
 )
-def test_media_that_cannot_be_used_has_a_status_of_its_own(desk: Desk, url: str, status: int) -> None:
-    reply = send(desk, said({"type": "video_url", "video_url": {"url": url}}, TEXT))
+def test_media_that_cannot_be_used_has_a_status_of_its_own(service: VideoService, url: str, status: int) -> None:
+    reply = send(service, said({"type": "video_url", "video_url": {"url": url}}, TEXT))
     assert reply.status_code == status, reply.text
 
 
 # A05 of tests/reliability.md
-def test_too_many_pictures_are_refused_before_they_are_decoded(desk: Desk) -> None:
+def test_too_many_pictures_are_refused_before_they_are_decoded(service: VideoService) -> None:
     url = "data:video/jpeg;base64," + "AAAA," * 100_000
-    reply = send(desk, said({"type": "video_url", "video_url": {"url": url}}, TEXT))
+    reply = send(service, said({"type": "video_url", "video_url": {"url": url}}, TEXT))
     assert reply.status_code == 400 and "at most 10000 pictures" in reply.text
     url = "data:video/jpeg;base64," + "AAAA," * 5_000
-    reply = send(desk, said({"type": "video_url", "video_url": {"url": url}}, TEXT))
+    reply = send(service, said({"type": "video_url", "video_url": {"url": url}}, TEXT))
     assert reply.status_code == 400 and "1 to 2048" in reply.text
 
 
-def test_texts_that_would_take_long_to_read_are_refused(desk: Desk) -> None:
+def test_texts_that_would_take_long_to_read_are_refused(service: VideoService) -> None:
     for text in (" " * 5_000_000 + "x", "\n" * 5_000_000 + "x", "A. x\n" * 4_000_000):
-        reply = send(desk, said({"video_url": "talk.mp4"}, {"type": "text", "text": text}, gridprobe={}))
+        reply = send(service, said({"video_url": "talk.mp4"}, {"type": "text", "text": text}, gridprobe={}))
         assert reply.status_code == 400, text[:9]
     reply = send(
-        desk, said({"video_url": "talk.mp4"}, {"type": "text", "text": "\n" * 19_000 + "What is it?"}, gridprobe={})
+        service, said({"video_url": "talk.mp4"}, {"type": "text", "text": "\n" * 19_000 + "What is it?"}, gridprobe={})
     )
     assert reply.status_code == 200
     commas = "data:video/jpeg;base64," + "," * 150_000
-    assert send(desk, said({"type": "video_url", "video_url": {"url": commas}}, TEXT)).status_code == 400
-    assert send(desk, said({"type": "video_url", "video_url": {"url": commas * 2}}, TEXT)).status_code == 413
+    assert send(service, said({"type": "video_url", "video_url": {"url": commas}}, TEXT)).status_code == 400
+    assert send(service, said({"type": "video_url", "video_url": {"url": commas * 2}}, TEXT)).status_code == 413
 
 
 # S02 of tests/reliability.md
@@ -301,7 +301,7 @@ def test_a_client_that_leaves_a_stream_cancels_its_question(folder: Path) -> Non
     body = json.dumps({"model": "gridprobe", "stream": True, **said({"video_url": "talk.mp4"}, TEXT)}).encode()
     sent: list[Any] = []
 
-    async def run(desk: Desk) -> None:
+    async def run(service: VideoService) -> None:
         given = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive() -> Any:
@@ -320,9 +320,9 @@ def test_a_client_that_leaves_a_stream_cancels_its_question(folder: Path) -> Non
             "scheme": "http", "path": "/v1/chat/completions", "raw_path": b"/v1/chat/completions", "query_string": b"",
             "root_path": "", "headers": headers, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8765),
         }  # fmt: skip
-        await make_app(desk, Rules())(scope, receive, send)
+        await make_app(service, Rules())(scope, receive, send)
 
-    with running_desk(folder, model=model) as desk:
-        asyncio.run(run(desk))
-        assert desk.jobs.counts["cancelled"] == 1
+    with running_service(folder, model=model) as service:
+        asyncio.run(run(service))
+        assert service.jobs.counts["cancelled"] == 1
     assert sent[0]["status"] == 200 and b": " in sent[1]["body"]

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from gridprobe.options import Settings
+from gridprobe.options import Options
 from gridprobe.question import Question
-from gridprobe_serve.jobs import Job, Refusal
-from gridprobe_serve.service import Asked, Desk, scrubbed
+from gridprobe_serve.jobs import ApiError, Job
+from gridprobe_serve.service import VideoQuestion, VideoService, scrubbed
 from gridprobe_serve.sources import Frames, Source
 from gridprobe_serve.store import AllowedFolder
-from serving_kit import Gated, as_data, jpeg, running_desk, video_folder
+from serving_kit import Gated, as_data, jpeg, running_service, video_folder
 from waiting import wait_until
 
 QUESTION = Question("Which?", ["one", "two"])
@@ -26,13 +26,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def desk(folder: Path) -> Iterator[Desk]:
-    with running_desk(folder) as found:
+def service(folder: Path) -> Iterator[VideoService]:
+    with running_service(folder) as found:
         yield found
 
 
-def asked(desk: Desk, video: str = "talk.mp4", question: Question | None = QUESTION, **settings: object) -> Job:
-    return desk.submit(Asked(desk.sources.find(video), question, settings), "anna")
+def asked(
+    service: VideoService, video: str = "talk.mp4", question: Question | None = QUESTION, **settings: object
+) -> Job:
+    return service.submit(VideoQuestion(service.sources.find(video), question, settings), "anna")
 
 
 def ended(job: Job) -> Job:
@@ -42,8 +44,8 @@ def ended(job: Job) -> Job:
     return job
 
 
-def test_a_question_is_answered_and_its_stages_are_told(desk: Desk) -> None:
-    job = ended(asked(desk, effort="full"))
+def test_a_question_is_answered_and_its_stages_are_told(service: VideoService) -> None:
+    job = ended(asked(service, effort="full"))
     assert job.result is not None
     assert job.result["answer"]["choice"] == "A"
     assert job.result["answer"]["video"]["path"] == "talk.mp4"
@@ -55,56 +57,61 @@ def test_a_question_is_answered_and_its_stages_are_told(desk: Desk) -> None:
     assert overview["sure"] and overview["belief"][0] == {"label": "A", "text": "one", "probability": 0.998}
 
 
-def test_an_open_question_is_answered_in_words(desk: Desk) -> None:
-    job = ended(asked(desk, question=Question("What is it?")))
+def test_an_open_question_is_answered_in_words(service: VideoService) -> None:
+    job = ended(asked(service, question=Question("What is it?")))
     assert job.result is not None and job.result["answer"]["answer"] == "a red ball"
     overview = next(each.data for each in job.after(0) if each.name == "overview")
     assert overview["belief"][0]["label"] is None
 
 
-def test_a_video_is_opened_once_for_all_its_names(desk: Desk, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_video_is_opened_once_for_all_its_names(
+    service: VideoService, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     content = as_data((folder / "talk.mp4").read_bytes())
-    first, second = ended(asked(desk, content)), ended(asked(desk, content))
+    first, second = ended(asked(service, content)), ended(asked(service, content))
     assert first.session == second.session
-    (session,) = desk.sessions.all()
+    (session,) = service.sessions.all()
     assert session.questions == 2
-    by_id = ended(asked(desk, f"session://{session.id}"))
+    by_id = ended(asked(service, f"session://{session.id}"))
     assert by_id.session == session.id
-    assert desk.shelf.size == len((folder / "talk.mp4").read_bytes()), "stored once"
-    desk.sessions.close(session.id)
-    assert desk.shelf.size == 0
+    assert service.shelf.size == len((folder / "talk.mp4").read_bytes()), "stored once"
+    service.sessions.close(session.id)
+    assert service.shelf.size == 0
 
 
-def test_sessions_are_closed_by_age_number_and_bytes_but_not_while_in_use(desk: Desk, folder: Path) -> None:
-    ended(asked(desk))
-    (session,) = desk.sessions.all()
+def test_sessions_are_closed_by_age_number_and_bytes_but_not_while_in_use(service: VideoService, folder: Path) -> None:
+    ended(asked(service))
+    (session,) = service.sessions.all()
     assert session.bytes > 0
-    desk.sessions._bounds = replace(desk.bounds, session_bytes=1)
-    with desk.sessions.using(session.source):
-        desk.sessions.trim()
-        assert len(desk.sessions) == 1
-    assert len(desk.sessions) == 0
-    desk.sessions._bounds = replace(desk.bounds, sessions=1)
-    ended(asked(desk))
-    ended(asked(desk, "sub/talk.mp4"))
-    (session,) = desk.sessions.all()
+    service.sessions._bounds = replace(service.bounds, session_bytes=1)
+    with service.sessions.using(session.source):
+        service.sessions.trim()
+        assert len(service.sessions) == 1
+    assert len(service.sessions) == 0
+    service.sessions._bounds = replace(service.bounds, sessions=1)
+    ended(asked(service))
+    ended(asked(service, "sub/talk.mp4"))
+    (session,) = service.sessions.all()
     assert "sub" in str(session.source.path)
-    desk.sessions._clock = lambda: session.used + desk.bounds.session_age + 1
-    assert desk.sessions.all() == []
+    service.sessions._clock = lambda: session.used + service.bounds.session_age + 1
+    assert service.sessions.all() == []
 
 
 def test_questions_of_several_users_about_several_videos_are_one_call(folder: Path) -> None:
     model = Gated(opened=False)
-    with running_desk(folder, model=model, together=6) as desk:
-        asked(desk, question=Question("Is it 0?", ["one", "two"]), effort="quick")
+    with running_service(folder, model=model, together=6) as service:
+        asked(service, question=Question("Is it 0?", ["one", "two"]), effort="quick")
         wait_until(model.waiting.is_set)
         jobs = [
-            desk.submit(
-                Asked(desk.sources.find(video), Question(f"Is it {n}?", ["one", "two"]), {"effort": "quick"}), f"u{n}"
+            service.submit(
+                VideoQuestion(
+                    service.sources.find(video), Question(f"Is it {n}?", ["one", "two"]), {"effort": "quick"}
+                ),
+                f"u{n}",
             )
             for n, video in enumerate(["talk.mp4", "sub/talk.mp4"] * 2, start=1)
         ]
-        wait_until(lambda: len(desk.batcher._waiting) == 5)
+        wait_until(lambda: len(service.batcher._waiting) == 5)
         model.gate.set()
         for job in jobs:
             assert ended(job).state == "done"
@@ -113,19 +120,19 @@ def test_questions_of_several_users_about_several_videos_are_one_call(folder: Pa
 
 def test_a_cancelled_job_frees_the_model_and_leaves_others_alone(folder: Path) -> None:
     model = Gated(opened=False)
-    with running_desk(folder, model=model, together=4) as desk:
-        alone = asked(desk)
+    with running_service(folder, model=model, together=4) as service:
+        alone = asked(service)
         wait_until(model.waiting.is_set)
-        desk.jobs.cancel(alone)
-        wait_until(lambda: desk.jobs.running == 0)
+        service.jobs.cancel(alone)
+        wait_until(lambda: service.jobs.running == 0)
         assert not model.gate.is_set() and len(model.calls) == 1
 
         model.waiting.clear()
-        blocker = asked(desk)
+        blocker = asked(service)
         wait_until(model.waiting.is_set)
-        one, other = asked(desk), asked(desk)
-        wait_until(lambda: len(desk.batcher._waiting) == 3)
-        desk.jobs.cancel(one)
+        one, other = asked(service), asked(service)
+        wait_until(lambda: len(service.batcher._waiting) == 3)
+        service.jobs.cancel(one)
         model.gate.set()
         assert ended(other).state == ended(blocker).state == "done"
         assert one.state == "cancelled"
@@ -134,33 +141,33 @@ def test_a_cancelled_job_frees_the_model_and_leaves_others_alone(folder: Path) -
 
 def test_a_cancelled_job_in_a_merged_call_does_not_end_the_call_for_others(folder: Path) -> None:
     model = Gated(opened=False)
-    with running_desk(folder, model=model, together=4) as desk:
-        first = asked(desk)
+    with running_service(folder, model=model, together=4) as service:
+        first = asked(service)
         wait_until(model.waiting.is_set)
-        one, other = asked(desk), asked(desk)
-        wait_until(lambda: len(desk.batcher._waiting) == 3)
-        desk.jobs.cancel(first)  # the model is free: the next call is about both others
+        one, other = asked(service), asked(service)
+        wait_until(lambda: len(service.batcher._waiting) == 3)
+        service.jobs.cancel(first)  # the model is free: the next call is about both others
         wait_until(lambda: len(model.calls) == 2)
         assert len(model.calls[1]) == 2
-        desk.jobs.cancel(one)
+        service.jobs.cancel(one)
         model.gate.set()
         assert ended(other).state == "done"
         assert one.state == "cancelled"
 
 
-def test_pictures_are_a_video_with_their_own_times(desk: Desk) -> None:
+def test_pictures_are_a_video_with_their_own_times(service: VideoService) -> None:
     pictures = Frames([as_data(jpeg(level), "image/jpeg") for level in (10, 90, 200)], [0.0, 2.5, 7.0])
-    job = ended(desk.submit(Asked(desk.sources.find(pictures), QUESTION, {"k": 2}), "anna"))
+    job = ended(service.submit(VideoQuestion(service.sources.find(pictures), QUESTION, {"k": 2}), "anna"))
     assert job.result is not None
     assert job.result["times"] == [0.0, 2.5, 7.0]
     assert job.result["answer"]["video"]["path"] == "pictures"
 
 
-def test_frames_per_second_are_mapped_to_a_grid_within_the_limit(desk: Desk) -> None:
-    source = desk.sources.find("talk.mp4")  # 1.2 seconds
-    job = ended(desk.submit(Asked(source, QUESTION, {}, fps=3.0), "anna"))
+def test_frames_per_second_are_mapped_to_a_grid_within_the_limit(service: VideoService) -> None:
+    source = service.sources.find("talk.mp4")  # 1.2 seconds
+    job = ended(service.submit(VideoQuestion(source, QUESTION, {}, fps=3.0), "anna"))
     assert job.result is not None and len(job.result["times"]) == 4
-    job = ended(desk.submit(Asked(source, QUESTION, {}, fps=1e6), "anna"))
+    job = ended(service.submit(VideoQuestion(source, QUESTION, {}, fps=1e6), "anna"))
     assert job.result is not None and len(job.result["times"]) == 30, "16² cells, 30 distinct frames"
 
 
@@ -175,28 +182,30 @@ def test_frames_per_second_are_mapped_to_a_grid_within_the_limit(desk: Desk) -> 
     ],
 )
 def test_what_a_request_may_not_set_is_refused(
-    desk: Desk, settings: dict[str, object], selector: str, words: str
+    service: VideoService, settings: dict[str, object], selector: str, words: str
 ) -> None:
-    with pytest.raises(Refusal, match=words):
-        desk.check(settings, selector)
+    with pytest.raises(ApiError, match=words):
+        service.check(settings, selector)
 
 
 # A19 of tests/reliability.md
-def test_errors_name_the_video_as_the_client_did(desk: Desk) -> None:
-    source = desk.sources.find(as_data(b"this is no video at all"))
-    job = desk.submit(Asked(source, QUESTION), "anna")
+def test_errors_name_the_video_as_the_client_did(service: VideoService) -> None:
+    source = service.sources.find(as_data(b"this is no video at all"))
+    job = service.submit(VideoQuestion(source, QUESTION), "anna")
     wait_until(lambda: job.over)
     assert job.error is not None and job.error.status == 422
-    assert str(desk.shelf.folder) not in str(job.error) and "/" not in str(job.error)
-    wait_until(lambda: desk.jobs.running == 0)
-    assert len(desk.sessions) == 0 and desk.shelf.size == 0, "nothing is left of it"
+    assert str(service.shelf.folder) not in str(job.error) and "/" not in str(job.error)
+    wait_until(lambda: service.jobs.running == 0)
+    assert len(service.sessions) == 0 and service.shelf.size == 0, "nothing is left of it"
 
 
 # A06 of tests/reliability.md
-def test_a_file_that_was_swapped_after_the_check_is_refused(desk: Desk, tmp_path: Path, folder: Path) -> None:
-    source = desk.sources.find("talk.mp4")
+def test_a_file_that_was_swapped_after_the_check_is_refused(
+    service: VideoService, tmp_path: Path, folder: Path
+) -> None:
+    source = service.sources.find("talk.mp4")
     assert isinstance(source, Source)
-    job = desk.submit(Asked(replace(source, fingerprint="of another file", key="swapped"), QUESTION), "anna")
+    job = service.submit(VideoQuestion(replace(source, fingerprint="of another file", key="swapped"), QUESTION), "anna")
     wait_until(lambda: job.over)
     assert job.error is not None and (job.error.status, job.error.code) == (409, "changed")
 
@@ -208,16 +217,16 @@ def test_paths_and_addresses_are_taken_out_of_texts() -> None:
     assert scrubbed("seen at 1/2 of the time; 5 m/s") == "seen at 1/2 of the time; 5 m/s"
 
 
-def test_frames_of_private_videos_are_not_stored_on_disk(desk: Desk) -> None:
-    private, shared = (desk.setup({}, private=private).sampling for private in (True, False))
+def test_frames_of_private_videos_are_not_stored_on_disk(service: VideoService) -> None:
+    private, shared = (service.setup({}, private=private).sampling for private in (True, False))
     assert private is not None and shared is not None
     assert private.limits.cache == 0 and shared.limits.cache > 0
 
 
 def test_nothing_is_left_after_closing(folder: Path) -> None:
-    with running_desk(folder) as desk:
-        ended(asked(desk, as_data((folder / "talk.mp4").read_bytes())))
-        place = desk.shelf.folder
+    with running_service(folder) as service:
+        ended(asked(service, as_data((folder / "talk.mp4").read_bytes())))
+        place = service.shelf.folder
         assert os.listdir(place) and oct(place.stat().st_mode)[-3:] == "700"
     assert not place.exists()
     assert not [each for each in threading.enumerate() if each.name.startswith("gridprobe-job")]
@@ -226,9 +235,9 @@ def test_nothing_is_left_after_closing(folder: Path) -> None:
 def test_a_small_model_looks_and_another_answers(folder: Path) -> None:
     small, large = Gated(), Gated()
     large.identity = "scripted:large"
-    desk = Desk(small, large, settings=Settings(k=3), folder=AllowedFolder.at(folder))
-    job = ended(asked(desk, effort="full"))
-    desk.close()
+    service = VideoService(small, large, settings=Options(k=3), folder=AllowedFolder.at(folder))
+    job = ended(asked(service, effort="full"))
+    service.close()
     assert job.result is not None and job.result["answer"]["models"]["answerer"] == "scripted:large"
     assert len(large.calls) == 1 and len(small.calls) >= 1
-    assert desk.models == ("scripted:gated", "scripted:large")
+    assert service.models == ("scripted:gated", "scripted:large")

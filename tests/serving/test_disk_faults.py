@@ -9,8 +9,8 @@ import pytest
 from disk_faults import Crash, every_fault
 from gridprobe.errors import UsageError
 from gridprobe_serve import store as module
-from gridprobe_serve.jobs import Refusal
-from gridprobe_serve.store import Blob, Shelf, Upload
+from gridprobe_serve.jobs import ApiError
+from gridprobe_serve.store import Blob, MediaStore, Upload
 from serving_kit import jpeg
 
 QUOTA = 10_000
@@ -25,7 +25,7 @@ class Client:
         self.uploads: list[Upload] = []
         self.pictures: list[Blob] = []
 
-    def work(self, shelf: Shelf) -> None:
+    def work(self, shelf: MediaStore) -> None:
         with shelf.receiving(QUOTA) as incoming:
             for part in PARTS:
                 incoming.write(part)
@@ -39,7 +39,7 @@ class Client:
             assert sorted(os.listdir(blob.path)) == ["000000.jpg", "000001.jpg", "times.json"]
             assert (blob.path / "000001.jpg").read_bytes() == jpeg(50)
 
-    def leave(self, shelf: Shelf) -> None:
+    def leave(self, shelf: MediaStore) -> None:
         while self.pictures:
             shelf.drop(self.pictures.pop())
         while self.uploads:
@@ -52,11 +52,11 @@ def test_every_fault_leaves_uploads_whole_or_absent(tmp_path: Path, monkeypatch:
         client, shelf = Client(), None
         with disk:
             try:
-                shelf = Shelf(quota=QUOTA, parent=disk.place)
+                shelf = MediaStore(quota=QUOTA, parent=disk.place)
                 client.work(shelf)
                 client.leave(shelf)
                 shelf.close()
-            except Refusal as refusal:
+            except ApiError as refusal:
                 assert refusal.status in STATUS[disk.kind], disk.operations[-1]
             except UsageError as error:
                 assert str(error).startswith(f"cannot store uploads in {disk.place}: ") and shelf is None
@@ -71,7 +71,7 @@ def test_every_fault_leaves_uploads_whole_or_absent(tmp_path: Path, monkeypatch:
             assert shelf.size == 0 and os.listdir(shelf.folder) in (["in-use"], [])
             shelf.close()
         monkeypatch.setattr(module, "ABANDONED_SECONDS", -1.0)  # an hour later
-        Shelf(quota=QUOTA, parent=disk.place).close()
+        MediaStore(quota=QUOTA, parent=disk.place).close()
         monkeypatch.undo()
         assert not os.listdir(disk.place), disk.operations[-1]
         shutil.rmtree(disk.place)

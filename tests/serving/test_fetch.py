@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from gridprobe_serve.jobs import Refusal
+from gridprobe_serve.jobs import ApiError
 from gridprobe_serve.sources import Fetcher, is_public, resolve
 
 PRIVATE = [
@@ -68,7 +68,7 @@ def fetched(reply: bytes | Callable[[socket.socket], None], most: int = 1 << 20)
     def write(data: bytes) -> None:
         got.extend(data)
         if len(got) > most:
-            raise Refusal("too large", status=413)
+            raise ApiError("too large", status=413)
 
     with site(reply) as (dial, dialled):
         Fetcher(resolver=lambda host, port: ["93.184.216.34"], dial=dial).fetch(
@@ -97,7 +97,7 @@ def test_spellings_of_this_machine_are_refused(host: str) -> None:
     def local(name: str, port: int) -> list[str]:
         return resolve(name, port) if not name.startswith("localhost") else ["127.0.0.1"]
 
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(ApiError) as refusal:
         Fetcher(resolver=local, dial=dial).fetch(f"http://{host}/x.mp4", lambda data: None)
     assert refusal.value.status in (403, 422)
 
@@ -109,7 +109,7 @@ def test_spellings_of_this_machine_are_refused(host: str) -> None:
     "http://ex\u3002ample/", "http://fe80::1%25lo/",
 ])  # fmt: skip
 def test_odd_addresses_are_400(url: str) -> None:
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(ApiError) as refusal:
         Fetcher(resolver=lambda host, port: ["93.184.216.34"]).fetch(url, lambda data: None)
     assert refusal.value.status == 400
 
@@ -131,7 +131,7 @@ def test_one_look_up_and_the_checked_address_is_dialled() -> None:
 
 # A10 of tests/reliability.md
 def test_one_private_address_among_several_is_enough_to_refuse() -> None:
-    with pytest.raises(Refusal, match="public internet"):
+    with pytest.raises(ApiError, match="public internet"):
         Fetcher(resolver=lambda host, port: ["93.184.216.34", "10.0.0.1"]).fetch(
             "http://example.com/", lambda data: None
         )
@@ -151,7 +151,7 @@ def test_one_private_address_among_several_is_enough_to_refuse() -> None:
 ])  # fmt: skip
 def test_redirects_errors_compression_and_garbage_are_422(reply: bytes) -> None:
     got: list[bytes] = []
-    with site(reply) as (dial, dialled), pytest.raises(Refusal) as refusal:
+    with site(reply) as (dial, dialled), pytest.raises(ApiError) as refusal:
         Fetcher(resolver=lambda host, port: ["93.184.216.34"], dial=dial).fetch("http://example.com/", got.append)
     assert refusal.value.status == 422 and not got
     assert dialled[:1] == [("93.184.216.34", 80)] and len(dialled) == 2, "one connection and one request"
@@ -164,7 +164,7 @@ def test_an_endless_body_is_cut() -> None:
         while True:
             connection.sendall(b"x" * 65536)
 
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(ApiError) as refusal:
         fetched(endless, most=1 << 18)
     assert refusal.value.status == 413
 
@@ -179,7 +179,7 @@ def test_a11_a_site_that_sends_a_byte_now_and_then_is_ended(head: bytes) -> None
             connection.sendall(b"x")
             time.sleep(0.01)
 
-    with site(drip) as (dial, _), pytest.raises(Refusal, match=r"too slow|too long"):
+    with site(drip) as (dial, _), pytest.raises(ApiError, match=r"too slow|too long"):
         Fetcher(seconds=0.3, resolver=lambda host, port: ["93.184.216.34"], dial=dial).fetch(
             "http://example.com/", lambda data: None
         )
@@ -194,7 +194,7 @@ def test_a11_a_site_that_sends_a_byte_now_and_then_is_ended(head: bytes) -> None
     ],
 )
 def test_a11_a_body_that_ends_early_is_not_taken_for_the_video(reply: bytes) -> None:
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(ApiError) as refusal:
         fetched(reply)
     assert refusal.value.status == 422
 
@@ -207,5 +207,5 @@ def test_an_unknown_host_is_422() -> None:
     def unknown(host: str, port: int) -> list[str]:
         raise socket.gaierror(-2, "Name or service not known")
 
-    with pytest.raises(Refusal, match="host is not known"):
+    with pytest.raises(ApiError, match="host is not known"):
         Fetcher(resolver=unknown).fetch("http://example.invalid/", lambda data: None)

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 
 from gridprobe_serve.app import make_app
 from gridprobe_serve.middleware import HEADERS, Rules
-from gridprobe_serve.service import Desk
-from serving_kit import as_data, client_of, jpeg, running_desk, video_folder
+from gridprobe_serve.service import VideoService
+from serving_kit import as_data, client_of, jpeg, running_service, video_folder
 
 VIDEOS = [
     "talk.mp4",
@@ -60,8 +60,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def desk(folder: Path) -> Iterator[Desk]:
-    with running_desk(folder, quota=1 << 22, decode_seconds=60) as found:
+def service(folder: Path) -> Iterator[VideoService]:
+    with running_service(folder, quota=1 << 22, decode_seconds=60) as found:
         yield found
 
 
@@ -137,13 +137,13 @@ def requests(draw: st.DrawFn, api: Mapping[str, Any]) -> tuple[str, str, dict[st
     return method.upper(), path, more
 
 
-def fuzz(desk: Desk, count: int) -> dict[int, int]:
+def fuzz(service: VideoService, count: int) -> dict[int, int]:
     """Send so many requests; returns how often each status came."""
-    app = make_app(desk, Rules())
+    app = make_app(service, Rules())
     api: dict[str, Any] = app.app.openapi()  # type: ignore[attr-defined]
     statuses: dict[int, int] = {}
     loop = asyncio.new_event_loop()
-    client = client_of(desk, timeout=None)
+    client = client_of(service, timeout=None)
 
     @settings(max_examples=count, suppress_health_check=list(HealthCheck), database=None)
     @given(requests(api))
@@ -159,7 +159,7 @@ def fuzz(desk: Desk, count: int) -> dict[int, int]:
         assert set(HEADERS) <= set(reply.headers)
         if reply.status_code >= 400 and method != "HEAD":
             assert reply.json()["error"]["message"], request
-        assert "Traceback" not in reply.text and str(desk.shelf.folder) not in reply.text
+        assert "Traceback" not in reply.text and str(service.shelf.folder) not in reply.text
 
     try:
         one()
@@ -169,13 +169,13 @@ def fuzz(desk: Desk, count: int) -> dict[int, int]:
     return statuses
 
 
-def test_no_request_is_a_500(desk: Desk) -> None:
-    statuses = fuzz(desk, 300)
+def test_no_request_is_a_500(service: VideoService) -> None:
+    statuses = fuzz(service, 300)
     assert sum(statuses.values()) >= 300 and {200, 400, 404} <= set(statuses)
 
 
 @pytest.mark.slow
-def test_no_request_of_many_is_a_500(desk: Desk) -> None:
-    statuses = fuzz(desk, 5000)
+def test_no_request_of_many_is_a_500(service: VideoService) -> None:
+    statuses = fuzz(service, 5000)
     assert sum(statuses.values()) >= 5000 and {200, 400, 404} <= set(statuses)
     print(statuses)

@@ -8,7 +8,7 @@ import pytest
 
 from gridprobe._util import report
 from gridprobe.errors import Cancelled, DecoderKilled, ModelError, UsageError, VideoError
-from gridprobe_serve.jobs import KEPT, MOST_PROGRESS, Job, Jobs, Refusal
+from gridprobe_serve.jobs import KEPT, MOST_PROGRESS, ApiError, Job, Jobs
 from waiting import wait_until
 
 
@@ -71,7 +71,7 @@ def test_a_job_has_a_result_and_says_what_happened() -> None:
         (VideoError("no"), 422, "unusable_video"),
         (DecoderKilled("no"), 503, "decoder_killed"),
         (ModelError("no"), 502, "model_error"),
-        (Refusal("no", status=409, code="changed"), 409, "changed"),
+        (ApiError("no", status=409, code="changed"), 409, "changed"),
         (ZeroDivisionError("secret"), 500, "internal_error"),
     ],
 )
@@ -131,10 +131,10 @@ def test_a_full_queue_refuses_at_once_and_says_when_to_come_back(gate: Gate) -> 
     jobs.submit(gate, "first")
     wait_until(lambda: gate.begun)
     waiting = [jobs.submit(gate, f"user {number}") for number in range(3)]
-    with pytest.raises(Refusal, match="3 jobs wait already") as refusal:
+    with pytest.raises(ApiError, match="3 jobs wait already") as refusal:
         jobs.submit(gate, "late")
     assert refusal.value.status == 429 and int(refusal.value.headers["Retry-After"]) >= 1
-    with pytest.raises(Refusal):
+    with pytest.raises(ApiError):
         jobs.check_room("late")
     assert [jobs.position(job) for job in waiting] == [0, 1, 2]
     gate.gate.set()
@@ -147,7 +147,7 @@ def test_one_user_cannot_fill_the_queue(gate: Gate) -> None:
     wait_until(lambda: gate.begun)
     for _ in range(6):
         jobs.submit(gate, "greedy")
-    with pytest.raises(Refusal, match="6 of them yours"):
+    with pytest.raises(ApiError, match="6 of them yours"):
         jobs.submit(gate, "greedy")
     assert jobs.submit(gate, "modest").state == "queued"
     gate.gate.set()
@@ -192,7 +192,7 @@ def test_closing_finishes_what_runs_and_waits_and_refuses_the_rest(gate: Gate) -
     closing = threading.Thread(target=jobs.close, args=(600,))
     closing.start()
     wait_until(lambda: jobs.closing)
-    with pytest.raises(Refusal, match="shutting down") as refusal:
+    with pytest.raises(ApiError, match="shutting down") as refusal:
         jobs.submit(gate, "anna")
     assert refusal.value.status == 503
     gate.gate.set()
@@ -215,13 +215,13 @@ def test_ended_jobs_are_forgotten_by_age_and_number() -> None:
     old = ended(jobs.submit(lambda job: {}, "anna"))
     clock.now += 4000
     ended(jobs.submit(lambda job: {}, "anna"))
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(ApiError) as refusal:
         jobs.get(old.id)
     assert refusal.value.status == 404
     first = ended(jobs.submit(lambda job: {}, "anna"))
     for _ in range(KEPT + 2):
         ended(jobs.submit(lambda job: {}, "anna"))
-    with pytest.raises(Refusal):
+    with pytest.raises(ApiError):
         jobs.get(first.id)
     jobs.close(60)
 

@@ -16,9 +16,9 @@ import pytest
 
 from disk_faults import Crash, every_fault
 from gridprobe_serve import jobs as module
-from gridprobe_serve.jobs import KEPT, KEPT_SECONDS, NAME, Job, Jobs, Journal, Left, Refusal, left_in
-from gridprobe_serve.store import LOCK, PREFIX, Shelf
-from serving_kit import KEY, running_desk, video_folder
+from gridprobe_serve.jobs import KEPT, KEPT_SECONDS, NAME, ApiError, Job, Jobs, Journal, Left, left_in
+from gridprobe_serve.store import LOCK, PREFIX, MediaStore
+from serving_kit import KEY, running_service, video_folder
 from waiting import wait_until
 
 SERVER = """
@@ -181,7 +181,7 @@ def test_s08_old_and_too_many_interrupted_jobs_are_dropped(tmp_path: Path) -> No
     kept = [each.id for each in [*fresh[-KEPT + 1 :], unfinished]]
     assert [jobs.get(id).state for id in kept] == ["interrupted"] * KEPT
     for each in (old, fresh[0]):
-        with pytest.raises(Refusal):
+        with pytest.raises(ApiError):
             jobs.get(each.id)
     assert [each.id for each in left_in(folder)] == kept
     assert jobs.get(unfinished.id).ended == now, "its age counts from the restart"
@@ -194,7 +194,7 @@ def test_s08_an_interrupted_job_is_forgotten_like_any_other(tmp_path: Path) -> N
     times[0] += KEPT_SECONDS + 1
     job = jobs.submit(lambda job: {}, "anna")
     wait_until(lambda: job.over)
-    with pytest.raises(Refusal):
+    with pytest.raises(ApiError):
         jobs.get("a" * 32)
     jobs.close(60)
     assert left_in(tmp_path) == []
@@ -257,18 +257,18 @@ def test_s08_a_full_disk_fails_no_question(tmp_path: Path, monkeypatch: pytest.M
 def test_s08_a_desk_takes_over_what_a_killed_one_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     killed(tmp_path / f"{PREFIX}dead", Left("a" * 32, NOW).line(), Left("b" * 32, NOW).line())
-    with running_desk() as desk:
+    with running_service() as service:
         assert not (tmp_path / f"{PREFIX}dead").exists()
-        assert [desk.jobs.get(letter * 32).state for letter in "ab"] == ["interrupted"] * 2
+        assert [service.jobs.get(letter * 32).state for letter in "ab"] == ["interrupted"] * 2
     assert not list(tmp_path.iterdir()), "a server that ends in order leaves nothing"
 
 
 def test_s08_the_jobs_of_a_server_that_lives_stay_its_own(tmp_path: Path) -> None:
-    live = Shelf(quota=10, parent=tmp_path)
+    live = MediaStore(quota=10, parent=tmp_path)
     journal = Journal(live.folder)
     journal.start(now=NOW, since=0.0, most=KEPT)
     journal.begin("a" * 32, NOW)
-    other = Shelf(quota=10, parent=tmp_path)
+    other = MediaStore(quota=10, parent=tmp_path)
     assert other.left == [] and left_in(live.folder) == [Left("a" * 32, NOW)]
     journal.close()
     live.close()
@@ -277,5 +277,5 @@ def test_s08_the_jobs_of_a_server_that_lives_stay_its_own(tmp_path: Path) -> Non
 
 def test_s08_what_the_shutdown_ends_before_its_turn_is_interrupted() -> None:
     job = Job(lambda job: {}, "anna")
-    job.end(None, Refusal("the server is shutting down; ask again", status=503, code="interrupted"))
+    job.end(None, ApiError("the server is shutting down; ask again", status=503, code="interrupted"))
     assert job.state == "interrupted"

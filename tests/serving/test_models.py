@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fake_server import KEY, Fake, Fault, Open, opener, serving
-from gridprobe.options import Settings
-from gridprobe_serve.command import desk_of, serve
-from gridprobe_serve.service import Desk
+from gridprobe.options import Options
+from gridprobe_serve.command import serve, service_of
+from gridprobe_serve.service import VideoService
 from gridprobe_serve.store import AllowedFolder
 from serving_kit import client_of, video_folder
 
@@ -28,9 +28,9 @@ def open_server() -> Iterator[Open]:
         yield found
 
 
-def send(desk: Desk, path: str, body: dict[str, Any]) -> Any:
+def send(service: VideoService, path: str, body: dict[str, Any]) -> Any:
     async def run() -> Any:
-        async with client_of(desk) as client:
+        async with client_of(service) as client:
             return await client.post(path, json=body)
 
     return asyncio.run(run())
@@ -40,9 +40,9 @@ def test_a_question_reaches_a_model_on_another_server_whose_address_stays_privat
     open_server: Open, folder: Path
 ) -> None:
     fake = Fake()
-    desk = Desk(open_server(fake), settings=Settings(k=3), folder=AllowedFolder.at(folder))
-    reply = send(desk, "/v1/gridprobe/ask", ASK)
-    desk.close()
+    service = VideoService(open_server(fake), settings=Options(k=3), folder=AllowedFolder.at(folder))
+    reply = send(service, "/v1/gridprobe/ask", ASK)
+    service.close()
 
     assert reply.status_code == 200
     answer = reply.json()["answer"]
@@ -53,12 +53,12 @@ def test_a_question_reaches_a_model_on_another_server_whose_address_stays_privat
 
 def test_a_small_model_selects_and_a_large_one_answers(open_server: Open, folder: Path) -> None:
     small, large = Fake(), Fake()
-    desk = Desk(
-        open_server(small), open_server(large), settings=Settings(k=3, effort="focus"), folder=AllowedFolder.at(folder)
+    service = VideoService(
+        open_server(small), open_server(large), settings=Options(k=3, effort="focus"), folder=AllowedFolder.at(folder)
     )
     before = small.asked, large.asked
-    reply = send(desk, "/v1/gridprobe/ask", {**ASK, "settings": {}})
-    desk.close()
+    reply = send(service, "/v1/gridprobe/ask", {**ASK, "settings": {}})
+    service.close()
 
     assert reply.status_code == 200
     assert large.asked == before[1] + 1
@@ -69,9 +69,9 @@ def test_a_model_that_is_gone_is_a_503(open_server: Open, folder: Path) -> None:
     fake = Fake()
     model = open_server(fake, patience=0.001)
     fake.faults = [Fault.error(503, "gone")] * 100
-    desk = Desk(model, settings=Settings(k=3), folder=AllowedFolder.at(folder))
-    reply = send(desk, "/v1/gridprobe/ask", ASK)
-    desk.close()
+    service = VideoService(model, settings=Options(k=3), folder=AllowedFolder.at(folder))
+    reply = send(service, "/v1/gridprobe/ask", ASK)
+    service.close()
 
     assert reply.status_code == 503
     assert reply.json()["error"]["code"] == "model_unavailable"
@@ -83,10 +83,10 @@ def test_the_command_line_gives_both_models_and_their_prices(folder: Path, monke
     with serving(Fake(models=known)) as url:
         line = ["--model", f"{url}#{known[0]}", "--answer-model", f"{url}#{known[1]}", "--server", "price_in=2"]
         context = serve.make_context("serve", [*line, "--videos", str(folder)])
-        desk, names = desk_of(context.params)
-        opened = send(desk, "/v1/gridprobe/sessions", {"video": "talk.mp4", "settings": {"k": 3}})
-        plan = send(desk, f"/v1/gridprobe/sessions/{opened.json()['id']}/plan", {"settings": {"k": 3}})
-        desk.close()
+        service, names = service_of(context.params)
+        opened = send(service, "/v1/gridprobe/sessions", {"video": "talk.mp4", "settings": {"k": 3}})
+        plan = send(service, f"/v1/gridprobe/sessions/{opened.json()['id']}/plan", {"settings": {"k": 3}})
+        service.close()
 
     assert names == list(known)
     assert [each["name"] for each in plan.json()["offers"]][-1] == "all frames"

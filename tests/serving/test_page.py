@@ -14,12 +14,12 @@ import uvicorn
 from browser import CHROMIUM, needs_browser
 from gridprobe import load_model
 from gridprobe.evaluation.planning import Models
-from gridprobe.models import gauge_model
-from gridprobe.options import Settings
+from gridprobe.models import cost_model_of
+from gridprobe.options import Options
 from gridprobe_serve.app import make_app
 from gridprobe_serve.middleware import Rules
 from gridprobe_serve.running import bind
-from gridprobe_serve.service import Desk
+from gridprobe_serve.service import VideoService
 from gridprobe_serve.store import PREFIX
 from serving_kit import Gated, make_desk, video_folder
 from waiting import wait_until
@@ -27,20 +27,20 @@ from waiting import wait_until
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 pytestmark = needs_browser
 EVIL = "<img src=x onerror=window.hacked=1>"
-PATIENCE = 600_000
+TIMEOUTS = 600_000
 """Milliseconds; a limit for hangs, not for speed."""
 
 
 class Site:
     """A server in a thread; it can be started again at the same port with nothing of what it had."""
 
-    def __init__(self, folder: Path, desk: Desk | None = None, port: int = 0) -> None:
+    def __init__(self, folder: Path, service: VideoService | None = None, port: int = 0) -> None:
         self.folder = folder
         self.model = Gated()
-        self.desk = desk or make_desk(folder, model=self.model)
+        self.service = service or make_desk(folder, model=self.model)
         listening = bind("127.0.0.1", port)
         self.port = int(listening.getsockname()[1])
-        app: Any = make_app(self.desk, Rules(), names=("embedded",))
+        app: Any = make_app(self.service, Rules(), names=("embedded",))
         self._server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off", ws="none"))
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listening]})
         self._thread.start()
@@ -58,12 +58,12 @@ class Site:
         self._server.should_exit = self._server.force_exit = True
         self._thread.join()
         self.model.gate.set()  # after the last byte was sent, so that a job that waits here never ends for the page
-        self.desk.close()
+        self.service.close()
 
 
 @contextmanager
-def serving(folder: Path, desk: Desk | None = None) -> Iterator[Site]:
-    site = Site(folder, desk)
+def serving(folder: Path, service: VideoService | None = None) -> Iterator[Site]:
+    site = Site(folder, service)
     try:
         yield site
     finally:
@@ -88,7 +88,7 @@ def page(chromium: Any) -> Iterator[Any]:
     """A page whose console must stay clean, but for replies that a test provokes."""
     context = chromium.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
     found = context.new_page()
-    found.set_default_timeout(PATIENCE)
+    found.set_default_timeout(TIMEOUTS)
     complaints: list[str] = []
     found.on("pageerror", lambda error: complaints.append(str(error)))
     found.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
@@ -145,9 +145,9 @@ def test_an_uploaded_video_is_asked_and_the_answer_says_where(page: Any, site: S
 
 
 def test_with_the_embedded_model_the_map_marks_frames(page: Any, folder: Path) -> None:
-    gauge = gauge_model("embedded")
-    desk = Desk(load_model("embedded"), settings=Settings(k=3), gauges=Models(gauge, gauge))
-    with serving(folder, desk) as site:
+    gauge = cost_model_of("embedded")
+    service = VideoService(load_model("embedded"), settings=Options(k=3), gauges=Models(gauge, gauge))
+    with serving(folder, service) as site:
         visit(page, site)
         page.set_input_files("#file", folder / "talk.mp4")
         page.wait_for_selector("#sheet .cell")
@@ -243,7 +243,7 @@ def test_cancelling_ends_the_job(page: Any, site: Site) -> None:
     page.click("#cancel")
     page.wait_for_selector("#status >> text=Cancelled.")
 
-    assert site.desk.jobs.get(job).state == "cancelled"
+    assert site.service.jobs.get(job).state == "cancelled"
     assert page.inner_text("#where") == "Not answered."
     assert page.is_enabled("#go")
 
@@ -274,11 +274,11 @@ def test_a_restart_in_mid_job_is_said_and_the_question_can_be_asked_again(
         page.wait_for_selector("#cancel", state="hidden")
         ask(page)
         wait_until(site.model.waiting.is_set)
-        ((job, _),) = [each for each in site.desk.jobs._jobs.items() if not each[1].over]
+        ((job, _),) = [each for each in site.service.jobs._jobs.items() if not each[1].over]
         if killed:  # what it has on disk now is what it leaves
-            shutil.copytree(site.desk.shelf.folder, tmp_path / f"{PREFIX}killed")
+            shutil.copytree(site.service.shelf.folder, tmp_path / f"{PREFIX}killed")
         site = site.restarted()
-        assert (job in site.desk.jobs._jobs) is killed, "otherwise it is unknown (404)"
+        assert (job in site.service.jobs._jobs) is killed, "otherwise it is unknown (404)"
         page.wait_for_selector("#problem >> text=restarted")
         page.click("#problem button >> text=Ask again")
         answered(page)
@@ -342,7 +342,7 @@ def test_a_link_shows_the_same_view_again(page: Any, site: Site, chromium: Any) 
     link = page.evaluate("location.hash")
     calls = len(site.model.calls)
     other = chromium.new_context().new_page()
-    other.set_default_timeout(PATIENCE)
+    other.set_default_timeout(TIMEOUTS)
     visit(other, site, link)
     answered(other)
 

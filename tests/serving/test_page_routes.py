@@ -12,33 +12,33 @@ import numpy as np
 import pytest
 
 from gridprobe.video import FramePool
-from gridprobe_serve import routes, service
-from gridprobe_serve.jobs import Refusal
-from gridprobe_serve.service import Answers, Desk
+from gridprobe_serve import routes
+from gridprobe_serve.jobs import ApiError
+from gridprobe_serve.service import Answers, VideoService
 from gridprobe_serve.store import AllowedFolder
-from serving_kit import KEY, client_of, running_desk, video_folder
+from serving_kit import KEY, client_of, running_service, video_folder
 
 PAGE = Path(routes.__file__).parent / "page"
 ASK = {"video": "talk.mp4", "question": "Which?", "options": ["one", "two"], "map": True}
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    with running_desk(video_folder(tmp_path_factory.mktemp("videos") / "all")) as found:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VideoService]:
+    with running_service(video_folder(tmp_path_factory.mktemp("videos") / "all")) as found:
         yield found
 
 
-def get(desk: Desk, path: str, **options: Any) -> httpx.Response:
+def get(service: VideoService, path: str, **options: Any) -> httpx.Response:
     async def run() -> httpx.Response:
-        async with client_of(desk, **options) as client:
+        async with client_of(service, **options) as client:
             return await client.get(path)
 
     return asyncio.run(run())
 
 
-def asked(desk: Desk) -> dict[str, Any]:
+def asked(service: VideoService) -> dict[str, Any]:
     async def run() -> dict[str, Any]:
-        async with client_of(desk) as client:
+        async with client_of(service) as client:
             found: dict[str, Any] = (await client.post("/v1/gridprobe/ask", json=ASK)).json()
             return found
 
@@ -46,8 +46,8 @@ def asked(desk: Desk) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", ["/", *(f"/page/{file.name}" for file in sorted(PAGE.iterdir()))])
-def test_a_file_of_the_page_comes_under_a_strict_policy(desk: Desk, path: str) -> None:
-    reply = get(desk, path)
+def test_a_file_of_the_page_comes_under_a_strict_policy(service: VideoService, path: str) -> None:
+    reply = get(service, path)
 
     assert reply.status_code == 200
     assert reply.headers["content-security-policy"] == routes.PAGE_POLICY
@@ -56,13 +56,13 @@ def test_a_file_of_the_page_comes_under_a_strict_policy(desk: Desk, path: str) -
 
 
 @pytest.mark.parametrize("name", ["app.py", "..%2Fapp.py", "%2e%2e%2fapp.py", "nothing.js", "app.js%00"])
-def test_other_files_are_not_found(desk: Desk, name: str) -> None:
-    assert get(desk, f"/page/{name}").status_code == 404
+def test_other_files_are_not_found(service: VideoService, name: str) -> None:
+    assert get(service, f"/page/{name}").status_code == 404
 
 
-def test_the_page_needs_the_key(desk: Desk) -> None:
-    assert get(desk, "/", key=KEY).status_code == get(desk, "/page/app.js", key=KEY).status_code == 401
-    assert get(desk, "/", key=KEY, send=KEY).status_code == 200
+def test_the_page_needs_the_key(service: VideoService) -> None:
+    assert get(service, "/", key=KEY).status_code == get(service, "/page/app.js", key=KEY).status_code == 401
+    assert get(service, "/", key=KEY, send=KEY).status_code == 200
 
 
 def test_no_script_reads_text_as_markup() -> None:
@@ -73,32 +73,32 @@ def test_no_script_reads_text_as_markup() -> None:
     assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)|https?://", markup)
 
 
-def test_an_answer_can_be_downloaded_as_report_and_picture(desk: Desk) -> None:
-    found = asked(desk)
+def test_an_answer_can_be_downloaded_as_report_and_picture(service: VideoService) -> None:
+    found = asked(service)
     base = f"/v1/gridprobe/jobs/{found['job']}"
-    report, picture = get(desk, f"{base}/report.html"), get(desk, f"{base}/map.png")
+    report, picture = get(service, f"{base}/report.html"), get(service, f"{base}/map.png")
 
     assert found["view"]["said"] == "one"
     assert found["sentence"] == f"{found['view']['said']}: {found['view']['where']}"
     assert "talk.mp4" in report.text
-    assert isinstance(desk.sources.folder, AllowedFolder)
-    assert str(desk.sources.folder.root) not in report.text
+    assert isinstance(service.sources.folder, AllowedFolder)
+    assert str(service.sources.folder.root) not in report.text
     assert "attachment" in report.headers["content-disposition"]
     assert picture.content.startswith(b"\x89PNG")
 
 
-def test_a_report_of_an_unknown_job_is_not_found(desk: Desk) -> None:
-    assert get(desk, "/v1/gridprobe/jobs/none/report.html").status_code == 404
+def test_a_report_of_an_unknown_job_is_not_found(service: VideoService) -> None:
+    assert get(service, "/v1/gridprobe/jobs/none/report.html").status_code == 404
 
 
-def test_old_answers_make_room(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = desk.answers.get(asked(desk)["job"])
+def test_old_answers_make_room(service: VideoService, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = service.answers.get(asked(service)["job"])
     monkeypatch.setattr(service, "MOST_BYTES", 2500)
     answers = Answers()
     for name in ("first", "second", "third"):
         pool = FramePool.from_arrays(np.zeros((1, 20, 20, 3), np.uint8))
         answers.keep(name, replace(answer, pool=pool, frames=pool))
 
-    with pytest.raises(Refusal, match="no such answer"):
+    with pytest.raises(ApiError, match="no such answer"):
         answers.get("first")
     assert answers.get("second") and answers.get("third")

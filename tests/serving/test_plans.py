@@ -9,11 +9,11 @@ import pytest
 
 from gridprobe import load_model
 from gridprobe.evaluation.planning import Models
-from gridprobe.models import gauge_model
-from gridprobe.options import Settings
-from gridprobe_serve.service import Desk
+from gridprobe.models import cost_model_of
+from gridprobe.options import Options
+from gridprobe_serve.service import VideoService
 from gridprobe_serve.store import AllowedFolder
-from serving_kit import client_of, running_desk, video_folder
+from serving_kit import client_of, running_service, video_folder
 
 ASK = {"video": "talk.mp4", "question": "Which?", "options": ["one", "two"]}
 
@@ -24,13 +24,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def desk(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+def service(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[VideoService]:
     """The embedded model with its prices; what it learns of its speed stays in a folder of the test."""
     monkeypatch.setenv("GRIDPROBE_CACHE", str(tmp_path / "cache"))
-    gauge = gauge_model("embedded:nano")
-    found = Desk(
+    gauge = cost_model_of("embedded:nano")
+    found = VideoService(
         load_model("embedded:nano"),
-        settings=Settings(k=3),
+        settings=Options(k=3),
         folder=AllowedFolder.at(folder),
         gauges=Models(gauge, gauge),
     )
@@ -38,12 +38,12 @@ def desk(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     found.close()
 
 
-def send(desk: Desk, *bodies: tuple[str, dict[str, Any]]) -> list[Any]:
+def send(service: VideoService, *bodies: tuple[str, dict[str, Any]]) -> list[Any]:
     """Replies to requests one after another; `{session}` in a path is the session of the first reply."""
 
     async def run() -> list[Any]:
         replies: list[Any] = []
-        async with client_of(desk) as client:
+        async with client_of(service) as client:
             for path, body in bodies:
                 session = replies[0].json().get("id") if replies else ""
                 replies.append(await client.post("/v1/gridprobe" + path.format(session=session), json=body))
@@ -52,8 +52,8 @@ def send(desk: Desk, *bodies: tuple[str, dict[str, Any]]) -> list[Any]:
     return asyncio.run(run())
 
 
-def test_the_plan_prices_each_effort_as_a_share_of_all_frames(desk: Desk) -> None:
-    _, plan = send(desk, ("/sessions", {"video": "talk.mp4"}), ("/sessions/{session}/plan", {}))
+def test_the_plan_prices_each_effort_as_a_share_of_all_frames(service: VideoService) -> None:
+    _, plan = send(service, ("/sessions", {"video": "talk.mp4"}), ("/sessions/{session}/plan", {}))
     offers = {each["name"]: each for each in plan.json()["offers"]}
 
     assert list(offers) == ["quick", "auto", "full", "all frames"]
@@ -64,14 +64,14 @@ def test_the_plan_prices_each_effort_as_a_share_of_all_frames(desk: Desk) -> Non
     assert offers["quick"]["seconds"] is None
 
 
-def test_a_limit_is_planned_and_kept(desk: Desk) -> None:
+def test_a_limit_is_planned_and_kept(service: VideoService) -> None:
     asked = {"question": ASK["question"], "options": ASK["options"]}
-    opened, plan = send(desk, ("/sessions", {"video": "talk.mp4"}), ("/sessions/{session}/plan", asked))
+    opened, plan = send(service, ("/sessions", {"video": "talk.mp4"}), ("/sessions/{session}/plan", asked))
     full = next(each for each in plan.json()["offers"] if each["name"] == "full")
     quick = next(each for each in plan.json()["offers"] if each["name"] == "quick")
     settings = {"max_tflops": (quick["tflops"][0] + full["tflops"][0]) / 2, "effort": "full"}
     planned, answered = send(
-        desk,
+        service,
         (f"/sessions/{opened.json()['id']}/plan", asked | {"settings": settings}),
         ("/ask", ASK | {"settings": settings}),
     )
@@ -86,8 +86,8 @@ def test_a_limit_is_planned_and_kept(desk: Desk) -> None:
     assert any("--max-tflops" in each for each in answer["warnings"])
 
 
-def test_a_limit_that_nothing_fits_is_refused_with_the_least_that_fits(desk: Desk) -> None:
-    (reply,) = send(desk, ("/ask", ASK | {"settings": {"max_tokens": 1}}))
+def test_a_limit_that_nothing_fits_is_refused_with_the_least_that_fits(service: VideoService) -> None:
+    (reply,) = send(service, ("/ask", ASK | {"settings": {"max_tokens": 1}}))
 
     assert reply.status_code == 400
     assert "--max-tokens" in reply.json()["error"]["message"]
@@ -96,16 +96,19 @@ def test_a_limit_that_nothing_fits_is_refused_with_the_least_that_fits(desk: Des
 @pytest.mark.parametrize(
     "limit", [{"max_tokens": 0}, {"max_tflops": -1.0}, {"max_seconds": "5"}, {"max_gpu_memory": 1}]
 )
-def test_what_is_no_limit_is_refused(desk: Desk, limit: dict[str, Any]) -> None:
-    (reply,) = send(desk, ("/ask", ASK | {"settings": limit}))
+def test_what_is_no_limit_is_refused(service: VideoService, limit: dict[str, Any]) -> None:
+    (reply,) = send(service, ("/ask", ASK | {"settings": limit}))
 
     assert reply.status_code == 400
     assert next(iter(limit)) in reply.json()["error"]["message"]
 
 
-def test_seconds_are_known_after_an_answer(desk: Desk) -> None:
+def test_seconds_are_known_after_an_answer(service: VideoService) -> None:
     replies = send(
-        desk, ("/sessions", {"video": "talk.mp4"}), ("/ask", ASK), ("/sessions/{session}/plan", {"question": "What?"})
+        service,
+        ("/sessions", {"video": "talk.mp4"}),
+        ("/ask", ASK),
+        ("/sessions/{session}/plan", {"question": "What?"}),
     )
 
     assert replies[1].status_code == 200
@@ -113,9 +116,9 @@ def test_seconds_are_known_after_an_answer(desk: Desk) -> None:
 
 
 def test_models_without_prices_offer_nothing(folder: Path) -> None:
-    with running_desk(folder) as desk:
+    with running_service(folder) as service:
         _, plan, unknown = send(
-            desk,
+            service,
             ("/sessions", {"video": "talk.mp4"}),
             ("/sessions/{session}/plan", {}),
             ("/sessions/none/plan", {}),

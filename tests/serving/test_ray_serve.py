@@ -42,7 +42,7 @@ class Running:
         return result
 
     def called(self) -> set[int]:
-        """Processes whose model has been called."""
+        """ProcessPool whose model has been called."""
         return {int(each.name.partition("-")[2]) for each in self.notes.glob("called-*")}
 
     def close_gate(self) -> None:

@@ -16,13 +16,13 @@ from click.testing import CliRunner
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError
 from gridprobe_serve.app import make_app
-from gridprobe_serve.jobs import Refusal
-from gridprobe_serve.limits import Bounds
+from gridprobe_serve.jobs import ApiError
+from gridprobe_serve.limits import ServerLimits
 from gridprobe_serve.middleware import HEADERS, Rules
 from gridprobe_serve.running import rules_for
-from gridprobe_serve.service import Desk
-from gridprobe_serve.store import PREFIX, AllowedFolder, AllowedRoots, Shelf
-from serving_kit import KEY, client_of, running_desk, video_folder
+from gridprobe_serve.service import VideoService
+from gridprobe_serve.store import PREFIX, AllowedFolder, AllowedRoots, MediaStore
+from serving_kit import KEY, client_of, running_service, video_folder
 
 ASK = {"video": "talk.mp4", "question": "Which?", "options": ["one", "two"]}
 ROUTES = [
@@ -37,16 +37,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def desk(folder: Path) -> Iterator[Desk]:
-    with running_desk(folder, max_body=100_000, max_upload=200_000, bodies=150_000, quota=500_000) as found:
+def service(folder: Path) -> Iterator[VideoService]:
+    with running_service(folder, max_body=100_000, max_upload=200_000, bodies=150_000, quota=500_000) as found:
         yield found
 
 
 def ask(
-    desk: Desk, method: str, path: str, *, key: str | None = None, send: str | None = None, **more: Any
+    service: VideoService, method: str, path: str, *, key: str | None = None, send: str | None = None, **more: Any
 ) -> httpx.Response:
     async def run() -> httpx.Response:
-        async with client_of(desk, key=key, send=send) as client:
+        async with client_of(service, key=key, send=send) as client:
             return await client.request(method, path, **more)
 
     return asyncio.run(run())
@@ -83,35 +83,37 @@ def test_a_short_key_is_refused_and_no_key_is_shown() -> None:
 
 # A13 of tests/reliability.md
 @pytest.mark.parametrize("path", ROUTES)
-def test_every_route_but_bare_health_needs_the_key(desk: Desk, path: str) -> None:
+def test_every_route_but_bare_health_needs_the_key(service: VideoService, path: str) -> None:
     for sent in (None, "wrong", KEY[:-1], KEY + "x"):
-        reply = ask(desk, "GET", path, key=KEY, send=sent)
+        reply = ask(service, "GET", path, key=KEY, send=sent)
         assert reply.status_code == 401 and KEY not in reply.text and "www-authenticate" in reply.headers
         assert set(HEADERS) <= set(reply.headers)
-    assert ask(desk, "GET", path, key=KEY, send=KEY).status_code != 401
+    assert ask(service, "GET", path, key=KEY, send=KEY).status_code != 401
 
 
 # A13, A22 of tests/reliability.md
 def test_every_documented_route_needs_the_key_and_it_is_never_logged(
-    desk: Desk, caplog: pytest.LogCaptureFixture
+    service: VideoService, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
-    paths = ask(desk, "GET", "/openapi.json", key=KEY, send=KEY).json()["paths"]
+    paths = ask(service, "GET", "/openapi.json", key=KEY, send=KEY).json()["paths"]
     routes = [(method, path.replace("{id}", "0")) for path, methods in paths.items() for method in methods]
     routes += [("get", path) for path in ("/", "/page/app.js", "/docs", "/openapi.json")]
     assert len(routes) > 25
     for method, path in routes:
         for sent in (None, f"{KEY}x"):
-            assert (ask(desk, method.upper(), path, key=KEY, send=sent).status_code == 401) is (path != "/health"), path
+            assert (ask(service, method.upper(), path, key=KEY, send=sent).status_code == 401) is (path != "/health"), (
+                path
+            )
     assert KEY not in caplog.text
 
 
-def test_health_needs_no_key_and_says_nothing(desk: Desk) -> None:
-    assert ask(desk, "GET", "/health", key=KEY).json() == {"status": "ok"}
+def test_health_needs_no_key_and_says_nothing(service: VideoService) -> None:
+    assert ask(service, "GET", "/health", key=KEY).json() == {"status": "ok"}
 
 
 # A13 of tests/reliability.md
-def test_the_key_is_compared_in_constant_time(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_is_compared_in_constant_time(service: VideoService, monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[tuple[bytes, bytes]] = []
 
     def compare(one: bytes, other: bytes) -> bool:
@@ -119,30 +121,30 @@ def test_the_key_is_compared_in_constant_time(desk: Desk, monkeypatch: pytest.Mo
         return False
 
     monkeypatch.setattr("gridprobe_serve.middleware.hmac.compare_digest", compare)
-    assert ask(desk, "GET", "/ready", key=KEY, send=KEY).status_code == 401
+    assert ask(service, "GET", "/ready", key=KEY, send=KEY).status_code == 401
     ((one, other),) = compared
     assert len(one) == len(other) == 32, "digests, so that not even the length is told"
 
 
-def test_a_browser_may_send_the_key_as_a_password(desk: Desk) -> None:
+def test_a_browser_may_send_the_key_as_a_password(service: VideoService) -> None:
     for text, status in ((f"anna:{KEY}", 200), ("anna:wrong", 401), ("", 401)):
         header = {"Authorization": "Basic " + base64.b64encode(text.encode()).decode()}
-        assert ask(desk, "GET", "/ready", key=KEY, headers=header).status_code == status
+        assert ask(service, "GET", "/ready", key=KEY, headers=header).status_code == status
     for header in ({"Authorization": "Basic ???"}, {"Authorization": KEY}, {"Authorization": "Digest " + KEY}):
-        assert ask(desk, "GET", "/ready", key=KEY, headers=header).status_code == 401
+        assert ask(service, "GET", "/ready", key=KEY, headers=header).status_code == 401
 
 
 # A14 of tests/reliability.md
 @pytest.mark.parametrize(
     "host", ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "", "[", "10.0.0.1:8765"]
 )
-def test_another_host_name_is_refused(desk: Desk, host: str) -> None:
-    assert ask(desk, "GET", "/health", headers={"Host": host}).status_code in (400, 403)
+def test_another_host_name_is_refused(service: VideoService, host: str) -> None:
+    assert ask(service, "GET", "/health", headers={"Host": host}).status_code in (400, 403)
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:1", "LOCALHOST.", "127.0.0.1:8765", "[::1]:8765"])
-def test_our_own_names_are_accepted(desk: Desk, host: str) -> None:
-    assert ask(desk, "GET", "/health", headers={"Host": host}).status_code == 200
+def test_our_own_names_are_accepted(service: VideoService, host: str) -> None:
+    assert ask(service, "GET", "/health", headers={"Host": host}).status_code == 200
 
 
 # A14 of tests/reliability.md
@@ -156,33 +158,33 @@ def test_our_own_names_are_accepted(desk: Desk, host: str) -> None:
         {"Sec-Fetch-Site": "same-site"},
     ],
 )
-def test_pages_of_other_sites_are_refused(desk: Desk, headers: dict[str, str]) -> None:
+def test_pages_of_other_sites_are_refused(service: VideoService, headers: dict[str, str]) -> None:
     for method in ("GET", "POST", "OPTIONS"):
-        reply = ask(desk, method, "/v1/gridprobe/ask", headers=headers)
+        reply = ask(service, method, "/v1/gridprobe/ask", headers=headers)
         assert reply.status_code == 403 and "access-control-allow-origin" not in reply.headers
 
 
-def test_our_own_page_and_a_link_to_us_are_accepted(desk: Desk) -> None:
+def test_our_own_page_and_a_link_to_us_are_accepted(service: VideoService) -> None:
     same = {"Origin": "http://localhost:8765", "Sec-Fetch-Site": "same-origin"}
-    assert ask(desk, "GET", "/ready", headers=same).status_code == 200
+    assert ask(service, "GET", "/ready", headers=same).status_code == 200
     link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
-    assert ask(desk, "GET", "/ready", headers=link).status_code == 200
+    assert ask(service, "GET", "/ready", headers=link).status_code == 200
 
 
 # A14 of tests/reliability.md
 @pytest.mark.parametrize(
     "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""]
 )
-def test_forms_of_other_sites_cannot_post(desk: Desk, kind: str) -> None:
+def test_forms_of_other_sites_cannot_post(service: VideoService, kind: str) -> None:
     for path in ("/v1/gridprobe/ask", "/v1/chat/completions", "/v1/gridprobe/uploads"):
-        reply = ask(desk, "POST", path, content=b'{"video": "talk.mp4"}', headers={"Content-Type": kind})
+        reply = ask(service, "POST", path, content=b'{"video": "talk.mp4"}', headers={"Content-Type": kind})
         assert reply.status_code == 415
 
 
-def test_a_request_id_is_passed_on_only_if_it_is_harmless(desk: Desk) -> None:
-    assert ask(desk, "GET", "/health", headers={"X-Request-ID": "abc-1"}).headers["x-request-id"] == "abc-1"
+def test_a_request_id_is_passed_on_only_if_it_is_harmless(service: VideoService) -> None:
+    assert ask(service, "GET", "/health", headers={"X-Request-ID": "abc-1"}).headers["x-request-id"] == "abc-1"
     for bad in ("a b", "x" * 100, "<script>"):
-        assert ask(desk, "GET", "/health", headers={"X-Request-ID": bad}).headers["x-request-id"] != bad
+        assert ask(service, "GET", "/health", headers={"X-Request-ID": bad}).headers["x-request-id"] != bad
 
 
 # Bodies.
@@ -199,21 +201,21 @@ async def endless(read: list[int]) -> AsyncIterator[bytes]:
     ("/v1/gridprobe/ask", "application/json", 100_000),
     ("/v1/gridprobe/uploads", "video/mp4", 200_000),
 ])  # fmt: skip
-def test_a_body_is_refused_as_soon_as_it_is_too_large(desk: Desk, path: str, kind: str, cap: int) -> None:
+def test_a_body_is_refused_as_soon_as_it_is_too_large(service: VideoService, path: str, kind: str, cap: int) -> None:
     read: list[int] = []
-    reply = ask(desk, "POST", path, content=endless(read), headers={"Content-Type": kind})
+    reply = ask(service, "POST", path, content=endless(read), headers={"Content-Type": kind})
     assert reply.status_code == 413 and sum(read) <= cap + 20_000
-    honest = ask(desk, "POST", path, content=b"x", headers={"Content-Type": kind, "Content-Length": str(cap + 1)})
+    honest = ask(service, "POST", path, content=b"x", headers={"Content-Type": kind, "Content-Length": str(cap + 1)})
     assert honest.status_code == 413
     read.clear()
-    lying = ask(desk, "POST", path, content=endless(read), headers={"Content-Type": kind, "Content-Length": "10"})
+    lying = ask(service, "POST", path, content=endless(read), headers={"Content-Type": kind, "Content-Length": "10"})
     assert lying.status_code == 413 and sum(read) <= cap + 20_000
-    assert sorted(os.listdir(desk.shelf.folder)) == ["in-use", "jobs.jsonl"], "the partial file is gone"
+    assert sorted(os.listdir(service.shelf.folder)) == ["in-use", "jobs.jsonl"], "the partial file is gone"
 
 
-def test_bodies_together_are_bounded(desk: Desk) -> None:
+def test_bodies_together_are_bounded(service: VideoService) -> None:
     async def run() -> list[int]:
-        async with client_of(desk, timeout=None) as client:
+        async with client_of(service, timeout=None) as client:
             go, taken = asyncio.Event(), asyncio.Event()
 
             async def slow() -> AsyncIterator[bytes]:
@@ -234,9 +236,9 @@ def test_bodies_together_are_bounded(desk: Desk) -> None:
     assert asyncio.run(run()) == [429, 400, 400]
 
 
-def test_bodies_that_are_announced_and_not_sent_take_no_room(desk: Desk) -> None:
+def test_bodies_that_are_announced_and_not_sent_take_no_room(service: VideoService) -> None:
     async def run() -> int:
-        async with client_of(desk, timeout=None) as client:
+        async with client_of(service, timeout=None) as client:
             begun, go = [asyncio.Event() for _ in range(2)], asyncio.Event()
 
             async def slow(arrived: asyncio.Event) -> AsyncIterator[bytes]:
@@ -260,14 +262,14 @@ def test_bodies_that_are_announced_and_not_sent_take_no_room(desk: Desk) -> None
 
 def test_bodies_of_one_address_leave_room_for_those_of_others() -> None:
     one, other = "10.0.0.1", "10.0.0.2"
-    with running_desk(max_body=100, bodies=400) as desk:
-        guard = make_app(desk, Rules())
+    with running_service(max_body=100, bodies=400) as service:
+        guard = make_app(service, Rules())
         for count in (100, 60, 40):
             guard.reserve(count, one)
-        with pytest.raises(Refusal, match="too many large requests"):
+        with pytest.raises(ApiError, match="too many large requests"):
             guard.reserve(1, one)
         guard.reserve(200, other)
-        with pytest.raises(Refusal, match="too many large requests"):
+        with pytest.raises(ApiError, match="too many large requests"):
             guard.reserve(1, "10.0.0.3")
         guard.release(100, one)
         guard.reserve(100, "10.0.0.3")
@@ -275,19 +277,19 @@ def test_bodies_of_one_address_leave_room_for_those_of_others() -> None:
 
 # S04 of tests/reliability.md
 def test_a_client_that_pauses_too_long_loses_its_turn(folder: Path) -> None:
-    with running_desk(folder, idle_seconds=0.05) as desk:
+    with running_service(folder, idle_seconds=0.05) as service:
 
         async def stuck() -> AsyncIterator[bytes]:
             yield b"x"
             await asyncio.Event().wait()
 
-        reply = ask(desk, "POST", "/v1/gridprobe/uploads", content=stuck(), headers={"Content-Type": "video/mp4"})
+        reply = ask(service, "POST", "/v1/gridprobe/uploads", content=stuck(), headers={"Content-Type": "video/mp4"})
         assert reply.status_code == 408
-        assert sorted(os.listdir(desk.shelf.folder)) == ["in-use", "jobs.jsonl"]
+        assert sorted(os.listdir(service.shelf.folder)) == ["in-use", "jobs.jsonl"]
 
 
 def test_s04_a_byte_now_and_then_is_too_slow_after_a_minute(folder: Path) -> None:
-    with running_desk(folder, idle_seconds=1000.0) as desk:
+    with running_service(folder, idle_seconds=1000.0) as service:
 
         async def run() -> int:
             loop, minutes = asyncio.get_running_loop(), [0.0]
@@ -299,15 +301,15 @@ def test_s04_a_byte_now_and_then_is_too_slow_after_a_minute(folder: Path) -> Non
                     yield b"x" * 100_000
                     minutes[0] += 1.1
 
-            async with client_of(desk, timeout=None) as client:
+            async with client_of(service, timeout=None) as client:
                 kind = {"Content-Type": "video/mp4"}
                 return (await client.post("/v1/gridprobe/uploads", content=slow(), headers=kind)).status_code
 
         assert asyncio.run(run()) == 408
-        assert sorted(os.listdir(desk.shelf.folder)) == ["in-use", "jobs.jsonl"]
+        assert sorted(os.listdir(service.shelf.folder)) == ["in-use", "jobs.jsonl"]
 
 
-def test_s05_many_values_and_forms_are_refused_unparsed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s05_many_values_and_forms_are_refused_unparsed(service: VideoService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gridprobe_serve.middleware.MOST_VALUES", 10_000)
     monkeypatch.setattr("json.loads", lambda *_, **__: pytest.fail("it was parsed"))
     part = b'--x\r\nContent-Disposition: form-data; name="a"; filename="b"\r\n\r\nc\r\n'
@@ -319,7 +321,7 @@ def test_s05_many_values_and_forms_are_refused_unparsed(desk: Desk, monkeypatch:
         (b"a=1&" * 10_000, "application/x-www-form-urlencoded", 415),
     ):
         for path in ("/v1/gridprobe/ask", "/v1/chat/completions"):
-            reply = ask(desk, "POST", path, content=body, headers={"Content-Type": kind})
+            reply = ask(service, "POST", path, content=body, headers={"Content-Type": kind})
             assert reply.status_code == status, (kind, reply.text)
 
 
@@ -329,9 +331,9 @@ def test_s05_many_values_and_forms_are_refused_unparsed(desk: Desk, monkeypatch:
     b'{"\\ud800": 1}', b'{"video": "talk.mp4", "question": "\\ud800"}', b'{"video": "\\ud800.mp4", "question": "x"}',
     b'{"video": 1e999, "question": []}',
 ])  # fmt: skip
-def test_bodies_that_are_no_requests_are_400(desk: Desk, body: bytes) -> None:
+def test_bodies_that_are_no_requests_are_400(service: VideoService, body: bytes) -> None:
     for path in ("/v1/gridprobe/ask", "/v1/chat/completions"):
-        reply = ask(desk, "POST", path, content=body, headers={"Content-Type": "application/json"})
+        reply = ask(service, "POST", path, content=body, headers={"Content-Type": "application/json"})
         assert reply.status_code in (400, 403), reply.text
         assert reply.json()["error"]["message"]
 
@@ -339,25 +341,25 @@ def test_bodies_that_are_no_requests_are_400(desk: Desk, body: bytes) -> None:
 # Media on disk.
 
 
-def test_uploads_have_a_quota_and_make_room_for_new_ones(desk: Desk) -> None:
+def test_uploads_have_a_quota_and_make_room_for_new_ones(service: VideoService) -> None:
     kind = {"Content-Type": "video/mp4"}
     ids = []
     for number in range(4):
-        reply = ask(desk, "POST", "/v1/gridprobe/uploads", content=bytes([number]) * 150_000, headers=kind)
+        reply = ask(service, "POST", "/v1/gridprobe/uploads", content=bytes([number]) * 150_000, headers=kind)
         assert reply.status_code == 201
         ids.append(reply.json()["id"])
-    assert desk.shelf.size <= 500_000
-    assert ask(desk, "DELETE", f"/v1/gridprobe/uploads/{ids[0]}").status_code == 404, "the oldest made room"
+    assert service.shelf.size <= 500_000
+    assert ask(service, "DELETE", f"/v1/gridprobe/uploads/{ids[0]}").status_code == 404, "the oldest made room"
     for each in ids[1:]:
-        assert ask(desk, "DELETE", f"/v1/gridprobe/uploads/{each}").status_code == 204
-    assert desk.shelf.size == 0
+        assert ask(service, "DELETE", f"/v1/gridprobe/uploads/{each}").status_code == 204
+    assert service.shelf.size == 0
 
 
 def test_the_number_of_uploads_is_bounded_however_small_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gridprobe_serve.store.MOST_UPLOADS", 3)
-    shelf = Shelf(quota=1000, parent=tmp_path)
+    shelf = MediaStore(quota=1000, parent=tmp_path)
     ids = []
     for content in (b"a", b"a", b"b", b"c", b"a"):
         with shelf.receiving(10) as incoming:
@@ -367,17 +369,17 @@ def test_the_number_of_uploads_is_bounded_however_small_they_are(
     assert (shelf.uploads, shelf.size) == (3, 2), "a file goes with its last upload"
     assert [shelf.find(each).id for each in (ids[0], *ids[3:])] == [ids[0], *ids[3:]]
     for gone in ids[1:3]:
-        with pytest.raises(Refusal, match="no such upload"):
+        with pytest.raises(ApiError, match="no such upload"):
             shelf.find(gone)
     shelf.close()
 
 
 def test_no_room_is_507(tmp_path: Path) -> None:
-    shelf = Shelf(quota=100, parent=tmp_path)
+    shelf = MediaStore(quota=100, parent=tmp_path)
     with shelf.receiving(1000) as incoming:
         incoming.write(b"x" * 60)
         held = shelf.keep(incoming)
-    with shelf.receiving(1000) as incoming, pytest.raises(Refusal) as refusal:
+    with shelf.receiving(1000) as incoming, pytest.raises(ApiError) as refusal:
         incoming.write(b"y" * 60)
     assert refusal.value.status == 507
     shelf.drop(held)
@@ -385,27 +387,29 @@ def test_no_room_is_507(tmp_path: Path) -> None:
     shelf.close()
 
 
-def test_s06_a_disk_that_is_full_during_an_upload_is_507(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s06_a_disk_that_is_full_during_an_upload_is_507(
+    service: VideoService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: Any) -> int:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "write", full)
-    reply = ask(desk, "POST", "/v1/gridprobe/uploads", content=b"video", headers={"Content-Type": "video/mp4"})
+    reply = ask(service, "POST", "/v1/gridprobe/uploads", content=b"video", headers={"Content-Type": "video/mp4"})
     monkeypatch.undo()
     assert reply.status_code == 507 and reply.json()["error"]["code"] == "no_room"
-    assert sorted(os.listdir(desk.shelf.folder)) == ["in-use", "jobs.jsonl"] and desk.shelf.size == 0
+    assert sorted(os.listdir(service.shelf.folder)) == ["in-use", "jobs.jsonl"] and service.shelf.size == 0
 
 
 # S06 of tests/reliability.md
 def test_a_full_disk_is_507_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shelf = Shelf(quota=1000, parent=tmp_path)
+    shelf = MediaStore(quota=1000, parent=tmp_path)
 
     def full(*_: Any) -> int:
         raise OSError(28, "No space left on device")
 
     with shelf.receiving(1000) as incoming:
         monkeypatch.setattr(os, "write", full)
-        with pytest.raises(Refusal) as refusal:
+        with pytest.raises(ApiError) as refusal:
             incoming.write(b"x")
         monkeypatch.undo()
     assert refusal.value.status == 507 and os.listdir(shelf.folder) == ["in-use"]
@@ -414,12 +418,12 @@ def test_a_full_disk_is_507_and_leaves_nothing(tmp_path: Path, monkeypatch: pyte
 
 # S08 of tests/reliability.md
 def test_what_a_crashed_server_left_is_removed_and_what_a_live_one_has_is_not(tmp_path: Path) -> None:
-    live = Shelf(quota=10, parent=tmp_path)
+    live = MediaStore(quota=10, parent=tmp_path)
     dead = tmp_path / f"{PREFIX}dead"
     dead.mkdir()
     (dead / "in-use").touch()
     (dead / "video").write_bytes(b"x")
-    other = Shelf(quota=10, parent=tmp_path)
+    other = MediaStore(quota=10, parent=tmp_path)
     assert not dead.exists() and live.folder.exists() and other.folder.exists()
     live.close()
     other.close()
@@ -428,7 +432,7 @@ def test_what_a_crashed_server_left_is_removed_and_what_a_live_one_has_is_not(tm
 def test_a24_what_is_uploaded_can_be_read_by_its_user_alone(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        shelf = Shelf(quota=100, parent=tmp_path)
+        shelf = MediaStore(quota=100, parent=tmp_path)
         with shelf.receiving(10) as incoming:
             assert incoming.path.stat().st_mode & 0o777 == 0o600
             assert shelf.folder.stat().st_mode & 0o777 == 0o700
@@ -442,12 +446,12 @@ def test_a24_what_is_uploaded_can_be_read_by_its_user_alone(tmp_path: Path) -> N
 def test_a24_a_file_or_link_under_the_name_of_an_upload_is_never_written_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shelf = Shelf(quota=100, parent=tmp_path)
+    shelf = MediaStore(quota=100, parent=tmp_path)
     victim = tmp_path / "victim"
     victim.write_bytes(b"mine")
     monkeypatch.setattr("gridprobe_serve.store.new_id", lambda: "0")
     (shelf.folder / "incoming-0").symlink_to(victim)
-    with pytest.raises(Refusal) as refusal, shelf.receiving(10):
+    with pytest.raises(ApiError) as refusal, shelf.receiving(10):
         pass
     assert refusal.value.status == 503 and victim.read_bytes() == b"mine"
     shelf.close()
@@ -473,7 +477,7 @@ def test_files_outside_of_the_folder_are_refused_with_one_text(tmp_path: Path, n
     (root / "linked").symlink_to(tmp_path)
     os.mkfifo(root / "fifo.mp4")
     allowed = AllowedFolder.at(root)
-    with pytest.raises(Refusal) as refusal, allowed.opened(name):
+    with pytest.raises(ApiError) as refusal, allowed.opened(name):
         pass
     assert refusal.value.status == 403 and str(refusal.value).startswith("this file is not one that requests may name")
 
@@ -486,18 +490,18 @@ def test_a_server_without_descriptors_says_so_and_blames_no_file(
         raise OSError(number, os.strerror(number))
 
     allowed = AllowedFolder.at(folder)
-    with running_desk(folder) as desk:
+    with running_service(folder) as service:
         content, kind = (folder / "talk.mp4").read_bytes(), {"Content-Type": "video/mp4"}
-        stored = ask(desk, "POST", "/v1/gridprobe/uploads", content=content, headers=kind).json()
+        stored = ask(service, "POST", "/v1/gridprobe/uploads", content=content, headers=kind).json()
         for name, opening in (("talk.mp4", "open"), ("talk.mp4", "dup"), (stored["url"], "open")):
-            session = ask(desk, "POST", "/v1/gridprobe/sessions", json={"video": name}).json()
+            session = ask(service, "POST", "/v1/gridprobe/sessions", json={"video": name}).json()
             with monkeypatch.context() as patch:
                 patch.setattr(f"gridprobe_serve.routes.os.{opening}", full)
-                reply = ask(desk, "GET", f"/v1/gridprobe/sessions/{session['id']}/video")
+                reply = ask(service, "GET", f"/v1/gridprobe/sessions/{session['id']}/video")
             assert reply.status_code == 503 and reply.json()["error"]["code"] == "busy", (name, opening)
     monkeypatch.setattr(os, "open", full)
     for each in (allowed, AllowedRoots((allowed, allowed))):
-        with pytest.raises(Refusal) as refusal, each.opened("talk.mp4"):
+        with pytest.raises(ApiError) as refusal, each.opened("talk.mp4"):
             pass
         assert refusal.value.status == 503
 
@@ -510,7 +514,7 @@ def test_sibling_folders_with_the_same_beginning_are_outside(tmp_path: Path) -> 
     allowed = AllowedFolder.at(tmp_path / "videos" / ".")
     with allowed.opened(f"file://{tmp_path}/videos/talk.mp4") as (handle, path):
         assert os.read(handle, 1) == b"x" and path == tmp_path / "videos" / "talk.mp4"
-    with pytest.raises(Refusal), allowed.opened(f"{tmp_path}/videos-secret/talk.mp4"):
+    with pytest.raises(ApiError), allowed.opened(f"{tmp_path}/videos-secret/talk.mp4"):
         pass
 
 
@@ -534,11 +538,11 @@ def test_the_player_gets_the_file_that_was_checked_even_if_the_name_is_swapped(t
     root.mkdir()
     (root / "talk.mp4").write_bytes((folder / "talk.mp4").read_bytes())
     (tmp_path / "secret").write_bytes(b"secret")
-    with running_desk(root) as desk:
-        session = ask(desk, "POST", "/v1/gridprobe/sessions", json={"video": "talk.mp4"}).json()
+    with running_service(root) as service:
+        session = ask(service, "POST", "/v1/gridprobe/sessions", json={"video": "talk.mp4"}).json()
         (root / "talk.mp4").unlink()
         (root / "talk.mp4").symlink_to(tmp_path / "secret")
-        reply = ask(desk, "GET", f"/v1/gridprobe/sessions/{session['id']}/video")
+        reply = ask(service, "GET", f"/v1/gridprobe/sessions/{session['id']}/video")
         assert reply.status_code == 403 and b"secret" not in reply.content
 
 
@@ -546,17 +550,17 @@ def test_the_player_gets_the_file_that_was_checked_even_if_the_name_is_swapped(t
 
 
 # A12 of tests/reliability.md
-def test_no_address_is_fetched_unless_that_is_allowed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_address_is_fetched_unless_that_is_allowed(service: VideoService, monkeypatch: pytest.MonkeyPatch) -> None:
     def connect(*_: Any, **__: Any) -> Any:
         raise AssertionError("a connection was made")
 
     monkeypatch.setattr(socket, "create_connection", connect)
     monkeypatch.setattr(socket, "getaddrinfo", connect)
     for url in ("http://169.254.169.254/latest/meta-data", "https://example.com/x.mp4", "HTTP://localhost/"):
-        reply = ask(desk, "POST", "/v1/gridprobe/ask", json=ASK | {"video": url})
+        reply = ask(service, "POST", "/v1/gridprobe/ask", json=ASK | {"video": url})
         assert reply.status_code == 403 and reply.json()["error"]["code"] == "not_allowed"
 
 
 def test_bounds_and_rules_are_safe_by_default() -> None:
     assert Rules().hosts == ("localhost", "127.0.0.1", "::1")
-    assert Bounds().max_k <= 16 and Bounds().queue <= 64
+    assert ServerLimits().max_k <= 16 and ServerLimits().queue <= 64

@@ -16,8 +16,8 @@ import pytest
 from PIL import Image
 
 from gridprobe.errors import TooLarge
-from gridprobe_serve.service import Desk
-from serving_kit import KEY, Gated, running_desk, video_folder
+from gridprobe_serve.service import VideoService
+from serving_kit import KEY, Gated, running_service, video_folder
 
 pytest.importorskip("mcp", reason="the SDK of the Model Context Protocol is not installed: pip install mcp")
 from mcp import Client, StdioServerParameters
@@ -33,8 +33,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def desk(folder: Path) -> Iterator[Desk]:
-    with running_desk(folder) as found:
+def service(folder: Path) -> Iterator[VideoService]:
+    with running_service(folder) as found:
         yield found
 
 
@@ -46,19 +46,19 @@ def with_client(server: Any, work: Callable[[Client], Awaitable[T]]) -> T:
     return asyncio.run(run())
 
 
-def call(desk: Desk, name: str, **arguments: Any) -> Any:
-    return with_client(make_tools(desk), lambda client: client.call_tool(name, arguments))
+def call(service: VideoService, name: str, **arguments: Any) -> Any:
+    return with_client(make_tools(service), lambda client: client.call_tool(name, arguments))
 
 
-def test_the_tools_are_described_with_what_they_return(desk: Desk) -> None:
-    tools = {each.name: each for each in with_client(make_tools(desk), lambda client: client.list_tools()).tools}
+def test_the_tools_are_described_with_what_they_return(service: VideoService) -> None:
+    tools = {each.name: each for each in with_client(make_tools(service), lambda client: client.list_tools()).tools}
     assert set(tools) == {"ask_video", "look_over", "frames_at"}
     assert set(tools["ask_video"].input_schema["required"]) == {"video", "question"}
     assert "evidence" in (tools["ask_video"].output_schema or {})["properties"]
     assert all(each.description for each in tools.values())
 
 
-def test_a_question_is_answered_with_structure_and_progress(desk: Desk, folder: Path) -> None:
+def test_a_question_is_answered_with_structure_and_progress(service: VideoService, folder: Path) -> None:
     heard: list[tuple[float, str | None]] = []
 
     async def ask(client: Client) -> Any:
@@ -73,32 +73,32 @@ def test_a_question_is_answered_with_structure_and_progress(desk: Desk, folder: 
         }
         return await client.call_tool("ask_video", arguments, progress_callback=on_progress)
 
-    found = with_client(make_tools(desk), ask).structured_content
+    found = with_client(make_tools(service), ask).structured_content
     assert (found["answer"], found["label"]) == ("one", "A") and found["confidence"] == pytest.approx(0.998)
     assert found["sentence"].startswith("one: ") and found["share_of_compute"] > 0
     assert [each["text"] for each in found["candidates"]] == ["one", "two"]
     assert any(message and message.startswith("decode: ") for _, message in heard)
 
 
-def test_an_open_question_and_a_follow_up(desk: Desk) -> None:
+def test_an_open_question_and_a_follow_up(service: VideoService) -> None:
     for _ in range(2):
         assert (
-            call(desk, "ask_video", video="talk.mp4", question="What is it?").structured_content["answer"]
+            call(service, "ask_video", video="talk.mp4", question="What is it?").structured_content["answer"]
             == "a red ball"
         )
-    (session,) = desk.sessions.all()
+    (session,) = service.sessions.all()
     assert session.questions == 2
 
 
-def test_look_over_says_what_happens_with_times(desk: Desk) -> None:
-    found = call(desk, "look_over", video="sub/talk.mp4", parts=3).structured_content
+def test_look_over_says_what_happens_with_times(service: VideoService) -> None:
+    found = call(service, "look_over", video="sub/talk.mp4", parts=3).structured_content
     assert found["duration"] == pytest.approx(1.2) and found["name"] == "talk.mp4"
     assert [(each["start"], each["end"]) for each in found["parts"]] == [(0.0, 0.4), (0.4, 0.8), (0.8, 1.2)]
     assert all(each["text"] for each in found["parts"])
 
 
-def test_frames_are_pictures_with_their_true_times(desk: Desk) -> None:
-    found = call(desk, "frames_at", video="talk.mp4", times=[0.5, 100.0], width=32)
+def test_frames_are_pictures_with_their_true_times(service: VideoService) -> None:
+    found = call(service, "frames_at", video="talk.mp4", times=[0.5, 100.0], width=32)
     texts = [each.text for each in found.content if each.type == "text"]
     pictures = [each for each in found.content if each.type == "image"]
     assert texts == ["0:00 (0.48 s)", "0:01 (1.16 s)"]
@@ -121,10 +121,10 @@ def test_frames_are_pictures_with_their_true_times(desk: Desk) -> None:
     ],
 )
 def test_an_error_reaches_the_agent_as_our_sentence(
-    desk: Desk, folder: Path, name: str, arguments: dict[str, Any], words: str
+    service: VideoService, folder: Path, name: str, arguments: dict[str, Any], words: str
 ) -> None:
     (folder / "bad.mp4").write_bytes(b"no video")
-    found = call(desk, name, **arguments)
+    found = call(service, name, **arguments)
     assert found.is_error and words in found.content[0].text and str(folder) not in found.content[0].text
 
 
@@ -133,8 +133,8 @@ def test_a_mistake_of_ours_is_not_told(folder: Path, monkeypatch: pytest.MonkeyP
         def score(self, requests: Any) -> Any:
             raise ZeroDivisionError("/secret")
 
-    with running_desk(folder, model=Broken()) as desk:
-        found = call(desk, "ask_video", video="talk.mp4", question="Which?", options=["one", "two"])
+    with running_service(folder, model=Broken()) as service:
+        found = call(service, "ask_video", video="talk.mp4", question="Which?", options=["one", "two"])
     assert found.is_error and "secret" not in found.content[0].text
 
 
@@ -199,6 +199,6 @@ def test_a_question_that_does_not_fit_into_memory_is_an_error_of_one_sentence(fo
         def score(self, requests: Any) -> Any:
             raise TooLarge("9 frames of 64×32 and the question are 9 tokens, but 0.0 GB of memory are free")
 
-    with running_desk(folder, model=Full()) as desk:
-        found = call(desk, "ask_video", video="talk.mp4", question="Which?", options=["one", "two"])
+    with running_service(folder, model=Full()) as service:
+        found = call(service, "ask_video", video="talk.mp4", question="Which?", options=["one", "two"])
     assert found.is_error and found.content[0].text.endswith("0.0 GB of memory are free")

@@ -5,7 +5,7 @@ import pytest
 
 import gridprobe as gp
 from gridprobe.errors import UsageError
-from gridprobe.models import ScoreRequest
+from gridprobe.models import Request
 from gridprobe.video import FramePool
 from videos import bars, read_number
 
@@ -84,11 +84,11 @@ def test_wrong_times_and_rates_are_refused() -> None:
 def test_a_question_about_arrays() -> None:
     """The scripted model is sure where it sees frame 5."""
 
-    def observe(request: ScoreRequest) -> dict[str, float]:
+    def observe(request: Request) -> dict[str, float]:
         shown = [frame for group in request.groups for frame in group.frames.pixels]
         return {"A": 0.9 if any(read_number(frame) == 5 for frame in shown) else 0.5, "B": 0.1}
 
     pool = FramePool.from_arrays(FRAMES, fps=2)
-    answer = gp.ask(pool, gp.Question("Where?", options=["a", "b"]), model=gp.Scripted(observe), k=3, frames=1)
+    answer = gp.ask(pool, gp.Question("Where?", options=["a", "b"]), model=gp.MockModel(observe), k=3, frames=1)
     assert answer.selection.timestamps == (2.5,)
     assert answer.to_dict()["video"] is None

@@ -30,7 +30,7 @@ from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.errors import DecoderKilled, UsageError, VideoError
 from gridprobe.evaluation import read_records
 from gridprobe.evaluation.reader import read_run
-from gridprobe.video import Footage, FrameCache, FrameSize, VideoLimits, decoder_child, decoder_pool, sample
+from gridprobe.video import FrameCache, FrameSize, Video, VideoLimits, decoder_child, decoder_pool, sample
 from gridprobe.video.decoder_pool import Child, stop_idle
 from videos import bars, numbered_video, patched
 from waiting import wait_until
@@ -92,7 +92,7 @@ def assert_same(here: gp.FramePool, there: gp.FramePool) -> None:
 def test_the_same_as_without_a_child(faststart: Path, tmp_path: Path, precision: str) -> None:
     path = patched(faststart, tmp_path / "damaged é.mp4", start=0.5, length=0.02)
     options: dict[str, Any] = {"cells": 50, "sampling": "linspace", "precision": precision}
-    here, there = Footage(path, **options), Footage(path, **options, decode_in="child")
+    here, there = Video(path, **options), Video(path, **options, decode_in="child")
     assert_same(here.pool(SMALL), there.pool(SMALL))
     assert_same(here.frames([3, 30, 20], SMALL), there.frames([3, 30, 20], SMALL))
     assert_same(here.frames([7, 8, 45]), there.frames([7, 8, 45]))
@@ -106,7 +106,7 @@ def test_a_folder_of_pictures_is_the_same(tmp_path: Path, monkeypatch: pytest.Mo
     for number in range(5):
         Image.fromarray(bars(number, (64, 48))).save(tmp_path / "pictures" / f"{number}.png")
     monkeypatch.chdir(tmp_path)
-    here, there = Footage("pictures", cells=4), Footage("pictures", cells=4, decode_in="child")
+    here, there = Video("pictures", cells=4), Video("pictures", cells=4, decode_in="child")
     assert_same(here.pool(SMALL), there.pool(SMALL))
     assert_same(here.frames([2, 1]), there.frames([2, 1]))
     Image.fromarray(bars(7, (64, 48))).save(tmp_path / "pictures" / "9.png")
@@ -118,7 +118,7 @@ def test_frames_from_the_cache_on_disk_are_the_same(clip: Path, tmp_path: Path) 
     """A plan that one process has written serves the other kind, too."""
     pools = []
     for decode_in in ("child", "process", "child"):
-        footage = Footage(clip, cells=9, cache=FrameCache(tmp_path, 10**8), decode_in=decode_in)
+        footage = Video(clip, cells=9, cache=FrameCache(tmp_path, 10**8), decode_in=decode_in)
         pools.append(footage.pool(SMALL))
     assert_same(pools[0], pools[1])
     assert_same(pools[1], pools[2])
@@ -345,7 +345,7 @@ def test_a_killed_decoder_fails_no_question_for_good(clip: Path, tmp_path: Path,
 
     def run() -> str:
         options: dict[str, Any] = {"limits": VideoLimits(cache=0), "max_failures": 0}
-        model = gp.Scripted(lambda request: {"A": 0.7, "B": 0.3})
+        model = gp.MockModel(lambda request: {"A": 0.7, "B": 0.3})
         benchmark = Benchmark("toy", "toy", tuple(items))
         with toy_runs.evaluation(benchmark, tmp_path / "run", model=model, **options) as evaluation:
             evaluation.run()
@@ -366,7 +366,7 @@ def test_a_killed_decoder_fails_no_question_for_good(clip: Path, tmp_path: Path,
 def test_a_crash_while_asking_leaves_the_model_loaded(clip: Path, fault: Fault) -> None:
     """V27 as a worker sees it: one session fails with a sentence, the next one uses the same model."""
     question = gp.Question("Which?", ["a", "b"])
-    model = gp.Scripted(lambda request: {"A": 0.7, "B": 0.3})
+    model = gp.MockModel(lambda request: {"A": 0.7, "B": 0.3})
     options: dict[str, Any] = {"model": model, "k": 3, "limits": VideoLimits(cache=0)}
     fault("import ctypes\nctypes.string_at(0)")
     with pytest.raises(VideoError, match=r"clip\.mp4: the decoder crashed \(SIGSEGV\)"):
@@ -397,7 +397,7 @@ def outcomes_of(clip: Path, tmp_path: Path, bad: str) -> dict[str, str]:
     with toy_runs.evaluation(
         Benchmark("toy", "toy", tuple(items)),
         tmp_path / "run",
-        model=gp.Scripted(lambda request: {"A": 0.7, "B": 0.3}),
+        model=gp.MockModel(lambda request: {"A": 0.7, "B": 0.3}),
         limits=VideoLimits(cache=0),
         max_failures=1,
     ) as evaluation:

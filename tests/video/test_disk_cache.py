@@ -14,7 +14,7 @@ import pytest
 
 import gridprobe as gp
 from gridprobe.errors import VideoError
-from gridprobe.video import Footage, FrameCache, FrameSize, VideoLimits, cache_folder, decode, open_cache, sample
+from gridprobe.video import FrameCache, FrameSize, Video, VideoLimits, cache_folder, decode, open_cache, sample
 from gridprobe.video.decode import FileClip
 from gridprobe.video.sampling import Found
 from videos import Pixels, numbered_video, patched
@@ -53,11 +53,11 @@ def test_a_second_process_opens_no_decoder_and_sees_the_same_bytes(
     clip: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, sampling: str, precision: str
 ) -> None:
     wish = {"cells": 20, "sampling": sampling, "precision": precision}
-    first = Footage(clip, **wish, cache=FrameCache(folder, CAP))  # type: ignore[arg-type]
+    first = Video(clip, **wish, cache=FrameCache(folder, CAP))  # type: ignore[arg-type]
     small, large = first.pool(SMALL), first.frames([3, 9])
     no_decoder(monkeypatch)
 
-    second = Footage(clip, **wish, cache=FrameCache(folder, CAP))  # type: ignore[arg-type]
+    second = Video(clip, **wish, cache=FrameCache(folder, CAP))  # type: ignore[arg-type]
 
     for one, other in ((small, second.pool(SMALL)), (large, second.frames([3, 9]))):
         assert one.keys == other.keys and one.info == other.info and one.warnings == other.warnings
@@ -73,8 +73,8 @@ def test_asking_again_after_a_restart_decodes_nothing(
     monkeypatch.setenv("GRIDPROBE_CACHE", str(folder))
     question = gp.Question("Which?", ["this", "that"])
 
-    def ask() -> tuple[gp.Answer, gp.Scripted]:
-        model = gp.Scripted(lambda request: {"A": 99.0, "B": float(request.groups[0].frames.pixels[..., 0].mean())})
+    def ask() -> tuple[gp.Answer, gp.MockModel]:
+        model = gp.MockModel(lambda request: {"A": 99.0, "B": float(request.groups[0].frames.pixels[..., 0].mean())})
         return gp.ask(clip, question, model=model, k=5, decode_in="process"), model
 
     answer, model = ask()
@@ -94,9 +94,9 @@ def test_asking_again_after_a_restart_decodes_nothing(
 
 def test_damage_is_remembered(faststart: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = patched(faststart, tmp_path / "damaged.mp4", start=0.5, length=0.05)
-    first = Footage(path, cells=100, cache=FrameCache(folder, CAP)).pool(SMALL)
+    first = Video(path, cells=100, cache=FrameCache(folder, CAP)).pool(SMALL)
     no_decoder(monkeypatch)
-    again = Footage(path, cells=100, cache=FrameCache(folder, CAP)).pool(SMALL)
+    again = Video(path, cells=100, cache=FrameCache(folder, CAP)).pool(SMALL)
     assert "damaged and replaced" in first.warnings[0]
     assert again.warnings == first.warnings and again.times == first.times
 
@@ -108,14 +108,14 @@ def test_a_copy_under_another_name_is_the_same_video_but_a_changed_file_is_not(
     path = tmp_path / "copy.mp4"
     path.write_bytes(clip.read_bytes())
     os.utime(path, ns=(clip.stat().st_mtime_ns,) * 2)
-    Footage(clip, cells=9, cache=FrameCache(folder, CAP)).pool(SMALL)
+    Video(clip, cells=9, cache=FrameCache(folder, CAP)).pool(SMALL)
     with monkeypatch.context() as patch:
         no_decoder(patch)
-        known = Footage(path, cells=9, cache=FrameCache(folder, CAP))
+        known = Video(path, cells=9, cache=FrameCache(folder, CAP))
         assert known.pool(SMALL).info.path == str(path)  # type: ignore[union-attr]
     other = numbered_video(tmp_path / "other.mp4", 200)
     path.write_bytes(other.read_bytes())
-    assert Footage(path, cells=9, cache=FrameCache(folder, CAP)).pool(SMALL).info.frames == 200  # type: ignore[union-attr]
+    assert Video(path, cells=9, cache=FrameCache(folder, CAP)).pool(SMALL).info.frames == 200  # type: ignore[union-attr]
     with pytest.raises(VideoError, match="changed while it was in use"):
         known.frames([1])
 
@@ -125,7 +125,7 @@ def test_a_copy_under_another_name_is_the_same_video_but_a_changed_file_is_not(
 def test_another_wish_or_another_decoder_is_another_entry(
     clip: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    Footage(clip, cells=9, cache=FrameCache(folder, CAP)).pool(SMALL)
+    Video(clip, cells=9, cache=FrameCache(folder, CAP)).pool(SMALL)
     wish: dict[str, object] = {"cells": 9}
     if change == "cells":
         wish["cells"] = 16
@@ -148,9 +148,9 @@ def test_another_wish_or_another_decoder_is_another_entry(
     monkeypatch.setattr(FileClip, "read", spy)
     if change == "limits":  # what was allowed once is still forbidden now
         with pytest.raises(VideoError, match="longer than 5 s"):
-            Footage(clip, **wish, cache=FrameCache(folder, CAP))  # type: ignore[arg-type]
+            Video(clip, **wish, cache=FrameCache(folder, CAP))  # type: ignore[arg-type]
         return
-    Footage(clip, **wish, cache=FrameCache(folder, CAP)).pool(SMALL)  # type: ignore[arg-type]
+    Video(clip, **wish, cache=FrameCache(folder, CAP)).pool(SMALL)  # type: ignore[arg-type]
     assert len(reads) == 1
 
 
@@ -169,7 +169,7 @@ def test_a_file_replaced_while_it_is_read_leaves_nothing(
 
     monkeypatch.setattr(decode, stage, replaced)
     with pytest.raises(VideoError, match="changed while it was in use"):
-        footage = Footage(path, cells=9, cache=FrameCache(folder, CAP))
+        footage = Video(path, cells=9, cache=FrameCache(folder, CAP))
         footage.undecoded(SMALL) if stage == "expected_ticks" else footage.pool(SMALL)
     assert entries(folder) == []
 
@@ -182,7 +182,7 @@ def test_a_file_replaced_while_it_is_read_leaves_nothing(
 @pytest.mark.parametrize("fault", ["half", "longer", "flipped", "empty", "swapped", "junk"])
 def test_a_bad_entry_counts_as_absent_and_is_removed(clip: Path, folder: Path, fault: str, what: str) -> None:
     truth = sample(clip, cells=9, size=SMALL)
-    Footage(clip, cells=9, cache=FrameCache(folder, CAP)).pool(SMALL)
+    Video(clip, cells=9, cache=FrameCache(folder, CAP)).pool(SMALL)
     contents = {path: path.read_bytes() for path in entries(folder)}
     frames = [path for path, whole in contents.items() if b'"plan"' not in whole]
     assert len(frames) == 9 and len(contents) == 10
@@ -199,7 +199,7 @@ def test_a_bad_entry_counts_as_absent_and_is_removed(clip: Path, folder: Path, f
         path.write_bytes(bad)
 
     store = FrameCache(folder, CAP)
-    again = Footage(clip, cells=9, cache=store).pool(SMALL)
+    again = Video(clip, cells=9, cache=store).pool(SMALL)
 
     assert again.keys == truth.keys and np.array_equal(again.pixels, truth.pixels)
     assert {path: path.read_bytes() for path in entries(folder)} == contents and store.trouble is None  # made anew
@@ -218,9 +218,9 @@ def test_a_plan_that_makes_no_sense_is_made_anew(
     clip: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
     monkeypatch.setattr(FileClip, "to_json", lambda *_: content)
-    Footage(clip, cells=9, cache=FrameCache(folder, CAP)).pool(SMALL)
+    Video(clip, cells=9, cache=FrameCache(folder, CAP)).pool(SMALL)
     monkeypatch.undo()
-    assert len(Footage(clip, cells=9, cache=FrameCache(folder, CAP)).pool(SMALL)) == 9
+    assert len(Video(clip, cells=9, cache=FrameCache(folder, CAP)).pool(SMALL)) == 9
 
 
 def fails_with(number: int) -> object:
@@ -237,7 +237,7 @@ def test_what_cannot_be_written_is_a_warning(
 ) -> None:
     store = FrameCache(folder, CAP)
     monkeypatch.setattr(call, fails_with(number))
-    footage = Footage(clip, cells=9, cache=store)
+    footage = Video(clip, cells=9, cache=store)
     assert np.array_equal(footage.pool(SMALL).pixels, sample(clip, cells=9, size=SMALL).pixels)
     assert footage.trouble == (f"the frame cache {folder} cannot be written ({os.strerror(number)})",)
     assert entries(folder) == []  # not even a temporary file
@@ -247,16 +247,16 @@ def test_trouble_reaches_the_answer(clip: Path, tmp_path: Path, monkeypatch: pyt
     place = tmp_path / "file"
     place.write_text("not a folder")
     monkeypatch.setenv("GRIDPROBE_CACHE", str(place))
-    answer = gp.ask(clip, gp.Question("?", ["a", "b"]), model=gp.Scripted(lambda _: {"A": 1.0, "B": 2.0}), k=3)
+    answer = gp.ask(clip, gp.Question("?", ["a", "b"]), model=gp.MockModel(lambda _: {"A": 1.0, "B": 2.0}), k=3)
     assert answer.choice == "B" and "frame cache" in answer.warnings[-1] and "\n" not in answer.warnings[-1]
 
 
 def test_a_cache_that_can_only_be_read_is_read(clip: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Footage(clip, cells=9, cache=FrameCache(folder, CAP)).pool(SMALL)
+    Video(clip, cells=9, cache=FrameCache(folder, CAP)).pool(SMALL)
     for call in ("tempfile.mkstemp", "os.utime", "os.unlink"):
         monkeypatch.setattr(call, fails_with(errno.EROFS))
     no_decoder(monkeypatch)
-    footage = Footage(clip, cells=9, cache=FrameCache(folder, CAP))
+    footage = Video(clip, cells=9, cache=FrameCache(folder, CAP))
     assert len(footage.pool(SMALL)) == 9 and footage.trouble == ()
 
 
@@ -264,7 +264,7 @@ def test_a_cache_that_can_only_be_read_is_read(clip: Path, folder: Path, monkeyp
 def test_a_folder_that_others_can_fill_is_not_used(
     clip: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    Footage(clip, cells=9, cache=FrameCache(folder, CAP)).pool(SMALL)
+    Video(clip, cells=9, cache=FrameCache(folder, CAP)).pool(SMALL)
     place = folder
     if fault == "owner":
         monkeypatch.setattr(os, "getuid", lambda: folder.stat().st_uid + 1)
@@ -286,7 +286,7 @@ def test_a_folder_that_others_can_fill_is_not_used(
         "a file": "it is not a folder",
     }[fault]
     assert store.trouble == f"the frame cache {place} is not used: {reason}"
-    assert len(Footage(clip, cells=4, cache=store).pool(SMALL)) == 4
+    assert len(Video(clip, cells=4, cache=store).pool(SMALL)) == 4
     assert entries(folder) == before and store.size() == (0, 0)
 
 
@@ -295,7 +295,7 @@ def test_a_link_of_ones_own_is_followed(clip: Path, folder: Path, tmp_path: Path
     link = tmp_path / "link"
     link.symlink_to(folder)
     store = FrameCache(link, CAP)
-    Footage(clip, cells=9, cache=store).pool(SMALL)
+    Video(clip, cells=9, cache=store).pool(SMALL)
     assert store.trouble is None and len(entries(folder)) == 10
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from disk_faults import Crash, every_fault
-from gridprobe.video import Footage, FrameCache, FrameSize
+from gridprobe.video import FrameCache, FrameSize, Video
 from gridprobe.video.frames import FramePool
 from videos import numbered_video
 
@@ -21,7 +21,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pool(clip: Path, folder: Path, cap: int = CAP) -> FramePool:
-    return Footage(clip, cells=2, cache=FrameCache(folder, cap)).pool(SMALL)
+    return Video(clip, cells=2, cache=FrameCache(folder, cap)).pool(SMALL)
 
 
 def temporary(folder: Path) -> list[Path]:

@@ -209,7 +209,7 @@ def test_a_folder_goes_wherever_a_video_goes(tmp_path: Path) -> None:
     from gridprobe.video import probe
 
     folder = folder_of(tmp_path, 9)
-    model = gp.Scripted(
+    model = gp.MockModel(
         lambda request: {"A": 9.0 if any(10 in group.frames.pixels for group in request.groups) else 1.0, "B": 1.0}
     )
 

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from gridprobe.errors import VideoError
-from gridprobe.video import NATIVE, Footage, FramePool, FrameSize, Moved, VideoLimits, sample
+from gridprobe.video import NATIVE, FramePool, FrameSize, Moved, Video, VideoLimits, sample
 from gridprobe.video.cache import MemoryCache
 from gridprobe.video.decode import FileClip
 from gridprobe.video.frames import Pending
@@ -56,7 +56,7 @@ def same(one: FramePool, other: FramePool) -> bool:
 def test_any_order_twice_gives_the_pixels_of_decoding_in_order(made: Path, name: str, memory: int) -> None:
     path = made_video(made, name)
     in_order = sample(path, cells=30)
-    footage = Footage(path, cells=30, limits=VideoLimits(memory=memory))
+    footage = Video(path, cells=30, limits=VideoLimits(memory=memory))
     orders = [[17], [29, 0, 15], [3, 4, 2], [15, 28, 1, 17], list(range(29, -1, -1))]
 
     for indices in [*orders, *orders]:
@@ -71,7 +71,7 @@ def test_a_detailed_frame_has_the_same_bytes_alone_and_among_all(tmp_path: Path,
     among_all = sample(path, cells=20, size=size)
 
     for index in (0, 7, 19):
-        assert same(Footage(path, cells=20).frames([index], size), among_all.take([index]))
+        assert same(Video(path, cells=20).frames([index], size), among_all.take([index]))
 
 
 # D06 of tests/reliability.md
@@ -79,7 +79,7 @@ def test_a_detailed_frame_has_the_same_bytes_alone_and_among_all(tmp_path: Path,
 @pytest.mark.parametrize("name", KINDS)
 def test_a_second_pass_gives_the_frames_of_the_first_bit_for_bit(made: Path, name: str, precision: str) -> None:
     path = made_video(made, name)
-    footage = Footage(path, cells=20, precision=precision)  # type: ignore[arg-type]
+    footage = Video(path, cells=20, precision=precision)  # type: ignore[arg-type]
     native = sample(path, cells=20, precision=precision)  # type: ignore[arg-type]
 
     small = footage.pool(SMALL)
@@ -96,7 +96,7 @@ def test_a_second_pass_gives_the_frames_of_the_first_bit_for_bit(made: Path, nam
 @pytest.mark.parametrize("name", KINDS)
 def test_packets_promise_what_decodes(made: Path, name: str, cells: int, precision: str) -> None:
     path = made_video(made, name)
-    footage = Footage(path, cells=cells, precision=precision)  # type: ignore[arg-type]
+    footage = Video(path, cells=cells, precision=precision)  # type: ignore[arg-type]
 
     outline = footage.undecoded(SMALL)
 
@@ -106,7 +106,7 @@ def test_packets_promise_what_decodes(made: Path, name: str, cells: int, precisi
 
 
 def test_a_second_pass_decodes_no_more_than_its_groups_of_pictures(faststart: Path, readers: list[Reader]) -> None:
-    footage = Footage(faststart, cells=30)  # middles at 25, 75, 125 …: keyframes all, and one every 25 frames
+    footage = Video(faststart, cells=30)  # middles at 25, 75, 125 …: keyframes all, and one every 25 frames
     footage.pool(SMALL)
     readers.clear()
     assert [read_number(frame) for frame in footage.frames([3, 20]).pixels] == [175, 1025]
@@ -130,7 +130,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[int, int], bool]]
 
 def test_an_undecoded_pool_knows_everything_but_pixels(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passes = reads(monkeypatch)
-    outline = Footage(clip, cells=20).undecoded(SMALL)
+    outline = Video(clip, cells=20).undecoded(SMALL)
     part = outline.take([3, 5])
     assert (len(outline), outline.width, outline.height, len(part), part.width) == (20, 128, 32, 2, 128)
     assert part.times == (outline.times[3], outline.times[5]) and part.keys == outline.take([3, 5]).keys
@@ -145,7 +145,7 @@ def test_an_undecoded_pool_knows_everything_but_pixels(clip: Path, monkeypatch: 
 
 def test_of_a_pool_too_large_to_keep_only_what_is_looked_at_is_decoded(clip: Path) -> None:
     whole = sample(clip, cells=20, size=SMALL)
-    footage = Footage(clip, cells=20, limits=VideoLimits(memory=whole.pixels.nbytes // 4))
+    footage = Video(clip, cells=20, limits=VideoLimits(memory=whole.pixels.nbytes // 4))
     pool = footage.pool(SMALL)
     assert isinstance(pool.data, Pending) and pool.times == whole.times
     for start in range(0, 20, 4):
@@ -165,7 +165,7 @@ def test_frames_that_were_cut_out_are_not_copied_and_cannot_be_changed(clip: Pat
 
 def test_a_pool_too_large_to_keep_is_decoded_once(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passes = reads(monkeypatch)
-    footage = Footage(clip, cells=20, limits=VideoLimits(memory=1000))
+    footage = Video(clip, cells=20, limits=VideoLimits(memory=1000))
     assert same(footage.pool(SMALL), sample(clip, cells=20, size=SMALL))
     assert len(passes) == 2  # one of them by sample()
 
@@ -176,7 +176,7 @@ def test_substitutes_are_the_same_frames_in_both_passes(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, start: float, length: float
 ) -> None:
     path = patched(made_video(made, name), tmp_path / name, start=start, length=length)
-    footage = Footage(path, cells=50)
+    footage = Video(path, cells=50)
     try:
         native = sample(path, cells=50)
     except VideoError as refusal:  # more than a fifth is damaged, whatever the size
@@ -212,7 +212,7 @@ def loses(monkeypatch: pytest.MonkeyPatch, *, whole_too: bool) -> None:
 def test_a_frame_that_is_not_found_straight_is_found_by_the_whole_plan(
     clip: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    footage = Footage(clip, cells=20)
+    footage = Video(clip, cells=20)
     footage.pool(SMALL)
     loses(monkeypatch, whole_too=False)
     assert same(footage.frames([2, 3]), sample(clip, cells=20).take([2, 3]))
@@ -221,7 +221,7 @@ def test_a_frame_that_is_not_found_straight_is_found_by_the_whole_plan(
 def test_frames_that_cannot_be_found_again_are_an_error_and_then_looked_for_anew(
     clip: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    footage = Footage(clip, cells=20)
+    footage = Video(clip, cells=20)
     footage.pool(SMALL)
     with monkeypatch.context() as patch:
         loses(patch, whole_too=True)
@@ -232,9 +232,9 @@ def test_frames_that_cannot_be_found_again_are_an_error_and_then_looked_for_anew
 
 def test_a_broken_promise_is_an_error_but_a_black_thumbnail(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loses(monkeypatch, whole_too=True)
-    outline = Footage(clip, cells=5).undecoded(SMALL)
+    outline = Video(clip, cells=5).undecoded(SMALL)
     assert not outline.pixels[0].any() and outline.pixels[1].any()
-    footage = Footage(clip, cells=5)
+    footage = Video(clip, cells=5)
     with pytest.raises(Moved):
         footage.frames([0, 1])
     # Packets are not believed a second time: now everything is decoded, and that says what there is.
@@ -260,7 +260,7 @@ def test_after_any_trouble_the_second_pass_goes_the_way_of_the_first(
 ) -> None:
     meets_trouble(monkeypatch, at_first=at_first)
     passes = reads(monkeypatch)
-    footage = Footage(clip, cells=20)
+    footage = Video(clip, cells=20)
     footage.pool(SMALL)
     assert same(footage.frames([2, 3]), sample(clip, cells=20).take([2, 3]))
     straight = [] if at_first else [False]
@@ -269,7 +269,7 @@ def test_after_any_trouble_the_second_pass_goes_the_way_of_the_first(
 
 def test_a_promise_kept_with_trouble_is_not_trusted(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     meets_trouble(monkeypatch, at_first=False)
-    footage = Footage(clip, cells=20)
+    footage = Video(clip, cells=20)
     footage.undecoded(SMALL)
     with pytest.raises(Moved):
         footage.frames([2, 3])
@@ -277,7 +277,7 @@ def test_a_promise_kept_with_trouble_is_not_trusted(clip: Path, monkeypatch: pyt
 
 def test_frames_that_met_trouble_are_shown_but_not_kept(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     meets_trouble(monkeypatch, at_first=False)
-    footage = Footage(clip, cells=20)
+    footage = Video(clip, cells=20)
     assert footage.undecoded(SMALL).pixels.any() and footage._shelf.bytes == 0
 
 
@@ -285,7 +285,7 @@ def test_frames_that_met_trouble_are_shown_but_not_kept(clip: Path, monkeypatch:
 def test_another_file_under_the_name_is_noticed(clip: Path, tmp_path: Path, how: str) -> None:
     path = tmp_path / "video.mp4"
     path.write_bytes(clip.read_bytes())
-    footage = Footage(path, cells=20)
+    footage = Video(path, cells=20)
     footage.pool(SMALL)
     if how == "replaced":
         path.write_bytes(numbered_video(tmp_path / "other.mp4", 300, fps=24).read_bytes())
@@ -302,7 +302,7 @@ def test_a_folder_has_two_sizes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for number in range(9):
         Image.new("RGB", (640, 320), (number, 0, 0)).save(tmp_path / f"{number}.png")
     opener = Mock(wraps=Image.open)
-    footage = Footage(tmp_path, cells=9)
+    footage = Video(tmp_path, cells=9)
     monkeypatch.setattr(Image, "open", opener)
 
     assert footage.undecoded(SMALL).times == tuple(map(float, range(9))) and not opener.called

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gridprobe.video import AUTO_FRACTION, Footage, FramePool, FrameSize, reader, sample, sampling
+from gridprobe.video import AUTO_FRACTION, FramePool, FrameSize, Video, reader, sample, sampling
 from gridprobe.video.files import check_file, lacks_index
 from mp4 import looped, with_hole
 from videos import numbered_video, read_number
@@ -144,7 +144,7 @@ def test_a_video_leaves_nothing_behind(clip: Path) -> None:
 
     def many(count: int) -> None:
         for _ in range(count):
-            footage = Footage(clip, cells=16, precision="auto")
+            footage = Video(clip, cells=16, precision="auto")
             footage.undecoded(SMALL)
             footage.frames([3, 9])
             footage.pool(SMALL)

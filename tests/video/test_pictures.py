@@ -7,7 +7,7 @@ import av
 import numpy as np
 import pytest
 
-from gridprobe.video import NATIVE, Footage, FrameCache, FrameSize, probe, sample
+from gridprobe.video import NATIVE, FrameCache, FrameSize, Video, probe, sample
 from videos import Pixels, numbered_video, picture_video, read_number, turn_by_matrix
 
 CORNERS = {"top left": (255, 0, 0), "top right": (0, 255, 0), "bottom left": (0, 0, 255), "bottom right": (255, 255, 0)}
@@ -51,7 +51,7 @@ def test_rotation_by_the_display_matrix(tmp_path: Path, degrees: int, goes_to_to
     for corner in CORNERS:
         assert colour_at(pool.pixels[0], corner) == colour_at(stored, corner)
     for _ in range(2):  # decoded, and then from the cache on disk
-        kept = Footage(path, cells=1, cache=FrameCache(tmp_path / "cache", 10**8)).pool()
+        kept = Video(path, cells=1, cache=FrameCache(tmp_path / "cache", 10**8)).pool()
         assert kept.info is not None and (kept.info.width, kept.info.height) == upright
         assert np.array_equal(kept.pixels, pool.pixels)
 

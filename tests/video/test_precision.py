@@ -13,8 +13,8 @@ from gridprobe._util import ProgressEvent, listening
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.video import AUTO_FRACTION, FramePool, FrameSize, VideoLimits, decode, reader, sample
 from gridprobe.video.files import Deadline
-from gridprobe.video.sampling import START, Anchor, Clock, DecodePlan
-from gridprobe.video.source import Kind, kind_rule, recovery_rule
+from gridprobe.video.sampling import START, Anchor, DecodePlan, FrameClock
+from gridprobe.video.source import NalKind, kind_rule, recovery_rule
 from videos import Pixels, numbered_video, patched, read_number, remux
 
 SMALL = FrameSize(max_side=256)
@@ -145,29 +145,29 @@ HEVC = b"\x01" + bytes(20) + b"\x03"
 @pytest.mark.parametrize(
     ("codec", "extradata", "data", "kind"),
     [
-        ("h264", H264, avcc(b"\x01slice"), Kind(True)),
-        ("h264", H264, avcc(b"\x06sei", b"\x01slice", b"\x01slice"), Kind(True)),
-        ("h264", H264, avcc(b"\x41slice"), Kind()),
-        ("h264", H264, avcc(b"\x01slice", b"\x21slice"), Kind()),
-        ("h264", H264, avcc(b"\x65idr"), Kind()),
-        ("h264", H264, avcc(b"\x06sei"), Kind()),
-        ("h264", H264, avcc(b"\x08pps", b"\x01slice"), Kind()),
-        ("h264", H264, avcc(b"\x01slice") + b"\0", Kind()),
-        ("h264", H264, avcc(b"\x01slice")[:-1], Kind()),
-        ("h264", H264, bytes(40), Kind()),
-        ("h264", H264, b"", Kind()),
-        ("h264", None, b"\0\0\0\1\x09\xf0\0\0\1\x01slice", Kind(True)),
-        ("h264", None, b"\0\0\0\1\x09\xf0\0\0\1\x41slice", Kind()),
-        ("h264", None, b"x\0\0\1\x01slice", Kind()),
-        ("h264", b"", b"no start code", Kind()),
-        ("hevc", HEVC, avcc(b"\x00\x01slice"), Kind(True)),
-        ("hevc", HEVC, avcc(b"\x00\x03slice"), Kind(True, 2)),
-        ("hevc", HEVC, avcc(b"\x02\x02slice"), Kind(False, 1)),
-        ("hevc", HEVC, avcc(b"\x00\x09slice"), Kind()),
-        ("hevc", HEVC, avcc(b"\x4e\x01sei", b"\x10\x01slice"), Kind(True)),
+        ("h264", H264, avcc(b"\x01slice"), NalKind(True)),
+        ("h264", H264, avcc(b"\x06sei", b"\x01slice", b"\x01slice"), NalKind(True)),
+        ("h264", H264, avcc(b"\x41slice"), NalKind()),
+        ("h264", H264, avcc(b"\x01slice", b"\x21slice"), NalKind()),
+        ("h264", H264, avcc(b"\x65idr"), NalKind()),
+        ("h264", H264, avcc(b"\x06sei"), NalKind()),
+        ("h264", H264, avcc(b"\x08pps", b"\x01slice"), NalKind()),
+        ("h264", H264, avcc(b"\x01slice") + b"\0", NalKind()),
+        ("h264", H264, avcc(b"\x01slice")[:-1], NalKind()),
+        ("h264", H264, bytes(40), NalKind()),
+        ("h264", H264, b"", NalKind()),
+        ("h264", None, b"\0\0\0\1\x09\xf0\0\0\1\x01slice", NalKind(True)),
+        ("h264", None, b"\0\0\0\1\x09\xf0\0\0\1\x41slice", NalKind()),
+        ("h264", None, b"x\0\0\1\x01slice", NalKind()),
+        ("h264", b"", b"no start code", NalKind()),
+        ("hevc", HEVC, avcc(b"\x00\x01slice"), NalKind(True)),
+        ("hevc", HEVC, avcc(b"\x00\x03slice"), NalKind(True, 2)),
+        ("hevc", HEVC, avcc(b"\x02\x02slice"), NalKind(False, 1)),
+        ("hevc", HEVC, avcc(b"\x00\x09slice"), NalKind()),
+        ("hevc", HEVC, avcc(b"\x4e\x01sei", b"\x10\x01slice"), NalKind(True)),
     ],
 )
-def test_headers_say_what_may_be_dropped(codec: str, extradata: bytes | None, data: bytes, kind: Kind) -> None:
+def test_headers_say_what_may_be_dropped(codec: str, extradata: bytes | None, data: bytes, kind: NalKind) -> None:
     rule = kind_rule(codec, extradata)
     assert rule is not None
     assert rule(memoryview(data)) == kind
@@ -306,7 +306,7 @@ def plan(*keys: int | None) -> DecodePlan:
 def test_parts_keep_groups_whole_and_in_order(count: int) -> None:
     from fractions import Fraction
 
-    clock = Clock(Fraction(1, 25), 0, counted=False)
+    clock = FrameClock(Fraction(1, 25), 0, counted=False)
     whole = plan(None, 5, None, 10, 10, 10, 20, 20, 30, 40, 50, 60)
     parts = whole.parts(count, clock)
     assert 1 <= len(parts) <= count
@@ -320,7 +320,7 @@ def test_parts_keep_groups_whole_and_in_order(count: int) -> None:
 def test_what_cannot_be_seeked_has_one_reader() -> None:
     from fractions import Fraction
 
-    assert len(plan(None, None, None).parts(8, Clock(Fraction(1, 25), 0, counted=True))) == 1
+    assert len(plan(None, None, None).parts(8, FrameClock(Fraction(1, 25), 0, counted=True))) == 1
 
 
 @pytest.mark.parametrize("readers", [1, 2, 5, 8])
@@ -342,7 +342,7 @@ def test_little_work_has_one_reader(faststart: Path, monkeypatch: pytest.MonkeyP
     shared: list[int] = []
     original = decode._read_in_threads
 
-    def noted(opener: decode.Opener, clock: Clock, strips: list[decode.Strip], total: int) -> None:
+    def noted(opener: decode.Opener, clock: FrameClock, strips: list[decode.Strip], total: int) -> None:
         shared.append(len(strips))
         original(opener, clock, strips, total)
 

@@ -14,9 +14,9 @@ from click.testing import CliRunner
 import gridprobe as gp
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError, VideoError
-from gridprobe.options import Settings, make_setup
+from gridprobe.options import Options, make_plan
 from gridprobe.report.extracts import save_clip
-from gridprobe.video import Footage, FrameCache, FramePool, SampleSpec, VideoLimits, preview, probe, sample
+from gridprobe.video import FrameCache, FramePool, SampleSpec, Video, VideoLimits, preview, probe, sample
 from gridprobe.video.clips import cut
 from videos import bars, numbered_video, read_number
 
@@ -25,7 +25,7 @@ SIZES = {0: (512, 64), 2: (256, 64)}
 LISTED = "choose stream 0 (h264, 512×64) or stream 2 (h264, 256×64)"
 QUESTION = gp.Question("Which?", ["a", "b"])
 ASKED: dict[str, Any] = {
-    "model": gp.Scripted(lambda request: {"A": 0.6, "B": 0.4}),
+    "model": gp.MockModel(lambda request: {"A": 0.6, "B": 0.4}),
     "k": 2,
     "limits": VideoLimits(cache=0),
 }
@@ -89,7 +89,7 @@ def test_v21_a_stream_can_be_chosen(video: Path, stream: int, decode_in: Any) ->
     assert numbers(pool) == shown(stream)
     assert pool.info is not None and pool.info.stream == stream and (pool.info.width, pool.info.height) == SIZES[stream]
     assert probe(video, stream=stream).width == preview(video, cells=5, stream=stream).info.width == SIZES[stream][0]
-    within = Footage(video, cells=5, stream=stream).within(((0.2, 0.4),)).pool()
+    within = Video(video, cells=5, stream=stream).within(((0.2, 0.4),)).pool()
     assert numbers(within) == [100 * stream + number for number in range(5, 10)]
 
 
@@ -124,8 +124,8 @@ def test_v21_an_encrypted_stream_is_named(video: Path, tmp_path: Path) -> None:
 def test_v21_what_is_no_number_is_refused(video: Path, stream: Any) -> None:
     for attempt in (
         lambda: sample(video, cells=5, stream=stream),
-        lambda: Settings(stream=stream),
-        lambda: Settings.from_preset("paper", stream=stream),
+        lambda: Options(stream=stream),
+        lambda: Options.from_preset("paper", stream=stream),
     ):
         with pytest.raises(UsageError, match="stream must be the number of a stream, counted from 0, got "):
             attempt()
@@ -145,7 +145,7 @@ def test_v21_streams_share_no_cache_entry(video: Path, tmp_path: Path, monkeypat
 
     def read(stream: int | None) -> FramePool:
         cache = FrameCache(tmp_path, 10**8)
-        return Footage(video, cells=5, stream=stream, cache=cache).pool(FrameSize(square=128))
+        return Video(video, cells=5, stream=stream, cache=cache).pool(FrameSize(square=128))
 
     first = {stream: read(stream) for stream in (None, 0, 2)}
     monkeypatch.setattr("gridprobe.video.decode.read_plan", lambda *_, **__: pytest.fail("decoded again"))
@@ -183,7 +183,7 @@ def test_v21_the_command_line_takes_a_stream(video: Path) -> None:
 
 
 def test_v21_open_footage_of_another_stream_is_refused(video: Path) -> None:
-    footage = Footage(video, cells=4, precision="auto", stream=2)
+    footage = Video(video, cells=4, precision="auto", stream=2)
     with pytest.raises(UsageError, match="the open video was sampled with stream=2, but the settings say None"):
         gp.ask(footage, QUESTION, **ASKED)
 
@@ -206,8 +206,8 @@ def test_v21_an_old_plan_in_the_cache_does_not_stand_for_a_chosen_stream(video: 
 
 
 def test_v21_setup_and_settings_agree() -> None:
-    setup = make_setup(model=ASKED["model"], settings=Settings(stream=2))
-    assert setup.sampling == Settings(stream=2).sample and setup.sampling.stream == 2
+    setup = make_plan(model=ASKED["model"], settings=Options(stream=2))
+    assert setup.sampling == Options(stream=2).sample and setup.sampling.stream == 2
 
 
 def test_the_only_stream_can_be_named(tmp_path: Path) -> None:

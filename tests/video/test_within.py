@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gridprobe.errors import UsageError
-from gridprobe.video import Footage, FrameSize, SampleSpec
+from gridprobe.video import FrameSize, SampleSpec, Video
 from gridprobe.video.cache import FrameCache, plan_key
 from gridprobe.video.files import check_file
 from gridprobe.video.sampling import middle_times
@@ -97,7 +97,7 @@ def test_frame_numbers_cannot_be_counted_in_stretches() -> None:
 
 
 def test_frames_are_those_on_display_at_the_moments(clip: Path) -> None:
-    whole = Footage(clip, cells=16)
+    whole = Video(clip, cells=16)
 
     pool = whole.within(STRETCHES).pool(SMALL)
 
@@ -107,7 +107,7 @@ def test_frames_are_those_on_display_at_the_moments(clip: Path) -> None:
 
 
 def test_frames_lie_in_the_stretches_in_equal_shares_and_closer(clip: Path) -> None:
-    whole, closer = Footage(clip, cells=16), Footage(clip, cells=16).within(STRETCHES)
+    whole, closer = Video(clip, cells=16), Video(clip, cells=16).within(STRETCHES)
 
     times = closer.pool(SMALL).times
 
@@ -118,7 +118,7 @@ def test_frames_lie_in_the_stretches_in_equal_shares_and_closer(clip: Path) -> N
 
 @pytest.mark.parametrize("precision", ["exact", "auto", "keyframe"])
 def test_rest_of_the_spec_stays(clip: Path, precision: str) -> None:
-    whole = Footage(clip, cells=9, precision=precision)  # type: ignore[arg-type]
+    whole = Video(clip, cells=9, precision=precision)  # type: ignore[arg-type]
 
     closer = whole.within(STRETCHES)
 
@@ -127,7 +127,7 @@ def test_rest_of_the_spec_stays(clip: Path, precision: str) -> None:
 
 
 def test_second_size_shows_the_same_frames(clip: Path) -> None:
-    closer = Footage(clip, cells=16).within(STRETCHES)
+    closer = Video(clip, cells=16).within(STRETCHES)
     small = closer.pool(SMALL)
 
     large = closer.frames([0, 5, 15], FrameSize(max_side=256))
@@ -136,13 +136,13 @@ def test_second_size_shows_the_same_frames(clip: Path) -> None:
 
 
 def test_more_moments_than_frames_give_every_frame_once(clip: Path) -> None:
-    pool = Footage(clip, cells=100).within(((4.0, 5.0),)).pool(SMALL)
+    pool = Video(clip, cells=100).within(((4.0, 5.0),)).pool(SMALL)
 
     assert [read_number(frame) for frame in pool.pixels] == list(range(100, 125))
 
 
 def test_folder_of_pictures_has_stretches_too(tmp_path: Path) -> None:
-    footage = Footage(make_video(tmp_path / "v"), cells=4)
+    footage = Video(make_video(tmp_path / "v"), cells=4)
     duration = footage.info.duration
     assert duration is not None
 
@@ -163,13 +163,13 @@ def test_plans_for_other_stretches_have_other_keys(clip: Path) -> None:
 
 def test_cache_never_mixes_the_whole_video_with_its_stretches(clip: Path, tmp_path: Path) -> None:
     def pools() -> list[list[int]]:
-        whole = Footage(clip, cells=16, cache=FrameCache(tmp_path / "cache", 10**8))
+        whole = Video(clip, cells=16, cache=FrameCache(tmp_path / "cache", 10**8))
         parts = [whole, whole.within(STRETCHES), whole.within(STRETCHES[:1])]
         return [[read_number(frame) for frame in part.pool(SMALL).pixels] for part in parts]
 
     first, again = pools(), pools()
 
-    plain = Footage(clip, cells=16)
+    plain = Video(clip, cells=16)
     fresh = [plain, plain.within(STRETCHES), plain.within(STRETCHES[:1])]
     assert first == again == [[read_number(frame) for frame in part.pool(SMALL).pixels] for part in fresh]
     assert len({tuple(each) for each in first}) == 3

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gridprobe.benchmarks.base import Benchmark, Item, Metric, Problem
+from gridprobe.benchmarks.base import Benchmark, Item, Metric, RowProblem
 from gridprobe.benchmarks.files import choose
 from gridprobe.benchmarks.views import SUBTITLE_MODES, confined, has_subtitles, opened, with_subtitles
 from gridprobe.errors import UsageError
@@ -22,7 +22,7 @@ __all__ = [
     "Benchmark",
     "Item",
     "Metric",
-    "Problem",
+    "RowProblem",
     "has_subtitles",
     "load_benchmark",
     "metrics",

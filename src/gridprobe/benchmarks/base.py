@@ -16,7 +16,7 @@ __all__ = [
     "Item",
     "Metric",
     "Module",
-    "Problem",
+    "RowProblem",
     "accuracy",
     "as_file",
     "by_bin",
@@ -57,7 +57,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Problem:
+class RowProblem:
     """A row or file that cannot be used."""
 
     where: str
@@ -83,7 +83,7 @@ class Benchmark:
     version: str
     """Name, number of rows and a hash of the files, so that results of different releases never mix."""
     items: tuple[Item, ...]
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[RowProblem, ...] = ()
     """Rows that could not become items. They are reported, never silently dropped."""
     data: str = ""
     """Where its files are."""

@@ -15,7 +15,7 @@ from string import ascii_uppercase
 from typing import Any
 
 from gridprobe._util import is_utf8, printable
-from gridprobe.benchmarks.base import Benchmark, Item, Problem
+from gridprobe.benchmarks.base import Benchmark, Item, RowProblem
 from gridprobe.errors import DataError, UsageError
 from gridprobe.question import NO_TEXT
 
@@ -238,7 +238,7 @@ def gather(
         except (DataError, UsageError) as error:
             row_id = known(row.get(key)) if isinstance(row, Mapping) else None
             where = f"row {count}" if row_id is None else f"row {count} ({printable(str(row_id)[:80])})"
-            problems.append(Problem(where, printable(str(error))))
+            problems.append(RowProblem(where, printable(str(error))))
     if not items and not problems:
         raise DataError(f"{', '.join(str(path) for path in files)}: no question in it")
     version = f"{name}-{len(items) + len(problems)}-{fingerprint(files)}"

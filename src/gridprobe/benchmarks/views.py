@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from gridprobe.benchmarks.base import Benchmark, Item, Problem
+from gridprobe.benchmarks.base import Benchmark, Item, RowProblem
 from gridprobe.errors import DataError, UsageError
 from gridprobe.question import PAPER_SUBTITLES, Question
 from gridprobe.subtitles import Between, Subtitles, clip_time, in_clip, read_subtitles, sentences
@@ -104,7 +104,7 @@ def confined(benchmark: Benchmark, data: Path) -> Benchmark:
             items.append(item)
         else:
             what = f"{outside} is outside the data folder; allow it with --with outside=true if you trust the file"
-            problems.append(Problem(item.id, what))
+            problems.append(RowProblem(item.id, what))
     return replace(benchmark, items=tuple(items), problems=tuple(problems))
 
 
@@ -137,7 +137,7 @@ def opened(benchmark: Benchmark, answer: Callable[[Item], str | None] | None = N
     for item in benchmark.items:
         right = answer(item) if answer else _answer(item)
         if right is None and not item.withheld:
-            problems.append(Problem(item.id, "the question cannot be understood without its options"))
+            problems.append(RowProblem(item.id, "the question cannot be understood without its options"))
             continue
         items.append(replace(item, question=replace(item.question, options=(), answer=right)))
     if not items:

@@ -21,11 +21,11 @@ from gridprobe.early_exit import check_threshold
 from gridprobe.errors import DataError, UsageError
 from gridprobe.importance import Fixed
 from gridprobe.limits import LIMITS, UsageLimits, as_flag, learn_from
-from gridprobe.models import Backend, NamedModel, is_server
+from gridprobe.models import LazyModel, Model, is_server
 from gridprobe.open_ended import OpenWay
-from gridprobe.options import PRESETS, Settings, Setup, make_setup
+from gridprobe.options import PRESETS, Options, Plan, make_plan
 from gridprobe.question import Question
-from gridprobe.registry import BACKENDS, SELECTORS
+from gridprobe.registry import MODELS, SELECTORS
 from gridprobe.report import answer_view, save_map, save_report
 from gridprobe.report.extracts import check_clip, check_folder, save_clip, save_frames
 from gridprobe.report.files import check_writable
@@ -185,7 +185,7 @@ class SureType(click.ParamType[Any]):
 
 def model_option(help: str = MODEL_HELP) -> Callable[[Any], Any]:
     """The option for the model."""
-    names = names_of(BACKENDS)
+    names = names_of(MODELS)
     return click.option("-m", "--model", envvar="GRIDPROBE_MODEL", metavar="NAME", shell_complete=names, help=help)
 
 
@@ -337,13 +337,13 @@ def ask(video: Path, question: str | None, options: tuple[str, ...], **given: An
 
 def imply(questions: list[Question]) -> None:
     """Raise UsageError for words that the embedded model does not know; otherwise print that it is used."""
-    vocabulary = BACKENDS.resolve("embedded")[0].Vocabulary.embedded()
+    vocabulary = MODELS.resolve("embedded")[0].Vocabulary.embedded()
     for question in questions:
         vocabulary.require(question.prompt)
     notice(IMPLIED)
 
 
-def introduce(*models: Backend | None) -> None:
+def introduce(*models: Model | None) -> None:
     """Print what is known about models on a server, once."""
     for model in {id(each): each for each in models}.values():
         if summary := getattr(model, "summary", ""):
@@ -356,15 +356,15 @@ def limits_of(given: dict[str, Any]) -> VideoLimits:
     return replace(limits, cache=0) if given["no_cache"] else limits
 
 
-def _setup(given: dict[str, Any]) -> Setup:
+def _setup(given: dict[str, Any]) -> Plan:
     """The setup that the options describe; models are not loaded."""
     changes = given_settings(given, (*WAY, "order", "collage", "seed", "stream")) | usage_limits_of(given)
-    settings = Settings.from_preset(given["preset"], **changes, limits=limits_of(given))
+    settings = Options.from_preset(given["preset"], **changes, limits=limits_of(given))
     model, answer_model = asked_models(given)
-    return make_setup(model=model, answer_model=answer_model, selector=given["selector"], settings=settings)
+    return make_plan(model=model, answer_model=answer_model, selector=given["selector"], settings=settings)
 
 
-def asked_models(given: dict[str, Any]) -> tuple[NamedModel, NamedModel | None]:
+def asked_models(given: dict[str, Any]) -> tuple[LazyModel, LazyModel | None]:
     """The models that the options name; the embedded one, where none is named, refuses what it does not know."""
     names = ("device", "dtype", "attn_implementation", "device_map", "quantization")
     options = tuple((name, given[name]) for name in names)
@@ -375,13 +375,13 @@ def asked_models(given: dict[str, Any]) -> tuple[NamedModel, NamedModel | None]:
 
 def named_models(
     given: dict[str, Any], model: str, options: tuple[tuple[str, Any], ...]
-) -> tuple[NamedModel, NamedModel | None]:
+) -> tuple[LazyModel, LazyModel | None]:
     """The model and the answering model, which may be none, with the options for each."""
     served = tuple(parse_options(given["server"]).items())
     names = [name for name in (model, given["answer_model"]) if name]
     if served and not any(map(is_server, names)):
         raise UsageError(f"--server is for models on a server, such as http://localhost:8000/v1, not for {names[0]}")
-    found = [NamedModel(name, (*options, *(served if is_server(name) else ()))) for name in names]
+    found = [LazyModel(name, (*options, *(served if is_server(name) else ()))) for name in names]
     return found[0], found[1] if len(found) > 1 else None
 
 

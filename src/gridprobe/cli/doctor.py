@@ -22,10 +22,10 @@ from gridprobe.cli.console import printable, verbose_option
 from gridprobe.cli.help import Verb
 from gridprobe.cli.verify import Check, print_checks
 from gridprobe.errors import GridProbeError
-from gridprobe.models import Backend, FrameGroup, Posterior, ScoreRequest, View, fuses, load_model, recalls
+from gridprobe.models import FrameGroup, Model, Posterior, Request, View, fuses, load_model, recalls
 from gridprobe.models.base import LOW_MASS
 from gridprobe.question import Question
-from gridprobe.registry import BACKENDS
+from gridprobe.registry import MODELS
 from gridprobe.video import FramePool, FrameSize
 
 __all__ = ["check_model", "checks_of", "doctor"]
@@ -56,7 +56,7 @@ def check_model(name: str, **options: Any) -> list[Check]:
     return [Check("model", "ok", f"{model.identity}, loaded in {time.perf_counter() - start:.1f} s"), *checks_of(model)]
 
 
-def checks_of(model: Backend, *, clock: Callable[[], float] = time.perf_counter) -> list[Check]:
+def checks_of(model: Model, *, clock: Callable[[], float] = time.perf_counter) -> list[Check]:
     """What a loaded model can do, and how fast; the first error ends the list."""
     checks = []
     try:
@@ -68,7 +68,7 @@ def checks_of(model: Backend, *, clock: Callable[[], float] = time.perf_counter)
     return checks
 
 
-def _answers(model: Backend) -> Check:
+def _answers(model: Model) -> Check:
     """Whether it answers with an option letter."""
     (posterior,) = model.score([_probe(0, frames=1)])
     note = f"{posterior.mass:.0%} of the probability is on the option letters"
@@ -77,7 +77,7 @@ def _answers(model: Backend) -> Check:
     return Check("letters", "ok", note)
 
 
-def _looks(model: Backend) -> Check:
+def _looks(model: Model) -> Check:
     """Whether its answer depends on the frames, on their order and on their times."""
     base = _probe(1, frames=2)
     frames = base.frames
@@ -97,7 +97,7 @@ def _equal(a: Posterior, b: Posterior) -> bool:
     return max(abs(x - y) for x, y in zip(a.logprobs, b.logprobs, strict=True)) < SAME
 
 
-def _abilities(model: Backend) -> Check:
+def _abilities(model: Model) -> Check:
     """What methods it allows, and what a frame costs."""
     lacks = [what for what, can in (("probes from memory", recalls(model)), ("pairs", fuses(model))) if not can]
     cost = model.estimate(_probe(3))
@@ -109,7 +109,7 @@ def _abilities(model: Backend) -> Check:
     return Check("abilities", "ok", "; ".join(filter(None, (lacking, " ".join(filter(None, (tokens, fixed)))))))
 
 
-def _speed(model: Backend, clock: Callable[[], float]) -> Check:
+def _speed(model: Model, clock: Callable[[], float]) -> Check:
     """Probes and tokens a second, from rounds of new probes, each with twice as many as the one before."""
     model.score([_probe(4)])  # the first pass of a process is slow
     seeds, start = iter(range(5, 1 << 20)), clock()
@@ -126,18 +126,18 @@ def _speed(model: Backend, clock: Callable[[], float]) -> Check:
     return Check("speed", "ok", f"{rate}; {tokens / seconds:,.0f} tokens a second" if tokens else rate)
 
 
-def _probes(seeds: Iterator[int], count: int) -> Iterator[ScoreRequest]:
+def _probes(seeds: Iterator[int], count: int) -> Iterator[Request]:
     return (_probe(next(seeds)) for _ in range(count))
 
 
-def _probe(seed: int, *, frames: int = CHECK_FRAMES) -> ScoreRequest:
+def _probe(seed: int, *, frames: int = CHECK_FRAMES) -> Request:
     """A question about noise that no other probe shows, so that nothing can be reused."""
     pixels = np.random.default_rng(seed).integers(0, 256, (frames, HEIGHT, WIDTH, 3), dtype=np.uint8)
     return _shown(FramePool(pixels, tuple(5.0 * i for i in range(frames)), f"noise {seed}"))
 
 
-def _shown(pool: FramePool) -> ScoreRequest:
-    return ScoreRequest.about(QUESTION, (FrameGroup(pool, View(FrameSize(max_side=WIDTH))),))
+def _shown(pool: FramePool) -> Request:
+    return Request.about(QUESTION, (FrameGroup(pool, View(FrameSize(max_side=WIDTH))),))
 
 
 CODECS = ("h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mjpeg", "prores", "gif")
@@ -222,7 +222,7 @@ def _disk() -> Check:
 
 def _embedded() -> Check:
     """Whether the embedded models are installed, load and answer. Their answers are not checked."""
-    embedded, _ = BACKENDS.resolve("embedded")
+    embedded, _ = MODELS.resolve("embedded")
     if not embedded.MODELS.is_dir():
         return Check(
             "embedded models", "absent", f"not in this installation (no {embedded.MODELS}); reinstall gridprobe"
@@ -242,11 +242,11 @@ def _embedded() -> Check:
     )
 
 
-def _glimpse() -> ScoreRequest:
+def _glimpse() -> Request:
     """One grey frame and a question in the vocabulary of the embedded models."""
     question = Question("What colour is the circle?", ["red", "blue"])
     frame = FramePool(np.full((1, 64, 64, 3), 128, np.uint8), (0.0,), "grey")
-    return ScoreRequest.about(question, (FrameGroup(frame, View(FrameSize())),))
+    return Request.about(question, (FrameGroup(frame, View(FrameSize())),))
 
 
 def _cache() -> Check:
@@ -266,7 +266,7 @@ def _cache() -> Check:
 def _self_test() -> Check:
     """Write an H.264 file, then plan, decode, probe and answer with a scripted model."""
     from gridprobe.ask import ask
-    from gridprobe.models import Scripted
+    from gridprobe.models import MockModel
     from gridprobe.video import VideoLimits, preview
     from gridprobe.video.clips import write_video
 
@@ -279,7 +279,7 @@ def _self_test() -> Check:
         try:
             write_video(path, _flash(), fps=2, size=(64, 64), count=FRAMES)
             plan = preview(path, cells=64).ways[0]
-            answer = ask(path, question, model=Scripted(_sees), k=8, limits=VideoLimits(cache=0))
+            answer = ask(path, question, model=MockModel(_sees), k=8, limits=VideoLimits(cache=0))
         except GridProbeError as error:
             return Check("self-test", "broken", str(error))
     seconds = time.perf_counter() - start
@@ -296,7 +296,7 @@ def _flash() -> Iterator[npt.NDArray[np.uint8]]:
         yield np.full((64, 64, 3), (30, 40, 240) if blue else (128, 128, 128), np.uint8)
 
 
-def _sees(request: ScoreRequest) -> dict[str, float]:
+def _sees(request: Request) -> dict[str, float]:
     """A scripted model: confident of red or blue if a frame clearly shows that colour."""
     means = np.concatenate([group.frames.pixels.mean(axis=(1, 2)) for group in request.groups])
     red_over_blue = means[:, 0] - means[:, 2]

@@ -37,18 +37,18 @@ from gridprobe.cli.console import (
 )
 from gridprobe.cli.help import Verb, names_of
 from gridprobe.errors import UsageError
-from gridprobe.evaluation import CrewOptions, Evaluation
+from gridprobe.evaluation import Evaluation, PoolOptions
 from gridprobe.evaluation.reader import Totals
 from gridprobe.evaluation.run import MAX_FAILURES, RunState
-from gridprobe.evaluation.supervisor import PATIENCE, START_PATIENCE, Patience
+from gridprobe.evaluation.supervisor import START_PATIENCE, TIMEOUTS, Timeouts
 from gridprobe.evaluation.tasks import Choice, Shard
-from gridprobe.options import Settings, Setup, make_setup, parse_changes
+from gridprobe.options import Options, Plan, make_plan, parse_changes
 from gridprobe.question import TEMPLATES
 from gridprobe.registry import BENCHMARKS
 
 __all__ = [
-    "Asked",
-    "Pace",
+    "EvalArguments",
+    "RunPace",
     "answer_options",
     "asked",
     "evaluate",
@@ -87,15 +87,15 @@ def run_options(command: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Asked:
+class EvalArguments:
     """A benchmark, and the values of these options."""
 
     benchmark: Benchmark
-    setup: Setup
+    setup: Plan
     choice: Choice
 
 
-def asked(name: str, data: Path, given: dict[str, Any]) -> Asked:
+def asked(name: str, data: Path, given: dict[str, Any]) -> EvalArguments:
     """Turn names into values: read the benchmark, and make the setup; models are not loaded."""
     benchmark = load_benchmark(name, data, **parse_options(given["options"]))
     model = given["model"] or benchmark.model
@@ -106,15 +106,15 @@ def asked(name: str, data: Path, given: dict[str, Any]) -> Asked:
     )
     loading = tuple((key, given[key]) for key in ("device", "dtype") if given.get(key, "auto") != "auto")
     probing, answering = named_models(given, model, loading)
-    setup = make_setup(
+    setup = make_plan(
         model=probing,
         answer_model=answering,
         selector=given["selector"],
-        settings=Settings.from_preset(given["preset"], **changes),
+        settings=Options.from_preset(given["preset"], **changes),
     )
     shard = Shard.parse(given.get("shard", "1/1"))
     choice = Choice(limit=given["limit"], ids=_ids(given["ids"]), seed=given["seed"], shard=shard)
-    return Asked(benchmark, setup, choice)
+    return EvalArguments(benchmark, setup, choice)
 
 
 def _ids(text: str | None) -> tuple[str, ...] | None:
@@ -143,7 +143,7 @@ def span(seconds: float) -> str:
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
-class Pace:
+class RunPace:
     """How long the rest takes, from the questions that this process has asked; those before a resume do not count."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -194,7 +194,7 @@ def _bar() -> Progress:
 
 class _BarWatcher:
     def __init__(self, bar: Progress) -> None:
-        self._bar, self._pace = bar, Pace()
+        self._bar, self._pace = bar, RunPace()
         self._task = bar.add_task("opening the benchmark", total=None, pace="")
 
     def __call__(self, stage: str, state: Any) -> None:
@@ -209,7 +209,7 @@ class _LineWatcher:
     """The first steps as they come, then a line every few seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._pace = clock, Pace(clock)
+        self._clock, self._pace = clock, RunPace(clock)
         self._next = 0.0
         self._asked = False
 
@@ -250,7 +250,7 @@ class _LineWatcher:
 @click.option("--workers", type=int, metavar="N", help="Processes; by default 1, with Ray one for each GPU.")
 @click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True)
 @click.option(
-    "--patience", type=float, default=PATIENCE, show_default=True, help="Seconds without a message from a worker."
+    "--patience", type=float, default=TIMEOUTS, show_default=True, help="Seconds without a message from a worker."
 )
 @click.option(
     "--start-patience", type=float, default=START_PATIENCE, show_default=True, help="The same while it loads."
@@ -269,7 +269,7 @@ def evaluate(benchmark: str, data: Path, out: Path, as_json: bool, **given: Any)
             out,
             setup=what.setup,
             choice=what.choice,
-            crew=CrewOptions(given["workers"], given["engine"], Patience(given["patience"], given["start_patience"])),
+            crew=PoolOptions(given["workers"], given["engine"], Timeouts(given["patience"], given["start_patience"])),
             totals=Totals(given["total_tokens"], given["total_tflops"], given["total_seconds"]),
             **{name: given[name] for name in ("subtitles", "max_failures", "retry_failed", "redo_changed")},
         )
@@ -286,7 +286,7 @@ def evaluate(benchmark: str, data: Path, out: Path, as_json: bool, **given: Any)
         _print(result, out)
 
 
-def _announce(evaluation: Evaluation, what: Asked) -> None:
+def _announce(evaluation: Evaluation, what: EvalArguments) -> None:
     """Print what the run will do, before it starts."""
     benchmark, videos = what.benchmark, len({str(item.video) for item in evaluation.items})
     part = "" if evaluation.shard.count == 1 else f", shard {evaluation.shard.number}/{evaluation.shard.count}"

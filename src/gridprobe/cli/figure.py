@@ -68,7 +68,7 @@ def _size(context: click.Context, parameter: click.Parameter, text: str) -> tupl
 def compute(runs: tuple[Path, ...], out: Path, width: float, **given: Any) -> None:
     """Compute over the grid size K, and accuracy: each RUN of another K at its measured cost (figure 1b)."""
     from gridprobe.evaluation.reader import read_runs
-    from gridprobe.models import gauge_model
+    from gridprobe.models import cost_model_of
     from gridprobe.report.figures.compute import compute_figure, measured, planned
 
     if bool(given["model"]) != bool(given["k"]):
@@ -78,7 +78,7 @@ def compute(runs: tuple[Path, ...], out: Path, width: float, **given: Any) -> No
     curves = measured(read_runs(runs), convention=convention) if runs else []
     if given["model"]:
         options = {name: given[name] for name in ("size", "kept", "preset")}
-        curves += planned(gauge_model(given["model"]), given["k"], convention=convention, **options)
+        curves += planned(cost_model_of(given["model"]), given["k"], convention=convention, **options)
     _save(compute_figure(curves, convention=convention, width=width), out)
 
 

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from gridprobe.cli.console import printable, stdout
 from gridprobe.cli.help import Verb
-from gridprobe.options import Settings
-from gridprobe.registry import BACKENDS, BENCHMARKS, BUDGETS, ENCODERS, FAMILIES, SELECTORS
+from gridprobe.options import Options
+from gridprobe.registry import BENCHMARKS, BUDGETS, ENCODERS, FAMILIES, MODELS, SELECTORS
 
 __all__ = ["MEANINGS", "listing", "settings_table"]
 
@@ -57,10 +57,10 @@ MEANINGS = {
 def settings_table() -> Table:
     """One row for each setting that --set takes."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    hints = get_type_hints(Settings)
-    for each in fields(Settings):
+    hints = get_type_hints(Options)
+    for each in fields(Options):
         if each.name != "preset":
-            values = f"{_type(hints[each.name])}; default: {_default(getattr(Settings(), each.name))}"
+            values = f"{_type(hints[each.name])}; default: {_default(getattr(Options(), each.name))}"
             table.add_row(Text(each.name, "bold"), Text(f"{MEANINGS[each.name]}\n").append(values, "dim"))
     return table
 
@@ -92,7 +92,7 @@ PRESET_NOTES = {
 
 def _models() -> dict[str, str]:
     """The registered kinds of models, the families of checkpoints, and the Qwen3-VL checkpoints in the local cache."""
-    rows = BACKENDS.listed()
+    rows = MODELS.listed()
     rows |= {f"  {kind}": note for kind, note in FAMILIES.listed().items()}
     home = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
     cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))

@@ -16,11 +16,11 @@ from gridprobe.cli.console import printable, progress, quiet_option, stdout
 from gridprobe.cli.evaluate import asked, run_options
 from gridprobe.cli.help import Verb
 from gridprobe.evaluation.planning import Models, Offer, estimate_run, offers
-from gridprobe.models import gauge_model
-from gridprobe.options import Settings, make_setup, parse_changes
+from gridprobe.models import cost_model_of
+from gridprobe.options import Options, make_plan, parse_changes
 from gridprobe.video import Preview, VideoLimits, preview
 
-__all__ = ["gauges_of", "plan", "plan_benchmark", "print_offers"]
+__all__ = ["cost_models_of", "plan", "plan_benchmark", "print_offers"]
 
 # gridprobe estimate_run BENCHMARK: the cost of an evaluation, without loading a model.
 
@@ -28,8 +28,8 @@ __all__ = ["gauges_of", "plan", "plan_benchmark", "print_offers"]
 def plan_benchmark(name: str, data: Path, given: dict[str, Any], *, as_json: bool) -> None:
     """Estimate the cost of `gridprobe eval` with the same options."""
     what = asked(name, data, given)
-    model = gauge_model(what.setup.model.identity)
-    answerer = gauge_model(what.setup.answerer.identity)
+    model = cost_model_of(what.setup.model.identity)
+    answerer = cost_model_of(what.setup.answerer.identity)
     with progress():
         found = estimate_run(
             what.benchmark,
@@ -143,23 +143,23 @@ def plan(video: Path, data: Path | None, decode_timeout: float, as_json: bool, *
         plan_benchmark(str(video), data, given, as_json=as_json)
     else:
         changes = parse_changes(given["changes"]) | given_settings(given, WAY) | usage_limits_of(given)
-        settings = Settings.from_preset(given["preset"], **{"limits": VideoLimits(seconds=decode_timeout), **changes})
+        settings = Options.from_preset(given["preset"], **{"limits": VideoLimits(seconds=decode_timeout), **changes})
         _plan_video(video, settings, given, as_json=as_json)
 
 
-def gauges_of(given: dict[str, Any]) -> Models:
+def cost_models_of(given: dict[str, Any]) -> Models:
     """Gauges of the models, and the prices of a server."""
-    model = gauge_model(given["model"] or "embedded")
-    answerer = gauge_model(given["answer_model"]) if given["answer_model"] else model
+    model = cost_model_of(given["model"] or "embedded")
+    answerer = cost_model_of(given["answer_model"]) if given["answer_model"] else model
     served = parse_options(given["server"])
     return Models(model, answerer, *(float(served.get(name, 0.0)) for name in ("price_in", "price_out")))
 
 
-def _plan_video(video: Path, settings: Settings, given: dict[str, Any], *, as_json: bool) -> None:
+def _plan_video(video: Path, settings: Options, given: dict[str, Any], *, as_json: bool) -> None:
     spec = settings.sample
     found = preview(video, cells=spec.cells, sampling=spec.sampling, limits=spec.limits, stream=spec.stream)
-    models, selector = gauges_of(given), given["selector"]
-    setup = make_setup(model=models.model, selector=selector, settings=settings)
+    models, selector = cost_models_of(given), given["selector"]
+    setup = make_plan(model=models.model, selector=selector, settings=settings)
     cells = settings.k**2
     _, most = setup.selector.bounds(cells)
     shown = {"pool": setup.pool_size(cells), "kept": setup.size_of(setup.view, most)}

@@ -23,7 +23,7 @@ from gridprobe.evaluation.export import Prediction, export_keyframes, submission
 from gridprobe.evaluation.metrics import PROMPT, bins_of, judge, official, score
 from gridprobe.evaluation.reader import read_run, read_runs
 from gridprobe.evaluation.status import status as read_status
-from gridprobe.evaluation.supervisor import PATIENCE
+from gridprobe.evaluation.supervisor import TIMEOUTS
 from gridprobe.models import load_model
 from gridprobe.report.files import check_writable, write_whole
 from gridprobe.report.run_data import make_thumbnails
@@ -175,7 +175,7 @@ def judge_run(run: Path, model: str, device: str, dtype: str) -> None:
 @click.option(
     "--patience",
     type=float,
-    default=PATIENCE,
+    default=TIMEOUTS,
     show_default=True,
     help="Seconds on one question until a worker counts as stuck.",
 )

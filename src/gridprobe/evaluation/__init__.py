@@ -11,8 +11,8 @@ Nothing mixed     A folder has one spec and, by their weights, one pair of model
 
 from gridprobe.evaluation.metrics import summary
 from gridprobe.evaluation.records import read_records
-from gridprobe.evaluation.run import Counts, CrewOptions, Evaluation, run
+from gridprobe.evaluation.run import Counts, Evaluation, PoolOptions, run
 from gridprobe.evaluation.spec import Spec
 from gridprobe.evaluation.tasks import Choice, Shard
 
-__all__ = ["Choice", "Counts", "CrewOptions", "Evaluation", "Shard", "Spec", "read_records", "run", "summary"]
+__all__ = ["Choice", "Counts", "Evaluation", "PoolOptions", "Shard", "Spec", "read_records", "run", "summary"]

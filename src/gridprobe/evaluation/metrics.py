@@ -21,7 +21,7 @@ from gridprobe.benchmarks import Item, Metric
 from gridprobe.errors import DataError, UsageError
 from gridprobe.evaluation.disk import write_whole
 from gridprobe.evaluation.reader import Answered, Result, Run, read_run
-from gridprobe.models import Backend, ScoreRequest
+from gridprobe.models import Model, Request
 from gridprobe.open_ended import exact_match
 from gridprobe.question import Question
 from gridprobe.statistics import (
@@ -37,11 +37,11 @@ from gridprobe.statistics import (
 __all__ = [
     "PROMPT",
     "SCHEMA",
+    "AnsweredBy",
     "Comparison",
-    "Cost",
     "Match",
-    "Reached",
     "Row",
+    "RunCost",
     "Temporal",
     "all_frames_cost",
     "bins_of",
@@ -260,7 +260,7 @@ def verdicts(folder: Path) -> dict[str, dict[str, float]]:
         raise DataError(f"{file} does not hold verdicts ({error}); delete it and judge again") from error
 
 
-def judge(run: Run, model: Backend) -> int:
+def judge(run: Run, model: Model) -> int:
     """Let a model judge the answers of a run that are no exact match; return how many were judged now.
 
     Answers that this model has judged before are not judged again. Verdicts are written after every batch.
@@ -285,14 +285,14 @@ def _open(run: Run) -> Iterator[Result]:
             yield result
 
 
-def _request(result: Result) -> ScoreRequest:
+def _request(result: Result) -> Request:
     assert result.answered is not None
     text = PROMPT.format(question=result.question, right=result.answer, given=result.answered.choice)
-    return ScoreRequest.about(Question(text, ("yes", "no")))
+    return Request.about(Question(text, ("yes", "no")))
 
 
 @dataclass(frozen=True)
-class Cost:
+class RunCost:
     """Means over the answered questions."""
 
     kept: float
@@ -311,7 +311,7 @@ class Cost:
     """Whether the TFLOPs of all answers are known."""
 
     @classmethod
-    def of(cls, answers: Sequence[Answered]) -> "Cost":
+    def of(cls, answers: Sequence[Answered]) -> "RunCost":
         """The mean cost of at least one answer."""
         kept = np.array([answer.native for answer in answers], dtype=np.float64)
         honest, paper, tokens = (
@@ -336,7 +336,7 @@ def _variation(values: npt.NDArray[np.float64]) -> float:
 
 
 @dataclass(frozen=True)
-class Reached:
+class AnsweredBy:
     """How answers were reached, in runs with an overview."""
 
     overview: float
@@ -349,7 +349,7 @@ class Reached:
     """Share of these for which they prefer the same option."""
 
     @classmethod
-    def of(cls, answers: Sequence[Answered]) -> "Reached | None":
+    def of(cls, answers: Sequence[Answered]) -> "AnsweredBy | None":
         """None if no answer had an overview."""
         stages = [answer.stages for answer in answers]
         if not any(each.overview for each in stages):
@@ -402,8 +402,8 @@ class Row:
     """Over all asked questions with a known answer."""
     answered: Interval | None
     """The same, without the failed ones."""
-    cost: Cost | None
-    reached: Reached | None = None
+    cost: RunCost | None
+    reached: AnsweredBy | None = None
     calibration: float | None = None
     """Expected calibration error of the answers whose right option is known."""
     above_chance: float | None = None
@@ -474,8 +474,8 @@ def _row(runs: Sequence[Run], place: int, part: tuple[str, str]) -> Row:
         missing=len(mine) - len(asked),
         accuracy=_accuracy(asked),
         answered=_accuracy([result for result in asked if result.answered]),
-        cost=Cost.of(answers) if answers else None,
-        reached=Reached.of(answers),
+        cost=RunCost.of(answers) if answers else None,
+        reached=AnsweredBy.of(answers),
         calibration=_calibration(asked),
         above_chance=_above_chance(asked),
         temporal=Temporal.of(asked),

@@ -20,9 +20,9 @@ from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.errors import DataError, VideoError
 from gridprobe.evaluation.tasks import Choice, Method, Shard, tasks_of
 from gridprobe.limits import TIME_MARGIN, Pace, Price, UsageLimits, UsageTracker, in_words, read_pace
-from gridprobe.models import FrameGroup, Gauge, ScoreRequest
+from gridprobe.models import CostModel, FrameGroup, Request
 from gridprobe.models.cost import Cost
-from gridprobe.options import Settings, Setup, make_setup
+from gridprobe.options import Options, Plan, make_plan
 from gridprobe.question import Question
 from gridprobe.selectors.gridprobe import overview_request
 from gridprobe.video import FramePool, FrameSize, Pending, SampleSpec, VideoInfo, probe
@@ -44,10 +44,10 @@ SCHEMA = "gridprobe.plan-run/1"
 
 def estimate_run(
     benchmark: Benchmark,
-    setup: Setup,
+    setup: Plan,
     *,
-    model: Gauge,
-    answerer: Gauge,
+    model: CostModel,
+    answerer: CostModel,
     choice: Choice | None = None,
     subtitles: str = "none",
 ) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class _Bill:
     longest: int = 0
     """Tokens of the longest pass."""
 
-    def plus(self, question: Question, video: "_Footage", setup: Setup) -> "_Bill":
+    def plus(self, question: Question, video: "_Footage", setup: Plan) -> "_Bill":
         """With one more question about a video."""
         pool, selector = video.frames(setup.pool_size(len(video.times))), setup.selector
         overview, probes, longest = self.overview, self.probes, self.longest
@@ -138,7 +138,7 @@ class GridPrice:
     """Number of kept frames -> the focused pass over them."""
 
 
-def price_grid(setup: Setup, question: Question, info: VideoInfo, *, kept: Sequence[int] = ()) -> GridPrice:
+def price_grid(setup: Plan, question: Question, info: VideoInfo, *, kept: Sequence[int] = ()) -> GridPrice:
     """Price one question about a video of this size, for so many kept frames or else for the selector's bounds.
 
     The models of the setup are gauges.
@@ -158,7 +158,7 @@ def price_grid(setup: Setup, question: Question, info: VideoInfo, *, kept: Seque
     )
 
 
-def blank_frames(info: VideoInfo, setup: Setup) -> FramePool:
+def blank_frames(info: VideoInfo, setup: Plan) -> FramePool:
     """As many frames as a video of this size would give, at its own size, without pixels."""
     return _Footage.of(Item("", Question("-"), Path(info.path), ""), info, setup).frames(FrameSize())
 
@@ -185,7 +185,7 @@ def _seconds(item: Item, info: VideoInfo | str) -> float | None:
     return item.duration if item.duration is not None or isinstance(info, str) else info.duration
 
 
-def _focus(count: int, video: "_Footage", question: Question, setup: Setup) -> ScoreRequest:
+def _focus(count: int, video: "_Footage", question: Question, setup: Plan) -> Request:
     """The focused pass over this many kept frames, with the selector's extra frames and with the context."""
     kept = video.frames(setup.size_of(setup.shown, count)).take(range(count))
     extra_frames = setup.selector.extra_frames(count, len(video.times))
@@ -209,7 +209,7 @@ class _Footage:
     times: tuple[float, ...]
 
     @classmethod
-    def of(cls, item: Item, info: VideoInfo, setup: Setup) -> "_Footage":
+    def of(cls, item: Item, info: VideoInfo, setup: Plan) -> "_Footage":
         """A short video has fewer frames than the grid has cells."""
         assert setup.sampling is not None
         cells = setup.sampling.cells
@@ -225,7 +225,7 @@ class _Footage:
         return FramePool(pixels, self.times, source=self.info.path, info=self.info)
 
 
-def _weights(*gauges: Gauge) -> float:
+def _weights(*gauges: CostModel) -> float:
     return round(sum({each.identity: each.weights for each in gauges}.values()) / 1e9, 1)
 
 
@@ -258,8 +258,8 @@ Fits = Literal["yes", "maybe", "no"]
 class Models:
     """The models as gauges, and what their tokens cost."""
 
-    model: Gauge
-    answerer: Gauge
+    model: CostModel
+    answerer: CostModel
     price_in: float = 0.0
     """Price of a million prompt tokens, if the models are on a server that has prices."""
     price_out: float = 0.0
@@ -301,7 +301,7 @@ class Offer:
 
 
 def offers(
-    settings: Settings, info: VideoInfo, models: Models, *, selector: str = "gridprobe", question: Question = TYPICAL
+    settings: Options, info: VideoInfo, models: Models, *, selector: str = "gridprobe", question: Question = TYPICAL
 ) -> list[Offer]:
     """What the efforts would take for a question about a video, and whether that fits the settings' limits."""
     usual, most = _setup(settings, models, selector), settings.usage_limits.max_frames
@@ -330,8 +330,8 @@ def _checked(offer: Offer, limits: UsageLimits, models: Models) -> Offer:
     return offer
 
 
-def _setup(settings: Settings, models: Models, selector: str) -> Setup:
-    made = make_setup(model=models.model, answer_model=models.answerer, selector=selector, settings=settings)
+def _setup(settings: Options, models: Models, selector: str) -> Plan:
+    made = make_plan(model=models.model, answer_model=models.answerer, selector=selector, settings=settings)
     return replace(made, selector=made.selector.loaded(weights=False))
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation.tasks import Task
-from gridprobe.evaluation.worker import Inbox, Job, Message, serve
+from gridprobe.evaluation.worker import Inbox, WorkerJob, WorkerMessage, serve
 
-__all__ = ["RayCrew"]
+__all__ = ["RayPool"]
 
 LISTEN_SECONDS = 1.0
 
@@ -20,18 +20,18 @@ LISTEN_SECONDS = 1.0
 class _Actor:
     """The Ray actor: a thread that works, and two methods to communicate with it."""
 
-    def __init__(self, job: Job, name: str, place: int) -> None:
+    def __init__(self, job: WorkerJob, name: str, place: int) -> None:
         self._inbox = Inbox()
-        self._outbox: SimpleQueue[Message] = SimpleQueue()
+        self._outbox: SimpleQueue[WorkerMessage] = SimpleQueue()
         told = {"name": name, "place": place, "take": self._inbox, "tell": self._outbox.put}
         Thread(target=serve, args=(job,), kwargs=told, name="gridprobe-worker", daemon=True).start()
 
     def give(self, task: Task | None) -> None:
         self._inbox.put(task)
 
-    def hear(self) -> list[Message]:
+    def hear(self) -> list[WorkerMessage]:
         """The pending messages, after a short wait for the first."""
-        heard: list[Message] = []
+        heard: list[WorkerMessage] = []
         try:
             heard.append(self._outbox.get(timeout=LISTEN_SECONDS))
             while True:
@@ -51,10 +51,10 @@ class _RemoteHand:
         self._ray.kill(self._actor, no_restart=True)
 
 
-class RayCrew:
+class RayPool:
     """A crew of actors on a running cluster (RAY_ADDRESS, or one on this machine), else on one started here."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: WorkerJob) -> None:
         try:
             import ray
         except ModuleNotFoundError:
@@ -87,9 +87,9 @@ class RayCrew:
         self._heard[actor.hear.remote()] = name
         return _RemoteHand(self._ray, actor)
 
-    def hear(self, seconds: float) -> list[tuple[str, Message | None]]:
+    def hear(self, seconds: float) -> list[tuple[str, WorkerMessage | None]]:
         """Collect the actors' new messages."""
-        heard: list[tuple[str, Message | None]] = []
+        heard: list[tuple[str, WorkerMessage | None]] = []
         if not self._heard:
             return heard
         ready, _ = self._ray.wait(list(self._heard), num_returns=1, timeout=seconds)

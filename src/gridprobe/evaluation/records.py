@@ -28,9 +28,9 @@ __all__ = [
     "OUTCOMES",
     "SCHEMA",
     "Damage",
+    "RecordWriter",
     "Records",
     "RowChanges",
-    "Writer",
     "answered",
     "failed",
     "named",
@@ -47,7 +47,7 @@ WITHOUT_FLOATS = frozenset({"error"})
 """Fields that can be read from a record without its numbers with a fraction."""
 
 
-class Writer:
+class RecordWriter:
     """A file of records that no other process writes to."""
 
     def __init__(self, folder: Path, worker: str) -> None:

@@ -18,16 +18,16 @@ from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation.disk import listed, remove
 from gridprobe.evaluation.folder import RunFolder, clear_interruption, write_interruption
 from gridprobe.evaluation.metrics import summary
-from gridprobe.evaluation.ray import RayCrew
+from gridprobe.evaluation.ray import RayPool
 from gridprobe.evaluation.reader import Account, Totals, clear_stop, stops, taken_by, write_stop
 from gridprobe.evaluation.records import RowChanges, named, other_rows, read_records
 from gridprobe.evaluation.spec import Spec, installed
-from gridprobe.evaluation.supervisor import Crew, Foreman, Ledger, Patience, Processes
+from gridprobe.evaluation.supervisor import ProcessPool, Supervisor, TaskQueue, Timeouts, WorkerPool
 from gridprobe.evaluation.tasks import Choice, Method, Task, changed_items, tasks_of
-from gridprobe.evaluation.worker import Job, Message, Worker
-from gridprobe.options import Setup
+from gridprobe.evaluation.worker import Worker, WorkerJob, WorkerMessage
+from gridprobe.options import Plan
 
-__all__ = ["Counts", "CrewOptions", "Evaluation", "RunState", "run"]
+__all__ = ["Counts", "Evaluation", "PoolOptions", "RunState", "run"]
 
 MAX_FAILURES = 0.1
 
@@ -68,7 +68,7 @@ def run(benchmark: Benchmark, out: str | Path, **options: Any) -> dict[str, Any]
 
 
 @dataclass(frozen=True)
-class CrewOptions:
+class PoolOptions:
     """Who does the work."""
 
     workers: int | None = None
@@ -76,7 +76,7 @@ class CrewOptions:
     process, and with Ray one for every GPU."""
     runs_on: Literal["local", "ray"] = "local"
     """This machine, or a Ray cluster."""
-    patience: Patience = field(default_factory=Patience)
+    patience: Timeouts = field(default_factory=Timeouts)
     """How long a worker may be silent."""
 
     def __post_init__(self) -> None:
@@ -85,7 +85,7 @@ class CrewOptions:
         if self.workers is not None and self.workers < 0:
             raise UsageError(f"--workers must be at least 0, got {self.workers}")
 
-    def size(self, setup: Setup) -> int | None:
+    def size(self, setup: Plan) -> int | None:
         """The number of workers: 0 is this process; None, with Ray, as many as fit."""
         if setup.travels:
             return 1 if self.workers is None and self.runs_on == "local" else self.workers
@@ -115,9 +115,9 @@ class Evaluation:
         benchmark: Benchmark,
         out: str | Path,
         *,
-        setup: Setup,
+        setup: Plan,
         choice: Choice | None = None,
-        crew: CrewOptions | None = None,
+        crew: PoolOptions | None = None,
         subtitles: str = "none",
         max_failures: float = MAX_FAILURES,
         retry_failed: bool = False,
@@ -128,7 +128,7 @@ class Evaluation:
         self.items = choice.items(benchmark)
         self.benchmark, self.folder, self.shard = benchmark, RunFolder(Path(out)), choice.shard
         self._videos = tasks_of(self.items, self.shard)
-        self._crew = crew or CrewOptions()
+        self._crew = crew or PoolOptions()
         self._workers = self._crew.size(setup)
         self._method = Method.of(benchmark, setup, subtitles=subtitles)
         self._retry, self._redo, self._totals = retry_failed, redo_changed, totals or Totals()
@@ -200,7 +200,7 @@ class Evaluation:
         clear_stop(self.folder.path, self.shard.name)
         clear_interruption(self.folder.path, self.shard.name)
         if tasks:
-            ledger = Ledger(tasks, workers=min(self._workers or 1, len(tasks)), account=self._account())
+            ledger = TaskQueue(tasks, workers=min(self._workers or 1, len(tasks)), account=self._account())
             try:
                 self._work(ledger)
             except KeyboardInterrupt:
@@ -235,20 +235,22 @@ class Evaluation:
                 tasks.append(Task(items, {i.id: self._before.attempts.get(i.id, 0) for i in items}))
         return tasks
 
-    def _work(self, ledger: Ledger) -> None:
-        job = Job(self.folder.path, self._method)
+    def _work(self, ledger: TaskQueue) -> None:
+        job = WorkerJob(self.folder.path, self._method)
         if self._workers == 0:
             self._work_here(job, ledger)
             return
         with ExitStack() as stack:
-            crew: Crew = Processes(job, workers=ledger.workers)
+            crew: WorkerPool = ProcessPool(job, workers=ledger.workers)
             if self._crew.runs_on == "ray":
-                crew = stack.enter_context(closing(RayCrew(job)))
+                crew = stack.enter_context(closing(RayPool(job)))
                 ledger.workers = min(self._workers or crew.places, crew.places, len(ledger.waiting))
-            Foreman(job.folder, ledger, crew, prefix=self._prefix, patience=self._crew.patience, note=self._note).run()
+            Supervisor(
+                job.folder, ledger, crew, prefix=self._prefix, patience=self._crew.patience, note=self._note
+            ).run()
 
-    def _work_here(self, job: Job, ledger: Ledger) -> None:
-        def tell(message: Message) -> None:
+    def _work_here(self, job: WorkerJob, ledger: TaskQueue) -> None:
+        def tell(message: WorkerMessage) -> None:
             if message.kind in ("answered", "failed"):
                 ledger.finish(name, message.text, message.taken)
             if message.kind in ("answered", "failed", "ready", "begun"):
@@ -275,7 +277,7 @@ class Evaluation:
     def _announce(self, doing: str) -> None:
         announce("run", RunState(doing, self._done, self._total, len(self._right), len(self._judged)))
 
-    def _note(self, message: Message) -> None:
+    def _note(self, message: WorkerMessage) -> None:
         """Announce that a worker is ready or that a question begins; count one that is done."""
         name = message.text
         if message.kind in ("ready", "begun"):

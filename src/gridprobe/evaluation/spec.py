@@ -22,7 +22,7 @@ NOT_COMPARED = ("data", "versions")
 """Where the data are may differ between machines (`benchmark_version` covers their content); versions are noted."""
 
 RETIRED = {"setup.sampling.decoder": "pyav"}
-"""Settings that older runs have, with the value that is the only one now."""
+"""Options that older runs have, with the value that is the only one now."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Spec:
     benchmark_version: str
     data: str
     setup: Mapping[str, Any]
-    """What `Setup.describe` says, with the models' names."""
+    """What `Plan.describe` says, with the models' names."""
     subtitles: str = "none"
     seed: int = 0
     limit: int | None = None

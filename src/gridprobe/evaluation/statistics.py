@@ -11,7 +11,7 @@ from gridprobe.early_exit import Calibration, choose_threshold, needed
 from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation.tasks import Attempt, Method, Shard, Task, tasks_of
 from gridprobe.evaluation.worker import Prefetch
-from gridprobe.options import Setup
+from gridprobe.options import Plan
 
 __all__ = ["MAX_FAILED", "Agreement", "calibrate", "draw"]
 
@@ -24,7 +24,7 @@ class Agreement:
     """What a calibration found, and on what."""
 
     calibration: Calibration
-    setup: Setup
+    setup: Plan
     """The setup with its models loaded; `setup.calibrated_for` is what the calibration is stored under."""
     videos: int
     failures: tuple[tuple[str, str], ...] = ()
@@ -52,7 +52,7 @@ def draw(items: Sequence[Item], count: int | None, *, seed: int = 0) -> tuple[It
 
 def calibrate(
     benchmark: Benchmark,
-    setup: Setup,
+    setup: Plan,
     *,
     items: Sequence[Item],
     epsilon: float,
@@ -82,7 +82,7 @@ def calibrate(
     return Agreement(calibration, setup, len(tasks), tuple(failures))
 
 
-def _full(setup: Setup) -> Setup:
+def _full(setup: Plan) -> Plan:
     """The same with effort=full, which takes both the overview and the focused pass."""
     if setup.overview is None:
         raise UsageError("a calibration compares an overview with the full path, and effort=focus takes no overview")

@@ -15,7 +15,7 @@ from gridprobe.evaluation.folder import interruptions
 from gridprobe.evaluation.reader import read_items, stops
 from gridprobe.evaluation.records import read_records
 from gridprobe.evaluation.spec import Spec
-from gridprobe.evaluation.supervisor import PATIENCE, check_seconds
+from gridprobe.evaluation.supervisor import TIMEOUTS, check_seconds
 
 __all__ = ["SCHEMA", "status"]
 
@@ -25,7 +25,7 @@ MOST = 10**12
 """No worker answers more questions."""
 
 
-def status(folder: str | Path, *, patience: float = PATIENCE, clock: Callable[[], float] = time.time) -> dict[str, Any]:
+def status(folder: str | Path, *, patience: float = TIMEOUTS, clock: Callable[[], float] = time.time) -> dict[str, Any]:
     """The progress of a run.
 
     A worker is `dead` if it ended without cleaning up: no process holds the lock of its records. It is `stuck` if it

@@ -26,20 +26,20 @@ from gridprobe.benchmarks import Item
 from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation.disk import remove
 from gridprobe.evaluation.reader import Account, Taken
-from gridprobe.evaluation.records import Damage, Writer, failed, read_file
+from gridprobe.evaluation.records import Damage, RecordWriter, failed, read_file
 from gridprobe.evaluation.tasks import Task
-from gridprobe.evaluation.worker import Inbox, Job, Message, serve
+from gridprobe.evaluation.worker import Inbox, WorkerJob, WorkerMessage, serve
 
 __all__ = [
     "MOST_DEATHS",
-    "PATIENCE",
     "START_PATIENCE",
-    "Crew",
-    "Foreman",
-    "Hand",
-    "Ledger",
-    "Patience",
-    "Processes",
+    "TIMEOUTS",
+    "ProcessPool",
+    "Supervisor",
+    "TaskQueue",
+    "Timeouts",
+    "WorkerHandle",
+    "WorkerPool",
     "check_seconds",
 ]
 
@@ -57,7 +57,7 @@ class _Process(SpawnProcess):
 
 
 class _Child:
-    def __init__(self, process: BaseProcess, pipe: "Connection[Task | None, Message]") -> None:
+    def __init__(self, process: BaseProcess, pipe: "Connection[Task | None, WorkerMessage]") -> None:
         self._process, self._pipe = process, pipe
 
     def give(self, task: Task | None) -> None:
@@ -69,15 +69,15 @@ class _Child:
         Thread(target=self._process.join, args=(JOIN_SECONDS,), name="gridprobe-join", daemon=True).start()
 
 
-class Processes:
+class ProcessPool:
     """A crew of child processes, spawned, so that each can have its own GPU."""
 
-    def __init__(self, job: Job, *, workers: int) -> None:
+    def __init__(self, job: WorkerJob, *, workers: int) -> None:
         self._job = job
         # Otherwise each would use all cores: on 2 cores, 2 workers took 1.5 times as long.
         self.threads = max(1, usable_cores() // workers)
         self._context = get_context("spawn")
-        self._pipes: dict[Connection[Task | None, Message], str] = {}
+        self._pipes: dict[Connection[Task | None, WorkerMessage], str] = {}
 
     def hire(self, name: str, place: int) -> _Child:
         """Start a process."""
@@ -89,9 +89,9 @@ class Processes:
         self._pipes[here] = name
         return _Child(process, here)
 
-    def hear(self, seconds: float) -> list[tuple[str, Message | None]]:
+    def hear(self, seconds: float) -> list[tuple[str, WorkerMessage | None]]:
         """Read the pipes; the end of a pipe is a death."""
-        heard: list[tuple[str, Message | None]] = []
+        heard: list[tuple[str, WorkerMessage | None]] = []
         for pipe in wait(list(self._pipes), seconds):
             assert isinstance(pipe, Connection)
             name = self._pipes[pipe]
@@ -106,7 +106,7 @@ class Processes:
         return heard
 
 
-def _child(pipe: "Connection[Message, Task | None]", job: Job, name: str, place: int, threads: int) -> None:
+def _child(pipe: "Connection[WorkerMessage, Task | None]", job: WorkerJob, name: str, place: int, threads: int) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # read by torch, which is not loaded yet
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent handles it
     _share_no_lock()
@@ -122,7 +122,7 @@ def _share_no_lock() -> None:
         import_module("tqdm").tqdm.set_lock(RLock())
 
 
-def _listen(pipe: "Connection[Message, Task | None]", inbox: Inbox) -> None:
+def _listen(pipe: "Connection[WorkerMessage, Task | None]", inbox: Inbox) -> None:
     """Pass tasks on; exit at once when the parent is gone, or a resumed run would meet an old worker."""
     while True:
         try:
@@ -141,7 +141,7 @@ def _listen(pipe: "Connection[Message, Task | None]", inbox: Inbox) -> None:
 MOST_DEATHS = 2
 
 
-class Ledger:
+class TaskQueue:
     """The questions of a run that are still to be asked."""
 
     def __init__(self, tasks: Sequence[Task], *, workers: int, account: Account | None = None) -> None:
@@ -249,7 +249,7 @@ def _without(tasks: Sequence[Task], names: Collection[str]) -> list[Task]:
     return [task for task in left if task.items]
 
 
-PATIENCE = 600.0
+TIMEOUTS = 600.0
 START_PATIENCE = 1800.0
 POLL_SECONDS = 0.5
 LAST_SECONDS = 30.0
@@ -263,10 +263,10 @@ def check_seconds(option: str, value: float) -> None:
 
 
 @dataclass(frozen=True)
-class Patience:
+class Timeouts:
     """Seconds without a message after which a worker counts as hung."""
 
-    question: float = PATIENCE
+    question: float = TIMEOUTS
     start: float = START_PATIENCE
     """The same until its models are loaded; this includes starting the process and downloading weights."""
 
@@ -275,7 +275,7 @@ class Patience:
         check_seconds("--start-patience", self.start)
 
 
-class Hand(Protocol):
+class WorkerHandle(Protocol):
     """One worker, wherever it runs."""
 
     def give(self, task: Task | None) -> None:
@@ -285,13 +285,13 @@ class Hand(Protocol):
         """Kill it without waiting for its death; a dead worker is no error."""
 
 
-class Crew(Protocol):
+class WorkerPool(Protocol):
     """A way to run workers."""
 
-    def hire(self, name: str, place: int) -> Hand:
+    def hire(self, name: str, place: int) -> WorkerHandle:
         """Start a worker in a place, counted from 0; each place has one worker at a time."""
 
-    def hear(self, seconds: float) -> list[tuple[str, Message | None]]:
+    def hear(self, seconds: float) -> list[tuple[str, WorkerMessage | None]]:
         """Messages of workers, waiting this long for the first; None means that a worker died and is its last."""
 
 
@@ -299,7 +299,7 @@ class Crew(Protocol):
 class _Member:
     name: str
     place: int
-    hand: Hand
+    hand: WorkerHandle
     heard: float
     """When its last message came, or when it was killed."""
     file: str | None = None
@@ -308,18 +308,18 @@ class _Member:
     """Why it was killed; empty if it was not."""
 
 
-class Foreman:
+class Supervisor:
     """Lets a crew work through a ledger's questions."""
 
     def __init__(
         self,
         folder: Path,
-        ledger: Ledger,
-        crew: Crew,
+        ledger: TaskQueue,
+        crew: WorkerPool,
         *,
         prefix: str,
-        patience: Patience,
-        note: Callable[[Message], None],
+        patience: Timeouts,
+        note: Callable[[WorkerMessage], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare a run.
@@ -340,7 +340,7 @@ class Foreman:
         """Workers that were replaced and whose death was not reported yet."""
         self._hired = 0
         self._reason = ""
-        self._writer: Writer | None = None
+        self._writer: RecordWriter | None = None
 
     def run(self) -> None:
         """Return when every question has a record."""
@@ -373,7 +373,7 @@ class Foreman:
             if message is None:
                 self._dying.discard(name)
 
-    def _heard(self, member: _Member, message: Message | None) -> None:
+    def _heard(self, member: _Member, message: WorkerMessage | None) -> None:
         if message is None:
             self._bury(member, member.killed_for or "it died")
         elif message.kind == "ready":
@@ -414,13 +414,13 @@ class Foreman:
         if moved and self._ledger.left:
             self._hire(member.place)
 
-    def _written(self, member: _Member) -> dict[str, Message]:
+    def _written(self, member: _Member) -> dict[str, WorkerMessage]:
         if member.file is None or not (self._folder / member.file).is_file():
             return {}
         records = read_file(self._folder / member.file, floats=False)
         found = [record for record in records if not isinstance(record, Damage)]
         return {
-            each["id"]: Message(
+            each["id"]: WorkerMessage(
                 each["outcome"], each["id"], right=each.get("right"), transient=each.get("transient") is True
             )
             for each in found
@@ -436,10 +436,10 @@ class Foreman:
 
     def _give_up(self, item: Item, attempt: int, reason: str) -> None:
         if self._writer is None:
-            self._writer = Writer(self._folder, f"{self._prefix}foreman")
+            self._writer = RecordWriter(self._folder, f"{self._prefix}foreman")
         text = f"{MOST_DEATHS} workers were lost at this question; of the last one: {reason}"
         self._writer.write(failed(item, ("WorkerDied", text), attempt=attempt, worker=self._writer.worker))
-        self._note(Message("failed", item.id, right=None if item.question.answer is None else False))
+        self._note(WorkerMessage("failed", item.id, right=None if item.question.answer is None else False))
 
     def _kill_silent(self) -> None:
         """Kill workers that hang. Each is replaced when its death is reported: until then it may be writing a record.

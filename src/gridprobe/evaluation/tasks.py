@@ -14,7 +14,7 @@ from gridprobe.ask import Session
 from gridprobe.benchmarks import Benchmark, Item, with_subtitles
 from gridprobe.benchmarks.base import as_file
 from gridprobe.errors import DataError, UsageError
-from gridprobe.options import Setup
+from gridprobe.options import Plan
 from gridprobe.question import Question
 from gridprobe.video import FramePool, SampleSpec
 
@@ -236,14 +236,14 @@ def _places(size: int, blocks: int) -> list[int]:
 class Method:
     """How every question of a run is asked. It travels to other processes, and its functions by their names."""
 
-    setup: Setup
+    setup: Plan
     open: Callable[[Item, SampleSpec], Path | FramePool] = as_file
     """The benchmark's way to a video; one that generates its videos does so here."""
     subtitles: str = "none"
     """How subtitles are shown; see `gridprobe.benchmarks.SUBTITLE_MODES`."""
 
     @classmethod
-    def of(cls, benchmark: Benchmark, setup: Setup, *, subtitles: str = "none") -> "Method":
+    def of(cls, benchmark: Benchmark, setup: Plan, *, subtitles: str = "none") -> "Method":
         """The method for a benchmark."""
         return cls(setup, benchmark.open, subtitles)
 

@@ -1,6 +1,6 @@
 """Worker: takes videos, asks their questions, writes records. The same in this process, in a child and on Ray.
 
-It reports its progress in `Message`s and gets its tasks from `take`. Only its record file decides what is done.
+It reports its progress in `WorkerMessage`s and gets its tasks from `take`. Only its record file decides what is done.
 """
 
 import json
@@ -24,23 +24,23 @@ from gridprobe.errors import GridProbeError, OverLimit, RunError, ServerUnavaila
 from gridprobe.evaluation.disk import remove, write_whole
 from gridprobe.evaluation.folder import RunFolder
 from gridprobe.evaluation.reader import Taken, taken_by
-from gridprobe.evaluation.records import Writer, answered, failed, now
+from gridprobe.evaluation.records import RecordWriter, answered, failed, now
 from gridprobe.evaluation.tasks import Attempt, Identity, Method, Task, identity_of
 from gridprobe.limits import learn_from
 from gridprobe.models.cost import Cost
-from gridprobe.options import Setup
+from gridprobe.options import Plan
 from gridprobe.question import Question
 
 __all__ = [
-    "PULSE_SECONDS",
+    "HEARTBEAT_SECONDS",
     "Inbox",
-    "Job",
-    "Message",
     "Prefetch",
     "Take",
     "Worker",
+    "WorkerJob",
+    "WorkerMessage",
+    "heartbeats",
     "load",
-    "pulses",
     "serve",
     "watch",
 ]
@@ -93,17 +93,17 @@ class Prefetch:
 # Ray
 # a hanging call is not detected.
 
-PULSE_SECONDS = 1.0
+HEARTBEAT_SECONDS = 1.0
 WORK_SECONDS = 0.1
 """Processor time that counts as work. An idle process with torch, transformers and tqdm's thread used 1 ms a minute;
 one that waited for another process's download, at the lock of huggingface_hub, used 250 ms a minute."""
 
 
 @contextmanager
-def pulses(send: Callable[[], object]) -> Iterator[None]:
+def heartbeats(send: Callable[[], object]) -> Iterator[None]:
     """Call `send` from another thread, about once a second, as long as the code inside is working."""
     end = Event()
-    options = {"ended": lambda: end.wait(PULSE_SECONDS), "used": _used_by_others}
+    options = {"ended": lambda: end.wait(HEARTBEAT_SECONDS), "used": _used_by_others}
     thread = Thread(target=watch, args=(send,), kwargs=options, name="gridprobe-pulse", daemon=True)
     thread.start()
     try:
@@ -128,7 +128,7 @@ def _used_by_others() -> float:
     return time.process_time() - time.thread_time()
 
 
-class Message(NamedTuple):
+class WorkerMessage(NamedTuple):
     """A message from a worker."""
 
     kind: Literal["ready", "begun", "pulse", "answered", "failed", "refused", "broken", "unfit", "ended"]
@@ -146,7 +146,7 @@ Take = Callable[[bool], Task | None]
 """The next task: `take(True)` waits for one and returns None after the last, `take(False)` never waits."""
 
 
-def load(setup: Setup, place: int) -> Setup:
+def load(setup: Plan, place: int) -> Plan:
     """Load the models for the worker in the given place, counted from 0; it uses the GPU of that number."""
     gpu = _gpu(place)
     return setup.loaded(**({"device": gpu} if gpu else {}))
@@ -165,7 +165,7 @@ def _gpu(place: int) -> str | None:
 
 
 @dataclass(frozen=True)
-class Job:
+class WorkerJob:
     """What all workers of a run have in common."""
 
     folder: Path
@@ -173,7 +173,7 @@ class Job:
     names: tuple[str, str] = ("", "")
     """What the models were loaded by."""
 
-    def loaded(self, place: int) -> "Job":
+    def loaded(self, place: int) -> "WorkerJob":
         """The same with the models loaded, which must be those the run was started with."""
         setup = load(self.method.setup, place)
         limit = [f"an exit at {setup.exit.threshold}"] if setup.effort == "auto" and setup.exit else []
@@ -183,21 +183,21 @@ class Job:
         return replace(self, method=replace(self.method, setup=setup), names=names)
 
 
-def serve(job: Job, *, name: str, place: int, take: Take, tell: Callable[[Message], None]) -> None:
+def serve(job: WorkerJob, *, name: str, place: int, take: Take, tell: Callable[[WorkerMessage], None]) -> None:
     """Load the models and work until there are no more tasks; errors are reported, not raised."""
     start = Attempt()
     with start:
-        with pulses(lambda: tell(Message("pulse"))):
+        with heartbeats(lambda: tell(WorkerMessage("pulse"))):
             loaded = job.loaded(place)
         worker = Worker(loaded, name=name, tell=tell)
     if start.error is not None:
-        tell(Message("unfit", _sentence(start.error)))
+        tell(WorkerMessage("unfit", _sentence(start.error)))
         return
     end = Attempt()
     with end:
         worker.work(take)
     worker.close()
-    tell(Message("ended") if end.error is None else Message("broken", _sentence(end.error)))
+    tell(WorkerMessage("ended") if end.error is None else WorkerMessage("broken", _sentence(end.error)))
 
 
 class Inbox:
@@ -226,9 +226,9 @@ class Inbox:
 class Worker:
     """Asks questions and writes their records to a file of its own."""
 
-    def __init__(self, job: Job, *, name: str, tell: Callable[[Message], None]) -> None:
+    def __init__(self, job: WorkerJob, *, name: str, tell: Callable[[WorkerMessage], None]) -> None:
         self._job, self._name, self._tell = job, name, tell
-        self._writer = Writer(job.folder, name)
+        self._writer = RecordWriter(job.folder, name)
         self._counts = {"answered": 0, "failed": 0}
         self._pulsed = 0.0
         self._started = now()
@@ -237,7 +237,7 @@ class Worker:
         except RunError:
             self._writer.close()
             raise
-        tell(Message("ready", self._writer.path.name))
+        tell(WorkerMessage("ready", self._writer.path.name))
 
     def close(self) -> None:
         """Close the record file and remove the heartbeat."""
@@ -251,7 +251,7 @@ class Worker:
             ahead = None
             for items in _groups(current.task):
                 self._beat(items[0])
-                self._tell(Message("begun", items[0].id))
+                self._tell(WorkerMessage("begun", items[0].id))
                 current.wait()  # first, so that two videos are not decoded at the same time
                 ahead = ahead or self._open(take(False))
                 self._ask(items, current)
@@ -284,7 +284,7 @@ class Worker:
         if isinstance(outcome, ServerUnavailable):  # the other questions would fail, too; this one stays open
             raise outcome
         if isinstance(outcome, OverLimit) and (short := self._short(outcome, opened.task.grants.get(item.id, {}))):
-            self._tell(Message("refused", item.id, short))
+            self._tell(WorkerMessage("refused", item.id, short))
             return
         about: dict[str, Any] = {"worker": self._name, "identity": opened.identity}
         about["attempt"] = opened.task.attempts.get(item.id, 0) + 1
@@ -301,7 +301,7 @@ class Worker:
         self._counts[record["outcome"]] += 1
         right = None if item.question.answer is None else bool(record["right"])
         transient = record.get("transient", False)
-        self._tell(Message(record["outcome"], item.id, taken or taken_by(record), right, transient))
+        self._tell(WorkerMessage(record["outcome"], item.id, taken or taken_by(record), right, transient))
         if isinstance(outcome, Answer) and item is opened.task.items[-1]:
             learn_from(outcome, names=self._job.names)
 
@@ -324,9 +324,9 @@ class Worker:
 
     def _pulse(self, event: ProgressEvent) -> None:
         """Report that work on a question continues: it is slow, but does not hang."""
-        if time.monotonic() - self._pulsed >= PULSE_SECONDS:
+        if time.monotonic() - self._pulsed >= HEARTBEAT_SECONDS:
             self._pulsed = time.monotonic()
-            self._tell(Message("pulse"))
+            self._tell(WorkerMessage("pulse"))
 
     def _beat(self, item: Item | None) -> None:
         """Write the heartbeat for `gridprobe status`: who works on what, and since when."""

@@ -11,14 +11,14 @@ from gridprobe.answer import Answer
 from gridprobe.ask import Session
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.evaluation.tasks import Attempt
-from gridprobe.options import Settings, Setup, make_setup
+from gridprobe.options import Options, Plan, make_plan
 from gridprobe.question import Question
 
-__all__ = ["Asked", "Harness"]
+__all__ = ["Harness", "HarnessRequest"]
 
 
 @dataclass(frozen=True)
-class Asked:
+class HarnessRequest:
     """One prompt about one video."""
 
     id: str
@@ -30,7 +30,7 @@ class Asked:
 class Harness:
     """How prompts are answered: `Harness.of` makes one from names."""
 
-    setup: Setup
+    setup: Plan
     max_failures: float = 0.1
     """The share of prompts that may fail. A failed one has the answer "", which every harness counts as wrong."""
     out: Path | None = None
@@ -51,11 +51,11 @@ class Harness:
         **changes: Any,
     ) -> "Harness":
         """Load the models. `changes` are any settings on top of the preset."""
-        settings = Settings.from_preset(preset, **changes)
-        setup = make_setup(model=model, answer_model=answer_model, selector=selector, settings=settings)
+        settings = Options.from_preset(preset, **changes)
+        setup = make_plan(model=model, answer_model=answer_model, selector=selector, settings=settings)
         return cls(setup.loaded(**({"device": device} if device else {})), max_failures, Path(out) if out else None)
 
-    def answers(self, asked: Sequence[Asked]) -> list[str]:
+    def answers(self, asked: Sequence[HarnessRequest]) -> list[str]:
         """The letter for each prompt, in their order. Prompts about one video are asked together: it is decoded once.
 
         Raises:
@@ -75,8 +75,8 @@ class Harness:
             raise ModelError(f"{len(failed)} of {len(asked)} questions failed; the first was {failed[0]}")
         return [letters[each.id] for each in asked]
 
-    def _asked(self, asked: Sequence[Asked]) -> Iterator[tuple[Asked, Attempt, Answer | None]]:
-        videos: dict[str, list[Asked]] = {}
+    def _asked(self, asked: Sequence[HarnessRequest]) -> Iterator[tuple[HarnessRequest, Attempt, Answer | None]]:
+        videos: dict[str, list[HarnessRequest]] = {}
         for each in asked:
             videos.setdefault(each.video, []).append(each)
         if len({each.id for each in asked}) < len(asked):
@@ -89,7 +89,7 @@ class Harness:
                         answer = session.ask(Question.from_prompt(each.prompt, id=each.id))
                     yield each, attempt, answer
 
-    def _record(self, asked: Asked, answer: Answer) -> None:
+    def _record(self, asked: HarnessRequest, answer: Answer) -> None:
         if self.out is not None:
             with self.out.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"id": asked.id, **answer.to_dict()}, allow_nan=False) + "\n")

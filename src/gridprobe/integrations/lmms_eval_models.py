@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gridprobe.errors import GridProbeError, UsageError
-from gridprobe.integrations.harness import Asked, Harness
+from gridprobe.integrations.harness import Harness, HarnessRequest
 
 try:
     from lmms_eval.api.model import lmms as Base
 except ModuleNotFoundError:  # lmms-eval itself imports this module; without it, only our tests do
     Base = object
 
-__all__ = ["GridProbe", "GridProbeChat"]
+__all__ = ["GridProbeChat", "GridProbeSimple"]
 
 
-class GridProbe(Base):  # type: ignore[misc]  # its package is not installed where types are checked
+class GridProbeSimple(Base):  # type: ignore[misc]  # its package is not installed where types are checked
     """Answers multiple-choice prompts about one video with a letter."""
 
     is_simple = True
@@ -58,10 +58,10 @@ class GridProbe(Base):  # type: ignore[misc]  # its package is not installed whe
             raise SystemExit(f"gridprobe: {error}") from error
         return letters
 
-    def _asked(self, place: int, request: Sequence[Any]) -> Asked:
+    def _asked(self, place: int, request: Sequence[Any]) -> HarnessRequest:
         prompt, _, to_visual, doc_id, task, split = request
         visuals = to_visual(self.task_dict[task][split][doc_id])
-        return Asked(f"{task}/{split}/{doc_id}/{place}", _one_video(visuals), str(prompt))
+        return HarnessRequest(f"{task}/{split}/{doc_id}/{place}", _one_video(visuals), str(prompt))
 
     def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
         """Not offered."""
@@ -72,18 +72,18 @@ class GridProbe(Base):  # type: ignore[misc]  # its package is not installed whe
         raise SystemExit("gridprobe: this task has several rounds; gridprobe answers one question at a time")
 
 
-class GridProbeChat(GridProbe):
+class GridProbeChat(GridProbeSimple):
     """The same for tasks with messages, and what lmms-eval takes unless it is told `--force_simple`."""
 
     is_simple = False
 
-    def _asked(self, place: int, request: Sequence[Any]) -> Asked:
+    def _asked(self, place: int, request: Sequence[Any]) -> HarnessRequest:
         _, to_messages, _, doc_id, task, split = request
         messages: Sequence[Mapping[str, Any]] = to_messages(self.task_dict[task][split][doc_id])
         parts = [part for message in messages for part in message["content"]]
         prompt = "\n".join(part["text"] for part in parts if part["type"] == "text")
         visuals = [part["url"] for part in parts if part["type"] != "text"]
-        return Asked(f"{task}/{split}/{doc_id}/{place}", _one_video(visuals), prompt)
+        return HarnessRequest(f"{task}/{split}/{doc_id}/{place}", _one_video(visuals), prompt)
 
 
 def _one_video(visuals: Sequence[Any]) -> str:

@@ -10,44 +10,44 @@ from typing import Any, ClassVar
 
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.models.base import (
-    Backend,
+    Completion,
+    CostModel,
     FrameGroup,
-    Gauge,
+    Model,
     Packing,
     Posterior,
     PromptOrder,
-    ScoreRequest,
+    Request,
+    SamplingParams,
     Timestamps,
     Unit,
     View,
-    Writing,
-    Written,
     fuses,
     recalls,
     writer,
     writes,
 )
 from gridprobe.models.cost import Cost
-from gridprobe.models.mock import Scripted
-from gridprobe.registry import BACKENDS, explain_missing
+from gridprobe.models.mock import MockModel
+from gridprobe.registry import MODELS, explain_missing
 
 __all__ = [
-    "Backend",
+    "Completion",
+    "CostModel",
     "FrameGroup",
-    "Gauge",
-    "NamedModel",
+    "LazyModel",
+    "MockModel",
+    "Model",
     "Packing",
     "Posterior",
     "PromptOrder",
-    "ScoreRequest",
-    "Scripted",
+    "Request",
+    "SamplingParams",
     "Timestamps",
     "Unit",
     "View",
-    "Writing",
-    "Written",
+    "cost_model_of",
     "fuses",
-    "gauge_model",
     "is_server",
     "load_model",
     "recalls",
@@ -66,7 +66,7 @@ def is_server(name: str) -> bool:
     return name.removeprefix(f"{SERVER}:").startswith(("http://", "https://"))
 
 
-def load_model(name: str, **options: Any) -> Backend:
+def load_model(name: str, **options: Any) -> Model:
     """Load a model by name.
 
     Args:
@@ -78,19 +78,19 @@ def load_model(name: str, **options: Any) -> Backend:
             `gridprobe.models.openai.options.ServerOptions`.
     """
     kind, argument = _find(name)
-    entry = BACKENDS[kind]
+    entry = MODELS[kind]
     with explain_missing(entry.extra):
-        found: Backend = entry.load().load(argument, **options)
+        found: Model = entry.load().load(argument, **options)
     return found
 
 
-def gauge_model(name: str) -> Gauge:
+def cost_model_of(name: str) -> CostModel:
     """What requests to a model would cost, without loading it. Nothing is downloaded."""
     kind, argument = _find(name)
-    code = BACKENDS[kind].load()
+    code = MODELS[kind].load()
     if not hasattr(code, "gauge"):
         raise UsageError(f"the model {name!r} cannot be planned for: its backend has no gauge")
-    found: Gauge = code.gauge(argument)
+    found: CostModel = code.gauge(argument)
     return found
 
 
@@ -101,16 +101,16 @@ def _find(name: str) -> tuple[str, str]:
     if is_server(name):
         return SERVER, name.removeprefix(f"{SERVER}:")
     kind, colon, argument = name.partition(":")
-    if kind not in BACKENDS:
+    if kind not in MODELS:
         return CHECKPOINT, name
     if colon and not argument:
-        expected = BACKENDS[kind].argument.split("|")
+        expected = MODELS[kind].argument.split("|")
         raise UsageError(f"{name!r} names no model; choose {' or '.join(f'{kind}:{each}' for each in expected)}")
     return kind, argument
 
 
 @dataclass(frozen=True)
-class NamedModel:
+class LazyModel:
     """A model that is not loaded yet: its name and the options to load it with. It can be sent to another process."""
 
     name: str
@@ -130,14 +130,14 @@ class NamedModel:
         """Not known before it is loaded."""
         return 1
 
-    def load(self, **options: Any) -> Backend:
+    def load(self, **options: Any) -> Model:
         """Load it; its own options win over these."""
         return load_model(self.name, **{**options, **dict(self.options)})
 
-    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+    def score(self, requests: Sequence[Request]) -> list[Posterior]:
         """Refuse: there is nothing to ask yet."""
         raise ModelError(f"the model {self.name} is not loaded")
 
-    def estimate(self, request: ScoreRequest) -> Cost:
+    def estimate(self, request: Request) -> Cost:
         """Refuse: its price is not known yet."""
         raise ModelError(f"the model {self.name} is not loaded")

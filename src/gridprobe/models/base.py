@@ -19,20 +19,20 @@ from gridprobe.video.frames import Pixels, contact_sheet
 __all__ = [
     "ASSUMED_FPS",
     "CHARACTERS_PER_TOKEN",
-    "Backend",
     "Basis",
+    "Completion",
+    "CostModel",
     "FrameGroup",
-    "Gauge",
+    "GeneratingModel",
+    "Model",
     "Packing",
     "Posterior",
     "PromptOrder",
-    "ScoreRequest",
+    "Request",
+    "SamplingParams",
     "Timestamps",
     "Unit",
     "View",
-    "Writer",
-    "Writing",
-    "Written",
     "about_tokens",
     "check_requests",
     "cut_at",
@@ -83,7 +83,7 @@ class View:
         if self.sheet > 1 and self.packing != "single":
             raise UsageError(f"a contact sheet shows single frames; packing={self.packing} needs sheet=1")
 
-    def suiting(self, model: "Backend") -> "View":
+    def suiting(self, model: "Model") -> "View":
         """The same view with the number of frames in a picture that suits a model, where that was left to it.
 
         A picture of a model that spends the same number of tokens on every one holds so many frames that each costs
@@ -161,7 +161,7 @@ class Unit(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ScoreRequest:
+class Request:
     """One question to a model: which of these labels, given this text and any number of groups of frames?
 
     The frames of one group are shown in the order given. Those of several groups are merged in time order.
@@ -205,14 +205,14 @@ class ScoreRequest:
         *,
         prompt_order: PromptOrder = "frames_first",
         again: bool = False,
-    ) -> "ScoreRequest":
+    ) -> "Request":
         """A request for a question about these frames, with its subtitles, if any, between them."""
         times = [time for group in groups for time in group.frames.times]
         between = question.between(times if len(groups) == 1 else sorted(times))
         return cls(question.prompt, question.labels, tuple(groups), prompt_order, again, between)
 
     @classmethod
-    def open(cls, prompt: str, groups: Sequence[FrameGroup] = (), **changes: Any) -> "ScoreRequest":
+    def open(cls, prompt: str, groups: Sequence[FrameGroup] = (), **changes: Any) -> "Request":
         """A request without labels; `changes` are the other fields."""
         return cls(prompt, (), tuple(groups), **changes)
 
@@ -355,7 +355,7 @@ class Posterior:
         return (*self.notes, f"the model puts only {self.mass:.1%} of its probability on the option letters")
 
 
-class Backend(Protocol):
+class Model(Protocol):
     """A vision-language model, local or remote.
 
     One that has `recalls = True` besides answers requests that limit what the question `sees`, or ask for its
@@ -376,32 +376,32 @@ class Backend(Protocol):
         """Frames are shown with sides that are multiples of this; 1 if the model takes any size."""
         ...
 
-    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+    def score(self, requests: Sequence[Request]) -> list[Posterior]:
         """One posterior for each request, in order. The probes of a question arrive together."""
         ...
 
-    def estimate(self, request: ScoreRequest) -> Cost:
+    def estimate(self, request: Request) -> Cost:
         """What scoring the request would cost, without running it."""
         ...
 
 
-def recalls(backend: Backend) -> bool:
+def recalls(backend: Model) -> bool:
     """Whether a backend `recalls`; one that does not say so does not."""
     return bool(getattr(backend, "recalls", False))
 
 
-def fuses(backend: Backend) -> bool:
+def fuses(backend: Model) -> bool:
     """Whether a backend shows frames in fused pairs; one that does not say otherwise does."""
     return bool(getattr(backend, "fuses", True))
 
 
-def require_labels(requests: Sequence[ScoreRequest]) -> None:
+def require_labels(requests: Sequence[Request]) -> None:
     """Refuse open requests."""
     if not all(request.labels for request in requests):
         raise UsageError("a request without labels cannot be scored; let the model write an answer, or give 2 labels")
 
 
-def require_plain(request: ScoreRequest) -> None:
+def require_plain(request: Request) -> None:
     """Refuse what only a backend can do that `recalls` and `fuses`."""
     if request.sees is not None or request.attention:
         raise UsageError("this model cannot be questioned about its memory of frames; use probes=fresh")
@@ -418,7 +418,7 @@ CHARACTERS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True)
-class Writing:
+class SamplingParams:
     """How text is written. No token is excluded or penalised, whatever a checkpoint recommends."""
 
     limit: int = 64
@@ -444,7 +444,7 @@ class Writing:
 
 
 @dataclass(frozen=True)
-class Written:
+class Completion:
     """A text that a model wrote."""
 
     text: str
@@ -466,31 +466,31 @@ class Written:
     """In how many windows the frames were shown; see `gridprobe.models.wrappers`."""
 
 
-class Writer(Backend, Protocol):
+class GeneratingModel(Model, Protocol):
     """A backend that writes."""
 
-    def write(self, requests: Sequence[ScoreRequest], writing: Writing) -> list[tuple[Written, ...]]:
+    def write(self, requests: Sequence[Request], writing: SamplingParams) -> list[tuple[Completion, ...]]:
         """For each request, in order, as many texts as there are samples."""
         ...
 
-    def estimate_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
+    def estimate_texts(self, request: Request, tokens: Sequence[int]) -> Cost:
         """What texts of so many tokens each would cost, with the prompt read once for all of them."""
         ...
 
 
-def writes(backend: Backend) -> TypeGuard[Writer]:
+def writes(backend: Model) -> TypeGuard[GeneratingModel]:
     """Whether a backend has `write`: its attribute `writes` says so."""
     return bool(getattr(backend, "writes", False))
 
 
-def writer(backend: Backend) -> Writer:
+def writer(backend: Model) -> GeneratingModel:
     """The backend, if it writes."""
     if not writes(backend):
         raise UsageError(f"the model {backend.identity} cannot write text; give the question options")
     return backend
 
 
-def check_requests(requests: Sequence[ScoreRequest]) -> None:
+def check_requests(requests: Sequence[Request]) -> None:
     """Refuse what no text comes with."""
     if any(request.attention for request in requests):
         raise UsageError("a text comes without its attention to frames; score the request for that")
@@ -507,7 +507,7 @@ def about_tokens(text: str) -> int:
     return math.ceil(len(text) / CHARACTERS_PER_TOKEN) + 1
 
 
-def seed_of(writing: Writing, prompt: bytes, sample: int) -> int:
+def seed_of(writing: SamplingParams, prompt: bytes, sample: int) -> int:
     """The seed of one text of a request, which is known by its prompt."""
     digest = hashlib.sha256(f"{writing.seed}/{sample}/".encode() + prompt)
     return int.from_bytes(digest.digest()[:8], "big")
@@ -517,12 +517,12 @@ def seed_of(writing: Writing, prompt: bytes, sample: int) -> int:
 
 
 @dataclass(frozen=True)
-class Gauge:
+class CostModel:
     """Prices requests. As a backend it answers every question with equal probabilities, at the model's price."""
 
     identity: str
     """The model's name."""
-    estimate: Callable[[ScoreRequest], Cost]
+    estimate: Callable[[Request], Cost]
     multiple: int
     exact: bool
     """Whether text is counted by the model's own tokenizer; otherwise four characters count as a token."""
@@ -532,7 +532,7 @@ class Gauge:
     """Bytes of memory for each token of a pass."""
     recalls: bool = True
     """Whether the memory of frames can be questioned; see `gridprobe.models.base.recalls`."""
-    texts: Callable[[ScoreRequest, Sequence[int]], Cost] | None = None
+    texts: Callable[[Request, Sequence[int]], Cost] | None = None
     """What texts of so many tokens each cost for a request, if the model writes."""
     slack: float = 1.0
     """How much larger a bill may be than its estimate."""
@@ -542,28 +542,30 @@ class Gauge:
         """Whether it can price texts."""
         return self.texts is not None
 
-    def estimate_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
+    def estimate_texts(self, request: Request, tokens: Sequence[int]) -> Cost:
         """What texts of so many tokens each would cost, with the prompt read once for all of them."""
         if self.texts is None:
             raise UsageError(f"what texts of {self.identity} cost is not known")
         return self.texts(request, tokens)
 
-    def write(self, requests: Sequence[ScoreRequest], writing: Writing) -> list[tuple[Written, ...]]:
+    def write(self, requests: Sequence[Request], writing: SamplingParams) -> list[tuple[Completion, ...]]:
         """As many different texts as asked for, each as long as it may be; the first one has the cost of all."""
         check_requests(requests)
         count, limit = writing.samples, writing.limit
         found = []
         for request in requests:
             costs = [self.estimate_texts(request, [limit] * count), *[Cost()] * (count - 1)]
-            found.append(tuple(Written(f"text {n}", limit, None, True, cost) for n, cost in enumerate(costs, start=1)))
+            found.append(
+                tuple(Completion(f"text {n}", limit, None, True, cost) for n, cost in enumerate(costs, start=1))
+            )
         return found
 
-    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+    def score(self, requests: Sequence[Request]) -> list[Posterior]:
         """Equal probabilities, so that a selector can run and its cost be measured."""
         require_labels(requests)
         return [self._posterior(request) for request in requests]
 
-    def _posterior(self, request: ScoreRequest) -> Posterior:
+    def _posterior(self, request: Request) -> Posterior:
         posterior = Posterior.from_probabilities(dict.fromkeys(request.labels, 1.0), self.estimate(request))
         count = sum(len(group.frames) for group in request.groups)
         return replace(posterior, attention=(0.0,) * count) if request.attention else posterior

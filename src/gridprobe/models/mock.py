@@ -8,7 +8,7 @@ It is part of the package, for tests, documentation and experiments without a mo
 
     model = Scripted(eyes)
 
-With a second function it also writes: `Scripted(eyes, text=lambda request: {"a red ball": 0.8, "a blue ball": 0.2})`.
+With a second function it also writes: `MockModel(eyes, text=lambda request: {"a red ball": 0.8, "a blue ball": 0.2})`.
 """
 
 import math
@@ -21,11 +21,11 @@ from gridprobe._util import report
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.models.base import (
     CHARACTERS_PER_TOKEN,
+    Completion,
     FrameGroup,
     Posterior,
-    ScoreRequest,
-    Writing,
-    Written,
+    Request,
+    SamplingParams,
     about_tokens,
     check_requests,
     cut_at,
@@ -35,13 +35,13 @@ from gridprobe.models.base import (
 from gridprobe.models.cost import Cost
 from gridprobe.models.qwen3vl.pricing import QWEN3_VL, ModelDims, price, price_recall, price_text, with_attention
 
-__all__ = ["Scripted"]
+__all__ = ["MockModel"]
 
 MARKER_TOKENS = 8
 """Tokens of a time marker and of the two delimiters around a frame, roughly."""
 
 
-class Scripted:
+class MockModel:
     """A fake model. Its cost is what a real model of the given dimensions would cost for the same requests.
 
     Its attention to a frame is how confident the function is about that frame alone. The function for text gives each
@@ -52,9 +52,9 @@ class Scripted:
 
     def __init__(
         self,
-        answer: Callable[[ScoreRequest], Mapping[str, float]],
+        answer: Callable[[Request], Mapping[str, float]],
         *,
-        text: Callable[[ScoreRequest], Mapping[str, float]] | None = None,
+        text: Callable[[Request], Mapping[str, float]] | None = None,
         name: str = "scripted",
         priced_as: ModelDims = QWEN3_VL["2B"],
     ) -> None:
@@ -62,14 +62,14 @@ class Scripted:
         self._text = text
         self._dims = priced_as
         self.identity = f"scripted:{name}"
-        self.requests: list[ScoreRequest] = []
+        self.requests: list[Request] = []
 
     @property
     def writes(self) -> bool:
         """Whether there is a function for text."""
         return self._text is not None
 
-    def write(self, requests: Sequence[ScoreRequest], writing: Writing) -> list[tuple[Written, ...]]:
+    def write(self, requests: Sequence[Request], writing: SamplingParams) -> list[tuple[Completion, ...]]:
         """Texts of the function, about four characters to a token."""
         check_requests(requests)
         found = []
@@ -82,7 +82,7 @@ class Scripted:
             report("model", done, len(requests))
         return found
 
-    def _weights(self, request: ScoreRequest) -> dict[str, float]:
+    def _weights(self, request: Request) -> dict[str, float]:
         """What the function says about text, with weights that sum to 1."""
         if self._text is None:
             raise UsageError("this scripted model has no function for text; give it one with text=")
@@ -92,7 +92,7 @@ class Scripted:
             raise ModelError(f"the script for text must give weights from 0 up and one above 0, got {dict(weights)}")
         return {text: weight / total for text, weight in weights.items()}
 
-    def _drawn(self, request: ScoreRequest, writing: Writing, sample: int) -> Written:
+    def _drawn(self, request: Request, writing: SamplingParams, sample: int) -> Completion:
         weights = self._weights(request)
         text = max(weights, key=lambda each: weights[each])
         if writing.temperature:
@@ -104,10 +104,10 @@ class Scripted:
         tokens = about_tokens(text)
         if tokens > writing.limit:
             shorter = text[: writing.limit * CHARACTERS_PER_TOKEN].strip()
-            return Written(shorter, writing.limit, logprob, finished=False)
-        return Written(text.strip(), tokens, logprob, finished=True)
+            return Completion(shorter, writing.limit, logprob, finished=False)
+        return Completion(text.strip(), tokens, logprob, finished=True)
 
-    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+    def score(self, requests: Sequence[Request]) -> list[Posterior]:
         """Ask the function about each request."""
         require_labels(requests)
         posteriors = []
@@ -122,7 +122,7 @@ class Scripted:
             report("model", done, len(requests))
         return posteriors
 
-    def _posterior(self, request: ScoreRequest, sees: tuple[int, ...] | None) -> Posterior:
+    def _posterior(self, request: Request, sees: tuple[int, ...] | None) -> Posterior:
         """What the function answers; its memory of some frames is what it would say if it were shown only these."""
         cost = self.estimate(request)
         request = _as_seen(request, sees)
@@ -136,7 +136,7 @@ class Scripted:
         """As the model it is priced as."""
         return self._dims.vision.patch * self._dims.vision.merge
 
-    def estimate(self, request: ScoreRequest) -> Cost:
+    def estimate(self, request: Request) -> Cost:
         """The cost for a real model; text tokens are estimated at four characters each."""
         grids = [self._grid(group) for group in request.groups]
         frames, known, prompt = self._tokens(request)
@@ -146,15 +146,15 @@ class Scripted:
             cost = price(self._dims, frames + prompt, grids)
         return with_attention(cost, self._dims, prompt, known=known) if request.attention else cost
 
-    def estimate_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
+    def estimate_texts(self, request: Request, tokens: Sequence[int]) -> Cost:
         """The cost of texts of so many tokens each, with the request read once."""
         return sum(self._text_costs(request, tokens), self.estimate(request))
 
-    def _text_costs(self, request: ScoreRequest, tokens: Sequence[int]) -> list[Cost]:
+    def _text_costs(self, request: Request, tokens: Sequence[int]) -> list[Cost]:
         _, known, prompt = self._tokens(request)
         return [price_text(self._dims, count, known=known + prompt) for count in tokens]
 
-    def _tokens(self, request: ScoreRequest) -> tuple[int, int, int]:
+    def _tokens(self, request: Request) -> tuple[int, int, int]:
         """Tokens of all frames, of those that the text may look at, and of the text."""
         grids = [self._grid(group) for group in request.groups]
         visual = sum(units * rows * columns for units, rows, columns in grids) // self._dims.vision.merge**2
@@ -169,14 +169,14 @@ class Scripted:
         return len(group.units(0)), height // patch, width // patch
 
 
-def _as_seen(request: ScoreRequest, sees: tuple[int, ...] | None) -> ScoreRequest:
+def _as_seen(request: Request, sees: tuple[int, ...] | None) -> Request:
     """The request as the function is asked; the memory of some frames is what it would say to these alone."""
     if sees is None:
         return request
     return replace(request, groups=_only(request, sees), sees=None, attention=False, between=())
 
 
-def _only(request: ScoreRequest, sees: Sequence[int]) -> tuple[FrameGroup, ...]:
+def _only(request: Request, sees: Sequence[int]) -> tuple[FrameGroup, ...]:
     """The groups of a request with none but these frames, by their places in the order shown."""
     places = [(unit.group, member) for unit in request.units for member in unit.members]
     seen = sorted(places[i] for i in set(sees))

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.models.base import Backend, FrameGroup, Posterior, ScoreRequest, View
+from gridprobe.models.base import FrameGroup, Model, Posterior, Request, View
 from gridprobe.models.cost import Cost
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
@@ -32,7 +32,7 @@ def check_rotations(count: int) -> None:
         raise UsageError(f"rotations must be a whole number of at least 1 (1 is off), got {count!r}")
 
 
-def score_rotated(model: Backend, request: ScoreRequest, question: Question, *, rotations: int) -> Posterior:
+def score_rotated(model: Model, request: Request, question: Question, *, rotations: int) -> Posterior:
     """Score a request about a question, and again with the options moved up by one, two and so on.
 
     The mean of the probabilities of each option counts. No more orders are tried than there are options, spread evenly
@@ -44,7 +44,7 @@ def score_rotated(model: Backend, request: ScoreRequest, question: Question, *, 
     )
 
 
-def rotations_of(request: ScoreRequest, question: Question, *, rotations: int) -> list[ScoreRequest]:
+def rotations_of(request: Request, question: Question, *, rotations: int) -> list[Request]:
     """The request with the options in every order that is tried."""
     shifts = _shifts(question, rotations)
     if shifts == [0]:
@@ -101,12 +101,12 @@ def collage(frames: FramePool) -> FramePool:
     return replace(frames, data=np.array(canvas)[None], times=frames.times[:1], source=source)
 
 
-def collage_request(frames: FramePool, question: Question) -> ScoreRequest:
+def collage_request(frames: FramePool, question: Question) -> Request:
     """The question about a picture of these frames, without their times; what is said between them comes after it."""
     whole = View(FrameSize(max_pixels=CANVAS * CANVAS), timestamps="none")
     said = "\n".join(filter(None, question.between(sorted(frames.times))))
     prompt = f"{said}\n{question.prompt}" if said else question.prompt
-    return ScoreRequest(prompt, question.labels, (FrameGroup(collage(frames), whole),))
+    return Request(prompt, question.labels, (FrameGroup(collage(frames), whole),))
 
 
 # Which tokens mean which option letter.

@@ -17,12 +17,12 @@ import numpy as np
 from gridprobe.errors import UsageError
 from gridprobe.importance import spread
 from gridprobe.models.base import (
-    Backend,
+    Completion,
     FrameGroup,
+    Model,
     Posterior,
-    ScoreRequest,
-    Writing,
-    Written,
+    Request,
+    SamplingParams,
     fuses,
     recalls,
     writer,
@@ -32,14 +32,14 @@ from gridprobe.models.cost import Cost
 from gridprobe.open_ended import kind_of
 
 __all__ = [
-    "Memo",
-    "Windowed",
-    "Wrapped",
-    "check_window",
+    "CachedModel",
+    "ChunkedModel",
+    "ModelWrapper",
+    "check_chunk",
+    "chunked",
     "combined",
     "nearby",
     "window_of",
-    "windowed",
     "with_context",
     "without_frames",
 ]
@@ -52,13 +52,13 @@ class _Entry:
     """The answer's time: an equal share of its call."""
 
 
-class Memo:
+class CachedModel:
     """The same model, but each request is computed once; the least recently used answers are dropped first.
 
     A remembered answer keeps its cost, so compute is reported as if the model had been asked again.
     """
 
-    def __init__(self, backend: Backend, *, capacity: int = 4096) -> None:
+    def __init__(self, backend: Model, *, capacity: int = 4096) -> None:
         if capacity < 1:
             raise UsageError(f"a memo needs room for at least 1 answer, got {capacity}")
         self._backend = backend
@@ -97,12 +97,12 @@ class Memo:
         """That of the model behind it."""
         return writes(self._backend)
 
-    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+    def score(self, requests: Sequence[Request]) -> list[Posterior]:
         """One posterior for each request, in order; all new ones go to the model in one call."""
         keys = [self._key(request) for request in requests]
         return self._answers(keys, lambda new: self._backend.score([requests[place] for place in new]))
 
-    def write(self, requests: Sequence[ScoreRequest], writing: Writing) -> list[tuple[Written, ...]]:
+    def write(self, requests: Sequence[Request], writing: SamplingParams) -> list[tuple[Completion, ...]]:
         """Texts for each request, in order; all new ones are written in one call."""
         model = writer(self._backend)
         keys = [(self._key(request), writing) for request in requests]
@@ -124,15 +124,15 @@ class Memo:
         self._remember(entries)
         return [entries[key].answer for key in keys]
 
-    def estimate(self, request: ScoreRequest) -> Cost:
+    def estimate(self, request: Request) -> Cost:
         """What the model says."""
         return self._backend.estimate(request)
 
-    def estimate_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
+    def estimate_texts(self, request: Request, tokens: Sequence[int]) -> Cost:
         """What the model says."""
         return writer(self._backend).estimate_texts(request, tokens)
 
-    def _key(self, request: ScoreRequest) -> Hashable:
+    def _key(self, request: Request) -> Hashable:
         """Everything an answer depends on. Equal frame keys mean equal pixels."""
         asked = (request.prompt, request.prompt_order, request.labels, request.between, request.sees, request.attention)
         return self.identity, asked, tuple((group.frames.keys, group.view) for group in request.groups)
@@ -158,10 +158,10 @@ class Memo:
 # Wrapped: the base of models that change how another one is asked.
 
 
-class Wrapped:
+class ModelWrapper:
     """A model in front of another; whatever it does not define itself is passed through."""
 
-    def __init__(self, model: Backend) -> None:
+    def __init__(self, model: Model) -> None:
         self._model = model
 
     def __getattr__(self, name: str) -> Any:
@@ -181,7 +181,7 @@ class Wrapped:
 # Requests with fewer frames: a window of them, or less context.
 
 
-def window_of(request: ScoreRequest, cut: range) -> ScoreRequest:
+def window_of(request: Request, cut: range) -> Request:
     """Some consecutive frames of a request with one group."""
     (group,) = request.groups
     last = request.between[-1] if request.between and cut.stop == len(group.frames) else ""
@@ -190,12 +190,12 @@ def window_of(request: ScoreRequest, cut: range) -> ScoreRequest:
     return replace(request, groups=(FrameGroup(group.frames.cut(cut), group.view),), between=between, sees=sees)
 
 
-def without_frames(request: ScoreRequest) -> ScoreRequest:
+def without_frames(request: Request) -> Request:
     """The text of a request alone."""
     return replace(request, groups=(), between=(), sees=None, attention=False, again=False)
 
 
-def with_context(request: ScoreRequest, count: int) -> ScoreRequest:
+def with_context(request: Request, count: int) -> Request:
     """The request with so many frames of its last group; texts before the others stay, before the next frame."""
     *others, context = request.groups
     kept = nearby(context.frames.times, [time for group in others for time in group.frames.times], count)
@@ -214,12 +214,12 @@ def nearby(times: Sequence[float], others: Sequence[float], count: int) -> tuple
     return tuple(sorted([*near, *(rest[i] for i in spread(len(rest), count - len(near)))]))
 
 
-def _order(request: ScoreRequest) -> list[tuple[int, int]]:
+def _order(request: Request) -> list[tuple[int, int]]:
     """Group and place in it of every frame, in the order shown."""
     return [(unit.group, member) for unit in request.units for member in unit.members]
 
 
-def _seen(request: ScoreRequest, kept: set[int]) -> tuple[int, ...] | None:
+def _seen(request: Request, kept: set[int]) -> tuple[int, ...] | None:
     """What the text may look at, when only some frames of the last group are kept."""
     if request.sees is None:
         return None
@@ -228,7 +228,7 @@ def _seen(request: ScoreRequest, kept: set[int]) -> tuple[int, ...] | None:
     return tuple(new for new, place in enumerate(left) if place in set(request.sees))
 
 
-def _texts(request: ScoreRequest, kept: set[int]) -> tuple[str, ...]:
+def _texts(request: Request, kept: set[int]) -> tuple[str, ...]:
     """What stands before each frame and after the last, when only some frames of the last group are kept."""
     last, texts, held = len(request.groups) - 1, list[str](), list[str]()
     for (group, member), text in zip(_order(request), request.between[:-1], strict=True):
@@ -267,78 +267,78 @@ LEAST = 1e-4
 """Probabilities below this count as this where they are compared with; gains whose sum is below are none."""
 
 
-def check_window(frames: int | None) -> None:
+def check_chunk(frames: int | None) -> None:
     """Refuse a number of frames that makes no sense."""
     if frames is not None and (isinstance(frames, bool) or not isinstance(frames, int) or frames < 1):
         raise UsageError(f"a window needs a whole number of at least 1 frame, got {frames!r}")
 
 
-def windowed(model: Backend, frames: int | None = None) -> Backend:
+def chunked(model: Model, frames: int | None = None) -> Model:
     """The model, with windows of at most so many frames; itself if nothing limits what it reads at once."""
     limits = (frames, getattr(model, "context_frames", None), getattr(model, "context_tokens", None))
-    if isinstance(model, Windowed) or getattr(model, "pending", False) or not any(limits):
+    if isinstance(model, ChunkedModel) or getattr(model, "pending", False) or not any(limits):
         return model
-    return Windowed(model, frames=frames)
+    return ChunkedModel(model, frames=frames)
 
 
 @dataclass(frozen=True)
 class _Plan:
     """A request as it is asked."""
 
-    parts: tuple[ScoreRequest, ...]
+    parts: tuple[Request, ...]
     """The windows that hold a frame the text may look at; or the request itself."""
     places: tuple[range, ...]
     """The frames of each part, by their places in the request."""
     count: int = 1
     """How many windows there are."""
-    text: ScoreRequest | None = None
+    text: Request | None = None
     """The same without frames, if several parts have to be combined."""
     notes: tuple[str, ...] = ()
 
     @property
-    def requests(self) -> list[ScoreRequest]:
+    def requests(self) -> list[Request]:
         """All that is asked."""
         return [*self.parts, *([self.text] if self.text else [])]
 
 
-class Windowed(Wrapped):
+class ChunkedModel(ModelWrapper):
     """A model with requests of any length; whatever else it has is passed through."""
 
-    def __init__(self, model: Backend, *, frames: int | None = None) -> None:
+    def __init__(self, model: Model, *, frames: int | None = None) -> None:
         """Wrap a model.
 
         Args:
             model: who is asked. What it reads at once is limited by its `context_tokens` and `context_frames`.
             frames: the most frames of a request, where that is less.
         """
-        check_window(frames)
+        check_chunk(frames)
         super().__init__(model)
         limits = [each for each in (frames, getattr(model, "context_frames", None)) if each]
         self._frames: int | None = min(limits, default=None)
         self._tokens: int | None = getattr(model, "context_tokens", None)
 
-    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+    def score(self, requests: Sequence[Request]) -> list[Posterior]:
         """One posterior for each request, in order; all windows of all requests are asked in one call."""
         plans = [self._plan(request) for request in requests]
         answers = iter(self._model.score([part for plan in plans for part in plan.requests]))
         return [_posterior(request, plan, _next(answers, plan)) for request, plan in zip(requests, plans, strict=True)]
 
-    def write(self, requests: Sequence[ScoreRequest], writing: Writing) -> list[tuple[Written, ...]]:
+    def write(self, requests: Sequence[Request], writing: SamplingParams) -> list[tuple[Completion, ...]]:
         """Texts for each request, in order; of those of its windows the likeliest ones."""
         model, plans = writer(self._model), [self._plan(request, scores=False) for request in requests]
         found = iter(model.write([part for plan in plans for part in plan.parts], writing))
         return [_likeliest(plan, _next(found, plan), writing.samples) for plan in plans]
 
-    def estimate(self, request: ScoreRequest) -> Cost:
+    def estimate(self, request: Request) -> Cost:
         """What all windows of the request would cost."""
         return sum((self._model.estimate(part) for part in self._plan(request).requests), Cost())
 
-    def estimate_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
+    def estimate_texts(self, request: Request, tokens: Sequence[int]) -> Cost:
         """What texts after each window of the request would cost."""
         model, plan = writer(self._model), self._plan(request, scores=False)
         return sum((model.estimate_texts(part, tokens) for part in plan.parts), Cost())
 
-    def _plan(self, request: ScoreRequest, *, scores: bool = True) -> _Plan:
+    def _plan(self, request: Request, *, scores: bool = True) -> _Plan:
         """How a request is asked; `scores` if the answers of its windows will be combined."""
         everything = range(sum(len(group.frames) for group in request.groups))
         if self._fits(request):
@@ -353,7 +353,7 @@ class Windowed(Wrapped):
         parts = tuple(window_of(request, cut) for cut in shown)
         return _Plan(parts, tuple(shown), len(cuts), text, (note,) if len(shown) > 1 else ())
 
-    def _cuts(self, request: ScoreRequest) -> list[range]:
+    def _cuts(self, request: Request) -> list[range]:
         """As few windows of about equal length as fit."""
         frames, step = len(request.frames), request.groups[0].view.step
         units, number = math.ceil(frames / step), max(2, self._least(request))
@@ -364,13 +364,13 @@ class Windowed(Wrapped):
                 return cuts
             number += 1
 
-    def _least(self, request: ScoreRequest) -> int:
+    def _least(self, request: Request) -> int:
         """A number of windows below which they cannot fit."""
         by_frames = len(request.frames) / (self._frames or math.inf)
         by_tokens = self._length(request) / self._tokens if self._tokens else 0.0
         return math.ceil(max(by_frames, by_tokens))
 
-    def _trimmed(self, request: ScoreRequest) -> _Plan:
+    def _trimmed(self, request: Request) -> _Plan:
         """The request with as much of its context as fits; without any, if the other frames alone are too many."""
         *others, context = request.groups
         least, most = 0, len(context.frames)
@@ -388,18 +388,18 @@ class Windowed(Wrapped):
             return replace(plan, notes=(note, *plan.notes))
         return _Plan((trimmed,), (range(len(request.units)),), notes=(note,))
 
-    def _fits(self, request: ScoreRequest) -> bool:
+    def _fits(self, request: Request) -> bool:
         if self._frames is not None and sum(len(group.frames) for group in request.groups) > self._frames:
             return False
         if self._tokens is None or self._at_most(request) <= self._tokens:
             return True
         return self._length(request) <= self._tokens
 
-    def _length(self, request: ScoreRequest) -> int:
+    def _length(self, request: Request) -> int:
         """The tokens of a request, those of all its frames included."""
         return self._model.estimate(replace(request, sees=None, attention=False)).tokens
 
-    def _at_most(self, request: ScoreRequest) -> float:
+    def _at_most(self, request: Request) -> float:
         """More tokens than a request has, found quickly; infinity if that is not known."""
         area = self.multiple**2 if self.multiple > 1 else 0
         if not area:
@@ -431,7 +431,7 @@ def _gain(window: Posterior, text: Posterior) -> float:
     return -math.expm1(-max(0.0, divergence))
 
 
-def _posterior(request: ScoreRequest, plan: _Plan, answers: Sequence[Posterior]) -> Posterior:
+def _posterior(request: Request, plan: _Plan, answers: Sequence[Posterior]) -> Posterior:
     """One posterior from those of the windows."""
     if plan.text is None:
         only = answers[0]
@@ -455,7 +455,7 @@ def _posterior(request: ScoreRequest, plan: _Plan, answers: Sequence[Posterior])
     )
 
 
-def _spread_out(request: ScoreRequest, plan: _Plan, shares: Sequence[Sequence[float]]) -> tuple[float, ...]:
+def _spread_out(request: Request, plan: _Plan, shares: Sequence[Sequence[float]]) -> tuple[float, ...]:
     """Attention to every frame of the request; to frames of windows that were not asked it is 0."""
     found = [0.0] * sum(len(group.frames) for group in request.groups)
     for places, some in zip(plan.places, shares, strict=True):
@@ -464,7 +464,7 @@ def _spread_out(request: ScoreRequest, plan: _Plan, shares: Sequence[Sequence[fl
     return tuple(found)
 
 
-def _likeliest(plan: _Plan, found: Sequence[tuple[Written, ...]], samples: int) -> tuple[Written, ...]:
+def _likeliest(plan: _Plan, found: Sequence[tuple[Completion, ...]], samples: int) -> tuple[Completion, ...]:
     """The likeliest texts of all windows; the first has the costs of those that were left out.
 
     What a window shows counts before what others do not show, since most windows do not show what is asked about.

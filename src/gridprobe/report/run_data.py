@@ -32,7 +32,7 @@ from gridprobe.importance import spread
 from gridprobe.open_ended import exact_match
 from gridprobe.report.format import FLOOR, MAP_WORDS, MIDDLE, SOURCES, percent
 from gridprobe.report.picture import jpeg
-from gridprobe.video import Footage, FrameSize
+from gridprobe.video import FrameSize, Video
 
 __all__ = [
     "MOST",
@@ -298,7 +298,7 @@ def _pictures(video: str, answer: Answered, sampling: Mapping[str, Any]) -> list
     places = range(answer.kept) if answer.kept <= MOST else spread(answer.kept, MOST)
     names = ("cells", "sampling", "precision", "stream")
     recorded = {name: sampling[name] for name in names if name in sampling}
-    footage = Footage(Path(video), **{"cells": answer.pool, **recorded})
+    footage = Video(Path(video), **{"cells": answer.pool, **recorded})
     if max(answer.indices) >= len(footage.undecoded(SIZE)):
         return []
     frames = footage.frames([answer.indices[place] for place in places], SIZE)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gridprobe.answer import Answer
-from gridprobe.early_exit import Exit
+from gridprobe.early_exit import EarlyExit
 from gridprobe.importance import runs, spread, top
 from gridprobe.models import Posterior
 from gridprobe.models.base import Basis
@@ -537,7 +537,7 @@ def _sureness(answer: Answer) -> str:
     return f"{'sure' if reached.sure else 'not sure'} ({confident}, the limit is {100 * exit.threshold:g} %)"
 
 
-def _visible(confidence: float, exit: Exit) -> str:
+def _visible(confidence: float, exit: EarlyExit) -> str:
     """The confidence with enough digits to be visibly on its side of the limit."""
     sure = confidence >= exit.threshold
     texts = (percent(confidence, digits) for digits in range(1, 7))

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from gridprobe.importance import Budget, ImportanceMap, Shape, Ties, spread, top
-from gridprobe.models.base import Backend, Posterior, PromptOrder, View
+from gridprobe.models.base import Model, Posterior, PromptOrder, View
 from gridprobe.models.cost import Cost
 from gridprobe.question import Question
-from gridprobe.selectors.encoders import Encoder, NamedEncoder
+from gridprobe.selectors.encoders import Encoder, LazyEncoder
 from gridprobe.video import FramePool, FrameSize, Sampling
 
 __all__ = ["FLAT", "OVERVIEW", "PROBE", "PROBE_SIDE", "ExtraFrames", "Parts", "Selection", "Selector", "doubts"]
@@ -143,7 +143,7 @@ class Selector(Protocol):
         """For each smaller size: how many frames it shows in addition to `kept` ones, and the share of their side."""
         return ()
 
-    def with_model(self, model: Backend) -> "Selector":
+    def with_model(self, model: Model) -> "Selector":
         """The same selector with another model; itself if it asks none."""
         return self
 
@@ -175,7 +175,7 @@ class Selector(Protocol):
 class Parts:
     """What a selector that is given by name is made of."""
 
-    model: Backend
+    model: Model
     budget: Budget
     small_view: View
     """How probes are shown."""
@@ -190,5 +190,5 @@ class Parts:
     seed: int = 0
     sampling: Sampling = "middle"
     """How evenly spaced frames are chosen: as the video is sampled."""
-    encoder: Encoder = field(default_factory=NamedEncoder)
+    encoder: Encoder = field(default_factory=LazyEncoder)
     """What compares frames with the question; one without a name is the selector's own."""

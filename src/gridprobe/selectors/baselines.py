@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from gridprobe.errors import UsageError
 from gridprobe.importance import Fixed, spread, with_ends
-from gridprobe.models.base import Backend, View
+from gridprobe.models.base import Model, View
 from gridprobe.question import Question
 from gridprobe.selectors.base import Parts, Selection, Selector
 from gridprobe.selectors.gridprobe import make as make_gridprobe
@@ -128,7 +128,7 @@ class UniformLike(Selector):
         """Those of the other one."""
         return self.other.bounds(pool)
 
-    def with_model(self, model: Backend) -> "UniformLike":
+    def with_model(self, model: Model) -> "UniformLike":
         """The same, with another model for the other selector."""
         return replace(self, other=self.other.with_model(model))
 

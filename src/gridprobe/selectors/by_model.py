@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
 from gridprobe.importance import Budget, Grid, ImportanceMap, MapKind, ShapeRule, Ties
-from gridprobe.models.base import Backend, FrameGroup, Posterior, PromptOrder, ScoreRequest, View
+from gridprobe.models.base import FrameGroup, Model, Posterior, PromptOrder, Request, View
 from gridprobe.models.cost import Cost
 from gridprobe.question import Question
 from gridprobe.selectors.base import FLAT, PROBE, Parts, Selection, Selector, doubts
@@ -27,7 +27,7 @@ def certainty(probabilities: Mapping[str, float]) -> float:
 class ByModel(Selector):
     """A selector that asks a model about small frames. Derived classes have a `name` and `select`."""
 
-    model: Backend
+    model: Model
     budget: Budget = field(default_factory=ShapeRule)
     small_view: View = field(default_factory=lambda: View(PROBE))
     """How the frames of its requests are shown."""
@@ -53,7 +53,7 @@ class ByModel(Selector):
         """Those of its budget."""
         return self.budget.bounds(pool)
 
-    def with_model(self: Self, model: Backend) -> Self:
+    def with_model(self: Self, model: Model) -> Self:
         """The same with another model."""
         return replace(self, model=model, small_view=self.small_view.suiting(model))
 
@@ -72,10 +72,10 @@ class ByModel(Selector):
             "prompt_order": self.prompt_order,
         }
 
-    def request(self, pool: FramePool, frames: Sequence[int], question: Question) -> ScoreRequest:
+    def request(self, pool: FramePool, frames: Sequence[int], question: Question) -> Request:
         """The question about some frames of the pool, in one pass."""
         groups = (FrameGroup(pool.take(frames), self.small_view),)
-        return ScoreRequest.about(question, groups, prompt_order=self.prompt_order, again=self.again)
+        return Request.about(question, groups, prompt_order=self.prompt_order, again=self.again)
 
     def ask_each(
         self, pool: FramePool, subsets: Sequence[Sequence[int]], question: Question

@@ -12,7 +12,7 @@ from gridprobe.models.cost import Cost
 from gridprobe.registry import ENCODERS, explain_missing
 from gridprobe.video import FramePool, FrameSize
 
-__all__ = ["Encoder", "NamedEncoder", "Vectors", "load_encoder"]
+__all__ = ["Encoder", "LazyEncoder", "Vectors", "load_encoder"]
 
 Vectors = npt.NDArray[np.float32]
 """Rows of length 1."""
@@ -73,7 +73,7 @@ class Encoder(Protocol):
 
 # Encoders: CLIP and its kin, which compare frames with a text without reading either. Names are in `registry`.
 #
-# `NamedEncoder` is one that is not loaded yet. A selector that has one can be described, and sent to another process.
+# `LazyEncoder` is one that is not loaded yet. A selector that has one can be described, and sent to another process.
 
 
 def load_encoder(name: str, **options: Any) -> Encoder:
@@ -92,7 +92,7 @@ def load_encoder(name: str, **options: Any) -> Encoder:
 
 
 @dataclass(frozen=True)
-class NamedEncoder(Encoder):
+class LazyEncoder(Encoder):
     """An encoder that is not loaded yet; without a name it is the one that a selector's paper uses."""
 
     name: str = ""
@@ -103,7 +103,7 @@ class NamedEncoder(Encoder):
         if self.name:
             ENCODERS.find(self.name)
 
-    def or_else(self, name: str) -> "NamedEncoder":
+    def or_else(self, name: str) -> "LazyEncoder":
         """This one, or that of the given name if it has none."""
         return self if self.name else replace(self, name=name)
 

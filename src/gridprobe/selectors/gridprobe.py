@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from gridprobe.errors import UsageError
 from gridprobe.importance import Grid, ImportanceMap, top
-from gridprobe.models.base import FrameGroup, Posterior, ScoreRequest, View, recalls
+from gridprobe.models.base import FrameGroup, Posterior, Request, View, recalls
 from gridprobe.models.prompting import collage_request
 from gridprobe.question import Question
 from gridprobe.selectors.base import Parts, Selection
@@ -110,16 +110,16 @@ class GridProbe(ByModel):
         decoded = None if self.decoded is None else self.decoded.describe()
         return {**super().describe(), "probes": self.probes, "decoded": decoded, "collage": self.collage}
 
-    def request(self, pool: FramePool, frames: Sequence[int], question: Question) -> ScoreRequest:
+    def request(self, pool: FramePool, frames: Sequence[int], question: Question) -> Request:
         """A probe: the question about some frames by themselves."""
         if self.collage:
             return collage_request(pool.take(frames), question)
         return super().request(pool, frames, question)
 
 
-def overview_request(pool: FramePool, question: Question, view: View, *, again: bool = False) -> ScoreRequest:
+def overview_request(pool: FramePool, question: Question, view: View, *, again: bool = False) -> Request:
     """All frames, small, in one pass; `again` if something else will be asked about them."""
-    return ScoreRequest.about(question, (FrameGroup(pool, view),), again=again)
+    return Request.about(question, (FrameGroup(pool, view),), again=again)
 
 
 def make(argument: str, parts: Parts) -> GridProbe:

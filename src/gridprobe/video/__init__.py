@@ -47,7 +47,7 @@ Importing this package does not import PyAV; calling into it does.
 
 from gridprobe.video.cache import FrameCache, cache_folder, open_cache
 from gridprobe.video.files import VideoLimits
-from gridprobe.video.footage import Footage, Moved, sample
+from gridprobe.video.footage import Moved, Video, sample
 from gridprobe.video.frames import NATIVE, FramePool, FrameSize, Pending
 from gridprobe.video.preview import Preview, preview
 from gridprobe.video.sampling import AUTO_FRACTION, DecodeIn, Precision, SampleSpec, Sampling
@@ -57,7 +57,6 @@ __all__ = [
     "AUTO_FRACTION",
     "NATIVE",
     "DecodeIn",
-    "Footage",
     "FrameCache",
     "FramePool",
     "FrameSize",
@@ -67,6 +66,7 @@ __all__ = [
     "Preview",
     "SampleSpec",
     "Sampling",
+    "Video",
     "VideoInfo",
     "VideoLimits",
     "cache_folder",

@@ -29,7 +29,7 @@ from typing import get_type_hints
 
 from gridprobe.video.files import VideoFile
 from gridprobe.video.frames import Pixels
-from gridprobe.video.sampling import AUTO_FRACTION, Anchor, Clock, DecodePlan, Found, SampleSpec
+from gridprobe.video.sampling import AUTO_FRACTION, Anchor, DecodePlan, Found, FrameClock, SampleSpec
 from gridprobe.video.source import VideoInfo
 
 __all__ = [
@@ -235,7 +235,7 @@ def plan_key(file: VideoFile, spec: SampleSpec, decoder: str) -> str:
     return f"plan {FORMAT}\n{decoder}\n{file.fingerprint}\n{wanted}\n{bounds}"
 
 
-def to_json(info: VideoInfo, clock: Clock, plan: DecodePlan, found: Found) -> bytes:
+def to_json(info: VideoInfo, clock: FrameClock, plan: DecodePlan, found: Found) -> bytes:
     """The parts of a clip and its frames, without the file name: a copy under another name is the same video."""
     return json.dumps(
         {
@@ -248,7 +248,7 @@ def to_json(info: VideoInfo, clock: Clock, plan: DecodePlan, found: Found) -> by
     ).encode()
 
 
-def from_json(content: bytes) -> tuple[VideoInfo, Clock, DecodePlan, Found]:
+def from_json(content: bytes) -> tuple[VideoInfo, FrameClock, DecodePlan, Found]:
     """Undo `to_json`; ValueError, TypeError or KeyError for malformed content."""
     known = json.loads(content)
     info = checked_info(VideoInfo(**known["info"]))
@@ -259,7 +259,7 @@ def from_json(content: bytes) -> tuple[VideoInfo, Clock, DecodePlan, Found]:
         raise TypeError("ticks are whole numbers")
     if numerator <= 0 or denominator <= 0 or [step[0] for step in steps] != sorted({step[0] for step in steps}):
         raise ValueError("a plan rises in time")
-    clock = Clock(Fraction(numerator, denominator), start, bool(counted))
+    clock = FrameClock(Fraction(numerator, denominator), start, bool(counted))
     plan = DecodePlan(tuple(step[0] for step in steps), tuple(Anchor(*step[1:]) for step in steps), str(known["note"]))
     return info, clock, plan, found._replace(ticks=tuple(found.ticks))
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.video.files import Deadline, VideoLimits, check_file
-from gridprobe.video.sampling import Clock, anchor
+from gridprobe.video.sampling import FrameClock, anchor
 from gridprobe.video.source import Source, first_frame, open_video
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def cut(
     limits, file = limits or VideoLimits(), check_file(path)
     open_source = partial(open_video, file, limits=limits, deadline=Deadline(file.name, limits.seconds), number=stream)
     with open_source() as source:
-        clock = Clock.of(source, first_frame(source))
+        clock = FrameClock.of(source, first_frame(source))
         content = _copied(source, clock, stretches, FORMATS[suffix])
     if content:
         return Cut(content, copied=True)
@@ -76,7 +76,7 @@ def cut(
     return Cut(content, copied=False)
 
 
-def _copied(source: Source, clock: Clock, stretches: Sequence[Stretch], form: str) -> bytes:
+def _copied(source: Source, clock: FrameClock, stretches: Sequence[Stretch], form: str) -> bytes:
     """The packets of the stretches; empty if the container cannot hold the codec, or the packets have no times."""
     import av
 
@@ -93,7 +93,7 @@ def _copied(source: Source, clock: Clock, stretches: Sequence[Stretch], form: st
     return content.getvalue()
 
 
-def _joined(source: Source, clock: Clock, stretches: Sequence[Stretch]) -> "list[Packet[VideoStream]]":
+def _joined(source: Source, clock: FrameClock, stretches: Sequence[Stretch]) -> "list[Packet[VideoStream]]":
     """The packets of all stretches with times that leave no gap between them; empty if one has no time."""
     found: dict[int, Packet[VideoStream]] = {}
     shown, shift = 0, 0
@@ -117,7 +117,7 @@ def _joined(source: Source, clock: Clock, stretches: Sequence[Stretch]) -> "list
     return list(found.values())
 
 
-def _packets(source: Source, clock: Clock, stretch: Stretch) -> "Iterator[Packet[VideoStream]]":
+def _packets(source: Source, clock: FrameClock, stretch: Stretch) -> "Iterator[Packet[VideoStream]]":
     """The packets from the keyframe before the start to the end, and those that are shown before the last of them."""
     place, end = anchor(source, clock, clock.at(stretch[0])), clock.at(stretch[1])
     latest: int | None = None
@@ -131,7 +131,7 @@ def _packets(source: Source, clock: Clock, stretch: Stretch) -> "Iterator[Packet
         yield packet
 
 
-def _encoded(source: Source, clock: Clock, stretches: Sequence[Stretch], form: str) -> bytes:
+def _encoded(source: Source, clock: FrameClock, stretches: Sequence[Stretch], form: str) -> bytes:
     """The frames of the stretches as H.264; empty if there are none."""
     import av
 
@@ -149,7 +149,7 @@ def _encoded(source: Source, clock: Clock, stretches: Sequence[Stretch], form: s
     return content.getvalue() if count else b""
 
 
-def _frames(source: Source, clock: Clock, stretches: Sequence[Stretch]) -> "Iterator[VideoFrame]":
+def _frames(source: Source, clock: FrameClock, stretches: Sequence[Stretch]) -> "Iterator[VideoFrame]":
     """The frames on display in the stretches, decoded; a video without times is decoded from its beginning."""
     if clock.counted:
         for number, frame in enumerate(_decoded(source)):
@@ -179,7 +179,7 @@ def _decoded(source: Source) -> "Iterator[VideoFrame]":
             continue
 
 
-# Clip: an opened video as `Footage` uses it, whether it is a file or a folder of pictures.
+# Clip: an opened video as `Video` uses it, whether it is a file or a folder of pictures.
 
 
 class Checked(NamedTuple):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from gridprobe._util import report, usable_cores
 from gridprobe.video.reader import Reader, Shown
-from gridprobe.video.sampling import Clock, DecodePlan, Found, Rows
+from gridprobe.video.sampling import DecodePlan, Found, FrameClock, Rows
 from gridprobe.video.source import HELD, Source, VideoInfo
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ Opener = Callable[[], AbstractContextManager[Source]]
 
 def read_plan(
     open_source: Opener,
-    clock: Clock,
+    clock: FrameClock,
     plan: DecodePlan,
     rows: Rows,
     *,
@@ -162,7 +162,7 @@ def _progress_counter(total: int) -> Callable[[], bool]:
     return step
 
 
-def _read(open_source: Opener, clock: Clock, strip: Strip, *, alone: bool, step: Callable[[], bool]) -> None:
+def _read(open_source: Opener, clock: FrameClock, strip: Strip, *, alone: bool, step: Callable[[], bool]) -> None:
     """Fill a strip; `step` is called after each target and returns whether to continue.
 
     Only a reader that is alone lets its decoder use threads, each of which holds frames of its own.
@@ -201,7 +201,7 @@ def _colours(frame: "VideoFrame") -> int | None:
     return REC_709 if unsaid and (frame.width >= 1280 or frame.height > 576) else None
 
 
-def _read_in_threads(open_source: Opener, clock: Clock, strips: list[Strip], total: int) -> None:
+def _read_in_threads(open_source: Opener, clock: FrameClock, strips: list[Strip], total: int) -> None:
     """Read each strip in a thread. The first error stops all; progress is reported from the caller's thread."""
     stop = Event()
     messages: SimpleQueue[bool] = SimpleQueue()  # True: a target is done; False: a thread ended
@@ -266,7 +266,7 @@ class FileClip:
 
     file: VideoFile
     info: VideoInfo
-    clock: Clock
+    clock: FrameClock
     plan: DecodePlan
     spec: SampleSpec
     used: float = 0.0
@@ -363,7 +363,7 @@ def open_file_clip(file: VideoFile, spec: SampleSpec) -> FileClip:
     open_source = partial(open_video, file, limits=spec.limits, deadline=deadline, number=spec.stream)
     with unchanged(file), open_source() as source:
         frame = first_frame(source)
-        info, clock = describe(source, frame), Clock.of(source, frame)
+        info, clock = describe(source, frame), FrameClock.of(source, frame)
         info, timeline = _measure(source, clock, info, again=open_source, whole=spec.sampling == "linspace")
         targets, cell = _targets(clock, info, timeline, spec), spec.cell(info.duration or 0.0)
         plan = make_plan(source, clock, targets, precision=spec.precision, cell=cell)
@@ -371,7 +371,7 @@ def open_file_clip(file: VideoFile, spec: SampleSpec) -> FileClip:
 
 
 def _measure(
-    source: Source, clock: Clock, info: VideoInfo, *, again: Opener, whole: bool
+    source: Source, clock: FrameClock, info: VideoInfo, *, again: Opener, whole: bool
 ) -> tuple[VideoInfo, Timeline | None]:
     """Find where the video really ends: from its last second if possible, else by reading every packet.
 
@@ -389,7 +389,7 @@ def _measure(
     return found, timeline
 
 
-def _targets(clock: Clock, info: VideoInfo, timeline: Timeline | None, spec: SampleSpec) -> list[int]:
+def _targets(clock: FrameClock, info: VideoInfo, timeline: Timeline | None, spec: SampleSpec) -> list[int]:
     if spec.sampling == "linspace" and timeline is not None:
         return [timeline.ticks[number] for number in linspace_numbers(len(timeline.ticks), spec.cells)]
     return [clock.at(time) for time in spec.moments(info.duration or 0.0)]

@@ -271,7 +271,7 @@ class VideoLimits:
     seconds: float = 120.0
     """Wall-clock time to open a video and decode its pool; a later pass has what opening left of it."""
     memory: int = 512 << 20
-    """Bytes of decoded frames that a `Footage`, and so a session, keeps in memory. Of large frames fewer are decoded in
+    """Bytes of decoded frames that a `Video`, and so a session, keeps in memory. Of large frames fewer are decoded in
     parallel, and where the frames that one decoder must hold take more, the video is refused."""
     process: int = 4 << 30
     """Bytes of address space of a child process that decodes; decoders never touch most of what they reserve."""

@@ -22,14 +22,14 @@ from gridprobe.video.pictures import open_folder_clip
 from gridprobe.video.sampling import DecodeIn, Found, Precision, SampleSpec, Sampling
 from gridprobe.video.source import VideoInfo, decoder_version
 
-__all__ = ["Footage", "Moved", "sample"]
+__all__ = ["Moved", "Video", "sample"]
 
 
 class Moved(VideoError):
     """Frames of a damaged video are not where they were said to be; its pool has to be decoded again."""
 
 
-class Footage:
+class Video:
     """The frames on display at `cells` moments of a video; look, measure and plan are done once, here.
 
         footage = Footage("talk.mp4", cells=144)
@@ -79,10 +79,10 @@ class Footage:
         known = "not decoded yet" if self._found is None else f"{len(self._found.ticks)} frames"
         return f"Footage({self.info.path!r}, {known})"
 
-    def within(self, stretches: tuple[tuple[float, float], ...]) -> "Footage":
+    def within(self, stretches: tuple[tuple[float, float], ...]) -> "Video":
         """As many frames of the same video, but all from these intervals of seconds."""
         spec = self.spec
-        return Footage(
+        return Video(
             self._path,
             cells=spec.cells,
             precision=spec.precision,
@@ -337,4 +337,4 @@ def sample(
     is a VideoError of one line; see `gridprobe.video.decoder_pool`.
     """
     spec = {"sampling": sampling, "precision": precision, "limits": limits, "decode_in": decode_in}
-    return Footage(path, cells=cells, stream=stream, **spec).pool(size)  # type: ignore[arg-type]
+    return Video(path, cells=cells, stream=stream, **spec).pool(size)  # type: ignore[arg-type]

@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from gridprobe.video.sampling import FOLLOWING, START, Anchor, Clock, DecodePlan
-from gridprobe.video.source import Kind, Source, kind_rule
+from gridprobe.video.sampling import FOLLOWING, START, Anchor, DecodePlan, FrameClock
+from gridprobe.video.source import NalKind, Source, kind_rule
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -45,7 +45,7 @@ class Step(NamedTuple):
     """Packets decoded for it, beyond those decoded for earlier targets."""
 
 
-def dry_run(source: Source, clock: Clock, plan: DecodePlan) -> Iterator[Step]:
+def dry_run(source: Source, clock: FrameClock, plan: DecodePlan) -> Iterator[Step]:
     """A step for every target, in order, as `Reader` takes it if nothing is damaged."""
     if clock.counted:  # a tick is a frame, and none can be skipped
         before = -1
@@ -60,7 +60,7 @@ def dry_run(source: Source, clock: Clock, plan: DecodePlan) -> Iterator[Step]:
         yield packets.step_to(target)
 
 
-def expected_ticks(source: Source, clock: Clock, plan: DecodePlan) -> list[int] | None:
+def expected_ticks(source: Source, clock: FrameClock, plan: DecodePlan) -> list[int] | None:
     """The ticks of the frames on display at a plan's targets, ascending and distinct; None without timestamps."""
     ticks = [step.due for step in dry_run(source, clock, plan)]
     return None if None in ticks else sorted({tick for tick in ticks if tick is not None})
@@ -69,7 +69,7 @@ def expected_ticks(source: Source, clock: Clock, plan: DecodePlan) -> list[int] 
 class _Packet(NamedTuple):
     tick: int | None
     hidden: bool
-    kind: Kind
+    kind: NalKind
 
 
 class _PacketsAfterSeek:
@@ -114,7 +114,7 @@ class _PacketsAfterSeek:
                 self._skip_to = None
             if packet.pts is None or packet.dts is None or packet.pts < packet.dts:
                 self._rule = None  # out of order: the reader skips nothing then, either
-            kind = self._rule(memoryview(packet)) if self._rule else Kind()
+            kind = self._rule(memoryview(packet)) if self._rule else NalKind()
             self._packets.append(_Packet(packet.pts, bool(packet.is_discard), kind))
             self._beyond = self._beyond + 1 if packet.pts is not None and packet.pts > target else 0
 
@@ -134,7 +134,7 @@ class Lookahead:
         """Whether every packet so far had both timestamps, in order."""
         context = source.stream.codec_context
         self._rule = kind_rule(context.name, context.extradata)
-        self._packets: deque[tuple[Packet[VideoStream], Kind]] = deque()
+        self._packets: deque[tuple[Packet[VideoStream], NalKind]] = deque()
         self._bytes = 0
         self._top_layer = 0
         self._last_dts = BEFORE_ALL
@@ -164,7 +164,7 @@ class Lookahead:
         return due
 
     def _append(self, packet: "Packet[VideoStream]") -> None:
-        kind = self._rule(memoryview(packet)) if self._rule else Kind()
+        kind = self._rule(memoryview(packet)) if self._rule else NalKind()
         self._packets.append((packet, kind))
         self._bytes += packet.size
         self._top_layer = max(self._top_layer, kind.layer)
@@ -204,7 +204,7 @@ class Shown:
 class Reader:
     """Decodes forward, and seeks only to skip groups of pictures it does not need."""
 
-    def __init__(self, source: Source, clock: Clock, reach: int) -> None:
+    def __init__(self, source: Source, clock: FrameClock, reach: int) -> None:
         self._reach = reach
         """Ticks after a damaged target in which a good frame is looked for."""
         self.decoded = 0

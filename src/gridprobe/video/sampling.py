@@ -29,10 +29,10 @@ __all__ = [
     "AUTO_FRACTION",
     "START",
     "Anchor",
-    "Clock",
     "DecodeIn",
     "DecodePlan",
     "Found",
+    "FrameClock",
     "Precision",
     "Rows",
     "SampleSpec",
@@ -149,7 +149,7 @@ FOLLOWING = 16
 
 
 @dataclass(frozen=True)
-class Clock:
+class FrameClock:
     """Converts between ticks and seconds from the presentation start."""
 
     tick: Fraction
@@ -157,7 +157,7 @@ class Clock:
     counted: bool
 
     @classmethod
-    def of(cls, source: Source, frame: "VideoFrame") -> "Clock":
+    def of(cls, source: Source, frame: "VideoFrame") -> "FrameClock":
         """The clock of an open video, from its first frame."""
         stream = source.stream
         reordered = bool(stream.codec_context.has_b_frames)
@@ -195,7 +195,7 @@ START = Anchor()
 """The beginning of the file, used if no keyframe is found."""
 
 
-def scan(source: Source, clock: Clock) -> Timeline:
+def scan(source: Source, clock: FrameClock) -> Timeline:
     """Read every packet of the video."""
     ticks: list[int] = []
     end = clock.start
@@ -214,7 +214,7 @@ def scan(source: Source, clock: Clock) -> Timeline:
     return Timeline(sorted(set(ticks)), end)
 
 
-def end_of_stream(source: Source, clock: Clock, near: int) -> int | None:
+def end_of_stream(source: Source, clock: FrameClock, near: int) -> int | None:
     """The tick at which the last frame ends, reading only from tick `near` on; None if there is no packet."""
     if not _seek(source, near):
         return None
@@ -226,7 +226,7 @@ def end_of_stream(source: Source, clock: Clock, near: int) -> int | None:
     return max(ends, default=None)
 
 
-def anchor(source: Source, clock: Clock, target: int) -> Anchor:
+def anchor(source: Source, clock: FrameClock, target: int) -> Anchor:
     """The keyframe to decode from for a target.
 
     A seek can land after the target (open GOP) or between keyframes (MPEG-TS has no index), so its landing point is
@@ -299,7 +299,7 @@ def _last_key(source: Source, target: int) -> int | None:
     return key
 
 
-def frame_ticks(source: Source, clock: Clock, duration: int | None = None) -> int:
+def frame_ticks(source: Source, clock: FrameClock, duration: int | None = None) -> int:
     """Ticks for which a frame is shown; without a duration of its own, one frame at the mean rate."""
     if clock.counted:
         return 1
@@ -336,7 +336,7 @@ class DecodePlan:
     note: str = ""
     """Which tolerance "auto" chose, where it is not the usual one."""
 
-    def cost(self, clock: Clock) -> float:
+    def cost(self, clock: FrameClock) -> float:
         """What reading it takes, in seconds of video decoded."""
         return sum(self._cost(end, clock) for _, end in self._groups())
 
@@ -349,7 +349,7 @@ class DecodePlan:
         for target, start, then in zip(self.targets, self.anchors, following, strict=True):
             yield target, start, then is None or (then.key is not None and then.key != start.key)
 
-    def parts(self, count: int, clock: Clock) -> list["DecodePlan"]:
+    def parts(self, count: int, clock: FrameClock) -> list["DecodePlan"]:
         """At most `count` plans of about equal cost, in order; no group of pictures is split between two."""
         groups = self._groups()
         costs = [self._cost(end, clock) for _, end in groups]
@@ -367,12 +367,14 @@ class DecodePlan:
         cuts = [i for i in range(first, len(keys)) if keys[i] != keys[i - 1]]
         return list(pairwise((0, *cuts, len(keys))))
 
-    def _cost(self, end: int, clock: Clock) -> float:
+    def _cost(self, end: int, clock: FrameClock) -> float:
         key = self.anchors[end - 1].key
         return KEY_SECONDS + (0.0 if key is None else float((self.targets[end - 1] - key) * clock.tick))
 
 
-def make_plan(source: Source, clock: Clock, targets: Iterable[int], *, precision: Precision, cell: float) -> DecodePlan:
+def make_plan(
+    source: Source, clock: FrameClock, targets: Iterable[int], *, precision: Precision, cell: float
+) -> DecodePlan:
     """Find the anchor of every target; if the precision allows it, a nearby keyframe becomes the target.
 
     `cell` is the width of a cell in seconds. With "auto" the tolerance also depends on what decoding costs: an hour
@@ -404,7 +406,7 @@ def _affordable(source: Source, cells: int) -> float:
     return cells * KEY_SECONDS * max(1.0, FULL_HD / max(1.0, stream.width * stream.height * float(rate)))
 
 
-def _note(wanted: DecodePlan, chosen: DecodePlan, clock: Clock, distance: str) -> str:
+def _note(wanted: DecodePlan, chosen: DecodePlan, clock: FrameClock, distance: str) -> str:
     ratio = wanted.cost(clock) / chosen.cost(clock)
     return (
         f"keyframes up to {distance} away stand for sampled moments, since nearer frames would take {ratio:.0f} times "
@@ -417,7 +419,7 @@ class _Planner:
     """What all plans for the same targets have in common."""
 
     source: Source
-    clock: Clock
+    clock: FrameClock
     anchors: dict[int, Anchor]
     """By target, ascending."""
     cell: float

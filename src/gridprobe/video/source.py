@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CONTAINERS",
     "HELD",
-    "Kind",
+    "NalKind",
     "Source",
     "VideoInfo",
     "choose_stream",
@@ -175,7 +175,7 @@ HEVC_NOT_REFERENCED, HEVC_HARMLESS = frozenset({0, 2, 4, 6, 8}), frozenset({35, 
 """TRAIL_N, TSA_N, STSA_N, RADL_N and RASL_N; delimiter, filler and supplemental information."""
 
 
-class Kind(NamedTuple):
+class NalKind(NamedTuple):
     """What a packet's headers say."""
 
     droppable: bool = False
@@ -184,7 +184,7 @@ class Kind(NamedTuple):
     """Its temporal layer; pictures in a higher layer may still refer to it."""
 
 
-def kind_rule(codec: str, extradata: bytes | None) -> Callable[[memoryview], Kind] | None:
+def kind_rule(codec: str, extradata: bytes | None) -> Callable[[memoryview], NalKind] | None:
     """A function that classifies a stream's packets; None for other codecs.
 
     The extradata say whether units are prefixed with their length (MP4, Matroska) or with start codes.
@@ -274,20 +274,20 @@ def _by_start_code(data: bytes) -> Iterator[bytes]:
         offset = data.find(START_CODE, offset + 3)
 
 
-def _h264(units: list[bytes]) -> Kind:
+def _h264(units: list[bytes]) -> NalKind:
     if any(len(unit) < 2 or unit[0] & 0xE0 for unit in units):  # the forbidden bit, or a reference
-        return Kind()
+        return NalKind()
     kinds = {unit[0] & 31 for unit in units}
-    return Kind(H264_SLICE in kinds and kinds - {H264_SLICE} <= H264_HARMLESS)
+    return NalKind(H264_SLICE in kinds and kinds - {H264_SLICE} <= H264_HARMLESS)
 
 
-def _hevc(units: list[bytes]) -> Kind:
+def _hevc(units: list[bytes]) -> NalKind:
     if any(len(unit) < 2 or unit[0] & 0x81 or unit[1] & 0xF8 for unit in units):  # forbidden bit, or another layer
-        return Kind()
+        return NalKind()
     kinds = {unit[0] >> 1 for unit in units}
     layer = max((unit[1] & 7 for unit in units), default=1) - 1
     slices = kinds & HEVC_NOT_REFERENCED
-    return Kind(bool(slices) and kinds - slices <= HEVC_HARMLESS, layer)
+    return NalKind(bool(slices) and kinds - slices <= HEVC_HARMLESS, layer)
 
 
 MP4 = ("mov", "mp4", "m4a", "3gp", "3g2", "mj2")

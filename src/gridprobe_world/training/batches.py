@@ -21,7 +21,7 @@ from gridprobe.importance import spread
 from gridprobe.models.base import Packing
 from gridprobe.question import Question
 from gridprobe_world.parts import Part, generate_part
-from gridprobe_world.questions import FAMILIES, Asked, ask_about, ask_part, offer_not_shown
+from gridprobe_world.questions import FAMILIES, WorldQuestion, ask_about, ask_part, offer_not_shown
 from gridprobe_world.training.checkpoint import Sequences, Tokens, lay_out
 from gridprobe_world.world import (
     BACKGROUNDS,
@@ -383,7 +383,7 @@ class BatchMaker:
             ids += self._lines[line]
         return ids
 
-    def _ask(self, worlds: Worlds, row: int, part: Part) -> Asked:
+    def _ask(self, worlds: Worlds, row: int, part: Part) -> WorldQuestion:
         weights = FAMILY_WEIGHTS[part]
         while True:
             family = self._choose.choices(list(weights), list(weights.values()))[0]

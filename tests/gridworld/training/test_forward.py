@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from gridprobe.models import Packing, ScoreRequest
+from gridprobe.models import Packing, Request
 from gridprobe.models.qwen3vl.blocks import plain_logits
 from gridprobe.models.qwen3vl.engine import Qwen3VL
-from gridprobe.models.qwen3vl.jobs import Job
+from gridprobe.models.qwen3vl.jobs import PreparedRequest
 from gridprobe.question import Question
 from gridprobe.video import FramePool
 from gridprobe_world.questions import ask_about
@@ -90,9 +90,11 @@ def _count(worlds: Worlds, row: int) -> Question:
     return asked.question
 
 
-def _plain(engine: Qwen3VL, request: ScoreRequest) -> torch.Tensor:
+def _plain(engine: Qwen3VL, request: Request) -> torch.Tensor:
     layout = engine._layout(request)
-    return plain_logits(engine._model, [layout], [engine._features.patches(Job(0, request, layout))], filler=0)
+    return plain_logits(
+        engine._model, [layout], [engine._features.patches(PreparedRequest(0, request, layout))], filler=0
+    )
 
 
 def test_groups_of_different_sizes_are_placed_as_transformers_places_images(parts: Parts) -> None:

@@ -11,7 +11,7 @@ from drawn import cut_off, overlapping, words
 from evaluation_runs import item, large_run, record, spec_of, write_run
 from gridprobe.errors import UsageError
 from gridprobe.evaluation.reader import Run, read_runs
-from gridprobe.models import gauge_model
+from gridprobe.models import cost_model_of
 from gridprobe.models.qwen3vl.pricing import QWEN3_VL, published_flops
 from gridprobe.report.figures.compute import ALL, Curve, compute_figure, measured, planned
 
@@ -95,7 +95,7 @@ def tokens(k: int, per_pair: int) -> float:
 
 @pytest.mark.parametrize("k", [6, 8, 12, 16])
 def test_all_frames_are_priced_as_published(k: int) -> None:
-    whole, _ = planned(gauge_model(MODEL), [k], convention="tflops_paper")
+    whole, _ = planned(cost_model_of(MODEL), [k], convention="tflops_paper")
 
     assert whole.points[0].compute == pytest.approx(tokens(k, 720), rel=1e-9)
     assert k != 12 or whole.points[0].compute == pytest.approx(818.4, abs=0.2)  # shared/benchmarks.md, 52,700 tokens
@@ -103,13 +103,13 @@ def test_all_frames_are_priced_as_published(k: int) -> None:
 
 @pytest.mark.parametrize(("k", "printed"), [(24, 3424), (32, 3229)])
 def test_large_grids_are_priced_as_published(k: int, printed: int) -> None:
-    whole, _ = planned(gauge_model(MODEL), [k], convention="tflops_paper")
+    whole, _ = planned(cost_model_of(MODEL), [k], convention="tflops_paper")
 
     assert round(whole.points[0].compute) == printed
 
 
 def test_gridprobe_costs_its_probes_and_the_kept_frames() -> None:
-    curves = by_name(planned(gauge_model(MODEL), [12], kept=[53], convention="tflops_paper"))
+    curves = by_name(planned(cost_model_of(MODEL), [12], kept=[53], convention="tflops_paper"))
 
     def price(length: int) -> float:
         return published_flops(QWEN3_VL["2B"], length) / 1e12
@@ -119,7 +119,7 @@ def test_gridprobe_costs_its_probes_and_the_kept_frames() -> None:
 
 
 def test_without_a_number_of_frames_the_cost_is_a_range() -> None:
-    whole, ours = planned(gauge_model(MODEL), [8, 6], convention="tflops")
+    whole, ours = planned(cost_model_of(MODEL), [8, 6], convention="tflops")
     figure = compute_figure([whole, ours], convention="tflops")
 
     low, high = [p.compute for p in ours.points], [p.highest for p in ours.points]
@@ -130,7 +130,7 @@ def test_without_a_number_of_frames_the_cost_is_a_range() -> None:
 
 def test_a_planned_figure_says_so_and_has_no_accuracy() -> None:
     figure = compute_figure(
-        planned(gauge_model(MODEL), [6, 12], kept=[9, 53], convention="tflops"), convention="tflops"
+        planned(cost_model_of(MODEL), [6, 12], kept=[9, 53], convention="tflops"), convention="tflops"
     )
 
     assert len(figure.axes) == 1 and words(figure).count("(planned)") == 2
@@ -139,7 +139,7 @@ def test_a_planned_figure_says_so_and_has_no_accuracy() -> None:
 
 def test_measured_and_planned_stand_side_by_side(tmp_path: Path) -> None:
     curves = measured(sweep(tmp_path), convention="tflops")
-    curves += planned(gauge_model(MODEL), [6, 8], kept=[4], convention="tflops")
+    curves += planned(cost_model_of(MODEL), [6, 8], kept=[4], convention="tflops")
 
     assert set(lines(compute_figure(curves, convention="tflops"))) == {
         *(ALL, "gridprobe", f"{ALL} (planned)", "GridProbe (planned)")
@@ -151,7 +151,7 @@ def test_measured_and_planned_stand_side_by_side(tmp_path: Path) -> None:
 def test_no_text_is_cut_off_or_covered(sides: list[int], width: float, tmp_path: Path) -> None:
     paths = [run(tmp_path / f"a-rather-long-name-{k}", k=k, tflops=float(k)) for k in sides]
     curves = measured(read_runs(paths), convention="tflops")
-    curves += planned(gauge_model(MODEL), sides, kept=[3], convention="tflops")
+    curves += planned(cost_model_of(MODEL), sides, kept=[3], convention="tflops")
     figure = compute_figure(curves, convention="tflops", width=width)
 
     assert cut_off(figure) == []
@@ -202,7 +202,7 @@ def test_a_run_in_which_everything_failed_is_refused(tmp_path: Path) -> None:
 )
 def test_impossible_numbers_of_frames_are_refused(kept: list[int], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        planned(gauge_model(MODEL), [6, 8], kept=kept, convention="tflops")
+        planned(cost_model_of(MODEL), [6, 8], kept=kept, convention="tflops")
 
 
 def test_nothing_to_draw_is_refused() -> None:

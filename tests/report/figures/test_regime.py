@@ -12,7 +12,7 @@ from gridprobe.errors import UsageError
 from gridprobe.evaluation.reader import Run, read_runs
 from gridprobe.report.figures.regime import regimes
 from gridprobe.report.figures.regime_plot import regime_figure
-from gridprobe.video import Footage
+from gridprobe.video import Video
 from videos import numbered_video
 
 MAPS = {"a": ((0.5, 0.9, 0.5), (0.4, 0.5, 0.8)), "b": ((0.5,) * 3, (0.5,) * 3), "c": ((0.2, 0.9, 0.9), (0.9, 0.9, 0.2))}
@@ -107,7 +107,7 @@ def test_a_withheld_answer_is_neither_right_nor_wrong(tmp_path: Path) -> None:
 
 def test_kept_frames_are_pictures_of_the_video(tmp_path: Path) -> None:
     numbered_video(tmp_path / "clip.mp4", 90)
-    times = Footage(tmp_path / "clip.mp4", cells=9).undecoded().times
+    times = Video(tmp_path / "clip.mp4", cells=9).undecoded().times
     kept = {"indices": [1, 4], "timestamps": [times[1], times[4]]}
     one = write_run(
         tmp_path / "r",
@@ -119,7 +119,7 @@ def test_kept_frames_are_pictures_of_the_video(tmp_path: Path) -> None:
     figure = regime_figure(rows)
 
     pictures = [axes.get_images()[0].get_array() for axes in figure.axes if axes.get_images() and not axes.get_lines()]
-    expected = Footage(tmp_path / "clip.mp4", cells=9).frames([1, 4]).pixels
+    expected = Video(tmp_path / "clip.mp4", cells=9).frames([1, 4]).pixels
     assert notes == [] and len(pictures) == 2
     for shown, real in zip(pictures, expected, strict=True):
         assert abs(float(np.mean(shown)) - float(real.mean())) < 4  # JPEG, and smaller

@@ -9,7 +9,7 @@ from typing import Any
 
 from gridprobe._util import parse_json
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.models.base import Backend, Gauge
+from gridprobe.models.base import CostModel, Model
 from gridprobe.registry import FAMILIES, REFUSED, explain_missing
 
 __all__ = ["find_folder", "first_line", "gauge", "load", "local_folder", "unreadable"]
@@ -18,22 +18,22 @@ FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja")
 """The files that are downloaded. Pickled weights never are."""
 
 
-def load(name: str, *, revision: str | None = None, **options: Any) -> Backend:
+def load(name: str, *, revision: str | None = None, **options: Any) -> Model:
     """Load a checkpoint with the code of its family; `revision` is a branch, tag or commit of a hub checkpoint."""
     _check(name)
     with explain_missing("local"):
         folder = find_folder(name, revision)
-        found: Backend = _family(name, folder).load(name, folder, **options)
+        found: Model = _family(name, folder).load(name, folder, **options)
     return found
 
 
-def gauge(name: str) -> Gauge:
+def gauge(name: str) -> CostModel:
     """Gauge a checkpoint that is on this machine, or one that a family knows by name; nothing is downloaded."""
     folder = local_folder(name)
     modules = {entry.target: entry for entry in FAMILIES.values()}
     families = [_family(name, folder)] if folder else [entry.load() for entry in modules.values()]
     for family in families:
-        found: Gauge | None = family.gauge(name, folder)
+        found: CostModel | None = family.gauge(name, folder)
         if found is not None:
             return found
     known = ", ".join(each for family in families for each in family.KNOWN)

@@ -13,15 +13,15 @@ from torch import Tensor
 
 from gridprobe._util import report
 from gridprobe.errors import ModelError
-from gridprobe.models.base import Writing, Written, cut_at, seed_of
+from gridprobe.models.base import Completion, SamplingParams, cut_at, seed_of
 from gridprobe.models.cost import Cost
 from gridprobe.models.prompting import single_tokens
 
 __all__ = [
     "MIN_MASS",
-    "Draft",
-    "Scribe",
+    "GrowingText",
     "Step",
+    "TextGenerator",
     "check_mass",
     "end_tokens",
     "letter_logprobs",
@@ -34,10 +34,10 @@ Step = Callable[[Sequence[int], Sequence[int]], Tensor]
 
 
 @dataclass(eq=False)
-class Draft:
+class GrowingText:
     """A text that is being written."""
 
-    writing: Writing
+    writing: SamplingParams
     limit: int
     seed: int
     ids: list[int] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Draft:
 
 
 @dataclass(frozen=True, eq=False)
-class Scribe:
+class TextGenerator:
     """What a tokenizer and a model's settings say about texts."""
 
     tokenizer: Any
@@ -74,25 +74,25 @@ class Scribe:
     context: int | None
     """The most tokens of prompt and text together."""
 
-    def drafts(self, prompt: npt.NDArray[np.int64], writing: Writing) -> list[Draft]:
+    def drafts(self, prompt: npt.NDArray[np.int64], writing: SamplingParams) -> list[GrowingText]:
         """Empty texts after a prompt."""
         room = writing.limit if self.context is None else self.context - len(prompt) + 1
         limit, name = max(1, min(writing.limit, room)), prompt.tobytes()
-        return [Draft(writing, limit, seed_of(writing, name, sample)) for sample in range(writing.samples)]
+        return [GrowingText(writing, limit, seed_of(writing, name, sample)) for sample in range(writing.samples)]
 
-    def add(self, draft: Draft, token: int, logprob: float) -> None:
+    def add(self, draft: GrowingText, token: int, logprob: float) -> None:
         """Add a token to a text, which may end it."""
         draft.add(token, logprob)
         stop = draft.writing.stop
         draft.finished = token in self.ends or bool(stop and cut_at(self._decode(draft.ids), stop)[1])
 
-    def written(self, draft: Draft, cost: Cost, notes: tuple[str, ...] = ()) -> Written:
+    def written(self, draft: GrowingText, cost: Cost, notes: tuple[str, ...] = ()) -> Completion:
         """A text that is done."""
         ids = tuple(draft.ids)
         text, _ = cut_at(self._decode(ids[:-1] if ids[-1] in self.ends else ids), draft.writing.stop)
-        return Written(text.strip(), len(ids), draft.logprob, draft.finished, cost, notes, ids)
+        return Completion(text.strip(), len(ids), draft.logprob, draft.finished, cost, notes, ids)
 
-    def choose(self, logits: Tensor, drafts: Sequence[Draft]) -> Iterator[tuple[int, float]]:
+    def choose(self, logits: Tensor, drafts: Sequence[GrowingText]) -> Iterator[tuple[int, float]]:
         """The next token of every text, and its log-probability at temperature 1."""
         temperature = drafts[0].writing.temperature
         if temperature:
@@ -116,7 +116,7 @@ class Scribe:
         return str(self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
 
-def write_all(scribe: Scribe, drafts: Sequence[Draft], logits: Tensor, step: Step) -> None:
+def write_all(scribe: TextGenerator, drafts: Sequence[GrowingText], logits: Tensor, step: Step) -> None:
     """Write all texts to their ends; `logits` are those of their first tokens."""
     live = list(range(len(drafts)))
     while live:

@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gridprobe.errors import TooLarge
 
-__all__ = ["Cached", "Forward", "Memory", "Store", "batches", "free_bytes", "steady_attention"]
+__all__ = ["Cached", "DeviceMemory", "Forward", "Store", "batches", "free_bytes", "steady_attention"]
 
 
 class Store:
@@ -104,7 +104,7 @@ SMALL = 4096
 
 
 @dataclass(frozen=True)
-class Memory:
+class DeviceMemory:
     """The memory of the device a model is on."""
 
     device: torch.device
@@ -120,7 +120,7 @@ class Memory:
     """Bytes for the store in the host's memory, for what no longer fits on the device."""
 
     @classmethod
-    def of(cls, model: Any, *, token_bytes: int, cache_bytes: int) -> "Memory":
+    def of(cls, model: Any, *, token_bytes: int, cache_bytes: int) -> "DeviceMemory":
         """The memory that a loaded model leaves."""
         device, weights = model.device, sum(each.numel() * each.element_size() for each in model.parameters())
         if device.type != "cuda":
@@ -129,7 +129,7 @@ class Memory:
         return cls(device, token_bytes, cache_bytes, weights, total // KEEP_OF_GPU, KEEP_ON_HOST)
 
     def gigabytes(self, tokens: int) -> float:
-        """What the weights and one pass over so many tokens take, as `Gauge.memory` counts it."""
+        """What the weights and one pass over so many tokens take, as `CostModel.memory` counts it."""
         return (self.weights + tokens * (CAUTION * self.token_bytes + self.cache_bytes)) / 1e9
 
     @property
@@ -239,7 +239,7 @@ class Cached:
 # Which sequences share a forward pass.
 
 
-class Job(Protocol):
+class BatchItem(Protocol):
     """One request; its layout's length is its number of tokens."""
 
     @property
@@ -248,7 +248,7 @@ class Job(Protocol):
         ...
 
 
-J = TypeVar("J", bound=Job)
+J = TypeVar("J", bound=BatchItem)
 
 
 def batches(jobs: Sequence[J], *, room: int) -> Iterator[list[J]]:

@@ -22,8 +22,8 @@ from gridprobe.models.local.checkpoint import first_line, unreadable
 from gridprobe.video import FrameCache, cache_folder
 
 __all__ = [
+    "LoadOptions",
     "Opened",
-    "Options",
     "Stamps",
     "file_stamps",
     "find_device",
@@ -136,7 +136,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 @dataclass(frozen=True)
-class Options:
+class LoadOptions:
     """How a checkpoint is loaded."""
 
     device: str = "auto"
@@ -162,7 +162,7 @@ class Opened:
     """Name, fingerprint, dtype and settings."""
 
 
-def opened(name: str, folder: Path, options: Options) -> Opened:
+def opened(name: str, folder: Path, options: LoadOptions) -> Opened:
     """Load a checkpoint; `name` is what it is called in its identity."""
     target = find_device(options.device)
     kind = find_dtype(options.dtype, target)

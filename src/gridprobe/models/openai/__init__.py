@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from gridprobe.errors import GridProbeError, ServerError, ServerUnavailable, UsageError
-from gridprobe.models.base import Gauge
-from gridprobe.models.openai.client import Address, Client, Clock, Wire, find_key
+from gridprobe.models.base import CostModel
+from gridprobe.models.openai.client import Address, Client, RateClock, Wire, find_key
 from gridprobe.models.openai.model import SLACK, Server
 from gridprobe.models.openai.options import ServerOptions
 from gridprobe.models.openai.selftest import Bill, examine
@@ -16,7 +16,7 @@ from gridprobe.registry import FAMILIES
 __all__ = ["Server", "ServerOptions", "gauge", "load"]
 
 
-def load(name: str, *, clock: Clock | None = None, **given: Any) -> Server:
+def load(name: str, *, clock: RateClock | None = None, **given: Any) -> Server:
     """Connect to a server and test what it can do.
 
     Args:
@@ -39,7 +39,7 @@ def load(name: str, *, clock: Clock | None = None, **given: Any) -> Server:
     return Server(client, model, ability, Bill(options, ability.rule, _gauge(names, exact=bool(options.priced_as))))
 
 
-def gauge(name: str) -> Gauge:
+def gauge(name: str) -> CostModel:
     """What requests to a model would cost, by its name on the server; the server is not asked."""
     address = Address.parse(name)
     found = _gauge([address.model], exact=False)
@@ -75,15 +75,15 @@ def _choose(client: Client) -> tuple[str, Mapping[str, Any]]:
     return next(iter(listed.items()))
 
 
-def _gauge(names: list[str], *, exact: bool) -> Gauge | None:
+def _gauge(names: list[str], *, exact: bool) -> CostModel | None:
     """Who counts floating-point operations: the model that was named, or a released one of the name on the server."""
     if exact:
-        from gridprobe.models import gauge_model
+        from gridprobe.models import cost_model_of
 
-        return gauge_model(names[0])
+        return cost_model_of(names[0])
     for entry in FAMILIES.values():
         for name in filter(None, names):
-            found: Gauge | None = entry.load().gauge(name, None)
+            found: CostModel | None = entry.load().gauge(name, None)
             if found is not None:
                 return found
     return None

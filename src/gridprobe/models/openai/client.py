@@ -24,9 +24,9 @@ __all__ = [
     "MAX_BYTES",
     "Address",
     "Client",
-    "Clock",
     "Garbled",
     "Gate",
+    "RateClock",
     "Refused",
     "Reply",
     "Unreachable",
@@ -110,7 +110,7 @@ SLICE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Clock:
+class RateClock:
     """Seconds, and a way to wait."""
 
     now: Callable[[], float] = time.monotonic
@@ -128,7 +128,7 @@ class Clock:
 class Gate:
     """Limits requests: half as many after the server was busy, one more after as many successes as the limit."""
 
-    def __init__(self, most: int, clock: Clock) -> None:
+    def __init__(self, most: int, clock: RateClock) -> None:
         self.limit = most
         self._most, self._clock = most, clock
         self._running = self._successes = 0
@@ -397,7 +397,7 @@ class Refused(ServerError):
         self.reply = reply
 
 
-class Problem(NamedTuple):
+class ServerProblem(NamedTuple):
     """Why a request must be repeated."""
 
     kind: Literal["unreachable", "failing", "garbled", "busy"]
@@ -409,14 +409,14 @@ class Client:
     """Talks to one server; several threads may use it."""
 
     def __init__(
-        self, wire: Wire, address: Address, *, concurrency: int, patience: float, clock: Clock | None = None
+        self, wire: Wire, address: Address, *, concurrency: int, patience: float, clock: RateClock | None = None
     ) -> None:
         self.address = address
         self.waiting_since: float | None = None
         """When the server stopped to reply; None while it replies."""
         self.on_return: Callable[[], Callable[[], None] | None] = lambda: None
         """Gives what is called after the server was away; that raises if the server is not what it was."""
-        self.clock = clock or Clock()
+        self.clock = clock or RateClock()
         self.patience = patience
         self._wire = wire
         self._gate = Gate(concurrency, self.clock)
@@ -459,7 +459,7 @@ class Client:
                 reply = send()
                 problem = self._judge(reply)
             except (Unreachable, Garbled) as error:
-                problem = Problem("garbled" if isinstance(error, Garbled) else "unreachable", str(error))
+                problem = ServerProblem("garbled" if isinstance(error, Garbled) else "unreachable", str(error))
             except ServerError:
                 self._gate.fail()
                 raise
@@ -479,26 +479,26 @@ class Client:
                 raise ServerError(f"{self.address.host}: {problem.text} ({TRIES[problem.kind]} times)")
             self.clock.wait(_delay(tries[problem.kind]), stop)
 
-    def _judge(self, reply: Reply) -> "Problem | None":
+    def _judge(self, reply: Reply) -> "ServerProblem | None":
         """What is wrong with a reply; a refusal that will not change is raised."""
         status = reply.status
         if status < 300 and not reply.error:
             return None
         if status in BUSY and "insufficient_quota" not in reply.error:
-            return Problem("busy", reply.error, reply.retry_after)
+            return ServerProblem("busy", reply.error, reply.retry_after)
         if status in GATEWAY:
-            return Problem("unreachable", f"status {status}: {reply.error}")
+            return ServerProblem("unreachable", f"status {status}: {reply.error}")
         if status in DENIED or status in BUSY:
             raise ServerUnavailable(
                 f"{self.address.host} refuses access ({status}: {reply.error}); set {KEY} to a valid key"
             )
         if status < 300:
-            return Problem("garbled", f"the reply has status {status} but says: {reply.error}")
+            return ServerProblem("garbled", f"the reply has status {status} but says: {reply.error}")
         if status >= 500:
-            return Problem("failing", f"the server fails with status {status}: {reply.error}")
+            return ServerProblem("failing", f"the server fails with status {status}: {reply.error}")
         raise Refused(f"{self.address.host} refuses the request: {_advice(reply)}", reply)
 
-    def _slow_down(self, problem: "Problem", since: float) -> None:
+    def _slow_down(self, problem: "ServerProblem", since: float) -> None:
         waited = self.clock.now() - since
         delay = _delay(waited / 4) if problem.retry_after is None else problem.retry_after
         if waited + delay > self._patience:
@@ -513,7 +513,7 @@ class Client:
     def _patience(self) -> float:
         return self.patience if self._known else min(self.patience, START_SECONDS)
 
-    def _await_return(self, problem: "Problem", seen: int, stop: Event) -> None:
+    def _await_return(self, problem: "ServerProblem", seen: int, stop: Event) -> None:
         """Wait until the server replies again; one thread asks it for all of them."""
         with self._returning:
             if self._returns != seen:

@@ -8,7 +8,7 @@ from typing import ClassVar, TypeVar
 
 from gridprobe._util import report
 from gridprobe.errors import ServerError, ServerUnavailable
-from gridprobe.models.base import Posterior, ScoreRequest, Writing, Written, require_labels, require_plain
+from gridprobe.models.base import Completion, Posterior, Request, SamplingParams, require_labels, require_plain
 from gridprobe.models.cost import Cost
 from gridprobe.models.openai.client import Client, in_threads
 from gridprobe.models.openai.logprobs import Reading, Samples
@@ -83,24 +83,24 @@ class Server:
         found = f"{self._model} on {self._client.address.host}: {ability.rung.summary}; {calls}{once}"
         return "; ".join((found, *ability.notes))
 
-    def estimate(self, request: ScoreRequest) -> Cost:
+    def estimate(self, request: Request) -> Cost:
         """The expected cost: exact for models whose tokenizer is here, else fitted to the self-test."""
         require_plain(request)
         return self._bill.estimate(request)
 
-    def estimate_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
+    def estimate_texts(self, request: Request, tokens: Sequence[int]) -> Cost:
         """The expected cost of texts of so many tokens each, with the request read once."""
         require_plain(request)
         return self._bill.estimate_texts(request, tokens)
 
-    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+    def score(self, requests: Sequence[Request]) -> list[Posterior]:
         """Send all requests, many at a time, and wait for the replies."""
         require_labels(requests)
         for request in requests:
             require_plain(request)
         return self._all(requests, list(self._jobs(requests)), self._run)
 
-    def write(self, requests: Sequence[ScoreRequest], writing: Writing) -> list[tuple[Written, ...]]:
+    def write(self, requests: Sequence[Request], writing: SamplingParams) -> list[tuple[Completion, ...]]:
         """Let the server write, for many requests at a time. Whether a seed gives the same texts again is up to it."""
         for request in requests:
             require_plain(request)
@@ -109,9 +109,9 @@ class Server:
 
     def _all(
         self,
-        requests: Sequence[ScoreRequest],
+        requests: Sequence[Request],
         jobs: Sequence[list[int]],
-        work: Callable[[Sequence[ScoreRequest], Event], list[T]],
+        work: Callable[[Sequence[Request], Event], list[T]],
     ) -> list[T]:
         """What some work gives for each request, in order; a job is the places of requests that are done together."""
         stop, found = Event(), dict[int, T]()
@@ -128,7 +128,7 @@ class Server:
             stop.set()
         return [found[place] for place in range(len(requests))]
 
-    def _write(self, request: ScoreRequest, writing: Writing, stop: Event) -> tuple[Written, ...]:
+    def _write(self, request: Request, writing: SamplingParams, stop: Event) -> tuple[Completion, ...]:
         query = Query(lay_out(request, self._album, multiple=self.multiple), ())
         texts, got = self._asker.write(query.parts, writing, stop)
         self._check_read([query], got.usage.prompt, got.calls)
@@ -144,7 +144,7 @@ class Server:
         else:
             report("server", round(self._client.clock.now() - since), round(self._client.patience))
 
-    def _jobs(self, requests: Sequence[ScoreRequest]) -> Iterator[list[int]]:
+    def _jobs(self, requests: Sequence[Request]) -> Iterator[list[int]]:
         """The places of requests that are sent in one call: those with the same labels, if the server has batches."""
         batches: dict[tuple[str, ...], list[list[int]]] = {}
         sizes: dict[tuple[str, ...], int] = {}
@@ -159,13 +159,13 @@ class Server:
         for jobs in batches.values():
             yield from jobs
 
-    def _run(self, requests: Sequence[ScoreRequest], stop: Event) -> list[Posterior]:
+    def _run(self, requests: Sequence[Request], stop: Event) -> list[Posterior]:
         queries = [Query(lay_out(each, self._album, multiple=self.multiple), each.labels) for each in requests]
         together = self._ask_together(requests, queries, stop) if len(requests) > 1 else None
         return together or [self._ask(*each, stop) for each in zip(requests, queries, strict=True)]
 
     def _ask_together(
-        self, requests: Sequence[ScoreRequest], queries: Sequence[Query], stop: Event
+        self, requests: Sequence[Request], queries: Sequence[Query], stop: Event
     ) -> list[Posterior] | None:
         """The answers in one call; None if one of them cannot be answered, which only single calls can find out."""
         try:
@@ -178,13 +178,13 @@ class Server:
         costs = self._bill.shared(requests, usage)
         return [self._posterior(*each) for each in zip(requests, readings, costs, strict=True)]
 
-    def _ask(self, request: ScoreRequest, query: Query, stop: Event) -> Posterior:
+    def _ask(self, request: Request, query: Query, stop: Event) -> Posterior:
         said = self._asker.ask(query, stop)
         self._check_read([query], said.usage.prompt, calls=said.calls)
         posterior = self._posterior(request, said.reading, self._bill.spent(request, said.usage, said.calls))
         return self._with_change(posterior, said)
 
-    def _posterior(self, request: ScoreRequest, reading: Reading, cost: Cost) -> Posterior:
+    def _posterior(self, request: Request, reading: Reading, cost: Cost) -> Posterior:
         return Posterior(request.labels, reading.logprobs, cost, reading.mass, reading.notes)
 
     def _with_change(self, posterior: Posterior, said: Said) -> Posterior:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from PIL import Image
 
 from gridprobe.errors import ServerError, UsageError
-from gridprobe.models.base import ScoreRequest, Unit, Writing, Written, about_tokens, cut_at
+from gridprobe.models.base import Completion, Request, SamplingParams, Unit, about_tokens, cut_at
 from gridprobe.models.openai.client import TRIES, Client, Garbled, Refused
 from gridprobe.models.openai.logprobs import Reading, Rung, Samples
 from gridprobe.video.frames import Pixels
@@ -94,7 +94,7 @@ class Album:
         return made
 
 
-def lay_out(request: ScoreRequest, album: Album, *, multiple: int) -> list[Part]:
+def lay_out(request: Request, album: Album, *, multiple: int) -> list[Part]:
     """The parts of the message; texts between two pictures are one part."""
     *texts, ending = (f"{_harmless(text)}\n" if text else "" for text in request.texts)
     frames: list[Part] = []
@@ -107,7 +107,7 @@ def lay_out(request: ScoreRequest, album: Album, *, multiple: int) -> list[Part]
     return _joined([f"{prompt}\n", *frames, ending])
 
 
-def _picture(request: ScoreRequest, unit: Unit, album: Album, multiple: int) -> Picture:
+def _picture(request: Request, unit: Unit, album: Album, multiple: int) -> Picture:
     group = request.groups[unit.group]
     if group.view.packing != "single":
         raise UsageError("frames cannot be sent to a server in pairs; use packing=single")
@@ -245,13 +245,13 @@ class Asker:
         return self._read_again(once)
 
     def write(
-        self, parts: Sequence[Part], writing: Writing, stop: Event | None = None
-    ) -> tuple[list[Written], Choices]:
+        self, parts: Sequence[Part], writing: SamplingParams, stop: Event | None = None
+    ) -> tuple[list[Completion], Choices]:
         """Texts after one message, without costs; a reply that cannot be used is asked for once more."""
         body = completion_fields(writing, logprobs=not isinstance(self.rung, Samples))
         seed = writing.seed if writing.temperature else None
 
-        def once() -> tuple[list[Written], Choices]:
+        def once() -> tuple[list[Completion], Choices]:
             got = self._choices(parts, body, count=writing.samples, seed=seed, stop=stop)
             return read_completions(got.choices, writing, completion=got.usage.completion), got
 
@@ -339,7 +339,7 @@ def _choices(reply: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 # Texts that a server writes: what is asked for, and what is read from the choices of its reply.
 
 
-def completion_fields(writing: Writing, *, logprobs: bool) -> dict[str, Any]:
+def completion_fields(writing: SamplingParams, *, logprobs: bool) -> dict[str, Any]:
     """What a request's body says; the number of texts and the seed are added by whoever sends it."""
     found: dict[str, Any] = {"max_tokens": writing.limit, "temperature": writing.temperature}
     if logprobs:
@@ -347,7 +347,9 @@ def completion_fields(writing: Writing, *, logprobs: bool) -> dict[str, Any]:
     return found | ({"stop": list(writing.stop)} if writing.stop else {})
 
 
-def read_completions(choices: Sequence[Mapping[str, Any]], writing: Writing, *, completion: int) -> list[Written]:
+def read_completions(
+    choices: Sequence[Mapping[str, Any]], writing: SamplingParams, *, completion: int
+) -> list[Completion]:
     """The texts in the choices; `completion` is how many tokens the server counted in all of them, or 0.
 
     A server that lists the tokens of each text is taken at its word; otherwise each has its part of what was counted.
@@ -363,7 +365,7 @@ def read_completions(choices: Sequence[Mapping[str, Any]], writing: Writing, *, 
     return found
 
 
-def _read_completion(choice: Mapping[str, Any], writing: Writing) -> Written:
+def _read_completion(choice: Mapping[str, Any], writing: SamplingParams) -> Completion:
     """A text; without a list of its tokens, their number is estimated."""
     message = choice.get("message")
     content = message.get("content") if isinstance(message, Mapping) else None
@@ -374,7 +376,7 @@ def _read_completion(choice: Mapping[str, Any], writing: Writing) -> Written:
     tokens = min(writing.limit, about_tokens(content)) if logprobs is None else len(logprobs)
     reason = choice.get("finish_reason")
     finished = stopped or (tokens < writing.limit if reason is None else reason == "stop")
-    return Written(text.strip(), tokens, None if logprobs is None else math.fsum(logprobs), finished)
+    return Completion(text.strip(), tokens, None if logprobs is None else math.fsum(logprobs), finished)
 
 
 def _logprobs(choice: Mapping[str, Any]) -> list[float] | None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gridprobe.errors import ModelError, ServerError, ServerUnavailable
-from gridprobe.models.base import Gauge, ScoreRequest
+from gridprobe.models.base import CostModel, Request
 from gridprobe.models.cost import Cost
 from gridprobe.models.openai.client import Client, Refused
 from gridprobe.models.openai.logprobs import Ids, Rung, Samples, Top
@@ -53,12 +53,12 @@ class TokenRule:
         """Tokens of a picture."""
         return round(max(self.least, self.fixed + self.per_pixel * pixels))
 
-    def visual(self, request: ScoreRequest, multiple: int) -> int:
+    def visual(self, request: Request, multiple: int) -> int:
         """Tokens of all pictures of a request."""
         sizes = [group.size(multiple) for group in request.groups]
         return sum(self.picture(sizes[unit.group][0] * sizes[unit.group][1]) for unit in request.units)
 
-    def total(self, request: ScoreRequest, multiple: int) -> int:
+    def total(self, request: Request, multiple: int) -> int:
         """Tokens of a request."""
         texts = [request.prompt, *request.texts]
         characters = sum(map(len, texts)) + len(MARKER) * len(request.units)
@@ -71,7 +71,7 @@ class Bill:
 
     options: ServerOptions
     rule: TokenRule
-    gauge: Gauge | None
+    gauge: CostModel | None
     """Counts the floating-point operations of the model, if it is known."""
 
     @property
@@ -79,7 +79,7 @@ class Bill:
         """Sides of pictures are multiples of this: the model's own, or what most models like."""
         return self.gauge.multiple if self.gauge else 32
 
-    def estimate(self, request: ScoreRequest) -> Cost:
+    def estimate(self, request: Request) -> Cost:
         """The cost of a request before it is sent."""
         if self.gauge is not None:
             cost = self.gauge.estimate(request)
@@ -88,7 +88,7 @@ class Bill:
             cost = Cost(calls=1, tokens=tokens, visual_tokens=visual, unpriced=1)
         return replace(cost, money=self._money(Usage(cost.tokens, 0, 1)))
 
-    def spent(self, request: ScoreRequest, usage: Usage, calls: int = 1) -> Cost:
+    def spent(self, request: Request, usage: Usage, calls: int = 1) -> Cost:
         """The cost of a request with the tokens that the server counted.
 
         Floating-point operations are those of the known model, in proportion if the server counts other tokens. What
@@ -112,16 +112,16 @@ class Bill:
             money=self._money(usage),
         )
 
-    def estimate_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
+    def estimate_texts(self, request: Request, tokens: Sequence[int]) -> Cost:
         """The cost of texts of so many tokens each, with the request read once, before it is sent."""
         return sum(self._texts(request, tokens), self._unanswered(self.estimate(request)))
 
-    def spent_on_texts(self, request: ScoreRequest, usage: Usage, tokens: Sequence[int], calls: int = 1) -> list[Cost]:
+    def spent_on_texts(self, request: Request, usage: Usage, tokens: Sequence[int], calls: int = 1) -> list[Cost]:
         """The cost of every text; the first one has that of reading the request as the server counted it."""
         first, *more = self._texts(request, tokens)
         return [self._unanswered(self.spent(request, usage, calls)) + first, *more]
 
-    def _texts(self, request: ScoreRequest, tokens: Sequence[int]) -> list[Cost]:
+    def _texts(self, request: Request, tokens: Sequence[int]) -> list[Cost]:
         """What texts cost besides their request."""
         found = []
         for count in tokens:
@@ -137,7 +137,7 @@ class Bill:
         """The cost of reading a request alone."""
         return replace(cost, money=self._money(Usage(cost.tokens, cost.cached_tokens)))
 
-    def shared(self, requests: Sequence[ScoreRequest], usage: Usage) -> list[Cost]:
+    def shared(self, requests: Sequence[Request], usage: Usage) -> list[Cost]:
         """The costs of requests whose tokens were counted together: each has its part of what was expected."""
         expected = [self.estimate(request).tokens for request in requests]
         whole = sum(expected)

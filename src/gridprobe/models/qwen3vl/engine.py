@@ -21,21 +21,29 @@ from torch import Tensor
 
 from gridprobe._util import parse_json, report
 from gridprobe.errors import ModelError, TooLarge
-from gridprobe.models.base import FrameGroup, Posterior, ScoreRequest, Writing, Written, check_requests, require_labels
+from gridprobe.models.base import (
+    Completion,
+    FrameGroup,
+    Posterior,
+    Request,
+    SamplingParams,
+    check_requests,
+    require_labels,
+)
 from gridprobe.models.cost import Cost
 from gridprobe.models.local.checkpoint import first_line
 from gridprobe.models.local.generate import (
     MIN_MASS,
-    Draft,
-    Scribe,
+    GrowingText,
+    TextGenerator,
     check_mass,
     end_tokens,
     letter_logprobs,
     letter_tokens,
     write_all,
 )
-from gridprobe.models.local.kv_cache import Memory, Store, batches, steady_attention
-from gridprobe.models.local.loading import Options, opened
+from gridprobe.models.local.kv_cache import DeviceMemory, Store, batches, steady_attention
+from gridprobe.models.local.loading import LoadOptions, opened
 from gridprobe.models.qwen3vl.blocks import (
     PatchSpec,
     compiled,
@@ -46,7 +54,7 @@ from gridprobe.models.qwen3vl.blocks import (
     upload,
     vision_block,
 )
-from gridprobe.models.qwen3vl.jobs import Job, Span, price_job, price_texts, price_with_texts
+from gridprobe.models.qwen3vl.jobs import PreparedRequest, Span, price_job, price_texts, price_with_texts
 from gridprobe.models.qwen3vl.language import Branches, LanguageModel, Piece, Prefix
 from gridprobe.models.qwen3vl.pricing import (
     attention_flops,
@@ -79,7 +87,9 @@ class Room(NamedTuple):
     """Tokens whose keys and values are copied, because the texts that follow them differ in what they see of them."""
 
 
-def passes(jobs: Sequence[Job], room: Room, *, kept: Container[Hashable], copying: bool) -> Iterator[list[Job]]:
+def passes(
+    jobs: Sequence[PreparedRequest], room: Room, *, kept: Container[Hashable], copying: bool
+) -> Iterator[list[PreparedRequest]]:
     """The jobs in batches; those that share a stem are together, and it is counted once.
 
     Args:
@@ -91,7 +101,7 @@ def passes(jobs: Sequence[Job], room: Room, *, kept: Container[Hashable], copyin
     shared = [job for job in jobs if job.shared]
     often = Counter(job.stem for job in shared)
     order = {stem: place for place, stem in enumerate(often)}
-    batch, stems, tokens, copies = list[Job](), set[Hashable](), 0, 0
+    batch, stems, tokens, copies = list[PreparedRequest](), set[Hashable](), 0, 0
     for job in sorted(shared, key=lambda job: (order[job.stem], -job.rest)):
         copied = len(job.columns) if copying or job.narrow or often[job.stem] == 1 else 0
         while True:
@@ -181,11 +191,11 @@ class Qwen3VL:
         self._layouts = Layouts(self._encode_text, self._special, patch=spec.patch, merge=spec.merge)
         self._min_mass = min_letter_mass
         self.context_tokens = int(model.config.text_config.max_position_embeddings)
-        self._scribe = Scribe(tokenizer, end_tokens(model, tokenizer, self._special.im_end), self.context_tokens)
+        self._scribe = TextGenerator(tokenizer, end_tokens(model, tokenizer, self._special.im_end), self.context_tokens)
         self._kept_bytes = cache_bytes(self.dims, model.dtype.itemsize)
         self._language = LanguageModel(model, block=compiled(text_block) if compile else text_block)
         size = model.dtype.itemsize
-        self._memory = Memory.of(
+        self._memory = DeviceMemory.of(
             model, token_bytes=token_bytes(self.dims, size), cache_bytes=cache_bytes(self.dims, size)
         )
         tower = VisionTower(model.model.visual, block=compiled(vision_block) if compile else vision_block)
@@ -203,22 +213,22 @@ class Qwen3VL:
         """Whether questions can be put to some of the frames in the memory of all of them."""
         return not self.plain
 
-    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+    def score(self, requests: Sequence[Request]) -> list[Posterior]:
         """Score all requests, in as few forward passes as memory allows."""
         require_labels(requests)
         return self._each(requests, self._score)
 
-    def write(self, requests: Sequence[ScoreRequest], writing: Writing) -> list[tuple[Written, ...]]:
+    def write(self, requests: Sequence[Request], writing: SamplingParams) -> list[tuple[Completion, ...]]:
         """Write texts for all requests; each prompt is read once for all its texts."""
         check_requests(requests)
         return self._each(requests, partial(self._write, writing=writing), share=TEXT_SHARE)
 
     def _each(
-        self, requests: Sequence[ScoreRequest], work: Callable[[Sequence[Job]], dict[int, T]], *, share: int = 1
+        self, requests: Sequence[Request], work: Callable[[Sequence[PreparedRequest]], dict[int, T]], *, share: int = 1
     ) -> list[T]:
         """What some work gives for each request, in batches that hold 1/share of what memory allows."""
         most = self._memory.most() // share
-        jobs = [Job(place, request, self._layout(request)) for place, request in enumerate(requests)]
+        jobs = [PreparedRequest(place, request, self._layout(request)) for place, request in enumerate(requests)]
         jobs = [self._fitting(job, most) for job in jobs]
         for job in jobs:
             self._memory.check(len(job.layout), _frames(job.request, job.layout))
@@ -231,23 +241,23 @@ class Qwen3VL:
             report("model", len(found), len(jobs))
         return [found[place] for place in range(len(jobs))]
 
-    def _shares(self, job: Job, often: int) -> bool:
+    def _shares(self, job: PreparedRequest, often: int) -> bool:
         """Whether a job's stem is read by itself: another job begins alike, now, later or before."""
         return not self.plain and (job.recalls or job.request.again or often > 1 or job.stem in self.kept)
 
-    def estimate(self, request: ScoreRequest) -> Cost:
+    def estimate(self, request: Request) -> Cost:
         """The cost of scoring the request, from its exact token count."""
-        return price_job(self.dims, Job(0, request, self._layouts.of(request)))
+        return price_job(self.dims, PreparedRequest(0, request, self._layouts.of(request)))
 
-    def estimate_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
+    def estimate_texts(self, request: Request, tokens: Sequence[int]) -> Cost:
         """The cost of texts of so many tokens each, with the request read once."""
-        return price_with_texts(self.dims, Job(0, request, self._layouts.of(request)), tokens)
+        return price_with_texts(self.dims, PreparedRequest(0, request, self._layouts.of(request)), tokens)
 
     def memory(self, tokens: int) -> float:
         """Gigabytes for the weights and one pass over this many tokens."""
         return self._memory.gigabytes(tokens)
 
-    def _layout(self, request: ScoreRequest) -> Layout:
+    def _layout(self, request: Request) -> Layout:
         layout = self._layouts.of(request)
         if len(layout) > self.context_tokens:
             raise TooLarge(
@@ -256,13 +266,13 @@ class Qwen3VL:
             )
         return layout
 
-    def _fitting(self, job: Job, most: int) -> Job:
+    def _fitting(self, job: PreparedRequest, most: int) -> PreparedRequest:
         """The job, with smaller frames if its sequence alone would not fit into memory."""
         while len(job.layout) > most and (smaller := self._smaller(job)) is not None:
             job = smaller
         return job
 
-    def _smaller(self, job: Job) -> Job | None:
+    def _smaller(self, job: PreparedRequest) -> PreparedRequest | None:
         """The same with frames of half the area, and a note that says so; None if they are small already."""
         width, height = job.layout.largest
         if min(width, height) < 2 * SMALLEST:
@@ -282,7 +292,9 @@ class Qwen3VL:
         return replace(job, request=request, layout=layout, notes=(note,))
 
     @torch.inference_mode()
-    def _run(self, batch: Sequence[Job], work: Callable[[Sequence[Job]], dict[int, T]]) -> dict[int, T]:
+    def _run(
+        self, batch: Sequence[PreparedRequest], work: Callable[[Sequence[PreparedRequest]], dict[int, T]]
+    ) -> dict[int, T]:
         """Do some work on a batch; when memory runs out, on less at once."""
         try:
             with steady_attention(self._memory.device, tokens=max(len(job.layout) for job in batch)):
@@ -293,7 +305,9 @@ class Qwen3VL:
         torch.cuda.empty_cache()
         return self._run_with_less(batch, work)
 
-    def _run_with_less(self, batch: Sequence[Job], work: Callable[[Sequence[Job]], dict[int, T]]) -> dict[int, T]:
+    def _run_with_less(
+        self, batch: Sequence[PreparedRequest], work: Callable[[Sequence[PreparedRequest]], dict[int, T]]
+    ) -> dict[int, T]:
         """Work in halves; on a single job with smaller frames; after that it is an error."""
         if len(batch) > 1:
             middle = len(batch) // 2
@@ -303,10 +317,10 @@ class Qwen3VL:
             raise _out_of_memory(batch[0])
         return self._run([smaller], work)
 
-    def _score(self, batch: Sequence[Job]) -> dict[int, Posterior]:
+    def _score(self, batch: Sequence[PreparedRequest]) -> dict[int, Posterior]:
         return self._posteriors(batch, self._plain(batch) if self.plain else self._fast(batch))
 
-    def _write(self, batch: Sequence[Job], *, writing: Writing) -> dict[int, tuple[Written, ...]]:
+    def _write(self, batch: Sequence[PreparedRequest], *, writing: SamplingParams) -> dict[int, tuple[Completion, ...]]:
         spent: Counter[int] = Counter()
         drafts = {job.place: self._scribe.drafts(job.layout.ids, writing) for job in batch}
         every, count = [draft for some in drafts.values() for draft in some], writing.samples
@@ -322,15 +336,15 @@ class Qwen3VL:
         write_all(self._scribe, every, logits.repeat_interleave(count, 0), step)
         return {job.place: self._written(job, drafts[job.place], spent[job.place]) for job in batch}
 
-    def _written(self, job: Job, drafts: Sequence[Draft], spent: int) -> tuple[Written, ...]:
+    def _written(self, job: PreparedRequest, drafts: Sequence[GrowingText], spent: int) -> tuple[Completion, ...]:
         first, *more = price_texts(self.dims, job, [len(draft.ids) for draft in drafts])
         costs = [self._prompt_cost(job, spent) + first, *more]
         return tuple(self._scribe.written(draft, cost, job.notes) for draft, cost in zip(drafts, costs, strict=True))
 
-    def _prompt_cost(self, job: Job, spent: int) -> Cost:
+    def _prompt_cost(self, job: PreparedRequest, spent: int) -> Cost:
         return replace(price_job(self.dims, job), flops_computed=float(spent))
 
-    def _prefixes(self, batch: Sequence[Job], spent: Counter[int]) -> list[Prefix]:
+    def _prefixes(self, batch: Sequence[PreparedRequest], spent: Counter[int]) -> list[Prefix]:
         """The jobs' sequences, read to their ends."""
         found: dict[int, Prefix] = {}
         alone, rests = self._spans(batch, spent)
@@ -344,14 +358,16 @@ class Qwen3VL:
             spent[job.place] += int(head_flops(self.dims))
         return [found[job.place] for job in batch]
 
-    def _spans(self, batch: Sequence[Job], spent: Counter[int]) -> tuple[list[Span], list[Span]]:
+    def _spans(self, batch: Sequence[PreparedRequest], spent: Counter[int]) -> tuple[list[Span], list[Span]]:
         """Sequences that are read as a whole, and the rests of those whose stems are kept."""
         shared = [job for job in batch if job.shared]
         stems = self._stems(shared, spent)
         alone = [Span(job, 0, len(job.layout)) for job in batch if not job.shared]
         return alone, [Span(job, job.layout.stem, len(job.layout), stems[job.stem]) for job in shared]
 
-    def _plain_inputs(self, batch: Sequence[Job], spent: Counter[int]) -> tuple[Any, list[Layout], list[Tensor | None]]:
+    def _plain_inputs(
+        self, batch: Sequence[PreparedRequest], spent: Counter[int]
+    ) -> tuple[Any, list[Layout], list[Tensor | None]]:
         """What the plain path takes: the model, layouts and patches."""
         if any(job.recalls for job in batch):
             raise ModelError(
@@ -362,13 +378,13 @@ class Qwen3VL:
             spent[job.place] += int(price_job(self.dims, job).flops)
         return self._model, [job.layout for job in batch], [self._features.patches(job) for job in batch]
 
-    def _plain(self, batch: Sequence[Job]) -> "_Found":
+    def _plain(self, batch: Sequence[PreparedRequest]) -> "_Found":
         found = _Found()
         rows = plain_logits(*self._plain_inputs(batch, found.spent), filler=self._special.im_end)
         found.logits.update({job.place: row for job, row in zip(batch, rows, strict=True)})
         return found
 
-    def _fast(self, batch: Sequence[Job]) -> "_Found":
+    def _fast(self, batch: Sequence[PreparedRequest]) -> "_Found":
         found = _Found()
         alone, rests = self._spans(batch, found.spent)
         often = Counter(span.job.stem for span in rests if not span.job.request.attention)
@@ -402,10 +418,10 @@ class Qwen3VL:
             logits = self._language.beside(pieces, seen)
         found.logits.update({span.job.place: mine for span, mine in zip(row, logits, strict=True)})
 
-    def _stems(self, jobs: Sequence[Job], spent: Counter[int]) -> dict[Hashable, Tensor]:
+    def _stems(self, jobs: Sequence[PreparedRequest], spent: Counter[int]) -> dict[Hashable, Tensor]:
         """Keys and values of the jobs' stems: kept ones, and the others computed in one pass."""
         stems: dict[Hashable, Tensor] = {}
-        missing: dict[Hashable, Job] = {}
+        missing: dict[Hashable, PreparedRequest] = {}
         for job in jobs:
             kept = self.kept.get(job.stem, self._memory.device)
             if kept is None:
@@ -431,7 +447,7 @@ class Qwen3VL:
             spent[span.job.place] += int(prefill_flops(self.dims, known + len(span), known=known))
         return pieces
 
-    def _posteriors(self, batch: Sequence[Job], found: "_Found") -> dict[int, Posterior]:
+    def _posteriors(self, batch: Sequence[PreparedRequest], found: "_Found") -> dict[int, Posterior]:
         rows = torch.stack([found.logits[job.place] for job in batch])
         letters = letter_logprobs(rows, [list(self._letters(job.request.labels).values()) for job in batch])
         return {
@@ -439,7 +455,7 @@ class Qwen3VL:
             for job, (logprobs, mass) in zip(batch, letters, strict=True)
         }
 
-    def _posterior(self, job: Job, logprobs: tuple[float, ...], mass: float, found: "_Found") -> Posterior:
+    def _posterior(self, job: PreparedRequest, logprobs: tuple[float, ...], mass: float, found: "_Found") -> Posterior:
         labels = job.request.labels
         check_mass(mass, labels, least=self._min_mass)
         cost = replace(price_job(self.dims, job), flops_computed=float(found.spent[job.place]))
@@ -458,13 +474,13 @@ class _Found:
     """How much the question attends to each unit, where that was asked for."""
 
 
-def _frames(request: ScoreRequest, layout: Layout) -> str:
+def _frames(request: Request, layout: Layout) -> str:
     count = sum(len(group.frames) for group in request.groups)
     upto = "up to " if len(set(layout.sizes)) > 1 else ""
     return f"{count} frames of {upto}{layout.largest[0]}×{layout.largest[1]}"
 
 
-def _out_of_memory(job: Job) -> TooLarge:
+def _out_of_memory(job: PreparedRequest) -> TooLarge:
     return TooLarge(
         f"out of memory on one sequence of {len(job.layout):,} tokens ({_frames(job.request, job.layout)}); "
         "lower --frames, --k or the pixels per frame, or use a smaller or quantized model"
@@ -485,9 +501,9 @@ def load_engine(
         min_letter_mass: if the option letters get less than this share of the probability, it is an error.
         compile: fuse the model's blocks with torch.compile; pays after about a minute of questions on a GPU.
         **options: `device`, `dtype`, `attn_implementation`, `device_map`, `quantization`; see
-            `gridprobe.models.local.loading.Options`.
+            `gridprobe.models.local.loading.LoadOptions`.
     """
-    found = opened(name, folder, Options(**options))
+    found = opened(name, folder, LoadOptions(**options))
     return Qwen3VL(
         found.model,
         found.tokenizer,

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from gridprobe.errors import ModelError
-from gridprobe.models.base import Backend, Gauge, ScoreRequest
+from gridprobe.models.base import CostModel, Model, Request
 from gridprobe.models.cost import Cost
 from gridprobe.models.local.checkpoint import unreadable
-from gridprobe.models.mock import Scripted
+from gridprobe.models.mock import MockModel
 from gridprobe.models.qwen3vl.pricing import QWEN3_VL, ModelDims, cache_bytes, dims_of, parameters, token_bytes
 
 __all__ = ["KNOWN", "gauge", "load_engine"]
@@ -29,7 +29,7 @@ UNTIED = ("8B",)
 """Sizes with separate matrices for input and output tokens."""
 
 
-def gauge(name: str, folder: Path | None) -> Gauge | None:
+def gauge(name: str, folder: Path | None) -> CostModel | None:
     """Gauge a checkpoint folder or, without one, a released model by its name; None if neither is known."""
     if folder is None:
         size = re.search(r"qwen3-vl-(\d+b)\b", name.lower())
@@ -46,14 +46,14 @@ def gauge(name: str, folder: Path | None) -> Gauge | None:
 class Count:
     """What requests and texts cost."""
 
-    request: Callable[[ScoreRequest], Cost]
-    texts: Callable[[ScoreRequest, Sequence[int]], Cost]
+    request: Callable[[Request], Cost]
+    texts: Callable[[Request, Sequence[int]], Cost]
 
 
-def _gauge(name: str, dims: ModelDims, *, count: Count | None, weights: int) -> Gauge:
-    rough = Scripted(lambda request: {}, priced_as=dims)
+def _gauge(name: str, dims: ModelDims, *, count: Count | None, weights: int) -> CostModel:
+    rough = MockModel(lambda request: {}, priced_as=dims)
     found = count or Count(rough.estimate, rough.estimate_texts)
-    return Gauge(
+    return CostModel(
         identity=name,
         estimate=found.request,
         texts=found.texts,
@@ -86,7 +86,7 @@ def _count(folder: Path, dims: ModelDims) -> Count | None:
     try:
         from transformers import AutoTokenizer
 
-        from gridprobe.models.qwen3vl.jobs import Job, price_job, price_with_texts
+        from gridprobe.models.qwen3vl.jobs import PreparedRequest, price_job, price_with_texts
         from gridprobe.models.qwen3vl.prompt import Layouts, SpecialTokens, encoder
     except ModuleNotFoundError:
         return None
@@ -97,8 +97,8 @@ def _count(folder: Path, dims: ModelDims) -> Count | None:
     special, patch, merge = SpecialTokens.of(tokenizer), dims.vision.patch, dims.vision.merge
     layouts = Layouts(encoder(tokenizer), special, patch=patch, merge=merge)
 
-    def job(request: ScoreRequest) -> Job:
-        return Job(0, request, layouts.of(request))
+    def job(request: Request) -> PreparedRequest:
+        return PreparedRequest(0, request, layouts.of(request))
 
     return Count(
         lambda request: price_job(dims, job(request)),
@@ -106,7 +106,7 @@ def _count(folder: Path, dims: ModelDims) -> Count | None:
     )
 
 
-def load_engine(name: str, folder: Path, **options: Any) -> Backend:
+def load_engine(name: str, folder: Path, **options: Any) -> Model:
     """Load a checkpoint; see `gridprobe.models.qwen3vl.engine.load`."""
     from gridprobe.models.qwen3vl.engine import load_engine as load_checkpoint
 

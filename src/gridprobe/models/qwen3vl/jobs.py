@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gridprobe.models.base import ScoreRequest
+from gridprobe.models.base import Request
 from gridprobe.models.cost import Cost
 from gridprobe.models.qwen3vl.pricing import ModelDims, price, price_recall, price_text, with_attention
 from gridprobe.models.qwen3vl.prompt import Layout
@@ -17,10 +17,10 @@ from gridprobe.models.qwen3vl.prompt import Layout
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Job", "Kind", "Span", "price_job", "price_texts", "price_with_texts"]
+__all__ = ["PreparedRequest", "SequenceKind", "Span", "price_job", "price_texts", "price_with_texts"]
 
 
-class Kind(NamedTuple):
+class SequenceKind(NamedTuple):
     """What must be equal for units to be encoded together."""
 
     size: tuple[int, int]
@@ -31,11 +31,11 @@ class Kind(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class PreparedRequest:
     """One request in the engine; `place` is its index in the call."""
 
     place: int
-    request: ScoreRequest
+    request: Request
     layout: Layout
     notes: tuple[str, ...] = ()
     shared: bool = False
@@ -48,11 +48,11 @@ class Job:
         shown = zip(self.request.units, self.layout.sizes, strict=True)
         return tuple(("unit", tuple(keys[unit.group][i] for i in unit.members), size) for unit, size in shown)
 
-    def kind(self, number: int) -> Kind:
+    def kind(self, number: int) -> SequenceKind:
         """The kind of one of its units."""
         unit, size = self.request.units[number], self.layout.sizes[number]
         frames = self.request.groups[unit.group].frames
-        return Kind(size, len(unit.members), (frames.height, frames.width))
+        return SequenceKind(size, len(unit.members), (frames.height, frames.width))
 
     @cached_property
     def stem(self) -> Hashable:
@@ -88,7 +88,7 @@ class Job:
         return np.flatnonzero((owners < 0) | np.isin(owners, self.request.seen_units))
 
 
-def price_job(dims: ModelDims, job: Job) -> Cost:
+def price_job(dims: ModelDims, job: PreparedRequest) -> Cost:
     """What a request costs by itself; one that `sees` some frames finds the memory of all of them there."""
     rest, known = job.rest, len(job.columns)
     if job.request.sees is not None:
@@ -98,13 +98,13 @@ def price_job(dims: ModelDims, job: Job) -> Cost:
     return with_attention(cost, dims, rest, known=known) if job.request.attention else cost
 
 
-def price_texts(dims: ModelDims, job: Job, tokens: Sequence[int]) -> list[Cost]:
+def price_texts(dims: ModelDims, job: PreparedRequest, tokens: Sequence[int]) -> list[Cost]:
     """What texts of so many tokens each cost after a request that was read."""
     known = len(job.columns) + job.rest
     return [price_text(dims, count, known=known) for count in tokens]
 
 
-def price_with_texts(dims: ModelDims, job: Job, tokens: Sequence[int]) -> Cost:
+def price_with_texts(dims: ModelDims, job: PreparedRequest, tokens: Sequence[int]) -> Cost:
     """What a request and texts of so many tokens each cost together."""
     return sum(price_texts(dims, job, tokens), price_job(dims, job))
 
@@ -113,7 +113,7 @@ def price_with_texts(dims: ModelDims, job: Job, tokens: Sequence[int]) -> Cost:
 class Span:
     """A part of a job's sequence, and the keys and values of the tokens before it."""
 
-    job: Job
+    job: PreparedRequest
     start: int
     end: int
     past: "Tensor | None" = None

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gridprobe.errors import ModelError, VideoError
-from gridprobe.models.base import FrameGroup, ScoreRequest
+from gridprobe.models.base import FrameGroup, Request
 
 __all__ = ["Encode", "Layout", "Layouts", "SpecialTokens", "encoder"]
 
@@ -126,7 +126,7 @@ class Layouts:
         self._kept: OrderedDict[Hashable, _Half] = OrderedDict()
         self._opening = 1 + len(encode("user\n"))
 
-    def of(self, request: ScoreRequest) -> Layout:
+    def of(self, request: Request) -> Layout:
         """The request as tokens."""
         first = request.prompt_order == "frames_first"
         # No token spans both halves: frames end with a special token, or like text with a line break, and no token
@@ -144,7 +144,7 @@ class Layouts:
             stem.owners,
         )
 
-    def _frames(self, request: ScoreRequest) -> _Half:
+    def _frames(self, request: Request) -> _Half:
         """The half with the frames, which may be known from another request."""
         sizes = _sizes(request.groups, self._multiple)
         shown = tuple((group.frames.times, group.view, size) for group, size in zip(request.groups, sizes, strict=True))
@@ -155,7 +155,7 @@ class Layouts:
             self._kept.popitem(last=False)
         return half
 
-    def _laid_out(self, request: ScoreRequest, sizes: Sequence[tuple[int, int]]) -> _Half:
+    def _laid_out(self, request: Request, sizes: Sequence[tuple[int, int]]) -> _Half:
         special = self._special
         parts: list[str | list[int]] = []
         *texts, ending = (f"{text}\n" if text else "" for text in request.texts)

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from gridprobe._util import check_cancelled
 from gridprobe.models.base import Unit
-from gridprobe.models.local.kv_cache import Memory, Store
+from gridprobe.models.local.kv_cache import DeviceMemory, Store
 from gridprobe.models.qwen3vl.blocks import Block, PatchSpec, patches, vision_block, vision_weights
-from gridprobe.models.qwen3vl.jobs import Job, Kind
+from gridprobe.models.qwen3vl.jobs import PreparedRequest, SequenceKind
 from gridprobe.models.qwen3vl.pricing import VisionDims, vision_flops
 
 __all__ = ["Features", "VisionTower"]
@@ -95,7 +95,7 @@ def _taps(y: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
 
 # Vision features of frames, each encoded once and kept as long as there is room.
 
-Member = tuple[Job, Unit]
+Member = tuple[PreparedRequest, Unit]
 """Where a unit is found: a job that shows it, and which of the job's units it is."""
 
 
@@ -106,13 +106,13 @@ class Features:
     tower: VisionTower
     spec: PatchSpec
     dims: VisionDims
-    memory: Memory
+    memory: DeviceMemory
     dtype: torch.dtype
 
-    def of(self, jobs: Sequence[Job], kept: Store, spent: Counter[int]) -> dict[Hashable, Tensor]:
+    def of(self, jobs: Sequence[PreparedRequest], kept: Store, spent: Counter[int]) -> dict[Hashable, Tensor]:
         """Features of every unit of the jobs, levels × tokens × width; `spent` counts the FLOPs of each job."""
         features: dict[Hashable, Tensor] = {}
-        missing: dict[Kind, dict[Hashable, Member]] = {}
+        missing: dict[SequenceKind, dict[Hashable, Member]] = {}
         for job in jobs:
             new: Counter[tuple[int, int]] = Counter()
             for number, unit in enumerate(job.units):
@@ -131,7 +131,7 @@ class Features:
             features |= self._encode(units, kept, *self._grid(kind.size))
         return features
 
-    def patches(self, job: Job) -> Tensor | None:
+    def patches(self, job: PreparedRequest) -> Tensor | None:
         """The patches of every unit of a job, in the order shown; None without frames."""
         request, layout = job.request, job.layout
         parts: dict[Unit, Tensor] = {}

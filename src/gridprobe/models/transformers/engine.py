@@ -19,12 +19,12 @@ from torch import Tensor
 from gridprobe._util import report
 from gridprobe.errors import ModelError, TooLarge, UsageError
 from gridprobe.models.base import (
-    Gauge,
+    Completion,
+    CostModel,
     Posterior,
-    ScoreRequest,
+    Request,
+    SamplingParams,
     Unit,
-    Writing,
-    Written,
     check_requests,
     require_labels,
     require_plain,
@@ -33,16 +33,16 @@ from gridprobe.models.base import (
 from gridprobe.models.cost import Cost
 from gridprobe.models.local.generate import (
     MIN_MASS,
-    Draft,
-    Scribe,
+    GrowingText,
+    TextGenerator,
     check_mass,
     end_tokens,
     letter_logprobs,
     letter_tokens,
     write_all,
 )
-from gridprobe.models.local.kv_cache import CAUTION, Cached, Memory, Store, batches, steady_attention
-from gridprobe.models.local.loading import Options, opened, read
+from gridprobe.models.local.kv_cache import CAUTION, Cached, DeviceMemory, Store, batches, steady_attention
+from gridprobe.models.local.loading import LoadOptions, opened, read
 from gridprobe.models.qwen3vl.blocks import resize
 from gridprobe.models.transformers.pricing import (
     LanguagePrice,
@@ -60,8 +60,8 @@ from gridprobe.models.transformers.pricing import (
 from gridprobe.models.transformers.prompt import (
     FAMILY,
     Composer,
-    Layout,
     Pictures,
+    PromptLayout,
     Size,
     learn,
     read_pictures,
@@ -82,12 +82,12 @@ TEXT_SHARE = 3
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class PreparedPrompt:
     """One request in the engine; `place` is its index in the call."""
 
     place: int
-    request: ScoreRequest
-    layout: Layout
+    request: Request
+    layout: PromptLayout
 
     @cached_property
     def keys(self) -> tuple[Hashable, ...]:
@@ -128,15 +128,15 @@ class Auto:
         self._reuses = "mm_encoder_outputs" in self._names  # from transformers 5.18 on
         self.context_tokens = getattr(text_config(model.config), "max_position_embeddings", None)
         size = model.dtype.itemsize
-        self._memory = Memory.of(
+        self._memory = DeviceMemory.of(
             model, token_bytes=token_bytes(model.config, size), cache_bytes=cache_bytes(model.config, size)
         )
         self.kept = Store(self._memory.keep, host_limit=self._memory.keep_on_host)
         """Vision features that may be reused."""
 
     @cached_property
-    def _scribe(self) -> Scribe:
-        return Scribe(self._tokenizer, end_tokens(self._model, self._tokenizer), self.context_tokens)
+    def _scribe(self) -> TextGenerator:
+        return TextGenerator(self._tokenizer, end_tokens(self._model, self._tokenizer), self.context_tokens)
 
     @property
     def multiple(self) -> int:
@@ -157,22 +157,22 @@ class Auto:
         """Gigabytes for the weights and one pass over this many tokens."""
         return self._memory.gigabytes(tokens)
 
-    def score(self, requests: Sequence[ScoreRequest]) -> list[Posterior]:
+    def score(self, requests: Sequence[Request]) -> list[Posterior]:
         """Score all requests, in as few forward passes as memory allows."""
         require_labels(requests)
         return self._each(requests, self._score, most=self._memory.most())
 
-    def write(self, requests: Sequence[ScoreRequest], writing: Writing) -> list[tuple[Written, ...]]:
+    def write(self, requests: Sequence[Request], writing: SamplingParams) -> list[tuple[Completion, ...]]:
         """Write texts for all requests; each prompt is read once for all its texts."""
         writer(self)
         check_requests(requests)
         return self._each(requests, partial(self._write, writing=writing), most=self._memory.most() // TEXT_SHARE)
 
     def _each(
-        self, requests: Sequence[ScoreRequest], work: Callable[[Sequence[Job]], dict[int, T]], *, most: int
+        self, requests: Sequence[Request], work: Callable[[Sequence[PreparedPrompt]], dict[int, T]], *, most: int
     ) -> list[T]:
         """What some work gives for each request, in batches of at most so many tokens."""
-        jobs = [Job(place, request, self._layout(request)) for place, request in enumerate(requests)]
+        jobs = [PreparedPrompt(place, request, self._layout(request)) for place, request in enumerate(requests)]
         for job in jobs:
             self._memory.check(len(job.layout), f"{len(job.layout.sizes)} pictures")
         found: dict[int, T] = {}
@@ -181,19 +181,19 @@ class Auto:
             report("model", len(found), len(jobs))
         return [found[place] for place in range(len(jobs))]
 
-    def estimate(self, request: ScoreRequest) -> Cost:
+    def estimate(self, request: Request) -> Cost:
         """The cost of scoring the request, from its exact token count."""
         return self._price(self._laid_out(request))
 
-    def estimate_texts(self, request: ScoreRequest, tokens: Sequence[int]) -> Cost:
+    def estimate_texts(self, request: Request, tokens: Sequence[int]) -> Cost:
         """The cost of texts of so many tokens each, with the request read once."""
         layout = self._laid_out(request)
         return sum(price_texts(self._language, tokens, known=len(layout)), self._price(layout))
 
-    def _laid_out(self, request: ScoreRequest) -> Layout:
+    def _laid_out(self, request: Request) -> PromptLayout:
         return self._composer.layout(request, picture_sizes(request, self.multiple))
 
-    def _layout(self, request: ScoreRequest) -> Layout:
+    def _layout(self, request: Request) -> PromptLayout:
         layout = self._laid_out(request)
         if self.context_tokens is not None and len(layout) > self.context_tokens:
             raise TooLarge(
@@ -202,11 +202,13 @@ class Auto:
             )
         return layout
 
-    def _price(self, layout: Layout) -> Cost:
+    def _price(self, layout: PromptLayout) -> Cost:
         return price(self._language, layout, self._price_of)
 
     @torch.inference_mode()
-    def _run(self, batch: Sequence[Job], work: Callable[[Sequence[Job]], dict[int, T]]) -> dict[int, T]:
+    def _run(
+        self, batch: Sequence[PreparedPrompt], work: Callable[[Sequence[PreparedPrompt]], dict[int, T]]
+    ) -> dict[int, T]:
         """Do some work on a batch; when memory runs out, on less at once."""
         try:
             with steady_attention(self._memory.device, tokens=max(len(job.layout) for job in batch)):
@@ -223,13 +225,13 @@ class Auto:
         middle = len(batch) // 2
         return self._run(batch[:middle], work) | self._run(batch[middle:], work)
 
-    def _score(self, batch: Sequence[Job]) -> dict[int, Posterior]:
+    def _score(self, batch: Sequence[PreparedPrompt]) -> dict[int, Posterior]:
         spent: Counter[int] = Counter()
         given = self._given(batch, spent)
         logits = self._model(**given, use_cache=False, logits_to_keep=1).logits[:, -1]
         return self._posteriors(batch, logits.float(), spent)
 
-    def _write(self, batch: Sequence[Job], *, writing: Writing) -> dict[int, tuple[Written, ...]]:
+    def _write(self, batch: Sequence[PreparedPrompt], *, writing: SamplingParams) -> dict[int, tuple[Completion, ...]]:
         spent: Counter[int] = Counter()
         drafts = {job.place: self._scribe.drafts(job.layout.ids, writing) for job in batch}
         logits, cached = self._cached(batch, spent)
@@ -238,15 +240,15 @@ class Auto:
         write_all(self._scribe, [draft for some in drafts.values() for draft in some], first, cached.step)
         return {job.place: self._written(job, drafts[job.place], spent[job.place]) for job in batch}
 
-    def _written(self, job: Job, drafts: Sequence[Draft], spent: int) -> tuple[Written, ...]:
+    def _written(self, job: PreparedPrompt, drafts: Sequence[GrowingText], spent: int) -> tuple[Completion, ...]:
         first, *more = price_texts(self._language, [len(draft.ids) for draft in drafts], known=len(job.layout))
         costs = [self._prompt_cost(job, spent) + first, *more]
         return tuple(self._scribe.written(draft, cost) for draft, cost in zip(drafts, costs, strict=True))
 
-    def _prompt_cost(self, job: Job, spent: int) -> Cost:
+    def _prompt_cost(self, job: PreparedPrompt, spent: int) -> Cost:
         return replace(self._price(job.layout), flops_computed=self._language(len(job.layout)) + spent)
 
-    def _cached(self, batch: Sequence[Job], spent: Counter[int]) -> tuple[Tensor, Cached]:
+    def _cached(self, batch: Sequence[PreparedPrompt], spent: Counter[int]) -> tuple[Tensor, Cached]:
         """The logits after every prompt, and the prompts in a cache, to go on with."""
         given = self._given(batch, spent)
         out = self._model(**given, use_cache=True, logits_to_keep=1)
@@ -262,7 +264,7 @@ class Auto:
 
         return out.logits[:, -1].float(), Cached(forward, cache, given["attention_mask"])
 
-    def _given(self, batch: Sequence[Job], spent: Counter[int]) -> dict[str, Any]:
+    def _given(self, batch: Sequence[PreparedPrompt], spent: Counter[int]) -> dict[str, Any]:
         """What the model takes for a batch; `spent` counts the vision tower's FLOPs."""
         length = max(len(job.layout) for job in batch)
         ids = torch.full((len(batch), length), self._filler, dtype=torch.long)
@@ -288,7 +290,7 @@ class Auto:
         found = torch.tensor(self._pictures.processor.create_mm_token_type_ids(ids.tolist())) * mask
         return dict.fromkeys(TYPES, found)
 
-    def _seen(self, batch: Sequence[Job], spent: Counter[int]) -> dict[str, Any]:
+    def _seen(self, batch: Sequence[PreparedPrompt], spent: Counter[int]) -> dict[str, Any]:
         """The pictures of a batch: features and what belongs to them, or pixels."""
         shown = [(job, number) for job in batch for number in range(len(job.layout.sizes))]
         if not shown:
@@ -302,10 +304,10 @@ class Auto:
         outputs = self._tower.outputs([features[job.keys[number]] for job, number in shown])
         return {**self._pictures.joined(extras), "mm_encoder_outputs": {"image": outputs}}
 
-    def _features(self, shown: Sequence[tuple[Job, int]], spent: Counter[int]) -> dict[Hashable, Tensor]:
+    def _features(self, shown: Sequence[tuple[PreparedPrompt, int]], spent: Counter[int]) -> dict[Hashable, Tensor]:
         """Features of all pictures shown: kept ones, and the others computed now."""
         features: dict[Hashable, Tensor] = {}
-        missing: dict[Size, dict[Hashable, tuple[Job, int]]] = {}
+        missing: dict[Size, dict[Hashable, tuple[PreparedPrompt, int]]] = {}
         for job, number in shown:
             key, size = job.keys[number], job.layout.sizes[number]
             if key in features or key in missing.get(size, {}):
@@ -327,7 +329,7 @@ class Auto:
                     self.kept.put(key, each)
         return features
 
-    def _posteriors(self, batch: Sequence[Job], rows: Tensor, spent: Counter[int]) -> dict[int, Posterior]:
+    def _posteriors(self, batch: Sequence[PreparedPrompt], rows: Tensor, spent: Counter[int]) -> dict[int, Posterior]:
         letters = letter_logprobs(rows, [list(self._letters(job.request.labels).values()) for job in batch])
         found = {}
         for job, (logprobs, mass) in zip(batch, letters, strict=True):
@@ -337,14 +339,14 @@ class Auto:
         return found
 
 
-def picture_sizes(request: ScoreRequest, multiple: int) -> list[Size]:
+def picture_sizes(request: Request, multiple: int) -> list[Size]:
     """Width and height of the picture of every unit."""
     require_plain(request)
     fitted = [group.size(multiple) for group in request.groups]
     return [fitted[unit.group] for unit in request.units]
 
 
-def _picture(job: Job, number: int) -> Pixels:
+def _picture(job: PreparedPrompt, number: int) -> Pixels:
     """The picture of a unit: height × width × 3."""
     unit: Unit = job.request.units[number]
     (picture,) = job.request.groups[unit.group].pictures([unit])
@@ -373,11 +375,11 @@ def load_engine(
         min_letter_mass: if the option letters get less than this share of the probability, it is an error.
         compile: refused: only the engine for Qwen3-VL can be compiled.
         time: what stands before a frame shown at a time.
-        **options: see `gridprobe.models.local.loading.Options`.
+        **options: see `gridprobe.models.local.loading.LoadOptions`.
     """
     if compile:
         raise UsageError("only Qwen3-VL models can be compiled; leave out compile=True")
-    chosen = Options(**options)
+    chosen = LoadOptions(**options)
     found = opened(name, folder, chosen)
     config = found.model.config
     family = FAMILY[config.model_type]
@@ -393,7 +395,7 @@ def load_engine(
     )
 
 
-def _countable_tower(model: Any, pictures: Pictures, options: Options) -> Tower:
+def _countable_tower(model: Any, pictures: Pictures, options: LoadOptions) -> Tower:
     """A tower whose operations torch can count: the model's own, unless it is quantized or has other kernels."""
     if options.quantization is not None or options.attn_implementation not in ("sdpa", "eager"):
         return hollow_tower(model.config, pictures)
@@ -425,8 +427,8 @@ BYTES = 2
 """Bytes of a weight or an activation in bfloat16, the default on a GPU."""
 
 
-def gauge(name: str, folder: Path) -> Gauge:
-    """Gauge a checkpoint folder."""
+def gauge(name: str, folder: Path) -> CostModel:
+    """CostModel a checkpoint folder."""
     config = read(name, transformers.AutoConfig, folder)
     tokenizer = read(name, transformers.AutoTokenizer, folder)
     pictures = read_pictures(name, folder, config=config, tokenizer=tokenizer, family=FAMILY[config.model_type])
@@ -434,14 +436,14 @@ def gauge(name: str, folder: Path) -> Gauge:
     language = language_price(config)
     tower = PicturePrice(hollow_tower(config, pictures), pictures)
 
-    def measure(request: ScoreRequest) -> Cost:
+    def measure(request: Request) -> Cost:
         return price(language, composer.layout(request, picture_sizes(request, pictures.multiple)), tower)
 
-    def measure_texts(request: ScoreRequest, tokens: Sequence[int]) -> Cost:
+    def measure_texts(request: Request, tokens: Sequence[int]) -> Cost:
         read = measure(request)
         return sum(price_texts(language, tokens, known=read.tokens), read)
 
-    return Gauge(
+    return CostModel(
         identity=name,
         estimate=measure,
         multiple=pictures.multiple,

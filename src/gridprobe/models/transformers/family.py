@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from gridprobe.errors import ModelError
-from gridprobe.models.base import Backend, Gauge
+from gridprobe.models.base import CostModel, Model
 
 __all__ = ["KNOWN", "gauge", "load_engine"]
 
@@ -16,7 +16,7 @@ NEEDED = (5, 22)
 """The version of transformers they were tried with; 5.20 fails for two of them, 5.17 for all."""
 
 
-def load_engine(name: str, folder: Path, **options: Any) -> Backend:
+def load_engine(name: str, folder: Path, **options: Any) -> Model:
     """Load a checkpoint; see `gridprobe.models.transformers.engine.load`."""
     _check_version()
     from gridprobe.models.transformers.engine import load_engine as load_checkpoint
@@ -24,8 +24,8 @@ def load_engine(name: str, folder: Path, **options: Any) -> Backend:
     return load_checkpoint(name, folder, **options)
 
 
-def gauge(name: str, folder: Path | None) -> Gauge | None:
-    """Gauge a checkpoint on this machine."""
+def gauge(name: str, folder: Path | None) -> CostModel | None:
+    """CostModel a checkpoint on this machine."""
     if folder is None:
         return None
     _check_version()

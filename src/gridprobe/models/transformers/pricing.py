@@ -25,7 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from gridprobe.errors import ModelError
 from gridprobe.models.cost import Cost
-from gridprobe.models.transformers.prompt import Layout, Pictures, Size
+from gridprobe.models.transformers.prompt import Pictures, PromptLayout, Size
 
 __all__ = [
     "LanguagePrice",
@@ -134,7 +134,7 @@ class LanguagePrice:
         return self.published[0] * tokens + self.published[1] * float(tokens) ** 2
 
 
-def price(language: LanguagePrice, layout: Layout, pictures: Callable[[Sequence[Size]], float]) -> Cost:
+def price(language: LanguagePrice, layout: PromptLayout, pictures: Callable[[Sequence[Size]], float]) -> Cost:
     """What a request costs by itself; `pictures` prices the vision tower."""
     flops = language(len(layout)) + pictures(layout.sizes)
     return Cost(

@@ -25,7 +25,7 @@ from torch import Tensor
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.models.base import ScoreRequest
+from gridprobe.models.base import Request
 from gridprobe.models.local.checkpoint import first_line
 from gridprobe.models.local.loading import read
 from gridprobe.video.frames import Pixels
@@ -34,9 +34,9 @@ __all__ = [
     "FAMILY",
     "Composer",
     "Family",
-    "Layout",
     "Pictures",
     "Placeholder",
+    "PromptLayout",
     "Size",
     "Turn",
     "learn",
@@ -276,7 +276,7 @@ def learn(render: Callable[[list[dict[str, str]]], str], marker: str) -> Turn:
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class PromptLayout:
     """One sequence."""
 
     ids: npt.NDArray[np.int64]
@@ -320,7 +320,7 @@ class Composer:
         self._reserved = re.compile("|".join(map(re.escape, known)))
         self._data = lru_cache(maxsize=16_384)(self._as_data)
 
-    def layout(self, request: ScoreRequest, sizes: Sequence[Size]) -> Layout:
+    def layout(self, request: Request, sizes: Sequence[Size]) -> PromptLayout:
         """The request as tokens; `sizes` are those of its units' pictures."""
         frames, shown = self._frames(request, sizes)
         prompt = self._turn.joint + self._data(request.prompt)
@@ -332,9 +332,9 @@ class Composer:
         bos = self._tokenizer.bos_token
         again = not (bos and text.startswith(bos))
         ids = self._tokenizer(text, add_special_tokens=again)["input_ids"]
-        return Layout(self._expanded(ids, shown), sum(each.tokens for each in shown), tuple(sizes))
+        return PromptLayout(self._expanded(ids, shown), sum(each.tokens for each in shown), tuple(sizes))
 
-    def _frames(self, request: ScoreRequest, sizes: Sequence[Size]) -> tuple[str, list["_Shown"]]:
+    def _frames(self, request: Request, sizes: Sequence[Size]) -> tuple[str, list["_Shown"]]:
         """The pictures with the texts and times before them."""
         parts: list[str] = []
         shown: list[_Shown] = []

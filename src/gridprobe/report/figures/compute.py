@@ -9,9 +9,9 @@ from gridprobe.errors import UsageError
 from gridprobe.evaluation.metrics import all_frames_cost, score, shared
 from gridprobe.evaluation.planning import price_grid
 from gridprobe.evaluation.reader import Run
-from gridprobe.models import Gauge
+from gridprobe.models import CostModel
 from gridprobe.models.cost import Cost
-from gridprobe.options import Settings, make_setup
+from gridprobe.options import Options, make_plan
 from gridprobe.question import Question
 from gridprobe.report.figures.canvas import (
     BLANK,
@@ -107,7 +107,7 @@ def _k(run: Run) -> int:
 
 
 def planned(
-    gauge: Gauge,
+    gauge: CostModel,
     sides: Sequence[int],
     *,
     size: tuple[int, int] = (1920, 1080),
@@ -127,7 +127,7 @@ def planned(
     for k, count in sorted(zip(sides, counts, strict=True)):
         if count > k * k:
             raise UsageError(f"K = {k} has {k * k} frames, so {count} cannot be kept; give a smaller number")
-        everything, *ends = _price(gauge, Settings.from_preset(preset, k=k), size, count)
+        everything, *ends = _price(gauge, Options.from_preset(preset, k=k), size, count)
         low, high = (getattr(end, convention) for end in (ends[0], ends[-1]))
         whole.append(Point(k, getattr(everything, convention)))
         ours.append(Point(k, low, highest=None if count else high))
@@ -139,9 +139,9 @@ def planned(
     return [Curve(ALL, tuple(whole), True, note), Curve("GridProbe", tuple(ours), True, note)]
 
 
-def _price(gauge: Gauge, settings: Settings, size: tuple[int, int], count: int) -> list[Cost]:
+def _price(gauge: CostModel, settings: Options, size: tuple[int, int], count: int) -> list[Cost]:
     """All frames, then the whole of GridProbe for each number of kept frames."""
-    setup = make_setup(model=gauge, settings=settings)
+    setup = make_plan(model=gauge, settings=settings)
     question = _question(settings.template or "default")
     found = price_grid(setup, question, _video(size), kept=(count,) if count else ())
     return [found.everything, *(found.selecting + focus for focus in found.focus.values())]
