@@ -25,16 +25,18 @@ __all__ = ["Encode", "Layout", "Layouts", "SpecialTokens", "encoder"]
 
 
 Encode = Callable[[str], tuple[int, ...]]
+LONG_TEXT = 1000
+"""Characters; of longer texts few are cached, since thousands of them would fill the memory."""
 
 
 def encoder(tokenizer: Any) -> Encode:
     """A user's text as token ids; cached, since the probes of a question repeat it and its time markers."""
 
-    @lru_cache(maxsize=16_384)
     def encode(text: str) -> tuple[int, ...]:
         return tuple(tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
 
-    return encode
+    short, long = lru_cache(maxsize=16_384)(encode), lru_cache(maxsize=64)(encode)
+    return lambda text: long(text) if len(text) > LONG_TEXT else short(text)
 
 
 @dataclass(frozen=True)
