@@ -1,4 +1,4 @@
-"""Limits on what a question may take, and models that keep to them. `docs/limits.md` says what each limit means.
+"""Limits on what a question may take, and models that keep to them. `docs/asking.md` says what each limit means.
 
 Every pass is priced before it is run. What does not fit is refused with `OverLimit`, which names the price, the limit
 and the smallest limit that would do. Costs of local models equal their estimates. A server's bill may differ from the
