@@ -1,4 +1,4 @@
-"""Limits on what a question may take, and models that keep to them. `docs/limits.md` says what each limit means.
+"""Limits on what a question may take, and models that keep to them. `docs/asking.md` says what each limit means.
 
 Every pass is priced before it is run. What does not fit is refused with `OverLimit`, which names the price, the limit
 and the smallest limit that would do. Costs of local models equal their estimates. A server's bill may differ from the
@@ -10,28 +10,31 @@ import hashlib
 import json
 import math
 import platform
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, astuple, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
 
 from gridprobe._util import parse_json, usable_cores, write_whole
+from gridprobe.errors import OverLimit, UsageError
+from gridprobe.models.base import Completion, Model, Posterior, Request, SamplingParams, writer
 from gridprobe.models.cost import Cost
+from gridprobe.models.prompting import rotations_of
+from gridprobe.models.wrappers import ModelWrapper
+from gridprobe.question import Question, describes
+from gridprobe.selectors import Selection, Selector
+from gridprobe.selectors.encoders import Encoder, Vectors
+from gridprobe.video import FramePool
 from gridprobe.video.cache import cache_folder
 
 if TYPE_CHECKING:
     from gridprobe.answer import Answer
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import astuple, replace
-from functools import partial
-from typing import Any, TypeVar
-
-from gridprobe.errors import OverLimit, UsageError
-from gridprobe.models.base import Completion, Model, Posterior, Request, SamplingParams, writer
-from gridprobe.models.wrappers import ModelWrapper
-from gridprobe.selectors.encoders import Encoder, Vectors
-from gridprobe.video import FramePool
+    from gridprobe.options import Plan
 
 __all__ = [
     "LIMITS",
@@ -44,6 +47,8 @@ __all__ = [
     "learn_from",
     "learn_pace",
     "pace_of",
+    "price_of_asking",
+    "price_of_selecting",
     "read_pace",
 ]
 
@@ -446,3 +451,76 @@ class LimitedEncoder:
         vectors = work()
         self._tracker.spent += cost
         return vectors
+
+
+# What the stages of a question take at most, before they run.
+
+OPTION_TOKENS = 8
+"""Tokens of an option in addition to its text, roughly."""
+INSTRUCTION_TOKENS = 64
+"""More tokens than the instruction for options has beyond that of an open question."""
+FILLER = " word"
+"""At least one token, for any tokenizer and by any rule of thumb."""
+
+
+def price_of_asking(model: Model, question: Question, show: Callable[[Question], Request], plan: "Plan") -> Price:
+    """What asking a limited model takes, in all orders of the options; an open question is drafted first."""
+    from gridprobe.open_ended import CANDIDATES, PHRASE, SAMPLES, SENTENCES, remembered
+
+    assert isinstance(model, LimitedModel)
+    request = show(question)
+    if not question.open:
+        return sum(map(model.price, rotations_of(request, question, rotations=plan.rotations)), Price())
+    if describes(question.text):
+        return model.price_texts(request, [SENTENCES])
+    again = remembered(model, request)
+    price = model.price_texts(request, [PHRASE])
+    if plan.open_way == "drafts":
+        price += model.price_texts(again, [PHRASE] * SAMPLES)
+        tokens = CANDIDATES * (PHRASE + OPTION_TOKENS) + INSTRUCTION_TOKENS
+        longer = model.price(replace(again, prompt=again.prompt + FILLER * tokens))
+        price = sum([longer] * plan.rotations, price)
+    return price
+
+
+def price_of_selecting(plan: "Plan", selector: Selector, choose: Callable[[Selector], Selection]) -> Price:
+    """What a selector takes to choose frames, if it has to take all its rounds."""
+    rehearsals: list[_Rehearsal] = []
+    if isinstance(plan.model, LimitedModel) and plan.model.identity in selector.models:
+        rehearsals.append(_Rehearsal(plan.model))
+        selector = selector.with_model(rehearsals[-1])
+    if isinstance(encoder := getattr(selector, "encoder", None), LimitedEncoder):
+        rehearsals.append(_Rehearsal(encoder))
+        selector = replace(selector, encoder=rehearsals[-1])  # type: ignore[type-var]
+    if rehearsals:
+        choose(selector)
+    return sum((each.price for each in rehearsals), Price())
+
+
+class _Rehearsal(ModelWrapper):
+    """A limited model or encoder that is not run: everything is equally likely, and the price is added up."""
+
+    def __init__(self, limited: Any) -> None:
+        super().__init__(limited)
+        self._limited, self.price = limited, Price()
+
+    def score(self, requests: Sequence[Request]) -> list[Posterior]:
+        """Equal probabilities."""
+        self.price = sum(map(self._limited.price, requests), self.price)
+        return [_undecided(request) for request in requests]
+
+    def images(self, frames: FramePool) -> Vectors:
+        """The same vector for each frame."""
+        self.price += Price(tflops=self._limited.image_cost(frames).tflops)
+        return np.ones((len(frames), 1), dtype=np.float32)
+
+    def texts(self, texts: Sequence[str]) -> Vectors:
+        """The same vector for each text."""
+        self.price += Price(tflops=self._limited.text_cost(texts).tflops)
+        return np.ones((len(texts), 1), dtype=np.float32)
+
+
+def _undecided(request: Request) -> Posterior:
+    posterior = Posterior.from_probabilities(dict.fromkeys(request.labels, 1.0), Cost())
+    count = sum(len(group.frames) for group in request.groups)
+    return replace(posterior, attention=(0.0,) * count) if request.attention else posterior

@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 
 from gridprobe._util import printable, watching
 from gridprobe.answer import Answer, selection_dict
-from gridprobe.ask import Look, Overview, Session, sure
+from gridprobe.ask import Kept, Overview, Session, sure
 from gridprobe.concurrency import Batcher
 from gridprobe.errors import GridProbeError
 from gridprobe.evaluation.planning import TYPICAL, Models, offers
@@ -554,7 +554,7 @@ def _tell(job: Job, found: Any, question: Question, setup: Plan) -> None:
     """Pass on what a stage has found."""
     if isinstance(found, Overview):
         job.add("overview", {"belief": _belief(found.posterior, question), "sure": sure(found.posterior, setup.exit)})
-    elif isinstance(found, Look):
+    elif isinstance(found, Kept):
         job.add("map", selection_dict(found.selection) | {"levels": levels_of(found.selection.scores)})
 
 

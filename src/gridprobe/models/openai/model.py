@@ -23,7 +23,7 @@ BATCH_BYTES = 32 * 2**20
 """A batch is closed when its pictures have so many bytes."""
 BATCH_SIZE = 64
 SLACK = 1.25
-"""A bill may be this much larger than its estimate; see docs/limits.md."""
+"""A bill may be this much larger than its estimate; see docs/asking.md."""
 
 
 class Server:

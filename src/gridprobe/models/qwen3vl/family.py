@@ -15,7 +15,7 @@ from gridprobe.models.local.checkpoint import unreadable
 from gridprobe.models.mock import MockModel
 from gridprobe.models.qwen3vl.pricing import QWEN3_VL, ModelDims, cache_bytes, dims_of, parameters, token_bytes
 
-__all__ = ["KNOWN", "gauge", "load_engine"]
+__all__ = ["KNOWN", "gauge", "load"]
 
 # What a Qwen3-VL model costs, from its config and tokenizer, or from its name, without loading its weights.
 
@@ -106,7 +106,7 @@ def _count(folder: Path, dims: ModelDims) -> Count | None:
     )
 
 
-def load_engine(name: str, folder: Path, **options: Any) -> Model:
+def load(name: str, folder: Path, **options: Any) -> Model:
     """Load a checkpoint; see `gridprobe.models.qwen3vl.engine.load`."""
     from gridprobe.models.qwen3vl.engine import load_engine as load_checkpoint
 
