@@ -271,7 +271,7 @@ def _accuracy_panel(axes: Any, curves: Sequence[Curve]) -> None:
             elinewidth=0.8,
             label=curve.name,
         )
-    axes.set_ylabel("accuracy %\n(95 % interval)")
+    axes.set_ylabel("accuracy %\n(95% interval)")
     axes.margins(y=0.1)
     axes.grid(axis="y")
 

@@ -18,7 +18,7 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Smoothed:
-    """A smoothed curve with its pointwise 95 % band."""
+    """A smoothed curve with its pointwise 95% band."""
 
     at: Array
     mean: Array
@@ -42,7 +42,7 @@ def smooth(places: Array, values: Array, groups: tuple[str, ...]) -> Smoothed:
 
 
 def _axis(places: Array) -> tuple[Array, float]:
-    """Points over the middle 98 % of the skews, and the width of the kernel."""
+    """Points over the middle 98% of the skews, and the width of the kernel."""
     low, high = (float(end) for end in np.quantile(places, (0.01, 0.99)))
     span = max(high - low, 1e-6)
     return np.linspace(low, low + span, STEPS), span * BANDWIDTH
@@ -54,7 +54,7 @@ def skew_figure(found: SkewData, *, width: float = COLUMN) -> Any:
     kept = smooth(places, np.asarray(found.kept, dtype=np.float64), found.groups)
     right = smooth(places, 100 * np.asarray(found.right, dtype=np.float64), found.groups)
     note = (
-        f"{len(places):,} questions about {len(set(found.groups)):,} videos, smoothed; bands: pointwise 95 %, videos "
+        f"{len(places):,} questions about {len(set(found.groups)):,} videos, smoothed; bands: pointwise 95%, videos "
         "resampled; grey: density of the questions."
     )
     with styled():

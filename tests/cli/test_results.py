@@ -97,7 +97,7 @@ def test_a_table_that_is_too_wide_continues_below(runs: list[Path]) -> None:
     assert "continued" not in wide and "Accuracy, continued" in narrow
     part = narrow[narrow.index("Accuracy, continued") :].splitlines()
     assert part[1].split()[:2] == ["run", "questions"] and part[3].split()[:3] == ["all", "all", "questions"]
-    for words in ("95 % interval", "McNemar p", "TFLOPs, published", "note"):
+    for words in ("95% interval", "McNemar p", "TFLOPs, published", "note"):
         assert (words in narrow) == (words in wide)
 
 
@@ -247,7 +247,7 @@ def test_runs_of_other_questions_come_with_a_warning_and_are_drawn_over_the_comm
     assert "not asked the same questions" not in gridprobe("score", whole).stdout
     assert gridprobe("report", whole, half, "-o", tmp_path / "r.html").exit_code == 0
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "whole: 100.0 % at 4.00 TFLOPs; half: 100.0 % at 4.00 TFLOPs" in page
+    assert "whole: 100.0% at 4.00 TFLOPs; half: 100.0% at 4.00 TFLOPs" in page
     assert "Over the 2 questions that every run was asked" in page and "not asked the same questions" in page
 
 

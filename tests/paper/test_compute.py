@@ -73,7 +73,7 @@ def test_the_share_is_that_of_the_two_points(tmp_path: Path) -> None:
         convention="tflops",
     )  # fmt: skip
 
-    assert "17 %" in words(figure) and "200 %" in words(figure)
+    assert "17%" in words(figure) and "200%" in words(figure)
     assert "Measured: toy, 4 questions, scripted/m." in words(figure) and "planned" not in words(figure).lower()
 
 

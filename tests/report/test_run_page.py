@@ -113,8 +113,8 @@ def test_how_answers_were_reached_is_packed(tmp_path: Path) -> None:
     packed = pack([staged_run(tmp_path / "r")])
     exit, focus = (dict(zip(packed["fields"], each, strict=True)) for each in packed["results"][0])
 
-    assert exit["reached"] == "answered from the overview (overview B 60.0 %, the limit is 99 %)"
-    assert focus["reached"] == "answered from the focused pass (overview C 60.0 %, focus B 80.0 %, the limit is 99 %)"
+    assert exit["reached"] == "answered from the overview (overview B 60.0%, the limit is 99%)"
+    assert focus["reached"] == "answered from the focused pass (overview C 60.0%, focus B 80.0%, the limit is 99%)"
     assert (exit["native"], exit["map"], exit["scores"]) == (0, "", [])
     assert (focus["native"], focus["map"], focus["scores"][8]) == (2, "attention", 0.08)
     assert packed["maps"]["attention"] == "what the question looks at"
@@ -127,14 +127,14 @@ def test_the_card_has_the_official_score_and_its_interval(tmp_path: Path, monkey
     )
     page = render_runs([small(tmp_path / "r")])
 
-    assert "<li>Non-Lin &lt;x&gt; 75.00, 95 % interval 40.9 to 92.9</li>" in page  # Wilson's, 6 of 8
+    assert "<li>Non-Lin &lt;x&gt; 75.00, 95% interval 40.9 to 92.9</li>" in page  # Wilson's, 6 of 8
     assert "<td>75.00</td><td>40.9 … 92.9</td>" in page.replace("\n", "")
 
 
 def test_the_card_counts_answers_from_the_overview(tmp_path: Path) -> None:
     page = render_runs([staged_run(tmp_path / "r")])
 
-    assert "50.0 % answered from the overview" in page and "1.0 frames kept" in page
+    assert "50.0% answered from the overview" in page and "1.0 frames kept" in page
     assert "How answers were reached" in page and "from the overview %" in page
     assert "answered from the overview</li>" not in render_runs([small(tmp_path / "old")])
 

@@ -32,7 +32,7 @@ __all__ = [
 WIDTH, HEIGHT = 520, 340
 LEFT, RIGHT, TOP, BOTTOM = 52, 18, 16, 48
 NAME_TOP = 44
-"""Room above the plot for the name of a run with 100 %."""
+"""Room above the plot for the name of a run with 100%."""
 RUN_COLOURS = 6
 """The number of distinct colours; with more runs, colours repeat."""
 LETTER, LINE = 9.2, 17
@@ -163,7 +163,7 @@ def pareto_svg(points: Sequence[RunPoint], *, words: str, everything: float) -> 
         _mark(point, x, y, boxes, best=point in best) | {"faint": len(points) > FEW and point not in best}
         for point in (*reversed(best), *others)
     ]
-    values = "; ".join(f"{p.name}: {100 * p.accuracy.mean:.1f} % at {amount(p.compute)} TFLOPs" for p in points)
+    values = "; ".join(f"{p.name}: {100 * p.accuracy.mean:.1f}% at {amount(p.compute)} TFLOPs" for p in points)
     front = ", ".join(point.name for point in best)
     return _plot(
         "plot_pareto.html.j2",
@@ -204,7 +204,7 @@ def _mark_box(point: RunPoint, x: Axis, y: Axis) -> _Box:
 def _mark(point: RunPoint, x: Axis, y: Axis, boxes: list[_Box], *, best: bool) -> dict[str, Any]:
     """An error bar, a mark, and the name where it covers no other; a run behind the front may have none."""
     at, height = x(point.compute), y(100 * point.accuracy.mean)
-    hover = f"{point.name}: {100 * point.accuracy.mean:.1f} % ({100 * point.accuracy.low:.1f} to "
+    hover = f"{point.name}: {100 * point.accuracy.mean:.1f}% ({100 * point.accuracy.low:.1f} to "
     hover += f"{100 * point.accuracy.high:.1f}), {amount(point.compute)} TFLOPs"
     return {
         "x": at,
