@@ -290,24 +290,28 @@ def test_the_plot_comes_first_and_many_runs_are_folded(tmp_path: Path) -> None:
 
     assert few.index('class="figures"') < few.index('class="cards"')
     assert "<summary>All" not in few and "<summary>All 35 runs</summary>" in many
-    assert "<title>toy: 35 runs</title>" in many and "long-name-02</title>" in few
+    assert (
+        "<title>toy: 35 runs</title>" in many
+        and "long-name-02</title>" in few
+        and "3 a-run-with-a-long-name-02</li>" in few
+    )
     assert 'class="whisker faint"' in many and 'class="whisker faint"' not in few
     assert "of the compute of all frames" in few and "× less" not in few
 
 
 @needs_browser
 @pytest.mark.parametrize("width", [390, 1280])
-def test_no_name_is_clipped_in_a_figure_and_a_question_of_many_runs_is_one_line(
+def test_no_number_is_clipped_in_a_figure_and_a_question_of_many_runs_is_one_line(
     tab: Tab, tmp_path: Path, width: int
 ) -> None:
     save_run_report(many_runs(tmp_path / "many", 35), tmp_path / "r.html")
     tab.look(width)
     tab.open(tmp_path / "r.html")
-    clipped = "[...document.querySelectorAll('.plot .name')].filter(name => { const box = name.getBBox(); "
-    clipped += "const all = name.ownerSVGElement.viewBox.baseVal; return box.x < 0 || box.y < 0 || "
-    clipped += "box.x + box.width > all.width || box.y + box.height > all.height; }).map(name => name.textContent)"
+    clipped = "[...document.querySelectorAll('.plot .number')].filter(number => { const box = number.getBBox(); "
+    clipped += "const all = number.ownerSVGElement.viewBox.baseVal; return box.x < 0 || box.y < 0 || "
+    clipped += "box.x + box.width > all.width || box.y + box.height > all.height; }).map(number => number.textContent)"
 
-    assert tab.run("document.querySelectorAll('.plot .name').length") > 0
+    assert tab.run("document.querySelectorAll('.plot .number').length") > 0
     assert tab.run(clipped) == []
     assert tab.run("document.documentElement.scrollWidth") <= width
     assert tab.run("document.querySelector('.row .tally').textContent") == "35 of 35 right"

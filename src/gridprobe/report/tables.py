@@ -1,4 +1,4 @@
-"""Scores of runs as tables: for a terminal, in Markdown and in LaTeX, with rounded numbers; as CSV and JSON in full.
+"""Scores of runs as tables: for a terminal and in Markdown, with rounded numbers; as CSV and JSON in full.
 
 The rows come from `evaluation.metrics.score`.
 """
@@ -390,33 +390,6 @@ def _markdown(scores: RunScores) -> str:
     return "\n\n".join([*parts, notes])
 
 
-TEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    "−": "$-$",
-    "…": r"\dots{}",
-    "–": "--",
-    **{character: f"\\{character}" for character in "&%$#_{}"},
-}
-
-
-def _latex(scores: RunScores) -> str:
-    """One tabular environment for each table; needs the package booktabs."""
-
-    def line(row: Sequence[str]) -> str:
-        return " & ".join("".join(TEX.get(char, char) for char in one_line(cell)) for cell in row) + r" \\"
-
-    parts = []
-    for table in people_tables(scores):
-        columns = "l" * table.left + "r" * (len(table.head) - table.left)
-        lines = [rf"% {table.title}; needs \usepackage{{booktabs}}", rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
-        lines += [line(table.head), r"\midrule", *map(line, table.rows), r"\bottomrule", r"\end{tabular}"]
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts)
-
-
 def _flat(row: Row) -> dict[str, Any]:
     """A row as plain values; shares are fractions, and a number that does not exist is None."""
     cost, versus = row.cost, row.versus
@@ -501,6 +474,5 @@ def _json(scores: RunScores) -> str:
 FORMATS: dict[str, Callable[[RunScores], str]] = {
     "json": _json,
     "csv": _csv,
-    "latex": _latex,
     "markdown": _markdown,
 }
