@@ -10,7 +10,7 @@ import run  # type: ignore[import-not-found]
 from vlmeval.config import supported_VLM  # type: ignore[import-not-found]
 from vlmeval.vlm.base import BaseModel  # type: ignore[import-not-found]
 
-from gridprobe.integrations.harness import Harness, HarnessRequest
+from gridprobe_serve.lmms import Harness, HarnessRequest
 
 
 class GridProbe(BaseModel):  # type: ignore[misc]

@@ -5,7 +5,7 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
-from gridprobe.report.figures.canvas import styled
+from canvas import styled
 
 
 def texts(figure: Any) -> list[Any]:

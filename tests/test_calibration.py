@@ -40,7 +40,7 @@ def test_bound_is_where_so_few_hits_have_the_chance_delta(hits: int, draws: int,
     [
         (0, 149, 0.05, 0.019905),  # 1 - 0.05^(1/149)
         (0, 10, 0.05, 0.258866),  # 1 - 0.05^(1/10)
-        (1, 10, 0.025, 0.445016),  # the upper end of the two-sided 95 % interval for 1 of 10 in tables
+        (1, 10, 0.025, 0.445016),  # the upper end of the two-sided 95% interval for 1 of 10 in tables
         (5, 10, 0.025, 0.812914),  # the same for 5 of 10
         (10, 100, 0.025, 0.176223),  # the same for 10 of 100
     ],

@@ -90,7 +90,7 @@ def test_the_bill_by_hand() -> None:
     words = cells(row, [(35.0, 45.0), (50.0, 60.0)])
 
     assert words["answer"] == "A. here" and words["frames"] == "2" and words["passes"] == "1"
-    assert (words["covered"], words["precision"]) == ("50 %", "50 %")
+    assert (words["covered"], words["precision"]) == ("50%", "50%")
     assert "covered" not in cells(row, [])
 
 

@@ -241,7 +241,7 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_named_in_the_docs_exist(page: Path) -> None:
-    for name in re.findall(r"`((?:src|tests|docs|recipes|speed)/[\w./-]+)`", page.read_text()):
+    for name in re.findall(r"`((?:src|tests|docs|recipes|speed|paper)/[\w./-]+)`", page.read_text()):
         assert (ROOT / name).exists(), f"{page.name} names {name}"
 
 

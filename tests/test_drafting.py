@@ -30,7 +30,7 @@ def pool() -> FramePool:
 
 
 def large(request: Request) -> bool:
-    """Whether the request shows a frame at native size: the overview shows all frames in one group."""
+    """Whether the request shows a frame at full size: the overview shows all frames in one group."""
     return len(request.groups) > 1 or len(request.groups[0].frames) < 16
 
 

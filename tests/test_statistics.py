@@ -31,7 +31,7 @@ def test_the_mean_is_over_values_and_not_over_clusters() -> None:
 
 # E27 of tests/reliability.md
 def test_two_clusters_have_four_resamples() -> None:
-    # aa, ab, ba, bb have means 1, ½, ½, 0 and chances of ¼ each, so the middle 95 % reach from end to end.
+    # aa, ab, ba, bb have means 1, ½, ½, 0 and chances of ¼ each, so the middle 95% reach from end to end.
     found = clustered_bootstrap([1, 1, 0, 0], [7, 7, 9, 9])
 
     assert (found.low, found.mean, found.high) == (0.0, 0.5, 1.0)
@@ -150,7 +150,7 @@ def test_many_videos_with_both_outcomes_are_resampled() -> None:
 
 
 def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
-    """Over shares from 50 to 95 % and 12 videos of independent questions; the bootstrap reaches far less."""
+    """Over shares from 50 to 95% and 12 videos of independent questions; the bootstrap reaches far less."""
     rng = np.random.default_rng(0)
     held = {"ours": 0, "bootstrap": 0}
     truths = rng.uniform(0.5, 0.95, 400)

@@ -149,7 +149,7 @@ def learn_from(answer: "Answer", *, names: tuple[str, str]) -> None:
 T = TypeVar("T")
 
 LIMITS = {
-    "max_frames": "the most frames shown at native size",
+    "max_frames": "the most frames shown at full size",
     "max_tokens": "the most tokens of all passes together",
     "max_tflops": "the most TFLOPs of all passes together",
     "max_seconds": "the most seconds, as planned from the measured speed",

@@ -343,9 +343,6 @@ COMMANDS = Registry(
             "gridprobe.cli.results:score_runs", "Show accuracy and compute of evaluations.", section=EVALUATING
         ),
         "report": Entry("gridprobe.cli.results:report", "Save evaluations as one HTML page.", section=EVALUATING),
-        "figure": Entry(
-            "gridprobe.cli.figure:figure", "Draw the paper's figures from evaluations.", section=EVALUATING
-        ),
         "judge": Entry(
             "gridprobe.cli.results:judge_run", "Let a model judge the answers in words of a run.", section=EVALUATING
         ),

@@ -75,7 +75,7 @@ UNCERTAINTY = Entry(
 )
 Q_FRAME = Entry(
     "gridprobe_selectors.q_frame:make",
-    "Q-Frame: N frames at native size, 2N at half and 8N at a quarter of the side",
+    "Q-Frame: N frames at full size, 2N at half and 8N at a quarter of the side",
 )
 VIDEOAGENT = Entry(
     "gridprobe_selectors.agents:make_videoagent",

@@ -69,7 +69,7 @@ def farthest(pool: int, seen: Collection[int], count: int) -> list[int]:
 # probability of the most likely option, a segment's score is 1 - H/log n of the answer from three of its unseen frames
 # together, and the frame retrieved is the middle one of the segment. A number of frames is the most that is kept, five
 # eighths of it in round 0, at most five. Without a number it is 11. The final answer is read from the kept frames at
-# native size, as for every selector.
+# full size, as for every selector.
 
 START, MOST, ROUNDS = 5, 11, 2
 """Frames of round 0, frames at the end, and rounds after round 0."""
@@ -217,7 +217,7 @@ def make_videoatlas(argument: str, parts: Parts) -> VideoAtlas:
 # whose
 # confidence ends the rounds at 0.9. A number of frames is the most that is kept; without one it is 8. There is no
 # verbal
-# feedback. The final answer is read from the kept frames at native size, as for every selector.
+# feedback. The final answer is read from the kept frames at full size, as for every selector.
 
 ROUND = 3
 """Frames that are accessed in one round."""

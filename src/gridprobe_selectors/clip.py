@@ -59,7 +59,7 @@ DISK_BYTES = 512 * 2**20
 class FeatureCache:
     """Vectors of one encoder. The least recently used are dropped first; a broken folder only costs time.
 
-    On disk they lie in `features` beside the frame cache, with a checksum each; see `gridprobe.video.cache`.
+    On disk they lie in `features` next to the frame cache, with a checksum each; see `gridprobe.video.cache`.
     """
 
     def __init__(self, identity: str, *, disk: bool = True, limit: int = MEMORY_BYTES) -> None:

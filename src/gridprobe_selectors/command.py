@@ -78,7 +78,7 @@ def _options(command: Any) -> Any:
         click.option("--answer-model", metavar="NAME", help="Another model for the focused pass."),
         click.option("--server", multiple=True, metavar="NAME=VALUE", help="For models on a server: patience, …"),
         click.option("--k", type=int, show_default="the preset's, 12", help="Sample K² frames."),
-        click.option("--context", type=click.Choice(["none", "small"]), help="What is shown beside the kept frames."),
+        click.option("--context", type=click.Choice(["none", "small"]), help="What is shown next to the kept frames."),
         click.option("--preset", type=click.Choice(list(PRESETS)), default="default", show_default=True),
         click.option("--seed", type=int, default=0, show_default=True, help="For selectors that draw."),
         *load_options(),

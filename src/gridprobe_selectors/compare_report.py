@@ -35,7 +35,7 @@ TimeRange = tuple[float, float]
 """From when to when, in seconds."""
 Mark = Literal["native", "seen", "small"]
 MARKS: dict[Mark, str] = {
-    "native": "kept, at native size",
+    "native": "kept, at full size",
     "seen": "where the overview looked",
     "small": "shown small",
 }
@@ -205,7 +205,7 @@ def _table(rows: Sequence[Compared], evidence: Sequence[TimeRange], terminal: Te
     for name, text, bill in zip(names, texts, bills, strict=True):
         numbers = "".join(f"  {terminal.clean(bill[key]):>{widths[key]}}" for key in shown)
         lines.append(Text(f"{terminal.pad(name, room)} {terminal.pad(text, answer)}{numbers}"))
-    return [*lines, *terminal.wrap("compute: share of all frames at native size", "dim")]
+    return [*lines, *terminal.wrap("compute: share of all frames at full size", "dim")]
 
 
 # The page: one timeline, answers, bills, and the kept frames.

@@ -1,14 +1,14 @@
 """Q-Frame (Zhang et al. 2025, arXiv:2506.22139): the best frames large, the next ones medium, more of them small.
 
 Frames are drawn without replacement from a softmax of their scores (temperature 0.8): Gumbel noise is added to its
-logarithms, and they are ranked. Of N kept frames, which are shown at native size, 2N more are shown at half of the side
-and 8N at a quarter. They cost as much as 2N frames at native size: N = 4 is the paper's default, with the tokens of 8.
+logarithms, and they are ranked. Of N kept frames, which are shown at full size, 2N more are shown at half of the side
+and 8N at a quarter. They cost as much as 2N frames at full size: N = 4 is the paper's default, with the tokens of 8.
 
 Deviations. The paper scores frames by Long-CLIP. Here the scores come from the encoder that the settings name, cosines
 times its scale; without one they come from the model: the log-odds of how certain its answer from each frame alone is
 (as for the selector uncertainty), with the model's calls on the bill. The noise is seeded by the seed and the question,
 where the paper's code draws new noise at each run. The paper's largest size is half of the video's side; here it is the
-native size of the settings. Where the pool is too short, the small frames are fewer first.
+full size of the settings. Where the pool is too short, the small frames are fewer first.
 """
 
 import math

@@ -6,7 +6,7 @@ are boundaries of segments. A segment's share of the frames is the softmax of 0.
 
 What is different here: cosines of SigLIP instead of BLIP-2's matching head, at the frames of the pool. The band is
 taken back to the length of the signal and its absolute value used; a peak is at least half a standard deviation above
-the mean, stands out by 5 % of the highest value, and is 5 frames or 2 % of the pool from the next. Lengths are
+the mean, stands out by 5% of the highest value, and is 5 frames or 2% of the pool from the next. Lengths are
 fractions of the pool and scores scaled to 0…1 before weighing. As published, half of the frames are uniform and half
 the best where there are no boundaries; that includes pools of less than 16 frames, whose level would be 0.
 """

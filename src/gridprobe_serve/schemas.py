@@ -55,7 +55,7 @@ class SettingsBody(Strict):
     order: Literal["time", "importance"] | None = None
     seed: int | None = Field(default=None, ge=0, le=2**31)
     stream: int | None = Field(default=None, ge=0, le=999, description="number of the video stream, if several")
-    max_frames: int | None = Field(default=None, ge=1, le=4096, description="the most frames shown at native size")
+    max_frames: int | None = Field(default=None, ge=1, le=4096, description="the most frames shown at full size")
     max_tokens: int | None = Field(default=None, ge=1, le=2**40, description="the most tokens of all passes")
     max_tflops: FiniteFloat | None = Field(default=None, gt=0, description="the most TFLOPs of all passes")
     max_seconds: FiniteFloat | None = Field(default=None, gt=0, description="as planned from the measured speed")

@@ -107,7 +107,7 @@ def _show(console: Console, rows: Sequence[DemoRow]) -> None:
         band.add_row(*maps)
         console.print(band, "")
     console.print(_table(rows), "")
-    console.print(Text("yes, no: right or wrong; %: compute, 100 is all frames at native size."), "")
+    console.print(Text("yes, no: right or wrong; %: compute, 100 is all frames at full size."), "")
     for row in rows:
         for warning in row.ours.warnings:
             console.print(Text(terminal.clean(f"warning: {row.kind}: {warning}"), "yellow"))
@@ -127,7 +127,7 @@ def _table(rows: Sequence[DemoRow]) -> Table:
     table.add_column("question", "right answers, compute", max_width=37, overflow="fold")
     for name, head in HEADS.items():
         answers = _answers(rows, name)
-        total = f"{_right(answers)}/{len(answers)} {100 * _share(answers):4.0f} %"
+        total = f"{_right(answers)}/{len(answers)} {100 * _share(answers):4.0f}%"
         table.add_column(head, total, justify="right", overflow="fold", style="bold" if name == "ours" else "")
     for row in rows:
         table.add_row(Text(row.ours.question.text), *(_verdict(getattr(row, name)) for name in HEADS))
@@ -135,9 +135,9 @@ def _table(rows: Sequence[DemoRow]) -> Table:
 
 
 def _verdict(answer: Answer) -> Text:
-    """Whether it is right, and its compute in percent of that for all frames at native size."""
+    """Whether it is right, and its compute in percent of that for all frames at full size."""
     right = Text("yes", "green") if answer.right else Text("no", "red")
-    return right.append(f" {100 * _share([answer]):4.0f} %")
+    return right.append(f" {100 * _share([answer]):4.0f}%")
 
 
 def _right(answers: Sequence[Answer]) -> int:
@@ -145,6 +145,6 @@ def _right(answers: Sequence[Answer]) -> int:
 
 
 def _share(answers: Sequence[Answer]) -> float:
-    """Compute as a share of that for all frames at native size, by the honest convention; 1 without prices."""
+    """Compute as a share of that for all frames at full size, by the honest convention; 1 without prices."""
     whole = sum(answer.cost.baseline.tflops for answer in answers)
     return sum(answer.cost.tflops for answer in answers) / whole if whole else 1.0

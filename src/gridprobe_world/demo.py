@@ -45,7 +45,7 @@ __all__ = [
 
 SEED = TEST_SEEDS[1]
 """Not picked by hand: the first script of the test split that suits every kind of question and has a needle on screen
-for less than 2 % of the video. No model was trained on it."""
+for less than 2% of the video. No model was trained on it."""
 FINE_SEED, FINE = TEST_SEEDS[0], "pattern"
 """Not picked by hand either: the first script of the fine part, and its first family of questions."""
 SECONDS, FINE_SECONDS, SIDE = 600, 120, 224
@@ -63,7 +63,7 @@ WAYS = {
     "ours": "GridProbe",
     "published": "the published method",
     "small": "all frames, small",
-    "native": "all frames at native size",
+    "native": "all frames at full size",
 }
 """The fields of `DemoRow` that hold an answer, and what they are."""
 
@@ -78,7 +78,7 @@ class DemoRow:
     small: Answer
     """From all frames at the size of our overview, in one pass."""
     native: Answer
-    """From all frames at native size, in one pass."""
+    """From all frames at full size, in one pass."""
 
 
 def world(seed: int = SEED) -> Worlds:

@@ -296,7 +296,7 @@ WITNESSED = ("first", "last")
 # |---|---|---|
 # | fine | pattern, print | the fine lines, or the small digit, on a plate |
 # | brief | flash-colour, flash-shape | the colour or shape of what flashes up while a marker is on screen |
-# | crowded | companion, ordinal | the colour or digit of the look-alike beside another object, or of the n-th one |
+# | crowded | companion, ordinal | the colour or digit of the look-alike next to another object, or of the n-th one |
 # | unanswerable | absent | a shape that never appears; the option "not shown" is right |
 # | | present | a shape that does appear; "not shown" is among the options and wrong |
 # | | no-option | a shape that never appears, without such an option: no answer is right, and `answer` is None |

@@ -157,7 +157,7 @@ def test_a_focused_pass_keeps_its_frames_and_as_much_context_as_fits() -> None:
     context = set(levels(asked.groups[1].frames))
     assert {39, 41, 43, 38, 44} < context and min(context) < 10 and max(context) > 90
     assert posterior.notes == (
-        "only 28 of 98 small frames were shown beside the 2 kept ones, because the model cannot read more at once",
+        "only 28 of 98 small frames were shown next to the 2 kept ones, because the model cannot read more at once",
     )
     assert posterior.choice == "B" and posterior.windows == 1
 

@@ -122,7 +122,7 @@ def test_people_see_how_the_answer_was_reached(clip: Path, tiny_checkpoint: Path
         assert result.exit_code == 0, result.output
         assert "row by row" in result.stdout and max(map(len, result.stdout.splitlines())) <= 80
     assert "Answered from the overview of all 9 frames" in exit.stdout
-    assert "at native size among all others small" in other.stdout and "overview: " in other.stdout
+    assert "at full size among all others small" in other.stdout and "overview: " in other.stdout
 
 
 def test_the_default_limit_is_mentioned_once(clip: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:

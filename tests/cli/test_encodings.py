@@ -55,7 +55,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "eval": ("eval", "jsonl", "--data", "HERE/mine.jsonl", "--out", "HERE/run☃", *MODEL, "--workers", "0", *HERE),
     "export-keyframes": ("export-keyframes", "HERE/run☃", "-o", "HERE/frames☃.json"),
     "export-predictions": ("export-predictions", "HERE/run☃", "-o", "HERE/predictions.json"),
-    "figure": ("figure", "compute", "-m", "embedded", "--k", "2,3", "-o", "HERE/figure☃.png"),
     "help": ("help", "ask"),
     "judge": ("judge", "HERE/open", *MODEL, "--device", "cpu"),
     **{f"list {what}": ("list", what) for what in ("models", "selectors", "presets", "settings", "benchmarks")},

@@ -23,11 +23,11 @@ def test_the_time_left_counts_only_what_this_process_asked() -> None:
     clock = Clock()
     pace = RunPace(clock)
 
-    assert pace.words(RunState("loading the model", 50, 100, 30, 40)) == "accuracy 75.0 %"
+    assert pace.words(RunState("loading the model", 50, 100, 30, 40)) == "accuracy 75.0%"
     clock.now += 60  # loading does not count
-    assert pace.words(RunState("asking a", 50, 100, 30, 40)) == "accuracy 75.0 %"
+    assert pace.words(RunState("asking a", 50, 100, 30, 40)) == "accuracy 75.0%"
     clock.now += 10
-    assert pace.words(RunState("asked a", 51, 100, 30, 41)) == "accuracy 73.2 %, about 8 min left"
+    assert pace.words(RunState("asked a", 51, 100, 30, 41)) == "accuracy 73.2%, about 8 min left"
     assert pace.words(RunState("asked b", 100, 100)) == ""
     assert pace.elapsed == 70
 
@@ -47,6 +47,6 @@ def test_a_log_gets_the_first_steps_and_then_few_lines(capsys: pytest.CaptureFix
     assert capsys.readouterr().err.splitlines() == [
         "loading the model",
         "opening the first video",
-        "1 of 9 questions, accuracy 100.0 %, about 32 s left, 4 s elapsed",
-        "4 of 9 questions, accuracy 100.0 %, about 20 s left, 16 s elapsed",
+        "1 of 9 questions, accuracy 100.0%, about 32 s left, 4 s elapsed",
+        "4 of 9 questions, accuracy 100.0%, about 20 s left, 16 s elapsed",
     ]

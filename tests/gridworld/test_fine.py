@@ -1,7 +1,7 @@
 """What the fine part rests on: its marks can be read at 224 pixels, and not at 64 or 96 where they can still be found.
 
 Patterns have 80 waves across the frame. 64 and 96 pixels hold 32 and 48 at most, and scaling (bicubic, antialiased)
-leaves 1.2 % of them or less; every pattern has the same mean, so nothing else gives it away. A digit keeps something at
+leaves 1.2% of them or less; every pattern has the same mean, so nothing else gives it away. A digit keeps something at
 any size; of its strokes, nearly three pixels wide at 224, less than one is left at 64.
 
 A reader with templates stands for any reader: it knows place, size and colour exactly, and sees pixels with noise.

@@ -1,19 +1,21 @@
 """Prompts of another program: shown as they are, their options found, failures counted."""
 
 import json
+import sys
 from pathlib import Path
-from types import SimpleNamespace
+from pkgutil import resolve_name
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from gridprobe import ask
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.integrations.harness import Harness, HarnessRequest
-from gridprobe.integrations.lmms_eval_models import GridProbeChat, GridProbeSimple
 from gridprobe.models import MockModel, Request
 from gridprobe.options import Options, make_plan
 from gridprobe.question import MAX_OPTIONS, Question
+from gridprobe_serve import lmms_eval_manifest
+from gridprobe_serve.lmms import GridProbeChat, GridProbeSimple, Harness, HarnessRequest
 from toy_runs import make_video
 from videos_of_arrays import gray_pool
 
@@ -115,6 +117,18 @@ class TestLmmsEvalClasses:
         made = object.__new__(kind)
         made.harness, made.task_dict = harness()[0], {"task": {"test": docs}}
         return made
+
+    def test_the_manifest_names_both_classes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        theirs: Any = ModuleType("lmms_eval.models.registry_v2")
+        theirs.ModelManifest = SimpleNamespace
+        for name in ("lmms_eval", "lmms_eval.models"):
+            monkeypatch.setitem(sys.modules, name, ModuleType(name))
+        monkeypatch.setitem(sys.modules, theirs.__name__, theirs)
+
+        manifest = lmms_eval_manifest()
+
+        assert resolve_name(manifest.simple_class_path) is GridProbeSimple
+        assert resolve_name(manifest.chat_class_path) is GridProbeChat
 
     def test_simple_and_chat_requests(self, tmp_path: Path) -> None:
         video = str(make_video(tmp_path / "one"))

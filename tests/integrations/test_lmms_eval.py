@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gridprobe.benchmarks import Benchmark, load_benchmark
-from gridprobe.integrations.lmms_eval import manifest
+from gridprobe_serve import lmms_eval_manifest
 from lmms_task import write_task
 
 pytest.importorskip("lmms_eval", reason="lmms-eval is installed by `make test-lmms` only")
@@ -40,8 +40,8 @@ def _lines(file: Path) -> list[Any]:
 def test_the_entry_point_names_both_classes() -> None:
     from lmms_eval.models import get_model
 
-    assert get_model("gridprobe").__name__ == "GridProbeChat" and manifest().model_id == "gridprobe"
-    assert get_model("gridprobe", force_simple=True).__name__ == "GridProbe"
+    assert get_model("gridprobe").__name__ == "GridProbeChat" and lmms_eval_manifest().model_id == "gridprobe"
+    assert get_model("gridprobe", force_simple=True).__name__ == "GridProbeSimple"
 
 
 @pytest.mark.parametrize("more", [(), ("--force_simple",)], ids=["chat", "simple"])

@@ -167,7 +167,7 @@ def test_unlikely_options_share_a_line() -> None:
     page = Page(render([handmade(posterior=posterior(B=0.9999))]))
 
     assert [span for span in page.all("span") if span.get("class") == "label"] == [{"class": "label"}]
-    assert "3 others below 0.05 % each: Oslo, on the market square, Lima" in page.text
+    assert "3 others below 0.05% each: Oslo, on the market square, Lima" in page.text
 
 
 @needs_browser
@@ -199,8 +199,8 @@ def test_facts_are_on_the_page() -> None:
     text = Page(render([handmade(warnings=("the file ends early",))])).text
 
     for fact in (
-        "75.0 %",
-        "25 % of the compute of showing all 9 frames at native size",
+        "75.0%",
+        "25% of the compute of showing all 9 frames at full size",
         "Not shown",
         "the file ends early",
         "scripted:a",

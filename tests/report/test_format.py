@@ -43,7 +43,7 @@ def test_clock(seconds: float, whole: str, tenths: str) -> None:
 
 @pytest.mark.parametrize(
     ("share", "words"),
-    [(0.1666, "17 %"), (0.0613, "6.1 %"), (0.00084, "0.08 %"), (1.04, "104 %"), (0.0996, "10 %"), (None, "–")],
+    [(0.1666, "17%"), (0.0613, "6.1%"), (0.00084, "0.08%"), (1.04, "104%"), (0.0996, "10%"), (None, "–")],
 )
 def test_shares_of_compute_have_two_digits(share: float | None, words: str) -> None:
     assert share_words(share) == words
@@ -51,7 +51,7 @@ def test_shares_of_compute_have_two_digits(share: float | None, words: str) -> N
 
 @pytest.mark.parametrize(
     ("share", "words"),
-    [(0.75, "75.0 %"), (1.0, "100.0 %"), (0.99996, "> 99.9 %"), (0.9994, "99.9 %"), (0.0004, "< 0.1 %"), (0, "0.0 %")],
+    [(0.75, "75.0%"), (1.0, "100.0%"), (0.99996, "> 99.9%"), (0.9994, "99.9%"), (0.0004, "< 0.1%"), (0, "0.0%")],
 )
 def test_no_probability_is_rounded_to_certainty(share: float, words: str) -> None:
     assert sure_words(share) == words

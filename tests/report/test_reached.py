@@ -23,7 +23,7 @@ from report.answers import by_frame, handmade, posterior, reached, without_map
 DEFAULT = EarlyExit()
 CALIBRATED = EarlyExit(0.93, "calibrated", 0.05, 0.1, 400)
 SURE, UNSURE = posterior(B=0.998), posterior(C=0.43, B=0.3)
-TOTAL = ("total", "30 %", 2.5)
+TOTAL = ("total", "30%", 2.5)
 KINDS: tuple[MapKind, ...] = get_args(MapKind)
 
 
@@ -45,30 +45,30 @@ def wide(answer: Answer) -> Answer:
     [
         (
             {"by": "overview", "overview": SURE, "exit": DEFAULT},
-            "Answered from the overview of all 9 frames at 48 px; it was sure (99.8 %, the limit is 99 %).",
+            "Answered from the overview of all 9 frames at 48 px; it was sure (99.8%, the limit is 99%).",
         ),
         (
             {"by": "overview", "overview": UNSURE},
-            "Answered from the overview of all 9 frames at 48 px; it was 43.0 % sure.",
+            "Answered from the overview of all 9 frames at 48 px; it was 43.0% sure.",
         ),
         (
             {"by": "focus", "overview": UNSURE, "exit": DEFAULT},
-            "Answered from 3 frames at native size among all others small; the overview was not sure (C, 43.0 %, "
-            "the limit is 99 %).",
+            "Answered from 3 frames at full size among all others small; the overview was not sure (C, 43.0%, "
+            "the limit is 99%).",
         ),
         (
             {"by": "focus", "overview": SURE},
-            "Answered from 3 frames at native size among all others small; the overview was 99.8 % sure of B.",
+            "Answered from 3 frames at full size among all others small; the overview was 99.8% sure of B.",
         ),
         (
             {"by": "focus", "overview": posterior(B=0.92996), "exit": CALIBRATED},
-            "Answered from 3 frames at native size among all others small; the overview was not sure (B, 92.996 %, "
-            "the limit is 93 %).",
+            "Answered from 3 frames at full size among all others small; the overview was not sure (B, 92.996%, "
+            "the limit is 93%).",
         ),
         (
             {"by": "refined", "overview": UNSURE, "exit": DEFAULT, "stretches": ((130.0, 160.0), (300.0, 310.0))},
             "Answered from stretches sampled again, since the overview was not sure: 2:10–2:40, "
-            "5:00–5:10; read from 3 frames at native size among all others small.",
+            "5:00–5:10; read from 3 frames at full size among all others small.",
         ),
         (
             {
@@ -90,8 +90,8 @@ def test_one_sentence_for_each_way(changes: dict[str, Any], sentence: str) -> No
 
 
 def test_without_an_overview_the_frames_are_counted() -> None:
-    assert AnswerView(handmade()).reached == "Answered from 3 of 9 frames at native size."
-    assert AnswerView(without_map(handmade(), tuple(range(9)))).reached == "Answered from all 9 frames at native size."
+    assert AnswerView(handmade()).reached == "Answered from 3 of 9 frames at full size."
+    assert AnswerView(without_map(handmade(), tuple(range(9)))).reached == "Answered from all 9 frames at full size."
     collage = replace(handmade(), settings={**handmade().settings, "collage": True})
     assert AnswerView(collage).reached == "Answered from 3 of 9 frames in one picture."
 
@@ -118,7 +118,7 @@ def test_terminal_and_page_have_the_sentence(answer: Answer) -> None:
 
 
 def test_the_default_limit_is_mentioned_once_and_only_where_it_decides() -> None:
-    hint = "The limit of 99 % is the cautious default; gridprobe calibrate finds a better one."
+    hint = "The limit of 99% is the cautious default; gridprobe calibrate finds a better one."
 
     assert AnswerView(EXIT).limit_hint == AnswerView(FOCUS).limit_hint == hint
     for exit in (CALIBRATED, EarlyExit(0.9, "given"), None):
@@ -129,7 +129,7 @@ def test_the_default_limit_is_mentioned_once_and_only_where_it_decides() -> None
 
 
 def test_both_stages_are_shown_where_there_are_two() -> None:
-    stages = ["overview: Lima, in a football ground 43.0 %", "focus: Rome, beside the river 75.0 %"]
+    stages = ["overview: Lima, in a football ground 43.0%", "focus: Rome, beside the river 75.0%"]
 
     assert AnswerView(FOCUS).stages == stages
     assert f"{'; '.join(stages)}." in view(FOCUS) and f"{'; '.join(stages)}." in render([FOCUS])
@@ -153,9 +153,9 @@ def test_stages_are_shares_of_all_frames_with_their_seconds() -> None:
     answer = replace(FOCUS, cost=cost, seconds=Seconds(1.0, 0.25, 0.5, 0.75))
 
     stages = [(stage.name, share_words(stage.share), stage.seconds) for stage in AnswerView(answer).bill]
-    assert stages == [("overview", "10 %", 0.75), ("probes", "5.0 %", 0.25), ("focus", "15 %", 0.5), TOTAL]
-    assert "overview      10 %     0.8 s" in view(answer)
-    row = r"overview</th><td>10 %</td><td>0.75</td><td>2.00</td>"
+    assert stages == [("overview", "10%", 0.75), ("probes", "5.0%", 0.25), ("focus", "15%", 0.5), TOTAL]
+    assert "overview      10%     0.8 s" in view(answer)
+    row = r"overview</th><td>10%</td><td>0.75</td><td>2.00</td>"
     assert row in render([answer])
 
 

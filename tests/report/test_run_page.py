@@ -113,8 +113,8 @@ def test_how_answers_were_reached_is_packed(tmp_path: Path) -> None:
     packed = pack([staged_run(tmp_path / "r")])
     exit, focus = (dict(zip(packed["fields"], each, strict=True)) for each in packed["results"][0])
 
-    assert exit["reached"] == "answered from the overview (overview B 60.0 %, the limit is 99 %)"
-    assert focus["reached"] == "answered from the focused pass (overview C 60.0 %, focus B 80.0 %, the limit is 99 %)"
+    assert exit["reached"] == "answered from the overview (overview B 60.0%, the limit is 99%)"
+    assert focus["reached"] == "answered from the focused pass (overview C 60.0%, focus B 80.0%, the limit is 99%)"
     assert (exit["native"], exit["map"], exit["scores"]) == (0, "", [])
     assert (focus["native"], focus["map"], focus["scores"][8]) == (2, "attention", 0.08)
     assert packed["maps"]["attention"] == "what the question looks at"
@@ -127,14 +127,14 @@ def test_the_card_has_the_official_score_and_its_interval(tmp_path: Path, monkey
     )
     page = render_runs([small(tmp_path / "r")])
 
-    assert "<li>Non-Lin &lt;x&gt; 75.00, 95 % interval 40.9 to 92.9</li>" in page  # Wilson's, 6 of 8
+    assert "<li>Non-Lin &lt;x&gt; 75.00, 95% interval 40.9 to 92.9</li>" in page  # Wilson's, 6 of 8
     assert "<td>75.00</td><td>40.9 … 92.9</td>" in page.replace("\n", "")
 
 
 def test_the_card_counts_answers_from_the_overview(tmp_path: Path) -> None:
     page = render_runs([staged_run(tmp_path / "r")])
 
-    assert "50.0 % answered from the overview" in page and "1.0 frames kept" in page
+    assert "50.0% answered from the overview" in page and "1.0 frames kept" in page
     assert "How answers were reached" in page and "from the overview %" in page
     assert "answered from the overview</li>" not in render_runs([small(tmp_path / "old")])
 
@@ -290,24 +290,28 @@ def test_the_plot_comes_first_and_many_runs_are_folded(tmp_path: Path) -> None:
 
     assert few.index('class="figures"') < few.index('class="cards"')
     assert "<summary>All" not in few and "<summary>All 35 runs</summary>" in many
-    assert "<title>toy: 35 runs</title>" in many and "long-name-02</title>" in few
+    assert (
+        "<title>toy: 35 runs</title>" in many
+        and "long-name-02</title>" in few
+        and "3 a-run-with-a-long-name-02</li>" in few
+    )
     assert 'class="whisker faint"' in many and 'class="whisker faint"' not in few
     assert "of the compute of all frames" in few and "× less" not in few
 
 
 @needs_browser
 @pytest.mark.parametrize("width", [390, 1280])
-def test_no_name_is_clipped_in_a_figure_and_a_question_of_many_runs_is_one_line(
+def test_no_number_is_clipped_in_a_figure_and_a_question_of_many_runs_is_one_line(
     tab: Tab, tmp_path: Path, width: int
 ) -> None:
     save_run_report(many_runs(tmp_path / "many", 35), tmp_path / "r.html")
     tab.look(width)
     tab.open(tmp_path / "r.html")
-    clipped = "[...document.querySelectorAll('.plot .name')].filter(name => { const box = name.getBBox(); "
-    clipped += "const all = name.ownerSVGElement.viewBox.baseVal; return box.x < 0 || box.y < 0 || "
-    clipped += "box.x + box.width > all.width || box.y + box.height > all.height; }).map(name => name.textContent)"
+    clipped = "[...document.querySelectorAll('.plot .number')].filter(number => { const box = number.getBBox(); "
+    clipped += "const all = number.ownerSVGElement.viewBox.baseVal; return box.x < 0 || box.y < 0 || "
+    clipped += "box.x + box.width > all.width || box.y + box.height > all.height; }).map(number => number.textContent)"
 
-    assert tab.run("document.querySelectorAll('.plot .name').length") > 0
+    assert tab.run("document.querySelectorAll('.plot .number').length") > 0
     assert tab.run(clipped) == []
     assert tab.run("document.documentElement.scrollWidth") <= width
     assert tab.run("document.querySelector('.row .tally').textContent") == "35 of 35 right"

@@ -6,11 +6,6 @@ import numpy as np
 import pytest
 
 from gridprobe.report.run_plots import (
-    HEIGHT,
-    LETTER,
-    LINE,
-    LONGEST,
-    WIDTH,
     RunPoint,
     across,
     frontier,
@@ -47,16 +42,6 @@ def test_the_dominated_region_is_the_staircase_right_and_below() -> None:
     assert path[0][1] == path[-1][1] == max(y for _, y in path)
 
 
-def names(svg: str) -> list[tuple[str, float, float, float, float]]:
-    """Every name of a run with the box it takes up: left, top, right, bottom."""
-    found = re.findall(r'class="name" x="([\d.-]+)" y="([\d.-]+)" text-anchor="(\w+)">([^<]+)<', svg)
-    boxes = []
-    for x, y, anchor, text in found:
-        left = float(x) - (LETTER * len(text) if anchor == "end" else 0)
-        boxes.append((text, left, float(y) + 4 - LINE, left + LETTER * len(text), float(y) + 4))
-    return boxes
-
-
 def test_the_front_is_a_line_through_its_runs_and_no_other() -> None:
     svg = pareto_svg([point("c", 1, 0.4), point("g", 2, 0.6), point("d", 3, 0.5)], words="honest", everything=4.0)
     line = re.search(r'class="front" points="([^"]+)"', svg)
@@ -66,28 +51,16 @@ def test_the_front_is_a_line_through_its_runs_and_no_other() -> None:
     assert svg.count('class="mark best"') == 2 and svg.count('class="mark"') == 1
 
 
-@pytest.mark.parametrize("accuracy", [0.0, 0.02, 0.5, 1.0])
-@pytest.mark.parametrize("compute", [0.0, 2.0, 4.0])
-def test_no_name_is_clipped(accuracy: float, compute: float) -> None:
-    points = [RunPoint("a run with a very long name", 0, compute, Interval(accuracy, accuracy, accuracy, 100, 25))]
-    ((text, left, top, right, bottom),) = names(pareto_svg(points, words="honest", everything=4.0))
-
-    assert len(text) <= LONGEST and text.endswith("long name")
-    assert left >= 0 and right <= WIDTH and top >= 0 and bottom <= HEIGHT
-
-
-def test_many_runs_get_names_that_do_not_overlap_and_the_front_all_of_its_own() -> None:
+def test_every_mark_has_the_number_and_the_name_of_its_run() -> None:
     rng = np.random.default_rng(0)
     runs = [point(f"run {n}", float(c), float(a), n) for n, (c, a) in enumerate(rng.uniform(0.2, 0.9, (40, 2)))]
     svg = pareto_svg(runs, words="honest", everything=1.0)
-    boxes = names(svg)
 
-    shown = {text for text, *_ in boxes}
-    assert {each.name for each in frontier(runs)} <= shown and len(shown) < len(runs)
-    assert all(f"<title>{each.name}: " in svg for each in runs)  # every run has a mark that says its name
-    for place, (_, left, top, right, bottom) in enumerate(boxes):
-        for _, *other in boxes[:place]:
-            assert right <= other[0] or other[2] <= left or bottom <= other[1] or other[3] <= top
+    marks = re.findall(r"<g class=.*?</g>", svg, re.DOTALL)
+    pairs = [(re.findall(r">(\d+)</text>", each), re.findall(r"<title>(run \d+): ", each)) for each in marks]
+    assert sorted(pairs) == sorted(([str(each.number + 1)], [each.name]) for each in runs)
+    last = [name for _, (name,) in pairs[-len(frontier(runs)) :]]
+    assert set(last) == {each.name for each in frontier(runs)}, "the front lies over the others"
 
 
 def test_names_in_a_figure_are_escaped() -> None:

@@ -18,7 +18,7 @@ from report.answers import balloon, handmade, without_map
 UNICODE = """\
 In which city does the balloon land after it has crossed the
 mountains?
-Rome, beside the river 75.0 %, right
+Rome, beside the river 75.0%, right
 read from 3 of 7 frames, mainly at 40:00–50:00
 
                                         40:00–50:00
@@ -33,17 +33,17 @@ kept: 10:00, 40:00–50:00 (2)
 Time runs left to right, row by row.
 importance ░░▒▒▓▓██   [█] kept
 
-▸ B Rome, beside the river █████████████████▎        75.0 %
-  A Oslo, on the market s… ██▉                       12.5 %
-  C Lima, in a football g… █▌                         6.2 %
-  D Not shown              █▌                         6.2 %
+▸ B Rome, beside the river █████████████████▎        75.0%
+  A Oslo, on the market s… ██▉                       12.5%
+  C Lima, in a football g… █▌                         6.2%
+  D Not shown              █▌                         6.2%
 
-Answered from 3 of 7 frames at native size.
-25 % of the compute of showing all 7 frames at native size
-decode                 1.0 s
-probes        10 %     2.2 s
-focus         15 %     0.5 s
-total         25 %     3.8 s
+Answered from 3 of 7 frames at full size.
+25% of the compute of showing all 7 frames at full size
+decode                1.0 s
+probes        10%     2.2 s
+focus         15%     0.5 s
+total         25%     3.8 s
 
 warning: the file ends early"""
 

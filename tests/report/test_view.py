@@ -119,7 +119,7 @@ def test_unlikely_options_are_folded_but_never_the_right_one_or_a_single_one() -
 
     assert [option.label for option in view.shown_options] == ["B", "D"]
     assert [option.label for option in view.folded_options] == ["A", "C"]
-    assert view.folded_words == "2 others below 0.05 % each: Oslo, on the market square, Lima, in a football ground"
+    assert view.folded_words == "2 others below 0.05% each: Oslo, on the market square, Lima, in a football ground"
     few = handmade(posterior=posterior(A=0.2, B=0.6, C=0.1999))
     assert AnswerView(few).folded_options == [] and AnswerView(few).folded_words == ""
 
@@ -130,7 +130,7 @@ def test_long_lists_of_folded_options_are_cut() -> None:
     answer = handmade(question=question, posterior=type(SURE).from_probabilities(weights, Cost()))
 
     words = AnswerView(answer).folded_words
-    assert words.startswith("19 others below 0.05 % each: a rather") and words.endswith("…") and len(words) < 100
+    assert words.startswith("19 others below 0.05% each: a rather") and words.endswith("…") and len(words) < 100
 
 
 def test_verdict_names_the_right_answer() -> None:
@@ -148,9 +148,9 @@ def test_the_total_counts_only_known_answers() -> None:
 
 
 def test_compute_is_a_share_of_showing_all_frames() -> None:
-    assert AnswerView(handmade()).compute == "25 % of the compute of showing all 9 frames at native size"
+    assert AnswerView(handmade()).compute == "25% of the compute of showing all 9 frames at full size"
     unpriced = AnswerCost(Cost(), Cost(1, 90, 80, unpriced=1), Cost(1, 900, 800, unpriced=1))
-    assert AnswerView(handmade(cost=unpriced)).compute == "10 % of the tokens of showing all 9 frames at native size"
+    assert AnswerView(handmade(cost=unpriced)).compute == "10% of the tokens of showing all 9 frames at full size"
     assert AnswerView(handmade(cost=AnswerCost(Cost(), Cost(), Cost()))).compute == ""
 
 

@@ -117,7 +117,7 @@ class Metric:
 
     @cached_property
     def interval(self) -> Interval | None:
-        """The 95 % interval, in fractions of one; None without anything to take the mean of."""
+        """The 95% interval, in fractions of one; None without anything to take the mean of."""
         if not self.strata or self.value is None:
             return None
         return score_interval(

@@ -60,7 +60,7 @@ def _questions(data: Path, *, answered: bool) -> list[Path]:
         if any(data.glob(OPEN)):
             raise DataError(
                 f"{data} has only EgoSchema's GENERATION questions, which have no options; "
-                "ask them with generation=true, or put the release's folder Subset or MC beside it"
+                "ask them with generation=true, or put the release's folder Subset or MC next to it"
             ) from None
         raise
 

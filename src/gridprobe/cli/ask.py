@@ -228,7 +228,7 @@ def way_options() -> list[Callable[[Any], Any]]:
         click.option(
             "--context",
             type=click.Choice(["none", "small"]),
-            help="What is shown beside the kept frames: nothing, or all others at the size of the probes.",
+            help="What is shown next to the kept frames: nothing, or all others at the size of the probes.",
         ),
         click.option(
             "--open-way",

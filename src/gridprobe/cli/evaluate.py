@@ -151,11 +151,11 @@ class RunPace:
         self._first: tuple[float, int] | None = None
 
     def words(self, state: RunState) -> str:
-        """For example "accuracy 61.5 %, about 12 min left"."""
+        """For example "accuracy 61.5%, about 12 min left"."""
         now = self._clock()
         if self._first is None and state.doing.startswith("asking"):
             self._first = now, state.done
-        words = [] if state.accuracy is None else [f"accuracy {100 * state.accuracy:.1f} %"]
+        words = [] if state.accuracy is None else [f"accuracy {100 * state.accuracy:.1f}%"]
         if self._first is not None and state.total > state.done > self._first[1]:
             each = (now - self._first[0]) / (state.done - self._first[1])
             words.append(f"about {span(each * (state.total - state.done))} left")

@@ -40,7 +40,7 @@ MEANINGS = {
     "native_pixels": "size of the kept frames",
     "decoded": "size that all sampled frames are decoded at",
     "probe_view": "what a fresh probe shows: its frames, or one picture of them",
-    "context": "what is shown beside the kept frames: nothing, or all others small; by default what suits the selector",
+    "context": "what is shown next to the kept frames: nothing, or all others small; by default as suits the selector",
     "sheet": "how many small frames stand side by side in one picture",
     "ties": "which of equally important frames are kept",
     "order": "order of the kept frames",

@@ -440,7 +440,9 @@ def _result(item: Result, record: Mapping[str, Any] | None, folder: Path) -> Res
         outcome["duration"] = _recorded_length(record, where)
     result = Result(**{**vars(item), **outcome})
     if answered and item.answer is not None and record.get("right") is not result.right:
-        raise DataError(f"{where}: it says right={record.get('right')}, but {answered.choice!r} beside {item.answer!r}")
+        raise DataError(
+            f"{where}: it says right={record.get('right')}, but {answered.choice!r} next to {item.answer!r}"
+        )
     return result
 
 

@@ -380,7 +380,7 @@ class ChunkedModel(ModelWrapper):
         trimmed = with_context(request, least)
         kept = sum(len(group.frames) for group in others)
         note = (
-            f"only {least} of {len(context.frames)} small frames were shown beside the {kept} kept ones, because the "
+            f"only {least} of {len(context.frames)} small frames were shown next to the {kept} kept ones, because the "
             "model cannot read more at once"
         )
         if least == 0 and not self._fits(trimmed):

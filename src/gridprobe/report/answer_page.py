@@ -228,7 +228,7 @@ def _cost(view: AnswerView) -> list[list[str]]:
     head = ["", "share of all frames", "seconds", "TFLOPs, honest", "TFLOPs, published"]
     head += ["tokens", "visual tokens", "passes"]
     stages = [_cost_row(stage, f"{stage.seconds:.2f}", priced=cost.priced) for stage in view.bill]
-    whole = Stage(f"all {view.answer.selection.pool} frames at native size", cost.baseline, None, 0.0)
+    whole = Stage(f"all {view.answer.selection.pool} frames at full size", cost.baseline, None, 0.0)
     if cost.baseline.tflops or not cost.priced:
         whole = replace(whole, share=1.0)
     decode = ["decode", "", f"{view.answer.seconds.decode:.2f}"]

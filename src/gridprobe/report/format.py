@@ -80,20 +80,20 @@ def score_words(score: float, digits: int = 2) -> str:
 
 
 def share_words(share: float | None) -> str:
-    """A share of compute with two or three digits: "17 %", "6.1 %", "0.08 %", "104 %"; a dash if it is not known."""
+    """A share of compute with two or three digits: "17%", "6.1%", "0.08%", "104%"; a dash if it is not known."""
     if share is None:
         return "–"
     return percent(share, 0 if share >= 0.0995 else 1 if share >= 0.00995 else 2)
 
 
 def sure_words(share: float) -> str:
-    """The probability of an option; it is never rounded to certainty: "> 99.9 %"."""
-    return "> 99.9 %" if 0.9995 <= share < 1 else "< 0.1 %" if 0 < share < 0.0005 else percent(share)
+    """The probability of an option; it is never rounded to certainty: "> 99.9%"."""
+    return "> 99.9%" if 0.9995 <= share < 1 else "< 0.1%" if 0 < share < 0.0005 else percent(share)
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """For example "99.8 %"."""
-    return f"{100 * share:.{digits}f} %"
+    """For example "99.8%"."""
+    return f"{100 * share:.{digits}f}%"
 
 
 # Colours.

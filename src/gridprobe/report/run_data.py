@@ -156,7 +156,7 @@ def _reached(stages: Stages) -> str:
         return ""
     passes = (("overview", stages.overview), ("focus", stages.focus))
     preferred = [f"{name} {stage[0]} {percent(stage[1])}" for name, stage in passes if stage]
-    limit = [] if stages.threshold is None else [f"the limit is {100 * stages.threshold:g} %"]
+    limit = [] if stages.threshold is None else [f"the limit is {100 * stages.threshold:g}%"]
     return f"{SOURCES[stages.by]} ({', '.join([*preferred, *limit])})"
 
 

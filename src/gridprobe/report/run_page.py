@@ -106,7 +106,7 @@ def _interval(interval: Interval | None) -> str:
     """Empty for one video, which has no variation between videos."""
     if interval is None or interval.clusters < 2:
         return ""
-    return f"95 % interval {100 * interval.low:.1f} to {100 * interval.high:.1f}"
+    return f"95% interval {100 * interval.low:.1f} to {100 * interval.high:.1f}"
 
 
 def _headline(official: Sequence[Metric]) -> str:
@@ -135,7 +135,7 @@ def _pareto(runs: Sequence[Run]) -> list[dict[str, str]]:
 
 def _front(points: Sequence[RunPoint]) -> str:
     """The runs of the Pareto front in words, cheapest first; on a phone there is no hover."""
-    best = (f"{p.name} {100 * p.accuracy.mean:.1f} % at {amount(p.compute)} TFLOPs" for p in frontier(points))
+    best = (f"{p.name} {100 * p.accuracy.mean:.1f}% at {amount(p.compute)} TFLOPs" for p in frontier(points))
     return "; ".join(best)
 
 

@@ -1,10 +1,9 @@
 """Plots of a run page as inline SVG: accuracy against compute with its Pareto front, and kept frames."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,20 +30,12 @@ __all__ = [
 
 WIDTH, HEIGHT = 520, 340
 LEFT, RIGHT, TOP, BOTTOM = 52, 18, 16, 48
-NAME_TOP = 44
-"""Room above the plot for the name of a run with 100 %."""
 RUN_COLOURS = 6
 """The number of distinct colours; with more runs, colours repeat."""
-LETTER, LINE = 9.2, 17
-"""Width of a letter and height of a line of a name, at the size it has on a phone."""
-MARK_RADIUS = 7
-"""Radius that a mark takes up."""
 FEW = 6
 """Of more runs, those behind the front get faint error bars."""
 WIDE = 8
 """From this factor between the cheapest and the dearest run on, the axis of compute is logarithmic."""
-LONGEST = 20
-"""Letters of a name; of a longer one the end is shown."""
 ALL_FRAMES = "all frames in one pass"
 BARS = 24
 STEPS = 80
@@ -96,9 +87,9 @@ def across(low: float, high: float, right: int = RIGHT, *, log: bool = False) ->
     return Axis(low, high, LEFT, WIDTH - right, log)
 
 
-def upwards(low: float, high: float, top: int = TOP, *, whole: bool = False) -> Axis:
+def upwards(low: float, high: float, *, whole: bool = False) -> Axis:
     """The vertical axis."""
-    return Axis(low, high, HEIGHT - BOTTOM, top, whole=whole)
+    return Axis(low, high, HEIGHT - BOTTOM, TOP, whole=whole)
 
 
 def _plot(template: str, **values: Any) -> str:
@@ -110,26 +101,12 @@ def _plot(template: str, **values: Any) -> str:
 
 @dataclass(frozen=True)
 class RunPoint:
-    """Compute and accuracy of a run."""
+    """Compute and accuracy of a run; its mark shows the number of the run on the page, from 1."""
 
     name: str
     number: int
     compute: float
     accuracy: Interval
-
-
-class _Box(NamedTuple):
-    """A rectangle that a text or a mark takes up."""
-
-    left: float
-    top: float
-    right: float
-    bottom: float
-
-    def meets(self, other: "_Box") -> bool:
-        return (
-            self.left < other.right and other.left < self.right and self.top < other.bottom and other.top < self.bottom
-        )
 
 
 def frontier(points: Sequence[RunPoint]) -> list[RunPoint]:
@@ -150,20 +127,14 @@ def pareto_svg(points: Sequence[RunPoint], *, words: str, everything: float) -> 
     lows, highs = ([100 * getattr(p.accuracy, end) for p in points] for end in ("low", "high"))
     margin = max(2.0, 0.15 * (max(highs) - min(lows)))
     x = _compute_axis([point.compute for point in points], highest)
-    y = upwards(max(0.0, min(lows) - margin), min(100.0, max(highs) + margin), NAME_TOP)
+    y = upwards(max(0.0, min(lows) - margin), min(100.0, max(highs) + margin))
     best = frontier(points)
     stairs = _stairs(best, x, y)
-    boxes = [_mark_box(point, x, y) for point in points]
-    boxes += [_Box(min(a, c), min(b, d) - 2, max(a, c) + 2, max(b, d) + 2) for (a, b), (c, d) in pairwise(stairs)]
-    if everything:
-        at = x(everything)
-        boxes.append(_Box(at - 5 - LETTER * len(ALL_FRAMES), y.start - LINE, at, y.start))
-    others = sorted((point for point in points if point not in best), key=lambda p: -p.accuracy.mean)
-    marks = [  # the front gets its names first
-        _mark(point, x, y, boxes, best=point in best) | {"faint": len(points) > FEW and point not in best}
-        for point in (*reversed(best), *others)
+    marks = [  # the front is drawn last, over the others
+        _mark(point, x, y, best=point in best) | {"faint": len(points) > FEW and point not in best}
+        for point in sorted(points, key=lambda p: p in best)
     ]
-    values = "; ".join(f"{p.name}: {100 * p.accuracy.mean:.1f} % at {amount(p.compute)} TFLOPs" for p in points)
+    values = "; ".join(f"{p.name}: {100 * p.accuracy.mean:.1f}% at {amount(p.compute)} TFLOPs" for p in points)
     front = ", ".join(point.name for point in best)
     return _plot(
         "plot_pareto.html.j2",
@@ -196,57 +167,21 @@ def _stairs(best: Sequence[RunPoint], x: Axis, y: Axis) -> list[tuple[float, flo
     return stairs
 
 
-def _mark_box(point: RunPoint, x: Axis, y: Axis) -> _Box:
-    at, height = x(point.compute), y(100 * point.accuracy.mean)
-    return _Box(at - MARK_RADIUS, height - MARK_RADIUS, at + MARK_RADIUS, height + MARK_RADIUS)
-
-
-def _mark(point: RunPoint, x: Axis, y: Axis, boxes: list[_Box], *, best: bool) -> dict[str, Any]:
-    """An error bar, a mark, and the name where it covers no other; a run behind the front may have none."""
-    at, height = x(point.compute), y(100 * point.accuracy.mean)
-    hover = f"{point.name}: {100 * point.accuracy.mean:.1f} % ({100 * point.accuracy.low:.1f} to "
+def _mark(point: RunPoint, x: Axis, y: Axis, *, best: bool) -> dict[str, Any]:
+    """An error bar, and a mark with the number of the run."""
+    hover = f"{point.name}: {100 * point.accuracy.mean:.1f}% ({100 * point.accuracy.low:.1f} to "
     hover += f"{100 * point.accuracy.high:.1f}), {amount(point.compute)} TFLOPs"
     return {
-        "x": at,
-        "y": height,
+        "x": x(point.compute),
+        "y": y(100 * point.accuracy.mean),
         "low": y(100 * point.accuracy.low),
         "high": y(100 * point.accuracy.high),
         "hover": hover,
         "best": best,
         "square": point.number % 2,
         "colour": point.number % RUN_COLOURS,
-        "name": _name(_short(point.name), (at, height), y, boxes, needed=best),
+        "number": point.number + 1,
     }
-
-
-def _name(text: str, mark: tuple[float, float], y: Axis, boxes: list[_Box], *, needed: bool) -> dict[str, Any] | None:
-    """The name at the first free place near the mark; a needed one at the first place inside if none is free."""
-    inside = [box for box in _places(len(text) * LETTER, mark, far=needed) if _fits(box, y)]
-    free = [box for box in inside if not any(box.meets(other) for other in boxes)]
-    if not free and not (needed and inside):
-        return None
-    box = (free or inside)[0]
-    boxes.append(box)
-    right = box.left >= mark[0]
-    anchor, x = ("start", box.left) if right else ("end", box.right)
-    return {"x": x, "y": box.bottom - 4, "text": text, "anchor": anchor}
-
-
-def _places(width: float, mark: tuple[float, float], *, far: bool) -> Iterator[_Box]:
-    """Where a name may stand: right and left of the mark, level with it, then above and below, then further off."""
-    x, y = mark
-    for shift in (0, -1, 1, -2, 2, -3, 3) if far else (0, -1, 1):
-        top = y + shift * LINE - LINE / 2
-        for left in (x + 10, x - 10 - width):
-            yield _Box(left, top, left + width, top + LINE)
-
-
-def _fits(box: _Box, y: Axis) -> bool:
-    return box.left >= LEFT and box.right <= WIDTH - 2 and box.top >= 2 and box.bottom <= y.start
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= LONGEST else "…" + text[-LONGEST + 1 :]
 
 
 # Kept frames.

@@ -1,4 +1,4 @@
-"""Scores of runs as tables: for a terminal, in Markdown and in LaTeX, with rounded numbers; as CSV and JSON in full.
+"""Scores of runs as tables: for a terminal and in Markdown, with rounded numbers; as CSV and JSON in full.
 
 The rows come from `evaluation.metrics.score`.
 """
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 SCHEMA = "gridprobe.scores/1"
-PRIORITY = ("accuracy %", "compute", "vs first", "95 % interval", "frames", "p", "n", "failed", "seconds")
+PRIORITY = ("accuracy %", "compute", "vs first", "95% interval", "frames", "p", "n", "failed", "seconds")
 """The columns of the short table in the order in which they get room."""
 NARROWEST = 10
 """Columns that a name keeps."""
@@ -74,7 +74,7 @@ def _names(row: Row) -> list[str]:
 
 def _accuracy(rows: Sequence[Row]) -> Table:
     some_failed = any(row.failed for row in rows)
-    head = ["run", "questions", "n", "failed", "missing", "accuracy %", "95 % interval", "videos"]
+    head = ["run", "questions", "n", "failed", "missing", "accuracy %", "95% interval", "videos"]
     cells = [
         [*_names(row), str(row.asked), str(row.failed), str(row.missing), *_estimate(row.accuracy)]
         + ([_percent(row.answered)] if some_failed else [])
@@ -111,7 +111,7 @@ def _official(scores: RunScores) -> Table:
         counts = sorted({metric.count for metric in here.values()})
         notes = (f"{run}: {each.note}" if len(by_run) > 1 else each.note for run, each in here.items() if each.note)
         cells.append([name, *values, "–".join(map(str, counts)), *(["; ".join(notes)] if noted else [])])
-    heads = [head for run in by_run for head in (run, "95 % interval")[: 1 + wide]]
+    heads = [head for run in by_run for head in (run, "95% interval")[: 1 + wide]]
     return Table("Official scores", ["score", *heads, "of", *(["note"] if noted else [])], cells, left=1)
 
 
@@ -161,8 +161,8 @@ def _confidence(rows: Sequence[Row]) -> Table:
 
 def _temporal(rows: Sequence[Row]) -> Table:
     """For benchmarks with gold intervals."""
-    head = ["run", "questions", "n", "precision %", "95 % interval", "evidence covered %", "95 % interval"]
-    head += ["F1 %", "95 % interval", "s to evidence", "95 % interval"]
+    head = ["run", "questions", "n", "precision %", "95% interval", "evidence covered %", "95% interval"]
+    head += ["F1%", "95% interval", "s to evidence", "95% interval"]
     cells = []
     for row in rows:
         if temporal := row.temporal:
@@ -189,7 +189,7 @@ def _differences(rows: Sequence[Row]) -> Table:
         "questions",
         "pairs",
         "points",
-        "95 % interval",
+        "95% interval",
         "gained",
         "lost",
         "McNemar p",
@@ -228,7 +228,7 @@ def short_table(scores: RunScores, terminal: Terminal) -> str:
     kept = {name: cells for name, cells in columns.items() if name in shown}
     cells = list(zip(*names.values(), *kept.values(), strict=True))
     hidden = [name for name in columns if name not in kept]
-    notes = ["compute: of one pass over all frames at native size"] if "compute" in kept else []
+    notes = ["compute: of one pass over all frames at full size"] if "compute" in kept else []
     if "vs first" in kept:
         notes.append(f"vs first: points of accuracy more than {rows[0].run}; p: McNemar's test")
     notes.append(f"--all shows more: {', '.join([*hidden, 'official scores, cost, confidence and bins'])}")
@@ -252,7 +252,7 @@ def _short_columns(rows: Sequence[Row], runs: Sequence[Run]) -> dict[str, list[s
         "n": [str(row.asked) for row in rows],
         "failed": [str(row.failed) if row.failed else "" for row in rows],
         "accuracy %": [f"{100 * each.mean:.1f}" if each else "–" for each in accuracy],
-        "95 % interval": [
+        "95% interval": [
             f"{100 * each.low:.1f}–{100 * each.high:.1f}" if each and each.clusters > 1 else "" for each in accuracy
         ],
         "frames": [f"{row.cost.kept:.1f}" if row.cost else "–" for row in rows],
@@ -390,33 +390,6 @@ def _markdown(scores: RunScores) -> str:
     return "\n\n".join([*parts, notes])
 
 
-TEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    "−": "$-$",
-    "…": r"\dots{}",
-    "–": "--",
-    **{character: f"\\{character}" for character in "&%$#_{}"},
-}
-
-
-def _latex(scores: RunScores) -> str:
-    """One tabular environment for each table; needs the package booktabs."""
-
-    def line(row: Sequence[str]) -> str:
-        return " & ".join("".join(TEX.get(char, char) for char in one_line(cell)) for cell in row) + r" \\"
-
-    parts = []
-    for table in people_tables(scores):
-        columns = "l" * table.left + "r" * (len(table.head) - table.left)
-        lines = [rf"% {table.title}; needs \usepackage{{booktabs}}", rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
-        lines += [line(table.head), r"\midrule", *map(line, table.rows), r"\bottomrule", r"\end{tabular}"]
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts)
-
-
 def _flat(row: Row) -> dict[str, Any]:
     """A row as plain values; shares are fractions, and a number that does not exist is None."""
     cost, versus = row.cost, row.versus
@@ -501,6 +474,5 @@ def _json(scores: RunScores) -> str:
 FORMATS: dict[str, Callable[[RunScores], str]] = {
     "json": _json,
     "csv": _csv,
-    "latex": _latex,
     "markdown": _markdown,
 }

@@ -149,7 +149,7 @@ def _options(view: AnswerView, terminal: Terminal) -> list[Text]:
         arrow = terminal.clean("▸" if option.chosen else " ")
         line = Text(f"{arrow} {terminal.pad(text, room)} ", terminal.style(weight))
         line.append(_bar(option.share, bar, terminal), terminal.style(colour))
-        lines.append(line.append(f" {terminal.clean(sure_words(option.share)):>8}", terminal.style(weight)))
+        lines.append(line.append(f" {terminal.clean(sure_words(option.share)):>7}", terminal.style(weight)))
     if folded := view.folded_words:
         lines.append(Text("  " + terminal.cut(folded, terminal.width - 2), terminal.style("dim")))
     return lines
@@ -178,7 +178,7 @@ def _bill(view: AnswerView, terminal: Terminal) -> list[Text]:
     rows = [("decode", "", view.answer.seconds.decode)]
     rows += [(stage.name, share_words(stage.share), stage.seconds) for stage in view.bill]
     stages = [
-        Text(terminal.clean(f"{name:<{KEY_WIDTH}}{share:>8}{seconds:>8.1f} s"), terminal.style("dim"))
+        Text(terminal.clean(f"{name:<{KEY_WIDTH}}{share:>7}{seconds:>8.1f} s"), terminal.style("dim"))
         for name, share, seconds in rows
     ]
     return [*terminal.wrap(view.compute, "bold"), *stages]

@@ -96,7 +96,7 @@ class Stage:
     name: str
     cost: Cost
     share: float | None
-    """Of the compute for all frames at native size, by the honest convention, or of the tokens if that is not known."""
+    """Of the compute for all frames at full size, by the honest convention, or of the tokens if that is not known."""
     seconds: float
 
 
@@ -177,7 +177,7 @@ class AnswerView:
 
     @property
     def folded_words(self) -> str:
-        """For example "7 others below 0.05 % each: purple, green, …"; empty for none."""
+        """For example "7 others below 0.05% each: purple, green, …"; empty for none."""
         folded = self.folded_options
         if not folded:
             return ""
@@ -402,14 +402,14 @@ class AnswerView:
         if settings.get("context") and selection.kept < selection.pool:
             extra.append("all others small")
         if extra:
-            frames = f"{selection.kept} frame{'' if selection.kept == 1 else 's'} at native size"
+            frames = f"{selection.kept} frame{'' if selection.kept == 1 else 's'} at full size"
             return f"{frames} among {' and '.join(extra)}"
         small = _small_side(settings)
-        return f"{kept} at {small} px" if small else f"{kept} at native size"
+        return f"{kept} at {small} px" if small else f"{kept} at full size"
 
     @property
     def stages(self) -> list[str]:
-        """What each stage preferred, for example "overview: green 43.0 %"; empty for an answer with one stage."""
+        """What each stage preferred, for example "overview: green 43.0%"; empty for an answer with one stage."""
         passes = {"overview": self.answer.reached.overview, "focus": self.answer.reached.focus}
         stages = [f"{name}: {self._preferred(each)}" for name, each in passes.items() if each is not None]
         return stages if len(stages) > 1 else []
@@ -425,7 +425,7 @@ class AnswerView:
         exit = self.answer.reached.exit
         if self.answer.settings.get("effort") != "auto" or exit is None or exit.source != "default":
             return ""
-        limit = f"The limit of {100 * exit.threshold:g} % is the cautious default"
+        limit = f"The limit of {100 * exit.threshold:g}% is the cautious default"
         return f"{limit}; gridprobe calibrate finds a better one."
 
     # What it cost.
@@ -453,12 +453,12 @@ class AnswerView:
 
     @property
     def compute(self) -> str:
-        """For example "17 % of the compute of showing all 144 frames at native size"; empty if nothing is known."""
+        """For example "17% of the compute of showing all 144 frames at full size"; empty if nothing is known."""
         share = self.bill[-1].share
         if not share:
             return ""
         what = "compute" if self.answer.cost.priced else "tokens"
-        return f"{share_words(share)} of the {what} of showing all {self.answer.selection.pool} frames at native size"
+        return f"{share_words(share)} of the {what} of showing all {self.answer.selection.pool} frames at full size"
 
     @property
     def details(self) -> dict[str, str]:
@@ -511,7 +511,7 @@ def _overview_side(answer: Answer) -> int:
 
 
 def _small_side(settings: Mapping[str, Any]) -> int | None:
-    """The longer side of the frames of a selector that shows them small; None at native size."""
+    """The longer side of the frames of a selector that shows them small; None at full size."""
     own = settings.get("selector", {}).get("view")
     if own is None or settings["view"]["pixels"] != own["pixels"]:
         return None
@@ -534,7 +534,7 @@ def _sureness(answer: Answer) -> str:
     if exit is None:
         return f"{percent(confidence)} sure" + (f" of {choice}" if choice else "")
     confident = f"{choice}, " * bool(choice) + _visible(confidence, exit)
-    return f"{'sure' if reached.sure else 'not sure'} ({confident}, the limit is {100 * exit.threshold:g} %)"
+    return f"{'sure' if reached.sure else 'not sure'} ({confident}, the limit is {100 * exit.threshold:g}%)"
 
 
 def _visible(confidence: float, exit: EarlyExit) -> str:

@@ -10,12 +10,12 @@ export function clock(seconds, tenths = false) {
 }
 
 export function percent(share, digits = 1) {
-  return `${(100 * share).toFixed(digits)} %`;
+  return `${(100 * share).toFixed(digits)}%`;
 }
 
 // Never rounded to certainty.
 export function sure(share) {
-  return share >= 0.9995 && share < 1 ? "> 99.9 %" : share > 0 && share < 0.0005 ? "< 0.1 %" : percent(share);
+  return share >= 0.9995 && share < 1 ? "> 99.9%" : share > 0 && share < 0.0005 ? "< 0.1%" : percent(share);
 }
 
 export function taken(seconds) {

@@ -230,7 +230,7 @@ class Batch:
 class Skills:
     """The state of a training. What is practised depends on what is learned, not on the time.
 
-    Measured on one H200: with letters as the only signal, or with drill in 6 % of the rows, option letters stayed at
+    Measured on one H200: with letters as the only signal, or with drill in 6% of the rows, option letters stayed at
     chance for 9 minutes. With drill on single frames only they were learned in 4, but not after many frames, and
     sequences grew long before short ones were understood.
     """

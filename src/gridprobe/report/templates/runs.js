@@ -173,9 +173,9 @@
     const part = found.shares[option] / 10, chosen = found.choice === option;
     const filled = element("span");
     filled.style.width = `${part}%`;
-    const hover = `${runs[run]}: ${part.toFixed(1)} %${chosen ? ", chosen" : ""}`;
+    const hover = `${runs[run]}: ${part.toFixed(1)}%${chosen ? ", chosen" : ""}`;
     return element("div", { class: `run-${run % 6}${chosen ? " picked" : ""}`, title: hover },
-      element("span", { class: "bar" }, filled), element("span", { class: "percent" }, `${chosen ? "● " : ""}${part.toFixed(1)} %`));
+      element("span", { class: "bar" }, filled), element("span", { class: "percent" }, `${chosen ? "● " : ""}${part.toFixed(1)}%`));
   }
   function panel(run, place) {
     const fate = outcome(run, place), found = result(run, place);
@@ -184,7 +184,7 @@
     if (fate === "failed") made.append(element("p", { class: "fault", dir: "auto" }, data.results[run][place]));
     if (!found) return made;
     const length = lengthOf(place), said = questions[place][2][found.choice] ?? LETTERS[found.choice] ?? "?";
-    made.append(element("p", { class: "said" }, element("strong", { dir: "auto" }, said), ` ${(found.confidence / 10).toFixed(1)} %`));
+    made.append(element("p", { class: "said" }, element("strong", { dir: "auto" }, said), ` ${(found.confidence / 10).toFixed(1)}%`));
     made.append(element("p", { class: "where" }, whereWords(found, length)));
     if (found.native) made.append(timeline(found, length));
     made.append(thumbnails(run, place, length < SHORT));

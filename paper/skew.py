@@ -1,0 +1,100 @@
+"""The paper's skew figure: kept frames, and the accuracy over all frames, against the signed skew of the map."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from canvas import COLUMN, SERIES, add_legend, add_note, new_figure, styled
+from gridprobe.report.run_data import SkewData
+from gridprobe.report.run_plots import BANDWIDTH, STEPS, smoothed, smoothed_count
+
+__all__ = ["Smoothed", "skew_figure", "smooth"]
+
+RESAMPLES = 1000
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Smoothed:
+    """A smoothed curve with its pointwise 95% band."""
+
+    at: Array
+    mean: Array
+    low: Array
+    high: Array
+
+
+def smooth(places: Array, values: Array, groups: tuple[str, ...]) -> Smoothed:
+    """Means weighted by a Gaussian a twelfth of the axis wide; the band is from resampling whole groups (videos)."""
+    at, width = _axis(places)
+    weights = np.exp(-0.5 * ((at[:, None] - places[None, :]) / width) ** 2)
+    _, member = np.unique(np.asarray(groups), return_inverse=True)
+    by_group = np.zeros((len(places), member.max() + 1))
+    by_group[np.arange(len(places)), member] = 1.0
+    weight, total = weights @ by_group, (weights * values) @ by_group
+    rng, count = np.random.default_rng(0), by_group.shape[1]
+    times_drawn = rng.multinomial(count, np.full(count, 1 / count), RESAMPLES).astype(np.float64)
+    drawn = (times_drawn @ total.T) / np.maximum(times_drawn @ weight.T, 1e-300)
+    low, high = np.quantile(drawn, (0.025, 0.975), axis=0)
+    return Smoothed(at, smoothed(places, values, at, width), low, high)
+
+
+def _axis(places: Array) -> tuple[Array, float]:
+    """Points over the middle 98% of the skews, and the width of the kernel."""
+    low, high = (float(end) for end in np.quantile(places, (0.01, 0.99)))
+    span = max(high - low, 1e-6)
+    return np.linspace(low, low + span, STEPS), span * BANDWIDTH
+
+
+def skew_figure(found: SkewData, *, width: float = COLUMN) -> Any:
+    """Kept frames on the left axis, accuracy of the run over all frames on the right one, both with their bands."""
+    places = np.asarray(found.skew, dtype=np.float64)
+    kept = smooth(places, np.asarray(found.kept, dtype=np.float64), found.groups)
+    right = smooth(places, 100 * np.asarray(found.right, dtype=np.float64), found.groups)
+    note = (
+        f"{len(places):,} questions about {len(set(found.groups)):,} videos, smoothed; bands: pointwise 95%, videos "
+        "resampled; grey: density of the questions."
+    )
+    with styled():
+        figure = new_figure(width, 0.76 * COLUMN)
+        left = figure.subplots()
+        second = left.twinx()
+        _density(left, places, kept.at)
+        lines = [
+            _draw(left, kept, SERIES[0], f"frames kept ({found.mapped})"),
+            _draw(second, right, SERIES[1], f"accuracy over all frames ({found.whole})"),
+        ]
+        left.set_xlabel("signed skew of the importance map")
+        left.set_ylabel(f"frames kept, of {found.pool}", color=SERIES[0].ink)
+        second.set_ylabel("accuracy, %", color=SERIES[1].ink)
+        _limits(left, second, kept, right, found.pool)
+        add_legend(figure, lines, width=width)
+        add_note(figure, note, width=width)
+    return figure
+
+
+def _draw(axes: Any, curve: Smoothed, style: Any, name: str) -> Any:
+    axes.fill_between(curve.at, curve.low, curve.high, color=style.colour, alpha=0.22, linewidth=0, zorder=2)
+    (line,) = axes.plot(curve.at, curve.mean, color=style.colour, linestyle=style.dash, label=name, zorder=3)
+    return line
+
+
+def _density(axes: Any, places: Array, at: Array) -> None:
+    """How many questions are near each skew, in the lowest part of the plot."""
+    dense = smoothed_count(places, at, _axis(places)[1])
+    heights = 0.12 * dense / float(dense.max())
+    axes.fill_between(at, 0, heights, transform=axes.get_xaxis_transform(), color="#cccccc", linewidth=0, zorder=1)
+
+
+def _limits(left: Any, second: Any, kept: Smoothed, right: Smoothed, pool: int) -> None:
+    """The scale of accuracy leaves the lowest part to the density of questions."""
+    left.set_xlim(kept.at[0], kept.at[-1])
+    left.set_ylim(0, pool * 1.02)
+    low, high = float(right.low.min()), float(right.high.max())
+    margin = max(2.0, 0.15 * (high - low))
+    second.set_ylim(max(0.0, low - 2 * margin), min(100.0, high + margin))
+    second.spines["right"].set_visible(True)
+    left.tick_params(axis="y", colors=SERIES[0].ink)
+    second.tick_params(axis="y", colors=SERIES[1].ink)

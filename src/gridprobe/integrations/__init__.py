@@ -1,1 +1,0 @@
-"""gridprobe as a model of other evaluation programs."""
