@@ -1,6 +1,7 @@
 """Every example runs as a user would run it; the one for lmms-eval, which is not installed here, is compiled."""
 
 import csv
+import importlib
 import json
 import os
 import subprocess
@@ -9,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+import gridprobe as gp
 from fake_server import Fake, serving
 from gridprobe.question import Question
 from gridprobe_world import demo
+from gridprobe_world.embedded import WEIGHTS
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
@@ -53,8 +56,27 @@ def test_a_script_compiles_is_short_and_is_listed(script: Path) -> None:
     text = script.read_text(encoding="utf-8")
     compile(text, script.name, "exec")
 
-    assert len([line for line in text.splitlines() if line.strip()]) <= 30
+    most = 200 if "200_lines" in script.name else 30
+    assert len([line for line in text.splitlines() if line.strip()]) <= most
     assert f"]({script.name})" in (EXAMPLES / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_method_in_200_lines_of_transformers_equals_ours(video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same letters to 1e-3 and the same kept frames, whether the overview is sure or not."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    plain = importlib.import_module("gridprobe_in_200_lines")
+    monkeypatch.setattr(plain, "SMALL", 64)  # as in the preset gridworld
+    reader = plain.Reader(str(WEIGHTS / "micro"))
+    model = gp.load_model("embedded", device="cpu", dtype="float32")
+    ways = set()
+    for question in demo.questions().values():
+        ours = gp.ask(video, question, model=model, preset="gridworld", precision="exact", k=8)
+        theirs = plain.ask(reader, str(video), question.text, list(question.options), k=8)
+        sure = ours.reached.by == "overview"
+        ways.add(sure)
+        assert theirs.probabilities == pytest.approx(ours.posterior.probabilities, abs=1e-3)
+        assert theirs.choice == ours.choice and theirs.kept == ([] if sure else list(ours.selection.indices))
+    assert ways == {True, False}
 
 
 def test_a_folder(video: Path, question: Question, tmp_path: Path) -> None:
