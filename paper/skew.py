@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from canvas import COLUMN, SERIES, add_legend, add_note, new_figure, styled
 from gridprobe.report.run_data import SkewData
-from gridprobe.report.run_plots import BANDWIDTH, STEPS, smoothed, smoothed_count
+from gridprobe.report.run_page import BANDWIDTH, STEPS, smoothed, smoothed_count
 
 __all__ = ["Smoothed", "skew_figure", "smooth"]
 
