@@ -262,35 +262,28 @@ def load(
     for name, value, least in (("count", count, 1), ("first", first, 0)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise UsageError(f"{name} must be a whole number of at least {least}, got {value!r}")
-    benchmark = []
-    for made in items(count, first=first, split=cast(Split, split), part=part):
-        benchmark.append(
-            Item(
-                id=made.id,
-                question=replace(made.asked.question, id=made.id),
-                video=data / f"gridworld-{made.seed}-{SIDE}{_suffix(made.part)}.mp4",
-                group=str(made.seed) if made.part == "standard" else f"{made.seed}-{made.part}",
-                bins={"family": made.family, "part": made.part},
-                duration=made.duration,
-                extra=_extra(made),
-            )
-        )
+    chosen = [_item(item, data) for item in items(count, first=first, split=cast(Split, split), part=part)]
     if evidence == "hidden":  # other frames are hidden for each question, so none shares its video with another
-        benchmark = [replace(item, video=data / item.id) for item in benchmark if item.extra["evidence"]]
-    version = f"gridworld-{len(benchmark)}-{_fingerprint(benchmark)}"
+        chosen = [replace(item, video=data / item.id) for item in chosen if item.extra["evidence"]]
+    version = f"gridworld-{len(chosen)}-{_fingerprint(chosen)}"
     opener = open_without_evidence if evidence == "hidden" else OPENERS[source]
     hooks: dict[str, Any] = {"open": opener, "info": video_info}
-    return Benchmark("gridworld", version, tuple(benchmark), model="embedded", generated=True, **hooks)
+    return Benchmark("gridworld", version, tuple(chosen), model="embedded", generated=True, **hooks)
 
 
-def _suffix(part: str) -> str:
-    return "" if part == "standard" else f"-{part}"
-
-
-def _extra(made: WorldItem) -> dict[str, Any]:
-    """What else is known about an item; hints only where there are any, so that old releases keep their fingerprint."""
-    hint = {"hint": [list(interval) for interval in made.hint]} if made.hint else {}
-    return {"seed": made.seed, "evidence": [list(interval) for interval in made.evidence], **hint}
+def _item(item: WorldItem, data: Path) -> Item:
+    """With a hint only where there is one, so that old releases keep their fingerprint."""
+    suffix = "" if item.part == "standard" else f"-{item.part}"
+    hint = {"hint": [list(interval) for interval in item.hint]} if item.hint else {}
+    return Item(
+        id=item.id,
+        question=replace(item.asked.question, id=item.id),
+        video=data / f"gridworld-{item.seed}-{SIDE}{suffix}.mp4",
+        group=f"{item.seed}{suffix}",
+        bins={"family": item.family, "part": item.part},
+        duration=item.duration,
+        extra={"seed": item.seed, "evidence": [list(interval) for interval in item.evidence], **hint},
+    )
 
 
 def _fingerprint(items: Sequence[Item]) -> str:
@@ -359,9 +352,8 @@ def open_without_evidence(item: Item, spec: SampleSpec) -> Path | FramePool:
 OPENERS = {"mp4": open_video, "rendered": open_rendered}
 
 
-def _script(item: Item) -> "Worlds":
-
-    return script(item.extra["seed"], cast("Part", item.bins["part"]))
+def _script(item: Item) -> Worlds:
+    return script(item.extra["seed"], cast(Part, item.bins["part"]))
 
 
 def open_answer(item: Item) -> str | None:

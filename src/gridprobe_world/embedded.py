@@ -89,11 +89,6 @@ def _changed(folder: Path, released: dict[str, str]) -> list[Path]:
     return [folder / name for name in sorted({*released, *present}) if released.get(name) != present.get(name)]
 
 
-if __name__ == "__main__":
-    folders = sorted(each for each in SHIPPED.iterdir() if each.is_dir())
-    print(json.dumps({".": hashes(SHIPPED), **{each.name: hashes(each) for each in folders}}, indent=2))
-
-
 WEIGHTS = SHIPPED
 SIZES = ("micro", "nano")
 FRAMES = 144
@@ -322,3 +317,8 @@ def _template_words() -> frozenset[str]:
 
 
 TEMPLATE_WORDS = _template_words()
+
+
+if __name__ == "__main__":
+    folders = sorted(each for each in SHIPPED.iterdir() if each.is_dir())
+    print(json.dumps({".": hashes(SHIPPED), **{each.name: hashes(each) for each in folders}}, indent=2))
