@@ -79,8 +79,8 @@ def measured(runs: Sequence[Run], *, convention: Convention) -> list[Curve]:
             raise UsageError(f"{run.name} is a second run of {run.selector} with K = {k}; name one of them")
         mine[k] = point
         whole.setdefault(k, Point(k, all_frames_cost(run, convention)))
-    named = {ALL: whole, **others}
-    return [Curve(name, tuple(points[k] for k in sorted(points)), False, note) for name, points in named.items()]
+    by_name = {ALL: whole, **others}
+    return [Curve(name, tuple(points[k] for k in sorted(points)), False, note) for name, points in by_name.items()]
 
 
 def _comparable(runs: Sequence[Run]) -> list[Run]:
@@ -143,8 +143,8 @@ def _price(gauge: CostModel, settings: Options, size: tuple[int, int], count: in
     """All frames, then the whole of GridProbe for each number of kept frames."""
     setup = make_plan(model=gauge, settings=settings)
     question = _question(settings.template or "default")
-    found = price_grid(setup, question, _video(size), kept=(count,) if count else ())
-    return [found.everything, *(found.selecting + focus for focus in found.focus.values())]
+    prices = price_grid(setup, question, _video(size), kept=(count,) if count else ())
+    return [prices.everything, *(prices.selecting + focus for focus in prices.focus.values())]
 
 
 def _question(template: str) -> Question:
@@ -256,12 +256,12 @@ def _accuracy_panel(axes: Any, curves: Sequence[Curve]) -> None:
     judged = [each for each in zip(curves, _styles(curves), strict=True) if any(p.accuracy for p in each[0].points)]
     for place, (curve, style) in enumerate(judged):
         shift = 1 + 0.02 * (place - (len(judged) - 1) / 2)
-        found = [(point.k * shift, point.accuracy) for point in curve.points if point.accuracy]
-        means = [100 * accuracy.mean for _, accuracy in found]
-        below = [100 * (accuracy.mean - accuracy.low) for _, accuracy in found]
-        above = [100 * (accuracy.high - accuracy.mean) for _, accuracy in found]
+        estimates = [(point.k * shift, point.accuracy) for point in curve.points if point.accuracy]
+        means = [100 * accuracy.mean for _, accuracy in estimates]
+        below = [100 * (accuracy.mean - accuracy.low) for _, accuracy in estimates]
+        above = [100 * (accuracy.high - accuracy.mean) for _, accuracy in estimates]
         axes.errorbar(
-            [k for k, _ in found],
+            [k for k, _ in estimates],
             means,
             yerr=[below, above],
             color=style.colour,

@@ -65,9 +65,7 @@ def _size(context: click.Context, parameter: click.Parameter, text: str) -> tupl
 
 @figures.command()
 @_common
-@click.option(
-    "-m", "--model", metavar="NAME", help="Also plan the cost of this model; it needs no runs."
-)
+@click.option("-m", "--model", metavar="NAME", help="Also plan the cost of this model; it needs no runs.")
 @click.option("--k", callback=_numbers, metavar="6,8,…", help="Grid sizes to plan for.")
 @click.option("--kept", callback=_numbers, metavar="N,…", help="Kept frames to plan for, one number or one for each K.")
 @click.option("--size", callback=_size, default="1920x1080", show_default=True, help="Size of the planned video.")

@@ -53,10 +53,10 @@ class Regime:
     @property
     def importance(self) -> npt.NDArray[np.float64]:
         """The map, rows × K."""
-        found = self.chosen
-        if found.by_frame:
-            return ImportanceMap(Grid.holding(found.pool), by_frame=found.by_frame).matrix
-        return ImportanceMap(Grid(len(found.columns), found.pool), found.rows, found.columns).matrix
+        answered = self.chosen
+        if answered.by_frame:
+            return ImportanceMap(Grid.holding(answered.pool), by_frame=answered.by_frame).matrix
+        return ImportanceMap(Grid(len(answered.columns), answered.pool), answered.rows, answered.columns).matrix
 
 
 def regimes(runs: Sequence[Run], ids: Sequence[str] = ()) -> tuple[list[Regime], list[str]]:
@@ -83,16 +83,16 @@ def regimes(runs: Sequence[Run], ids: Sequence[str] = ()) -> tuple[list[Regime],
 
 
 def _rows(runs: Sequence[Run]) -> list[Regime]:
-    found = []
+    rows = []
     by_run = [{result.id: result for result in run.results} for run in runs]
     for name in by_run[0]:
         results = [mine[name] for mine in by_run]
         for run, result in zip(runs, results, strict=True):
             if result.answered and (result.answered.rows or result.answered.by_frame):
                 answers = tuple(map(_given, runs, results))
-                found.append(Regime(result, result.answered, run.name, answers))
+                rows.append(Regime(result, result.answered, run.name, answers))
                 break
-    return found
+    return rows
 
 
 def _given(run: Run, result: Result) -> RunAnswer:
@@ -112,10 +112,10 @@ def _pictures(runs: Sequence[Run], rows: Sequence[Regime]) -> tuple[Pictures, li
     """The kept frames of each row, decoded from the videos on disk."""
     wanted = {(row.mapped, row.result.id) for row in rows}
     fewer = [replace(run, results=tuple(r for r in run.results if (run.name, r.id) in wanted)) for run in runs]
-    found, notes = make_thumbnails(fewer)
+    thumbnails, notes = make_thumbnails(fewer)
     decoded = {
         name: tuple((time, _pixels(jpeg)) for time, jpeg in each)
-        for mine in found.values()
+        for mine in thumbnails.values()
         for name, each in mine.items()
     }
     return decoded, notes
@@ -212,7 +212,7 @@ def _lines(words: str, size: float) -> float:
 
 def _note(rows: Sequence[Regime]) -> str:
     runs = dict.fromkeys(row.mapped for row in rows)
-    used = dict.fromkeys(_mark(given)[0] for row in rows for given in row.answers)
+    used = dict.fromkeys(_mark(answer)[0] for row in rows for answer in row.answers)
     marks = ", ".join(f"{mark}\u00a0{words}" for (mark, _), words in MARKS.items() if mark in used)
     return f"Maps and kept frames: {', '.join(runs)}. Bright: important, dot: kept. {marks}."
 
@@ -226,9 +226,9 @@ def _map_height(row: Regime, widths: _Widths) -> float:
 
 
 def _map_words(row: Regime) -> str:
-    found = row.chosen
-    skew = "" if found.skew is None else f"\nskew {round(found.skew, 2) + 0.0:+.2f}".replace("-", "−")
-    kept = f"{found.native} of {found.pool} kept" if found.native else "from the overview"
+    answered = row.chosen
+    skew = "" if answered.skew is None else f"\nskew {round(answered.skew, 2) + 0.0:+.2f}".replace("-", "−")
+    kept = f"{answered.native} of {answered.pool} kept" if answered.native else "from the overview"
     return f"{kept}{skew}"
 
 
@@ -307,21 +307,21 @@ def _answers(row: Regime, width: float) -> list[tuple[str, str, str]]:
     if row.result.answer:
         gold = f"{row.result.answer}: {labels[row.result.answer]}"
         parts.append((wrap(f"Answer {gold}", width, size=SMALL, most=3), "black", "normal"))
-    for given in row.answers:
-        mark, colour = _mark(given)
-        text = f"{mark} {given.run}: {given.choice or 'failed'}"
-        weight = "bold" if given.right else "normal"
+    for answer in row.answers:
+        mark, colour = _mark(answer)
+        text = f"{mark} {answer.run}: {answer.choice or 'failed'}"
+        weight = "bold" if answer.right else "normal"
         parts.append((wrap(text, width, size=SMALL, most=2, weight=weight), colour, weight))
-        wrong = given.choice and given.choice != row.result.answer
-        if wrong and given.choice in labels:
-            parts.append((wrap(labels[given.choice], width, size=NOTE, most=2), "#555555", "normal"))
+        wrong = answer.choice and answer.choice != row.result.answer
+        if wrong and answer.choice in labels:
+            parts.append((wrap(labels[answer.choice], width, size=NOTE, most=2), "#555555", "normal"))
     return parts
 
 
-def _mark(given: RunAnswer) -> tuple[str, str]:
-    if given.right is None:
+def _mark(answer: RunAnswer) -> tuple[str, str]:
+    if answer.right is None:
         return UNKNOWN
-    return RIGHT if given.right else WRONG
+    return RIGHT if answer.right else WRONG
 
 
 def _list_height(parts: Sequence[tuple[str, str, str]]) -> float:

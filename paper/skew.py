@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from canvas import COLUMN, SERIES, add_legend, add_note, new_figure, styled
 from gridprobe.report.run_data import SkewData
-from gridprobe.report.run_plots import BANDWIDTH, STEPS, smoothed, smoothed_count
+from gridprobe.report.run_page import BANDWIDTH, STEPS, smoothed, smoothed_count
 
 __all__ = ["Smoothed", "skew_figure", "smooth"]
 
@@ -48,13 +48,13 @@ def _axis(places: Array) -> tuple[Array, float]:
     return np.linspace(low, low + span, STEPS), span * BANDWIDTH
 
 
-def skew_figure(found: SkewData, *, width: float = COLUMN) -> Any:
+def skew_figure(data: SkewData, *, width: float = COLUMN) -> Any:
     """Kept frames on the left axis, accuracy of the run over all frames on the right one, both with their bands."""
-    places = np.asarray(found.skew, dtype=np.float64)
-    kept = smooth(places, np.asarray(found.kept, dtype=np.float64), found.groups)
-    right = smooth(places, 100 * np.asarray(found.right, dtype=np.float64), found.groups)
+    places = np.asarray(data.skew, dtype=np.float64)
+    kept = smooth(places, np.asarray(data.kept, dtype=np.float64), data.groups)
+    right = smooth(places, 100 * np.asarray(data.right, dtype=np.float64), data.groups)
     note = (
-        f"{len(places):,} questions about {len(set(found.groups)):,} videos, smoothed; bands: pointwise 95%, videos "
+        f"{len(places):,} questions about {len(set(data.groups)):,} videos, smoothed; bands: pointwise 95%, videos "
         "resampled; grey: density of the questions."
     )
     with styled():
@@ -63,13 +63,13 @@ def skew_figure(found: SkewData, *, width: float = COLUMN) -> Any:
         second = left.twinx()
         _density(left, places, kept.at)
         lines = [
-            _draw(left, kept, SERIES[0], f"frames kept ({found.mapped})"),
-            _draw(second, right, SERIES[1], f"accuracy over all frames ({found.whole})"),
+            _draw(left, kept, SERIES[0], f"frames kept ({data.mapped})"),
+            _draw(second, right, SERIES[1], f"accuracy over all frames ({data.whole})"),
         ]
         left.set_xlabel("signed skew of the importance map")
-        left.set_ylabel(f"frames kept, of {found.pool}", color=SERIES[0].ink)
+        left.set_ylabel(f"frames kept, of {data.pool}", color=SERIES[0].ink)
         second.set_ylabel("accuracy, %", color=SERIES[1].ink)
-        _limits(left, second, kept, right, found.pool)
+        _limits(left, second, kept, right, data.pool)
         add_legend(figure, lines, width=width)
         add_note(figure, note, width=width)
     return figure

@@ -13,8 +13,15 @@ from gridprobe.cli import cli
 from gridprobe.errors import UsageError
 from gridprobe.models import Request
 from gridprobe.options import Options
-from gridprobe_selectors.compare import Compared, compare
-from gridprobe_selectors.compare_report import cells, comparison_dict, comparison_view, marks, render_comparison
+from gridprobe_selectors.compare import (
+    Compared,
+    cells,
+    compare,
+    comparison_dict,
+    comparison_view,
+    marks,
+    render_comparison,
+)
 from videos import numbered_video
 from videos_of_arrays import gray_pool, levels
 
@@ -105,6 +112,7 @@ def test_as_json() -> None:
         "f1": pytest.approx(2 / 3),
         "distance": 37.5,
     }
+    assert found["schema"] == "gridprobe.comparison/1"
     assert found["rows"][0]["answer"]["schema"] == "gridprobe.answer/3" and found["evidence"] == [[35.0, 45.0]]
 
 

@@ -66,9 +66,9 @@ KEYFRAMES = Entry(
     argument="FILE",
     frames="none",
 )
-FRAG = Entry("gridprobe_selectors.frag:make", "FRAG: the model says of each frame alone whether it is needed")
+FRAG = Entry("gridprobe_selectors.agents:make_frag", "FRAG: the model says of each frame alone whether it is needed")
 UNCERTAINTY = Entry(
-    "gridprobe_selectors.frag:make_uncertainty",
+    "gridprobe_selectors.agents:make_uncertainty",
     "uncertainty guidance: frames, or windows of them, from which the answer has a low entropy",
     argument="WINDOW",
     optional=True,

@@ -34,9 +34,9 @@ class AKS(Encoded):
 
     name: ClassVar[str] = "aks"
 
-    def choose(self, found: Similarities, kept: int) -> tuple[int, ...]:
+    def choose(self, similarities: Similarities, kept: int) -> tuple[int, ...]:
         """The best frames of every stretch."""
-        return choose_frames(unit_range(found.cosines), kept)
+        return choose_frames(unit_range(similarities.cosines), kept)
 
     def describe(self) -> dict[str, Any]:
         """With its thresholds."""

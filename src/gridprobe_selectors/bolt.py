@@ -33,9 +33,9 @@ class BOLT(Encoded):
     power: float = POWER
     name: ClassVar[str] = "bolt"
 
-    def choose(self, found: Similarities, kept: int) -> tuple[int, ...]:
+    def choose(self, similarities: Similarities, kept: int) -> tuple[int, ...]:
         """Frames at even levels of the cumulated similarity."""
-        return choose_frames(unit_range(found.cosines) ** self.power, kept)
+        return choose_frames(unit_range(similarities.cosines) ** self.power, kept)
 
     def describe(self) -> dict[str, Any]:
         """With its power."""

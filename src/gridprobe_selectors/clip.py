@@ -76,9 +76,9 @@ class FeatureCache:
         content = self._disk.read(self._on_disk(key)) if self._disk else None
         if content is None or not content or len(content) % 4:
             return None
-        found = np.frombuffer(content, dtype="<f4").astype(np.float32)
-        self._keep(key, found)
-        return found
+        vector = np.frombuffer(content, dtype="<f4").astype(np.float32)
+        self._keep(key, vector)
+        return vector
 
     def put(self, vectors: dict[str, Vectors]) -> None:
         """Keep these vectors."""
@@ -154,17 +154,17 @@ class ClipEncoder(Encoder):
     def images(self, frames: FramePool) -> Vectors:
         """One row for each frame; only those that are not known are encoded."""
         keys = frame_keys(frames)
-        found = {key: self._frames.get(key) for key in keys}
-        rows = {key: row for row, key in enumerate(keys) if found[key] is None}
+        vectors = {key: self._frames.get(key) for key in keys}
+        rows = {key: row for row, key in enumerate(keys) if vectors[key] is None}
         wanted = list(rows.values())
         step = GPU_BATCH if self._reading.model.device.type == "cuda" else CPU_BATCH
         for start in range(0, len(wanted), step):
             some = wanted[start : start + step]
             new = dict(zip((keys[row] for row in some), self._encode(frames, some), strict=True))
             self._frames.put(new)
-            found |= new
+            vectors |= new
             report("features", start + len(some), len(wanted))
-        return np.stack([vector for vector in (found[key] for key in keys) if vector is not None])
+        return np.stack([vector for vector in (vectors[key] for key in keys) if vector is not None])
 
     def texts(self, texts: Sequence[str]) -> Vectors:
         """One row for each text: the mean of its pieces."""
@@ -193,8 +193,8 @@ class ClipEncoder(Encoder):
         return self._vectors(reading.model.get_image_features, inputs)
 
     def _text(self, text: str) -> Vectors:
-        known = self._texts.get(text)
-        if known is None:
+        vector = self._texts.get(text)
+        if vector is None:
             dims, tokenizer = self._reading.dims, self._reading.tokenizer
             padding = "max_length" if dims.sigmoid else "longest"
             inputs = tokenizer(
@@ -206,9 +206,9 @@ class ClipEncoder(Encoder):
             )
             names = ("input_ids",) if dims.sigmoid else ("input_ids", "attention_mask")
             vectors = self._vectors(self._reading.model.get_text_features, {name: inputs[name] for name in names})
-            known = _unit(vectors.mean(axis=0, keepdims=True), self._identity)[0]
-            self._texts.put({text: known})
-        return known
+            vector = _unit(vectors.mean(axis=0, keepdims=True), self._identity)[0]
+            self._texts.put({text: vector})
+        return vector
 
     def _pieces(self, text: str) -> list[str]:
         return pieces(self._reading.clean(text), self._count, self._reading.dims.text.tokens)
@@ -294,10 +294,10 @@ def _config(name: str, folder: Path) -> Any:
 def _model(name: str, folder: Path, dtype: torch.dtype) -> Any:
     """Read the weights. transformers fills missing weights with random numbers; here that is an error."""
     with quietly():
-        model, found = read(
+        model, report = read(
             name, transformers.AutoModel, folder, use_safetensors=True, output_loading_info=True, dtype=dtype
         )
-    missing = sorted(found["missing_keys"])
+    missing = sorted(report["missing_keys"])
     if missing:
         raise ModelError(f"the checkpoint {name} lacks {len(missing)} weights, {missing[0]} among them")
     return model.eval()
@@ -311,10 +311,10 @@ def _tokenizer(name: str, folder: Path, kind: str) -> Any:
 
 def _tokenizer_class(folder: Path) -> str:
     try:
-        named = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8")).get("tokenizer_class")
+        name = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8")).get("tokenizer_class")
     except (OSError, ValueError, AttributeError, RecursionError):
         return ""
-    return named if isinstance(named, str) else ""
+    return name if isinstance(name, str) else ""
 
 
 def _clean(kind: str, folder: Path) -> Callable[[str], str]:

@@ -26,8 +26,14 @@ from gridprobe.options import PRESETS, Options, make_plan
 from gridprobe.question import Question
 from gridprobe.registry import SELECTORS
 from gridprobe.report.files import check_writable
-from gridprobe_selectors.compare import CONTROLS, compare
-from gridprobe_selectors.compare_report import TimeRange, comparison_dict, comparison_view, save_comparison
+from gridprobe_selectors.compare import (
+    CONTROLS,
+    TimeRange,
+    compare,
+    comparison_dict,
+    comparison_view,
+    save_comparison,
+)
 
 __all__ = ["compare_selectors"]
 
@@ -43,12 +49,12 @@ class SpanType(click.ParamType[TimeRange]):
             return value
         start, dash, end = str(value).partition("-")
         try:
-            found = float(start), float(end)
+            span = float(start), float(end)
         except ValueError:
-            found = (0.0, 0.0)
-        if not dash or not 0 <= found[0] < found[1] < math.inf:
+            span = (0.0, 0.0)
+        if not dash or not 0 <= span[0] < span[1] < math.inf:
             self.fail(f"{value!r} is no interval in seconds that ascends, such as 12-15", param, ctx)
-        return found
+        return span
 
 
 def _options(command: Any) -> Any:

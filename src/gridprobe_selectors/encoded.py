@@ -51,10 +51,10 @@ class Similarities:
     @property
     def cosines(self) -> Floats:
         """Of every frame with the question."""
-        found: Floats = self.frames.astype(np.float64) @ self.text[0].astype(np.float64)
-        if not np.isfinite(found).all():
+        products: Floats = self.frames.astype(np.float64) @ self.text[0].astype(np.float64)
+        if not np.isfinite(products).all():
             raise ModelError("the encoder's vectors are not numbers (NaN); check its weights, or use float32")
-        rounded: Floats = np.round(found.clip(-1.0, 1.0), DIGITS)
+        rounded: Floats = np.round(products.clip(-1.0, 1.0), DIGITS)
         return rounded
 
 
@@ -131,16 +131,16 @@ class Encoded(Comparing):
     """Compares every frame with the question; a class that derives from it chooses which ones are kept."""
 
     @abstractmethod
-    def choose(self, found: Similarities, kept: int) -> tuple[int, ...]:
+    def choose(self, similarities: Similarities, kept: int) -> tuple[int, ...]:
         """Positions of so many frames, ascending; `kept` is at least 1 and less than the number of frames."""
 
     def select(self, pool: FramePool, question: Question) -> Selection:
         """Compare, decide how many, choose."""
-        found = compare(self.encoder, pool, self.text(question))
-        evidence = similarity_map(found.cosines)
+        similarities = compare(self.encoder, pool, self.text(question))
+        evidence = similarity_map(similarities.cosines)
         kept = self.budget.kept(evidence)
-        indices = self.choose(found, kept) if kept < len(pool) else tuple(range(len(pool)))
-        return self.selection(pool, question, indices, evidence=evidence, cost=found.cost)
+        indices = self.choose(similarities, kept) if kept < len(pool) else tuple(range(len(pool)))
+        return self.selection(pool, question, indices, evidence=evidence, cost=similarities.cost)
 
 
 def encoder_of(parts: Parts, default: str) -> Encoder:
@@ -189,9 +189,8 @@ def _prominence(signal: Floats, place: int) -> float:
 # CLIP (Radford et al., arXiv 2103.00020) and SigLIP (Zhai et al., arXiv 2303.15343) as frame selectors: top-m.
 #
 # The frames that are most similar to the question are kept. `clip` uses CLIP ViT-L/14 and `siglip` SigLIP so400m,
-# unless
-# the settings name another encoder. With frames="auto" a budget rule decides how many, which is the follow-up that the
-# paper proposes: the shape rule on similarities.
+# unless the settings name another encoder. With frames="auto" a budget rule decides how many, which is the follow-up
+# that the paper proposes: the shape rule on similarities.
 #
 # The query is the bare question. Equal similarities are resolved by `ties`, as in a map of probes.
 
@@ -202,9 +201,9 @@ class TopMatches(Encoded):
 
     name: str = "clip"
 
-    def choose(self, found: Similarities, kept: int) -> tuple[int, ...]:
+    def choose(self, similarities: Similarities, kept: int) -> tuple[int, ...]:
         """Those that the budget chooses from the map."""
-        return self.budget.choose(similarity_map(found.cosines), ties=self.ties)
+        return self.budget.choose(similarity_map(similarities.cosines), ties=self.ties)
 
 
 def clip(argument: str, parts: Parts) -> TopMatches:

@@ -97,8 +97,8 @@ class _Search:
         if new:
             frames = self._pool.take(new)
             self.cost += self._encoder.image_cost(frames)
-            found = Similarities(self._encoder.images(frames), self._text)
-            self._known |= zip(new, found.cosines.tolist(), strict=True)
+            similarities = Similarities(self._encoder.images(frames), self._text)
+            self._known |= zip(new, similarities.cosines.tolist(), strict=True)
 
     def set_scale(self) -> None:
         """Map the similarities known now to 0…1."""
@@ -154,14 +154,14 @@ class _Search:
         scores = self._scaled(self._nearest(arm))
         width = float(np.ptp(scores)) or 1.0
         keys = (scores - scores.min()) / width / TEMPERATURE + self._rng.gumbel(size=len(arm))
-        times, taken = self._pool.times, 0
+        times, count = self._pool.times, 0
         for place in np.argsort(-keys):
             frame = arm[int(place)]
-            if taken == wanted:
+            if count == wanted:
                 return
             if frame not in chosen and all(abs(times[frame] - times[other]) >= gap for other in chosen):
                 chosen.add(frame)
-                taken += 1
+                count += 1
 
     def _nearest(self, frames: range) -> Floats:
         compared = np.array(sorted(self._known))

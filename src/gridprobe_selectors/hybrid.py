@@ -50,15 +50,15 @@ class Hybrid(ByModel):
     def select(self, pool: FramePool, question: Question) -> Selection:
         """Compare all frames, probe the promising lines, choose."""
         grid = Grid.holding(len(pool))
-        found = compare(self.encoder, pool, question.text)
+        similarities = compare(self.encoder, pool, question.text)
         lines = grid.probes()
-        promise = np.array([found.cosines[list(line)].max() for line in lines])
+        promise = np.array([similarities.cosines[list(line)].max() for line in lines])
         chosen = (*self._best(promise[: grid.rows]), *(grid.rows + i for i in self._best(promise[grid.rows :])))
         answers = self.model.score([self.request(pool, lines[i], question) for i in chosen])
         evidence = self._map(grid, dict(zip(chosen, answers, strict=True)))
         selection = self.top_of(evidence, pool, answers)
         notes = (*self.encoder.notes(question.text), *selection.notes)
-        return replace(selection, cost=found.cost + selection.cost, probes=tuple(answers), notes=notes)
+        return replace(selection, cost=similarities.cost + selection.cost, probes=tuple(answers), notes=notes)
 
     def _best(self, promise: "np.ndarray[Any, np.dtype[np.float64]]") -> tuple[int, ...]:
         return top(promise, max(1, math.ceil(self.share * len(promise))), ties=self.ties)

@@ -79,11 +79,11 @@ def need(good: bool, where: str, rule: str) -> None:
         raise DataError(f"{where}: {rule}")
 
 
-def question_id(question: Question, known: Container[str], source: str) -> str:
+def question_id(question: Question, ids: Container[str], source: str) -> str:
     """The id under which a file knows a question."""
     if question.id is None:
         raise UsageError(f"{source} names questions by id, and this one has none; give it the id of the file")
-    if question.id not in known:
+    if question.id not in ids:
         raise DataError(f"{source} holds no question with the id {question.id!r}")
     return question.id
 
@@ -125,8 +125,8 @@ class Scores(Selector):
 
     def select(self, pool: FramePool, question: Question) -> Selection:
         """Those that the budget chooses by the file's scores."""
-        found = self.questions[question_id(question, self.questions, self.source)]
-        scores = _of_pool(found, pool, self.source)
+        entry = self.questions[question_id(question, self.questions, self.source)]
+        scores = _of_pool(entry, pool, self.source)
         if scores.min() < 0 or scores.max() > 1:
             scores = unit_range(scores)
         evidence = ImportanceMap(Grid.holding(len(pool)), by_frame=tuple(scores.tolist()), kind="scores")
@@ -158,15 +158,15 @@ def imported_scores(argument: str, parts: Parts) -> Scores:
     return Scores(_scored_questions(whole, argument), parts.budget, parts.ties, argument)
 
 
-def _of_pool(found: Scoring, pool: FramePool, source: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    if found.times is not None:
-        return np.array([found.scores[nearest(time, found.times)] for time in pool.times])
-    if len(found.scores) != len(pool):
+def _of_pool(entry: Scoring, pool: FramePool, source: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    if entry.times is not None:
+        return np.array([entry.scores[nearest(time, entry.times)] for time in pool.times])
+    if len(entry.scores) != len(pool):
         raise DataError(
-            f'{source} has {len(found.scores)} scores for a pool of {len(pool)} frames; give their "times", or sample '
+            f'{source} has {len(entry.scores)} scores for a pool of {len(pool)} frames; give their "times", or sample '
             "the pool they were made for"
         )
-    return np.array(found.scores)
+    return np.array(entry.scores)
 
 
 # The file.
@@ -234,8 +234,8 @@ class Chosen:
     @property
     def content(self) -> tuple[Any, ...]:
         """What it says."""
-        said = self.times, self.indices, self.pool
-        return (said, self.numbers) if self.numbers else (said,)
+        moments = self.times, self.indices, self.pool
+        return (moments, self.numbers) if self.numbers else (moments,)
 
     def at(self, fps: float) -> "Chosen":
         """The same with times."""
@@ -258,10 +258,10 @@ class Keyframes(Selector):
     @classmethod
     def read(cls, path: str | Path) -> "Keyframes":
         """Read and check a file."""
-        named = RATE.fullmatch(str(path))
-        file = Path(named["file"] if named else path)
+        match = RATE.fullmatch(str(path))
+        file = Path(match["file"] if match else path)
         whole = read_json(file, "keyframes", "write one with gridprobe export-keyframes")
-        fps = float(named["fps"]) if named else None
+        fps = float(match["fps"]) if match else None
         need(fps is None or fps > 0, str(path), "fps must be above 0")
         return cls(_questions(whole, str(file)), str(file), fps)
 

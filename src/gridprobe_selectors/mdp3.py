@@ -44,9 +44,9 @@ class MDP3(Encoded):
     name: ClassVar[str] = "mdp3"
     query: ClassVar[Query] = "question and options"
 
-    def choose(self, found: Similarities, kept: int) -> tuple[int, ...]:
+    def choose(self, similarities: Similarities, kept: int) -> tuple[int, ...]:
         """The best set of so many frames."""
-        return choose_frames(found.frames.astype(np.float64), found.text[0].astype(np.float64), kept)
+        return choose_frames(similarities.frames.astype(np.float64), similarities.text[0].astype(np.float64), kept)
 
     def describe(self) -> dict[str, Any]:
         """With its weight."""
@@ -92,15 +92,15 @@ def _extend(
     steps = min(len(segment), kept - reached[0])
     scores, chosen = _greedy(lasts, segment, steps, frames=frames, relevance=relevance)
     places = {last: row for row, last in enumerate(lasts, start=1)}
-    after, found = np.full(kept + 1, -np.inf), list(traces)
+    after, new_traces = np.full(kept + 1, -np.inf), list(traces)
     for used in reached:
         row = places[traces[used][-1]] if traces[used] else 0
         for more in range(min(steps, kept - used) + 1):
             value = best[used] + (scores[row, more - 1] if more else 0.0)
             if value > after[used + more] + EQUAL:
                 after[used + more] = value
-                found[used + more] = traces[used] + tuple(sorted(chosen[row, :more].tolist()))
-    return after, found
+                new_traces[used + more] = traces[used] + tuple(sorted(chosen[row, :more].tolist()))
+    return after, new_traces
 
 
 def _greedy(
@@ -122,15 +122,15 @@ def _greedy(
         pivots[1:] -= rows[1:, 0] ** 2
         total[1:] = relevance[lasts] + np.log(5.0)
     weight = relevance[segment.start : segment.stop]
-    taken = np.zeros((runs, width), dtype=bool)
+    used = np.zeros((runs, width), dtype=bool)
     scores, chosen = np.empty((runs, steps)), np.empty((runs, steps), dtype=np.int64)
     every = np.arange(runs)
     for step in range(steps):
-        gains = np.where(taken, -np.inf, weight + np.log(np.maximum(pivots, PIVOT)))
+        gains = np.where(used, -np.inf, weight + np.log(np.maximum(pivots, PIVOT)))
         picked = np.argmax(gains >= gains.max(axis=1, keepdims=True) - EQUAL, axis=1)
         total = total + gains[every, picked]
         scores[:, step], chosen[:, step] = total, picked + segment.start
-        taken[every, picked] = True
+        used[every, picked] = True
         before = rows[:, : step + 1]
         overlap = np.matmul(before[every, :, picked][:, None, :], before)[:, 0]
         root = np.sqrt(np.maximum(pivots[every, picked], PIVOT))

@@ -72,9 +72,9 @@ class QFrame(ByModel):
 
     def _by_model(self, pool: FramePool, question: Question) -> tuple[Selection, list[float]]:
         """What the model says, and the log-odds of how certain it is from each frame."""
-        sure, asked = self.ask_each(pool, [[i] for i in range(len(pool))], question)
+        sure, answers = self.ask_each(pool, [[i] for i in range(len(pool))], question)
         logits = [math.log(p / (1 - p)) for p in (min(1 - SURE, max(SURE, each)) for each in sure)]
-        return self.selected(pool, sure, asked, kind="certainty"), logits
+        return self.selected(pool, sure, answers, kind="certainty"), logits
 
     def _compared(self, pool: FramePool, question: Question) -> tuple[Selection, list[float]]:
         """What the encoder says, and its scaled cosines."""
@@ -84,18 +84,18 @@ class QFrame(ByModel):
         if not np.isfinite(cosines).all():
             raise ModelError("the encoder's vectors are not numbers (NaN); check its weights, or use float32")
         scores = [round(float(each), 6) for each in (1 + cosines) / 2]  # float32 means no more
-        found = replace(self.selected(pool, scores, (), kind="encoder"), cost=cost, notes=encoder.notes(text))
-        return found, [encoder.scale * each for each in cosines.tolist()]
+        selection = replace(self.selected(pool, scores, (), kind="encoder"), cost=cost, notes=encoder.notes(text))
+        return selection, [encoder.scale * each for each in cosines.tolist()]
 
     def extra_frames(self, kept: int, pool: int) -> tuple[tuple[int, float], ...]:
         """Medium and small frames, as far as the pool has them."""
-        found, left = [], pool - kept
+        sizes, left = [], pool - kept
         for number, share in EXTRA_FRAMES:
             count = min(left, number * kept)
             left -= count
             if count:
-                found.append((count, share))
-        return tuple(found)
+                sizes.append((count, share))
+        return tuple(sizes)
 
     def describe(self) -> dict[str, Any]:
         """With its sizes, its temperature and its seed."""

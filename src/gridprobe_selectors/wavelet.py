@@ -51,15 +51,15 @@ class Wavelet(Encoded):
 
     name: ClassVar[str] = "wavelet"
 
-    def choose(self, found: Similarities, kept: int) -> tuple[int, ...]:
+    def choose(self, similarities: Similarities, kept: int) -> tuple[int, ...]:
         """Frames of every segment by its share."""
-        scores = unit_range(found.cosines)
+        scores = unit_range(similarities.cosines)
         edges = boundaries(scores)
         if not edges:
             return _half_and_half(scores, kept)
         starts, stops = (0, *edges), (*edges, len(scores))
         segments = [range(start, stop) for start, stop in zip(starts, stops, strict=True)]
-        vectors = found.frames.astype(np.float64)
+        vectors = similarities.frames.astype(np.float64)
         chosen: list[int] = []
         for segment, share in zip(segments, shares(scores, segments, kept), strict=True):
             inside = slice(segment.start, segment.stop)
@@ -123,17 +123,17 @@ def shares(scores: Floats, segments: list[range], kept: int) -> list[int]:
     inside = [scores[segment.start : segment.stop] for segment in segments]
     facts = np.array([[len(each) / len(scores), each.mean(), each.max(), each.var()] for each in inside])
     weights = np.exp(facts @ np.array(WEIGHTS))
-    given = np.zeros(len(segments), dtype=np.int64)
+    counts = np.zeros(len(segments), dtype=np.int64)
     sizes = np.array([len(segment) for segment in segments])
-    while (missing := kept - int(given.sum())) > 0:
-        open_ = given < sizes
+    while (missing := kept - int(counts.sum())) > 0:
+        open_ = counts < sizes
         ideal = np.where(open_, weights, 0.0) / weights[open_].sum() * missing
-        more = np.minimum(np.floor(ideal).astype(np.int64), sizes - given)
+        more = np.minimum(np.floor(ideal).astype(np.int64), sizes - counts)
         for place in np.argsort(-(ideal - np.floor(ideal)), kind="stable"):
-            if more.sum() < missing and open_[place] and given[place] + more[place] < sizes[place]:
+            if more.sum() < missing and open_[place] and counts[place] + more[place] < sizes[place]:
                 more[place] += 1
-        given += more
-    return [int(each) for each in given]
+        counts += more
+    return [int(each) for each in counts]
 
 
 def diverse(relevance: Floats, vectors: Floats, kept: int) -> list[int]:

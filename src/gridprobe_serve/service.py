@@ -230,7 +230,7 @@ def plan_of(
 def _shares(tflops: tuple[float, float], whole: float) -> dict[str, Any]:
     least, most = (value / whole for value in tflops)
     low, high = share_words(least), share_words(most)
-    return {"share": (least, most), "share_words": high if low == high else f"{low.removesuffix(' %')}–{high}"}
+    return {"share": (least, most), "share_words": high if low == high else f"{low.removesuffix('%')}–{high}"}
 
 
 # What a page shows of an answer, in the words of the reports.

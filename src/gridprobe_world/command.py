@@ -81,8 +81,14 @@ def _answers(rows: Sequence[DemoRow], way: str) -> list[Answer]:
 
 def _command(video: Path, row: DemoRow) -> str:
     """The command that asks a question of the demo."""
-    asked = row.ours.question
-    words = ["gridprobe", "ask", str(video), asked.text, *(word for option in asked.options for word in ("-o", option))]
+    question = row.ours.question
+    words = [
+        "gridprobe",
+        "ask",
+        str(video),
+        question.text,
+        *(word for option in question.options for word in ("-o", option)),
+    ]
     return printable(shlex.join([*words, "--preset", gridprobe_demo.PRESET]))
 
 

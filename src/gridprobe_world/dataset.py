@@ -126,24 +126,24 @@ def _part_items(seeds: range, per_video: int, part: Part, difficulty: Difficulty
     families = list(PART_FAMILIES[part])
     for video, seed in enumerate(seeds):
         world = script(seed, part)
-        asked: set[tuple[str, ...]] = set()
+        previous: set[tuple[str, ...]] = set()
         for place in range(per_video):
             number = video * per_video + place
-            question = _new_question(world, f"{seed}:{part}", families[number % len(families)], asked)
+            question = _new_question(world, f"{seed}:{part}", families[number % len(families)], previous)
             yield WorldItem(
                 f"gw-{part}-{number:07d}-{question.family}", seed, _duration(seed, part), question, part=part
             )
 
 
-def _new_question(world: Worlds, name: str, family: str, asked: set[tuple[str, ...]]) -> WorldQuestion:
+def _new_question(world: Worlds, name: str, family: str, previous: set[tuple[str, ...]]) -> WorldQuestion:
     """A question that was not asked about this video yet, if the script has one."""
     for again in range(20):
-        question = ask_part(world, 0, family, random.Random(f"{name}:{family}:{len(asked)}:{again}"))
+        question = ask_part(world, 0, family, random.Random(f"{name}:{family}:{len(previous)}:{again}"))
         words = (word.strip("?.,") for word in question.question.text.split())
         key = (question.wording, *(word for word in words if word in NAMES))
-        if key not in asked:
+        if key not in previous:
             break
-    asked.add(key)
+    previous.add(key)
     return question
 
 
@@ -160,19 +160,19 @@ def _standard_items(seeds: range, per_video: int, difficulty: Difficulty) -> Ite
         turn = {family: (place - video) % len(FAMILIES) for place, family in enumerate(FAMILIES)}
         order = sorted(FAMILIES, key=lambda family: (asked_so_far[family], turn[family]))
         world = generate(np.random.default_rng(seed), 1, difficulty)
-        for place, asked in enumerate(islice(_questions(world, seed, order), per_video)):
-            asked_so_far[asked.family] += 1
-            name = f"gw-{video * per_video + place:07d}-{asked.family}"
-            yield WorldItem(name, seed, _duration(seed), asked, difficulty)
+        for place, question in enumerate(islice(_questions(world, seed, order), per_video)):
+            asked_so_far[question.family] += 1
+            name = f"gw-{video * per_video + place:07d}-{question.family}"
+            yield WorldItem(name, seed, _duration(seed), question, difficulty)
 
 
 def _questions(world: Worlds, seed: int, order: list[str]) -> Iterator[WorldQuestion]:
     """One question of each family that suits the script, then a second round, and so on."""
     for again in count_up():
         for family in order:
-            asked = ask_about(world, 0, family, random.Random(f"{seed}:{family}:{again}"))
-            if asked is not None:
-                yield asked
+            question = ask_about(world, 0, family, random.Random(f"{seed}:{family}:{again}"))
+            if question is not None:
+                yield question
 
 
 def _duration(seed: int, part: Part = "standard") -> float:
@@ -262,35 +262,28 @@ def load(
     for name, value, least in (("count", count, 1), ("first", first, 0)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise UsageError(f"{name} must be a whole number of at least {least}, got {value!r}")
-    found = []
-    for made in items(count, first=first, split=cast(Split, split), part=part):
-        found.append(
-            Item(
-                id=made.id,
-                question=replace(made.asked.question, id=made.id),
-                video=data / f"gridworld-{made.seed}-{SIDE}{_suffix(made.part)}.mp4",
-                group=str(made.seed) if made.part == "standard" else f"{made.seed}-{made.part}",
-                bins={"family": made.family, "part": made.part},
-                duration=made.duration,
-                extra=_extra(made),
-            )
-        )
+    chosen = [_item(item, data) for item in items(count, first=first, split=cast(Split, split), part=part)]
     if evidence == "hidden":  # other frames are hidden for each question, so none shares its video with another
-        found = [replace(item, video=data / item.id) for item in found if item.extra["evidence"]]
-    version = f"gridworld-{len(found)}-{_fingerprint(found)}"
+        chosen = [replace(item, video=data / item.id) for item in chosen if item.extra["evidence"]]
+    version = f"gridworld-{len(chosen)}-{_fingerprint(chosen)}"
     opener = open_without_evidence if evidence == "hidden" else OPENERS[source]
     hooks: dict[str, Any] = {"open": opener, "info": video_info}
-    return Benchmark("gridworld", version, tuple(found), model="embedded", generated=True, **hooks)
+    return Benchmark("gridworld", version, tuple(chosen), model="embedded", generated=True, **hooks)
 
 
-def _suffix(part: str) -> str:
-    return "" if part == "standard" else f"-{part}"
-
-
-def _extra(made: WorldItem) -> dict[str, Any]:
-    """What else is known about an item; hints only where there are any, so that old releases keep their fingerprint."""
-    hint = {"hint": [list(interval) for interval in made.hint]} if made.hint else {}
-    return {"seed": made.seed, "evidence": [list(interval) for interval in made.evidence], **hint}
+def _item(item: WorldItem, data: Path) -> Item:
+    """With a hint only where there is one, so that old releases keep their fingerprint."""
+    suffix = "" if item.part == "standard" else f"-{item.part}"
+    hint = {"hint": [list(interval) for interval in item.hint]} if item.hint else {}
+    return Item(
+        id=item.id,
+        question=replace(item.asked.question, id=item.id),
+        video=data / f"gridworld-{item.seed}-{SIDE}{suffix}.mp4",
+        group=f"{item.seed}{suffix}",
+        bins={"family": item.family, "part": item.part},
+        duration=item.duration,
+        extra={"seed": item.seed, "evidence": [list(interval) for interval in item.evidence], **hint},
+    )
 
 
 def _fingerprint(items: Sequence[Item]) -> str:
@@ -359,9 +352,8 @@ def open_without_evidence(item: Item, spec: SampleSpec) -> Path | FramePool:
 OPENERS = {"mp4": open_video, "rendered": open_rendered}
 
 
-def _script(item: Item) -> "Worlds":
-
-    return script(item.extra["seed"], cast("Part", item.bins["part"]))
+def _script(item: Item) -> Worlds:
+    return script(item.extra["seed"], cast(Part, item.bins["part"]))
 
 
 def open_answer(item: Item) -> str | None:

@@ -89,8 +89,8 @@ def world(seed: int = SEED) -> Worlds:
 def questions(seed: int = SEED) -> dict[str, Question]:
     """Kind -> question about the first video; kinds that do not suit the script are left out."""
     made = world(seed)
-    asked = {kind: ask_about(made, 0, kind, random.Random(f"{seed}:{kind}:0")) for kind in KINDS}
-    return {kind: each.question for kind, each in asked.items() if each}
+    items = {kind: ask_about(made, 0, kind, random.Random(f"{seed}:{kind}:0")) for kind in KINDS}
+    return {kind: each.question for kind, each in items.items() if each}
 
 
 def fine_question() -> Question:
@@ -112,9 +112,9 @@ def write_both(folder: Path) -> None:
 def compare(folder: Path, model: Model) -> Iterator[DemoRow]:
     """Ask every question in the four ways; frames are decoded once, and no request is sent twice."""
     memo = CachedModel(model)
-    asked = {(VIDEO, PRESETS[PRESET].k): questions(), (FINE_VIDEO, FINE_K): {"fine": fine_question()}}
-    total, done = sum(map(len, asked.values())), 0
-    for (video, k), kinds in asked.items():
+    by_video = {(VIDEO, PRESETS[PRESET].k): questions(), (FINE_VIDEO, FINE_K): {"fine": fine_question()}}
+    total, done = sum(map(len, by_video.values())), 0
+    for (video, k), kinds in by_video.items():
         ways = _ways(memo, k)
         footage = ways["ours"].open(folder / video)
         sessions = {name: Session(footage, setup=setup) for name, setup in ways.items()}

@@ -73,8 +73,8 @@ def check_shipped(folder: Path) -> None:
     if folder.parent != SHIPPED:
         return
     try:
-        known = parse_json((SHIPPED / HASHES).read_bytes())
-        changed = [*_changed(folder, known[folder.name]), *_changed(SHIPPED, known["."])]
+        released = parse_json((SHIPPED / HASHES).read_bytes())
+        changed = [*_changed(folder, released[folder.name]), *_changed(SHIPPED, released["."])]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"the embedded model in {folder} cannot be checked ({error}); reinstall gridprobe") from error
     if changed:
@@ -84,14 +84,9 @@ def check_shipped(folder: Path) -> None:
         )
 
 
-def _changed(folder: Path, known: dict[str, str]) -> list[Path]:
-    found = hashes(folder)
-    return [folder / name for name in sorted({*known, *found}) if known.get(name) != found.get(name)]
-
-
-if __name__ == "__main__":
-    folders = sorted(each for each in SHIPPED.iterdir() if each.is_dir())
-    print(json.dumps({".": hashes(SHIPPED), **{each.name: hashes(each) for each in folders}}, indent=2))
+def _changed(folder: Path, released: dict[str, str]) -> list[Path]:
+    present = hashes(folder)
+    return [folder / name for name in sorted({*released, *present}) if released.get(name) != present.get(name)]
 
 
 WEIGHTS = SHIPPED
@@ -130,8 +125,8 @@ class Vocabulary:
 
     def unknown(self, text: str) -> tuple[str, ...]:
         """The words of a question or prompt that are in neither the list nor the templates, each once."""
-        known = self.words | TEMPLATE_WORDS
-        return tuple(word for word in dict.fromkeys(_split(LABEL.sub("", text))) if word not in known)
+        words = self.words | TEMPLATE_WORDS
+        return tuple(word for word in dict.fromkeys(_split(LABEL.sub("", text))) if word not in words)
 
     def require(self, text: str) -> None:
         """Refuse a text with unknown words."""
@@ -315,10 +310,15 @@ def _spaced(char: str) -> str:
 
 def _template_words() -> frozenset[str]:
     """The words around question, options and subtitles in the prompts the models were trained with."""
-    asked = Question("question", ("option",) * 2, subtitles="subtitles")
-    prompts = [replace(asked, template=name).prompt for name in TRAINED]
-    prompts.append(replace(asked, options=()).prompt)
+    question = Question("question", ("option",) * 2, subtitles="subtitles")
+    prompts = [replace(question, template=name).prompt for name in TRAINED]
+    prompts.append(replace(question, options=()).prompt)
     return frozenset(word for prompt in prompts for word in _split(LABEL.sub("", prompt)))
 
 
 TEMPLATE_WORDS = _template_words()
+
+
+if __name__ == "__main__":
+    folders = sorted(each for each in SHIPPED.iterdir() if each.is_dir())
+    print(json.dumps({".": hashes(SHIPPED), **{each.name: hashes(each) for each in folders}}, indent=2))

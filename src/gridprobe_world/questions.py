@@ -170,62 +170,81 @@ class WorldQuestion:
         return self.question.option(self.question.answer) if self.question.answer else ""
 
 
-Made = tuple[str, str, str, list[str], tuple[int, ...]]
-"""Wording, shape in it, right option, candidate wrong options, evidence objects."""
+@dataclass(frozen=True)
+class QuestionDraft:
+    """What a family asks, before the options are chosen."""
+
+    wording: str
+    shape: str
+    right: str | None
+    wrong: Sequence[str]
+    """Candidates; the first two are preferred when `witnessed`."""
+    objects: tuple[int, ...] = ()
+    other: str = ""
+    witnessed: bool = False
+    hint: tuple[int, ...] = ()
+    """The objects that are on screen together with the evidence."""
+    unseen: str = ""
+    """The option that says that nothing is shown, if there is one."""
 
 
 def _shape(worlds: Worlds, row: int, j: int) -> str:
-    return SHAPES[worlds.shape[row, j]]
+    return SHAPES[int(worlds.shape[row, j])]
+
+
+def _colour(worlds: Worlds, row: int, j: int) -> str:
+    return list(COLOURS)[int(worlds.colour[row, j])]
+
+
+def _others(words: Sequence[str], right: str) -> list[str]:
+    return [word for word in words if word != right]
 
 
 def _happens(worlds: Worlds, row: int, j: int) -> bool:
     return bool(worlds.start[row, j, 0] < NEVER)
 
 
-def _colour_of(j: int) -> Callable[[Worlds, int, random.Random], Made]:
-    def make(worlds: Worlds, row: int, rng: random.Random) -> Made:
-        right = list(COLOURS)[worlds.colour[row, j]]
-        return "colour", _shape(worlds, row, j), right, [c for c in COLOURS if c != right], (j,)
-
-    return make
+def _colour_question(worlds: Worlds, row: int, j: int) -> QuestionDraft:
+    right = _colour(worlds, row, j)
+    return QuestionDraft("colour", _shape(worlds, row, j), right, _others(list(COLOURS), right), (j,))
 
 
-def _needle(worlds: Worlds, row: int, rng: random.Random) -> Made | None:
+def _needle(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft | None:
     choices = [j for j in (2, 3) if _shape(worlds, row, j) != PREJUDICE[0] and _happens(worlds, row, j)]
-    return _colour_of(rng.choice(choices))(worlds, row, rng) if choices else None
+    return _colour_question(worlds, row, rng.choice(choices)) if choices else None
 
 
-def _prejudice(worlds: Worlds, row: int, rng: random.Random) -> Made | None:
+def _prejudice(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft | None:
     choices = [j for j in (2, 3) if _shape(worlds, row, j) == PREJUDICE[0] and _happens(worlds, row, j)]
-    return _colour_of(choices[0])(worlds, row, rng) if choices else None
+    return _colour_question(worlds, row, choices[0]) if choices else None
 
 
-def _redundant(worlds: Worlds, row: int, rng: random.Random) -> Made | None:
-    return None if _shape(worlds, row, 0) == PREJUDICE[0] else _colour_of(0)(worlds, row, rng)
+def _redundant(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft | None:
+    return None if _shape(worlds, row, 0) == PREJUDICE[0] else _colour_question(worlds, row, 0)
 
 
-def _detail(worlds: Worlds, row: int, rng: random.Random) -> Made | None:
+def _detail(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft | None:
     choices = [j for j in (2, 3) if worlds.digit[row, j] and _happens(worlds, row, j)]
     if not choices:
         return None
     j = rng.choice(choices)
     right = str(worlds.digit[row, j])
-    return "digit", _shape(worlds, row, j), right, [d for d in DIGITS if d != right], (j,)
+    return QuestionDraft("digit", _shape(worlds, row, j), right, _others(DIGITS, right), (j,))
 
 
-def _negation(worlds: Worlds, row: int, rng: random.Random) -> Made:
+def _negation(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft:
     seen = [j for j in range(4) if _happens(worlds, row, j)]
     shapes = [_shape(worlds, row, j) for j in seen]
     right = rng.choice([shape for shape in SHAPES if shape not in shapes])
-    return "never", "", right, shapes, tuple(seen)
+    return QuestionDraft("never", "", right, shapes, tuple(seen))
 
 
-def _count(worlds: Worlds, row: int, rng: random.Random) -> Made:
+def _count(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft:
     right = TIMES[int((worlds.start[row, 1] < NEVER).sum()) - 1]
-    return "count", _shape(worlds, row, 1), right, [word for word in TIMES if word != right], (1,)
+    return QuestionDraft("count", _shape(worlds, row, 1), right, _others(TIMES, right), (1,))
 
 
-def _order(worlds: Worlds, row: int, rng: random.Random) -> Made | None:
+def _order(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft | None:
     """First, last, after, before: asked only if 144 frames can tell the moments apart."""
     shown = [j for j in (1, 2, 3) if _happens(worlds, row, j)]
     wording = rng.choice(("first", "last", "after", "before"))
@@ -245,15 +264,18 @@ def _order(worlds: Worlds, row: int, rng: random.Random) -> Made | None:
     else:
         answer = order[0] if wording == "first" else order[-1]
     wrong = [_shape(worlds, row, j) for j in shown if j != answer and _shape(worlds, row, j) != anchor]
-    return wording, anchor, _shape(worlds, row, answer), wrong + rng.sample(strangers, 2), tuple(shown)
+    wrong += rng.sample(strangers, 2)
+    # A wrong option that appears in the video is harder than one that does not, so those come first and are kept.
+    witnessed = wording in ("first", "last")
+    return QuestionDraft(wording, anchor, _shape(worlds, row, answer), wrong, tuple(shown), witnessed=witnessed)
 
 
-def _holistic(worlds: Worlds, row: int, rng: random.Random) -> Made:
+def _holistic(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft:
     right = list(BACKGROUNDS)[int(worlds.take([row]).shares()[0].argmax())]
-    return "background", "", right, [name for name in BACKGROUNDS if name != right], ()
+    return QuestionDraft("background", "", right, _others(list(BACKGROUNDS), right))
 
 
-FAMILIES: dict[str, Callable[[Worlds, int, random.Random], Made | None]] = {
+FAMILIES: dict[str, Callable[[Worlds, int, random.Random], QuestionDraft | None]] = {
     "needle": _needle,
     "detail": _detail,
     "redundant": _redundant,
@@ -267,27 +289,20 @@ FAMILIES: dict[str, Callable[[Worlds, int, random.Random], Made | None]] = {
 
 def ask_about(worlds: Worlds, row: int, family: str, rng: random.Random) -> WorldQuestion | None:
     """A question of the family about one script; None if the script does not suit the family."""
-    made = FAMILIES[family](worlds, row, rng)
-    if made is None:
-        return None
-    wording, shape, right, wrong, objects = made
-    count = rng.randint(2, min(7, len(wrong)))
-    # A wrong option that appears in the video is harder than one that does not, so those come first and are kept.
-    kept = wrong[:2] + rng.sample(wrong[2:], count - 2) if wording in WITNESSED else rng.sample(wrong, count)
-    options = [right, *kept]
-    rng.shuffle(options)
-    text = rng.choice(WORDINGS[wording]).format(shape=shape)
-    question = Question(text, options, answer="ABCDEFGH"[options.index(right)])
-    evidence = tuple(
-        (float(a), float(b))
-        for j in objects
-        for a, b in zip(worlds.start[row, j], worlds.end[row, j], strict=True)
-        if a < 2.0
-    )
-    return WorldQuestion(family, question, evidence, objects, wording)
+    draft = FAMILIES[family](worlds, row, rng)
+    return None if draft is None else _finished(draft, worlds, row, family, rng)
 
 
-WITNESSED = ("first", "last")
+def _finished(draft: QuestionDraft, worlds: Worlds, row: int, family: str, rng: random.Random) -> WorldQuestion:
+    """The draft with its options and its text."""
+    options = _options(draft, rng)
+    texts = PART_WORDINGS.get(draft.wording) or WORDINGS[draft.wording]
+    if not draft.objects:  # the question must not say that it appears
+        texts = tuple(text for text in texts if not text.startswith("A "))
+    text = rng.choice(texts).format(shape=draft.shape, other=draft.other)
+    answer = None if draft.right is None else "ABCDEFGH"[options.index(draft.right)]
+    evidence, hint = _intervals(worlds, row, draft.objects), _intervals(worlds, row, draft.hint)
+    return WorldQuestion(family, Question(text, options, answer=answer), evidence, draft.objects, draft.wording, hint)
 
 
 # Questions of the harder parts, with their answers, the intervals that hold the evidence, and hints where it is.
@@ -302,60 +317,30 @@ WITNESSED = ("first", "last")
 # | | no-option | a shape that never appears, without such an option: no answer is right, and `answer` is None |
 
 
-@dataclass(frozen=True)
-class QuestionDraft:
-    """What a family asks, before the options are chosen."""
-
-    wording: str
-    shape: str
-    right: str | None
-    wrong: Sequence[str]
-    """Candidates; the first two are preferred when `witnessed`."""
-    objects: tuple[int, ...] = ()
-    other: str = ""
-    witnessed: bool = False
-    hint: tuple[int, ...] = ()
-    """The objects that are on screen together with the evidence."""
-    unseen: str = ""
-    """The option that says that nothing is shown, if there is one."""
-
-
-def _shape_of(worlds: Worlds, row: int, j: int) -> str:
-    return SHAPES[int(worlds.shape[row, j])]
-
-
-def _colour(worlds: Worlds, row: int, j: int) -> str:
-    return list(COLOURS)[int(worlds.colour[row, j])]
-
-
-def _others(words: Sequence[str], right: str) -> list[str]:
-    return [word for word in words if word != right]
-
-
 def _pattern(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft:
     j = rng.choice(np.flatnonzero(worlds.pattern[row]).tolist())
     right = PATTERNS[worlds.pattern[row, j] - 1]
-    return QuestionDraft("pattern", _shape_of(worlds, row, j), right, _others(PATTERNS, right), (j,))
+    return QuestionDraft("pattern", _shape(worlds, row, j), right, _others(PATTERNS, right), (j,))
 
 
 def _print(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft:
     j = rng.choice(np.flatnonzero(worlds.digit[row]).tolist())
     right = str(worlds.digit[row, j])
-    return QuestionDraft("print", _shape_of(worlds, row, j), right, _others(DIGITS, right), (j,))
+    return QuestionDraft("print", _shape(worlds, row, j), right, _others(DIGITS, right), (j,))
 
 
 def _flash_colour(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft:
     marker = rng.choice((2, 4))
     flash, right = marker + 1, _colour(worlds, row, marker + 1)
-    wrong, other = _others(list(COLOURS), right), _shape_of(worlds, row, marker)
-    return QuestionDraft("flash-colour", _shape_of(worlds, row, flash), right, wrong, (flash,), other, hint=(marker,))
+    wrong, other = _others(list(COLOURS), right), _shape(worlds, row, marker)
+    return QuestionDraft("flash-colour", _shape(worlds, row, flash), right, wrong, (flash,), other, hint=(marker,))
 
 
 def _flash_shape(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft:
     marker = rng.choice((2, 4))
-    right, other = _shape_of(worlds, row, marker + 1), _shape_of(worlds, row, marker)
+    right, other = _shape(worlds, row, marker + 1), _shape(worlds, row, marker)
     # An object that is on screen at the same time for longer could also count as right, so it is no option.
-    wrong = _others([name for name in SHAPES if name not in (other, _shape_of(worlds, row, 0))], right)
+    wrong = _others([name for name in SHAPES if name not in (other, _shape(worlds, row, 0))], right)
     return QuestionDraft("flash-shape", "", right, wrong, (marker + 1,), other, hint=(marker,))
 
 
@@ -363,7 +348,7 @@ def _look_alike(
     worlds: Worlds, row: int, rng: random.Random, *, kind: str, target: int, other: str, objects: tuple[int, ...]
 ) -> QuestionDraft:
     """The colour or digit of one of the look-alikes; those of the others are among the options."""
-    shape, rivals = _shape_of(worlds, row, target), [j for j in (1, 2, 3) if j != target]
+    shape, rivals = _shape(worlds, row, target), [j for j in (1, 2, 3) if j != target]
     rng.shuffle(rivals)
     if worlds.digit[row, target] and rng.random() < 0.5:
         words, wording, values = list(DIGITS), f"{kind}-digit", worlds.digit[row] - 1
@@ -378,7 +363,7 @@ def _companion(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft:
     anchor = rng.choice((4, 5))
     start, end = worlds.start[row, :, 0], worlds.end[row, :, 0]
     target = next(j for j in (1, 2, 3) if start[j] < end[anchor] and start[anchor] < end[j])
-    other = _shape_of(worlds, row, anchor)
+    other = _shape(worlds, row, anchor)
     return _look_alike(worlds, row, rng, kind="companion", target=target, other=other, objects=(target,))
 
 
@@ -391,7 +376,7 @@ def _ordinal(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft:
 
 def _missing(worlds: Worlds, row: int, rng: random.Random) -> tuple[str, str, tuple[str, ...]]:
     """A wording, a shape that never appears, and possible answers."""
-    shown = {_shape_of(worlds, row, int(j)) for j in np.flatnonzero(worlds.start[row, :, 0] < NEVER)}
+    shown = {_shape(worlds, row, int(j)) for j in np.flatnonzero(worlds.start[row, :, 0] < NEVER)}
     shape = rng.choice([name for name in SHAPES if name not in shown])
     choices: list[tuple[str, tuple[str, ...]]] = [("colour", tuple(COLOURS)), ("digit", DIGITS)]
     if worlds.pattern[row].any():
@@ -412,7 +397,7 @@ def _no_option(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft:
 
 def _present(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft:
     j = rng.choice((2, 3))
-    shape, unseen = _shape_of(worlds, row, j), rng.choice(NOT_SHOWN)
+    shape, unseen = _shape(worlds, row, j), rng.choice(NOT_SHOWN)
     if worlds.digit[row, j] and rng.random() < 0.5:
         right = str(worlds.digit[row, j])
         return QuestionDraft("digit", shape, right, _others(DIGITS, right), (j,), unseen=unseen)
@@ -433,15 +418,7 @@ MAKERS: dict[str, Maker] = {name: maker for families in PART_FAMILIES.values() f
 
 def ask_part(worlds: Worlds, row: int, family: str, rng: random.Random) -> WorldQuestion:
     """A question of a family of the harder parts about one script of its part."""
-    draft = MAKERS[family](worlds, row, rng)
-    options = _options(draft, rng)
-    texts = PART_WORDINGS.get(draft.wording) or WORDINGS[draft.wording]
-    if not draft.objects:  # the question must not say that it appears
-        texts = tuple(text for text in texts if not text.startswith("A "))
-    text = rng.choice(texts).format(shape=draft.shape, other=draft.other)
-    answer = None if draft.right is None else "ABCDEFGH"[options.index(draft.right)]
-    evidence, hint = _intervals(worlds, row, draft.objects), _intervals(worlds, row, draft.hint)
-    return WorldQuestion(family, Question(text, options, answer=answer), evidence, draft.objects, draft.wording, hint)
+    return _finished(MAKERS[family](worlds, row, rng), worlds, row, family, rng)
 
 
 def _options(draft: QuestionDraft, rng: random.Random) -> list[str]:
@@ -462,9 +439,9 @@ def _intervals(worlds: Worlds, row: int, objects: tuple[int, ...]) -> tuple[tupl
     )
 
 
-def offer_not_shown(asked: WorldQuestion, rng: random.Random) -> WorldQuestion:
+def offer_not_shown(original: WorldQuestion, rng: random.Random) -> WorldQuestion:
     """The same question with "not shown" in place of one of its wrong options."""
-    question, right = asked.question, asked.right
+    question, right = original.question, original.right
     place = rng.choice([i for i, option in enumerate(question.options) if option != right])
     options = [*question.options[:place], rng.choice(NOT_SHOWN), *question.options[place + 1 :]]
-    return replace(asked, question=replace(question, options=tuple(options)))
+    return replace(original, question=replace(question, options=tuple(options)))

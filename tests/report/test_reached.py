@@ -57,6 +57,10 @@ def wide(answer: Answer) -> Answer:
             "the limit is 99%).",
         ),
         (
+            {"by": "overview", "overview": posterior(B=0.936), "exit": EarlyExit(0.935, "given")},
+            "Answered from the overview of all 9 frames at 48 px; it was sure (93.6%, the limit is 93.5%).",
+        ),
+        (
             {"by": "focus", "overview": SURE},
             "Answered from 3 frames at full size among all others small; the overview was 99.8% sure of B.",
         ),
@@ -67,7 +71,7 @@ def wide(answer: Answer) -> Answer:
         ),
         (
             {"by": "refined", "overview": UNSURE, "exit": DEFAULT, "stretches": ((130.0, 160.0), (300.0, 310.0))},
-            "Answered from stretches sampled again, since the overview was not sure: 2:10–2:40, "
+            "Answered from segments sampled again, since the overview was not sure: 2:10–2:40, "
             "5:00–5:10; read from 3 frames at full size among all others small.",
         ),
         (
@@ -78,7 +82,7 @@ def wide(answer: Answer) -> Answer:
                 "focus": None,
                 "stretches": tuple((60.0 * i, 60.0 * i + 30) for i in range(6)),
             },
-            "Answered from stretches sampled again, since the overview was not sure: 0:00–0:30, "
+            "Answered from segments sampled again, since the overview was not sure: 0:00–0:30, "
             "1:00–1:30, 2:00–2:30, 3:00–3:30 and 2 more; read from their overview.",
         ),
     ],

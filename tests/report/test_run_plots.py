@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from gridprobe.report.run_plots import (
+from gridprobe.report.run_page import (
     RunPoint,
     across,
     frontier,

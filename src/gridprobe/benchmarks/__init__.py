@@ -10,9 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gridprobe.benchmarks.base import Benchmark, Item, Metric, RowProblem
+from gridprobe.benchmarks.base import (
+    SUBTITLE_MODES,
+    Benchmark,
+    Item,
+    Metric,
+    RowProblem,
+    has_subtitles,
+    with_subtitles,
+    without_options,
+    without_outside_files,
+)
 from gridprobe.benchmarks.files import choose
-from gridprobe.benchmarks.views import SUBTITLE_MODES, confined, has_subtitles, opened, with_subtitles
 from gridprobe.errors import UsageError
 from gridprobe.registry import BENCHMARKS, suggestion
 
@@ -38,33 +47,32 @@ def load_benchmark(name: str, data: str | Path, **options: Any) -> Benchmark:
         name: one of `BENCHMARKS`.
         data: the folder with the files (for "jsonl" also the file itself; for "gridworld" the folder to write its
             videos to).
-        **options: the benchmark's own options; see docs/benchmarks.md. All have `open`: with `open=True` the questions
+        **options: the benchmark's own options; see docs/evaluation.md. All have `open`: with `open=True` the questions
             are asked without their options, and the text of the right one is the answer to find. With `outside=True`
             annotations may name videos and subtitles outside `data`.
     """
     code, _ = BENCHMARKS.resolve(name)
-    given, without_options = options, options.get("open", False)
-    outside = options.get("outside", False)
-    choose("open", without_options, (True, False))
-    choose("outside", outside, (True, False))
-    options = {option: value for option, value in options.items() if option not in ("open", "outside")}
+    everywhere = {name: options.get(name, False) for name in ("open", "outside")}
+    for option, value in everywhere.items():
+        choose(option, value, (True, False))
+    own = {option: value for option, value in options.items() if option not in everywhere}
     parameters = inspect.signature(code.load).parameters.values()
-    known = [each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
-    for option in options:
-        if option not in known:
-            raise UsageError(f"unknown option {option!r} of {name}; {suggestion(option, [*known, 'open', 'outside'])}")
-    found: Benchmark = code.load(Path(data), **options)
-    if not outside:
-        found = confined(found, Path(data))
-    if without_options:
-        found = opened(found, getattr(code, "open_answer", None))
-    return replace(found, data=str(data), options=given)
+    names = [each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
+    for option in own:
+        if option not in names:
+            raise UsageError(f"unknown option {option!r} of {name}; {suggestion(option, [*names, *everywhere])}")
+    benchmark: Benchmark = code.load(Path(data), **own)
+    if not everywhere["outside"]:
+        benchmark = without_outside_files(benchmark, Path(data))
+    if everywhere["open"]:
+        benchmark = without_options(benchmark, getattr(code, "open_answer", None))
+    return replace(benchmark, data=str(data), options=options)
 
 
 def metrics(name: str, items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:
     """The benchmark's official scores, headline first. Items that are not in `right` were not asked."""
-    found: list[Metric] = BENCHMARKS.resolve(name)[0].metrics(items, right)
-    return found
+    scores: list[Metric] = BENCHMARKS.resolve(name)[0].metrics(items, right)
+    return scores
 
 
 def parse_options(texts: Iterable[str]) -> dict[str, Any]:

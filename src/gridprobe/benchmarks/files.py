@@ -48,9 +48,9 @@ VIDEO_SUFFIXES = (".mp4", ".MP4", ".mkv", ".webm", ".avi", ".mov")
 def find_files(data: Path, *patterns: str) -> list[Path]:
     """The files that match the first pattern with any match, sorted by name."""
     for pattern in patterns:
-        found = sorted(path for path in data.glob(pattern) if path.is_file()) if data.is_dir() else []
-        if found:
-            return found
+        files = sorted(path for path in data.glob(pattern) if path.is_file()) if data.is_dir() else []
+        if files:
+            return files
     state = "" if data.is_dir() else ", which is not a folder"
     raise DataError(f"no {' or '.join(patterns)} in {data}{state}; see docs/evaluation.md for where files belong")
 
@@ -61,10 +61,10 @@ def find_split(data: Path, patterns: Mapping[str, Sequence[str]], split: str) ->
         return find_files(data, *patterns[split])
     except DataError:
         for other, names in patterns.items():
-            found = [path for name in names for path in data.glob(name)]
-            if found:
+            files = [path for name in names for path in data.glob(name)]
+            if files:
                 raise DataError(
-                    f"{data} has no files of split={split} ({patterns[split][0]}), but {found[0].name} of "
+                    f"{data} has no files of split={split} ({patterns[split][0]}), but {files[0].name} of "
                     f"split={other}; ask for --with split={other}, or add the missing file"
                 ) from None
         raise
@@ -100,12 +100,12 @@ def read_rows(path: Path) -> list[Any]:
 def read_object(path: Path, content: str) -> dict[str, Any]:
     """The JSON object in a file; `content` says in an error what it should hold."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"cannot read {path}: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise DataError(f"{path} must hold one JSON object of {content}")
-    return found
+    return value
 
 
 def _parquet(path: Path) -> list[Any]:
@@ -171,11 +171,11 @@ class Media:
         for name in names:
             stem, dot, suffix = name.rpartition(".")
             others = (f"{stem}{each}" for each in VIDEO_SUFFIXES) if dot + suffix in VIDEO_SUFFIXES else ()
-            for known in (name, *others):
-                if known in self._index:
-                    return self._index[known]
-                if deep and known in self._inside:
-                    return self._inside[known]
+            for candidate in (name, *others):
+                if candidate in self._index:
+                    return self._index[candidate]
+                if deep and candidate in self._inside:
+                    return self._inside[candidate]
         return self._home / names[0]
 
     def has(self, name: str) -> bool:
@@ -278,10 +278,10 @@ def _usable(item: Item) -> Item:
 def _can_be_a_path(path: Path) -> bool:
     """Whether there may be such a file. The folder that the user named may be any bytes, which Python reads as text."""
     try:
-        named = os.fsencode(path)
+        encoded = os.fsencode(path)
     except UnicodeEncodeError:  # half a surrogate pair, from another file than that of the rows
         return False
-    return b"\0" not in named and len(named) <= MAX_PATH and max(map(len, named.split(b"/"))) <= MAX_NAME
+    return b"\0" not in encoded and len(encoded) <= MAX_PATH and max(map(len, encoded.split(b"/"))) <= MAX_NAME
 
 
 def choose(name: str, value: Any, allowed: Sequence[Any]) -> None:
@@ -328,31 +328,31 @@ def number(row: Row, field: str) -> float | None:
     """A number, or None if it is missing."""
     value = known(row.get(field))
     try:
-        found = None if value is None or isinstance(value, bool) else float(value)
+        parsed = None if value is None or isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
         raise DataError(f"{field} must be a number, got {value!r:.80}") from None
     except OverflowError:
         raise DataError(f"{field} must be a number below 1e308, got a longer one") from None
-    if found is not None and not math.isfinite(found):
+    if parsed is not None and not math.isfinite(parsed):
         raise DataError(f"{field} must be a finite number, got {value!r}")
-    return found
+    return parsed
 
 
 def duration(row: Row) -> float | None:
     """The length of the video in seconds, or None if it is missing."""
-    found = number(row, "duration")
-    if found is not None and found <= 0:
+    seconds = number(row, "duration")
+    if seconds is not None and seconds <= 0:
         raise DataError(f"duration must be a positive number of seconds, got {row['duration']!r}")
-    return found
+    return seconds
 
 
 def letter(value: Any, options: Sequence[str]) -> str:
     """The gold letter, which must belong to an option."""
     labels = ascii_uppercase[: len(options)]
-    found = value.strip() if isinstance(value, str) else value
-    if not isinstance(found, str) or len(found) != 1 or found not in labels:
+    label = value.strip() if isinstance(value, str) else value
+    if not isinstance(label, str) or len(label) != 1 or label not in labels:
         raise DataError(f"the answer {value!r} is not the letter of an option, {', '.join(labels)}")
-    return found
+    return label
 
 
 def letter_at(index: int, options: Sequence[str]) -> str:
@@ -392,14 +392,14 @@ def _after(mark: str, option: Any) -> str:
 def _split_line(line: str, mark: str) -> list[str]:
     places = [[m.start() for m in re.finditer(rf"(?<!\S){re.escape(mark.format(c))}", line)] for c in ascii_uppercase]
     first: list[int] = []
-    for found in places:
-        later = [place for place in found if not first or place > first[-1]]
+    for starts in places:
+        later = [place for place in starts if not first or place > first[-1]]
         if not later:
             break
         first.append(later[0])
     last: list[int] = []
-    for found in reversed(places[: len(first)]):
-        last.insert(0, max(place for place in found if not last or place < last[0]))
+    for starts in reversed(places[: len(first)]):
+        last.insert(0, max(place for place in starts if not last or place < last[0]))
     if not first or first[0] != 0 or first != last:
         raise DataError(f"the options {line!r} cannot be split in exactly one way")
     ends = [*first[1:], len(line)]

@@ -90,13 +90,13 @@ def _item(row: Mapping[str, Any], *, split: str, videos: Media, subtitles: Media
 
 def _options(row: Mapping[str, Any]) -> list[str]:
     """The list, or option0 to option4, without any final "N/A"; one in the middle stays, to keep the letters."""
-    found = row.get("candidates")
-    if found is None:
-        found = [row[f"option{i}"] for i in range(5) if row.get(f"option{i}") is not None]
-    if not isinstance(found, list) or not found:
-        raise DataError(f"the candidates must be a list of texts, got {found!r}")
-    absent = list(itertools.takewhile(lambda option: option == "N/A", reversed(found)))
-    return found[: len(found) - len(absent)]
+    options = row.get("candidates")
+    if options is None:
+        options = [row[f"option{i}"] for i in range(5) if row.get(f"option{i}") is not None]
+    if not isinstance(options, list) or not options:
+        raise DataError(f"the candidates must be a list of texts, got {options!r}")
+    absent = list(itertools.takewhile(lambda option: option == "N/A", reversed(options)))
+    return options[: len(options) - len(absent)]
 
 
 def _gold(row: Mapping[str, Any], options: Sequence[str], split: str) -> str | None:

@@ -43,13 +43,13 @@ def _rows(path: Path) -> Iterator[Any]:
     place = -1
     for row in read_rows(path):
         place += isinstance(row, Mapping)  # the downloader skips lines that are not JSON, too
-        asked = row.get("qa") if isinstance(row, Mapping) else None
-        if not isinstance(asked, list):
+        questions = row.get("qa") if isinstance(row, Mapping) else None
+        if not isinstance(questions, list):
             yield (
                 row if isinstance(row, DataError) else DataError("the line is not a video with a list of questions, qa")
             )
             continue
-        for each in asked:
+        for each in questions:
             video = {"key": row.get("key"), "type": row.get("type"), "place": place}
             yield {**video, **each} if isinstance(each, Mapping) else each
 
@@ -75,13 +75,13 @@ def _item(row: Mapping[str, Any], *, videos: Media) -> Item:
 def _video(key: str, place: int, videos: Media) -> Path:
     """The file named after the key, or else the one with the video's number, if it was downloaded for this key."""
     shard, number = divmod(place, SHARD)
-    found = videos.find(f"{key}.mp4", f"{shard:05d}/{shard:05d}{number:03d}.mp4")
-    origin = found.with_suffix(".json")
-    if found.stem != key and origin.is_file():
+    path = videos.find(f"{key}.mp4", f"{shard:05d}/{shard:05d}{number:03d}.mp4")
+    origin = path.with_suffix(".json")
+    if path.stem != key and origin.is_file():
         url = str(read_object(origin, "what was downloaded").get("url"))
         if not url.endswith(key):
-            raise DataError(f"{found} was downloaded from {url}, but the file's number is that of {key}")
-    return found
+            raise DataError(f"{path} was downloaded from {url}, but the file's number is that of {key}")
+    return path
 
 
 def _parts(question: str) -> tuple[str, list[str]]:
@@ -95,8 +95,8 @@ def _parts(question: str) -> tuple[str, list[str]]:
 def metrics(items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:
     """Accuracy over all questions, by question type (a question may have several) and by video type."""
     kinds = dict.fromkeys(kind for item in items for kind in item.extra["question_type"])
-    found = [
+    by_kind = [
         accuracy([item for item in items if kind in item.extra["question_type"]], right, name=f"question {kind}")
         for kind in kinds
     ]
-    return [accuracy(items, right), *(each for each in found if each.count), *by_bin(items, right, "type")]
+    return [accuracy(items, right), *(each for each in by_kind if each.count), *by_bin(items, right, "type")]

@@ -27,11 +27,11 @@ def load(data: Path, *, generation: bool = False) -> Benchmark:
     """Read the multiple-choice tasks of the dev set, or with `generation` the two that are answered in words."""
     choose("generation", generation, (True, False))
     wanted = GENERATION if generation else TASKS
-    found = find_files(data, "json/*.json", "MLVU/json/*.json", "*.json")
-    files = [path for path in found if (match := _FILE.fullmatch(path.stem)) and match[1] in wanted]
+    available = find_files(data, "json/*.json", "MLVU/json/*.json", "*.json")
+    files = [path for path in available if (match := _FILE.fullmatch(path.stem)) and match[1] in wanted]
     if not files:
         example = "8_sub_scene.json" if generation else "1_plotQA.json"
-        raise DataError(f"none of MLVU's task files, such as {example}, in {found[0].parent}")
+        raise DataError(f"none of MLVU's task files, such as {example}, in {available[0].parent}")
     videos = Media(data, "video", "videos", "MLVU/video", ".")
     rows = (row for path in files for row in _rows(path))
     return gather("mlvu", rows, partial(_item, videos=videos), files=files)

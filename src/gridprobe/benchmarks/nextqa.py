@@ -31,8 +31,8 @@ def load(data: Path, *, split: str = "val") -> Benchmark:
 
 def _places(data: Path) -> Mapping[str, str]:
     """Folder and name by video; without the file, all videos are expected in one folder."""
-    found = [path for path in (data / MAP, data / "dataset/nextqa" / MAP) if path.is_file()]
-    return read_object(found[0], "places by video") if found else {}
+    files = [path for path in (data / MAP, data / "dataset/nextqa" / MAP) if path.is_file()]
+    return read_object(files[0], "places by video") if files else {}
 
 
 def _item(row: Mapping[str, Any], *, places: Mapping[str, str], videos: Media) -> Item:

@@ -92,9 +92,9 @@ def verify(
             the header and the first frame.
         subtitles: whether to check subtitle files, too.
     """
-    given = dict(options or {})
-    benchmark = load_benchmark(name, data, **given)
-    rows, released = len(benchmark.items) + len(benchmark.problems), released_rows(name, given)
+    options = dict(options or {})
+    benchmark = load_benchmark(name, data, **options)
+    rows, released = len(benchmark.items) + len(benchmark.problems), released_rows(name, options)
     findings = [Finding("row", each.where, each.what) for each in benchmark.problems]
     if released is not None and rows != released:
         findings.insert(0, Finding("rows", str(data), _row_count(name, rows, released)))
@@ -192,5 +192,5 @@ def _check_frames(path: Path) -> list[str]:
 
 
 def _check_subtitles(path: Path) -> list[str]:
-    found = read_subtitles(path)
-    return [f"{found.skipped} entries are not timed lines"] if found.skipped else []
+    track = read_subtitles(path)
+    return [f"{track.skipped} entries are not timed lines"] if track.skipped else []

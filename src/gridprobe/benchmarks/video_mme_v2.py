@@ -118,15 +118,15 @@ def metrics(items: Sequence[Item], right: Mapping[str, bool]) -> list[Metric]:
     linear_scores = {
         name: 25.0 * sum(outcomes[name]) for name, group in whole.items() if group[4].extra["type"] == RELEVANCE
     }
-    found = [
+    scored = [
         _mean_of("Non-Lin", scores, note),
         accuracy(items, right, name="Avg Acc"),
         *_cells({name: group[4] for name, group in whole.items()}, scores, "type"),
         *([_mean_of("relevance, linear", linear_scores)] if linear_scores else []),
     ]
     for cell in ("level", *HEADS):
-        found += _cells({name: group[4] for name, group in whole.items()}, scores, cell)
-    return found
+        scored += _cells({name: group[4] for name, group in whole.items()}, scores, cell)
+    return scored
 
 
 def _complete(group: Mapping[int, Item], right: Mapping[str, bool]) -> bool:

@@ -40,7 +40,7 @@ MAP_WORDS: dict[MapKind, str] = {
 SOURCES = {
     "overview": "answered from the overview",
     "focus": "answered from the focused pass",
-    "refined": "answered from stretches sampled again",
+    "refined": "answered from segments sampled again",
 }
 """What is known of an answer in a record."""
 

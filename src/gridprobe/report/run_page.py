@@ -6,10 +6,14 @@ from the runs is either escaped or passed as JSON, which the script inserts only
 
 import base64
 import hashlib
+import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from gridprobe.benchmarks import Metric
 from gridprobe.errors import UsageError
@@ -18,17 +22,258 @@ from gridprobe.evaluation.reader import Run
 from gridprobe.models.cost import CONVENTIONS
 from gridprobe.report.files import write_whole
 from gridprobe.report.format import amount, percent, share_words
-from gridprobe.report.html import asset, render_page
+from gridprobe.report.html import asset, render_page, render_part
 from gridprobe.report.run_data import RunThumbnails, embedded_json, pack, skew_data
-from gridprobe.report.run_plots import RUN_COLOURS, RunPoint, frontier, histogram_svg, pareto_svg, skew_svg
 from gridprobe.report.tables import RunScores, people_tables, uneven
 from gridprobe.statistics import Interval
 
-__all__ = ["render_runs", "save_run_report"]
+__all__ = [
+    "BANDWIDTH",
+    "STEPS",
+    "RunPoint",
+    "across",
+    "frontier",
+    "histogram_svg",
+    "pareto_svg",
+    "render_runs",
+    "save_run_report",
+    "skew_svg",
+    "smoothed",
+    "smoothed_count",
+]
 
 MOST_OPEN = 6
 """The cards and histograms of more runs are folded."""
 NAMES = {"tflops": "honest convention", "tflops_paper": "published convention"}
+
+# Plots as inline SVG: accuracy against compute with its Pareto front, and kept frames.
+
+WIDTH, HEIGHT = 520, 340
+LEFT, RIGHT, TOP, BOTTOM = 52, 18, 16, 48
+RUN_COLOURS = 6
+"""The number of distinct colours; with more runs, colours repeat."""
+FEW = 6
+"""Of more runs, those behind the front get faint error bars."""
+WIDE = 8
+"""From this factor between the cheapest and the dearest run on, the axis of compute is logarithmic."""
+ALL_FRAMES = "all frames in one pass"
+BARS = 24
+STEPS = 80
+"""Points of a smoothed curve."""
+BANDWIDTH = 1 / 12
+"""Width of the smoothing kernel, as a fraction of the axis."""
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Maps values to coordinates; `ticks` are round values on the axis."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+    """Whether equal distances are equal factors."""
+    whole: bool = False
+    """Whether only whole numbers are ticks."""
+
+    def __call__(self, value: float) -> float:
+        """The coordinate of a value."""
+        low, high, place = self.low, self.high, value
+        if self.log:
+            low, high, place = (math.log(max(number, self.low)) for number in (low, high, place))
+        return self.start + (place - low) / ((high - low) or 1.0) * (self.end - self.start)
+
+    @property
+    def ticks(self) -> list[float]:
+        """Round values from low to high, about five; on a logarithmic axis 1, 2 and 5 times powers of ten."""
+        if self.log:
+            powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+            return [f * 10.0**p for p in powers for f in (1, 2, 5) if self.low <= f * 10.0**p <= self.high]
+        raw = ((self.high - self.low) or 1.0) / 5
+        raw = max(1.0, raw) if self.whole else raw
+        scale = 10.0 ** math.floor(math.log10(raw))
+        step = scale * next(
+            factor for factor in ((1, 2, 5, 10) if self.whole else (1, 2, 2.5, 5, 10)) if factor * scale >= raw * 0.999
+        )
+        first = math.ceil(self.low / step - 1e-9)
+        return [step * i for i in range(first, math.floor(self.high / step + 1e-9) + 1)]
+
+
+def across(low: float, high: float, right: int = RIGHT, *, log: bool = False) -> Axis:
+    """The horizontal axis."""
+    return Axis(low, high, LEFT, WIDTH - right, log)
+
+
+def upwards(low: float, high: float, *, whole: bool = False) -> Axis:
+    """The vertical axis."""
+    return Axis(low, high, HEIGHT - BOTTOM, TOP, whole=whole)
+
+
+def _plot(template: str, **values: Any) -> str:
+    return render_part(template, width=WIDTH, height=HEIGHT, middle=(TOP + HEIGHT - BOTTOM) / 2, **values)
+
+
+# Accuracy against compute.
+
+
+@dataclass(frozen=True)
+class RunPoint:
+    """Compute and accuracy of a run; its mark shows the number of the run on the page, from 1."""
+
+    name: str
+    number: int
+    compute: float
+    accuracy: Interval
+
+
+def frontier(points: Sequence[RunPoint]) -> list[RunPoint]:
+    """The Pareto front: points that no other beats in both compute and accuracy, in order of compute."""
+    best: list[RunPoint] = []
+    for point in sorted(points, key=lambda p: (p.compute, -p.accuracy.mean)):
+        if not best or point.accuracy.mean > best[-1].accuracy.mean:
+            best.append(point)
+    return best
+
+
+def pareto_svg(points: Sequence[RunPoint], *, words: str, everything: float) -> str:
+    """Accuracy against mean compute; a line joins the front, and the region that it dominates is shaded.
+
+    `everything` is the cost of all frames in one pass, drawn as a line.
+    """
+    highest = max(everything, *(point.compute for point in points))
+    lows, highs = ([100 * getattr(p.accuracy, end) for p in points] for end in ("low", "high"))
+    margin = max(2.0, 0.15 * (max(highs) - min(lows)))
+    x = _compute_axis([point.compute for point in points], highest)
+    y = upwards(max(0.0, min(lows) - margin), min(100.0, max(highs) + margin))
+    best = frontier(points)
+    stairs = _stairs(best, x, y)
+    marks = [  # the front is drawn last, over the others
+        _mark(point, x, y, best=point in best) | {"faint": len(points) > FEW and point not in best}
+        for point in sorted(points, key=lambda p: p in best)
+    ]
+    values = "; ".join(f"{p.name}: {100 * p.accuracy.mean:.1f}% at {amount(p.compute)} TFLOPs" for p in points)
+    front = ", ".join(point.name for point in best)
+    return _plot(
+        "plot_pareto.html.j2",
+        words=f"accuracy against compute, {words}; on the front: {front}; {values}",
+        convention=words,
+        whole_words=ALL_FRAMES,
+        x=x,
+        y=y,
+        everything=everything,
+        stairs=stairs,
+        area=[(stairs[0][0], y.start), *stairs, (x.end, y.start)],
+        marks=marks,
+    )
+
+
+def _compute_axis(spent: Sequence[float], highest: float) -> Axis:
+    """Logarithmic where the runs differ by a large factor."""
+    lowest = min(spent)
+    if lowest > 0 and highest / lowest >= WIDE:
+        return across(lowest / 1.3, highest * 1.3, log=True)
+    return across(0, highest * 1.12)
+
+
+def _stairs(best: Sequence[RunPoint], x: Axis, y: Axis) -> list[tuple[float, float]]:
+    """The corners of the front: level from each run to the next, then up."""
+    stairs = []
+    for here, after in zip(best, [*best[1:], None], strict=True):
+        height = y(100 * here.accuracy.mean)
+        stairs += [(x(here.compute), height), (x(after.compute) if after else x.end, height)]
+    return stairs
+
+
+def _mark(point: RunPoint, x: Axis, y: Axis, *, best: bool) -> dict[str, Any]:
+    """An error bar, and a mark with the number of the run."""
+    hover = f"{point.name}: {100 * point.accuracy.mean:.1f}% ({100 * point.accuracy.low:.1f} to "
+    hover += f"{100 * point.accuracy.high:.1f}), {amount(point.compute)} TFLOPs"
+    return {
+        "x": x(point.compute),
+        "y": y(100 * point.accuracy.mean),
+        "low": y(100 * point.accuracy.low),
+        "high": y(100 * point.accuracy.high),
+        "hover": hover,
+        "best": best,
+        "square": point.number % 2,
+        "colour": point.number % RUN_COLOURS,
+        "number": point.number + 1,
+    }
+
+
+# Kept frames.
+
+
+def smoothed(places: Array, values: Array, at: Array, width: float) -> Array:
+    """Mean of the values near each point, weighted by a Gaussian of this width."""
+    weights = np.exp(-0.5 * ((at[:, None] - places[None, :]) / width) ** 2)
+    means: Array = (weights @ values) / weights.sum(axis=1)
+    return means
+
+
+def skew_svg(skew: Sequence[float], kept: Sequence[float], right: Sequence[float], *, pool: int) -> str:
+    """The figure of the paper: kept frames, and accuracy of the run over all frames, against the skew of the map."""
+    places, frames, hits = (np.asarray(values, dtype=np.float64) for values in (skew, kept, right))
+    low, high = np.quantile(places, (0.01, 0.99))
+    width = max(float(high - low), 1e-6) * BANDWIDTH
+    at = np.linspace(low, max(high, low + 1e-6), STEPS)
+    kept_curve, accuracy = smoothed(places, frames, at, width), 100 * smoothed(places, hits, at, width)
+    x = across(float(at[0]), float(at[-1]), right=54)
+    y, second = upwards(0, pool), upwards(*_padded(accuracy))
+    dense = smoothed_count(places, at, width)
+    heights = y.start - 34 * dense / (float(dense.max()) or 1.0)
+    across_plot = [x(float(place)) for place in at]
+    return _plot(
+        "plot_skew.html.j2",
+        x=x,
+        y=y,
+        second=second,
+        density=[(x.start, y.start), *zip(across_plot, heights, strict=True), (x.end, y.start)],
+        kept=list(zip(across_plot, map(y, kept_curve), strict=True)),
+        accuracy=list(zip(across_plot, map(second, accuracy), strict=True)),
+    )
+
+
+def _padded(values: Array) -> tuple[float, float]:
+    low, high = float(values.min()), float(values.max())
+    margin = max(2.0, 0.25 * (high - low))
+    return max(0.0, low - margin), min(100.0, high + margin)
+
+
+def smoothed_count(places: Array, at: Array, width: float) -> Array:
+    """The number of questions near each point."""
+    count: Array = np.exp(-0.5 * ((at[:, None] - places[None, :]) / width) ** 2).sum(axis=1)
+    return count
+
+
+def histogram_svg(kept: Sequence[int], *, pool: int, number: int, name: str) -> str:
+    """A histogram of the number of kept frames."""
+    width = -(-pool // BARS)
+    edges = np.arange(0, pool + width, width)
+    counts, _ = np.histogram(kept, edges + 0.5)  # a bar covers whole numbers: 1 to 6, 7 to 12
+    bars = []
+    for low, high, count in zip(edges.tolist(), edges[1:].tolist(), counts.tolist(), strict=False):
+        if count:
+            span = f"{low + 1} to {high}" if width > 1 else str(high)
+            words = f"{span} frames: {count:,} questions"
+            bars.append({"low": low, "high": high, "count": count, "words": words})
+    return _plot(
+        "plot_histogram.html.j2",
+        x=across(0, float(edges[-1])),
+        y=upwards(0, float(counts.max()) * 1.06 or 1.0, whole=True),
+        colour=number % RUN_COLOURS,
+        name=name,
+        pool=pool,
+        bars=bars,
+        median=float(np.median(kept)),
+        late=float(np.median(kept)) > pool / 2,
+    )
+
+
+# The page.
 
 
 def save_run_report(

@@ -386,7 +386,7 @@ class AnswerView:
             return f"Answered from the overview of {everything}; it was {_sureness(self.answer)}."
         if reached.by == "refined":
             source = "their overview" if reached.focus is None else self._focused
-            where = f"stretches sampled again, since the overview was not sure: {_stretches(self.answer)}"
+            where = f"segments sampled again, since the overview was not sure: {_stretches(self.answer)}"
             return f"Answered from {where}; read from {source}."
         overview = f"; the overview was {_sureness(self.answer)}" if reached.overview else ""
         return f"Answered from {self._focused}{overview}."
@@ -541,7 +541,7 @@ def _visible(confidence: float, exit: EarlyExit) -> str:
     """The confidence with enough digits to be visibly on its side of the limit."""
     sure = confidence >= exit.threshold
     texts = (percent(confidence, digits) for digits in range(1, 7))
-    return next((text for text in texts if (float(text[:-2]) / 100 >= exit.threshold) == sure), percent(confidence, 7))
+    return next((text for text in texts if (float(text[:-1]) / 100 >= exit.threshold) == sure), percent(confidence, 7))
 
 
 def _size(spent: Cost, *, priced: bool) -> float:

@@ -88,8 +88,8 @@ def seen_in(worlds: Worlds, time: Times, side: Ints) -> Ints:
     counted = (frame + row + j) % BARE == 0
     clear = side[row, frame] * worlds.scale[row, j] >= READABLE
     digit, pattern = worlds.digit[row, j], worlds.pattern[row, j]
-    known = np.where(digit > 0, clear, counted)
-    seen[1, row, frame, shape] = np.where(known, digit, IGNORED)
+    visible = np.where(digit > 0, clear, counted)
+    seen[1, row, frame, shape] = np.where(visible, digit, IGNORED)
     seen[2, row, frame, shape] = np.where(np.where(pattern > 0, clear, counted & clear), pattern, IGNORED)
     return seen
 
@@ -111,8 +111,8 @@ def recalled_by(worlds: Worlds, time: Times, side: Ints) -> Ints:
     recalled[0, row, frame, shape] = visits[row, frame, j].clip(max=MEMORY[0] - 1)
     recalled[1, row, frame, shape] = earlier[row, j]
     clear = side[row, frame] * worlds.scale[row, j] >= READABLE
-    known = np.where(digit > 0, clear, (frame + row + j) % BARE == 0)
-    recalled[2, row, frame, shape] = np.where(known, digit, IGNORED)
+    visible = np.where(digit > 0, clear, (frame + row + j) % BARE == 0)
+    recalled[2, row, frame, shape] = np.where(visible, digit, IGNORED)
     return recalled
 
 
@@ -343,13 +343,13 @@ class BatchMaker:
             return "drill", self._drill()
         if caption is not None and way < skills.drill + skills.captions:
             return "caption", self._exchange("Describe each frame.", caption)
-        asked = self._ask(worlds, row, part)
-        if asked.wording != "never" and asked.right and self._choose.random() < skills.words:
-            prompt = f"Question: {asked.question.text}\nAnswer with a short phrase."
-            return "words", self._exchange(prompt, asked.right)
+        question = self._ask(worlds, row, part)
+        if question.wording != "never" and question.right and self._choose.random() < skills.words:
+            prompt = f"Question: {question.question.text}\nAnswer with a short phrase."
+            return "words", self._exchange(prompt, question.right)
         # If no option is right, any may be the target: a model can only learn to be uncertain.
-        answer = asked.question.answer or self._choose.choice(asked.question.labels)
-        return asked.family, self._exchange(self._prompt(asked.question), answer)
+        answer = question.question.answer or self._choose.choice(question.question.labels)
+        return question.family, self._exchange(self._prompt(question.question), answer)
 
     def _drill(self) -> Tail:
         words = self._choose.choice(WORD_LISTS)
@@ -361,9 +361,9 @@ class BatchMaker:
         tokens = [*self._encode(self._prompt(Question("Name the letter of each option.", options))), *self._tokens.turn]
         labels = [IGNORED] * len(tokens)
         for place in self._choose.choices(range(len(options)), k=8):  # with repeats, so that none can be guessed
-            said, letter = self._encode(f" {options[place]}"), self._encode(LETTERS[place])[0]
-            tokens += [*said, letter, self._tokens.comma]
-            labels += [*[IGNORED] * (len(said) - 1), letter, IGNORED, IGNORED]
+            ids, letter = self._encode(f" {options[place]}"), self._encode(LETTERS[place])[0]
+            tokens += [*ids, letter, self._tokens.comma]
+            labels += [*[IGNORED] * (len(ids) - 1), letter, IGNORED, IGNORED]
         return tokens, labels
 
     def _prompt(self, question: Question) -> str:
@@ -371,8 +371,8 @@ class BatchMaker:
         return replace(question, template="paper").prompt if self._choose.random() < 0.15 else question.prompt
 
     def _exchange(self, prompt: str, answer: str) -> Tail:
-        asked, said = [*self._encode(prompt), *self._tokens.turn], [*self._encode(answer), self._tokens.stop]
-        return [*asked, *said], [IGNORED] * (len(asked) - 1) + [*said, IGNORED]
+        prompt_ids, answer_ids = [*self._encode(prompt), *self._tokens.turn], [*self._encode(answer), self._tokens.stop]
+        return [*prompt_ids, *answer_ids], [IGNORED] * (len(prompt_ids) - 1) + [*answer_ids, IGNORED]
 
     def _encode(self, text: str) -> list[int]:
         """Line by line, since no token crosses a line and the same lines are repeated."""
@@ -388,14 +388,14 @@ class BatchMaker:
         while True:
             family = self._choose.choices(list(weights), list(weights.values()))[0]
             usual = family in FAMILIES
-            asked = (
+            question = (
                 ask_about(worlds, row, family, self._choose) if usual else ask_part(worlds, row, family, self._choose)
             )
-            if asked is None:
+            if question is None:
                 continue
-            if asked.objects and asked.wording in NAMED and self._choose.random() < OFFERED:
-                return offer_not_shown(asked, self._choose)
-            return asked
+            if question.objects and question.wording in NAMED and self._choose.random() < OFFERED:
+                return offer_not_shown(question, self._choose)
+            return question
 
     def _subset(self, worlds: Worlds, frames: int, *, laden: float) -> npt.NDArray[np.float32]:
         """Rows, columns and uniform frames, and with the given probability sets that hold some of the brief events."""
@@ -409,8 +409,8 @@ class BatchMaker:
             self._meet_flashes(worlds, pool)
             wanted = self._rng.random((len(worlds), 1, worlds.shape.shape[1] - 1)) < 0.6
             wanted &= self._rng.random((len(worlds), 1, 1)) < 0.85
-            held = (worlds.visible(pool)[:, :, 1:] & wanted).any(-1)
-            return _pick(pool, self._rng.random(pool.shape) + 1.5 * held, frames)
+            events = (worlds.visible(pool)[:, :, 1:] & wanted).any(-1)
+            return _pick(pool, self._rng.random(pool.shape) + 1.5 * events, frames)
         if frames == k and self._choose.random() < 0.75:
             first = self._rng.integers(0, k, (len(worlds), 1))
             row, column = first * k + np.arange(k), first + np.arange(k) * k

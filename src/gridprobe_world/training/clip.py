@@ -118,22 +118,22 @@ def captions_of(worlds: Worlds, times: npt.NDArray[np.float32], rng: random.Rand
                 worlds.digit[row, j] or -1,
                 worlds.pattern[row, j] - 1,
             )
-            said = _said(rng, facts)
-            things[row, frame, place] = said
-            words.append(_words(said))
+            mention = _mention(rng, facts)
+            things[row, frame, place] = mention
+            words.append(_words(mention))
         texts.append(_sentence(rng, words, int(grounds[row, frame])))
     return Captions(things.reshape(-1, 2, 4), grounds.reshape(-1), tuple(texts))
 
 
-def _said(rng: random.Random, facts: tuple[int, ...]) -> list[int]:
+def _mention(rng: random.Random, facts: tuple[int, ...]) -> list[int]:
     """Some of the facts about a thing: mostly its shape."""
     chances = (0.9, 0.5, 0.4, 0.4)
-    said = [int(fact) if rng.random() < chance else -1 for fact, chance in zip(facts, chances, strict=True)]
-    return said if max(said) >= 0 else [int(facts[0]), -1, -1, -1]
+    mention = [int(fact) if rng.random() < chance else -1 for fact, chance in zip(facts, chances, strict=True)]
+    return mention if max(mention) >= 0 else [int(facts[0]), -1, -1, -1]
 
 
-def _words(said: list[int]) -> list[str]:
-    shape, colour, digit, pattern = said
+def _words(mention: list[int]) -> list[str]:
+    shape, colour, digit, pattern = mention
     words = ["a"]
     words += [list(COLOURS)[colour]] if colour >= 0 else []
     words += [SHAPES[shape]] if shape >= 0 else ["shape"]
@@ -163,8 +163,8 @@ def truth(captions: Captions, worlds: Worlds, times: npt.NDArray[np.float32]) ->
     facts = np.repeat(facts, times.shape[1], axis=0)
     true = np.ones((len(captions.texts), len(shown)), dtype=bool)
     for place in range(2):
-        said = captions.things[:, place][:, None, None]
-        fits = ((said < 0) | (said == facts[None])).all(-1) & shown[None]
+        mention = captions.things[:, place][:, None, None]
+        fits = ((mention < 0) | (mention == facts[None])).all(-1) & shown[None]
         unsaid: npt.NDArray[np.bool_] = np.all(captions.things[:, place] < 0, axis=-1)
         true &= fits.any(-1) | unsaid[:, None]
     ground = worlds.scene(times).reshape(-1)
@@ -238,8 +238,8 @@ def train(minutes: float, out: Path, *, device: str, workers: int) -> dict[str, 
         for group in optimizer.param_groups:
             group["lr"] = RATE * rate
         with torch.autocast(device.partition(":")[0], torch.bfloat16, enabled=device != "cpu"):
-            found = model(pixel_values=pixels, **tokens)
-        loss = loss_of(found.logits_per_text.float(), true)
+            output = model(pixel_values=pixels, **tokens)
+        loss = loss_of(output.logits_per_text.float(), true)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -287,8 +287,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--workers", type=int, default=max(1, usable_cores() - 2))
-    given = parser.parse_args()
-    print(json.dumps(train(given.minutes, given.out, device=given.device, workers=given.workers)))
+    options = parser.parse_args()
+    print(json.dumps(train(options.minutes, options.out, device=options.device, workers=options.workers)))
 
 
 if __name__ == "__main__":

@@ -225,9 +225,9 @@ def _optimizers(
     """Muon for the weight matrices of the blocks, AdamW for everything else; both for AdamW's learning rate."""
     blocks = [*model.model.visual.blocks, *model.model.language_model.layers]
     matrices = [weight for block in blocks for weight in block.parameters() if weight.ndim == 2]
-    known = {id(weight) for weight in matrices}
+    matrix_ids = {id(weight) for weight in matrices}
     everything = [*model.parameters(), *(weight for head in heads for weight in head.parameters())]
-    others = [weight for weight in everything if id(weight) not in known]
+    others = [weight for weight in everything if id(weight) not in matrix_ids]
     muon = torch.optim.Muon(matrices, weight_decay=0.02, adjust_lr_fn="match_rms_adamw")
     return muon, torch.optim.AdamW(others, betas=(0.9, 0.98), weight_decay=0.02, fused=fused)
 
@@ -380,26 +380,26 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--log-every", type=int, default=200, help="steps between two lines of the log")
     parser.add_argument("--no-compile", action="store_true")
-    given = parser.parse_args(arguments)
-    given.out.mkdir(parents=True, exist_ok=True)
-    resumed = (given.out / "state.json").is_file()
-    elapsed = json.loads((given.out / "state.json").read_text())["elapsed"] if resumed else 60 * given.spent
+    options = parser.parse_args(arguments)
+    options.out.mkdir(parents=True, exist_ok=True)
+    resumed = (options.out / "state.json").is_file()
+    elapsed = json.loads((options.out / "state.json").read_text())["elapsed"] if resumed else 60 * options.spent
     # A piece starts from new seeds, so that a resumed training does not see its first batches again.
-    seed = given.seed * 1_000_000 + int(elapsed) * 100
-    with _workers(given.workers, size=given.size, seed=seed, tokens=given.tokens) as feed:
+    seed = options.seed * 1_000_000 + int(elapsed) * 100
+    with _workers(options.workers, size=options.size, seed=seed, tokens=options.tokens) as feed:
         torch.manual_seed(seed)
         torch.set_float32_matmul_precision("high")
         # cuDNN seems to plan its attention again for every shape, and no two batches have the same: 4 steps of 100,000
         # tokens a second with it, 9 without. A compile cache made with it keeps it.
         torch.backends.cuda.enable_cudnn_sdp(False)
-        trainer = Trainer(given.size, budget=given.budget, device=given.device, compiled=not given.no_compile)
+        trainer = Trainer(options.size, budget=options.budget, device=options.device, compiled=not options.no_compile)
         if resumed:
-            trainer.resume(given.out)
-        elif given.start:  # the small checkpoint: no optimizer state, so the learning rate warms up again
-            trainer.model.load_state_dict(load_file(given.start / "model.safetensors"), strict=False)
+            trainer.resume(options.out)
+        elif options.start:  # the small checkpoint: no optimizer state, so the learning rate warms up again
+            trainer.model.load_state_dict(load_file(options.start / "model.safetensors"), strict=False)
             trainer.elapsed = elapsed
             trainer.skills = [0.0, *EXPERIENCED]
-        log = Log(given.out / "log.jsonl")
-        minutes = given.minutes or given.budget
-        run(trainer, minutes=minutes, log=log, every=given.log_every, feed=feed)
-    trainer.save(given.out)
+        log = Log(options.out / "log.jsonl")
+        minutes = options.minutes or options.budget
+        run(trainer, minutes=minutes, log=log, every=options.log_every, feed=feed)
+    trainer.save(options.out)
