@@ -188,7 +188,7 @@ def test_the_pool_is_decoded_small_and_what_is_kept_once_more(numbered: Path, mo
     focus = model.requests[-1].frames
     assert passes.read == [(SMALL, None), (LARGE, answer.selection.kept)]
     assert {(r.frames.width, r.frames.height) for r in model.requests[:-1]} == {SMALL}
-    native = sample(numbered, cells=144, precision="auto", size=NATIVE.rounded_to(32))
+    native = sample(numbered, num_frames=144, precision="auto", size=NATIVE.rounded_to(32))
     assert focus.times == answer.selection.timestamps == tuple(native.times[i] for i in answer.selection.indices)
     assert np.array_equal(focus.pixels, native.pixels[list(answer.selection.indices)])
     assert focus.keys[0] == (native.source, focus.times[0], *LARGE)
@@ -202,7 +202,7 @@ def test_the_paper_preset_decodes_one_pool_at_native_size(numbered: Path, monkey
 
     enlarged = (736, 192)  # 260×64 or so: fewer than the 128 tokens that the published chain shows at least
     assert passes.read == [(enlarged, None)]
-    native = sample(numbered, cells=144, sampling="linspace", size=PRESETS["paper"].native_pixels.rounded_to(32))
+    native = sample(numbered, num_frames=144, sampling="linspace", size=PRESETS["paper"].native_pixels.rounded_to(32))
     for row, request in enumerate(model.requests[:12]):
         assert np.array_equal(request.frames.pixels, native.pixels[12 * row : 12 * row + 12])
     assert (model.requests[-1].frames.width, model.requests[-1].frames.height) == enlarged
@@ -264,7 +264,7 @@ def test_memory_is_bounded(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> N
         small = replace(session.setup.view, pixels=gp.FrameSize(max_side=224))
         native, session.setup = session.setup, replace(session.setup, view=small)
         session.ask(QUESTION)
-        assert isinstance(session._footage, Video) and session._footage._shelf.bytes <= limits.memory
+        assert isinstance(session._footage, Video) and session._footage.memory_used <= limits.memory
         session.setup = native
         session.ask(QUESTION)
 
@@ -281,7 +281,7 @@ def test_blind_selectors_decode_only_what_they_keep(
     answer = ask(numbered, QUESTION, model=model, selector=selector, k=5, frames=frames, precision="exact")
 
     assert passes.read == [(LARGE, kept)]
-    exact = sample(numbered, cells=25, size=NATIVE.rounded_to(32))
+    exact = sample(numbered, num_frames=25, size=NATIVE.rounded_to(32))
     assert answer.pool.times == exact.times
     assert np.array_equal(model.requests[-1].frames.pixels, exact.pixels[list(answer.selection.indices)])
     assert [round(time * FPS) for time in exact.times] == numbers(answer.pool)  # decoded now that it is looked at
@@ -532,7 +532,7 @@ def test_open_footage_that_was_sampled_otherwise_is_refused(numbered: Path) -> N
     model = eyes(0, 0)
     footage = make_plan(model=model, settings=Options(k=12)).open(numbered)
 
-    with pytest.raises(UsageError, match="the open video was sampled with cells=144, but the settings say 16"):
+    with pytest.raises(UsageError, match="the open video was sampled with num_frames=144, but the settings say 16"):
         gp.Session(footage, model=model, k=4, **PUBLISHED)
     with pytest.raises(UsageError, match="sampled with sampling='middle', but the settings say 'linspace'"):
         gp.Session(footage, model=model, sampling="linspace", **PUBLISHED)

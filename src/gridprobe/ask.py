@@ -58,13 +58,13 @@ class ArrayFrames:
     """The caller's frames, used like footage; they have one size."""
 
     given: FramePool
-    trouble: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def pool(self, size: FrameSize) -> FramePool:
         """All of them."""
         return self.given
 
-    def undecoded(self, size: FrameSize) -> FramePool:
+    def lazy(self, size: FrameSize) -> FramePool:
         """All of them."""
         return self.given
 
@@ -78,7 +78,7 @@ def for_video(setup: Plan, video: object) -> Plan:
     if isinstance(video, FramePool):
         return replace(setup, sampling=None)
     if isinstance(video, Video) and setup.sampling is not None:
-        for name in ("cells", "sampling", "precision", "stream"):
+        for name in ("num_frames", "sampling", "precision", "stream"):
             have, want = getattr(video.spec, name), getattr(setup.sampling, name)
             if have != want:
                 raise UsageError(
@@ -186,7 +186,7 @@ class StagePrices:
     @property
     def pool(self) -> FramePool:
         """The frames to choose from."""
-        return self._frames(range(len(self.footage.undecoded(self.pool_size))), self.pool_size)
+        return self._frames(range(len(self.footage.lazy(self.pool_size))), self.pool_size)
 
     def overview(self) -> Price:
         """All frames, small, in one pass."""
@@ -232,7 +232,7 @@ class StagePrices:
         return prices[0].bounds(prices[1])
 
     def _frames(self, places: Sequence[int], size: FrameSize) -> FramePool:
-        pool = self.footage.undecoded(size)
+        pool = self.footage.lazy(size)
         if not isinstance(pool.data, Pending):  # frames in memory would be copied
             pixels = pool.data
             pool = replace(pool, data=Pending(lambda rows: pixels[list(rows)], pixels.shape))
@@ -443,7 +443,9 @@ class Session:
     @property
     def _pool_size(self) -> FrameSize:
         sampling, given = self.setup.sampling, self._video
-        return self.setup.pool_size(sampling.cells if sampling else len(given) if isinstance(given, FramePool) else 1)
+        return self.setup.pool_size(
+            sampling.num_frames if sampling else len(given) if isinstance(given, FramePool) else 1
+        )
 
     def ask(self, question: Question | str, *, show_map: bool = False) -> Answer:
         """Answer a question: from the overview if it is sure, else from the frames that the selector keeps.
@@ -627,7 +629,7 @@ class Session:
             frames=look.frames,
             models=(setup.models, setup.answerer.identity),
             settings=setup.describe(),
-            warnings=warnings_of(look, question, reached, (*self._footage.trouble, *unfilled(setup.selector, look))),
+            warnings=warnings_of(look, question, reached, (*self._footage.warnings, *unfilled(setup.selector, look))),
             reached=reached,
         )
 
@@ -656,11 +658,11 @@ class Session:
         start = own_seconds()
         footage = self._footage
         blind = blind and first is None
-        pool = footage.undecoded(self._pool_size) if blind else footage.pool(self._pool_size)
+        pool = footage.lazy(self._pool_size) if blind else footage.pool(self._pool_size)
         selector = self.setup.selector.keeping_kv() if self._reuse else self.setup.selector
         selection, probing = timed(lambda: self._chosen(selector, pool, question, first))
         frames = footage.frames(in_order(selection, self.setup), self.setup.size_of(self.setup.shown, selection.kept))
-        others = others_of(selection, frames, self.setup, get=lambda at, size: footage.undecoded(size).take(at))
+        others = others_of(selection, frames, self.setup, get=lambda at, size: footage.lazy(size).take(at))
         decoding = own_seconds() - start - probing + (first.decoding if first else 0.0)
         look = Look(pool, selection, frames, others, decoding, probing, first)
         announce("look", look)
@@ -718,7 +720,7 @@ class Session:
             return None
         stretches = hot_stretches(look.selection.scores, footage.info.duration or look.pool.times[-1])
         closer, opening = timed(lambda: footage.within(stretches))
-        sampling = replace(setup.sampling, stretches=stretches)
+        sampling = replace(setup.sampling, segments=stretches)
         session = copy(self)
         session._opened, session.setup = closer, replace(setup, sampling=sampling, refine=False)
         answer = session._ask(question, second=True)
@@ -728,6 +730,6 @@ class Session:
     def _baseline(self, question: Question) -> Cost:
         """What the answering model would spend on the whole pool; this needs its size, but no pixels."""
         setup, footage = self.setup, self._footage
-        count = len(footage.undecoded(self._pool_size))
-        everything = FrameGroup(footage.undecoded(setup.size_of(setup.view, count)), setup.view)
+        count = len(footage.lazy(self._pool_size))
+        everything = FrameGroup(footage.lazy(setup.size_of(setup.view, count)), setup.view)
         return setup.answerer.estimate(Request.about(question, [everything], prompt_order=setup.prompt_order))

@@ -299,7 +299,7 @@ def _pictures(video: str, answer: Answered, sampling: Mapping[str, Any]) -> list
     names = ("cells", "sampling", "precision", "stream")
     recorded = {name: sampling[name] for name in names if name in sampling}
     footage = Video(Path(video), **{"cells": answer.pool, **recorded})
-    if max(answer.indices) >= len(footage.undecoded(SIZE)):
+    if max(answer.indices) >= len(footage.lazy(SIZE)):
         return []
     frames = footage.frames([answer.indices[place] for place in places], SIZE)
     times = [answer.times[place] for place in places]
