@@ -21,9 +21,11 @@ from gridprobe.options import PRESETS, Options, make_plan
 from gridprobe.selectors import GridProbe, Selection, UniformLike
 from gridprobe.subtitles import Between, Segment
 from gridprobe.video import NATIVE, FramePool, Video, VideoLimits, sample
-from gridprobe.video.decoder_pool import ChildClip
+from gridprobe.video.decode import FileStream
+from gridprobe.video.decoder_pool import ChildDecoder
 from gridprobe.video.frames import Pixels
-from gridprobe.video.sampling import Found
+from gridprobe.video.pictures import FolderStream
+from gridprobe.video.sampling import FrameIndex
 from videos import numbered_video, patched, read_number, remux
 from videos_of_arrays import gray_pool, levels
 from ways import PUBLISHED
@@ -166,15 +168,20 @@ class Passes:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.read: list[tuple[tuple[int, int], int | None]] = []
-        original = ChildClip.read
+        original = ChildDecoder.read
 
         def spy(
-            reel: ChildClip, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
-        ) -> tuple[Found, Pixels]:
-            self.read.append((size, None if ticks is None else len(ticks)))
-            return original(reel, size, ticks, whole=whole)
+            decoder: ChildDecoder,
+            stream: FileStream | FolderStream,
+            size: tuple[int, int],
+            pts_list: Sequence[int] | None = None,
+            *,
+            whole: bool = False,
+        ) -> tuple[FrameIndex, Pixels]:
+            self.read.append((size, None if pts_list is None else len(pts_list)))
+            return original(decoder, stream, size, pts_list, whole=whole)
 
-        monkeypatch.setattr(ChildClip, "read", spy)
+        monkeypatch.setattr(ChildDecoder, "read", spy)
 
 
 SMALL, LARGE = (224, 64), (256, 64)
@@ -309,13 +316,13 @@ class Clock:
 
 
 def test_decoding_seconds_count_both_passes(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original, clock = ChildClip.read, Clock(monkeypatch)
+    original, clock = ChildDecoder.read, Clock(monkeypatch)
 
-    def slow(reel: ChildClip, *arguments: Any, **options: Any) -> tuple[Found, Pixels]:
+    def slow(decoder: ChildDecoder, *arguments: Any, **options: Any) -> tuple[FrameIndex, Pixels]:
         clock.now += 0.25
-        return original(reel, *arguments, **options)
+        return original(decoder, *arguments, **options)
 
-    monkeypatch.setattr(ChildClip, "read", slow)
+    monkeypatch.setattr(ChildDecoder, "read", slow)
     answer = ask(numbered, QUESTION, model=eyes(0, 0), k=4)
 
     assert (answer.seconds.decode, answer.seconds.probe, answer.seconds.focus) == (0.5, 0.0, 0.0)

@@ -20,14 +20,16 @@ def numbers(pool: FramePool) -> list[int]:
     return [read_number(frame) for frame in pool.pixels]
 
 
-def assert_exact(path: Path, *, frames: int, fps: int = 25, cells: int = 16, warnings: tuple[str, ...] = ()) -> None:
+def assert_exact(
+    path: Path, *, frames: int, fps: int = 25, num_frames: int = 16, warnings: tuple[str, ...] = ()
+) -> None:
     """Both samplings give the frames that arithmetic says, at the times that arithmetic says."""
-    middle = sample(path, num_frames=cells, size=SMALL)
-    expected = [floor(Fraction(frames * (2 * i + 1), 2 * cells)) for i in range(cells)]
+    middle = sample(path, num_frames=num_frames, size=SMALL)
+    expected = [floor(Fraction(frames * (2 * i + 1), 2 * num_frames)) for i in range(num_frames)]
     assert numbers(middle) == expected
     assert middle.times == pytest.approx([n / fps for n in expected], abs=0.0011)
-    linspace = sample(path, num_frames=cells, sampling="linspace", size=SMALL)
-    expected = np.linspace(0, frames - 1, cells).round().astype(int).tolist()
+    linspace = sample(path, num_frames=num_frames, sampling="linspace", size=SMALL)
+    expected = np.linspace(0, frames - 1, num_frames).round().astype(int).tolist()
     assert numbers(linspace) == expected
     assert linspace.times == pytest.approx([n / fps for n in expected], abs=0.0011)
     assert middle.warnings == linspace.warnings == warnings
