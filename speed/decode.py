@@ -72,7 +72,7 @@ def many_child(folder: str) -> list[list[float]]:
 
     files, rows = sorted(Path(folder).glob("tiny-*.mp4")), []
     for done in range(1, 501):
-        sample(files[done % len(files)], cells=16, size=FrameSize(max_side=96))
+        sample(files[done % len(files)], num_frames=16, size=FrameSize(max_side=96))
         if done in (5, 50, 250, 500):
             rows.append([done, memory("VmRSS"), len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))])
     return rows

@@ -40,7 +40,7 @@ frames of at most 224 pixels. What is measured, and how, stands at the head of `
 def cpu(video: str, precision: str, rounds: int) -> dict[str, list[float]]:
     """CPU seconds by way, one for each round."""
     from gridprobe.video import FrameSize, VideoLimits, decoder_pool, sample
-    from gridprobe.video.decoder_pool import InChild
+    from gridprobe.video.decoder_pool import ChildDecoder
     from gridprobe.video.sampling import SampleSpec
 
     def spent() -> float:
@@ -50,12 +50,12 @@ def cpu(video: str, precision: str, rounds: int) -> dict[str, list[float]]:
     def decode(where: str) -> float:
         before = spent()
         options = {"precision": precision, "decode_in": where, "limits": VideoLimits(seconds=900)}
-        sample(video, cells=144, size=FrameSize(max_side=224), **options)  # type: ignore[arg-type]
+        sample(video, num_frames=144, size=FrameSize(max_side=224), **options)  # type: ignore[arg-type]
         return spent() - before
 
     def start() -> float:
         before = spent()
-        InChild(video, SampleSpec(144, limits=VideoLimits(seconds=900))).check()
+        ChildDecoder(video, SampleSpec(144, limits=VideoLimits(seconds=900))).check()
         return spent() - before
 
     decode("process")  # imports PyAV

@@ -31,7 +31,7 @@ def gridprobe(precision: str, side: int | None) -> Work:
     options: dict[str, Any] = {"precision": precision, "limits": VideoLimits(seconds=TIMEOUT)}
 
     def work(path: str) -> Taken:
-        pool = sample(path, cells=FRAMES, size=size, **options)
+        pool = sample(path, num_frames=FRAMES, size=size, **options)
         return pool.pixels, list(pool.times)
 
     return work

@@ -59,7 +59,7 @@ def make_hour(path: Path) -> None:
 def ours(path: str) -> int:
     from gridprobe.video import sample
 
-    return len(sample(path, cells=FRAMES))
+    return len(sample(path, num_frames=FRAMES))
 
 
 def plain(path: str) -> int:

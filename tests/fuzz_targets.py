@@ -89,9 +89,9 @@ class Containers(Target):
         path.write_bytes(data)
         for look in (
             lambda: probe(path, limits=LIMITS),
-            lambda: preview(path, cells=4, limits=LIMITS),
-            lambda: sample(path, cells=4, size=TINY, limits=LIMITS),
-            lambda: sample(path, cells=4, size=TINY, precision="auto", limits=LIMITS),
+            lambda: preview(path, num_frames=4, limits=LIMITS),
+            lambda: sample(path, num_frames=4, size=TINY, limits=LIMITS),
+            lambda: sample(path, num_frames=4, size=TINY, precision="auto", limits=LIMITS),
         ):
             try:
                 look()
@@ -117,7 +117,7 @@ class Pictures(Target):
         for number in range(2):
             (folder / f"{number}.jpg").write_bytes(jpeg(50 * number))
         (folder / ("times.json" if name == "times.json" else f"0{Path(name).suffix}")).write_bytes(data)
-        sample(folder, cells=3, size=TINY, limits=LIMITS)
+        sample(folder, num_frames=3, size=TINY, limits=LIMITS)
 
 
 def _saved(picture: Image.Image, form: str, **options: Any) -> bytes:

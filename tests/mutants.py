@@ -132,7 +132,7 @@ def fate(seed: Seed, mutant: bytes, folder: Path) -> Fate:
     plain, flagged = decoded(path)
     visible = any(number not in plain or differs(plain[number], true) for number, true in seed.frames.items())
     try:
-        pool = sample(path, cells=CELLS, size=FrameSize(square=SIDE))
+        pool = sample(path, num_frames=CELLS, size=FrameSize(square=SIDE))
     except VideoError:
         return Fate(visible, flagged, refused=True, warned=True, wrong=False)
     shown = [(round(time * FPS), pixels) for time, pixels in zip(pool.times, pool.pixels, strict=True)]

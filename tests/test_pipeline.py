@@ -21,9 +21,11 @@ from gridprobe.options import PRESETS, Options, make_plan
 from gridprobe.selectors import GridProbe, Selection, UniformLike
 from gridprobe.subtitles import Between, Segment
 from gridprobe.video import NATIVE, FramePool, Video, VideoLimits, sample
-from gridprobe.video.decoder_pool import ChildClip
+from gridprobe.video.decode import FileStream
+from gridprobe.video.decoder_pool import ChildDecoder
 from gridprobe.video.frames import Pixels
-from gridprobe.video.sampling import Found
+from gridprobe.video.pictures import FolderStream
+from gridprobe.video.sampling import FrameIndex
 from videos import numbered_video, patched, read_number, remux
 from videos_of_arrays import gray_pool, levels
 from ways import PUBLISHED
@@ -166,15 +168,20 @@ class Passes:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.read: list[tuple[tuple[int, int], int | None]] = []
-        original = ChildClip.read
+        original = ChildDecoder.read
 
         def spy(
-            reel: ChildClip, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
-        ) -> tuple[Found, Pixels]:
-            self.read.append((size, None if ticks is None else len(ticks)))
-            return original(reel, size, ticks, whole=whole)
+            decoder: ChildDecoder,
+            stream: FileStream | FolderStream,
+            size: tuple[int, int],
+            pts_list: Sequence[int] | None = None,
+            *,
+            whole: bool = False,
+        ) -> tuple[FrameIndex, Pixels]:
+            self.read.append((size, None if pts_list is None else len(pts_list)))
+            return original(decoder, stream, size, pts_list, whole=whole)
 
-        monkeypatch.setattr(ChildClip, "read", spy)
+        monkeypatch.setattr(ChildDecoder, "read", spy)
 
 
 SMALL, LARGE = (224, 64), (256, 64)
@@ -188,7 +195,7 @@ def test_the_pool_is_decoded_small_and_what_is_kept_once_more(numbered: Path, mo
     focus = model.requests[-1].frames
     assert passes.read == [(SMALL, None), (LARGE, answer.selection.kept)]
     assert {(r.frames.width, r.frames.height) for r in model.requests[:-1]} == {SMALL}
-    native = sample(numbered, cells=144, precision="auto", size=NATIVE.rounded_to(32))
+    native = sample(numbered, num_frames=144, precision="auto", size=NATIVE.rounded_to(32))
     assert focus.times == answer.selection.timestamps == tuple(native.times[i] for i in answer.selection.indices)
     assert np.array_equal(focus.pixels, native.pixels[list(answer.selection.indices)])
     assert focus.keys[0] == (native.source, focus.times[0], *LARGE)
@@ -202,7 +209,7 @@ def test_the_paper_preset_decodes_one_pool_at_native_size(numbered: Path, monkey
 
     enlarged = (736, 192)  # 260×64 or so: fewer than the 128 tokens that the published chain shows at least
     assert passes.read == [(enlarged, None)]
-    native = sample(numbered, cells=144, sampling="linspace", size=PRESETS["paper"].native_pixels.rounded_to(32))
+    native = sample(numbered, num_frames=144, sampling="linspace", size=PRESETS["paper"].native_pixels.rounded_to(32))
     for row, request in enumerate(model.requests[:12]):
         assert np.array_equal(request.frames.pixels, native.pixels[12 * row : 12 * row + 12])
     assert (model.requests[-1].frames.width, model.requests[-1].frames.height) == enlarged
@@ -264,7 +271,7 @@ def test_memory_is_bounded(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> N
         small = replace(session.setup.view, pixels=gp.FrameSize(max_side=224))
         native, session.setup = session.setup, replace(session.setup, view=small)
         session.ask(QUESTION)
-        assert isinstance(session._footage, Video) and session._footage._shelf.bytes <= limits.memory
+        assert isinstance(session._footage, Video) and session._footage.memory_used <= limits.memory
         session.setup = native
         session.ask(QUESTION)
 
@@ -281,7 +288,7 @@ def test_blind_selectors_decode_only_what_they_keep(
     answer = ask(numbered, QUESTION, model=model, selector=selector, k=5, frames=frames, precision="exact")
 
     assert passes.read == [(LARGE, kept)]
-    exact = sample(numbered, cells=25, size=NATIVE.rounded_to(32))
+    exact = sample(numbered, num_frames=25, size=NATIVE.rounded_to(32))
     assert answer.pool.times == exact.times
     assert np.array_equal(model.requests[-1].frames.pixels, exact.pixels[list(answer.selection.indices)])
     assert [round(time * FPS) for time in exact.times] == numbers(answer.pool)  # decoded now that it is looked at
@@ -309,13 +316,13 @@ class Clock:
 
 
 def test_decoding_seconds_count_both_passes(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original, clock = ChildClip.read, Clock(monkeypatch)
+    original, clock = ChildDecoder.read, Clock(monkeypatch)
 
-    def slow(reel: ChildClip, *arguments: Any, **options: Any) -> tuple[Found, Pixels]:
+    def slow(decoder: ChildDecoder, *arguments: Any, **options: Any) -> tuple[FrameIndex, Pixels]:
         clock.now += 0.25
-        return original(reel, *arguments, **options)
+        return original(decoder, *arguments, **options)
 
-    monkeypatch.setattr(ChildClip, "read", slow)
+    monkeypatch.setattr(ChildDecoder, "read", slow)
     answer = ask(numbered, QUESTION, model=eyes(0, 0), k=4)
 
     assert (answer.seconds.decode, answer.seconds.probe, answer.seconds.focus) == (0.5, 0.0, 0.0)
@@ -532,7 +539,7 @@ def test_open_footage_that_was_sampled_otherwise_is_refused(numbered: Path) -> N
     model = eyes(0, 0)
     footage = make_plan(model=model, settings=Options(k=12)).open(numbered)
 
-    with pytest.raises(UsageError, match="the open video was sampled with cells=144, but the settings say 16"):
+    with pytest.raises(UsageError, match="the open video was sampled with num_frames=144, but the settings say 16"):
         gp.Session(footage, model=model, k=4, **PUBLISHED)
     with pytest.raises(UsageError, match="sampled with sampling='middle', but the settings say 'linspace'"):
         gp.Session(footage, model=model, sampling="linspace", **PUBLISHED)

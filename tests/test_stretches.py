@@ -78,6 +78,6 @@ def test_stretches_are_made_of_the_cells_with_the_highest_averages(scores: list[
 
 @given(maps, durations)
 def test_stretches_can_be_sampled(scores: list[float], duration: float) -> None:
-    spec = SampleSpec(16, stretches=hot_stretches(scores, duration))
+    spec = SampleSpec(16, segments=hot_stretches(scores, duration))
 
     assert len(spec.moments(duration)) == 16

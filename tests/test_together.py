@@ -17,7 +17,7 @@ from gridprobe.errors import Cancelled, ModelError, UsageError
 from gridprobe.models import MockModel, Model, Posterior, Request, load_model
 from gridprobe.models.cost import Cost
 from gridprobe.video import FramePool
-from gridprobe.video.decoder_pool import ChildClip
+from gridprobe.video.decoder_pool import ChildDecoder
 from gridprobe_world.dataset import items, pool_of
 from videos import numbered_video
 from videos_of_arrays import gray_pool, levels
@@ -115,13 +115,13 @@ def test_a_senseless_number_is_refused(together: Any) -> None:
 
 def test_one_video_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     video = numbered_video(tmp_path / "numbered.mp4", 40)
-    read, reads = ChildClip.read, []
+    read, reads = ChildDecoder.read, []
 
-    def counted(self: ChildClip, size: tuple[int, int], *rest: Any, **options: Any) -> Any:
+    def counted(self: ChildDecoder, size: tuple[int, int], *rest: Any, **options: Any) -> Any:
         reads.append(size)
         return read(self, size, *rest, **options)
 
-    monkeypatch.setattr(ChildClip, "read", counted)
+    monkeypatch.setattr(ChildDecoder, "read", counted)
     model = MockModel(lambda request: {"A": 0.999, "B": 0.0005, "C": 0.0005})
     gp.Session(video, model=model, k=4).ask_all(QUESTIONS)
     assert len(reads) == 1

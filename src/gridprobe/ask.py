@@ -215,11 +215,11 @@ class _Asking:
 
     def _keep_once(self, overview: Overview | None, *, blind: bool) -> Kept:
         start, plan, video = own_seconds(), self.plan, self.video
-        pool = video.undecoded(self.pool_size) if blind else video.pool(self.pool_size)
+        pool = video.lazy(self.pool_size) if blind else video.pool(self.pool_size)
         selector = plan.selector.keeping_kv() if self.keep_kv else plan.selector
         selection, probing = timed(lambda: self._choose(selector, pool, overview))
         frames = video.frames(in_order(selection, plan), plan.size_of(plan.shown, selection.kept))
-        others = others_of(selection, frames, plan, get=lambda at, size: video.undecoded(size).take(at))
+        others = others_of(selection, frames, plan, get=lambda at, size: video.lazy(size).take(at))
         kept = Kept(pool, selection, frames, others)
         self.bill.probe = selection.cost
         decoding = own_seconds() - start - probing + (overview.decoding if overview else 0.0)
@@ -282,7 +282,7 @@ class _Asking:
         assert kept.selection.scores is not None and self.plan.sampling is not None
         segments = hot_stretches(kept.selection.scores, video.info.duration or kept.pool.times[-1])
         closer, opening = timed(lambda: video.within(segments))
-        plan = replace(self.plan, sampling=replace(self.plan.sampling, stretches=segments), refine=False)
+        plan = replace(self.plan, sampling=replace(self.plan.sampling, segments=segments), refine=False)
         asking = replace(self, plan=plan, video=closer, second=True, show_map=False, bill=_Bill())
         answer = asking.answer()
         self.bill.add(answer)
@@ -322,7 +322,7 @@ class _Asking:
             exit=plan.exit,
             native=focused is not None and plan.selector.view is None,
         )
-        trouble = (*self.video.trouble, *unfilled(plan.selector, kept.selection.pool))
+        trouble = (*self.video.warnings, *unfilled(plan.selector, kept.selection.pool))
         return Answer(
             question=self.question,
             posterior=posterior,
@@ -340,8 +340,8 @@ class _Asking:
     def _baseline(self) -> Cost:
         """What the answering model would spend on all frames at full size; this needs their size, but no pixels."""
         plan, video = self.plan, self.video
-        count = len(video.undecoded(self.pool_size))
-        everything = FrameGroup(video.undecoded(plan.size_of(plan.view, count)), plan.view)
+        count = len(video.lazy(self.pool_size))
+        everything = FrameGroup(video.lazy(plan.size_of(plan.view, count)), plan.view)
         return plan.answerer.estimate(Request.about(self.question, [everything], prompt_order=plan.prompt_order))
 
     # Limits.
@@ -376,7 +376,7 @@ class _Asking:
 
     @property
     def _count(self) -> int:
-        return len(self.video.undecoded(self.pool_size))
+        return len(self.video.lazy(self.pool_size))
 
     def _overview_price(self) -> Price:
         assert self.plan.overview is not None
@@ -411,7 +411,7 @@ class _Asking:
 
     def _unread(self, places: Sequence[int], size: FrameSize) -> FramePool:
         """Some frames at a size, of which no pixels are needed."""
-        pool = self.video.undecoded(size)
+        pool = self.video.lazy(size)
         if not isinstance(pool.data, Pending):  # frames in memory would be copied
             pixels = pool.data
             pool = replace(pool, data=Pending(lambda rows: pixels[list(rows)], pixels.shape))
@@ -492,13 +492,13 @@ class ArrayFrames:
     """The caller's frames, used like a video; they have one size."""
 
     frames_given: FramePool
-    trouble: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def pool(self, size: FrameSize) -> FramePool:
         """All of them."""
         return self.frames_given
 
-    undecoded = pool
+    lazy = pool
 
     def frames(self, indices: Sequence[int], size: FrameSize) -> FramePool:
         """Some of them."""
@@ -573,7 +573,9 @@ class Session:
     @property
     def _pool_size(self) -> FrameSize:
         sampling, video = self.setup.sampling, self._video
-        return self.setup.pool_size(sampling.cells if sampling else len(video) if isinstance(video, FramePool) else 1)
+        return self.setup.pool_size(
+            sampling.num_frames if sampling else len(video) if isinstance(video, FramePool) else 1
+        )
 
     def ask(self, question: Question | str, *, options: Sequence[str] = (), show_map: bool = False) -> Answer:
         """Answer a question: from the overview if it is sure, else from the frames that the selector keeps.
@@ -634,7 +636,7 @@ def for_video(setup: Plan, video: object) -> Plan:
     if isinstance(video, FramePool):
         return replace(setup, sampling=None)
     if isinstance(video, Video) and setup.sampling is not None:
-        for name in ("cells", "sampling", "precision", "stream"):
+        for name in ("num_frames", "sampling", "precision", "stream"):
             have, want = getattr(video.spec, name), getattr(setup.sampling, name)
             if have != want:
                 raise UsageError(

@@ -390,17 +390,7 @@ class Plan:
         if self.sampling is None:
             raise UsageError("this setup is for frames that the caller brings; make one with a sampling")
         spec = self.sampling
-        return Video(
-            video,
-            cells=spec.cells,
-            sampling=spec.sampling,
-            precision=spec.precision,
-            limits=spec.limits,
-            cache=open_cache(int(spec.limits.cache)),
-            stretches=spec.stretches,
-            decode_in=spec.decode_in,
-            stream=spec.stream,
-        )
+        return Video(video, cache=open_cache(int(spec.limits.cache)), **vars(spec))
 
     @property
     def shown(self) -> View:
@@ -472,7 +462,8 @@ def _sampling(spec: SampleSpec | None) -> dict[str, Any] | None:
         return None
     left_out = {"decode_in", *(["stream"] if spec.stream is None else [])}  # these change no frame
     described = {name: value for name, value in asdict(spec).items() if name not in left_out}
-    return {"k": isqrt(spec.cells), **described, "stretches": [list(stretch) for stretch in spec.stretches]}
+    cells, segments = described.pop("num_frames"), described.pop("segments")  # a record has its own names for them
+    return {"k": isqrt(cells), "cells": cells, **described, "stretches": [list(each) for each in segments]}
 
 
 def make_plan(

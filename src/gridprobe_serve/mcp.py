@@ -195,7 +195,7 @@ def _described(service: VideoService, id: str, parts: int, job: Job) -> dict[str
         found = []
         for number in range(parts):
             start, end = length * number / parts, length * (number + 1) / parts
-            within = replace(setup, sampling=replace(setup.sampling, stretches=((start, end),)))
+            within = replace(setup, sampling=replace(setup.sampling, segments=((start, end),)))
             answer = Session(within.open(video.source.path), setup=within).ask(Question(DESCRIBE))
             found.append({"start": round(start, 3), "end": round(end, 3), "text": answer.text})
             job.add("progress", {"stage": "parts", "done": number + 1, "total": parts})

@@ -466,7 +466,7 @@ class VideoService:
     def about(self, video: VideoSession) -> dict[str, Any]:
         """A session with the times of the frames that were sampled last."""
         latest = video.latest
-        times = list(latest.undecoded().times) if latest else []
+        times = list(latest.lazy().times) if latest else []
         k = Grid.holding(len(times)).k if times else None
         return {**clean(video.to_dict(), video.source), "k": k, "times": times}
 
@@ -477,7 +477,7 @@ class VideoService:
             length = (video.latest or video.footage(setup)).info.duration or 0.0
             start = min(max(0.0, time), max(0.0, length - 0.002))
             assert setup.sampling is not None
-            one = replace(setup.sampling, cells=1, precision="exact", stretches=((start, start + 0.001),))
+            one = replace(setup.sampling, num_frames=1, precision="exact", segments=((start, start + 0.001),))
             pool = replace(setup, sampling=one).open(video.source.path).pool(FrameSize(max_side=side))
             return pool.pixels[0], pool.times[0]
 
@@ -486,7 +486,7 @@ class VideoService:
         setup = self.setup({"k": k} if k else {}, private=video.source.private)
         with self._scrubbing(video.source):
             footage = (None if k else video.latest) or video.footage(setup)
-            pool = footage.pool(setup.pool_size(footage.spec.cells))
+            pool = footage.pool(setup.pool_size(footage.spec.num_frames))
             return pool.pixels, pool.times
 
     def indexed(self, video: VideoSession, index: int, k: int | None, side: int) -> tuple[Any, float]:
@@ -494,7 +494,7 @@ class VideoService:
         setup = self.setup({"k": k} if k else {}, private=video.source.private)
         with self._scrubbing(video.source):
             footage = (None if k else video.latest) or video.footage(setup)
-            count = len(footage.undecoded())
+            count = len(footage.lazy())
             if not 0 <= index < count:
                 raise ApiError(f"the session has frames 0 to {count - 1}, got {index}", status=404, code="not_found")
             pool = footage.frames([index], FrameSize(max_side=side))

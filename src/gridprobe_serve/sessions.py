@@ -35,7 +35,7 @@ class VideoSession:
     @property
     def bytes(self) -> int:
         """Bytes of decoded frames in memory."""
-        return sum(each.held for each in list(self._footage.values()))
+        return sum(each.memory_used for each in list(self._footage.values()))
 
     @property
     def latest(self) -> Video | None:

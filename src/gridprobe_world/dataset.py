@@ -338,7 +338,7 @@ def open_rendered(item: Item, spec: SampleSpec) -> Path | FramePool:
     torch = sys.modules.get("torch")
     device = "cuda" if torch is not None and torch.cuda.is_available() else "cpu"
     source = f"gridworld:{item.extra['seed']}:{item.bins['part']}:{SIDE}"
-    return rendered(_script(item), item.duration or 0.0, source=source, cells=spec.cells, size=SIDE, device=device)
+    return rendered(_script(item), item.duration or 0.0, source=source, cells=spec.num_frames, size=SIDE, device=device)
 
 
 def open_without_evidence(item: Item, spec: SampleSpec) -> Path | FramePool:

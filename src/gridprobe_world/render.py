@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gridprobe.errors import UsageError
-from gridprobe.video.clips import write_video
+from gridprobe.video import write_video
 from gridprobe_world.world import BACKGROUNDS, COLOURS, Worlds
 
 __all__ = [

@@ -66,7 +66,7 @@ class TestAsk:
         assert ask(clip, tiny_checkpoint, "--no-cache").exit_code == 0
         assert not (tmp_path / "cache").exists()
         first = ask(clip, tiny_checkpoint, "--json")
-        monkeypatch.setattr("gridprobe.video.decoder_pool.ChildClip.read", None)  # nothing is decoded again
+        monkeypatch.setattr("gridprobe.video.decoder_pool.ChildDecoder.read", None)  # nothing is decoded again
         again = ask(clip, tiny_checkpoint, "--json")
 
         answers = [json.loads(result.stdout) for result in (first, again)]
@@ -382,7 +382,7 @@ class TestOtherVerbs:
 
         assert (found["schema"], found["precision"], found["cells"]) == ("gridprobe.plan/1", "auto", 9)
         for precision, way in found["precisions"].items():
-            assert tuple(way["times"]) == sample(clip, cells=9, precision=precision).times
+            assert tuple(way["times"]) == sample(clip, num_frames=9, precision=precision).times
             assert way["frames"] == len(way["times"]) <= way["decode"]
         paper = json.loads(run("plan", clip, "--k", 3, "--preset", "paper", "--json").stdout)
         assert (paper["precision"], paper["video"]["frames"]) == ("exact", 100)

@@ -28,7 +28,7 @@ from gridprobe.options import Options, make_plan
 from gridprobe.question import Question
 from gridprobe.selectors import Selection, Selector
 from gridprobe.video import FramePool, SampleSpec
-from gridprobe.video.decoder_pool import InChild
+from gridprobe.video.decoder_pool import ChildDecoder
 from toy_runs import here, ids, kill_when, lines, started, toy_benchmark
 
 
@@ -79,13 +79,13 @@ class TestARun:
         self, toy: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         opened: list[tuple[str, str]] = []
-        real = InChild.open
+        real = ChildDecoder.open
 
-        def watched(place: InChild, *rest: Any) -> Any:
-            opened.append((Path(place.path).name, threading.current_thread().name))
-            return real(place, *rest)
+        def watched(decoder: ChildDecoder, *rest: Any) -> Any:
+            opened.append((Path(decoder.path).name, threading.current_thread().name))
+            return real(decoder, *rest)
 
-        monkeypatch.setattr(InChild, "open", watched)
+        monkeypatch.setattr(ChildDecoder, "open", watched)
         here(toy, tmp_path / "run")
 
         assert opened == [(f"v{n}", "gridprobe-decode") for n in range(3)]

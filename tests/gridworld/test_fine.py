@@ -126,7 +126,7 @@ def test_both_renderers_draw_the_same_marks(size: int) -> None:
 def test_marks_survive_a_video_file(tmp_path: Path) -> None:
     world = generate_part(np.random.default_rng(8), 1, "fine")
     write_script(world, tmp_path / "fine.mp4", duration=60.0)
-    pool = sample(tmp_path / "fine.mp4", cells=144, size=FrameSize(max_pixels=224 * 224))
+    pool = sample(tmp_path / "fine.mp4", num_frames=144, size=FrameSize(max_pixels=224 * 224))
     shown = (np.array(pool.times) + 0.5 / FPS) / 60.0
     for j in range(2, 6):
         kind = "pattern" if world.pattern[0, j] else "digit"

@@ -243,5 +243,5 @@ def test_the_benchmark_has_a_bin_for_parts_and_a_video_for_each(tmp_path: Path) 
     assert {f"part {part}" for part in PARTS} <= {each.name for each in metrics(found, {i.id: True for i in found})}
 
     shortest = min(found, key=lambda item: item.duration or 0)
-    open_video(shortest, SampleSpec(cells=144))
+    open_video(shortest, SampleSpec(num_frames=144))
     assert shortest.video.is_file()

@@ -28,7 +28,7 @@ def path(world: Worlds, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pool(path: Path) -> FramePool:
-    return sample(path, cells=144, size=FrameSize(max_pixels=SIZE * SIZE))
+    return sample(path, num_frames=144, size=FrameSize(max_pixels=SIZE * SIZE))
 
 
 def shown_at(pool: FramePool) -> np.ndarray:

@@ -106,7 +106,7 @@ def test_a_withheld_answer_is_neither_right_nor_wrong(tmp_path: Path) -> None:
 
 def test_kept_frames_are_pictures_of_the_video(tmp_path: Path) -> None:
     numbered_video(tmp_path / "clip.mp4", 90)
-    times = Video(tmp_path / "clip.mp4", cells=9).undecoded().times
+    times = Video(tmp_path / "clip.mp4", num_frames=9).lazy().times
     kept = {"indices": [1, 4], "timestamps": [times[1], times[4]]}
     one = write_run(
         tmp_path / "r",
@@ -118,7 +118,7 @@ def test_kept_frames_are_pictures_of_the_video(tmp_path: Path) -> None:
     figure = regime_figure(rows)
 
     pictures = [axes.get_images()[0].get_array() for axes in figure.axes if axes.get_images() and not axes.get_lines()]
-    expected = Video(tmp_path / "clip.mp4", cells=9).frames([1, 4]).pixels
+    expected = Video(tmp_path / "clip.mp4", num_frames=9).frames([1, 4]).pixels
     assert notes == [] and len(pictures) == 2
     for shown, real in zip(pictures, expected, strict=True):
         assert abs(float(np.mean(shown)) - float(real.mean())) < 4  # JPEG, and smaller

@@ -16,7 +16,7 @@ import gridprobe as gp
 from gridprobe.report.answer_page import render
 from gridprobe.report.picture import BLANK, Sheet, draw_sheet
 from gridprobe.report.view import AnswerView
-from gridprobe.video.decoder_pool import ChildClip
+from gridprobe.video.decoder_pool import ChildDecoder
 from report.answers import PUBLISHED, handmade
 from videos import numbered_video, read_number
 from videos_of_arrays import gray_pool, levels
@@ -46,7 +46,7 @@ def test_saving_decodes_nothing(
         numbered, QUESTION, model=surer_of_late(), selector=selector, k=3, frames=frames, **(PUBLISHED | changes)
     )
     reads: list[Sequence[object]] = []
-    monkeypatch.setattr(ChildClip, "read", lambda *arguments, **_: reads.append(arguments))
+    monkeypatch.setattr(ChildDecoder, "read", lambda *arguments, **_: reads.append(arguments))
 
     answer.save_map(tmp_path / "map.png")
     answer.save_report(tmp_path / "report.html")

@@ -65,7 +65,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(folder: Path, video: Path, *, k: int = 3, indices: tuple[int, ...] = (1, 4), shift: float = 0.0) -> Run:
-    times = Video(video, cells=k * k).undecoded().times if video.exists() else [0.0] * k * k
+    times = Video(video, num_frames=k * k).lazy().times if video.exists() else [0.0] * k * k
     kept: dict[str, Any] = selection(indices=list(indices), timestamps=[times[i] + shift for i in indices], pool=k * k)
     records = [record("v1-a", selection=kept)]
     return read_run(write_run(folder, [item("v1-a", video=str(video))], records, spec=spec_of(k=k)))

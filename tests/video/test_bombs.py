@@ -44,7 +44,7 @@ def test_a03_media_in_another_file_are_not_read(tmp_path: Path) -> None:
         shown = [read_number(frame.to_ndarray(format="rgb24")) for frame in container.decode(video=0)]
     assert shown == list(range(20)), "the reference works"
     with pytest.raises(VideoError, match=r"thief\.mov: [^\n]+$"):
-        sample(path, cells=4, size=SMALL)
+        sample(path, num_frames=4, size=SMALL)
 
 
 def declared(source: Path, target: Path, kinds: dict[bytes, tuple[int, str, int]]) -> Path:
@@ -71,14 +71,14 @@ def declared(source: Path, target: Path, kinds: dict[bytes, tuple[int, str, int]
         {b"stco": (8, ">I", 2**32 - 1)},
         {b"stsc": (4, ">I", 2**32 - 1)},
     ],
-    ids=["long", "one tick a second", "two billion ticks", "sizes", "times", "place", "chunks"],
+    ids=["long", "one pts a second", "two billion pts_list", "sizes", "times", "place", "chunks"],
 )
 def test_a04_numbers_in_a_header_take_neither_memory_nor_time(
     clip: Path, tmp_path: Path, packets: list[int], kinds: dict[bytes, tuple[int, str, int]]
 ) -> None:
     path = declared(clip, tmp_path / "bomb.mp4", kinds)
     try:
-        assert 1 <= len(sample(path, cells=9, size=SMALL)) <= 9
+        assert 1 <= len(sample(path, num_frames=9, size=SMALL)) <= 9
     except VideoError as error:
         assert str(error).startswith(f"{path}: ") and "\n" not in str(error)
     assert len(packets) <= 4 * 300, "no more packets are read than the file has"
@@ -91,7 +91,7 @@ def test_a04_a_line_of_65535_pixels_is_refused_unread(tmp_path: Path) -> None:
     assert data.count(size) == 1
     path.write_bytes(data.replace(size, b"\xb0\x82\xff\xff\xba\x81\x01"))
     with pytest.raises(VideoError, match=r"x\.mkv: [^\n]+$"):
-        sample(path, cells=4, size=SMALL)
+        sample(path, num_frames=4, size=SMALL)
 
 
 def test_a04_thousands_of_streams_are_refused(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a04_thousands_of_streams_are_refused(tmp_path: Path) -> None:
 
 def test_a04_a_rate_of_1000_frames_a_second_gives_every_frame_once(tmp_path: Path) -> None:
     path = numbered_video(tmp_path / "fast.mkv", 50, fps=1000)
-    pool = sample(path, cells=144, size=SMALL)
+    pool = sample(path, num_frames=144, size=SMALL)
     assert [read_number(frame) for frame in pool.pixels] == list(range(50))
 
 
@@ -130,7 +130,7 @@ def test_a04_a_gif_of_a_million_frames_ends_with_its_time(
     assert probe(path).frames_header == 10**6 and len(packets) < 10, "its header is read without its frames"
     deadline_after(20_000)
     with pytest.raises(VideoError, match=r"bomb\.gif: decoding took longer than 60 s; [^\n]+$"):
-        sample(path, cells=9, size=SMALL, limits=VideoLimits(seconds=60))
+        sample(path, num_frames=9, size=SMALL, limits=VideoLimits(seconds=60))
     assert len(packets) <= 20_010 and sum(each.decoded for each in readers) <= 20_000
 
 
@@ -138,12 +138,12 @@ def test_a04_a_gif_of_a_million_frames_leaves_the_parent_alone(tmp_path: Path, c
     """All frames take 15 s or more; the child is ended long before, and the next video is decoded."""
     path = gif(tmp_path / "bomb.gif", 10**6)
     with pytest.raises(VideoError, match=r"bomb\.gif: [^\n]+$"):
-        sample(path, cells=9, size=SMALL, limits=VideoLimits(seconds=0.5), decode_in="child")
-    assert len(sample(clip, cells=4, size=SMALL, decode_in="child")) == 4
+        sample(path, num_frames=9, size=SMALL, limits=VideoLimits(seconds=0.5), decode_in="child")
+    assert len(sample(clip, num_frames=4, size=SMALL, decode_in="child")) == 4
 
 
 def test_a04_many_frames_of_a_gif_are_counted_right(tmp_path: Path) -> None:
-    pool = sample(gif(tmp_path / "long.gif", 5000), cells=9, size=SMALL)
+    pool = sample(gif(tmp_path / "long.gif", 5000), num_frames=9, size=SMALL)
     assert [round(time, 1) for time in pool.times] == [27.7, 83.3, 138.8, 194.4, 250.0, 305.5, 361.1, 416.6, 472.2]
 
 
@@ -166,7 +166,7 @@ def test_a04_attachments_are_neither_opened_nor_shown(tmp_path: Path) -> None:
     for depth in range(3):
         inner = with_attachments(tmp_path / f"{depth}.mkv", [inner] * 3).read_bytes()
     for path in (tmp_path / "2.mkv", with_attachments(tmp_path / "zeros.mkv", [bytes(32 << 20)])):
-        pool = sample(path, cells=5, decode_in="child")
+        pool = sample(path, num_frames=5, decode_in="child")
         assert pool.info is not None and (pool.info.width, pool.info.height) == (256, 64)
         assert [read_number(frame) for frame in pool.pixels] == [1, 3, 5, 7, 9]
 
@@ -180,8 +180,8 @@ def test_a04_attachments_that_are_many_or_claim_gigabytes_are_refused_or_bounded
     for claim in (b"\x46\x5c\x01\0\0\0\xff\xff\xff\xff", b"\x46\x5c\x01" + b"\xff" * 7, b"\x46\x5c\x7f\xfe"):
         path.write_bytes(path.read_bytes().replace(size, claim))
         try:
-            assert len(sample(path, cells=5, decode_in="child", limits=VideoLimits(process=1 << 30))) <= 5
+            assert len(sample(path, num_frames=5, decode_in="child", limits=VideoLimits(process=1 << 30))) <= 5
         except VideoError as error:
             assert str(error).startswith(f"{path}: ") and "\n" not in str(error)
-        assert len(sample(clip, cells=4, size=SMALL, decode_in="child")) == 4, "the next video is decoded"
+        assert len(sample(clip, num_frames=4, size=SMALL, decode_in="child")) == 4, "the next video is decoded"
         path.write_bytes(path.read_bytes().replace(claim, size))

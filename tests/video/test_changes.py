@@ -31,7 +31,7 @@ def refused(video: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[], o
 
     monkeypatch.setattr(decode, "make_plan", planned)
     with pytest.raises(VideoError) as caught:
-        sample(video, cells=4, size=SMALL)
+        sample(video, num_frames=4, size=SMALL)
     return str(caught.value)
 
 
@@ -67,4 +67,4 @@ def test_appended_to(video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_read_by_others(video: Path) -> None:
     video.read_bytes()
     os.chmod(video, 0o400)
-    assert len(sample(video, cells=4, size=SMALL)) == 4
+    assert len(sample(video, num_frames=4, size=SMALL)) == 4

@@ -68,7 +68,7 @@ def fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fault:
 
 
 def sample_in_child(path: Path, **options: Any) -> gp.FramePool:
-    return sample(path, **{"cells": 9, "size": SMALL, "decode_in": "child", **options})
+    return sample(path, **{"num_frames": 9, "size": SMALL, "decode_in": "child", **options})
 
 
 def refused(path: Path, **options: Any) -> str:
@@ -91,12 +91,12 @@ def assert_same(here: gp.FramePool, there: gp.FramePool) -> None:
 @pytest.mark.parametrize("precision", ["exact", "keyframe"])
 def test_the_same_as_without_a_child(faststart: Path, tmp_path: Path, precision: str) -> None:
     path = patched(faststart, tmp_path / "damaged é.mp4", start=0.5, length=0.02)
-    options: dict[str, Any] = {"cells": 50, "sampling": "linspace", "precision": precision}
+    options: dict[str, Any] = {"num_frames": 50, "sampling": "linspace", "precision": precision}
     here, there = Video(path, **options), Video(path, **options, decode_in="child")
     assert_same(here.pool(SMALL), there.pool(SMALL))
     assert_same(here.frames([3, 30, 20], SMALL), there.frames([3, 30, 20], SMALL))
     assert_same(here.frames([7, 8, 45]), there.frames([7, 8, 45]))
-    assert_same(here.undecoded(SMALL), there.undecoded(SMALL))
+    assert_same(here.lazy(SMALL), there.lazy(SMALL))
 
 
 def test_a_folder_of_pictures_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,7 @@ def test_a_folder_of_pictures_is_the_same(tmp_path: Path, monkeypatch: pytest.Mo
     for number in range(5):
         Image.fromarray(bars(number, (64, 48))).save(tmp_path / "pictures" / f"{number}.png")
     monkeypatch.chdir(tmp_path)
-    here, there = Video("pictures", cells=4), Video("pictures", cells=4, decode_in="child")
+    here, there = Video("pictures", num_frames=4), Video("pictures", num_frames=4, decode_in="child")
     assert_same(here.pool(SMALL), there.pool(SMALL))
     assert_same(here.frames([2, 1]), there.frames([2, 1]))
     Image.fromarray(bars(7, (64, 48))).save(tmp_path / "pictures" / "9.png")
@@ -118,8 +118,8 @@ def test_frames_from_the_cache_on_disk_are_the_same(clip: Path, tmp_path: Path) 
     """A plan that one process has written serves the other kind, too."""
     pools = []
     for decode_in in ("child", "process", "child"):
-        footage = Video(clip, cells=9, cache=FrameCache(tmp_path, 10**8), decode_in=decode_in)
-        pools.append(footage.pool(SMALL))
+        video = Video(clip, num_frames=9, cache=FrameCache(tmp_path, 10**8), decode_in=decode_in)
+        pools.append(video.pool(SMALL))
     assert_same(pools[0], pools[1])
     assert_same(pools[1], pools[2])
 
@@ -141,15 +141,15 @@ def test_shared_memory_cannot_be_cut(clip: Path) -> None:
 
 def test_errors_and_progress_come_through(clip: Path, tmp_path: Path) -> None:
     assert refused(tmp_path / "none.mp4") == "no such file"
-    with pytest.raises(UsageError, match="cells must be a whole number"):
-        sample_in_child(clip, cells=0)
+    with pytest.raises(UsageError, match="num_frames must be a whole number"):
+        sample_in_child(clip, num_frames=0)
     with pytest.raises(UsageError, match='decode_in must be "child" or "process"'):
         sample_in_child(clip, decode_in="thread")
     with pytest.raises(UsageError, match="process must be a number above 0"):
         VideoLimits(process=0)
     seen: list[ProgressEvent] = []
     with listening(seen.append):
-        sample_in_child(clip, cells=5)
+        sample_in_child(clip, num_frames=5)
     assert seen[0] == ("decode", 0, 5) and seen[-1] == ("decode", 5, 5) and seen == sorted(set(seen))
 
 
@@ -251,7 +251,7 @@ def test_a_crash_is_one_line_and_the_next_call_works(clip: Path, fault: Fault, c
     assert refused(clip, limits=VideoLimits(process=1 << 30)) == reason
     assert idle_pids() == []
     fault.undo()
-    assert len(sample_in_child(clip, cells=4)) == 4
+    assert len(sample_in_child(clip, num_frames=4)) == 4
 
 
 class Killer:
@@ -491,7 +491,7 @@ def test_memory_is_limited_for_the_real_decoder(made: Path) -> None:
     """Frames of 64 megapixels do not fit into what PyAV itself leaves free; small ones do."""
     limits = VideoLimits(process=200 << 20)
     small = numbered_video(made / "small.avi", 1, codec="mjpeg", pixel_format="yuvj420p")
-    assert len(sample(small, cells=1, limits=limits, decode_in="child")) == 1
+    assert len(sample(small, num_frames=1, limits=limits, decode_in="child")) == 1
     large = numbered_video(made / "large.avi", 1, size=(8192, 8000), codec="mjpeg", pixel_format="yuvj420p")
     assert "memory" in refused(large, limits=limits)
 
@@ -502,16 +502,16 @@ def test_memory_is_limited_for_the_real_decoder(made: Path) -> None:
         ("check", {"file": {"path": 1}}),
         ("check", {"file": "x"}),
         ("check", {"decoder": 5}),
-        ("open", {"clip": "[[["}),
-        ("open", {"clip": '{"info": {}}'}),
-        ("open", {"clip": None}),
+        ("open", {"stream": "[[["}),
+        ("open", {"stream": '{"info": {}}'}),
+        ("open", {"stream": None}),
         ("open", {"used": "x"}),
-        ("read", {"found": {"ticks": [1, 2, 3]}, "surprise": 1, "more": 10**400}),
-        ("read", {"found": {"ticks": [2, 1]}}),
-        ("read", {"found": {"ticks": list(range(10))}}),
-        ("read", {"found": {"ticks": [1.5]}}),
-        ("read", {"found": {"ticks": [1], "lost": "x"}}),
-        ("read", {"found": {"ticks": [1], "surprise": 1}}),
+        ("read", {"index": {"pts": [1, 2, 3]}, "surprise": 1, "more": 10**400}),
+        ("read", {"index": {"pts": [2, 1]}}),
+        ("read", {"index": {"pts": list(range(10))}}),
+        ("read", {"index": {"pts": [1.5]}}),
+        ("read", {"index": {"pts": [1], "lost": "x"}}),
+        ("read", {"index": {"pts": [1], "surprise": 1}}),
     ],
 )
 def test_a_reply_is_not_trusted(clip: Path, monkeypatch: pytest.MonkeyPatch, do: str, change: dict[str, Any]) -> None:
@@ -536,13 +536,13 @@ def traces() -> tuple[int, int, list[str]]:
 
 def test_nothing_is_left_behind(clip: Path, fault: Fault) -> None:
     before = traces()
-    pool = sample_in_child(clip, cells=2)
+    pool = sample_in_child(clip, num_frames=2)
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
     with listening(stop), pytest.raises(KeyboardInterrupt):
-        sample_in_child(clip, cells=2)
+        sample_in_child(clip, num_frames=2)
     assert idle_pids() == []  # a child whose request was given up is not used again
     fault("import os\nos._exit(3)")
     refused(clip)
@@ -571,7 +571,7 @@ def run(code: str, *, before: str = "", **options: Any) -> "subprocess.Popen[str
     return process
 
 
-SAMPLE = "from gridprobe.video import sample\nprint(len(sample({!r}, cells=4, decode_in='child')), flush=True)\n"
+SAMPLE = "from gridprobe.video import sample\nprint(len(sample({!r}, num_frames=4, decode_in='child')), flush=True)\n"
 
 
 def test_a_program_without_a_guard(clip: Path) -> None:
@@ -619,7 +619,7 @@ def test_modules_in_the_current_folder_are_not_imported(
 ) -> None:
     (tmp_path / "json.py").write_text("raise SystemExit('hijacked')")
     monkeypatch.chdir(tmp_path)
-    assert len(sample_in_child(clip, cells=2)) == 2
+    assert len(sample_in_child(clip, num_frames=2)) == 2
 
 
 def test_names_are_relative_to_the_folder_of_the_moment(

@@ -1,4 +1,4 @@
-"""Stretches of a video as a file: the right frames, no gaps, copied where that is possible."""
+"""Segments of a video as a file: the right frames, no gaps, copied where that is possible."""
 
 import io
 from itertools import pairwise
@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from gridprobe.errors import UsageError, VideoError
-from gridprobe.video.clips import Cut, cut
+from gridprobe.video import Cut, cut
 from videos import numbered_video, read_number
 
-STRETCHES = [(2.0, 3.0), (3.3, 3.6), (6.0, 7.0)]
+SEGMENTS = [(2.0, 3.0), (3.3, 3.6), (6.0, 7.0)]
 """Frames 50 to 75, 82 to 90 and 150 to 175 at 25 frames per second."""
 WANTED = {*range(50, 76), *range(83, 91), *range(150, 176)}
 SIZED: dict[str, dict[str, Any]] = {
@@ -43,7 +43,7 @@ def frames_of(made: Cut) -> list[tuple[float, int]]:
 def test_packets_are_copied_from_the_keyframe_before(tmp_path: Path, name: str, suffix: str) -> None:
     video = numbered_video(tmp_path / name, 250, gop=12, **SIZED[name])
 
-    made = cut(video, STRETCHES, suffix=suffix)
+    made = cut(video, SEGMENTS, suffix=suffix)
     times, numbers = zip(*frames_of(made), strict=True)
 
     assert made.copied
@@ -58,7 +58,7 @@ def test_packets_are_copied_from_the_keyframe_before(tmp_path: Path, name: str, 
 def test_what_cannot_be_copied_is_encoded_exactly(tmp_path: Path, name: str) -> None:
     video = numbered_video(tmp_path / name, 250, **ENCODED[name])
 
-    made = cut(video, STRETCHES, suffix=".mp4")
+    made = cut(video, SEGMENTS, suffix=".mp4")
     times, numbers = zip(*frames_of(made), strict=True)
 
     assert not made.copied
@@ -85,14 +85,14 @@ def test_a_stretch_beyond_the_end_stops_there(tmp_path: Path) -> None:
 def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
     video = numbered_video(tmp_path / "short.mp4", 50)
     with pytest.raises(UsageError, match=r"must end in \.mp4, \.mov, \.mkv, got '\.gif'"):
-        cut(video, STRETCHES, suffix=".gif")
+        cut(video, SEGMENTS, suffix=".gif")
     with pytest.raises(UsageError, match="folder of pictures"):
-        cut(tmp_path, STRETCHES, suffix=".mp4")
+        cut(tmp_path, SEGMENTS, suffix=".mp4")
     with pytest.raises(VideoError, match="no frame between 80 s and 90 s"):
         cut(numbered_video(tmp_path / "raw.h264", 50, container="h264"), [(80.0, 90.0)], suffix=".mp4")
     (tmp_path / "text.mp4").write_text("not a video")
     with pytest.raises(VideoError, match=r"text\.mp4"):
-        cut(tmp_path / "text.mp4", STRETCHES, suffix=".mp4")
+        cut(tmp_path / "text.mp4", SEGMENTS, suffix=".mp4")
 
 
 def test_sizes_survive(tmp_path: Path) -> None:

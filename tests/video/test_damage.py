@@ -34,7 +34,7 @@ def test_index_at_the_end_and_cut(clip: Path, tmp_path: Path) -> None:
 def test_index_in_front_and_cut(faststart: Path, tmp_path: Path, sampling: str) -> None:
     path = tmp_path / "cut.mp4"
     path.write_bytes(faststart.read_bytes()[: faststart.stat().st_size * 6 // 10])
-    pool = sample(path, cells=64, sampling=sampling, size=SMALL)  # type: ignore[arg-type]
+    pool = sample(path, num_frames=64, sampling=sampling, size=SMALL)  # type: ignore[arg-type]
     info = pool.info
     assert info is not None and info.duration_header == 60.0 and info.duration_found is not None
     assert 20 < info.duration_found < 45
@@ -56,7 +56,7 @@ def test_damage_in_the_middle(faststart: Path, tmp_path: Path, kind: str) -> Non
     noise = random.Random(7)
     filler = (noise.randrange(256) for _ in repeat(None)) if kind == "random" else None
     path = patched(faststart, tmp_path / "damaged.mp4", start=0.5, length=0.05, filler=filler)
-    pool = sample(path, cells=300, size=SMALL)
+    pool = sample(path, num_frames=300, size=SMALL)
     numbers = [read_number(frame) for frame in pool.pixels]
     assert numbers == [round(time * 25) for time in pool.times]
     # A cell is five frames wide: most of the damage has no good frame within half of that.
@@ -66,7 +66,7 @@ def test_damage_in_the_middle(faststart: Path, tmp_path: Path, kind: str) -> Non
     assert 5 < pool.substituted + int(pool.warnings[1].split()[0]) < 60
     assert 240 < len(pool) < 300
     # Away from the damage nothing changes.
-    whole = sample(faststart, cells=300, size=SMALL)
+    whole = sample(faststart, num_frames=300, size=SMALL)
     assert pool.times[:100] == whole.times[:100] and pool.times[-100:] == whole.times[-100:]
 
 
@@ -74,11 +74,11 @@ def test_damage_in_the_middle(faststart: Path, tmp_path: Path, kind: str) -> Non
 @pytest.mark.parametrize("cells", [20, 30, 37, 50, 150])
 def test_a_damaged_target_takes_its_nearest_good_frame(faststart: Path, tmp_path: Path, cells: int) -> None:
     path = patched(faststart, tmp_path / "damaged.mp4", start=0.5, length=0.05)
-    every = sample(path, cells=1500, size=SMALL)
+    every = sample(path, num_frames=1500, size=SMALL)
     good = {round(time * 25) for time in every.times}
     lost = sorted(set(range(1500)) - good)
     assert 20 < len(lost) < 250
-    pool = sample(path, cells=cells, size=SMALL)
+    pool = sample(path, num_frames=cells, size=SMALL)
     taken = [round(time * 25) for time in pool.times]
     assert set(taken) <= good
     for target in (1500 * (2 * i + 1) // (2 * cells) for i in range(cells)):
@@ -92,7 +92,7 @@ def test_a_damaged_target_takes_its_nearest_good_frame(faststart: Path, tmp_path
 @pytest.mark.parametrize("cells", [20, 60, 150, 300])
 def test_no_frame_stands_in_from_more_than_half_a_cell_away(faststart: Path, tmp_path: Path, cells: int) -> None:
     path = patched(faststart, tmp_path / "damaged.mp4", start=0.5, length=0.05)
-    pool = sample(path, cells=cells, size=SMALL)
+    pool = sample(path, num_frames=cells, size=SMALL)
     assert [read_number(frame) for frame in pool.pixels] == [round(time * 25) for time in pool.times]
     targets = [1500 * (2 * i + 1) // (2 * cells) for i in range(cells)]
     away = [min(abs(round(time * 25) - target) for target in targets) for time in pool.times]
@@ -114,10 +114,10 @@ def test_no_frame_stands_in_from_more_than_half_a_cell_away(faststart: Path, tmp
 def test_more_than_a_fifth_damaged_is_refused(faststart: Path, tmp_path: Path, length: float, refused: bool) -> None:
     path = patched(faststart, tmp_path / "damaged.mp4", start=0.4, length=length)
     if not refused:
-        assert 0 < sample(path, cells=50, size=SMALL).substituted <= 10
+        assert 0 < sample(path, num_frames=50, size=SMALL).substituted <= 10
         return
     with pytest.raises(VideoError) as caught:
-        sample(path, cells=50, size=SMALL)
+        sample(path, num_frames=50, size=SMALL)
     text = str(caught.value).removeprefix(f"{path}: ")
     assert 10 < int(text.split()[0]) <= 20
     assert text.split(" ", 1)[1] == (
@@ -133,10 +133,10 @@ def test_a_frame_the_decoder_calls_corrupt_is_damaged_without_any_error(
     def take(reader: Reader, frame: av.VideoFrame) -> None:
         assert frame.pts is not None
         spoilt = SimpleNamespace(pts=frame.pts, duration=frame.duration, is_corrupt=True)
-        original(reader, spoilt if frame.pts * reader._clock.tick == 30 else frame)  # type: ignore[arg-type]
+        original(reader, spoilt if frame.pts * reader._clock.time_base == 30 else frame)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Reader, "_take", take)
-    pool = sample(faststart, cells=15, size=SMALL)  # frames 50, 150 … 1450
+    pool = sample(faststart, num_frames=15, size=SMALL)  # frames 50, 150 … 1450
     assert round(pool.times[7] * 25) in (749, 751) and pool.substituted == 1
     assert pool.warnings == ("1 frame was damaged and replaced by neighbours",)
 
@@ -159,7 +159,7 @@ def test_the_nearest_good_frame_may_lie_in_the_group_before(faststart: Path, tmp
         data[position + kept : position + size] = b"\xff" * (size - kept)
     path = tmp_path / "group.mp4"
     path.write_bytes(bytes(data))
-    pool = sample(path, cells=15, size=SMALL)  # frames 50, 150 … 1450
+    pool = sample(path, num_frames=15, size=SMALL)  # frames 50, 150 … 1450
     numbers = [read_number(frame) for frame in pool.pixels]
     substitute = numbers.pop(7)
     assert numbers == [*range(50, 750, 100), *range(850, 1500, 100)]
@@ -185,9 +185,9 @@ def test_noise_all_through(
                 output.mux(spoilt)
     if amount == 200:
         with pytest.raises(VideoError, match=r"\d+ of the 100 sampled frames are damaged, more than 20%"):
-            sample(path, cells=100, size=SMALL)
+            sample(path, num_frames=100, size=SMALL)
     else:
-        pool = sample(path, cells=100, size=SMALL)
+        pool = sample(path, num_frames=100, size=SMALL)
         assert pool.substituted > 0 and pool.warnings[0].endswith("damaged and replaced by neighbours")
         good = [read_number(frame) == round(second * 25) for frame, second in zip(pool.pixels, pool.times, strict=True)]
         assert good.count(False) <= 5
@@ -210,7 +210,7 @@ def test_one_giant_group_without_its_key_frame(
     path = tmp_path / name
     path.write_bytes(bytes(data))
     with pytest.raises(VideoError, match="damaged"):
-        sample(path, cells=100, size=SMALL)
+        sample(path, num_frames=100, size=SMALL)
     assert not readers and len(packets) <= 2 * 600  # of a file of 600: it is gone through once
 
 
@@ -223,7 +223,7 @@ def test_one_long_group_of_six_without_its_key_frame(tmp_path: Path, readers: li
     data = bytearray(path.read_bytes())
     data[keys[2].pos + 5 : keys[2].pos + keys[2].size] = b"\xff" * (keys[2].size - 5)
     path.write_bytes(bytes(data))
-    pool = sample(path, cells=100, size=SMALL)
+    pool = sample(path, num_frames=100, size=SMALL)
     numbers = [read_number(frame) for frame in pool.pixels]
     assert numbers == [round(time * 25) for time in pool.times] and not set(range(200, 290)) & set(numbers)
     left_out = [int(text.split()[0]) for text in pool.warnings if text.endswith("left out")]
@@ -244,7 +244,7 @@ def test_a_packet_that_asks_for_gigabytes(clip: Path, monkeypatch: pytest.Monkey
             yield packet
 
     monkeypatch.setattr(Source, "_demux", greedy)
-    pool = sample(clip, cells=20, size=SMALL)
+    pool = sample(clip, num_frames=20, size=SMALL)
     assert asked and [read_number(frame) for frame in pool.pixels] == [round(time * 25) for time in pool.times]
 
 
@@ -254,7 +254,7 @@ def test_want_of_memory_is_one_line(clip: Path, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("gridprobe.video.reader.Reader._decode", greedy)
     with pytest.raises(VideoError, match=r"clip\.mp4: not enough memory to decode it"):
-        sample(clip, cells=20, size=SMALL)
+        sample(clip, num_frames=20, size=SMALL)
 
 
 def test_nothing_decodable(clip: Path, tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_nothing_decodable(clip: Path, tmp_path: Path) -> None:
     path = tmp_path / "black.mp4"
     path.write_bytes(bytes(data))
     with pytest.raises(VideoError, match=r"black\.mp4: no frame can be decoded"):
-        sample(path, cells=9)
+        sample(path, num_frames=9)
 
 
 # V22 of tests/reliability.md
@@ -273,14 +273,14 @@ def test_encrypted(clip: Path, tmp_path: Path) -> None:
     path = tmp_path / "drm.mp4"
     path.write_bytes(clip.read_bytes().replace(b"avc1\0\0", b"encv\0\0"))
     with pytest.raises(VideoError, match=r"drm\.mp4: .*encrypted"):
-        sample(path, cells=9)
+        sample(path, num_frames=9)
 
 
 def test_matroska_cut_short(tmp_path: Path) -> None:
     whole = numbered_video(tmp_path / "whole.mkv", 500)
     path = tmp_path / "cut.mkv"
     path.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
-    pool = sample(path, cells=25, size=SMALL)
+    pool = sample(path, num_frames=25, size=SMALL)
     assert "although the header says 20.0 s; the file may be truncated" in pool.warnings[0]
     assert [read_number(frame) for frame in pool.pixels] == [round(time * 25) for time in pool.times]
 
@@ -288,7 +288,7 @@ def test_matroska_cut_short(tmp_path: Path) -> None:
 def test_damage_does_not_flood_stderr(faststart: Path, tmp_path: Path) -> None:
     """V07: thousands of error messages of FFmpeg reach nobody."""
     path = patched(faststart, tmp_path / "damaged.mp4", start=0.4, length=0.1)
-    code = f"from gridprobe.video import sample; print(len(sample({str(path)!r}, cells=100)))"
+    code = f"from gridprobe.video import sample; print(len(sample({str(path)!r}, num_frames=100)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout) > 50
     assert done.stderr == ""

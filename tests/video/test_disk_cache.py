@@ -15,8 +15,8 @@ import pytest
 import gridprobe as gp
 from gridprobe.errors import VideoError
 from gridprobe.video import FrameCache, FrameSize, Video, VideoLimits, cache_folder, decode, open_cache, sample
-from gridprobe.video.decode import FileClip
-from gridprobe.video.sampling import Found
+from gridprobe.video.decode import FileStream
+from gridprobe.video.sampling import FrameIndex
 from videos import Pixels, numbered_video, patched
 
 SMALL = FrameSize(max_side=128)
@@ -52,7 +52,7 @@ def no_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_second_process_opens_no_decoder_and_sees_the_same_bytes(
     clip: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, sampling: str, precision: str
 ) -> None:
-    wish = {"cells": 20, "sampling": sampling, "precision": precision}
+    wish = {"num_frames": 20, "sampling": sampling, "precision": precision}
     first = Video(clip, **wish, cache=FrameCache(folder, CAP))  # type: ignore[arg-type]
     small, large = first.pool(SMALL), first.frames([3, 9])
     no_decoder(monkeypatch)
@@ -62,7 +62,7 @@ def test_a_second_process_opens_no_decoder_and_sees_the_same_bytes(
     for one, other in ((small, second.pool(SMALL)), (large, second.frames([3, 9]))):
         assert one.keys == other.keys and one.info == other.info and one.warnings == other.warnings
         assert np.array_equal(one.pixels, other.pixels)
-    assert second.undecoded().times == small.times
+    assert second.lazy().times == small.times
     with pytest.raises(AssertionError, match="a decoder was opened"):
         second.frames([4])
 
@@ -94,9 +94,9 @@ def test_asking_again_after_a_restart_decodes_nothing(
 
 def test_damage_is_remembered(faststart: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = patched(faststart, tmp_path / "damaged.mp4", start=0.5, length=0.05)
-    first = Video(path, cells=100, cache=FrameCache(folder, CAP)).pool(SMALL)
+    first = Video(path, num_frames=100, cache=FrameCache(folder, CAP)).pool(SMALL)
     no_decoder(monkeypatch)
-    again = Video(path, cells=100, cache=FrameCache(folder, CAP)).pool(SMALL)
+    again = Video(path, num_frames=100, cache=FrameCache(folder, CAP)).pool(SMALL)
     assert "damaged and replaced" in first.warnings[0]
     assert again.warnings == first.warnings and again.times == first.times
 
@@ -108,44 +108,43 @@ def test_a_copy_under_another_name_is_the_same_video_but_a_changed_file_is_not(
     path = tmp_path / "copy.mp4"
     path.write_bytes(clip.read_bytes())
     os.utime(path, ns=(clip.stat().st_mtime_ns,) * 2)
-    Video(clip, cells=9, cache=FrameCache(folder, CAP)).pool(SMALL)
+    Video(clip, num_frames=9, cache=FrameCache(folder, CAP)).pool(SMALL)
     with monkeypatch.context() as patch:
         no_decoder(patch)
-        known = Video(path, cells=9, cache=FrameCache(folder, CAP))
+        known = Video(path, num_frames=9, cache=FrameCache(folder, CAP))
         assert known.pool(SMALL).info.path == str(path)  # type: ignore[union-attr]
     other = numbered_video(tmp_path / "other.mp4", 200)
     path.write_bytes(other.read_bytes())
-    assert Video(path, cells=9, cache=FrameCache(folder, CAP)).pool(SMALL).info.frames == 200  # type: ignore[union-attr]
+    assert Video(path, num_frames=9, cache=FrameCache(folder, CAP)).pool(SMALL).info.frames == 200  # type: ignore[union-attr]
     with pytest.raises(VideoError, match="changed while it was in use"):
         known.frames([1])
 
 
 # D03 of tests/reliability.md
-@pytest.mark.parametrize("change", ["cells", "precision", "decoder", "format", "limits"])
+@pytest.mark.parametrize("change", ["num_frames", "precision", "decoder", "format", "limits"])
 def test_another_wish_or_another_decoder_is_another_entry(
     clip: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    Video(clip, cells=9, cache=FrameCache(folder, CAP)).pool(SMALL)
-    wish: dict[str, object] = {"cells": 9}
-    if change == "cells":
-        wish["cells"] = 16
+    Video(clip, num_frames=9, cache=FrameCache(folder, CAP)).pool(SMALL)
+    wish: dict[str, object] = {"num_frames": 9}
+    if change == "num_frames":
+        wish["num_frames"] = 16
     elif change == "precision":
         wish["precision"] = "auto"
     elif change == "limits":
         wish["limits"] = VideoLimits(max_duration=5.0)
     elif change == "decoder":
-        monkeypatch.setattr("gridprobe.video.footage.decoder_version", lambda: "PyAV 99")
-        monkeypatch.setattr("gridprobe.video.decode.decoder_version", lambda: "PyAV 99")
+        monkeypatch.setattr("gridprobe.video.video.decoder_version", lambda: "PyAV 99")
     else:
         monkeypatch.setattr("gridprobe.video.cache.FORMAT", 99)
     reads: list[object] = []
-    original = FileClip.read
+    original = FileStream.read
 
-    def spy(*given: Any, **options: Any) -> tuple[Found, Pixels]:
+    def spy(*given: Any, **options: Any) -> tuple[FrameIndex, Pixels]:
         reads.append(given)
         return original(*given, **options)
 
-    monkeypatch.setattr(FileClip, "read", spy)
+    monkeypatch.setattr(FileStream, "read", spy)
     if change == "limits":  # what was allowed once is still forbidden now
         with pytest.raises(VideoError, match="longer than 5 s"):
             Video(clip, **wish, cache=FrameCache(folder, CAP))  # type: ignore[arg-type]
@@ -154,7 +153,7 @@ def test_another_wish_or_another_decoder_is_another_entry(
     assert len(reads) == 1
 
 
-@pytest.mark.parametrize("stage", ["make_plan", "expected_ticks", "read_plan"])
+@pytest.mark.parametrize("stage", ["make_plan", "expected_pts", "read_plan"])
 def test_a_file_replaced_while_it_is_read_leaves_nothing(
     clip: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
@@ -169,8 +168,8 @@ def test_a_file_replaced_while_it_is_read_leaves_nothing(
 
     monkeypatch.setattr(decode, stage, replaced)
     with pytest.raises(VideoError, match="changed while it was in use"):
-        footage = Video(path, cells=9, cache=FrameCache(folder, CAP))
-        footage.undecoded(SMALL) if stage == "expected_ticks" else footage.pool(SMALL)
+        video = Video(path, num_frames=9, cache=FrameCache(folder, CAP))
+        video.lazy(SMALL) if stage == "expected_pts" else video.pool(SMALL)
     assert entries(folder) == []
 
 
@@ -181,8 +180,8 @@ def test_a_file_replaced_while_it_is_read_leaves_nothing(
 @pytest.mark.parametrize("what", ["frames", "plan"])
 @pytest.mark.parametrize("fault", ["half", "longer", "flipped", "empty", "swapped", "junk"])
 def test_a_bad_entry_counts_as_absent_and_is_removed(clip: Path, folder: Path, fault: str, what: str) -> None:
-    truth = sample(clip, cells=9, size=SMALL)
-    Video(clip, cells=9, cache=FrameCache(folder, CAP)).pool(SMALL)
+    truth = sample(clip, num_frames=9, size=SMALL)
+    Video(clip, num_frames=9, cache=FrameCache(folder, CAP)).pool(SMALL)
     contents = {path: path.read_bytes() for path in entries(folder)}
     frames = [path for path, whole in contents.items() if b'"plan"' not in whole]
     assert len(frames) == 9 and len(contents) == 10
@@ -199,10 +198,10 @@ def test_a_bad_entry_counts_as_absent_and_is_removed(clip: Path, folder: Path, f
         path.write_bytes(bad)
 
     store = FrameCache(folder, CAP)
-    again = Video(clip, cells=9, cache=store).pool(SMALL)
+    again = Video(clip, num_frames=9, cache=store).pool(SMALL)
 
     assert again.keys == truth.keys and np.array_equal(again.pixels, truth.pixels)
-    assert {path: path.read_bytes() for path in entries(folder)} == contents and store.trouble is None  # made anew
+    assert {path: path.read_bytes() for path in entries(folder)} == contents and store.warning is None  # made anew
 
 
 # E21 of tests/reliability.md
@@ -217,10 +216,10 @@ def test_a_bad_entry_is_removed_also_if_nothing_takes_its_place(folder: Path) ->
 def test_a_plan_that_makes_no_sense_is_made_anew(
     clip: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
-    monkeypatch.setattr(FileClip, "to_json", lambda *_: content)
-    Video(clip, cells=9, cache=FrameCache(folder, CAP)).pool(SMALL)
+    monkeypatch.setattr(FileStream, "to_json", lambda *_: content)
+    Video(clip, num_frames=9, cache=FrameCache(folder, CAP)).pool(SMALL)
     monkeypatch.undo()
-    assert len(Video(clip, cells=9, cache=FrameCache(folder, CAP)).pool(SMALL)) == 9
+    assert len(Video(clip, num_frames=9, cache=FrameCache(folder, CAP)).pool(SMALL)) == 9
 
 
 def fails_with(number: int) -> object:
@@ -237,9 +236,9 @@ def test_what_cannot_be_written_is_a_warning(
 ) -> None:
     store = FrameCache(folder, CAP)
     monkeypatch.setattr(call, fails_with(number))
-    footage = Video(clip, cells=9, cache=store)
-    assert np.array_equal(footage.pool(SMALL).pixels, sample(clip, cells=9, size=SMALL).pixels)
-    assert footage.trouble == (f"the frame cache {folder} cannot be written ({os.strerror(number)})",)
+    video = Video(clip, num_frames=9, cache=store)
+    assert np.array_equal(video.pool(SMALL).pixels, sample(clip, num_frames=9, size=SMALL).pixels)
+    assert video.warnings == (f"the frame cache {folder} cannot be written ({os.strerror(number)})",)
     assert entries(folder) == []  # not even a temporary file
 
 
@@ -252,19 +251,19 @@ def test_trouble_reaches_the_answer(clip: Path, tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_cache_that_can_only_be_read_is_read(clip: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Video(clip, cells=9, cache=FrameCache(folder, CAP)).pool(SMALL)
+    Video(clip, num_frames=9, cache=FrameCache(folder, CAP)).pool(SMALL)
     for call in ("tempfile.mkstemp", "os.utime", "os.unlink"):
         monkeypatch.setattr(call, fails_with(errno.EROFS))
     no_decoder(monkeypatch)
-    footage = Video(clip, cells=9, cache=FrameCache(folder, CAP))
-    assert len(footage.pool(SMALL)) == 9 and footage.trouble == ()
+    video = Video(clip, num_frames=9, cache=FrameCache(folder, CAP))
+    assert len(video.pool(SMALL)) == 9 and video.warnings == ()
 
 
 @pytest.mark.parametrize("fault", ["owner", "link owner", "open to all", "a file"])
 def test_a_folder_that_others_can_fill_is_not_used(
     clip: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    Video(clip, cells=9, cache=FrameCache(folder, CAP)).pool(SMALL)
+    Video(clip, num_frames=9, cache=FrameCache(folder, CAP)).pool(SMALL)
     place = folder
     if fault == "owner":
         monkeypatch.setattr(os, "getuid", lambda: folder.stat().st_uid + 1)
@@ -285,8 +284,8 @@ def test_a_folder_that_others_can_fill_is_not_used(
         "open to all": "everybody can write to it",
         "a file": "it is not a folder",
     }[fault]
-    assert store.trouble == f"the frame cache {place} is not used: {reason}"
-    assert len(Video(clip, cells=4, cache=store).pool(SMALL)) == 4
+    assert store.warning == f"the frame cache {place} is not used: {reason}"
+    assert len(Video(clip, num_frames=4, cache=store).pool(SMALL)) == 4
     assert entries(folder) == before and store.size() == (0, 0)
 
 
@@ -295,8 +294,8 @@ def test_a_link_of_ones_own_is_followed(clip: Path, folder: Path, tmp_path: Path
     link = tmp_path / "link"
     link.symlink_to(folder)
     store = FrameCache(link, CAP)
-    Video(clip, cells=9, cache=store).pool(SMALL)
-    assert store.trouble is None and len(entries(folder)) == 10
+    Video(clip, num_frames=9, cache=store).pool(SMALL)
+    assert store.warning is None and len(entries(folder)) == 10
 
 
 def test_the_folder_is_for_the_user_alone(folder: Path) -> None:
@@ -314,7 +313,7 @@ def test_it_may_be_deleted_at_any_time(folder: Path) -> None:
             path.unlink() if path.is_file() else path.rmdir()
         assert store.read(f"{number}") is None
     store.write([("key", b"content")])
-    assert store.read("key") == b"content" and store.trouble is None
+    assert store.read("key") == b"content" and store.warning is None
 
 
 # The cap.
@@ -385,7 +384,7 @@ def test_a_file_being_read_is_not_taken_away(folder: Path, monkeypatch: pytest.M
         return real(path)
 
     monkeypatch.setattr(Path, "read_bytes", gone)
-    assert store.read("key") is None and store.trouble is None
+    assert store.read("key") is None and store.warning is None
 
 
 def hammer(folder: str, seed: int, failures: "multiprocessing.Queue[str]") -> None:
@@ -399,8 +398,8 @@ def hammer(folder: str, seed: int, failures: "multiprocessing.Queue[str]") -> No
             store.write([(f"{number}", content)])
         elif found != content:
             failures.put(f"{number} is wrong")
-    if store.trouble:
-        failures.put(store.trouble)
+    if store.warning:
+        failures.put(store.warning)
 
 
 # E22 of tests/reliability.md
@@ -458,5 +457,5 @@ def fails_home() -> Path:
 
 def test_sample_uses_no_cache(clip: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRIDPROBE_CACHE", str(folder))
-    sample(clip, cells=4, size=SMALL)
+    sample(clip, num_frames=4, size=SMALL)
     assert not folder.exists()

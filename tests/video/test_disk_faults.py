@@ -21,7 +21,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pool(clip: Path, folder: Path, cap: int = CAP) -> FramePool:
-    return Video(clip, cells=2, cache=FrameCache(folder, cap)).pool(SMALL)
+    return Video(clip, num_frames=2, cache=FrameCache(folder, cap)).pool(SMALL)
 
 
 def temporary(folder: Path) -> list[Path]:

@@ -20,14 +20,16 @@ def numbers(pool: FramePool) -> list[int]:
     return [read_number(frame) for frame in pool.pixels]
 
 
-def assert_exact(path: Path, *, frames: int, fps: int = 25, cells: int = 16, warnings: tuple[str, ...] = ()) -> None:
+def assert_exact(
+    path: Path, *, frames: int, fps: int = 25, num_frames: int = 16, warnings: tuple[str, ...] = ()
+) -> None:
     """Both samplings give the frames that arithmetic says, at the times that arithmetic says."""
-    middle = sample(path, cells=cells, size=SMALL)
-    expected = [floor(Fraction(frames * (2 * i + 1), 2 * cells)) for i in range(cells)]
+    middle = sample(path, num_frames=num_frames, size=SMALL)
+    expected = [floor(Fraction(frames * (2 * i + 1), 2 * num_frames)) for i in range(num_frames)]
     assert numbers(middle) == expected
     assert middle.times == pytest.approx([n / fps for n in expected], abs=0.0011)
-    linspace = sample(path, cells=cells, sampling="linspace", size=SMALL)
-    expected = np.linspace(0, frames - 1, cells).round().astype(int).tolist()
+    linspace = sample(path, num_frames=num_frames, sampling="linspace", size=SMALL)
+    expected = np.linspace(0, frames - 1, num_frames).round().astype(int).tolist()
     assert numbers(linspace) == expected
     assert linspace.times == pytest.approx([n / fps for n in expected], abs=0.0011)
     assert middle.warnings == linspace.warnings == warnings
@@ -37,13 +39,13 @@ def assert_exact(path: Path, *, frames: int, fps: int = 25, cells: int = 16, war
 
 @pytest.mark.parametrize("cells", [1, 2, 9, 25, 144, 300])
 def test_mp4_with_b_frames(clip: Path, cells: int) -> None:
-    assert_exact(clip, frames=300, cells=cells)
+    assert_exact(clip, frames=300, num_frames=cells)
 
 
 @pytest.mark.parametrize("k", range(1, 17))
 def test_every_grid_gets_the_frames_that_arithmetic_says(faststart: Path, k: int) -> None:
     """D01; rows and columns of these are `tests/test_grid.py`."""
-    assert_exact(faststart, frames=1500, cells=k * k)
+    assert_exact(faststart, frames=1500, num_frames=k * k)
 
 
 def test_the_first_decoding_stamp_may_be_negative(clip: Path) -> None:
@@ -51,7 +53,7 @@ def test_the_first_decoding_stamp_may_be_negative(clip: Path) -> None:
     with av.open(str(clip)) as container:
         stamp = next(container.demux(video=0)).dts
         assert stamp is not None and stamp < 0
-    assert sample(clip, cells=300, size=SMALL).times[0] == 0.0
+    assert sample(clip, num_frames=300, size=SMALL).times[0] == 0.0
 
 
 # V15 of tests/reliability.md
@@ -98,7 +100,7 @@ def test_live_webm_without_a_duration(made: Path) -> None:
     with av.open(str(path)) as container:
         assert container.duration is None
     assert_exact(path, frames=100)
-    info = sample(path, cells=1, size=SMALL).info
+    info = sample(path, num_frames=1, size=SMALL).info
     assert info is not None and info.duration_header is None and info.duration_found == pytest.approx(4.0)
 
 
@@ -122,7 +124,7 @@ def test_edit_list_hides_the_frames_it_cuts(made: Path) -> None:
     """V12: a stream copy that starts between keyframes: the player shows frames from 30 on, and so do we."""
     plain = numbered_video(made / "uncut.mp4", 100, gop=50)
     cut = remux(plain, made / "cut.mp4", offset=-30 / 25)
-    pool = sample(cut, cells=7, sampling="linspace", size=SMALL)
+    pool = sample(cut, num_frames=7, sampling="linspace", size=SMALL)
     assert numbers(pool) == np.linspace(30, 99, 7).round().astype(int).tolist()
     assert pool.info is not None and pool.info.frames == 70
     assert pool.times == pytest.approx([(n - 30) / 25 for n in numbers(pool)], abs=0.001)
@@ -132,17 +134,17 @@ def test_edit_list_hides_the_frames_it_cuts(made: Path) -> None:
 # V10 of tests/reliability.md
 @pytest.mark.parametrize("name", ["vfr.mp4", "vfr.mkv"])
 def test_variable_rate_is_sampled_evenly_in_time(made: Path, name: str) -> None:
-    ticks = [25 * i for i in range(10)] + [250 + i for i in range(250)]  # 10 s at 1 fps, then 10 s at 25 fps
-    path = numbered_video(made / name, 260, ticks=ticks)
-    pool = sample(path, cells=20, size=SMALL)
-    shown = [max(n for n, tick in enumerate(ticks) if tick <= 25 * (i + 0.5)) for i in range(20)]
+    pts_list = [25 * i for i in range(10)] + [250 + i for i in range(250)]  # 10 s at 1 fps, then 10 s at 25 fps
+    path = numbered_video(made / name, 260, ticks=pts_list)
+    pool = sample(path, num_frames=20, size=SMALL)
+    shown = [max(n for n, pts in enumerate(pts_list) if pts <= 25 * (i + 0.5)) for i in range(20)]
     assert numbers(pool) == list(dict.fromkeys(shown))
-    assert pool.times == pytest.approx([ticks[n] / 25 for n in dict.fromkeys(shown)], abs=0.001)
+    assert pool.times == pytest.approx([pts_list[n] / 25 for n in dict.fromkeys(shown)], abs=0.001)
 
 
 def test_a_frame_starting_exactly_at_the_target_is_shown(made: Path) -> None:
     path = numbered_video(made / "boundary.mp4", 30, fps=10)
-    assert numbers(sample(path, cells=15, size=SMALL)) == list(range(1, 30, 2))
+    assert numbers(sample(path, num_frames=15, size=SMALL)) == list(range(1, 30, 2))
 
 
 # V09 of tests/reliability.md
@@ -150,7 +152,7 @@ def test_a_frame_starting_exactly_at_the_target_is_shown(made: Path) -> None:
 def test_short_videos_give_each_frame_once(made: Path, frames: int) -> None:
     path = numbered_video(made / f"short{frames}.mp4", frames)
     for sampling in ("middle", "linspace"):
-        pool = sample(path, cells=144, sampling=sampling, size=SMALL)
+        pool = sample(path, num_frames=144, sampling=sampling, size=SMALL)
         assert numbers(pool) == list(range(frames))
         assert pool.times == pytest.approx([n / 25 for n in range(frames)])
         assert pool.warnings == (
@@ -159,7 +161,7 @@ def test_short_videos_give_each_frame_once(made: Path, frames: int) -> None:
 
 
 def count_decoded(path: Path, cells: int, readers: list[reader.Reader]) -> tuple[int, FramePool]:
-    pool = sample(path, cells=cells, size=SMALL)
+    pool = sample(path, num_frames=cells, size=SMALL)
     return sum(each.decoded for each in readers), pool
 
 
@@ -185,7 +187,7 @@ def test_a_long_file_is_not_walked(made: Path, readers: list[reader.Reader], nam
 
 
 def test_sampling_twice_gives_the_same_bytes(clip: Path) -> None:
-    first, second = (sample(clip, cells=16) for _ in range(2))
+    first, second = (sample(clip, num_frames=16) for _ in range(2))
     assert first.keys == second.keys
     assert np.array_equal(first.pixels, second.pixels)
     assert len(first.source) == 64

@@ -24,7 +24,7 @@ def folder_of(tmp_path: Path, count: int, *, suffix: str = ".png", size: tuple[i
 
 
 def sample(folder: Path, cells: int, sampling: Sampling = "middle", limits: VideoLimits | None = None) -> FramePool:
-    return sample_folder(folder, cells=cells, sampling=sampling, limits=limits)
+    return sample_folder(folder, num_frames=cells, sampling=sampling, limits=limits)
 
 
 def levels(pool: FramePool) -> list[int]:
@@ -223,7 +223,7 @@ def test_pictures_are_scaled_to_the_size_asked_for(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, 2, size=(640, 360), suffix=".jpg")
 
     pool = sample_folder(
-        folder, cells=2, sampling="middle", size=FrameSize(max_side=224, multiple=32), limits=VideoLimits()
+        folder, num_frames=2, sampling="middle", size=FrameSize(max_side=224, multiple=32), limits=VideoLimits()
     )
 
     assert (pool.width, pool.height) == (224, 128)

@@ -33,7 +33,7 @@ def refusal(path: str | os.PathLike[str]) -> str:
     with pytest.raises(VideoError) as probed:
         probe(path)
     with pytest.raises(VideoError) as sampled:
-        sample(path, cells=9)
+        sample(path, num_frames=9)
     assert str(probed.value) == str(sampled.value)
     assert "\n" not in str(probed.value)
     assert str(probed.value).startswith(f"{path}: ")
@@ -145,7 +145,7 @@ def test_a_device_is_never_opened(clip: Path, monkeypatch: pytest.MonkeyPatch, k
 def test_long_and_composed_names(clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     shutil.copy(clip, tmp_path / name)
     monkeypatch.chdir(tmp_path)
-    assert len(sample(name, cells=4, size=SMALL)) == 4
+    assert len(sample(name, num_frames=4, size=SMALL)) == 4
     assert "\n" not in probe(name).path
 
 
@@ -199,7 +199,7 @@ def test_nul_and_broken_text_in_names() -> None:
 def test_odd_names_are_only_names(clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     shutil.copy(clip, tmp_path / name)
     monkeypatch.chdir(tmp_path)
-    assert len(sample(name, cells=4, size=SMALL)) == 4
+    assert len(sample(name, num_frames=4, size=SMALL)) == 4
     assert probe(name).path == name
     assert os.listdir(tmp_path) == [name]
 
@@ -216,7 +216,7 @@ def test_a02_a_name_that_no_file_has_is_not_taken_for_an_address(
 ) -> None:
     monkeypatch.chdir(clip.parent)
     monkeypatch.setattr(av, "open", lambda *_, **__: pytest.fail("FFmpeg was asked"))
-    for read in (probe, lambda name: sample(name, cells=4)):
+    for read in (probe, lambda name: sample(name, num_frames=4)):
         with pytest.raises(VideoError, match=r"no such file|is an address, and gridprobe reads files"):
             read(name)
 
@@ -289,7 +289,7 @@ def test_external_data_reference_is_not_followed(clip: Path, tmp_path: Path) -> 
     path = tmp_path / "dref.mp4"
     path.write_bytes(data.replace(b"url \0\0\0\1", b"alis\0\0\0\0"))
     try:
-        assert len(sample(path, cells=4, size=SMALL)) == 4
+        assert len(sample(path, num_frames=4, size=SMALL)) == 4
     except VideoError as error:
         assert "dref.mp4" in str(error)
 
@@ -343,7 +343,7 @@ def test_cover_art_is_not_a_video(tmp_path: Path) -> None:
 )
 def test_limits(clip: Path, limits: VideoLimits, reason: str) -> None:
     with pytest.raises(VideoError, match=r"clip\.mp4: ") as caught:
-        sample(clip, cells=4, limits=limits)
+        sample(clip, num_frames=4, limits=limits)
     assert reason in str(caught.value)
 
 
@@ -358,9 +358,9 @@ def test_number_of_streams(tmp_path: Path) -> None:
             if packet.size:
                 packet.stream = stream
                 output.mux(packet)
-    assert len(sample(two, cells=3, limits=VideoLimits(max_streams=2))) == 3
+    assert len(sample(two, num_frames=3, limits=VideoLimits(max_streams=2))) == 3
     with pytest.raises(VideoError, match="more than 1 streams"):
-        sample(two, cells=3, limits=VideoLimits(max_streams=1))
+        sample(two, num_frames=3, limits=VideoLimits(max_streams=1))
 
 
 def test_header_claiming_a_giant_frame(tmp_path: Path) -> None:
@@ -382,7 +382,7 @@ def test_the_clock_stops_a_long_decode(
     of which 1,200 come before the first frame, and 1,520 frames."""
     deadline_after(1600)
     with pytest.raises(VideoError, match=r"took longer than 60 s"):
-        sample(faststart, cells=1000, size=SMALL, limits=VideoLimits(seconds=60))
+        sample(faststart, num_frames=1000, size=SMALL, limits=VideoLimits(seconds=60))
     assert 0 < sum(each.decoded for each in readers) < 600
 
 
@@ -405,10 +405,10 @@ def test_ffmpeg_gets_an_absolute_path_behind_file(clip: Path, monkeypatch: pytes
 def test_no_file_stays_open(clip: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken.mp4"
     broken.write_bytes(clip.read_bytes()[:3000])
-    sample(clip, cells=1, size=SMALL)
+    sample(clip, num_frames=1, size=SMALL)
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(25):
-        sample(clip, cells=1, size=SMALL)
+        sample(clip, num_frames=1, size=SMALL)
         with pytest.raises(VideoError):
             probe(broken)
     assert len(os.listdir("/proc/self/fd")) == before
@@ -420,7 +420,7 @@ def test_memory_is_bounded(made: Path) -> None:
     path = remux(short, made / "hd_long.mp4", loops=200)
     code = f"""
 from gridprobe.video import sample
-pool = sample({str(path)!r}, cells=144)
+pool = sample({str(path)!r}, num_frames=144)
 peak = open("/proc/self/status").read().split("VmHWM:")[1].split()[0]
 print(len(pool), pool.pixels.nbytes // 2**20, int(peak) // 1024)
 """
@@ -447,7 +447,7 @@ def test_8k_is_decoded_straight_to_its_final_size(made: Path) -> None:
         output.mux(stream.encode())
     code = f"""
 from gridprobe.video import sample
-print(len(sample({str(path)!r}, cells=12)))
+print(len(sample({str(path)!r}, num_frames=12)))
 print(open("/proc/self/status").read().split("VmHWM:")[1].split()[0])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -467,7 +467,7 @@ def test_progress_is_reported(clip: Path) -> None:
 
     seen: list[ProgressEvent] = []
     with listening(seen.append):
-        sample(clip, cells=5, size=SMALL)
+        sample(clip, num_frames=5, size=SMALL)
     assert seen == [("decode", done, 5) for done in range(6)]
 
 
@@ -476,7 +476,7 @@ def test_progress_is_reported(clip: Path) -> None:
 def test_bad_cells_are_refused_before_the_file_is_read(cells: int) -> None:
     from gridprobe.errors import UsageError
 
-    with pytest.raises(UsageError, match="cells must be a whole number from 1 to 4096"):
-        sample("/does/not/exist.mp4", cells=cells)
+    with pytest.raises(UsageError, match="num_frames must be a whole number from 1 to 4096"):
+        sample("/does/not/exist.mp4", num_frames=cells)
     with pytest.raises(UsageError, match="sampling must be"):
-        sample("/does/not/exist.mp4", cells=4, sampling="random")  # type: ignore[arg-type]
+        sample("/does/not/exist.mp4", num_frames=4, sampling="random")  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ def test_ten_hours_are_not_walked(
     ten_hours: Path, readers: list[reader.Reader], packets: list[int], precision: str
 ) -> None:
     """V18. Of 900,000 packets some hundreds are read; to go through all of them takes longer than an answer may."""
-    pool = sample(ten_hours, cells=144, precision=precision, size=SMALL)  # type: ignore[arg-type]
+    pool = sample(ten_hours, num_frames=144, precision=precision, size=SMALL)  # type: ignore[arg-type]
     assert pool.info is not None and pool.info.frames_header == 900_000
     assert pool.info.duration == pytest.approx(36_000, abs=0.1) and pool.info.frames_found is None
     wanted = [900_000 * (2 * i + 1) // 288 for i in range(144)]
@@ -51,9 +51,9 @@ def test_ten_hours_need_no_more_memory_than_one_minute(minute: Path, ten_hours: 
     peaks = {}
     for path in (minute, ten_hours):
         code = f"""
-from gridprobe.video import FrameSize, parallel, sample
-parallel._cores = lambda: 2
-sample({str(path)!r}, cells=144, size=FrameSize(max_side=256))
+from gridprobe.video import FrameSize, decode, sample
+decode._cores = lambda: 2
+sample({str(path)!r}, num_frames=144, size=FrameSize(max_side=256))
 print(open("/proc/self/status").read().split("VmHWM:")[1].split()[0])
 """
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -68,7 +68,7 @@ def test_media_and_index_beyond_32_bits(minute: Path, made: Path, gigabytes: int
     assert path.stat().st_size > gigabytes << 30
     try:
         assert not lacks_index(check_file(path))
-        pool = sample(path, cells=16, size=SMALL)
+        pool = sample(path, num_frames=16, size=SMALL)
     finally:
         path.unlink()
     assert [read_number(frame) for frame in pool.pixels] == [1500 * (2 * i + 1) // 32 for i in range(16)]
@@ -84,7 +84,7 @@ def sparse(made: Path) -> Path:
 def taken(path: Path, readers: list[reader.Reader]) -> tuple[FramePool, int]:
     """The pool that "auto" takes, and how many frames were decoded for it."""
     readers.clear()
-    pool = sample(path, cells=144, precision="auto", size=SMALL)
+    pool = sample(path, num_frames=144, precision="auto", size=SMALL)
     return pool, sum(each.decoded for each in readers)
 
 
@@ -144,10 +144,10 @@ def test_a_video_leaves_nothing_behind(clip: Path) -> None:
 
     def many(count: int) -> None:
         for _ in range(count):
-            footage = Video(clip, cells=16, precision="auto")
-            footage.undecoded(SMALL)
-            footage.frames([3, 9])
-            footage.pool(SMALL)
+            video = Video(clip, num_frames=16, precision="auto")
+            video.lazy(SMALL)
+            video.frames([3, 9])
+            video.pool(SMALL)
 
     many(15)
     gc.collect()

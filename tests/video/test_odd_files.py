@@ -48,17 +48,17 @@ def test_an_edit_list_that_cuts_off_the_end(made: Path, tmp_path: Path, precisio
     """20 s of media of which players show 4: frames 0 to 99."""
     whole = numbered_video(made / f"twenty_{precision}.mp4", 500, gop=50, options={"sc_threshold": "0"})
     path = with_edits(whole, tmp_path / "trimmed.mp4", (4000, 1024))
-    pool = sample(path, cells=10, precision=precision, size=SMALL)  # type: ignore[arg-type]
+    pool = sample(path, num_frames=10, precision=precision, size=SMALL)  # type: ignore[arg-type]
     assert pool.info is not None and pool.info.duration == pytest.approx(4.0)
     assert numbers(pool.pixels) == [round(time * 25) for time in pool.times] == list(range(5, 100, 10))
     assert pool.warnings == ()
-    keys = sample(path, cells=10, precision="keyframe", size=SMALL)
+    keys = sample(path, num_frames=10, precision="keyframe", size=SMALL)
     assert numbers(keys.pixels) == [0, 50]  # not the keyframe at 4 s, which is not shown
 
 
 def test_an_edit_list_that_delays_the_start_is_warned_of(clip: Path, tmp_path: Path) -> None:
     path = with_edits(clip, tmp_path / "delayed.mp4", (2000, -1), (12000, 1024))
-    pool = sample(path, cells=10, size=SMALL)
+    pool = sample(path, num_frames=10, size=SMALL)
     assert numbers(pool.pixels) == [round(time * 25) for time in pool.times]
     assert pool.warnings[0].startswith("the first frame is shown 2.0 s after the start of the file; times count from")
 
@@ -67,8 +67,8 @@ def test_timestamps_that_start_again_are_warned_of(tmp_path: Path) -> None:
     plain = numbered_video(tmp_path / "plain.ts", 200, gop=25)
     twice = tmp_path / "twice.ts"
     twice.write_bytes(plain.read_bytes() * 2)
-    assert sample(plain, cells=8, size=SMALL).warnings == ()
-    assert sample(twice, cells=8, size=SMALL).warnings == (
+    assert sample(plain, num_frames=8, size=SMALL).warnings == ()
+    assert sample(twice, num_frames=8, size=SMALL).warnings == (
         "timestamps start again within the file, so a part of it may not be seen; join its parts anew",
     )
 
@@ -104,7 +104,7 @@ def test_a_stream_that_appears_in_the_middle(clip: Path, monkeypatch: pytest.Mon
                 raise IndexError("list index out of range")
 
     monkeypatch.setattr(Source, "_demux", surprised)
-    pool = sample(clip, cells=20, size=SMALL)
+    pool = sample(clip, num_frames=20, size=SMALL)
     assert calls and numbers(pool.pixels) == [round(time * 25) for time in pool.times] and pool.warnings == ()
 
 
@@ -112,8 +112,10 @@ def test_an_avi_that_was_cut_short(tmp_path: Path) -> None:
     whole = numbered_video(tmp_path / "whole.avi", 500, gop=25, codec="mpeg4")
     path = tmp_path / "cut.avi"
     path.write_bytes(whole.read_bytes()[: whole.stat().st_size * 6 // 10])
-    assert sample(whole, cells=10, size=SMALL).warnings == ()
-    assert sample(path, cells=10, size=SMALL).warnings[0].startswith("the file is truncated: header says 20.0 s, 1")
+    assert sample(whole, num_frames=10, size=SMALL).warnings == ()
+    assert (
+        sample(path, num_frames=10, size=SMALL).warnings[0].startswith("the file is truncated: header says 20.0 s, 1")
+    )
 
 
 # Shapes and colours.
@@ -146,7 +148,7 @@ def test_every_display_matrix_of_quarter_turns_and_mirrors(tmp_path: Path, name:
     stored[:48, :80], stored[:48, 80:], stored[48:, :80] = (255, 0, 0), (0, 255, 0), (0, 0, 255)
     a, b, c, d = TURNS[name]
     path = with_matrix(picture_video(tmp_path / "turned.mp4", stored), (a, b, c, d))
-    shown = sample(path, cells=1).pixels[0].astype(int)
+    shown = sample(path, num_frames=1).pixels[0].astype(int)
     assert shown.shape[:2] == ((96, 160) if a else (160, 96))
     for x, y in ((-1, -1), (1, -1), (-1, 1), (1, 1)):  # the corners, seen from the middle
         there_x, there_y = a * x + c * y, b * x + d * y
@@ -159,7 +161,7 @@ def test_every_display_matrix_of_quarter_turns_and_mirrors(tmp_path: Path, name:
 def test_other_display_matrices_are_refused(tmp_path: Path, matrix: tuple[float, float, float, float]) -> None:
     path = with_matrix(numbered_video(tmp_path / "tilted.mp4", 5), matrix)
     with pytest.raises(VideoError, match=r"tilted\.mp4: its display matrix is no quarter turn .*re-encode"):
-        sample(path, cells=2)
+        sample(path, num_frames=2)
 
 
 def test_a_shape_that_changes_in_the_middle_is_warned_of(tmp_path: Path) -> None:
@@ -167,7 +169,7 @@ def test_a_shape_that_changes_in_the_middle_is_warned_of(tmp_path: Path) -> None
     square = remux(numbered_video(tmp_path / "square.ts", 100, size=(128, 128), gop=25), tmp_path / "b.ts", offset=4.0)
     path = tmp_path / "both.ts"
     path.write_bytes(wide.read_bytes() + square.read_bytes())
-    pool = sample(path, cells=8, size=SMALL)
+    pool = sample(path, num_frames=8, size=SMALL)
     assert (pool.width, pool.height) == (256, 64) and len(pool) == 8
     assert [text for text in pool.warnings if "aspect ratio" in text] == [
         "4 frames were of another aspect ratio than the first and stretched to its shape"
@@ -192,22 +194,22 @@ def test_untagged_colours_are_those_that_players_assume(tmp_path: Path, height: 
     red, blue = luma + 2 * (1 - kr) * cr, luma + 2 * (1 - kb) * cb
     green = (luma - kr * red - kb * blue) / (1 - kr - kb)
     true = np.clip([red * 255, green * 255, blue * 255], 0, 255)
-    assert np.abs(sample(path, cells=1).pixels[0, 10, 10] - true).max() <= 3
+    assert np.abs(sample(path, num_frames=1).pixels[0, 10, 10] - true).max() <= 3
 
 
 @pytest.mark.parametrize(("name", "codec", "pixel_format"), [("a.wmv", "wmv2", "yuv420p"), ("a.apng", "apng", "rgb24")])
 def test_formats_with_other_containers(tmp_path: Path, name: str, codec: str, pixel_format: str) -> None:
     path = numbered_video(tmp_path / name, 50, codec=codec, pixel_format=pixel_format)
-    pool = sample(path, cells=10, size=SMALL)
+    pool = sample(path, num_frames=10, size=SMALL)
     assert numbers(pool.pixels) == [round(time * 25) for time in pool.times] == list(range(2, 50, 5))
 
 
 def test_frames_too_large_for_the_memory_are_refused_unread(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By default those of more than 59 megapixels; 8000×8000 took 2.5 GB."""
-    assert 7680 * 4320 * 9 < source.ALWAYS_HELD < VideoLimits().memory < 8000 * 8000 * 9
+    assert 7680 * 4320 * 9 < source.DECODER_BYTES < VideoLimits().memory < 8000 * 8000 * 9
     path = numbered_video(made / "wide_large.mp4", 2, size=(4096, 2304), options={"preset": "ultrafast"})
     assert probe(path, limits=VideoLimits(memory=80 << 20)).width == 4096
-    monkeypatch.setattr(source, "ALWAYS_HELD", 0)
+    monkeypatch.setattr(source, "DECODER_BYTES", 0)
     with pytest.raises(
         VideoError, match=r"decoding frames of 4096×2304 takes at least 81 MiB, more than 80; raise the"
     ):
@@ -225,13 +227,13 @@ def folder_of(folder: Path, *pictures: Image.Image) -> Path:
 
 def test_grey_of_16_bits_keeps_its_levels(tmp_path: Path) -> None:
     levels = np.array([[0, 257 * 60, 257 * 128, 65535]], np.uint16).repeat(8, 0).repeat(8, 1)
-    pool = sample(folder_of(tmp_path, Image.fromarray(levels)), cells=1)
+    pool = sample(folder_of(tmp_path, Image.fromarray(levels)), num_frames=1)
     assert pool.pixels[0, 4, [4, 12, 20, 28], 0].tolist() == [0, 60, 128, 255]
 
 
 def test_other_aspect_ratios_get_black_bars(tmp_path: Path) -> None:
     grey = [Image.new("RGB", size, (200,) * 3) for size in ((64, 32), (32, 32), (640, 322))]
-    pool = sample(folder_of(tmp_path, *grey), cells=3)
+    pool = sample(folder_of(tmp_path, *grey), num_frames=3)
     assert pool.warnings == ("1 of the pictures have another aspect ratio than the first and got black bars",)
     assert [int((frame[16, :, 0] > 100).sum()) for frame in pool.pixels] == [64, 32, 64]
 
@@ -239,14 +241,14 @@ def test_other_aspect_ratios_get_black_bars(tmp_path: Path) -> None:
 def test_hidden_files_are_no_pictures(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, *[Image.new("RGB", (8, 8))] * 2)
     (folder / "._0.png").write_bytes(b"Mac OS X")
-    assert len(sample(folder, cells=2)) == 2
+    assert len(sample(folder, num_frames=2)) == 2
 
 
 def test_the_clock_is_checked_for_every_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, seconds = folder_of(tmp_path, *[Image.new("RGB", (8, 8))] * 9), iter(range(0, 1000, 10))
     monkeypatch.setattr("gridprobe.video.pictures.time.monotonic", lambda: float(next(seconds)))
     with pytest.raises(VideoError, match="decoding took longer than 40 s"):
-        sample(folder, cells=9, limits=VideoLimits(seconds=40))
+        sample(folder, num_frames=9, limits=VideoLimits(seconds=40))
     assert next(seconds) < 100  # and not only when all nine were read
 
 
@@ -255,14 +257,14 @@ def test_times_beyond_all_bounds_are_a_sentence(tmp_path: Path, time: float) -> 
     folder = folder_of(tmp_path, *[Image.new("RGB", (8, 8))] * 2)
     (folder / "times.json").write_text(json.dumps([0, time]))
     with pytest.raises(VideoError, match="needs one number of seconds for each of the 2 pictures"):
-        sample(folder, cells=2)
+        sample(folder, num_frames=2)
 
 
 def test_another_format_under_the_name_of_a_picture_is_a_sentence(tmp_path: Path) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "x.avif")
     (tmp_path / "x.avif").rename(tmp_path / "x.png")
     with pytest.raises(VideoError, match=r"x\.png: not a picture that can be read as BMP, JPEG, PNG or WEBP"):
-        sample(tmp_path, cells=1)
+        sample(tmp_path, num_frames=1)
 
 
 # The host's logging.
@@ -286,7 +288,7 @@ from gridprobe.video import sample
 av.logging.set_level(av.logging.VERBOSE)
 for _ in range(20):
     try:
-        sample({str(path)!r}, cells=30, decode_in="child")
+        sample({str(path)!r}, num_frames=30, decode_in="child")
     except VideoError as error:
         assert "damaged" in str(error)
 print("done")

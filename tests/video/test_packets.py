@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gridprobe.video import FrameSize, Precision, reader, sample
-from gridprobe.video.decode import open_file_clip
+from gridprobe.video.decode import open_file
 from gridprobe.video.files import check_file
 from gridprobe.video.reader import Step, dry_run
 from gridprobe.video.sampling import SampleSpec
@@ -26,7 +26,7 @@ FILES = {
 
 
 def steps(path: Path, cells: int, precision: Precision) -> tuple[list[Step], list[float]]:
-    clip = open_file_clip(check_file(path), SampleSpec(cells, precision=precision))
+    clip = open_file(check_file(path), SampleSpec(cells, precision=precision))
     with clip.opener()() as source:
         found = list(dry_run(source, clip.clock, clip.plan))
     return found, [clip.seconds(step.due) for step in found if step.due is not None]
@@ -47,7 +47,7 @@ def test_frames_and_their_number(
     if not path.exists():
         numbered_video(path, 150, gop=40, **FILES[name])  # type: ignore[arg-type]
     monkeypatch.setattr("gridprobe.video.decode._cores", lambda: 1)
-    pool = sample(path, cells=cells, precision=precision, size=SMALL)
+    pool = sample(path, num_frames=cells, precision=precision, size=SMALL)
     decoded = sum(each.decoded for each in readers)
 
     found, times = steps(path, cells, precision)

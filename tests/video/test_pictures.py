@@ -40,7 +40,7 @@ def test_rotation_by_the_display_matrix(tmp_path: Path, degrees: int, goes_to_to
     path = picture_video(tmp_path / "turned.mp4", corners(320, 192))
     if degrees:
         turn_by_matrix(path, degrees)
-    pool = sample(path, cells=1)
+    pool = sample(path, num_frames=1)
     upright = (192, 320) if degrees in (90, 270) else (320, 192)
     assert (pool.width, pool.height) == upright
     info = probe(path)
@@ -51,7 +51,7 @@ def test_rotation_by_the_display_matrix(tmp_path: Path, degrees: int, goes_to_to
     for corner in CORNERS:
         assert colour_at(pool.pixels[0], corner) == colour_at(stored, corner)
     for _ in range(2):  # decoded, and then from the cache on disk
-        kept = Video(path, cells=1, cache=FrameCache(tmp_path / "cache", 10**8)).pool()
+        kept = Video(path, num_frames=1, cache=FrameCache(tmp_path / "cache", 10**8)).pool()
         assert kept.info is not None and (kept.info.width, kept.info.height) == upright
         assert np.array_equal(kept.pixels, pool.pixels)
 
@@ -70,7 +70,7 @@ def test_rotation_by_the_display_matrix(tmp_path: Path, degrees: int, goes_to_to
 )
 def test_pixel_formats(tmp_path: Path, name: str, size: tuple[int, int], options: dict[str, str]) -> None:
     path = numbered_video(tmp_path / name, 20, size=size, **options)  # type: ignore[arg-type]
-    pool = sample(path, cells=20)
+    pool = sample(path, num_frames=20)
     assert pool.pixels.dtype == np.uint8
     assert (pool.width, pool.height) == NATIVE.fit(*size)
     assert [read_number(frame) for frame in pool.pixels] == list(range(20))
@@ -103,7 +103,7 @@ def test_grey_levels_are_those_of_the_picture(tmp_path: Path, pixel_format: str,
             frame.pts, frame.time_base = number, Fraction(1, 25)
             output.mux(stream.encode(frame))
         output.mux(stream.encode())
-    apart = np.abs(sample(path, cells=1).pixels[0].astype(int) - ramp)
+    apart = np.abs(sample(path, num_frames=1).pixels[0].astype(int) - ramp)
     assert apart.max() <= 6 and apart.mean() < 2
 
 
@@ -111,7 +111,7 @@ def test_grey_levels_are_those_of_the_picture(tmp_path: Path, pixel_format: str,
 @pytest.mark.parametrize(("name", "codec"), [("two.mkv", "ffv1"), ("two.mp4", "libx264")])
 def test_two_by_two_pixels(tmp_path: Path, name: str, codec: str) -> None:
     path = numbered_video(tmp_path / name, 4, size=(2, 2), codec=codec, pixel_format="yuv420p")
-    assert sample(path, cells=4).pixels.shape == (4, 2, 2, 3)
+    assert sample(path, num_frames=4).pixels.shape == (4, 2, 2, 3)
 
 
 @pytest.mark.parametrize("space", [1, 6])  # BT.709 and BT.601
@@ -125,7 +125,7 @@ def test_colours_follow_the_tagged_matrix(tmp_path: Path, space: int) -> None:
         frame = av.VideoFrame.from_ndarray(picture, "rgb24").reformat(format="yuv444p", dst_colorspace=space)
         output.mux(stream.encode(frame))
         output.mux(stream.encode())
-    shown = sample(path, cells=1).pixels[0].astype(int)
+    shown = sample(path, num_frames=1).pixels[0].astype(int)
     inside = np.abs(shown - picture)[[16, 16, 112, 112], [16, 112, 16, 112]]
     assert inside.max() < 12
 
@@ -134,14 +134,14 @@ def test_sample_aspect_ratio_gives_square_pixels(tmp_path: Path) -> None:
     path = numbered_video(tmp_path / "sar.mp4", 5, size=(256, 192), aspect=Fraction(3, 2))
     info = probe(path)
     assert (info.width, info.height) == (384, 192)
-    pool = sample(path, cells=2)
+    pool = sample(path, num_frames=2)
     assert (pool.width, pool.height) == (384, 192)
     assert [read_number(frame) for frame in pool.pixels] == [1, 3]
 
 
 def test_size_is_the_callers(clip: Path) -> None:
-    assert sample(clip, cells=2, size=FrameSize(square=96)).pixels.shape == (2, 96, 96, 3)
-    pool = sample(clip, cells=4, size=FrameSize(max_side=128))
+    assert sample(clip, num_frames=2, size=FrameSize(square=96)).pixels.shape == (2, 96, 96, 3)
+    pool = sample(clip, num_frames=4, size=FrameSize(max_side=128))
     assert (pool.width, pool.height) == (128, 32)
     assert [read_number(frame) for frame in pool.pixels] == [37, 112, 187, 262]
 
@@ -152,7 +152,7 @@ def test_size_changing_in_mid_stream(tmp_path: Path) -> None:
     second = numbered_video(tmp_path / "second.h264", 20, size=(512, 128))
     path = tmp_path / "both.h264"
     path.write_bytes(first.read_bytes() + second.read_bytes())
-    pool = sample(path, cells=40)
+    pool = sample(path, num_frames=40)
     assert (pool.width, pool.height) == (256, 64)
     assert [read_number(frame) for frame in pool.pixels] == [*range(20), *range(20)]
 
@@ -163,7 +163,7 @@ def test_hdr_is_said_not_hidden(tmp_path: Path, transfer: str, hdr: bool) -> Non
     path = numbered_video(
         tmp_path / "hdr.mkv", 3, pixel_format="yuv420p10le", options={"color_trc": transfer, "colorspace": "9"}
     )
-    pool = sample(path, cells=3)
+    pool = sample(path, num_frames=3)
     assert pool.info is not None and pool.info.hdr is hdr
     assert any("tones are not mapped" in text for text in pool.warnings) is hdr
 

@@ -91,7 +91,7 @@ def test_bit_for_bit_what_decoding_everything_gives(
     if not path.exists():
         moving_video(path, 200, codec=codec, gop=40, options=options)
     use_readers(monkeypatch, readers)
-    pool = sample(path, cells=cells, size=RAW)
+    pool = sample(path, num_frames=cells, size=RAW)
     truth = decoded_in_order(path)
     numbers = [round(time * 25) for time in pool.times]
     assert numbers == [200 * (2 * i + 1) // (2 * cells) for i in range(cells)]
@@ -103,7 +103,7 @@ def test_bit_for_bit_what_decoding_everything_gives(
 def counted(path: Path, cells: int, readers: list[reader.Reader]) -> tuple[int, FramePool]:
     """How many frames were decoded for a pool, and the pool."""
     readers.clear()
-    pool = sample(path, cells=cells, size=RAW)
+    pool = sample(path, num_frames=cells, size=RAW)
     return sum(each.decoded for each in readers), pool
 
 
@@ -127,11 +127,11 @@ def test_pictures_nobody_refers_to_are_left_out(
 
 
 def test_a_stream_without_order_is_read_whole(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = sample(clip, cells=20, size=RAW)
+    plain = sample(clip, num_frames=20, size=RAW)
     monkeypatch.setattr("gridprobe.video.reader.MAX_PACKETS", 3)
-    assert np.array_equal(sample(clip, cells=20, size=RAW).pixels, plain.pixels)
+    assert np.array_equal(sample(clip, num_frames=20, size=RAW).pixels, plain.pixels)
     monkeypatch.setattr("gridprobe.video.reader.MAX_MISSES", 0)
-    assert np.array_equal(sample(clip, cells=20, size=RAW).pixels, plain.pixels)
+    assert np.array_equal(sample(clip, num_frames=20, size=RAW).pixels, plain.pixels)
 
 
 def avcc(*units: bytes) -> bytes:
@@ -202,7 +202,7 @@ def test_rounds_of_intra_refresh_are_counted(units: tuple[bytes, ...], frames: i
 @pytest.mark.parametrize("name", ["keys.mp4", "keys.mkv"])
 def test_keyframe_takes_the_nearest(made: Path, name: str) -> None:
     path = numbered_video(made / name, 600, gop=40, options={"sc_threshold": "0"})
-    pool = sample(path, cells=20, precision="keyframe", size=SMALL)  # middles at 15, 45, 75 … 585
+    pool = sample(path, num_frames=20, precision="keyframe", size=SMALL)  # middles at 15, 45, 75 … 585
     numbers = [read_number(frame) for frame in pool.pixels]
     assert numbers == [round(time * 25) for time in pool.times]
     assert all(number % 40 == 0 for number in numbers)
@@ -217,7 +217,7 @@ def test_keyframes_of_open_groups_are_clean(made: Path, name: str) -> None:
     path = made / f"moving_{name}"
     if not path.exists():
         moving_video(path, 200, codec=codec, gop=40, options=options)
-    pool = sample(path, cells=5, precision="keyframe", size=RAW)
+    pool = sample(path, num_frames=5, precision="keyframe", size=RAW)
     truth = decoded_in_order(path)
     assert len(pool) >= 4
     for time, pixels in zip(pool.times, pool.pixels, strict=True):
@@ -229,16 +229,18 @@ def test_auto_takes_keyframes_within_reach_and_is_exact_elsewhere(made: Path, na
     path = made / name
     if not path.exists():
         numbered_video(path, 600, gop=40, options={"sc_threshold": "0"})
-    pool = sample(path, cells=15, precision="auto", size=SMALL)  # middles at 20, 60, 100 …; a fifth of a cell is 8
+    pool = sample(path, num_frames=15, precision="auto", size=SMALL)  # middles at 20, 60, 100 …; a fifth of a cell is 8
     numbers = [read_number(frame) for frame in pool.pixels]
     assert numbers == [round(time * 25) for time in pool.times]
     assert numbers == list(range(20, 600, 40))
-    pool = sample(path, cells=5, precision="auto", size=SMALL)  # middles at 60, 180, 300, 420, 540; a fifth is 24
+    pool = sample(path, num_frames=5, precision="auto", size=SMALL)  # middles at 60, 180, 300, 420, 540; a fifth is 24
     assert [read_number(frame) for frame in pool.pixels] == [40, 160, 280, 400, 520]
-    pool = sample(path, cells=6, precision="auto", size=SMALL)  # middles at 50, 150, 250 …; a fifth is 20
+    pool = sample(path, num_frames=6, precision="auto", size=SMALL)  # middles at 50, 150, 250 …; a fifth is 20
     assert [read_number(frame) for frame in pool.pixels] == [40, 160, 240, 360, 440, 560]
     assert pool.times == pytest.approx([1.6, 6.4, 9.6, 14.4, 17.6, 22.4])
-    pool = sample(path, cells=2, precision="auto", size=SMALL)  # middles at 150, 450; a fifth is 60: two are in reach
+    pool = sample(
+        path, num_frames=2, precision="auto", size=SMALL
+    )  # middles at 150, 450; a fifth is 60: two are in reach
     assert [read_number(frame) for frame in pool.pixels] == [160, 440]
 
 
@@ -247,8 +249,8 @@ def test_auto_loses_no_cell_and_stays_near(made: Path, cells: int) -> None:
     path = made / "keys.mp4"
     if not path.exists():
         numbered_video(path, 600, gop=40, options={"sc_threshold": "0"})
-    exact = sample(path, cells=cells, size=SMALL)
-    auto = sample(path, cells=cells, precision="auto", size=SMALL)
+    exact = sample(path, num_frames=cells, size=SMALL)
+    auto = sample(path, num_frames=cells, precision="auto", size=SMALL)
     assert len(auto) == len(exact)
     reach = AUTO_FRACTION * 24 / cells + 0.041
     assert all(abs(a - b) <= reach for a, b in zip(auto.times, exact.times, strict=True))
@@ -260,7 +262,7 @@ def test_auto_takes_the_nearest_keyframe_within_reach(made: Path, cells: int) ->
     path = made / "keys.mp4"
     if not path.exists():
         numbered_video(path, 600, gop=40, options={"sc_threshold": "0"})
-    pool = sample(path, cells=cells, precision="auto", size=SMALL)
+    pool = sample(path, num_frames=cells, precision="auto", size=SMALL)
     for time, i in zip(pool.times, range(cells), strict=True):
         target = 600 * (2 * i + 1) // (2 * cells)
         nearest = min(range(0, 600, 40), key=lambda key: abs(key - target))
@@ -274,8 +276,8 @@ def test_auto_never_takes_one_long_frame_for_two_cells(made: Path, cells: int) -
     path = made / "slides.mp4"
     if not path.exists():
         numbered_video(path, 20, fps=1, gop=1)
-    exact = sample(path, cells=cells, size=SMALL)
-    assert len(sample(path, cells=cells, precision="auto", size=SMALL)) == len(exact) == cells
+    exact = sample(path, num_frames=cells, size=SMALL)
+    assert len(sample(path, num_frames=cells, precision="auto", size=SMALL)) == len(exact) == cells
 
 
 @pytest.mark.parametrize("precision", ["keyframe", "auto"])
@@ -284,14 +286,14 @@ def test_without_keyframes_to_seek_to_it_is_exact(made: Path, name: str, precisi
     path = made / f"few_{name}"
     if not path.exists():
         numbered_video(path, 120, gop=999, options={"sc_threshold": "0"})
-    pool = sample(path, cells=10, precision=precision, size=SMALL)  # type: ignore[arg-type]
+    pool = sample(path, num_frames=10, precision=precision, size=SMALL)  # type: ignore[arg-type]
     numbers = [read_number(frame) for frame in pool.pixels]
     assert numbers == [12 * i + 6 for i in range(10)]
 
 
 def test_an_unknown_precision_is_refused() -> None:
     with pytest.raises(UsageError, match='precision must be "exact", "keyframe" or "auto"'):
-        sample("/does/not/exist.mp4", cells=4, precision="roughly")  # type: ignore[arg-type]
+        sample("/does/not/exist.mp4", num_frames=4, precision="roughly")  # type: ignore[arg-type]
 
 
 # Workers.
@@ -330,9 +332,9 @@ def test_the_number_of_readers_changes_nothing(
     damaged = patched(faststart, tmp_path / "damaged.mp4", start=0.5, length=0.05)
     for path in (faststart, damaged):
         use_readers(monkeypatch, 1)
-        one = sample(path, cells=50, size=SMALL)
+        one = sample(path, num_frames=50, size=SMALL)
         use_readers(monkeypatch, readers)
-        many = sample(path, cells=50, size=SMALL)
+        many = sample(path, num_frames=50, size=SMALL)
         assert many.times == one.times and many.warnings == one.warnings
         assert np.array_equal(many.pixels, one.pixels)
 
@@ -342,16 +344,16 @@ def test_little_work_has_one_reader(faststart: Path, monkeypatch: pytest.MonkeyP
     shared: list[int] = []
     original = decode._read_in_threads
 
-    def noted(opener: decode.Opener, clock: FrameClock, strips: list[decode.Strip], total: int) -> None:
-        shared.append(len(strips))
-        original(opener, clock, strips, total)
+    def noted(opener: decode.Opener, clock: FrameClock, shares: list[decode.Share], total: int) -> None:
+        shared.append(len(shares))
+        original(opener, clock, shares, total)
 
     monkeypatch.setattr(decode, "_cores", lambda: 4)
     monkeypatch.setattr(decode, "_read_in_threads", noted)
-    sample(faststart, cells=2, precision="keyframe", size=SMALL)
+    sample(faststart, num_frames=2, precision="keyframe", size=SMALL)
     assert shared == []
     monkeypatch.setattr(decode, "WORKER_COST", 1e-9)
-    sample(faststart, cells=2, precision="keyframe", size=SMALL)
+    sample(faststart, num_frames=2, precision="keyframe", size=SMALL)
     assert shared == [2]
 
 
@@ -367,7 +369,7 @@ def test_progress_comes_from_the_callers_thread(faststart: Path, monkeypatch: py
         threads.add(get_ident())
 
     with listening(listener):
-        sample(faststart, cells=30, size=SMALL)
+        sample(faststart, num_frames=30, size=SMALL)
     assert seen == [("decode", done, 30) for done in range(31)]
     assert threads == {get_ident()}
 
@@ -391,7 +393,7 @@ def test_the_first_error_stops_all(faststart: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(reader.Reader, "shown_at", fails)
     before = active_count()
     with pytest.raises(VideoError, match="broken"):
-        sample(faststart, cells=1000, size=SMALL)
+        sample(faststart, num_frames=1000, size=SMALL)
     assert next(calls) <= 5 + 3 + 1  # each of the other three was at one frame and took no more
     assert active_count() == before
 
@@ -406,7 +408,7 @@ def test_a_listener_that_raises_stops_all(faststart: Path, monkeypatch: pytest.M
     use_readers(monkeypatch, 4)
     before = active_count()
     with listening(listener), pytest.raises(KeyboardInterrupt):
-        sample(faststart, cells=1000, size=SMALL)
+        sample(faststart, num_frames=1000, size=SMALL)
     assert active_count() == before
 
 
@@ -419,7 +421,7 @@ def test_one_deadline_for_all(
     use_readers(monkeypatch, 4)
     deadline_after(2000)  # of 2,700; 1,200 come before the first frame
     with pytest.raises(VideoError, match=r"took longer than 60 s"):
-        sample(faststart, cells=1000, size=SMALL, limits=VideoLimits(seconds=60))
+        sample(faststart, num_frames=1000, size=SMALL, limits=VideoLimits(seconds=60))
     assert len(readers) == 4 and 0 < sum(each.decoded for each in readers) < 1000
 
 
@@ -428,7 +430,7 @@ def test_a_keyframe_hidden_by_an_edit_list_is_never_shown(made: Path, precision:
     """Frames 0 to 29 are cut away, the keyframe 0 among them; the next one is 50."""
     plain = numbered_video(made / f"uncut_{precision}.mp4", 100, gop=50, options={"sc_threshold": "0"})
     cut = remux(plain, made / f"cut_{precision}.mp4", offset=-30 / 25)
-    pool = sample(cut, cells=7, precision=precision, size=SMALL)  # type: ignore[arg-type]
+    pool = sample(cut, num_frames=7, precision=precision, size=SMALL)  # type: ignore[arg-type]
     numbers = [read_number(frame) for frame in pool.pixels]
     assert numbers == [30 + round(time * 25) for time in pool.times]
     assert min(pool.times) >= 0
@@ -438,7 +440,7 @@ def test_a_keyframe_hidden_by_an_edit_list_is_never_shown(made: Path, precision:
 @pytest.mark.parametrize("precision", ["keyframe", "auto"])
 def test_damage_never_shows_and_is_never_silent(faststart: Path, tmp_path: Path, precision: str) -> None:
     path = patched(faststart, tmp_path / "damaged.mp4", start=0.5, length=0.1)
-    pool = sample(path, cells=40, precision=precision, size=SMALL)  # type: ignore[arg-type]
+    pool = sample(path, num_frames=40, precision=precision, size=SMALL)  # type: ignore[arg-type]
     assert [read_number(frame) for frame in pool.pixels] == [round(time * 25) for time in pool.times]
     # A keyframe overwritten by zeros is none any more, so "keyframe" takes others and has fewer frames.
     assert ("damaged and replaced" if precision == "auto" else "distinct frames") in pool.warnings[0]

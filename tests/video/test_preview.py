@@ -8,8 +8,8 @@ import pytest
 
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.video import VideoLimits, decode, preview, reader
+from gridprobe.video.decode import Way
 from gridprobe.video.files import Deadline
-from gridprobe.video.preview import Way
 from gridprobe.video.source import first_frame, open_video
 from videos import numbered_video
 
@@ -21,7 +21,7 @@ def video(made: Path) -> Path:
 
 
 def ways(path: Path, **options: object) -> dict[str, Way]:
-    return {way.precision: way for way in preview(path, cells=10, **options).ways}  # type: ignore[arg-type]
+    return {way.precision: way for way in preview(path, num_frames=10, **options).ways}  # type: ignore[arg-type]
 
 
 def test_the_sum_can_be_done_by_hand(video: Path) -> None:
@@ -44,26 +44,26 @@ def test_one_group_is_gone_through_once(made: Path) -> None:
 
 
 def test_facts_of_the_container(video: Path, made: Path) -> None:
-    found = preview(video, cells=10)
+    found = preview(video, num_frames=10)
     assert found.key_frames == 15
     assert found.to_dict()["cell_seconds"] == pytest.approx(2.4)
     assert found.to_dict()["precisions"]["exact"]["frames"] == 10
-    assert preview(numbered_video(made / "outline.ts", 50), cells=4).key_frames is None
+    assert preview(numbered_video(made / "outline.ts", 50), num_frames=4).key_frames is None
 
 
 def test_nothing_is_decoded_but_the_first_frame(video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader.Reader, "__init__", lambda *_: pytest.fail("decoding"))
     look = Mock(wraps=first_frame)
     monkeypatch.setattr(decode, "first_frame", look)
-    preview(video, cells=100)
+    preview(video, num_frames=100)
     look.assert_called_once()
 
 
 def test_limits_hold(video: Path, tmp_path: Path) -> None:
     with pytest.raises(VideoError, match="took longer than"):
-        preview(video, cells=10, limits=VideoLimits(seconds=1e-6))
+        preview(video, num_frames=10, limits=VideoLimits(seconds=1e-6))
     with pytest.raises(UsageError, match="a folder of pictures needs no plan"):
-        preview(tmp_path, cells=4)
+        preview(tmp_path, num_frames=4)
 
 
 def test_all_passes_of_a_plan_share_one_limit(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,6 +75,6 @@ def test_all_passes_of_a_plan_share_one_limit(made: Path, monkeypatch: pytest.Mo
         return open_video(*given, deadline=deadline, **options)
 
     monkeypatch.setattr("gridprobe.video.decode.open_video", watched)
-    preview(numbered_video(made / "shared.mp4", 50), cells=10)
+    preview(numbered_video(made / "shared.mp4", 50), num_frames=10)
 
     assert len({id(deadline) for deadline in seen}) == 2  # one to open, and what it left for the rest

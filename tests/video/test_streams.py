@@ -17,7 +17,7 @@ from gridprobe.errors import UsageError, VideoError
 from gridprobe.options import Options, make_plan
 from gridprobe.report.extracts import save_clip
 from gridprobe.video import FrameCache, FramePool, SampleSpec, Video, VideoLimits, preview, probe, sample
-from gridprobe.video.clips import cut
+from gridprobe.video.video import cut
 from videos import bars, numbered_video, read_number
 
 SIZES = {0: (512, 64), 2: (256, 64)}
@@ -76,7 +76,7 @@ def shown(stream: int) -> list[int]:
 
 @pytest.mark.parametrize("default", [0, 2])
 def test_v21_of_several_streams_the_default_is_shown_and_described(tmp_path: Path, default: int) -> None:
-    pool = sample(several(tmp_path / "several.mkv", default), cells=5)
+    pool = sample(several(tmp_path / "several.mkv", default), num_frames=5)
     assert numbers(pool) == shown(default)
     assert pool.info is not None and (pool.info.width, pool.info.height) == SIZES[default]
     assert pool.info.to_dict()["stream"] == pool.info.stream == default
@@ -85,11 +85,13 @@ def test_v21_of_several_streams_the_default_is_shown_and_described(tmp_path: Pat
 @pytest.mark.parametrize("decode_in", ["process", "child"])
 @pytest.mark.parametrize("stream", SIZES)
 def test_v21_a_stream_can_be_chosen(video: Path, stream: int, decode_in: Any) -> None:
-    pool = sample(video, cells=5, stream=stream, decode_in=decode_in)
+    pool = sample(video, num_frames=5, stream=stream, decode_in=decode_in)
     assert numbers(pool) == shown(stream)
     assert pool.info is not None and pool.info.stream == stream and (pool.info.width, pool.info.height) == SIZES[stream]
-    assert probe(video, stream=stream).width == preview(video, cells=5, stream=stream).info.width == SIZES[stream][0]
-    within = Video(video, cells=5, stream=stream).within(((0.2, 0.4),)).pool()
+    assert (
+        probe(video, stream=stream).width == preview(video, num_frames=5, stream=stream).info.width == SIZES[stream][0]
+    )
+    within = Video(video, num_frames=5, stream=stream).within(((0.2, 0.4),)).pool()
     assert numbers(within) == [100 * stream + number for number in range(5, 10)]
 
 
@@ -107,7 +109,7 @@ def test_v21_a_stream_that_is_no_video_is_one_sentence_with_those_that_are(
     video: Path, stream: int, reason: str, decode_in: Any
 ) -> None:
     with pytest.raises(VideoError) as caught:
-        sample(video, cells=5, stream=stream, decode_in=decode_in)
+        sample(video, num_frames=5, stream=stream, decode_in=decode_in)
     assert str(caught.value) == f"{video}: {reason}; {LISTED}"
 
 
@@ -117,13 +119,13 @@ def test_v21_an_encrypted_stream_is_named(video: Path, tmp_path: Path) -> None:
     path = tmp_path / "one.mp4"
     path.write_bytes(data.replace(b"avc1\0\0", b"encv\0\0", 1))
     with pytest.raises(VideoError, match=r"stream 0 is encrypted, or .*; choose stream 2 \(h264, 256×64\)$"):
-        sample(path, cells=5, stream=0)
+        sample(path, num_frames=5, stream=0)
 
 
 @pytest.mark.parametrize("stream", [-1, True, 1.0, "1"])
 def test_v21_what_is_no_number_is_refused(video: Path, stream: Any) -> None:
     for attempt in (
-        lambda: sample(video, cells=5, stream=stream),
+        lambda: sample(video, num_frames=5, stream=stream),
         lambda: Options(stream=stream),
         lambda: Options.from_preset("paper", stream=stream),
     ):
@@ -136,7 +138,7 @@ def test_v21_a_folder_of_pictures_has_no_streams(tmp_path: Path) -> None:
 
     Image.new("RGB", (8, 8)).save(tmp_path / "0.png")
     with pytest.raises(VideoError, match="a folder of pictures has no stream 0; leave stream out"):
-        sample(tmp_path, cells=1, stream=0)
+        sample(tmp_path, num_frames=1, stream=0)
 
 
 def test_v21_streams_share_no_cache_entry(video: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +147,7 @@ def test_v21_streams_share_no_cache_entry(video: Path, tmp_path: Path, monkeypat
 
     def read(stream: int | None) -> FramePool:
         cache = FrameCache(tmp_path, 10**8)
-        return Video(video, cells=5, stream=stream, cache=cache).pool(FrameSize(square=128))
+        return Video(video, num_frames=5, stream=stream, cache=cache).pool(FrameSize(square=128))
 
     first = {stream: read(stream) for stream in (None, 0, 2)}
     monkeypatch.setattr("gridprobe.video.decode.read_plan", lambda *_, **__: pytest.fail("decoded again"))
@@ -183,9 +185,9 @@ def test_v21_the_command_line_takes_a_stream(video: Path) -> None:
 
 
 def test_v21_open_footage_of_another_stream_is_refused(video: Path) -> None:
-    footage = Video(video, cells=4, precision="auto", stream=2)
+    opened = Video(video, num_frames=4, precision="auto", stream=2)
     with pytest.raises(UsageError, match="the open video was sampled with stream=2, but the settings say None"):
-        gp.ask(footage, QUESTION, **ASKED)
+        gp.ask(opened, QUESTION, **ASKED)
 
 
 def test_v21_a_clip_is_cut_from_the_stream_of_the_answer(video: Path, tmp_path: Path) -> None:
@@ -212,4 +214,4 @@ def test_v21_setup_and_settings_agree() -> None:
 
 def test_the_only_stream_can_be_named(tmp_path: Path) -> None:
     path = numbered_video(tmp_path / "one.mp4", 10)
-    assert np.array_equal(sample(path, cells=5, stream=0).pixels, sample(path, cells=5).pixels)
+    assert np.array_equal(sample(path, num_frames=5, stream=0).pixels, sample(path, num_frames=5).pixels)

@@ -187,7 +187,7 @@ def _check_header(path: Path) -> list[str]:
 
 def _check_frames(path: Path) -> list[str]:
     """The warnings about damage; a short or HDR video is not a problem."""
-    pool = sample(path, cells=DEEP_CELLS, precision="keyframe", size=DEEP_SIZE)
+    pool = sample(path, num_frames=DEEP_CELLS, precision="keyframe", size=DEEP_SIZE)
     return [warning for warning in pool.warnings if "truncated" in warning or "damaged" in warning]
 
 

@@ -257,8 +257,8 @@ def _cache() -> Check:
     if cache is None:
         return Check("frame cache", "absent", "disabled (GRIDPROBE_CACHE=off), or there is no home directory")
     entries, size = cache.size()
-    if cache.trouble:
-        return Check("frame cache", "absent", printable(cache.trouble))
+    if cache.warning:
+        return Check("frame cache", "absent", printable(cache.warning))
     held = f"{size / 2**20:,.1f} MiB of at most {cache.cap / 2**30:g} GiB, {entries:,} entries"
     return Check("frame cache", "ok", f"{printable(str(cache.folder))}: {held}")
 
@@ -267,8 +267,7 @@ def _self_test() -> Check:
     """Write an H.264 file, then plan, decode, probe and answer with a scripted model."""
     from gridprobe.ask import ask
     from gridprobe.models import MockModel
-    from gridprobe.video import VideoLimits, preview
-    from gridprobe.video.clips import write_video
+    from gridprobe.video import VideoLimits, preview, write_video
 
     if _decoder().state == "broken":
         return Check("self-test", "absent", "needs PyAV, which does not load")
@@ -278,7 +277,7 @@ def _self_test() -> Check:
         path = Path(folder) / "self-test.mp4"
         try:
             write_video(path, _flash(), fps=2, size=(64, 64), count=FRAMES)
-            plan = preview(path, cells=64).ways[0]
+            plan = preview(path, num_frames=64).ways[0]
             answer = ask(path, question, model=MockModel(_sees), k=8, limits=VideoLimits(cache=0))
         except GridProbeError as error:
             return Check("self-test", "broken", str(error))

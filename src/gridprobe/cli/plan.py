@@ -157,7 +157,7 @@ def cost_models_of(given: dict[str, Any]) -> Models:
 
 def _plan_video(video: Path, settings: Options, given: dict[str, Any], *, as_json: bool) -> None:
     spec = settings.sample
-    found = preview(video, cells=spec.cells, sampling=spec.sampling, limits=spec.limits, stream=spec.stream)
+    found = preview(video, num_frames=spec.num_frames, sampling=spec.sampling, limits=spec.limits, stream=spec.stream)
     models, selector = cost_models_of(given), given["selector"]
     setup = make_plan(model=models.model, selector=selector, settings=settings)
     cells = settings.k**2
@@ -182,9 +182,9 @@ def _print(found: Preview, sizes: dict[str, tuple[int, int]], precision: str) ->
     names, suffix = info.container.split(","), Path(info.path).suffix[1:].lower()
     container = suffix if suffix in names else names[0]  # FFmpeg has one name for all of mov,mp4,m4a,3gp
     console.print(Text(f"{info.path}: {info.codec} {size} in {container}, {duration:.1f} s, {rate}, {keys}"))
-    every = f"one every {duration / found.cells:.3g} s"
+    every = f"one every {duration / found.num_frames:.3g} s"
     pool, kept = ("{}×{}".format(*sizes[name]) for name in ("pool", "kept"))
-    console.print(Text(f"{found.cells} samples, {every}; frames of {pool}, kept frames of {kept}; {info.decoder}"))
+    console.print(Text(f"{found.num_frames} samples, {every}; frames of {pool}, kept frames of {kept}; {info.decoder}"))
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("precision", "frames", "key frames", "groups", "to decode", "max. time error"):
         table.add_column(name, justify="left" if name == "precision" else "right")

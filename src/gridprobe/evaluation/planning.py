@@ -150,7 +150,7 @@ def price_grid(setup: Plan, question: Question, info: VideoInfo, *, kept: Sequen
     bill = _Bill().plus(question, video, setup)
     whole = focus_request(video.frames(setup.size_of(setup.shown, cells)), question, setup)
     return GridPrice(
-        k=isqrt(setup.sampling.cells),
+        k=isqrt(setup.sampling.num_frames),
         everything=setup.answerer.estimate(whole),
         overview=bill.overview,
         selecting=bill.overview + bill.probes,
@@ -212,7 +212,7 @@ class _Footage:
     def of(cls, item: Item, info: VideoInfo, setup: Plan) -> "_Footage":
         """A short video has fewer frames than the grid has cells."""
         assert setup.sampling is not None
-        cells = setup.sampling.cells
+        cells = setup.sampling.num_frames
         seconds = _seconds(item, info) or 0.0
         count = max(1, min(cells, info.frames or cells))
         return cls(info, tuple((i + 0.5) / count * seconds for i in range(count)))

@@ -9,8 +9,7 @@ from gridprobe.errors import UsageError
 from gridprobe.report.files import check_writable, write_whole
 from gridprobe.report.picture import draw_labelled_sheet, encoded, jpeg
 from gridprobe.report.view import AnswerView
-from gridprobe.video import VideoLimits
-from gridprobe.video.clips import FORMATS, Cut, cut
+from gridprobe.video import CLIP_FORMATS, Cut, VideoLimits, cut
 
 __all__ = ["SHEET", "check_clip", "check_folder", "frame_name", "save_clip", "save_frames"]
 
@@ -30,8 +29,8 @@ def check_folder(folder: Path) -> None:
 def check_clip(path: Path, video: Path) -> None:
     """Raise UsageError if no clip of this video can be saved there."""
     check_writable(path)
-    if path.suffix.lower() not in FORMATS:
-        raise UsageError(f"cannot write the clip {path}: its name must end in {', '.join(FORMATS)}")
+    if path.suffix.lower() not in CLIP_FORMATS:
+        raise UsageError(f"cannot write the clip {path}: its name must end in {', '.join(CLIP_FORMATS)}")
     if video.is_dir():
         raise UsageError(f"cannot cut a clip from {video}: it is a folder of pictures; use --save-frames")
     if path.resolve() == video.resolve():

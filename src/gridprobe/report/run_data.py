@@ -296,10 +296,9 @@ def _wanted(runs: Sequence[Run]) -> Mapping[str, list[tuple[Run, str, Answered]]
 
 def _pictures(video: str, answer: Answered, sampling: Mapping[str, Any]) -> list[tuple[float, str]]:
     places = range(answer.kept) if answer.kept <= MOST else spread(answer.kept, MOST)
-    names = ("cells", "sampling", "precision", "stream")
-    recorded = {name: sampling[name] for name in names if name in sampling}
-    footage = Video(Path(video), **{"cells": answer.pool, **recorded})
-    if max(answer.indices) >= len(footage.undecoded(SIZE)):
+    recorded = {name: sampling[name] for name in ("sampling", "precision", "stream") if name in sampling}
+    footage = Video(Path(video), num_frames=sampling.get("cells", answer.pool), **recorded)
+    if max(answer.indices) >= len(footage.lazy(SIZE)):
         return []
     frames = footage.frames([answer.indices[place] for place in places], SIZE)
     times = [answer.times[place] for place in places]

@@ -1,9 +1,9 @@
 """Video in, frames out: the only part of gridprobe that opens or decodes a video.
 
-    pool = sample("talk.mp4", cells=144)      # FramePool: pixels, true times, warnings
-    info = probe("talk.mp4")                  # VideoInfo: size, rate, duration, codec
-    footage = Footage("talk.mp4", cells=144)  # opened once; frames are decoded when needed, at the size needed
-    found = preview("talk.mp4", cells=144)    # Preview: what decoding would take, found without decoding
+    pool = sample("talk.mp4", num_frames=144)   # FramePool: pixels, true times, warnings
+    info = probe("talk.mp4")                    # VideoInfo: size, rate, duration, codec
+    footage = Footage("talk.mp4", num_frames=144)  # opened once; frames are decoded when needed, at the size needed
+    found = preview("talk.mp4", num_frames=144)    # Preview: what decoding would take, found without decoding
 
 Times     Seconds from the start of the presentation; the stream's start time is subtracted and edit lists are applied.
           The frame for a moment is the one on display then: the last that starts at or before it (else the first).
@@ -17,12 +17,12 @@ Precision "exact" (the default here) is bit for bit what decoding the whole file
 Frames    Upright, square pixels, 8-bit RGB, scaled in the decoder. All frames of a pool have one size.
 Repeats   A frame on display at several sampled moments appears once, so a short video gives a pool with fewer frames,
           and a warning says how many.
-Sizes     A Footage is inspected, measured and planned once. All its frames at a small size and some of them at native
+Sizes     A Video is inspected, measured and planned once. All its frames at a small size and some of them at native
           size are two passes with one plan; the second gives bit for bit what decoding everything at native size gives.
           In a damaged file it repeats the first pass for that. Known gap: if one reader decodes the whole video on
           several threads (raw H.264, one giant group), damaged frames can differ from pass to pass.
           Decoded frames stay in memory, up to VideoLimits.memory bytes; the least recently used are evicted first.
-Cache     With a FrameCache, a Footage also stores plans and frames on disk, and a second process opens no decoder for
+Cache     With a FrameCache, a Video also stores plans and frames on disk, and a second process opens no decoder for
           them; sample() uses no cache. The rules are in gridprobe.video.cache.
 Damage    The file's content counts, not its header. A truncated file is sampled over the part that is there. If a
           frame cannot be decoded, or follows an error in its group of pictures, the nearest good frame within half a
@@ -46,16 +46,18 @@ Importing this package does not import PyAV; calling into it does.
 """
 
 from gridprobe.video.cache import FrameCache, cache_folder, open_cache
+from gridprobe.video.decode import Preview, preview
 from gridprobe.video.files import VideoLimits
-from gridprobe.video.footage import Moved, Video, sample
 from gridprobe.video.frames import NATIVE, FramePool, FrameSize, Pending
-from gridprobe.video.preview import Preview, preview
 from gridprobe.video.sampling import AUTO_FRACTION, DecodeIn, Precision, SampleSpec, Sampling
 from gridprobe.video.source import VideoInfo, probe
+from gridprobe.video.video import CLIP_FORMATS, Cut, Moved, Video, cut, sample, write_video
 
 __all__ = [
     "AUTO_FRACTION",
+    "CLIP_FORMATS",
     "NATIVE",
+    "Cut",
     "DecodeIn",
     "FrameCache",
     "FramePool",
@@ -70,8 +72,10 @@ __all__ = [
     "VideoInfo",
     "VideoLimits",
     "cache_folder",
+    "cut",
     "open_cache",
     "preview",
     "probe",
     "sample",
+    "write_video",
 ]

@@ -15,34 +15,26 @@ Trouble  An unusable cache counts as empty: nothing here raises, and the first f
 
 import contextlib
 import hashlib
-import json
 import os
 import stat
 import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
-from fractions import Fraction
 from pathlib import Path
-from typing import get_type_hints
 
 from gridprobe.video.files import VideoFile
 from gridprobe.video.frames import Pixels
-from gridprobe.video.sampling import AUTO_FRACTION, Anchor, DecodePlan, Found, FrameClock, SampleSpec
-from gridprobe.video.source import VideoInfo
+from gridprobe.video.sampling import AUTO_FRACTION, SampleSpec
 
 __all__ = [
     "FORMAT",
     "FrameCache",
     "MemoryCache",
     "cache_folder",
-    "checked_info",
     "frame_key",
-    "from_json",
     "open_cache",
     "plan_key",
-    "to_json",
 ]
 
 VARIABLE = "GRIDPROBE_CACHE"
@@ -79,7 +71,7 @@ class FrameCache:
     def __init__(self, folder: Path, cap: int) -> None:
         self.folder = folder
         self.cap = cap
-        self.trouble: str | None = None
+        self.warning: str | None = None
         """Why the cache cannot be used, or cannot be written to."""
         self._usable = self._is_ours()
         self._room = 0
@@ -94,7 +86,7 @@ class FrameCache:
         except FileNotFoundError:  # never written, or removed since
             return None
         except OSError as error:
-            self._set_trouble(error, "read")
+            self._set_warning(error, "read")
             return None
         content = whole[len(MAGIC) + DIGEST :]
         if whole[: len(MAGIC) + DIGEST] != MAGIC + _digest(key, content):
@@ -107,12 +99,12 @@ class FrameCache:
     def write(self, entries: Iterable[tuple[str, bytes]]) -> None:
         """Store these entries, and remove old ones to make room."""
         for key, content in entries:
-            if self.trouble or not self._usable:
+            if self.warning or not self._usable:
                 return
             try:
                 self._write(self._path(key), MAGIC + _digest(key, content) + content)
             except OSError as error:
-                self._set_trouble(error, "written")
+                self._set_warning(error, "written")
                 return
             self._room -= len(content)
         if self._room < 0 and self._usable:
@@ -177,19 +169,19 @@ class FrameCache:
         except FileNotFoundError:
             return True
         except OSError as error:
-            self._set_trouble(error, "read")
+            self._set_warning(error, "read")
             return False
         user = os.getuid() if hasattr(os, "getuid") else found[0].st_uid
         if not stat.S_ISDIR(found[1].st_mode):
-            self.trouble = f"the frame cache {self.folder} is not used: it is not a folder"
+            self.warning = f"the frame cache {self.folder} is not used: it is not a folder"
         elif any(status.st_uid != user for status in found):
-            self.trouble = f"the frame cache {self.folder} is not used: it belongs to another user"
+            self.warning = f"the frame cache {self.folder} is not used: it belongs to another user"
         elif found[1].st_mode & stat.S_IWOTH:
-            self.trouble = f"the frame cache {self.folder} is not used: everybody can write to it"
-        return self.trouble is None
+            self.warning = f"the frame cache {self.folder} is not used: everybody can write to it"
+        return self.warning is None
 
-    def _set_trouble(self, error: OSError, what: str) -> None:
-        self.trouble = self.trouble or f"the frame cache {self.folder} cannot be {what} ({error.strerror})"
+    def _set_warning(self, error: OSError, what: str) -> None:
+        self.warning = self.warning or f"the frame cache {self.folder} cannot be {what} ({error.strerror})"
 
 
 def _is_temporary(path: str) -> bool:
@@ -212,10 +204,6 @@ def _digest(key: str, content: bytes) -> bytes:
     return digest.digest()
 
 
-# A planned video file as JSON for the cache, so that the file need not be opened again.
-#
-# The JSON holds the frames' ticks, so their times are known before anything is decoded.
-
 FORMAT = 3
 """Part of every key; raised when the same file, time and size give other pixels, or the same spec other times."""
 
@@ -228,54 +216,17 @@ def frame_key(*, decoder: str, source: str, time: float, size: tuple[int, int]) 
 def plan_key(file: VideoFile, spec: SampleSpec, decoder: str) -> str:
     """Everything a plan depends on, including the limits: a cached plan must not get around them."""
     limits = spec.limits
-    wanted = f"{spec.cells} {spec.sampling} {spec.precision} {AUTO_FRACTION}"
-    wanted += f" {spec.stretches}" if spec.stretches else ""
+    wanted = f"{spec.num_frames} {spec.sampling} {spec.precision} {AUTO_FRACTION}"
+    wanted += f" {spec.segments}" if spec.segments else ""
     wanted += "" if spec.stream is None else f" stream {spec.stream}"
     bounds = f"{limits.max_pixels} {limits.max_duration} {limits.max_streams}"
     return f"plan {FORMAT}\n{decoder}\n{file.fingerprint}\n{wanted}\n{bounds}"
 
 
-def to_json(info: VideoInfo, clock: FrameClock, plan: DecodePlan, found: Found) -> bytes:
-    """The parts of a clip and its frames, without the file name: a copy under another name is the same video."""
-    return json.dumps(
-        {
-            "info": asdict(info) | {"path": ""},
-            "clock": [clock.tick.numerator, clock.tick.denominator, clock.start, clock.counted],
-            "note": plan.note,
-            "plan": [[target, start.seek, start.key] for target, start in zip(plan.targets, plan.anchors, strict=True)],
-            "found": found._asdict(),
-        }
-    ).encode()
-
-
-def from_json(content: bytes) -> tuple[VideoInfo, FrameClock, DecodePlan, Found]:
-    """Undo `to_json`; ValueError, TypeError or KeyError for malformed content."""
-    known = json.loads(content)
-    info = checked_info(VideoInfo(**known["info"]))
-    numerator, denominator, start, counted = known["clock"]
-    steps, found = [list(step) for step in known["plan"]], Found(**known["found"])
-    numbers = [numerator, denominator, start, *(n for step in steps for n in step if n is not None), *found.ticks]
-    if not all(isinstance(number, int) for number in [*numbers, *(step[0] for step in steps)]):
-        raise TypeError("ticks are whole numbers")
-    if numerator <= 0 or denominator <= 0 or [step[0] for step in steps] != sorted({step[0] for step in steps}):
-        raise ValueError("a plan rises in time")
-    clock = FrameClock(Fraction(numerator, denominator), start, bool(counted))
-    plan = DecodePlan(tuple(step[0] for step in steps), tuple(Anchor(*step[1:]) for step in steps), str(known["note"]))
-    return info, clock, plan, found._replace(ticks=tuple(found.ticks))
-
-
-def checked_info(info: VideoInfo) -> VideoInfo:
-    """The same; TypeError if a field is of another type than it should be."""
-    for name, kind in get_type_hints(VideoInfo).items():
-        if not isinstance(getattr(info, name), kind):
-            raise TypeError(name)
-    return info
-
-
 # MemoryCache: decoded frames in memory, at every size they were decoded at, up to a limit in bytes.
 
 Key = tuple[tuple[int, int], int]
-"""Size and tick, which identify a frame of one video."""
+"""Size and pts, which identify a frame of one video."""
 
 
 class MemoryCache:
@@ -292,11 +243,11 @@ class MemoryCache:
         """Bytes in use."""
         return sum(pixels.nbytes for _, pixels in self._batches.values())
 
-    def put(self, size: tuple[int, int], ticks: Sequence[int], pixels: Pixels) -> None:
+    def put(self, size: tuple[int, int], pts_list: Sequence[int], pixels: Pixels) -> None:
         """Keep these frames, unless they alone exceed the limit."""
         if pixels.nbytes > self._limit:
             return
-        keys = [(size, tick) for tick in ticks]
+        keys = [(size, pts) for pts in pts_list]
         self._added += 1
         self._batches[self._added] = keys, pixels
         self._places.update({key: (self._added, row) for row, key in enumerate(keys)})
@@ -306,18 +257,18 @@ class MemoryCache:
                 if self._places.get(key, (0, 0))[0] == number:
                     del self._places[key]
 
-    def get(self, size: tuple[int, int], tick: int) -> Pixels | None:
+    def get(self, size: tuple[int, int], pts: int) -> Pixels | None:
         """One frame, if it is in the cache."""
-        batch, row = self._places.get((size, tick), (0, 0))
+        batch, row = self._places.get((size, pts), (0, 0))
         if not batch:
             return None
         self._batches.move_to_end(batch)
         found: Pixels = self._batches[batch][1][row]
         return found
 
-    def together(self, size: tuple[int, int], ticks: Sequence[int]) -> Pixels | None:
+    def batch(self, size: tuple[int, int], pts_list: Sequence[int]) -> Pixels | None:
         """The array that holds exactly these frames, if there is one; it needs no copy."""
-        wanted = [(size, tick) for tick in ticks]
+        wanted = [(size, pts) for pts in pts_list]
         batch, _ = self._places.get(wanted[0], (0, 0)) if wanted else (0, 0)
         keys, pixels = self._batches.get(batch, ([], None))
         if not wanted or keys != wanted:

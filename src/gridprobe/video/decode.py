@@ -1,61 +1,60 @@
-"""FileClip: an opened video file, read in four passes. Opening it again for each costs time: 15 ms for an hour of MP4.
+"""FileStream: an opened video file, read in four passes. Opening it again for each costs 15 ms for an hour of MP4.
 
 1. inspect  decode the first frame, for the size, the rotation and the clock
 2. measure  find where the video really ends, without decoding
-3. plan     choose the ticks to decode, and the keyframe to start from for each
+3. plan     choose the frames to decode, and the keyframe to start from for each
 4. read     decode forward, a part of the plan on each core; the decoder scales each frame to its final size, straight
             into one array. Once for all frames of the plan, and again for some of them at another size
 """
 
-from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from queue import SimpleQueue
-from threading import Event
-from typing import TYPE_CHECKING
-
-from gridprobe._util import report, usable_cores
-from gridprobe.video.reader import Reader, Shown
-from gridprobe.video.sampling import DecodePlan, Found, FrameClock, Rows
-from gridprobe.video.source import HELD, Source, VideoInfo
-
-if TYPE_CHECKING:
-    from av import VideoFrame
-    from av.video.reformatter import VideoReformatter
+import json
+import os
 import time
 from bisect import bisect_right
-from collections.abc import Sequence
-from contextlib import nullcontext
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from fractions import Fraction
 from functools import partial
+from queue import SimpleQueue
+from threading import Event
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
-from gridprobe.errors import VideoError
-from gridprobe.video.cache import from_json, to_json
-from gridprobe.video.files import Deadline, VideoFile, unchanged
-from gridprobe.video.reader import expected_ticks
+from gridprobe._util import report, usable_cores
+from gridprobe.errors import UsageError, VideoError
+from gridprobe.video.files import Deadline, VideoFile, VideoLimits, check_file, unchanged
+from gridprobe.video.reader import Reader, Shown, dry_run, expected_pts
 from gridprobe.video.sampling import (
     START,
+    Anchor,
+    DecodePlan,
+    FrameBuffer,
+    FrameClock,
+    FrameIndex,
     Precision,
     SampleSpec,
+    Sampling,
     Timeline,
     end_of_stream,
     linspace_numbers,
     make_plan,
     scan,
 )
-from gridprobe.video.source import decoder_version, describe, first_frame, open_video
+from gridprobe.video.source import DECODER_FRAMES, Source, VideoInfo, describe, first_frame, open_video
 
 if TYPE_CHECKING:
+    from av import VideoFrame
+    from av.video.reformatter import VideoReformatter
+
     from gridprobe.video.frames import Pixels
 
-__all__ = ["MAX_WORKERS", "FileClip", "Opener", "open_file_clip", "read_plan"]
+__all__ = ["MAX_WORKERS", "FileStream", "Opener", "Preview", "Way", "checked_info", "open_file", "preview", "read_plan"]
 
-# Several readers in parallel, each with a part of the plan, its own demuxer and its own decoder, fill one array.
+# Several readers in parallel, each with its share of the plan, its own demuxer and its own decoder, fill one array.
 #
 # Decoding releases Python's global lock, so threads use all cores, and better than one decoder's own threads, which
-# wait
-# for each other after every seek.
+# wait for each other after every seek.
 
 MAX_WORKERS = 8
 """Each worker holds a decoder's frames: some 20 MB for 1080p H.264."""
@@ -82,50 +81,52 @@ def read_plan(
     open_source: Opener,
     clock: FrameClock,
     plan: DecodePlan,
-    rows: Rows,
+    buffer: FrameBuffer,
     *,
     info: VideoInfo,
     reach: int,
     keep: Collection[int] | None = None,
     memory: int = 1 << 40,
-) -> Found:
-    """Decode the plan's frames, or only those whose ticks are in `keep`, into the first of the rows.
+) -> FrameIndex:
+    """Decode the plan's frames, or only those whose pts is in `keep`, to the beginning of the buffer.
 
-    Frames are in order and distinct. `reach` is how many ticks a substitute may be away from the damaged frame. There
+    Frames are in order and distinct. `reach` is how far a substitute's pts may be from that of the damaged frame. There
     are as many readers as cores, but fewer for little work, and for frames so large that their decoders would hold more
     than `memory` bytes.
     """
-    most = max(1, min(memory // (HELD * info.width * info.height * 3 // 2), int(plan.cost(clock) / WORKER_COST)))
+    most = max(
+        1, min(memory // (DECODER_FRAMES * info.width * info.height * 3 // 2), int(plan.cost(clock) / WORKER_COST))
+    )
     parts = plan.parts(min(_cores(), most), clock)
-    strips, row = [], 0
+    shares, row = [], 0
     for part in parts:
-        strips.append(Strip(part, rows.part(row, len(part)), info, reach, keep))
+        shares.append(Share(part, buffer.part(row, len(part)), info, reach, keep))
         row += len(part)
     report("decode", 0, len(plan))
-    if len(strips) == 1:
-        _read(open_source, clock, strips[0], alone=most > 1, step=_progress_counter(len(plan)))
+    if len(shares) == 1:
+        _read(open_source, clock, shares[0], alone=most > 1, step=_progress_counter(len(plan)))
     else:
-        _read_in_threads(open_source, clock, strips, len(plan))
-    shapes = [shape for strip in strips for shape in strip.shapes]
-    return Found(
-        tuple(_join(strips, rows)),
-        substituted=sum(strip.substituted for strip in strips),
-        lost=sum(strip.lost for strip in strips),
-        smooth=all(strip.undamaged for strip in strips),
+        _read_in_threads(open_source, clock, shares, len(plan))
+    shapes = [shape for share in shares for shape in share.shapes]
+    return FrameIndex(
+        tuple(_join(shares, buffer)),
+        substituted=sum(share.substituted for share in shares),
+        lost=sum(share.lost for share in shares),
+        smooth=all(share.undamaged for share in shares),
         reshaped=sum(abs(shape / shapes[0] - 1) > MAX_RESHAPED for shape in shapes),
     )
 
 
 @dataclass(eq=False)
-class Strip:
-    """One reader's part of the plan and its part of the rows."""
+class Share:
+    """One reader's share of the plan and of the buffer."""
 
     plan: DecodePlan
-    rows: Rows
+    buffer: FrameBuffer
     info: VideoInfo
     reach: int
     keep: Collection[int] | None = None
-    ticks: list[int] = field(default_factory=list)
+    pts: list[int] = field(default_factory=list)
     shapes: list[float] = field(default_factory=list)
     """The aspect ratio of each frame as it is stored in the file."""
     substituted: int = 0
@@ -134,15 +135,15 @@ class Strip:
 
     def accept(self, target: int, shown: Shown | None) -> Shown | None:
         """The frame found, unless it is a substitute from too far away; counts substitutes and lost targets."""
-        if shown is None or (shown.substitute and abs(shown.tick - target) > self.reach):
+        if shown is None or (shown.substitute and abs(shown.pts - target) > self.reach):
             self.lost += 1
             return None
         self.substituted += shown.substitute
         return shown
 
-    def wants(self, tick: int) -> bool:
-        """Whether to store the frame at this tick: it does not repeat the last one, and is in `keep`."""
-        return (not self.ticks or tick > self.ticks[-1]) and (self.keep is None or tick in self.keep)
+    def wants(self, pts: int) -> bool:
+        """Whether to store the frame at this pts: it does not repeat the last one, and is in `keep`."""
+        return (not self.pts or pts > self.pts[-1]) and (self.keep is None or pts in self.keep)
 
 
 def _cores() -> int:
@@ -162,8 +163,8 @@ def _progress_counter(total: int) -> Callable[[], bool]:
     return step
 
 
-def _read(open_source: Opener, clock: FrameClock, strip: Strip, *, alone: bool, step: Callable[[], bool]) -> None:
-    """Fill a strip; `step` is called after each target and returns whether to continue.
+def _read(open_source: Opener, clock: FrameClock, share: Share, *, alone: bool, step: Callable[[], bool]) -> None:
+    """Fill a share; `step` is called after each target and returns whether to continue.
 
     Only a reader that is alone lets its decoder use threads, each of which holds frames of its own.
     """
@@ -174,25 +175,25 @@ def _read(open_source: Opener, clock: FrameClock, strip: Strip, *, alone: bool, 
         if not alone:
             source.stream.thread_type = "NONE"
             source.stream.codec_context.thread_count = 1
-        reader = Reader(source, clock, strip.reach)
-        for target, start, last in strip.plan.steps():
-            shown = strip.accept(target, reader.shown_at(target, start, last=last))
-            strip.undamaged = reader.undamaged and not strip.lost
-            if shown is not None and strip.wants(shown.tick):
-                _store(strip, shown, scaler)
+        reader = Reader(source, clock, share.reach)
+        for target, start, last in share.plan.steps():
+            shown = share.accept(target, reader.shown_at(target, start, last=last))
+            share.undamaged = reader.undamaged and not share.lost
+            if shown is not None and share.wants(shown.pts):
+                _store(share, shown, scaler)
             if not step():
                 return
 
 
-def _store(strip: Strip, shown: Shown, scaler: "VideoReformatter") -> None:
-    height, width, frame, turns = strip.rows.height, strip.rows.width, shown.frame, strip.info.rotation // 90
+def _store(share: Share, shown: Shown, scaler: "VideoReformatter") -> None:
+    height, width, frame, turns = share.buffer.height, share.buffer.width, shown.frame, share.info.rotation // 90
     if turns % 2:
         width, height = height, width
     flags = SAME_SIZE if (frame.width, frame.height) == (width, height) else SWSCALE
     small = scaler.reformat(frame, width, height, "rgb24", interpolation=flags, src_colorspace=_colours(frame))
-    strip.rows.put_plane(len(strip.ticks), small.planes[0], turns=turns, mirrored=strip.info.mirrored)
-    strip.ticks.append(shown.tick)
-    strip.shapes.append(frame.width / frame.height)
+    share.buffer.put_plane(len(share.pts), small.planes[0], turns=turns, mirrored=share.info.mirrored)
+    share.pts.append(shown.pts)
+    share.shapes.append(frame.width / frame.height)
 
 
 def _colours(frame: "VideoFrame") -> int | None:
@@ -201,8 +202,8 @@ def _colours(frame: "VideoFrame") -> int | None:
     return REC_709 if unsaid and (frame.width >= 1280 or frame.height > 576) else None
 
 
-def _read_in_threads(open_source: Opener, clock: FrameClock, strips: list[Strip], total: int) -> None:
-    """Read each strip in a thread. The first error stops all; progress is reported from the caller's thread."""
+def _read_in_threads(open_source: Opener, clock: FrameClock, shares: list[Share], total: int) -> None:
+    """Read each share in a thread. The first error stops all; progress is reported from the caller's thread."""
     stop = Event()
     messages: SimpleQueue[bool] = SimpleQueue()  # True: a target is done; False: a thread ended
 
@@ -210,20 +211,20 @@ def _read_in_threads(open_source: Opener, clock: FrameClock, strips: list[Strip]
         messages.put(True)
         return not stop.is_set()
 
-    def work(strip: Strip) -> None:
+    def work(share: Share) -> None:
         done = False
         try:
-            _read(open_source, clock, strip, alone=False, step=step)
+            _read(open_source, clock, share, alone=False, step=step)
             done = True
         finally:
             if not done:
                 stop.set()
             messages.put(False)
 
-    count, running = _progress_counter(total), len(strips)
-    with ThreadPoolExecutor(len(strips), thread_name_prefix="decode") as executor:
+    count, running = _progress_counter(total), len(shares)
+    with ThreadPoolExecutor(len(shares), thread_name_prefix="decode") as executor:
         try:
-            threads = [executor.submit(work, strip) for strip in strips]
+            threads = [executor.submit(work, share) for share in shares]
             while running:
                 if messages.get():
                     count()
@@ -235,18 +236,18 @@ def _read_in_threads(open_source: Opener, clock: FrameClock, strips: list[Strip]
         thread.result()
 
 
-def _join(strips: list[Strip], rows: Rows) -> list[int]:
-    """Close the gaps between the strips; a frame found by two of them is kept once."""
-    ticks: list[int] = []
+def _join(shares: list[Share], buffer: FrameBuffer) -> list[int]:
+    """Close the gaps between the shares; a frame found by two of them is kept once."""
+    pts_list: list[int] = []
     before = 0
-    for strip in strips:
-        for row, tick in enumerate(strip.ticks, start=before):
-            if not ticks or tick > ticks[-1]:
-                if row != len(ticks):
-                    rows.move(row, len(ticks))
-                ticks.append(tick)
-        before += len(strip.plan)
-    return ticks
+    for share in shares:
+        for row, pts in enumerate(share.pts, start=before):
+            if not pts_list or pts > pts_list[-1]:
+                if row != len(pts_list):
+                    buffer.move(row, len(pts_list))
+                pts_list.append(pts)
+        before += len(share.plan)
+    return pts_list
 
 
 WHOLE_FILE = frozenset({"matroska", "flv", "ogg"})
@@ -261,7 +262,7 @@ MAX_DAMAGED = 0.2
 
 
 @dataclass(frozen=True, eq=False)
-class FileClip:
+class FileStream:
     """A video file that was inspected, measured and planned; its frames can be read repeatedly, at any size."""
 
     file: VideoFile
@@ -278,18 +279,18 @@ class FileClip:
         return self.file.fingerprint + ("" if self.spec.stream is None else f"#{self.spec.stream}")
 
     @property
-    def decoder(self) -> str:
-        """PyAV's version: another one may give other pixels."""
-        return decoder_version()
+    def most_frames(self) -> int:
+        """How many frames the plan may give."""
+        return len(self.plan)
 
     @property
     def cell(self) -> float:
         """The width of a cell in seconds."""
-        return (self.info.duration or 0.0) / self.spec.cells
+        return (self.info.duration or 0.0) / self.spec.num_frames
 
-    def seconds(self, tick: int) -> float:
-        """When the frame at a tick is shown, in seconds from the presentation start."""
-        return self.clock.seconds(tick)
+    def seconds(self, pts: int) -> float:
+        """When a frame is shown, in seconds from the presentation start."""
+        return self.clock.seconds(pts)
 
     def opener(self) -> Opener:
         """A function that opens the file again at each call; all calls share the remaining time."""
@@ -297,67 +298,90 @@ class FileClip:
         deadline = Deadline(self.file.name, limits.seconds, time.monotonic() - self.used)
         return partial(open_video, self.file, limits=limits, deadline=deadline, number=self.spec.stream)
 
-    def planned(self, precision: Precision, opener: Opener) -> "FileClip":
-        """This clip's exact targets, planned at another precision."""
-        with opener() as source:
-            plan = make_plan(source, self.clock, self.plan.targets, precision=precision, cell=self.cell)
-        return replace(self, plan=plan)
-
-    def expected_ticks(self) -> list[int] | None:
-        """The ticks of the plan's frames, read from the packets without decoding; None without timestamps."""
+    def expected_pts(self) -> list[int] | None:
+        """When the frames of the plan are shown, read from the packets without decoding; None without timestamps."""
         with unchanged(self.file), self.opener()() as source:
-            return expected_ticks(source, self.clock, self.plan)
-
-    def rows(self, ticks: Sequence[int] | None) -> int:
-        """How many rows `fill` needs for these ticks, or for all."""
-        return len(self.plan) if ticks is None else len(ticks)
+            return expected_pts(source, self.clock, self.plan)
 
     def read(
-        self, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
-    ) -> "tuple[Found, Pixels]":
-        """Decode the whole plan, or the frames at these rising ticks, to (width, height); see `fill`."""
+        self, size: tuple[int, int], pts_list: Sequence[int] | None = None, *, whole: bool = False
+    ) -> "tuple[FrameIndex, Pixels]":
+        """Decode the whole plan, or the frames at these rising pts, to (width, height); see `fill`."""
         import numpy as np
 
-        pixels = np.empty((self.rows(None if whole else ticks), size[1], size[0], 3), np.uint8)
-        found = self.fill(Rows.of(pixels), ticks, whole=whole)
-        taken = pixels[: len(found.ticks)]
-        return found, taken.copy() if whole and ticks is not None else taken
+        rows = self.most_frames if whole or pts_list is None else len(pts_list)
+        pixels = np.empty((rows, size[1], size[0], 3), np.uint8)
+        index = self.fill(FrameBuffer.of(pixels), pts_list, whole=whole)
+        decoded = pixels[: len(index.pts)]
+        return index, decoded.copy() if whole and pts_list is not None else decoded
 
-    def fill(self, rows: Rows, ticks: Sequence[int] | None = None, *, whole: bool = False) -> Found:
-        """Decode the whole plan, or the frames at these rising ticks, to the first of the rows.
+    def fill(self, buffer: FrameBuffer, pts_list: Sequence[int] | None = None, *, whole: bool = False) -> FrameIndex:
+        """Decode the whole plan, or the frames at these rising pts, to the beginning of the buffer.
 
-        Given ticks, it seeks directly to them, which in a damaged file may find other frames. With `whole` it decodes
-        the whole plan, as for all frames: that finds the same frames again and takes as long.
+        With `pts_list` it seeks directly to them, which in a damaged file may find other frames. With `whole` it
+        decodes the whole plan, as for all frames: that finds the same frames again and takes as long.
         """
-        direct = ticks is not None and not whole
-        plan = _narrowed(self.plan, ticks or ()) if direct else self.plan
-        keep = None if ticks is None or direct else frozenset(ticks)
-        reach = int(self.cell / 2 / self.clock.tick)
+        direct = pts_list is not None and not whole
+        plan = _narrowed(self.plan, pts_list or ()) if direct else self.plan
+        keep = None if pts_list is None or direct else frozenset(pts_list)
+        reach = int(self.cell / 2 / self.clock.time_base)
         memory = int(self.spec.limits.memory)
         with unchanged(self.file):
-            found = read_plan(
-                self.opener(), self.clock, plan, rows, info=self.info, reach=reach, keep=keep, memory=memory
+            index = read_plan(
+                self.opener(), self.clock, plan, buffer, info=self.info, reach=reach, keep=keep, memory=memory
             )
-            if ticks is None:
-                _check_damage(self.file, found, len(plan))
-        return found
+            if pts_list is None:
+                _check_damage(self.file, index, len(plan))
+        return index
 
-    def warnings(self, found: Found) -> tuple[str, ...]:
+    def warnings(self, index: FrameIndex) -> tuple[str, ...]:
         """What to warn about in an answer based on these frames."""
-        return _warnings(self.info, found, self.spec.cells, self.plan.note)
+        return _warnings(self.info, index, self.spec.num_frames, self.plan.note)
 
-    def to_json(self, found: Found) -> bytes:
-        """The clip and its frames for the cache on disk."""
-        return to_json(self.info, self.clock, self.plan, found)
+    def to_json(self, index: FrameIndex) -> bytes:
+        """The stream and its frames for the cache on disk, so that the file need not be opened again.
+
+        Without the file name, because a copy under another name is the same video.
+        """
+        clock, plan = self.clock, self.plan
+        steps = [[target, start.seek, start.key] for target, start in zip(plan.targets, plan.anchors, strict=True)]
+        values = {
+            "info": asdict(self.info) | {"path": ""},
+            "clock": [clock.time_base.numerator, clock.time_base.denominator, clock.start, clock.counted],
+            "note": plan.note,
+            "plan": steps,
+            "index": index._asdict(),
+        }
+        return json.dumps(values).encode()
 
     @classmethod
-    def from_json(cls, content: bytes, file: VideoFile, spec: SampleSpec) -> "tuple[FileClip, Found]":
-        """The file's clip and frames from the cache; ValueError, TypeError or KeyError for malformed content."""
-        info, clock, plan, found = from_json(content)
-        return cls(file, replace(info, path=file.name), clock, plan, spec), found
+    def from_json(cls, content: bytes, file: VideoFile, spec: SampleSpec) -> "tuple[FileStream, FrameIndex]":
+        """Undo `to_json`; ValueError, TypeError or KeyError for malformed content."""
+        values = json.loads(content)
+        info = checked_info(VideoInfo(**values["info"]))
+        numerator, denominator, start, counted = values["clock"]
+        steps, index = [list(step) for step in values["plan"]], FrameIndex(**values["index"])
+        targets = [step[0] for step in steps]
+        numbers = [numerator, denominator, start, *targets, *index.pts]
+        numbers += [number for step in steps for number in step if number is not None]
+        if not all(isinstance(number, int) for number in numbers):
+            raise TypeError("timestamps are whole numbers")
+        if numerator <= 0 or denominator <= 0 or targets != sorted(set(targets)):
+            raise ValueError("a plan rises in time")
+        clock = FrameClock(Fraction(numerator, denominator), start, bool(counted))
+        plan = DecodePlan(tuple(targets), tuple(Anchor(*step[1:]) for step in steps), str(values["note"]))
+        return cls(file, replace(info, path=file.name), clock, plan, spec), index._replace(pts=tuple(index.pts))
 
 
-def open_file_clip(file: VideoFile, spec: SampleSpec) -> FileClip:
+def checked_info(info: VideoInfo) -> VideoInfo:
+    """The same; TypeError if a field is of another type than it should be."""
+    for name, kind in get_type_hints(VideoInfo).items():
+        if not isinstance(getattr(info, name), kind):
+            raise TypeError(name)
+    return info
+
+
+def open_file(file: VideoFile, spec: SampleSpec) -> FileStream:
     """Inspect, measure and plan."""
     deadline = Deadline(file.name, spec.limits.seconds)
     open_source = partial(open_video, file, limits=spec.limits, deadline=deadline, number=spec.stream)
@@ -367,7 +391,7 @@ def open_file_clip(file: VideoFile, spec: SampleSpec) -> FileClip:
         info, timeline = _measure(source, clock, info, again=open_source, whole=spec.sampling == "linspace")
         targets, cell = _targets(clock, info, timeline, spec), spec.cell(info.duration or 0.0)
         plan = make_plan(source, clock, targets, precision=spec.precision, cell=cell)
-    return FileClip(file, info, clock, plan, spec, used=time.monotonic() - deadline.started)
+    return FileStream(file, info, clock, plan, spec, used=time.monotonic() - deadline.started)
 
 
 def _measure(
@@ -385,13 +409,12 @@ def _measure(
             return replace(info, duration_found=clock.seconds(end)), None
     with again() as reading:
         timeline = scan(reading, clock)
-    found = replace(info, duration_found=clock.seconds(timeline.end), frames_found=len(timeline.ticks))
-    return found, timeline
+    return replace(info, duration_found=clock.seconds(timeline.end), frames_found=len(timeline.pts)), timeline
 
 
 def _targets(clock: FrameClock, info: VideoInfo, timeline: Timeline | None, spec: SampleSpec) -> list[int]:
     if spec.sampling == "linspace" and timeline is not None:
-        return [timeline.ticks[number] for number in linspace_numbers(len(timeline.ticks), spec.cells)]
+        return [timeline.pts[number] for number in linspace_numbers(len(timeline.pts), spec.num_frames)]
     return [clock.at(time) for time in spec.moments(info.duration or 0.0)]
 
 
@@ -411,30 +434,30 @@ def _shortfall(info: VideoInfo) -> list[str]:
     return [f"the file is truncated: header says {claimed:.1f} s, {real:.1f} s can be decoded"]
 
 
-def _check_damage(file: VideoFile, found: Found, wanted: int) -> None:
-    if not found.ticks:
+def _check_damage(file: VideoFile, index: FrameIndex, planned: int) -> None:
+    if not index.pts:
         raise VideoError(f"{file.name}: no frame can be decoded; the video is encrypted or damaged")
-    if found.damaged > MAX_DAMAGED * wanted:
+    if index.damaged > MAX_DAMAGED * planned:
         raise VideoError(
-            f"{file.name}: {found.damaged} of the {wanted} sampled frames are damaged, more than {MAX_DAMAGED:.0%}; "
+            f"{file.name}: {index.damaged} of the {planned} sampled frames are damaged, more than {MAX_DAMAGED:.0%}; "
             "download or record the video again"
         )
 
 
-def _warnings(info: VideoInfo, found: Found, cells: int, note: str) -> tuple[str, ...]:
-    texts, distinct = [*_shortfall(info), *([note] if note else [])], len(found.ticks)
-    if found.substituted:
-        texts.append(f"{_frames_were(found.substituted)} damaged and replaced by neighbours")
-    if found.lost:
-        texts.append(f"{_frames_were(found.lost)} damaged with no good one within half a cell, and left out")
-    if distinct < cells:
+def _warnings(info: VideoInfo, index: FrameIndex, num_frames: int, note: str) -> tuple[str, ...]:
+    texts, distinct = [*_shortfall(info), *([note] if note else [])], len(index.pts)
+    if index.substituted:
+        texts.append(f"{_frames_were(index.substituted)} damaged and replaced by neighbours")
+    if index.lost:
+        texts.append(f"{_frames_were(index.lost)} damaged with no good one within half a cell, and left out")
+    if distinct < num_frames:
         texts.append(
-            f"the video shows only {distinct} distinct frames at the {cells} sampled times; "
+            f"the video shows only {distinct} distinct frames at the {num_frames} sampled times; "
             f"the grid has {distinct} cells"
         )
-    if found.reshaped:
+    if index.reshaped:
         texts.append(
-            f"{_frames_were(found.reshaped)} of another aspect ratio than the first and stretched to its shape"
+            f"{_frames_were(index.reshaped)} of another aspect ratio than the first and stretched to its shape"
         )
     if info.restarts:
         texts.append("timestamps start again within the file, so a part of it may not be seen; join its parts anew")
@@ -452,9 +475,105 @@ def _frames_were(count: int) -> str:
     return "1 frame was" if count == 1 else f"{count} frames were"
 
 
-def _narrowed(plan: DecodePlan, ticks: Sequence[int]) -> DecodePlan:
+def _narrowed(plan: DecodePlan, pts_list: Sequence[int]) -> DecodePlan:
     """A plan for these frames only, with the original anchors: any keyframe at or before a frame can be the start."""
     starts = sorted((start for start in plan.anchors if start.key is not None), key=lambda start: start.key or 0)
     keys = [start.key or 0 for start in starts]
-    places = [bisect_right(keys, tick) for tick in ticks]
-    return DecodePlan(tuple(ticks), tuple(starts[place - 1] if place else START for place in places))
+    places = [bisect_right(keys, pts) for pts in pts_list]
+    return DecodePlan(tuple(pts_list), tuple(starts[place - 1] if place else START for place in places))
+
+
+# preview(): what sampling a video would decode at each precision, found without decoding.
+
+
+@dataclass(frozen=True)
+class Way:
+    """What sampling at one precision takes."""
+
+    precision: Precision
+    times: tuple[float, ...]
+    """Times of the frames that would be taken, in seconds."""
+    key_frames: int
+    """How many of them are keyframes."""
+    groups: int
+    """Groups of pictures that would be decoded from, with one seek each."""
+    decode: int
+    """Frames that must be decoded; unreferenced frames are skipped if the codec allows it."""
+    furthest: float
+    """The longest time, in seconds, between a sampled moment and the start of the frame taken for it."""
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What sampling a video at `num_frames` moments would take. Only the video's first frame was decoded."""
+
+    info: VideoInfo
+    num_frames: int
+    key_frames: int | None
+    """Keyframes in the whole video, from the container's index; None if the header has no index."""
+    ways: tuple[Way, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "schema": "gridprobe.plan/1",
+            "video": self.info.to_dict(),
+            "cells": self.num_frames,
+            "cell_seconds": (self.info.duration or 0.0) / self.num_frames,
+            "key_frames": self.key_frames,
+            "precisions": {
+                way.precision: {
+                    "frames": len(way.times),
+                    "key_frames": way.key_frames,
+                    "groups": way.groups,
+                    "decode": way.decode,
+                    "furthest": way.furthest,
+                    "times": list(way.times),
+                }
+                for way in self.ways
+            },
+        }
+
+
+def preview(
+    path: str | os.PathLike[str],
+    *,
+    num_frames: int,
+    sampling: Sampling = "middle",
+    limits: VideoLimits | None = None,
+    stream: int | None = None,
+) -> Preview:
+    """Inspect, measure and plan a video as `sample` does, and count from its packets what reading would take."""
+    if os.path.isdir(path):
+        raise UsageError("a folder of pictures needs no plan: exactly the pictures wanted are opened")
+    video = open_file(check_file(path), SampleSpec(num_frames, sampling, limits=limits or VideoLimits(), stream=stream))
+    opener = video.opener()  # one for all passes, so that all of them together keep to the limit
+    ways = [_way(video, each, opener) for each in get_args(Precision)]
+    with opener() as source:
+        return Preview(video.info, num_frames, _key_frames(source), tuple(ways))
+
+
+def _way(stream: FileStream, precision: Precision, opener: Opener) -> Way:
+    clock, moments = stream.clock, stream.plan.targets
+    with opener() as source:
+        plan = make_plan(source, clock, moments, precision=precision, cell=stream.cell)
+    with opener() as source:
+        steps = list(dry_run(source, clock, plan))
+    keys = {start.key for start in plan.anchors}
+    shown = list(dict.fromkeys(step.target if step.due is None else step.due for step in steps))
+    return Way(
+        precision,
+        tuple(map(clock.seconds, shown)),
+        key_frames=sum(pts in keys for pts in shown),
+        groups=len(keys),
+        decode=sum(step.decoded for step in steps),
+        furthest=float(max(min(abs(pts - moment) for pts in shown) for moment in moments) * clock.time_base),
+    )
+
+
+def _key_frames(source: Source) -> int | None:
+    """Only MP4 has the whole index in its header; for other containers FFmpeg knows only the packets it has read."""
+    if not {"mov", "mp4"} & set(source.container.format.name.split(",")):
+        return None
+    entries = getattr(source.stream, "index_entries", None)  # since PyAV 16
+    return sum(bool(entry.is_keyframe) for entry in entries) if entries else None

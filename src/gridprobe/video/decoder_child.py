@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any
 
 from gridprobe._util import Listener, ProgressEvent, listening
 from gridprobe.errors import GridProbeError, UsageError, VideoError
-from gridprobe.video.decode import FileClip, open_file_clip
+from gridprobe.video.decode import FileStream, open_file
 from gridprobe.video.files import VideoFile, VideoLimits, changed, check_file, shown_name
-from gridprobe.video.sampling import Found, Rows, SampleSpec
+from gridprobe.video.sampling import FrameBuffer, FrameIndex, SampleSpec
 from gridprobe.video.source import decoder_version
 
 if TYPE_CHECKING:
-    from gridprobe.video.pictures import FolderClip
+    from gridprobe.video.pictures import FolderStream
 
 __all__ = ["main"]
 
@@ -147,36 +147,41 @@ def _open(request: dict[str, Any], _: int | None) -> Reply:
     """Inspect, measure and plan."""
     spec = _spec(request["spec"])
     if request["identity"] is None:
-        from gridprobe.video.pictures import open_folder_clip
+        from gridprobe.video.pictures import open_folder
 
-        folder = open_folder_clip(Path(request["path"]), spec)
-        return {"info": asdict(folder.info), "times": list(folder.times), "chosen": folder.chosen, "used": folder.used}
-    clip = open_file_clip(_file(request), spec)
-    return {"clip": clip.to_json(Found(())).decode(), "used": clip.used}
+        folder = open_folder(Path(request["path"]), spec)
+        return {
+            "info": asdict(folder.info),
+            "times": list(folder.times),
+            "sampled": folder.sampled,
+            "used": folder.used,
+        }
+    stream = open_file(_file(request), spec)
+    return {"stream": stream.to_json(FrameIndex(())).decode(), "used": stream.used}
 
 
 def _expect(request: dict[str, Any], _: int | None) -> Reply:
-    return {"ticks": _clip(request).expected_ticks()}
+    return {"pts": _stream(request).expected_pts()}
 
 
 def _read(request: dict[str, Any], shared_memory: int | None) -> Reply:
-    """Decode into the shared memory; the first rows of it hold the frames."""
+    """Decode into the shared memory; the beginning of it holds the frames."""
     assert shared_memory is not None
     width, height = request["size"]
-    rows = Rows(memoryview(mmap.mmap(shared_memory, 0)), height, width)
-    found = _clip(request).fill(rows, request["ticks"], whole=request["whole"])
-    return {"found": found._asdict()}
+    buffer = FrameBuffer(memoryview(mmap.mmap(shared_memory, 0)), height, width)
+    index = _stream(request).fill(buffer, request["pts"], whole=request["whole"])
+    return {"index": index._asdict()}
 
 
-def _clip(request: dict[str, Any]) -> "FileClip | FolderClip":
-    """The clip that an earlier request opened, perhaps in another process."""
+def _stream(request: dict[str, Any]) -> "FileStream | FolderStream":
+    """The stream that an earlier request opened, perhaps in another process."""
     spec = _spec(request["spec"])
     if request["identity"] is not None:
-        clip, _ = FileClip.from_json(request["clip"].encode(), _file(request), spec)
-        return replace(clip, used=request["used"])
-    from gridprobe.video.pictures import open_folder_clip  # imports Pillow
+        stream, _ = FileStream.from_json(request["stream"].encode(), _file(request), spec)
+        return replace(stream, used=request["used"])
+    from gridprobe.video.pictures import open_folder  # imports Pillow
 
-    folder = open_folder_clip(Path(request["path"]), spec)
+    folder = open_folder(Path(request["path"]), spec)
     if folder.source != request["source"]:
         raise VideoError(f"{folder.info.path}: the pictures changed while they were in use; try again")
     return folder
@@ -190,8 +195,8 @@ def _file(request: dict[str, Any]) -> VideoFile:
 
 
 def _spec(values: dict[str, Any]) -> SampleSpec:
-    stretches = tuple((start, end) for start, end in values["stretches"])
-    return SampleSpec(**{**values, "limits": VideoLimits(**values["limits"]), "stretches": stretches})
+    segments = tuple((start, end) for start, end in values["segments"])
+    return SampleSpec(**{**values, "limits": VideoLimits(**values["limits"]), "segments": segments})
 
 
 ANSWERS: dict[str, Callable[[dict[str, Any], int | None], Reply]] = {

@@ -29,16 +29,14 @@ import numpy as np
 
 from gridprobe._util import has_listener, report, usable_cores
 from gridprobe.errors import DecoderKilled, UsageError, VideoError
-from gridprobe.video.cache import checked_info
-from gridprobe.video.clips import Checked
-from gridprobe.video.decode import FileClip
+from gridprobe.video.decode import FileStream, checked_info
 from gridprobe.video.files import Deadline, VideoFile, shown_name
 from gridprobe.video.frames import Pixels
-from gridprobe.video.pictures import FolderClip
-from gridprobe.video.sampling import Found, SampleSpec
+from gridprobe.video.pictures import FolderStream
+from gridprobe.video.sampling import FrameIndex, SampleSpec
 from gridprobe.video.source import VideoInfo
 
-__all__ = ["Child", "ChildClip", "InChild", "stop_idle"]
+__all__ = ["Child", "ChildDecoder", "stop_idle"]
 
 GRACE = 3.0
 """Seconds beyond a request's own limit before the child is killed: it should notice the limit itself."""
@@ -297,19 +295,19 @@ if hasattr(os, "register_at_fork"):
 
 
 @dataclass(frozen=True)
-class InChild:
-    """Opens one video in a child process."""
+class ChildDecoder:
+    """Opens and decodes one video in a child process."""
 
     path: str | os.PathLike[str]
     spec: SampleSpec
 
-    def check(self) -> Checked:
-        """Identify the file, or say that it is a folder."""
+    def check(self) -> tuple[VideoFile | None, str]:
+        """The file and the version of what decodes it; None for a folder of pictures."""
         reply = self._ask("check")
         with self._checking():
             values = reply["file"]
             if values is None:
-                return Checked(None, "")
+                return None, ""
             file = VideoFile(
                 shown_name(self.path),
                 _typed(values["path"], str),
@@ -318,34 +316,69 @@ class InChild:
                 _typed(values["fingerprint"], str),
                 tuple(_typed(each, int) for each in values["identity"]),
             )
-            return Checked(file, _typed(reply["decoder"], str))
+            return file, _typed(reply["decoder"], str)
 
-    def open(self, checked: Checked) -> "ChildClip":
+    def open(self, file: VideoFile | None) -> FileStream | FolderStream:
         """Inspect, measure and plan."""
-        reply = self._ask("open", identity=checked.file and checked.file.identity)
+        reply = self._ask("open", identity=file and file.identity)
         with self._checking():
             used = float(reply["used"])
-            if checked.file is not None:
-                clip, _ = FileClip.from_json(_typed(reply["clip"], str).encode(), checked.file, self.spec)
-                return ChildClip(self, replace(clip, used=used), checked.decoder)
-            times, chosen = [float(each) for each in reply["times"]], [_typed(each, int) for each in reply["chosen"]]
-            if not chosen or chosen != sorted(set(chosen)) or chosen[0] < 0 or chosen[-1] >= len(times):
-                raise ValueError(chosen)
+            if file is not None:
+                stream, _ = FileStream.from_json(_typed(reply["stream"], str).encode(), file, self.spec)
+                return replace(stream, used=used)
+            times, sampled = [float(each) for each in reply["times"]], [_typed(each, int) for each in reply["sampled"]]
+            if not sampled or sampled != sorted(set(sampled)) or sampled[0] < 0 or sampled[-1] >= len(times):
+                raise ValueError(sampled)
             info = checked_info(VideoInfo(**reply["info"]))
-            return ChildClip(self, FolderClip(Path(self.path), info, (), times, chosen, self.spec, used), info.decoder)
+            return FolderStream(Path(self.path), info, (), times, sampled, self.spec, used)
 
-    def restore(self, content: bytes, checked: Checked) -> "tuple[ChildClip, Found]":
-        """The clip and its frames from the cache; ValueError, TypeError or KeyError for malformed content."""
-        assert checked.file is not None
-        clip, found = FileClip.from_json(content, checked.file, self.spec)
-        return ChildClip(self, clip, checked.decoder), found
+    def expected_pts(self, stream: FileStream | FolderStream) -> list[int] | None:
+        """When the sampled frames are shown, found without decoding; None if only decoding can tell."""
+        if isinstance(stream, FolderStream):
+            return stream.expected_pts()
+        reply = self._ask("expect", stream)
+        with self._checking():
+            pts_list = reply["pts"]
+            return None if pts_list is None else _rising(pts_list, most=stream.most_frames)
 
-    def _ask(self, do: str, *, used: float = 0.0, shared_memory: int | None = None, **request: Any) -> dict[str, Any]:
-        """The reply of a child; `used` is how much of the time limit was spent before."""
-        limits = self.spec.limits
-        seconds = max(0.0, limits.seconds - used)
+    def read(
+        self,
+        stream: FileStream | FolderStream,
+        size: tuple[int, int],
+        pts_list: Sequence[int] | None = None,
+        *,
+        whole: bool = False,
+    ) -> tuple[FrameIndex, Pixels]:
+        """Decode all sampled frames, or those at these rising pts, in shared memory."""
+        rows = stream.most_frames if whole or pts_list is None else len(pts_list)
+        shape = rows, size[1], size[0], 3
+        with _shared_memory(math.prod(shape)) as shared_memory:
+            request = {"size": size, "pts": pts_list if pts_list is None else list(pts_list), "whole": whole}
+            reply = self._ask("read", stream, shared_memory=shared_memory, **request)
+            with self._checking():
+                index = FrameIndex(**reply["index"])
+                index = index._replace(pts=tuple(_rising(index.pts, most=rows)))
+                if not all(isinstance(each, int) for each in index[1:]):
+                    raise TypeError(index)
+                return index, _pixels(shared_memory, (len(index.pts), *shape[1:]))
+
+    def _ask(
+        self,
+        do: str,
+        stream: FileStream | FolderStream | None = None,
+        *,
+        shared_memory: int | None = None,
+        **request: Any,
+    ) -> dict[str, Any]:
+        """The reply of a child, within what opening the stream has left of the time limit."""
+        if isinstance(stream, FolderStream):
+            request |= {"identity": None, "source": stream.source}
+        elif stream is not None:
+            request |= {"identity": stream.file.identity, "stream": stream.to_json(FrameIndex(())).decode()}
+        limits, used = self.spec.limits, stream.used if stream else 0.0
         request |= {"do": do, "path": os.fspath(self.path), "spec": asdict(self.spec), "used": used}
         request |= {"folder": _current_folder(), "cpu": limits.seconds * usable_cores()}
+        seconds = max(0.0, limits.seconds - used)
         return _ask_child(request, address_space=int(limits.process), seconds=seconds, shared_memory=shared_memory)
 
     @contextmanager
@@ -357,80 +390,14 @@ class InChild:
             raise VideoError(f"{shown_name(self.path)}: the decoding process returned an invalid answer") from None
 
 
-@dataclass(frozen=True, eq=False)
-class ChildClip:
-    """A clip whose frames are found and decoded in a child process."""
-
-    place: InChild
-    clip: FileClip | FolderClip
-    """What is known of it."""
-    decoder: str
-
-    @property
-    def info(self) -> VideoInfo:
-        """The video's properties."""
-        return self.clip.info
-
-    @property
-    def source(self) -> str:
-        """Identifies the content."""
-        return self.clip.source
-
-    def seconds(self, tick: int) -> float:
-        """When the frame at a tick is shown, in seconds from the start."""
-        return self.clip.seconds(tick)
-
-    def warnings(self, found: Found) -> tuple[str, ...]:
-        """What to warn about in an answer based on these frames."""
-        return self.clip.warnings(found)
-
-    def to_json(self, found: Found) -> bytes | None:
-        """The clip and its frames for the cache on disk."""
-        return self.clip.to_json(found)
-
-    def expected_ticks(self) -> list[int] | None:
-        """The ticks of the sampled frames, found without decoding."""
-        if isinstance(self.clip, FolderClip):
-            return self.clip.expected_ticks()
-        reply = self._ask("expect")
-        with self.place._checking():
-            ticks = reply["ticks"]
-            return None if ticks is None else _rising(ticks, most=self.clip.rows(None))
-
-    def read(
-        self, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
-    ) -> tuple[Found, Pixels]:
-        """Decode all sampled frames, or those at these ascending ticks, in shared memory."""
-        rows = self.clip.rows(None if whole else ticks)
-        shape = rows, size[1], size[0], 3
-        with _shared_memory(math.prod(shape)) as shared_memory:
-            request = {"size": size, "ticks": ticks if ticks is None else list(ticks), "whole": whole}
-            reply = self._ask("read", shared_memory=shared_memory, **request)
-            with self.place._checking():
-                found = Found(**reply["found"])
-                found = found._replace(ticks=tuple(_rising(found.ticks, most=rows)))
-                if not all(isinstance(each, int) for each in found[1:]):
-                    raise TypeError(found)
-                return found, _pixels(shared_memory, (len(found.ticks), *shape[1:]))
-
-    def _ask(self, do: str, *, shared_memory: int | None = None, **request: Any) -> dict[str, Any]:
-        clip = self.clip
-        if isinstance(clip, FolderClip):
-            request |= {"identity": None, "source": clip.source}
-        else:
-            content = clip.to_json(Found(())).decode()
-            request |= {"identity": clip.file.identity, "clip": content}
-        return self.place._ask(do, used=clip.used, shared_memory=shared_memory, **request)
-
-
 def _typed(value: Any, kind: type) -> Any:
     if not isinstance(value, kind) or isinstance(value, bool):
         raise TypeError(value)
     return value
 
 
-def _rising(ticks: Sequence[Any], *, most: int) -> list[int]:
-    checked = [int(_typed(each, int)) for each in ticks]
+def _rising(pts_list: Sequence[Any], *, most: int) -> list[int]:
+    checked = [int(_typed(each, int)) for each in pts_list]
     if len(checked) > most or checked != sorted(set(checked)):
         raise ValueError(checked)
     return checked

@@ -23,10 +23,10 @@ from gridprobe._util import report
 from gridprobe.errors import VideoError
 from gridprobe.video.files import Deadline, VideoLimits
 from gridprobe.video.frames import Pixels
-from gridprobe.video.sampling import Found, Rows, SampleSpec, linspace_numbers
+from gridprobe.video.sampling import FrameBuffer, FrameIndex, SampleSpec, linspace_numbers
 from gridprobe.video.source import VideoInfo
 
-__all__ = ["SUFFIXES", "FolderClip", "describe_folder", "open_folder_clip"]
+__all__ = ["SUFFIXES", "FolderStream", "describe_folder", "open_folder"]
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"})
 FORMATS = ("BMP", "JPEG", "PNG", "WEBP")
@@ -40,14 +40,15 @@ BICUBIC = Image.Resampling.BICUBIC
 
 
 @dataclass(frozen=True, eq=False)
-class FolderClip:
-    """A folder whose pictures were listed; `read` opens the sampled ones. A tick is a picture's index."""
+class FolderStream:
+    """A folder whose pictures were listed; `read` opens the sampled ones. A pts is a picture's number."""
 
     folder: Path
     info: VideoInfo
     pictures: Sequence[Path]
     times: Sequence[float]
-    chosen: list[int]
+    sampled: list[int]
+    """The numbers of the pictures on display at the sampled moments."""
     spec: SampleSpec
     used: float = 0.0
     """Seconds of `VideoLimits.seconds` spent on opening; each later pass has the rest."""
@@ -58,60 +59,53 @@ class FolderClip:
         return self.info.fingerprint
 
     @property
-    def decoder(self) -> str:
-        """Pillow's version."""
-        return self.info.decoder
+    def most_frames(self) -> int:
+        """How many pictures are sampled."""
+        return len(self.sampled)
 
-    def seconds(self, tick: int) -> float:
+    def seconds(self, pts: int) -> float:
         """When a picture is shown, in seconds from the first one."""
-        return self.times[tick] - self.times[0]
+        return self.times[pts] - self.times[0]
 
-    def expected_ticks(self) -> list[int]:
-        """The indices of the pictures on display at the sampled moments."""
-        return self.chosen
-
-    def rows(self, ticks: Sequence[int] | None) -> int:
-        """How many rows `fill` needs for these ticks, or for all."""
-        return len(self.chosen if ticks is None else ticks)
+    def expected_pts(self) -> list[int]:
+        """The numbers of the pictures on display at the sampled moments."""
+        return self.sampled
 
     def read(
-        self, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
-    ) -> tuple[Found, Pixels]:
-        """Open all sampled pictures, or those at these ticks, scaled to (width, height)."""
-        pixels = np.empty((self.rows(ticks), size[1], size[0], 3), np.uint8)
-        return self.fill(Rows.of(pixels), ticks, whole=whole), pixels
+        self, size: tuple[int, int], pts_list: Sequence[int] | None = None, *, whole: bool = False
+    ) -> tuple[FrameIndex, Pixels]:
+        """Open all sampled pictures, or these, scaled to (width, height)."""
+        pixels = np.empty((len(self.sampled if pts_list is None else pts_list), size[1], size[0], 3), np.uint8)
+        return self.fill(FrameBuffer.of(pixels), pts_list, whole=whole), pixels
 
-    def fill(self, rows: Rows, ticks: Sequence[int] | None = None, *, whole: bool = False) -> Found:
-        """Open all sampled pictures, or those at these ticks, scaled to the size of the rows."""
-        wanted = self.chosen if ticks is None else list(ticks)
+    def fill(self, buffer: FrameBuffer, pts_list: Sequence[int] | None = None, *, whole: bool = False) -> FrameIndex:
+        """Open all sampled pictures, or these, scaled to the size of the buffer's frames."""
+        numbers = self.sampled if pts_list is None else list(pts_list)
         deadline = Deadline(self.info.path, self.spec.limits.seconds, time.monotonic() - self.used)
         reshaped = 0
-        for place, number in enumerate(wanted):
+        for place, number in enumerate(numbers):
             deadline.check()
             picture = _open(self.pictures[number], self.spec.limits)
             aspect = picture.width * self.info.height / (picture.height * self.info.width)
             reshaped += abs(aspect - 1) > MAX_RESHAPED
-            rows.put(place, _fitted(picture, (rows.width, rows.height), aspect).tobytes())
-            report("decode", place + 1, len(wanted))
+            buffer.put(place, _fitted(picture, (buffer.width, buffer.height), aspect).tobytes())
+            report("decode", place + 1, len(numbers))
         if not self._is_unchanged():
             raise VideoError(f"{self.folder}: the pictures changed while they were in use; try again")
-        return Found(tuple(wanted), reshaped=reshaped)
+        return FrameIndex(tuple(numbers), reshaped=reshaped)
 
-    def warnings(self, found: Found) -> tuple[str, ...]:
+    def warnings(self, index: FrameIndex) -> tuple[str, ...]:
         """What to warn about in an answer based on these pictures."""
-        count = len(found.ticks)
+        count = len(index.pts)
         texts = []
-        if found.reshaped:
+        if index.reshaped:
             texts.append(
-                f"{found.reshaped} of the pictures have another aspect ratio than the first and got black bars"
+                f"{index.reshaped} of the pictures have another aspect ratio than the first and got black bars"
             )
-        if count < self.spec.cells:
-            few = f"the folder shows only {count} distinct pictures at the {self.spec.cells} sampled times"
+        if count < self.spec.num_frames:
+            few = f"the folder shows only {count} distinct pictures at the {self.spec.num_frames} sampled times"
             texts.append(f"{few}; the grid has {count} cells")
         return tuple(texts)
-
-    def to_json(self, found: Found) -> None:
-        """None: opening a folder is cheap, so the cache on disk does not store it."""
 
     def _is_unchanged(self) -> bool:
         """Whether the files are the same as when the folder was opened."""
@@ -121,18 +115,18 @@ class FolderClip:
             return False
 
 
-def open_folder_clip(folder: Path, spec: SampleSpec) -> FolderClip:
+def open_folder(folder: Path, spec: SampleSpec) -> FolderStream:
     """Find the pictures on display at the sampled moments."""
     if spec.stream is not None:
         raise VideoError(f"{folder}: a folder of pictures has no stream {spec.stream}; leave stream out")
     started = time.monotonic()
     info, pictures, times = _inspect(folder, spec.limits)
     if spec.sampling == "linspace":
-        wanted = linspace_numbers(len(pictures), spec.cells)
+        numbers = linspace_numbers(len(pictures), spec.num_frames)
     else:
         moments = times[0] + np.array(spec.moments(info.duration or 0.0))
-        wanted = tuple(int(i) for i in np.searchsorted(times, moments, side="right") - 1)
-    return FolderClip(folder, info, pictures, times, list(dict.fromkeys(wanted)), spec, time.monotonic() - started)
+        numbers = tuple(int(i) for i in np.searchsorted(times, moments, side="right") - 1)
+    return FolderStream(folder, info, pictures, times, list(dict.fromkeys(numbers)), spec, time.monotonic() - started)
 
 
 def describe_folder(folder: Path, limits: VideoLimits) -> VideoInfo:
@@ -176,14 +170,14 @@ def _pictures(folder: Path) -> list[Path]:
     try:
         with os.scandir(folder) as entries:
             named = [entry for entry in entries if not entry.name.startswith(".")]  # "._x.png" is macOS's own
-            found = [Path(e.path) for e in named if e.is_file() and Path(e.name).suffix.lower() in SUFFIXES]
+            pictures = [Path(e.path) for e in named if e.is_file() and Path(e.name).suffix.lower() in SUFFIXES]
     except OSError as error:
         raise VideoError(f"{folder}: cannot be read ({error.strerror})") from None
-    if not found:
+    if not pictures:
         raise VideoError(f"{folder}: no picture in this folder ({', '.join(sorted(SUFFIXES))}); name a video file")
-    if len(found) > MAX_PICTURES:
-        raise VideoError(f"{folder}: {len(found)} pictures are more than {MAX_PICTURES}")
-    return sorted(found, key=_natural)
+    if len(pictures) > MAX_PICTURES:
+        raise VideoError(f"{folder}: {len(pictures)} pictures are more than {MAX_PICTURES}")
+    return sorted(pictures, key=_natural)
 
 
 def _natural(path: Path) -> list[tuple[int, int, str]]:
@@ -196,10 +190,10 @@ def _times(folder: Path, pictures: Sequence[Path]) -> list[float]:
     if not file.is_file():
         return [float(number) for number in range(len(pictures))]
     try:
-        given = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise VideoError(f"{file}: not valid JSON ({type(error).__name__})") from None
-    values = [given.get(p.name) for p in pictures] if isinstance(given, dict) else given
+    values = [content.get(p.name) for p in pictures] if isinstance(content, dict) else content
     if not isinstance(values, list) or len(values) != len(pictures) or not all(map(_is_time, values)):
         raise VideoError(f"{file}: needs one number of seconds for each of the {len(pictures)} pictures")
     times = [float(value) for value in values]

@@ -1,4 +1,4 @@
-"""Reader: one forward pass over a video that finds the frame shown at each of a series of ascending ticks.
+"""Reader: one forward pass over a video that finds the frame shown at each of a series of ascending timestamps.
 
 Packets are inspected before they are decoded, so the wanted one is known: unreferenced pictures before it are skipped,
 and decoding ends with it. If that is impossible (no timestamps) or anything goes wrong, the group of pictures is
@@ -13,24 +13,18 @@ it may refer to them. Damage that FFmpeg does not notice cannot be noticed here;
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from gridprobe.video.sampling import FOLLOWING, START, Anchor, DecodePlan, FrameClock
+from gridprobe.video.sampling import FOLLOWING, START, Anchor, DecodePlan, FrameClock, anchor
 from gridprobe.video.source import NalKind, Source, kind_rule
-
-if TYPE_CHECKING:
-    from av.packet import Packet
-    from av.video.stream import VideoStream
-from dataclasses import dataclass
-
-from gridprobe.video.sampling import anchor
 
 if TYPE_CHECKING:
     from av import VideoFrame
     from av.packet import Packet
     from av.video.stream import VideoStream
 
-__all__ = ["BEFORE_ALL", "Lookahead", "Reader", "Shown", "Step", "dry_run", "expected_ticks"]
+__all__ = ["BEFORE_ALL", "Lookahead", "Reader", "Shown", "Step", "dry_run", "expected_pts"]
 
 # dry_run(): what reading a plan takes, found from packets alone: the true frames, and how many must be decoded.
 
@@ -40,14 +34,14 @@ class Step(NamedTuple):
 
     target: int
     due: int | None
-    """The tick of the frame on display at the target; None if no packet has a timestamp."""
+    """The pts of the frame on display at the target; None if no packet has a timestamp."""
     decoded: int
     """Packets decoded for it, beyond those decoded for earlier targets."""
 
 
 def dry_run(source: Source, clock: FrameClock, plan: DecodePlan) -> Iterator[Step]:
     """A step for every target, in order, as `Reader` takes it if nothing is damaged."""
-    if clock.counted:  # a tick is a frame, and none can be skipped
+    if clock.counted:  # a pts is a frame's number, and none can be skipped
         before = -1
         for target in plan.targets:
             yield Step(target, target, target - before)
@@ -60,14 +54,14 @@ def dry_run(source: Source, clock: FrameClock, plan: DecodePlan) -> Iterator[Ste
         yield packets.step_to(target)
 
 
-def expected_ticks(source: Source, clock: FrameClock, plan: DecodePlan) -> list[int] | None:
-    """The ticks of the frames on display at a plan's targets, ascending and distinct; None without timestamps."""
-    ticks = [step.due for step in dry_run(source, clock, plan)]
-    return None if None in ticks else sorted({tick for tick in ticks if tick is not None})
+def expected_pts(source: Source, clock: FrameClock, plan: DecodePlan) -> list[int] | None:
+    """The pts of the frames on display at a plan's targets, ascending and distinct; None without timestamps."""
+    pts_list = [step.due for step in dry_run(source, clock, plan)]
+    return None if None in pts_list else sorted({pts for pts in pts_list if pts is not None})
 
 
 class _Packet(NamedTuple):
-    tick: int | None
+    pts: int | None
     hidden: bool
     kind: NalKind
 
@@ -88,22 +82,22 @@ class _PacketsAfterSeek:
 
     def step_to(self, target: int) -> Step:
         self._read(target)
-        ticks = {p.tick: place for place, p in enumerate(self._packets) if p.tick is not None and not p.hidden}
-        if not ticks:
+        pts_list = {p.pts: place for place, p in enumerate(self._packets) if p.pts is not None and not p.hidden}
+        if not pts_list:
             return Step(target, None, 0)
-        due = max((tick for tick in ticks if tick <= target), default=min(ticks))
+        due = max((pts for pts in pts_list if pts <= target), default=min(pts_list))
         top = max(packet.kind.layer for packet in self._packets)
-        needed = [p for p in self._packets[self._decoded : ticks[due] + 1] if not self._is_skipped(p, due, top)]
-        self._decoded = max(self._decoded, ticks[due] + 1)
+        needed = [p for p in self._packets[self._decoded : pts_list[due] + 1] if not self._is_skipped(p, due, top)]
+        self._decoded = max(self._decoded, pts_list[due] + 1)
         return Step(target, due, len(needed))
 
     def _is_skipped(self, packet: _Packet, due: int, top: int) -> bool:
-        early = packet.tick is not None and packet.tick < due
+        early = packet.pts is not None and packet.pts < due
         return self._rule is not None and early and packet.kind.droppable and packet.kind.layer == top
 
     def _read(self, target: int) -> None:
         """Read until enough packets in a row are shown after the target that no earlier one can follow."""
-        self._beyond = sum(p.tick is not None and p.tick > target for p in self._packets[-FOLLOWING:])
+        self._beyond = sum(p.pts is not None and p.pts > target for p in self._packets[-FOLLOWING:])
         while self._beyond < FOLLOWING:
             packet = next(self._source, None)
             if packet is None:
@@ -143,8 +137,8 @@ class Lookahead:
     def __bool__(self) -> bool:
         return bool(self._packets)
 
-    def ticks(self) -> list[int]:
-        """The ticks at which the frames of these packets are shown."""
+    def pts_list(self) -> list[int]:
+        """When the frames of these packets are shown."""
         return [packet.pts for packet, _ in self._packets if packet.pts is not None and not packet.is_discard]
 
     def passed(self, target: int) -> bool:
@@ -152,7 +146,7 @@ class Lookahead:
         return self._ended or self._last_dts > target
 
     def fill(self, fetch: "Callable[[], Packet[VideoStream] | None]", target: int, due: int | None) -> int | None:
-        """Read up to `target`, within the limits; return the last tick up to it, where `due` is the last one so far."""
+        """Read up to `target`, within the limits; return the last pts up to it, where `due` is the last one so far."""
         while self.ordered and not self.passed(target) and len(self._packets) < MAX_PACKETS and self._bytes < MAX_BYTES:
             packet = fetch()
             if packet is None:
@@ -193,10 +187,10 @@ MAX_DELAY = 32
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """A decoded frame and the tick it is shown from."""
+    """A decoded frame and the pts it is shown from."""
 
     frame: "VideoFrame"
-    tick: int
+    pts: int
     substitute: bool = False
     """Whether it replaces a damaged frame."""
 
@@ -226,7 +220,7 @@ class Reader:
         self._anchors: set[int] = set()
         self._refreshed_at: int | None = None
         self._unseen: dict[int, int] = {}
-        """By tick: the number of each packet whose frame has not come out."""
+        """By pts: the number of each packet whose frame has not come out."""
         self._unconfirmed: deque[tuple[int, Shown]] = deque()
         """Frames that came out, with the numbers of their packets."""
         self._before: Shown | None = None
@@ -244,7 +238,7 @@ class Reader:
         return not self._errors and not self._damaged
 
     def shown_at(self, target: int, start: Anchor, *, last: bool = False) -> Shown | None:
-        """The frame on display at tick `target`: the last that starts at or before it, else the first of all.
+        """The frame on display at pts `target`: the last that starts at or before it, else the first of all.
 
         Targets must rise from call to call. `last` means that the next target starts from another keyframe. None means
         that nothing up to the end of the file could be decoded.
@@ -277,19 +271,19 @@ class Reader:
         then needs a seek before it can continue.
         """
         ahead, trouble = self._ahead, (self._errors, len(self._damaged))
-        due = max((tick for tick in (*self._sent, *ahead.ticks()) if tick <= target), default=None)
+        due = max((pts for pts in (*self._sent, *ahead.pts_list()) if pts <= target), default=None)
         while (self._errors, len(self._damaged)) == trouble and self._suspect_from is None:
             due = ahead.fill(self._fetch, target, due)
             if due is None or not ahead.ordered:
                 return None
             if ahead.passed(target):
-                if self._before is not None and self._before.tick == due:
-                    self._sent = [tick for tick in self._sent if tick >= due]
+                if self._before is not None and self._before.pts == due:
+                    self._sent = [pts for pts in self._sent if pts >= due]
                     return self._before
                 if self._flushed or self._ended:  # the decoder was flushed, and did not have the frame
                     self._misses += 1
                     return None
-                if not ahead and any(shown.tick == due for _, shown in self._unconfirmed):
+                if not ahead and any(shown.pts == due for _, shown in self._unconfirmed):
                     self._read()
                     self._advance(target)
                     continue
@@ -315,13 +309,13 @@ class Reader:
 
     def _is_lost(self) -> bool:
         """Whether the group of pictures sought last gave no good frame."""
-        return self._key != BEFORE_ALL and (self._before is None or self._before.tick < self._key)
+        return self._key != BEFORE_ALL and (self._before is None or self._before.pts < self._key)
 
     def _read_previous_group(self, target: int) -> bool:
         """Start again one keyframe earlier: its last frames may be nearer to a damaged target than later ones."""
         self._errors += 1  # a decoder can lose a group without reporting an error
         earlier = anchor(self._source, self._clock, self._key - 1)
-        known = BEFORE_ALL if self._before is None else self._before.tick
+        known = BEFORE_ALL if self._before is None else self._before.pts
         is_new = earlier.seek is not None and earlier.key is not None and earlier.key > known
         if earlier.seek is not None and earlier.key is not None and is_new:
             self._jump(earlier.seek, earlier.key)
@@ -332,7 +326,7 @@ class Reader:
 
     def _advance(self, target: int) -> None:
         """Move frames that start at or before `target` from the waiting queue to `before`."""
-        while self._waiting and self._waiting[0].tick <= target:
+        while self._waiting and self._waiting[0].pts <= target:
             self._before = self._waiting.popleft()
 
     def _jump(self, seek: int, key: int) -> None:
@@ -369,26 +363,26 @@ class Reader:
         return None
 
     def _record_sent(self, packet: "Packet[VideoStream]") -> None:
-        tick = self._sent_count if self._clock.counted else packet.pts
+        pts = self._sent_count if self._clock.counted else packet.pts
         self._sent_count += 1
-        if tick is not None:
-            self._highest_sent = max(self._highest_sent, tick)
+        if pts is not None:
+            self._highest_sent = max(self._highest_sent, pts)
             if not packet.is_discard:
-                self._sent.append(tick)
-                self._unseen[tick] = self._sent_count
+                self._sent.append(pts)
+                self._unseen[pts] = self._sent_count
         recovery = self._source.recovery(packet)
-        if recovery == 0 and tick is not None:
-            self._anchors.add(tick)
+        if recovery == 0 and pts is not None:
+            self._anchors.add(pts)
         elif recovery and self._suspect_from is not None and self._refreshed_at is None:
             self._refreshed_at = self._sent_count + recovery
         if packet.is_corrupt or len(self._source.read_errors) > self._read_errors:
             self._read_errors = len(self._source.read_errors)
             self._begin_doubt(self._highest_sent)
 
-    def _begin_doubt(self, tick: int) -> None:
-        """Trust no frame any more until one after `tick` heals the stream."""
+    def _begin_doubt(self, pts: int) -> None:
+        """Trust no frame any more until one after `pts` heals the stream."""
         self._errors += 1
-        self._suspect_from = tick if self._suspect_from is None else max(tick, self._suspect_from)
+        self._suspect_from = pts if self._suspect_from is None else max(pts, self._suspect_from)
         self._refreshed_at = None
 
     def _decode(self, packet: "Packet[VideoStream] | None") -> None:
@@ -418,29 +412,29 @@ class Reader:
             self._waiting.append(shown)
 
     def _take(self, frame: "VideoFrame") -> None:
-        tick = self.decoded if self._clock.counted else frame.pts
-        shown = Shown(frame, self._next_tick if tick is None else tick)
-        self._next_tick = shown.tick + (frame.duration or 1)
-        self._last_out = shown.tick
+        pts = self.decoded if self._clock.counted else frame.pts
+        shown = Shown(frame, self._next_tick if pts is None else pts)
+        self._next_tick = shown.pts + (frame.duration or 1)
+        self._last_out = shown.pts
         self.decoded += 1
-        number = 0 if self._clock.counted else self._unseen.pop(shown.tick, 0)
+        number = 0 if self._clock.counted else self._unseen.pop(shown.pts, 0)
         if not frame.is_corrupt and self._is_healed(shown, number):
             self._suspect_from = None
             self._unconfirmed.append((number, shown))
-        elif shown.tick >= self._key:  # leading pictures of an open group refer to frames that were skipped: no damage
-            self._damaged.add(shown.tick)
+        elif shown.pts >= self._key:  # leading pictures of an open group refer to frames that were skipped: no damage
+            self._damaged.add(shown.pts)
             if frame.is_corrupt:
-                self._begin_doubt(shown.tick)
+                self._begin_doubt(shown.pts)
                 referring = [each for each in self._unconfirmed if each[0] > number]
-                self._damaged.update(each.tick for _, each in referring)
+                self._damaged.update(each.pts for _, each in referring)
                 self._unconfirmed = deque(each for each in self._unconfirmed if each not in referring)
 
     def _is_healed(self, shown: Shown, number: int) -> bool:
         if self._suspect_from is None:
             return True
-        if shown.tick <= self._suspect_from:
+        if shown.pts <= self._suspect_from:
             return False
-        is_key = shown.frame.key_frame if self._clock.counted else shown.tick in self._anchors
+        is_key = shown.frame.key_frame if self._clock.counted else shown.pts in self._anchors
         return bool(is_key) or (self._refreshed_at is not None and number >= self._refreshed_at)
 
     def _choose(self, target: int) -> Shown | None:
@@ -450,16 +444,16 @@ class Reader:
         near = [shown for shown in (before, after) if shown is not None]
         if not near:
             return None
-        best = min(near, key=lambda shown: abs(shown.tick - target))
-        return Shown(best.frame, best.tick, substitute=True)
+        best = min(near, key=lambda shown: abs(shown.pts - target))
+        return Shown(best.frame, best.pts, substitute=True)
 
     def _is_damaged(self, target: int) -> bool:
         """Whether the frame that should be on display at `target` was sent to the decoder but did not come out."""
-        due = max((tick for tick in self._sent if tick <= target), default=None)
+        due = max((pts for pts in self._sent if pts <= target), default=None)
         if due is None:
             return False
-        self._sent = [tick for tick in self._sent if tick >= due]
+        self._sent = [pts for pts in self._sent if pts >= due]
         if self._before is None or self._is_lost():
             return True
         # Without an error a missing frame is not damage: some codecs have packets that show nothing.
-        return self._before.tick < due and (self._errors > 0 or due in self._damaged)
+        return self._before.pts < due and (self._errors > 0 or due in self._damaged)

@@ -1,27 +1,21 @@
 """SampleSpec: what is wanted of a video; and which moments of it that means. Nothing here opens a file."""
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from math import isfinite
-from typing import TYPE_CHECKING, Literal
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from gridprobe.errors import UsageError, VideoError
-from gridprobe.importance import MAX_K
 from gridprobe.video.files import VideoLimits
 from gridprobe.video.source import Source
 
 if TYPE_CHECKING:
     from av import VideoFrame
     from av.packet import Packet
-    from av.video.stream import VideoStream
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
     from av.video.plane import VideoPlane
+    from av.video.stream import VideoStream
 
     from gridprobe.video.frames import Pixels
 
@@ -31,17 +25,17 @@ __all__ = [
     "Anchor",
     "DecodeIn",
     "DecodePlan",
-    "Found",
+    "FrameBuffer",
     "FrameClock",
+    "FrameIndex",
     "Precision",
-    "Rows",
     "SampleSpec",
     "Sampling",
     "Timeline",
     "anchor",
     "check_stream",
     "end_of_stream",
-    "frame_ticks",
+    "frame_duration",
     "linspace_numbers",
     "make_plan",
     "middle_times",
@@ -52,17 +46,19 @@ __all__ = [
 Sampling = Literal["middle", "linspace"]
 Precision = Literal["exact", "keyframe", "auto"]
 DecodeIn = Literal["child", "process"]
+MAX_FRAMES = 64**2
+"""Those of the largest grid; its own constant is in a module that imports numpy, which a child does without."""
 
 
 @dataclass(frozen=True)
 class SampleSpec:
-    """The frames at `cells` moments of a video; `gridprobe.video.sample` says what the words mean."""
+    """The frames at `num_frames` moments of a video; `gridprobe.video.sample` says what the words mean."""
 
-    cells: int
+    num_frames: int
     sampling: Sampling = "middle"
     precision: Precision = "exact"
     limits: VideoLimits = field(default_factory=VideoLimits)
-    stretches: tuple[tuple[float, float], ...] = ()
+    segments: tuple[tuple[float, float], ...] = ()
     """Seconds to sample from, as rising intervals that do not overlap; empty is the whole video."""
     decode_in: DecodeIn = "process"
     """Whether a child process decodes, which may crash or hang, or this one."""
@@ -70,9 +66,9 @@ class SampleSpec:
     """The number of the video stream in the file, counted from 0 over all streams; None is the default one."""
 
     def __post_init__(self) -> None:
-        cells = self.cells
-        if isinstance(cells, bool) or not isinstance(cells, int) or not 1 <= cells <= MAX_K**2:
-            raise UsageError(f"cells must be a whole number from 1 to {MAX_K**2}, got {cells!r}")
+        count = self.num_frames
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_FRAMES:
+            raise UsageError(f"num_frames must be a whole number from 1 to {MAX_FRAMES}, got {count!r}")
         if self.sampling not in ("middle", "linspace"):
             raise UsageError(f'sampling must be "middle" or "linspace", got {self.sampling!r}')
         if self.precision not in ("exact", "keyframe", "auto"):
@@ -80,30 +76,30 @@ class SampleSpec:
         if self.decode_in not in ("child", "process"):
             raise UsageError(f'decode_in must be "child" or "process", got {self.decode_in!r}')
         check_stream(self.stream)
-        ends = [moment for stretch in self.stretches for moment in stretch]
-        if any(not isfinite(moment) or moment < 0 for moment in ends) or ends != sorted(ends):
-            raise UsageError(f"stretches must be rising intervals of seconds, got {self.stretches}")
-        if self.stretches and self.sampling == "linspace":
-            raise UsageError('stretches are sampled in time; use sampling="middle"')
+        ends = [moment for segment in self.segments for moment in segment]
+        if any(not math.isfinite(moment) or moment < 0 for moment in ends) or ends != sorted(ends):
+            raise UsageError(f"segments must be rising intervals of seconds, got {self.segments}")
+        if self.segments and self.sampling == "linspace":
+            raise UsageError('segments are sampled in time; use sampling="middle"')
 
     def moments(self, duration: float) -> tuple[float, ...]:
-        """The middles of equal shares of the video, or of its stretches laid end to end."""
-        stretches = [(start, min(end, duration)) for start, end in self.stretches if start < duration]
-        if not stretches:
-            return middle_times(duration, self.cells)
+        """The middles of equal shares of the video, or of its segments laid end to end."""
+        segments = [(start, min(end, duration)) for start, end in self.segments if start < duration]
+        if not segments:
+            return middle_times(duration, self.num_frames)
         import numpy as np
 
-        lengths = np.array([end - start for start, end in stretches])
+        lengths = np.array([end - start for start, end in segments])
         before = np.concatenate([[0.0], np.cumsum(lengths)])
-        places = np.array(middle_times(float(before[-1]), self.cells))
-        which = np.clip(np.searchsorted(before, places, side="right") - 1, 0, len(stretches) - 1)
-        starts = np.array([start for start, _ in stretches])
+        places = np.array(middle_times(float(before[-1]), self.num_frames))
+        which = np.clip(np.searchsorted(before, places, side="right") - 1, 0, len(segments) - 1)
+        starts = np.array([start for start, _ in segments])
         return tuple((starts[which] + places - before[which]).tolist())
 
     def cell(self, duration: float) -> float:
         """The width of a share in seconds."""
-        within = sum(max(0.0, min(end, duration) - start) for start, end in self.stretches) or duration
-        return within / self.cells
+        within = sum(max(0.0, min(end, duration) - start) for start, end in self.segments) or duration
+        return within / self.num_frames
 
 
 def check_stream(stream: int | None) -> None:
@@ -138,8 +134,8 @@ def _check_count(count: int) -> None:
 
 # When frames are shown, found by reading packets without decoding them.
 #
-# A tick is one unit of the stream's timestamps. In a format without usable timestamps (raw H.264; AVI with B-frames,
-# which stores the decoding order only) a tick is one frame, counted from the first, and seeking is impossible.
+# A pts (presentation timestamp) counts units of the stream's time base. In a format without usable timestamps (raw
+# H.264; AVI with B-frames, which stores the decoding order only) it counts frames, and seeking is impossible.
 
 STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 """Seconds to step back if a seek does not land on a keyframe at or before the target."""
@@ -150,9 +146,10 @@ FOLLOWING = 16
 
 @dataclass(frozen=True)
 class FrameClock:
-    """Converts between ticks and seconds from the presentation start."""
+    """Converts between pts and seconds from the presentation start."""
 
-    tick: Fraction
+    time_base: Fraction
+    """Seconds per pts."""
     start: int
     counted: bool
 
@@ -166,26 +163,28 @@ class FrameClock:
             return cls(1 / Fraction(rate), 0, counted=True)
         return cls(source.time_base, frame.pts if stream.start_time is None else stream.start_time, counted=False)
 
-    def seconds(self, tick: int) -> float:
-        """Seconds from the presentation start to a tick."""
-        return (tick - self.start) * self.tick.numerator / self.tick.denominator  # rounded once, as of a Fraction
+    def seconds(self, pts: int) -> float:
+        """Seconds from the presentation start to a pts."""
+        return (
+            (pts - self.start) * self.time_base.numerator / self.time_base.denominator
+        )  # rounded once, as of a Fraction
 
     def at(self, seconds: float) -> int:
-        """The last tick at or before a time, or up to a millionth of a tick after it, as float seconds are inexact."""
-        return self.start + math.floor(seconds / self.tick + 1e-6)
+        """The last pts at or before a time, or up to a millionth of a step after it, as float seconds are inexact."""
+        return self.start + math.floor(seconds / self.time_base + 1e-6)
 
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """The ticks of all frames in display order, and the tick at which the last one ends."""
+    """The pts of all frames in display order, and the pts at which the last one ends."""
 
-    ticks: list[int]
+    pts: list[int]
     end: int
 
 
 @dataclass(frozen=True)
 class Anchor:
-    """Where to start decoding for a target: seek to tick `seek`, then skip packets up to the keyframe at tick `key`."""
+    """Where to start decoding for a target: seek to pts `seek`, then skip packets up to the keyframe at pts `key`."""
 
     seek: int | None = None
     key: int | None = None
@@ -197,7 +196,7 @@ START = Anchor()
 
 def scan(source: Source, clock: FrameClock) -> Timeline:
     """Read every packet of the video."""
-    ticks: list[int] = []
+    pts_list: list[int] = []
     end = clock.start
     for packet in source.packets():
         if packet.is_discard:  # decoded but never shown: cut by an edit list
@@ -205,21 +204,21 @@ def scan(source: Source, clock: FrameClock) -> Timeline:
         # A truncated file ends in a partial packet, which does not count.
         if packet.is_corrupt and packet.pos is not None and packet.pos + packet.size >= source.file.size:
             continue
-        tick = len(ticks) if clock.counted else packet.pts
-        if tick is not None:
-            ticks.append(tick)
-            end = max(end, tick + frame_ticks(source, clock, packet.duration))
-    if not ticks:
+        pts = len(pts_list) if clock.counted else packet.pts
+        if pts is not None:
+            pts_list.append(pts)
+            end = max(end, pts + frame_duration(source, clock, packet.duration))
+    if not pts_list:
         raise VideoError(f"{source.file.name}: no frame can be read; the file is damaged or incomplete")
-    return Timeline(sorted(set(ticks)), end)
+    return Timeline(sorted(set(pts_list)), end)
 
 
 def end_of_stream(source: Source, clock: FrameClock, near: int) -> int | None:
-    """The tick at which the last frame ends, reading only from tick `near` on; None if there is no packet."""
+    """The pts at which the last frame ends, reading only from pts `near` on; None if there is no packet."""
     if not _seek(source, near):
         return None
     ends = [
-        packet.pts + frame_ticks(source, clock, packet.duration)
+        packet.pts + frame_duration(source, clock, packet.duration)
         for packet in source.packets()
         if packet.pts is not None and not packet.is_corrupt and not packet.is_discard
     ]
@@ -235,7 +234,7 @@ def anchor(source: Source, clock: FrameClock, target: int) -> Anchor:
     if clock.counted:
         return START
     for step in STEPS:
-        seek = target - math.floor(step / clock.tick)
+        seek = target - math.floor(step / clock.time_base)
         if (step and seek < clock.start) or not _seek(source, seek):
             break
         key = _last_key(source, target)
@@ -247,7 +246,7 @@ def anchor(source: Source, clock: FrameClock, target: int) -> Anchor:
 def next_key(source: Source, target: int, *, limit: int, until: int | None = None) -> int | None:
     """A keyframe after `target` and at or before `limit`; the first such one if the container has an index.
 
-    With `until`, only a keyframe that is followed by another frame at or before that tick.
+    With `until`, only a keyframe that is followed by another frame at or before that pts.
     """
     if limit <= target or not _seek(source, target + 1, backward=False):
         return None
@@ -268,11 +267,11 @@ def next_key(source: Source, target: int, *, limit: int, until: int | None = Non
     return None
 
 
-def _seek(source: Source, tick: int, *, backward: bool = True) -> bool:
+def _seek(source: Source, pts: int, *, backward: bool = True) -> bool:
     import av
 
     try:
-        source.container.seek(tick, stream=source.stream, backward=backward)
+        source.container.seek(pts, stream=source.stream, backward=backward)
     except av.error.ExitError:
         raise source.deadline.error() from None
     except av.FFmpegError:
@@ -299,15 +298,15 @@ def _last_key(source: Source, target: int) -> int | None:
     return key
 
 
-def frame_ticks(source: Source, clock: FrameClock, duration: int | None = None) -> int:
+def frame_duration(source: Source, clock: FrameClock, duration: int | None = None) -> int:
     """Ticks for which a frame is shown; without a duration of its own, one frame at the mean rate."""
     if clock.counted:
         return 1
     rate = source.stream.average_rate or source.stream.guessed_rate
-    return duration or (round(1 / (rate * clock.tick)) if rate else 1)
+    return duration or (round(1 / (rate * clock.time_base)) if rate else 1)
 
 
-# DecodePlan: which ticks of a video to decode, where to start decoding for each, and how to divide the work.
+# DecodePlan: which frames of a video to decode, where to start decoding for each, and how to divide the work.
 
 AUTO_FRACTION = 0.2
 """With "auto", a keyframe is taken for a moment if it is at most this fraction of a cell's width away.
@@ -329,7 +328,7 @@ FULL_HD = 1920 * 1080 * 25
 
 @dataclass(frozen=True)
 class DecodePlan:
-    """The wanted ticks, ascending, and where to start decoding for each."""
+    """The pts wanted, ascending, and where to start decoding for each."""
 
     targets: tuple[int, ...]
     anchors: tuple[Anchor, ...]
@@ -369,7 +368,7 @@ class DecodePlan:
 
     def _cost(self, end: int, clock: FrameClock) -> float:
         key = self.anchors[end - 1].key
-        return KEY_SECONDS + (0.0 if key is None else float((self.targets[end - 1] - key) * clock.tick))
+        return KEY_SECONDS + (0.0 if key is None else float((self.targets[end - 1] - key) * clock.time_base))
 
 
 def make_plan(
@@ -396,14 +395,14 @@ def make_plan(
     return replace(only, note=_note(plan, only, clock, "half a group of pictures"))
 
 
-def _affordable(source: Source, cells: int) -> float:
+def _affordable(source: Source, num_frames: int) -> float:
     """What "auto" may cost, in seconds of video decoded: a keyframe of 1080p for each cell.
 
     A second of smaller frames takes less time, so more of them may be decoded.
     """
     stream = source.stream
     rate = stream.average_rate or stream.guessed_rate or 25
-    return cells * KEY_SECONDS * max(1.0, FULL_HD / max(1.0, stream.width * stream.height * float(rate)))
+    return num_frames * KEY_SECONDS * max(1.0, FULL_HD / max(1.0, stream.width * stream.height * float(rate)))
 
 
 def _note(wanted: DecodePlan, chosen: DecodePlan, clock: FrameClock, distance: str) -> str:
@@ -430,14 +429,16 @@ class _Planner:
         A moment at most `depth` seconds after a keyframe keeps its own frame. With a reach, every moment has a frame of
         its own; without one, several may share a keyframe.
         """
-        ticks = None if reach is None else int(reach * self.cell / self.clock.tick)
+        pts_list = None if reach is None else int(reach * self.cell / self.clock.time_base)
         chosen: dict[int, Anchor] = {}
         following = [*list(self.anchors)[1:], None]
         for (target, start), then in zip(self.anchors.items(), following, strict=True):
             taken = next(reversed(chosen), None)
-            shallow = start.key is not None and (target - start.key) * self.clock.tick <= depth
-            near = None if ticks == 0 or (depth and shallow) else self._near_key((target, then), start, reach=ticks)
-            if near is not None and near.key is not None and (ticks is None or taken is None or near.key > taken):
+            shallow = start.key is not None and (target - start.key) * self.clock.time_base <= depth
+            near = (
+                None if pts_list == 0 or (depth and shallow) else self._near_key((target, then), start, reach=pts_list)
+            )
+            if near is not None and near.key is not None and (pts_list is None or taken is None or near.key > taken):
                 target, start = near.key, near
             if taken is None or target > taken:
                 chosen[target] = start
@@ -450,7 +451,7 @@ class _Planner:
             return None
         source, before = self.source, target - start.key
         earlier = start if reach is None or before <= reach else None
-        if reach is not None and reach < frame_ticks(source, self.clock):
+        if reach is not None and reach < frame_duration(source, self.clock):
             return earlier  # cells this narrow are single frames: a later frame would be the wrong one
         limit = target + (before - 1 if reach is None else min(reach, before - 1))
         # With a reach the next cell must find a frame of its own, so one must lie in between.
@@ -462,15 +463,15 @@ class _Planner:
         return earlier
 
 
-# Rows: the memory that decoded frames are written to. Found: which frames these are.
+# FrameBuffer: the memory that decoded frames are written to. FrameIndex: which frames these are.
 #
 # Nothing here imports numpy unless a picture is turned: for a child process it would be half of the start, and 10 MB.
 
 
-class Found(NamedTuple):
+class FrameIndex(NamedTuple):
     """Which frames of a video there are, and what became of the moments whose own frame is damaged."""
 
-    ticks: tuple[int, ...]
+    pts: tuple[int, ...]
     """When each is shown, rising, in the video's own units of time."""
     substituted: int = 0
     """Moments that took a neighbour."""
@@ -490,7 +491,7 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class FrameBuffer:
     """Frames of height × width × 3 bytes, one after the other."""
 
     data: memoryview
@@ -498,11 +499,11 @@ class Rows:
     width: int
 
     @classmethod
-    def of(cls, pixels: "Pixels") -> "Rows":
+    def of(cls, pixels: "Pixels") -> "FrameBuffer":
         """The memory of an array of frames × height × width × 3."""
         return cls(pixels.reshape(-1).data, pixels.shape[1], pixels.shape[2])
 
-    def part(self, start: int, count: int) -> "Rows":
+    def part(self, start: int, count: int) -> "FrameBuffer":
         """So many rows from `start` on."""
         size = self._size
         return replace(self, data=self.data[start * size : (start + count) * size])

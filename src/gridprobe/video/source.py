@@ -4,30 +4,30 @@ The input may be hostile. FFmpeg chooses a format by content, and some formats a
 may only use a fixed list of containers and no protocol but plain files.
 """
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-from gridprobe.errors import VideoError
-from gridprobe.video.files import VideoFile
-
-if TYPE_CHECKING:
-    from av.container import InputContainer
-    from av.video.stream import VideoStream
 import errno
 import math
 import os
 import struct
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from gridprobe._util import usable_cores
-from gridprobe.video.files import Deadline, VideoLimits, check_file, lacks_index, looks_like, timestamps_restart
+from gridprobe.errors import VideoError
+from gridprobe.video.files import (
+    Deadline,
+    VideoFile,
+    VideoLimits,
+    check_file,
+    lacks_index,
+    looks_like,
+    timestamps_restart,
+)
 
 if TYPE_CHECKING:
     from av import FFmpegError, VideoFrame
@@ -38,11 +38,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CONTAINERS",
-    "HELD",
+    "DECODER_FRAMES",
     "NalKind",
     "Source",
     "VideoInfo",
     "choose_stream",
+    "decoded_frames",
     "decoder_version",
     "describe",
     "first_frame",
@@ -299,9 +300,9 @@ HDR_TRANSFERS = frozenset({16, 18})
 """FFmpeg's numbers for PQ (SMPTE 2084) and HLG (ARIB STD-B67)."""
 OLDEST_PYAV = (17, 1)
 """Before 17.1 PyAV frees memory it does not own if it is given options and streams appear after the header (FLV)."""
-HELD = 6
+DECODER_FRAMES = 6
 """Frames that a decoder without threads holds, as a rule: those it refers to, and some that wait to be shown."""
-ALWAYS_HELD = 320 << 20
+DECODER_BYTES = 320 << 20
 """Bytes of such frames that need no leave: 8K, even where VideoLimits.memory is small so that little is kept."""
 REFERRING = frozenset({"h264", "hevc", "vp9", "av1", "libdav1d"})
 """Codecs of large frames that refer to each other."""
@@ -340,7 +341,7 @@ class Source:
 
     @property
     def time_base(self) -> Fraction:
-        """Seconds per tick of the stream's timestamps."""
+        """Seconds per unit of the stream's timestamps."""
         return self.stream.time_base or Fraction(1, 1_000_000)
 
     def packets(self) -> "Iterator[Packet[VideoStream]]":
@@ -422,20 +423,25 @@ def decoder_version() -> str:
     return f"PyAV {av.__version__}, FFmpeg {av.ffmpeg_version_info}"
 
 
-def first_frame(source: Source) -> "VideoFrame":
-    """The first frame that decodes: only a frame has the rotation and the true pixel format."""
+def decoded_frames(source: Source) -> "Iterator[VideoFrame]":
+    """The frames from the current position on; those that cannot be decoded are left out."""
     import av
 
     for packet in chain(source.packets(), [None]):  # None flushes the decoder
         try:
-            frames = source.stream.codec_context.decode(packet)
+            yield from source.stream.codec_context.decode(packet)
         except MemoryError:  # not damage; PyAV's MemoryError is also an FFmpegError
             raise
         except av.FFmpegError:
             continue
-        if frames:
-            return frames[0]
-    raise VideoError(f"{source.file.name}: no frame can be decoded; the video is encrypted or damaged")
+
+
+def first_frame(source: Source) -> "VideoFrame":
+    """The first frame that decodes: only a frame has the rotation and the true pixel format."""
+    frame = next(decoded_frames(source), None)
+    if frame is None:
+        raise VideoError(f"{source.file.name}: no frame can be decoded; the video is encrypted or damaged")
+    return frame
 
 
 def describe(source: Source, frame: "VideoFrame") -> VideoInfo:
@@ -555,8 +561,8 @@ def _check_limits(file: VideoFile, container: "InputContainer", stream: "VideoSt
             f"{file.name}: frames of {stream.width}×{stream.height} have more than {limits.max_pixels} pixels; "
             "raise the limit (VideoLimits.max_pixels) or scale the video down"
         )
-    needed = HELD * stream.width * stream.height * 3 // 2
-    if stream.codec_context.name in REFERRING and needed > max(limits.memory, ALWAYS_HELD):
+    needed = DECODER_FRAMES * stream.width * stream.height * 3 // 2
+    if stream.codec_context.name in REFERRING and needed > max(limits.memory, DECODER_BYTES):
         raise VideoError(
             f"{file.name}: decoding frames of {stream.width}×{stream.height} takes at least {needed >> 20} MiB, more "
             f"than {int(limits.memory) >> 20}; raise the limit (VideoLimits.memory) or scale the video down"

@@ -14,10 +14,10 @@ from PIL import Image
 from gridprobe.errors import VideoError
 from gridprobe.video import NATIVE, FramePool, FrameSize, Moved, Video, VideoLimits, sample
 from gridprobe.video.cache import MemoryCache
-from gridprobe.video.decode import FileClip
+from gridprobe.video.decode import FileStream
 from gridprobe.video.frames import Pending
 from gridprobe.video.reader import Reader
-from gridprobe.video.sampling import Found
+from gridprobe.video.sampling import FrameIndex
 from videos import Pixels, numbered_video, patched, picture_video, read_number, remux, turn_by_matrix
 
 SMALL = FrameSize(max_side=128)
@@ -55,12 +55,12 @@ def same(one: FramePool, other: FramePool) -> bool:
 @pytest.mark.parametrize("name", ["plain.mp4", "open.mkv", "hevc.mkv", "asp.avi"])
 def test_any_order_twice_gives_the_pixels_of_decoding_in_order(made: Path, name: str, memory: int) -> None:
     path = made_video(made, name)
-    in_order = sample(path, cells=30)
-    footage = Video(path, cells=30, limits=VideoLimits(memory=memory))
+    in_order = sample(path, num_frames=30)
+    video = Video(path, num_frames=30, limits=VideoLimits(memory=memory))
     orders = [[17], [29, 0, 15], [3, 4, 2], [15, 28, 1, 17], list(range(29, -1, -1))]
 
     for indices in [*orders, *orders]:
-        assert same(footage.frames(indices), in_order.take(indices)), indices
+        assert same(video.frames(indices), in_order.take(indices)), indices
 
 
 @pytest.mark.parametrize("size", [NATIVE, SMALL], ids=["native", "scaled"])
@@ -68,10 +68,10 @@ def test_a_detailed_frame_has_the_same_bytes_alone_and_among_all(tmp_path: Path,
     """D06: bars look the same however they are scaled; noise does not."""
     noise = np.random.default_rng(3).integers(0, 256, (96, 160, 3), dtype=np.uint8)
     path = picture_video(tmp_path / "noise.mp4", noise, frames=20)
-    among_all = sample(path, cells=20, size=size)
+    among_all = sample(path, num_frames=20, size=size)
 
     for index in (0, 7, 19):
-        assert same(Video(path, cells=20).frames([index], size), among_all.take([index]))
+        assert same(Video(path, num_frames=20).frames([index], size), among_all.take([index]))
 
 
 # D06 of tests/reliability.md
@@ -79,16 +79,16 @@ def test_a_detailed_frame_has_the_same_bytes_alone_and_among_all(tmp_path: Path,
 @pytest.mark.parametrize("name", KINDS)
 def test_a_second_pass_gives_the_frames_of_the_first_bit_for_bit(made: Path, name: str, precision: str) -> None:
     path = made_video(made, name)
-    footage = Video(path, cells=20, precision=precision)  # type: ignore[arg-type]
-    native = sample(path, cells=20, precision=precision)  # type: ignore[arg-type]
+    video = Video(path, num_frames=20, precision=precision)  # type: ignore[arg-type]
+    native = sample(path, num_frames=20, precision=precision)  # type: ignore[arg-type]
 
-    small = footage.pool(SMALL)
+    small = video.pool(SMALL)
     chosen = list(range(0, len(small), 3))
 
     assert small.times == native.times and max(small.width, small.height) == 128
-    assert same(footage.frames(chosen), native.take(chosen))
-    assert same(footage.frames(chosen[::-1]), native.take(chosen[::-1]))
-    assert same(footage.pool(), native)
+    assert same(video.frames(chosen), native.take(chosen))
+    assert same(video.frames(chosen[::-1]), native.take(chosen[::-1]))
+    assert same(video.pool(), native)
 
 
 @pytest.mark.parametrize("precision", ["exact", "auto"])
@@ -96,41 +96,41 @@ def test_a_second_pass_gives_the_frames_of_the_first_bit_for_bit(made: Path, nam
 @pytest.mark.parametrize("name", KINDS)
 def test_packets_promise_what_decodes(made: Path, name: str, cells: int, precision: str) -> None:
     path = made_video(made, name)
-    footage = Video(path, cells=cells, precision=precision)  # type: ignore[arg-type]
+    video = Video(path, num_frames=cells, precision=precision)  # type: ignore[arg-type]
 
-    outline = footage.undecoded(SMALL)
+    outline = video.lazy(SMALL)
 
-    decoded = sample(path, cells=cells, precision=precision, size=SMALL)  # type: ignore[arg-type]
+    decoded = sample(path, num_frames=cells, precision=precision, size=SMALL)  # type: ignore[arg-type]
     assert outline.times == decoded.times and outline.warnings == decoded.warnings
     assert same(outline, decoded)
 
 
 def test_a_second_pass_decodes_no_more_than_its_groups_of_pictures(faststart: Path, readers: list[Reader]) -> None:
-    footage = Video(faststart, cells=30)  # middles at 25, 75, 125 …: keyframes all, and one every 25 frames
-    footage.pool(SMALL)
+    video = Video(faststart, num_frames=30)  # middles at 25, 75, 125 …: keyframes all, and one every 25 frames
+    video.pool(SMALL)
     readers.clear()
-    assert [read_number(frame) for frame in footage.frames([3, 20]).pixels] == [175, 1025]
+    assert [read_number(frame) for frame in video.frames([3, 20]).pixels] == [175, 1025]
     assert 0 < sum(reader.decoded for reader in readers) <= 8
 
 
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[int, int], bool]]:
     """Every pass over a file: its size, and whether it went through the whole plan."""
     passes: list[tuple[tuple[int, int], bool]] = []
-    original = FileClip.read
+    original = FileStream.read
 
     def spy(
-        clip: FileClip, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
-    ) -> tuple[Found, Pixels]:
-        passes.append((size, whole or ticks is None))
-        return original(clip, size, ticks, whole=whole)
+        clip: FileStream, size: tuple[int, int], pts_list: Sequence[int] | None = None, *, whole: bool = False
+    ) -> tuple[FrameIndex, Pixels]:
+        passes.append((size, whole or pts_list is None))
+        return original(clip, size, pts_list, whole=whole)
 
-    monkeypatch.setattr(FileClip, "read", spy)
+    monkeypatch.setattr(FileStream, "read", spy)
     return passes
 
 
 def test_an_undecoded_pool_knows_everything_but_pixels(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passes = reads(monkeypatch)
-    outline = Video(clip, cells=20).undecoded(SMALL)
+    outline = Video(clip, num_frames=20).lazy(SMALL)
     part = outline.take([3, 5])
     assert (len(outline), outline.width, outline.height, len(part), part.width) == (20, 128, 32, 2, 128)
     assert part.times == (outline.times[3], outline.times[5]) and part.keys == outline.take([3, 5]).keys
@@ -144,20 +144,20 @@ def test_an_undecoded_pool_knows_everything_but_pixels(clip: Path, monkeypatch: 
 
 
 def test_of_a_pool_too_large_to_keep_only_what_is_looked_at_is_decoded(clip: Path) -> None:
-    whole = sample(clip, cells=20, size=SMALL)
-    footage = Video(clip, cells=20, limits=VideoLimits(memory=whole.pixels.nbytes // 4))
-    pool = footage.pool(SMALL)
+    whole = sample(clip, num_frames=20, size=SMALL)
+    video = Video(clip, num_frames=20, limits=VideoLimits(memory=whole.pixels.nbytes // 4))
+    pool = video.pool(SMALL)
     assert isinstance(pool.data, Pending) and pool.times == whole.times
     for start in range(0, 20, 4):
         window = pool.cut(range(start, start + 4))
         assert np.array_equal(window.pixels, whole.pixels[start : start + 4])
-        assert window.pixels is window.pixels, "the footage keeps what was decoded last"
-        assert footage._shelf.bytes <= whole.pixels.nbytes // 4
+        assert window.pixels is window.pixels, "the video keeps what was decoded last"
+        assert video.memory_used <= whole.pixels.nbytes // 4
     assert not pool.data.decoded
 
 
 def test_frames_that_were_cut_out_are_not_copied_and_cannot_be_changed(clip: Path) -> None:
-    pool = sample(clip, cells=20, size=SMALL)
+    pool = sample(clip, num_frames=20, size=SMALL)
     part = pool.cut(range(5, 9))
     assert part.times == pool.times[5:9] and part.keys == pool.keys[5:9]
     assert np.shares_memory(part.pixels, pool.pixels) and not part.pixels.flags.writeable
@@ -165,8 +165,8 @@ def test_frames_that_were_cut_out_are_not_copied_and_cannot_be_changed(clip: Pat
 
 def test_a_pool_too_large_to_keep_is_decoded_once(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passes = reads(monkeypatch)
-    footage = Video(clip, cells=20, limits=VideoLimits(memory=1000))
-    assert same(footage.pool(SMALL), sample(clip, cells=20, size=SMALL))
+    video = Video(clip, num_frames=20, limits=VideoLimits(memory=1000))
+    assert same(video.pool(SMALL), sample(clip, num_frames=20, size=SMALL))
     assert len(passes) == 2  # one of them by sample()
 
 
@@ -176,82 +176,82 @@ def test_substitutes_are_the_same_frames_in_both_passes(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, start: float, length: float
 ) -> None:
     path = patched(made_video(made, name), tmp_path / name, start=start, length=length)
-    footage = Video(path, cells=50)
+    video = Video(path, num_frames=50)
     try:
-        native = sample(path, cells=50)
+        native = sample(path, num_frames=50)
     except VideoError as refusal:  # more than a fifth is damaged, whatever the size
         with pytest.raises(VideoError, match=re.escape(str(refusal))):
-            footage.pool(SMALL)
+            video.pool(SMALL)
         return
     passes = reads(monkeypatch)
 
-    small = footage.pool(SMALL)
+    small = video.pool(SMALL)
 
     assert small.times == native.times and small.warnings == native.warnings
     assert small.substituted == native.substituted
     chosen = list(range(0, len(small), 2))
-    assert same(footage.frames(chosen), native.take(chosen))
+    assert same(video.frames(chosen), native.take(chosen))
     damaged = any("damaged" in warning for warning in small.warnings)
     assert passes[1:] == [((256, 64), damaged)]  # with damage only the way of the first pass is sure to find them
 
 
 def loses(monkeypatch: pytest.MonkeyPatch, *, whole_too: bool) -> None:
     """Frames that are gone to straight come out one too few, as damage can have it."""
-    original = FileClip.read
+    original = FileStream.read
 
     def read(
-        clip: FileClip, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
-    ) -> tuple[Found, Pixels]:
-        found, pixels = original(clip, size, ticks, whole=whole)
-        lost = ticks is not None and (whole_too or not whole)
-        return (found._replace(ticks=found.ticks[1:]), pixels[1:]) if lost else (found, pixels)
+        clip: FileStream, size: tuple[int, int], pts_list: Sequence[int] | None = None, *, whole: bool = False
+    ) -> tuple[FrameIndex, Pixels]:
+        found, pixels = original(clip, size, pts_list, whole=whole)
+        lost = pts_list is not None and (whole_too or not whole)
+        return (found._replace(pts=found.pts[1:]), pixels[1:]) if lost else (found, pixels)
 
-    monkeypatch.setattr(FileClip, "read", read)
+    monkeypatch.setattr(FileStream, "read", read)
 
 
 def test_a_frame_that_is_not_found_straight_is_found_by_the_whole_plan(
     clip: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    footage = Video(clip, cells=20)
-    footage.pool(SMALL)
+    video = Video(clip, num_frames=20)
+    video.pool(SMALL)
     loses(monkeypatch, whole_too=False)
-    assert same(footage.frames([2, 3]), sample(clip, cells=20).take([2, 3]))
+    assert same(video.frames([2, 3]), sample(clip, num_frames=20).take([2, 3]))
 
 
 def test_frames_that_cannot_be_found_again_are_an_error_and_then_looked_for_anew(
     clip: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    footage = Video(clip, cells=20)
-    footage.pool(SMALL)
+    video = Video(clip, num_frames=20)
+    video.pool(SMALL)
     with monkeypatch.context() as patch:
         loses(patch, whole_too=True)
         with pytest.raises(Moved, match=r"clip\.mp4: .*not found again"):
-            footage.frames([2, 3])
-    assert same(footage.frames([2, 3]), sample(clip, cells=20).take([2, 3]))
+            video.frames([2, 3])
+    assert same(video.frames([2, 3]), sample(clip, num_frames=20).take([2, 3]))
 
 
 def test_a_broken_promise_is_an_error_but_a_black_thumbnail(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loses(monkeypatch, whole_too=True)
-    outline = Video(clip, cells=5).undecoded(SMALL)
+    outline = Video(clip, num_frames=5).lazy(SMALL)
     assert not outline.pixels[0].any() and outline.pixels[1].any()
-    footage = Video(clip, cells=5)
+    video = Video(clip, num_frames=5)
     with pytest.raises(Moved):
-        footage.frames([0, 1])
+        video.frames([0, 1])
     # Packets are not believed a second time: now everything is decoded, and that says what there is.
-    assert same(footage.frames([0, 1]), sample(clip, cells=5).take([0, 1]))
+    assert same(video.frames([0, 1]), sample(clip, num_frames=5).take([0, 1]))
 
 
 def meets_trouble(monkeypatch: pytest.MonkeyPatch, *, at_first: bool) -> None:
     """Something is damaged on the way to the frames of the first pass, or of all others; the frames are there."""
-    original = FileClip.read
+    original = FileStream.read
 
     def read(
-        clip: FileClip, size: tuple[int, int], ticks: Sequence[int] | None = None, *, whole: bool = False
-    ) -> tuple[Found, Pixels]:
-        found, pixels = original(clip, size, ticks, whole=whole)
-        return found._replace(smooth=(ticks is None) != at_first), pixels
+        clip: FileStream, size: tuple[int, int], pts_list: Sequence[int] | None = None, *, whole: bool = False
+    ) -> tuple[FrameIndex, Pixels]:
+        found, pixels = original(clip, size, pts_list, whole=whole)
+        return found._replace(smooth=(pts_list is None) != at_first), pixels
 
-    monkeypatch.setattr(FileClip, "read", read)
+    monkeypatch.setattr(FileStream, "read", read)
 
 
 @pytest.mark.parametrize("at_first", [True, False])
@@ -260,59 +260,59 @@ def test_after_any_trouble_the_second_pass_goes_the_way_of_the_first(
 ) -> None:
     meets_trouble(monkeypatch, at_first=at_first)
     passes = reads(monkeypatch)
-    footage = Video(clip, cells=20)
-    footage.pool(SMALL)
-    assert same(footage.frames([2, 3]), sample(clip, cells=20).take([2, 3]))
+    video = Video(clip, num_frames=20)
+    video.pool(SMALL)
+    assert same(video.frames([2, 3]), sample(clip, num_frames=20).take([2, 3]))
     straight = [] if at_first else [False]
     assert [whole for _, whole in passes] == [True, *straight, True, True]  # the last one by sample()
 
 
 def test_a_promise_kept_with_trouble_is_not_trusted(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     meets_trouble(monkeypatch, at_first=False)
-    footage = Video(clip, cells=20)
-    footage.undecoded(SMALL)
+    video = Video(clip, num_frames=20)
+    video.lazy(SMALL)
     with pytest.raises(Moved):
-        footage.frames([2, 3])
+        video.frames([2, 3])
 
 
 def test_frames_that_met_trouble_are_shown_but_not_kept(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     meets_trouble(monkeypatch, at_first=False)
-    footage = Video(clip, cells=20)
-    assert footage.undecoded(SMALL).pixels.any() and footage._shelf.bytes == 0
+    video = Video(clip, num_frames=20)
+    assert video.lazy(SMALL).pixels.any() and video.memory_used == 0
 
 
 @pytest.mark.parametrize("how", ["replaced", "removed", "touched"])
 def test_another_file_under_the_name_is_noticed(clip: Path, tmp_path: Path, how: str) -> None:
     path = tmp_path / "video.mp4"
     path.write_bytes(clip.read_bytes())
-    footage = Video(path, cells=20)
-    footage.pool(SMALL)
+    video = Video(path, num_frames=20)
+    video.pool(SMALL)
     if how == "replaced":
         path.write_bytes(numbered_video(tmp_path / "other.mp4", 300, fps=24).read_bytes())
     elif how == "removed":
         path.unlink()
     else:
         os.utime(path, ns=(0, 0))
-    assert footage.pool(SMALL).width == 128  # what is in memory stays good
+    assert video.pool(SMALL).width == 128  # what is in memory stays good
     with pytest.raises(VideoError, match=r"video\.mp4: the file (changed|was deleted or moved) while it was in use"):
-        footage.frames([1])
+        video.frames([1])
 
 
 def test_a_folder_has_two_sizes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(9):
         Image.new("RGB", (640, 320), (number, 0, 0)).save(tmp_path / f"{number}.png")
     opener = Mock(wraps=Image.open)
-    footage = Video(tmp_path, cells=9)
+    video = Video(tmp_path, num_frames=9)
     monkeypatch.setattr(Image, "open", opener)
 
-    assert footage.undecoded(SMALL).times == tuple(map(float, range(9))) and not opener.called
-    assert footage.frames([7, 2], NATIVE).pixels[:, 0, 0, 0].tolist() == [7, 2]
+    assert video.lazy(SMALL).times == tuple(map(float, range(9))) and not opener.called
+    assert video.frames([7, 2], NATIVE).pixels[:, 0, 0, 0].tolist() == [7, 2]
     assert [Path(call.args[0]).name for call in opener.call_args_list] == ["2.png", "7.png"]
-    assert footage.frames([7]).width == 640
-    assert footage.pool(SMALL).width == 128
+    assert video.frames([7]).width == 640
+    assert video.pool(SMALL).width == 128
     (tmp_path / "3.png").write_bytes(b"")
     with pytest.raises(VideoError, match="not a picture"):
-        footage.frames([3])
+        video.frames([3])
 
 
 # The shelf.
@@ -327,10 +327,10 @@ def test_the_shelf_forgets_what_was_used_longest_ago() -> None:
     first, second = frames(2, 1), frames(2, 2)
     shelf.put(size, [10, 20], first)
     shelf.put(size, [30, 40], second)
-    assert shelf.together(size, [10, 20]) is first and shelf.together(size, [10]) is None
+    assert shelf.batch(size, [10, 20]) is first and shelf.batch(size, [10]) is None
     shelf.put(size, [50, 60], frames(2, 3))
     assert shelf.bytes == 400
-    assert shelf.get(size, 30) is None and shelf.together(size, [30, 40]) is None
+    assert shelf.get(size, 30) is None and shelf.batch(size, [30, 40]) is None
     row = shelf.get(size, 20)
     assert row is not None and np.shares_memory(row, first)
     assert shelf.get((5, 5), 20) is None
