@@ -13,8 +13,8 @@ from pathlib import Path
 
 from gridprobe.evaluation.metrics import Row, score
 from gridprobe.evaluation.reader import Answered, Result, Run, read_runs
+from gridprobe.evaluation.statistics import expected_calibration_error
 from gridprobe.open_ended import kind_of
-from gridprobe.statistics import expected_calibration_error
 
 BINS = ((0.0, 0.5), (0.5, 0.8), (0.8, 0.95), (0.95, 0.99), (0.99, 1.01))
 

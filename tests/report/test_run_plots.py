@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+from gridprobe.benchmarks.base import Interval
 from gridprobe.report.run_plots import (
     HEIGHT,
     LETTER,
@@ -19,7 +20,6 @@ from gridprobe.report.run_plots import (
     skew_svg,
     smoothed,
 )
-from gridprobe.statistics import Interval
 
 
 def point(name: str, compute: float, accuracy: float, number: int = 0) -> RunPoint:

@@ -4,15 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from gridprobe.question import Question
-from gridprobe.statistics import Interval, score_interval
 from gridprobe.video import FramePool, SampleSpec, VideoInfo
 
 __all__ = [
     "NO_RIGHT_OPTION",
     "Benchmark",
+    "Interval",
     "Item",
     "Metric",
     "Module",
@@ -102,6 +102,19 @@ class Benchmark:
 
 
 @dataclass(frozen=True)
+class Interval:
+    """A mean and its 95% interval."""
+
+    mean: float
+    low: float
+    high: float
+    count: int
+    clusters: int
+    method: Literal["bootstrap", "wilson"] = "bootstrap"
+    """How the interval was found: by resampling clusters, or by Wilson's formula if they are too few for that."""
+
+
+@dataclass(frozen=True)
 class Metric:
     """One of the benchmark's official scores."""
 
@@ -118,6 +131,8 @@ class Metric:
     @cached_property
     def interval(self) -> Interval | None:
         """The 95 % interval, in fractions of one; None without anything to take the mean of."""
+        from gridprobe.evaluation.statistics import score_interval
+
         if not self.strata or self.value is None:
             return None
         return score_interval(

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gridprobe.benchmarks.base import Interval
 from gridprobe.report.format import amount
 from gridprobe.report.html import render_part
-from gridprobe.statistics import Interval
 
 __all__ = [
     "BANDWIDTH",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import log
 from typing import Any, Literal
 
+from gridprobe.benchmarks.base import Interval
 from gridprobe.errors import UsageError
 from gridprobe.evaluation.metrics import all_frames_cost, score, shared
 from gridprobe.evaluation.planning import price_grid
@@ -26,7 +27,6 @@ from gridprobe.report.figures.canvas import (
     wrap,
 )
 from gridprobe.report.format import share_words
-from gridprobe.statistics import Interval
 from gridprobe.video import VideoInfo
 
 __all__ = ["Convention", "Curve", "Point", "compute_figure", "measured", "planned"]

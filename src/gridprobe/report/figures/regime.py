@@ -11,8 +11,9 @@ from PIL import Image
 
 from gridprobe.errors import UsageError
 from gridprobe.evaluation.metrics import score, shared
-from gridprobe.evaluation.reader import Answered, Result, Run
+from gridprobe.evaluation.reader import Result, Run
 from gridprobe.importance import Grid, ImportanceMap
+from gridprobe.record import Record
 from gridprobe.report.run_data import make_thumbnails
 
 __all__ = ["Regime", "RunAnswer", "regimes"]
@@ -38,7 +39,7 @@ class Regime:
 
     result: Result
     """The question, as the run that made the map has it."""
-    chosen: Answered
+    chosen: Record
     """The selection of that run."""
     mapped: str
     """The name of that run."""
@@ -49,10 +50,11 @@ class Regime:
     @property
     def importance(self) -> npt.NDArray[np.float64]:
         """The map, rows × K."""
-        found = self.chosen
-        if found.by_frame:
-            return ImportanceMap(Grid.holding(found.pool), by_frame=found.by_frame).matrix
-        return ImportanceMap(Grid(len(found.columns), found.pool), found.rows, found.columns).matrix
+        record, pool = self.chosen, self.chosen.selection["pool"]
+        if record.by_frame:
+            return ImportanceMap(Grid.holding(pool), by_frame=record.by_frame).matrix
+        rows, columns = record.selection["row_confidence"], record.selection["column_confidence"]
+        return ImportanceMap(Grid(len(columns), pool), tuple(rows), tuple(columns)).matrix
 
 
 def regimes(runs: Sequence[Run], ids: Sequence[str] = ()) -> tuple[list[Regime], list[str]]:
@@ -84,7 +86,7 @@ def _rows(runs: Sequence[Run]) -> list[Regime]:
     for name in by_run[0]:
         results = [mine[name] for mine in by_run]
         for run, result in zip(runs, results, strict=True):
-            if result.answered and (result.answered.rows or result.answered.by_frame):
+            if result.answered and (result.answered.selection["row_confidence"] or result.answered.by_frame):
                 answers = tuple(map(_given, runs, results))
                 found.append(Regime(result, result.answered, run.name, answers))
                 break
@@ -92,11 +94,11 @@ def _rows(runs: Sequence[Run]) -> list[Regime]:
 
 
 def _given(run: Run, result: Result) -> RunAnswer:
-    return RunAnswer(run.name, result.answered.choice if result.answered else None, result.right)
+    return RunAnswer(run.name, result.answered.reply if result.answered else None, result.right)
 
 
 def _typical(rows: Sequence[Regime]) -> list[Regime]:
-    order = sorted(rows, key=lambda row: -row.chosen.native)
+    order = sorted(rows, key=lambda row: -row.chosen.shown_native)
     places = dict.fromkeys((0, len(order) // 2, len(order) - 1))
     return [order[place] for place in places]
 

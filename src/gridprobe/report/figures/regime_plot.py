@@ -115,7 +115,7 @@ def _map_height(row: Regime, widths: _Widths) -> float:
 def _map_words(row: Regime) -> str:
     found = row.chosen
     skew = "" if found.skew is None else f"\nskew {round(found.skew, 2) + 0.0:+.2f}".replace("-", "−")
-    kept = f"{found.native} of {found.pool} kept" if found.native else "from the overview"
+    kept = f"{found.shown_native} of {found.selection['pool']} kept" if found.shown_native else "from the overview"
     return f"{kept}{skew}"
 
 
@@ -131,7 +131,9 @@ def _draw_map(sheet: _Sheet, row: Regime, x: float, y: float, side: float) -> No
     axes.set_axis_off()
     dots = {"marker": "o", "markerfacecolor": hex_colour(MARK), "markeredgecolor": "black", "linestyle": "none"}
     cell = side / matrix.shape[1] / INCH * POINTS
-    across, down = zip(*(reversed(divmod(index, matrix.shape[1])) for index in row.chosen.indices), strict=True)
+    across, down = zip(
+        *(reversed(divmod(index, matrix.shape[1])) for index in row.chosen.selection["indices"]), strict=True
+    )
     axes.plot(across, down, **dots, markersize=0.4 * cell, markeredgewidth=0.1 * cell)  # dark around light: always seen
     sheet.text(x, y + height + 0.8, _map_words(row), fontsize=NOTE)
 
@@ -171,9 +173,9 @@ def _draw_frames(sheet: _Sheet, row: Regime, x: float, y: float, width: float) -
 
 def _draw_timeline(sheet: _Sheet, row: Regime, x: float, y: float, width: float) -> None:
     """A stroke for each kept frame, from the start of the video to its end."""
-    end = max(row.result.duration or 0.0, *row.chosen.times)
+    end = max(row.result.duration or 0.0, *row.chosen.selection["timestamps"])
     axes = sheet.axes(x, y + 0.6, width - 0.6, 2.4)
-    axes.vlines(np.asarray(row.chosen.times), 0, 1, color="#0b4a8f", linewidth=0.7)
+    axes.vlines(np.asarray(row.chosen.selection["timestamps"]), 0, 1, color="#0b4a8f", linewidth=0.7)
     axes.set_xlim(0, end or 1.0)
     axes.set_ylim(0, 1)
     axes.set_xticks([])
