@@ -17,6 +17,7 @@ from canvas import (
     styled,
     wrap,
 )
+from gridprobe.benchmarks.base import Interval
 from gridprobe.errors import UsageError
 from gridprobe.evaluation.metrics import all_frames_cost, score, shared
 from gridprobe.evaluation.planning import price_grid
@@ -26,7 +27,6 @@ from gridprobe.models.cost import Cost
 from gridprobe.options import Options, make_plan
 from gridprobe.question import Question
 from gridprobe.report.format import share_words
-from gridprobe.statistics import Interval
 from gridprobe.video import VideoInfo
 
 __all__ = ["Convention", "Curve", "Point", "compute_figure", "measured", "planned"]

@@ -14,8 +14,9 @@ from PIL import Image
 from canvas import COLUMN, INCH, NOTE, SMALL, TEXT, new_figure, styled, wrap
 from gridprobe.errors import UsageError
 from gridprobe.evaluation.metrics import score, shared
-from gridprobe.evaluation.reader import Answered, Result, Run
+from gridprobe.evaluation.reader import Result, Run
 from gridprobe.importance import Grid, ImportanceMap, spread
+from gridprobe.record import Record
 from gridprobe.report.format import MARK, STOPS, Scale, clock, hex_colour
 from gridprobe.report.run_data import make_thumbnails
 
@@ -42,7 +43,7 @@ class Regime:
 
     result: Result
     """The question, as the run that made the map has it."""
-    chosen: Answered
+    chosen: Record
     """The selection of that run."""
     mapped: str
     """The name of that run."""
@@ -53,10 +54,11 @@ class Regime:
     @property
     def importance(self) -> npt.NDArray[np.float64]:
         """The map, rows × K."""
-        answered = self.chosen
-        if answered.by_frame:
-            return ImportanceMap(Grid.holding(answered.pool), by_frame=answered.by_frame).matrix
-        return ImportanceMap(Grid(len(answered.columns), answered.pool), answered.rows, answered.columns).matrix
+        record, pool = self.chosen, self.chosen.selection["pool"]
+        if record.by_frame:
+            return ImportanceMap(Grid.holding(pool), by_frame=record.by_frame).matrix
+        rows, columns = record.selection["row_confidence"], record.selection["column_confidence"]
+        return ImportanceMap(Grid(len(columns), pool), tuple(rows), tuple(columns)).matrix
 
 
 def regimes(runs: Sequence[Run], ids: Sequence[str] = ()) -> tuple[list[Regime], list[str]]:
@@ -88,7 +90,7 @@ def _rows(runs: Sequence[Run]) -> list[Regime]:
     for name in by_run[0]:
         results = [mine[name] for mine in by_run]
         for run, result in zip(runs, results, strict=True):
-            if result.answered and (result.answered.rows or result.answered.by_frame):
+            if result.answered and (result.answered.selection["row_confidence"] or result.answered.by_frame):
                 answers = tuple(map(_given, runs, results))
                 rows.append(Regime(result, result.answered, run.name, answers))
                 break
@@ -100,7 +102,7 @@ def _given(run: Run, result: Result) -> RunAnswer:
 
 
 def _typical(rows: Sequence[Regime]) -> list[Regime]:
-    order = sorted(rows, key=lambda row: -row.chosen.native)
+    order = sorted(rows, key=lambda row: -row.chosen.shown_native)
     places = dict.fromkeys((0, len(order) // 2, len(order) - 1))
     return [order[place] for place in places]
 
@@ -228,7 +230,11 @@ def _map_height(row: Regime, widths: _Widths) -> float:
 def _map_words(row: Regime) -> str:
     answered = row.chosen
     skew = "" if answered.skew is None else f"\nskew {round(answered.skew, 2) + 0.0:+.2f}".replace("-", "−")
-    kept = f"{answered.native} of {answered.pool} kept" if answered.native else "from the overview"
+    kept = (
+        f"{answered.shown_native} of {answered.selection['pool']} kept"
+        if answered.shown_native
+        else "from the overview"
+    )
     return f"{kept}{skew}"
 
 
@@ -244,7 +250,9 @@ def _draw_map(sheet: _Sheet, row: Regime, x: float, y: float, side: float) -> No
     axes.set_axis_off()
     dots = {"marker": "o", "markerfacecolor": hex_colour(MARK), "markeredgecolor": "black", "linestyle": "none"}
     cell = side / matrix.shape[1] / INCH * POINTS
-    across, down = zip(*(reversed(divmod(index, matrix.shape[1])) for index in row.chosen.indices), strict=True)
+    across, down = zip(
+        *(reversed(divmod(index, matrix.shape[1])) for index in row.chosen.selection["indices"]), strict=True
+    )
     axes.plot(across, down, **dots, markersize=0.4 * cell, markeredgewidth=0.1 * cell)  # dark around light: always seen
     sheet.text(x, y + height + 0.8, _map_words(row), fontsize=NOTE)
 
@@ -284,9 +292,9 @@ def _draw_frames(sheet: _Sheet, row: Regime, x: float, y: float, width: float) -
 
 def _draw_timeline(sheet: _Sheet, row: Regime, x: float, y: float, width: float) -> None:
     """A stroke for each kept frame, from the start of the video to its end."""
-    end = max(row.result.duration or 0.0, *row.chosen.times)
+    end = max(row.result.duration or 0.0, *row.chosen.selection["timestamps"])
     axes = sheet.axes(x, y + 0.6, width - 0.6, 2.4)
-    axes.vlines(np.asarray(row.chosen.times), 0, 1, color="#0b4a8f", linewidth=0.7)
+    axes.vlines(np.asarray(row.chosen.selection["timestamps"]), 0, 1, color="#0b4a8f", linewidth=0.7)
     axes.set_xlim(0, end or 1.0)
     axes.set_ylim(0, 1)
     axes.set_xticks([])

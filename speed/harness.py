@@ -25,7 +25,6 @@ os.environ["GRIDPROBE_CACHE"] = "off"
 from gridprobe.ask import Session
 from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.evaluation import Evaluation, PoolOptions, run
-from gridprobe.evaluation.records import SCHEMA
 from gridprobe.models import LazyModel, MockModel, Model, Request
 from gridprobe.options import Options, Plan, make_plan
 from gridprobe.question import Question
@@ -108,7 +107,7 @@ def resume(folder: Path, count: int) -> tuple[str, float, float]:
         pass
     with (folder / "many" / "records-w0-host-1-0.jsonl").open("w") as stream:
         for number in range(count):
-            stream.write(json.dumps({**line, "schema": SCHEMA, "id": f"q{number}"}) + "\n")
+            stream.write(json.dumps({**line, "schema": "gridprobe.record/1", "id": f"q{number}"}) + "\n")
     size = (folder / "many" / "records-w0-host-1-0.jsonl").stat().st_size / 1e6
     start, cpu = time.perf_counter(), time.process_time()
     with Evaluation(big, folder / "many", setup=asked_by(MockModel(answer))) as evaluation:

@@ -33,11 +33,11 @@ from gridprobe.ask import Session
 from gridprobe.benchmarks import Benchmark, Item, load_benchmark
 from gridprobe.early_exit import choose_threshold
 from gridprobe.evaluation import Choice
+from gridprobe.evaluation.statistics import difference_interval, expected_calibration_error, share_interval
 from gridprobe.importance import Fixed
 from gridprobe.models import FrameGroup, Model, Request, load_model
 from gridprobe.options import Options, Plan, make_plan
 from gridprobe.selectors import Uniform
-from gridprobe.statistics import difference_interval, expected_calibration_error, share_interval
 from gridprobe.video import FrameSize
 
 PUBLISHED: dict[str, Any] = {"effort": "focus", "probes": "fresh", "budget": "shape", "context": "none"}

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gridprobe.evaluation.metrics import Row, score
-from gridprobe.evaluation.reader import Answered, Result, Run, read_runs
+from gridprobe.evaluation.reader import Result, Run, read_runs
+from gridprobe.evaluation.statistics import expected_calibration_error
 from gridprobe.open_ended import kind_of
-from gridprobe.statistics import expected_calibration_error
+from gridprobe.record import Record
 
 BINS = ((0.0, 0.5), (0.5, 0.8), (0.8, 0.95), (0.95, 0.99), (0.99, 1.01))
 
@@ -51,7 +52,7 @@ def _accuracy(row: Row) -> list[str]:
     return [f"{100 * row.accuracy.mean:.1f}", f"{100 * row.accuracy.low:.1f} … {100 * row.accuracy.high:.1f}"]
 
 
-def _answers(run: Run) -> list[tuple[Result, Answered]]:
+def _answers(run: Run) -> list[tuple[Result, Record]]:
     return [(each, each.answered) for each in run.results if each.answered]
 
 
@@ -64,7 +65,7 @@ def _calibration(run: Run) -> list[str]:
 
 def _not_shown(run: Run) -> list[str]:
     answers = _answers(run)
-    said = {result.id for result, found in answers if kind_of(found.choice) == "not said"}
+    said = {result.id for result, found in answers if kind_of(found.reply or "") == "not said"}
     absent = {result.id for result, _ in answers if kind_of(result.answer or "") == "not said"}
     told = [found.confidence for result, found in answers if result.id in said]
     others = len(answers) - len(absent)

@@ -14,13 +14,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gridprobe.evaluation.records import SCHEMA, read_records
+from gridprobe.evaluation.records import read_records
 
 
 def made(number: int) -> dict[str, Any]:
     """A record like those of a run on Video-MME-v2."""
     confidences = [0.1234 + (number % 997) * 1e-4 + place * 1e-3 for place in range(12)]
-    head = {"schema": SCHEMA, "id": f"q{number}", "group": f"v{number // 4}", "outcome": "answered", "right": True}
+    head = {
+        "schema": "gridprobe.record/1",
+        "id": f"q{number}",
+        "group": f"v{number // 4}",
+        "outcome": "answered",
+        "right": True,
+    }
     head |= {"choice": "B", "error": None, "attempt": 1, "worker": "w0", "at": "2026-11-01T00:00:00.000Z"}
     head["identity"] = {"size": 123456789 + number, "mtime": 1789000000000000000 + number, "sample": "0123456789abcdef"}
     kept = list(range(0, 128, 2))

@@ -1,4 +1,4 @@
-"""A clock that stands still, and a crew of real workers that moves it when one of them hangs."""
+"""A clock that stands still, and a pool of real workers that moves it when one of them hangs."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -16,24 +16,24 @@ class Clock:
         return self.now
 
 
-class Watched:
-    """A crew of one worker. However slow the machine is, no time passes but while that worker hangs.
+class WatchedPool:
+    """A pool of one worker. However slow the machine is, no time passes but while that worker hangs.
 
-    It is known to hang once the foreman was told that it has begun the question and the question's text was met.
+    It is known to hang once the supervisor_of was told that it has begun the question and the question's text was met.
     """
 
-    def __init__(self, crew: WorkerPool, clock: Clock, hangs: str) -> None:
-        self.hired: list[str] = []
-        self._crew, self._clock = crew, clock
+    def __init__(self, pool: WorkerPool, clock: Clock, hangs: str) -> None:
+        self.started: list[str] = []
+        self._pool, self._clock = pool, clock
         self._sign, self._begun, self._ended = WorkerMessage("begun", hangs), False, 0
 
-    def hire(self, name: str, place: int) -> WorkerHandle:
-        self.hired.append(name)
-        hand = self._crew.hire(name, place)
+    def start(self, name: str, place: int) -> WorkerHandle:
+        self.started.append(name)
+        hand = self._pool.start(name, place)
         return SimpleNamespace(give=hand.give, kill=lambda: self._kill(hand))
 
-    def hear(self, seconds: float) -> list[tuple[str, WorkerMessage | None]]:
-        heard = self._crew.hear(seconds)
+    def receive(self, seconds: float) -> list[tuple[str, WorkerMessage | None]]:
+        heard = self._pool.receive(seconds)
         self._begun |= any(message == self._sign for _, message in heard)
         if self._begun and toy_runs.hangs() > self._ended:
             self._clock.now += 100.0

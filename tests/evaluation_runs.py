@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from gridprobe.evaluation.spec import Spec
+from gridprobe.evaluation.reader import Spec
+from gridprobe.evaluation.records import sealed
 from gridprobe.importance import Grid, ImportanceMap, ShapeRule, top
 from gridprobe.options import Options, make_plan
 
@@ -123,8 +124,20 @@ def write_run(
     folder.mkdir(parents=True)
     (folder / "spec.json").write_text(replace(spec or spec_of(), **changes).to_json())
     (folder / "items.jsonl").write_text("".join(json.dumps(each) + "\n" for each in items))
-    (folder / "records-w0.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
+    (folder / "records-w0.jsonl").write_bytes(b"".join(sealed(json.dumps(each).encode()) for each in records))
     return folder
+
+
+def made_older(folder: Path, *lacking: str) -> None:
+    """Rewrite a run as an older version would have written it: without these fields, and without checksums."""
+    for file in (*folder.glob("records-*.jsonl"), folder / "items.jsonl"):
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        old = [{key: value for key, value in line.items() if key not in ("crc32", *lacking)} for line in lines]
+        text = "".join(json.dumps(each) + "\n" for each in old)
+        file.write_text(text.replace("gridprobe.record/2", "gridprobe.record/1"))
+    spec = json.loads((folder / "spec.json").read_text())
+    del spec["items"]
+    (folder / "spec.json").write_text(json.dumps(spec))
 
 
 def large_run(folder: Path, *, count: int = 3200, selector: str = "gridprobe", k: int = 12, seed: int = 0) -> Path:

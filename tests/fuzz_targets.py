@@ -22,9 +22,9 @@ from evaluation_runs import item, record, staged, write_run
 from gridprobe.benchmarks import SUBTITLE_MODES, Item, load_benchmark, metrics, with_subtitles
 from gridprobe.benchmarks.verify import verify
 from gridprobe.errors import GridProbeError
+from gridprobe.evaluation.folder import status
 from gridprobe.evaluation.metrics import bins_of, official, score, summary, verdicts
 from gridprobe.evaluation.reader import read_run
-from gridprobe.evaluation.status import status
 from gridprobe.question import Question
 from gridprobe.report.run_page import render_runs
 from gridprobe.report.tables import FORMATS, RunScores, render_scores

@@ -11,9 +11,8 @@ import numpy.typing as npt
 import pytest
 
 from gridprobe import early_exit
-from gridprobe.early_exit import CAUTIOUS, THRESHOLDS, Calibration, choose_threshold, needed
+from gridprobe.early_exit import CAUTIOUS, THRESHOLDS, Calibration, binomial_upper, choose_threshold, needed
 from gridprobe.errors import UsageError
-from gridprobe.statistics import binomial_upper
 
 EPSILON, DELTA = 0.02, 0.05
 

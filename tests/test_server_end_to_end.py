@@ -78,7 +78,7 @@ class TestAsk:
         assert done.exit_code == 2 and "does not serve 'other'" in done.stderr
 
     def test_options_of_a_server_need_a_server(self, clip: Path) -> None:
-        done = run("ask", clip, *OPTIONS, "--model", "embedded", "--server", "patience=5")
+        done = run("ask", clip, *OPTIONS, "--model", "embedded", "--server", "timeout=5")
 
         assert done.exit_code == 2 and "--server is for models on a server" in done.stderr
 
@@ -102,7 +102,7 @@ class TestEvaluation:
         settings = Options.from_preset("default", k=2, probes="fresh")
         setup = make_plan(model=server, settings=settings)  # type: ignore[arg-type]
         benchmark = toy_benchmark(folder / "data", videos=3, questions=4)
-        return Evaluation(benchmark, folder / "run", setup=setup, crew=PoolOptions(workers=0))
+        return Evaluation(benchmark, folder / "run", setup=setup, pool=PoolOptions(workers=0))
 
     # M02 of tests/reliability.md
     def test_a_restart_in_the_middle_loses_nothing(self, tmp_path: Path, open_server: Open) -> None:
@@ -122,7 +122,7 @@ class TestEvaluation:
     ) -> None:
         monkeypatch.setenv("GRIDPROBE_API_KEY", KEY)
         fake = Fake()
-        server = open_server(fake, patience=30)
+        server = open_server(fake, timeout=30)
         start, gone = fake.asked, True
         fake.down = lambda: gone and fake.asked > start + AMID
 

@@ -7,10 +7,12 @@ import pytest
 from scipy import stats
 
 from gridprobe.benchmarks.video_mme_v2 import non_linear
-from gridprobe.statistics import (
+from gridprobe.early_exit import binomial_upper
+from gridprobe.evaluation.statistics import (
     clustered_bootstrap,
     difference_interval,
     expected_calibration_error,
+    mcnemar,
     score_interval,
     share_interval,
     wilson,
@@ -277,3 +279,30 @@ def test_the_interval_of_a_mean_over_tasks_holds_the_truth_as_often_as_it_says()
         held += found.low <= float(shares.mean()) <= found.high
 
     assert held >= 0.93 * 200
+
+
+# What scipy has: the same to twelve digits as what was summed here before.
+
+
+@pytest.mark.parametrize(
+    ("gained", "lost", "p"),
+    [
+        *((0, 0, 1.0), (1, 0, 1.0), (3, 9, 0.14599609375000028), (9, 3, 0.14599609375000028), (7, 7, 1.0)),
+        *((120, 80, 0.0056851559967501025), (1500, 1710, 0.0002241810754553004)),
+    ],
+)
+def test_mcnemar_is_the_exact_binomial_test(gained: int, lost: int, p: float) -> None:
+    assert mcnemar(gained, lost) == pytest.approx(p, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("hits", "draws", "delta", "bound"),
+    [
+        *((0, 149, 0.05, 0.019904816220685087), (1, 150, 0.05, 0.031233816920943465)),
+        *((1, 2150, 0.05, 0.002204528464185229), (0, 30, 0.1, 0.07388127187120652)),
+        *((17, 40, 0.1, 0.538588211405727), (400, 3000, 0.01, 0.14842370150414272)),
+        *((5, 5, 0.1, 1.0), (0, 0, 0.1, 1.0)),
+    ],
+)
+def test_clopper_pearson_is_a_quantile_of_beta(hits: int, draws: int, delta: float, bound: float) -> None:
+    assert binomial_upper(hits, draws, delta) == pytest.approx(bound, abs=1e-12)

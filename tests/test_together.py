@@ -117,9 +117,9 @@ def test_one_video_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     video = numbered_video(tmp_path / "numbered.mp4", 40)
     read, reads = ChildDecoder.read, []
 
-    def counted(self: ChildDecoder, size: tuple[int, int], *rest: Any, **options: Any) -> Any:
+    def counted(self: ChildDecoder, stream: Any, size: tuple[int, int], *rest: Any, **options: Any) -> Any:
         reads.append(size)
-        return read(self, size, *rest, **options)
+        return read(self, stream, size, *rest, **options)
 
     monkeypatch.setattr(ChildDecoder, "read", counted)
     model = MockModel(lambda request: {"A": 0.999, "B": 0.0005, "C": 0.0005})

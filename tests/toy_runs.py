@@ -25,7 +25,7 @@ from PIL import Image
 from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.errors import ModelError
 from gridprobe.evaluation import Choice, Evaluation, PoolOptions, Shard, disk
-from gridprobe.evaluation.supervisor import Timeouts
+from gridprobe.evaluation.folder import Timeouts
 from gridprobe.models import LazyModel, MockModel, Model, Request
 from gridprobe.options import Options, Plan, make_plan
 from gridprobe.question import Question
@@ -152,13 +152,13 @@ PASSED = ("subtitles", "max_failures", "retry_failed", "redo_changed", "totals")
 
 
 def evaluation(benchmark: Benchmark, out: Path, **options: Any) -> Evaluation:
-    """An evaluation from flat options: those of the choice, the crew, the evaluation, and for the rest the setup."""
+    """An evaluation from flat options: those of the choice, the pool, the evaluation, and for the rest the setup."""
     shard = Shard.parse(options.pop("shard", "1/1"))
     choice = Choice(shard=shard, **{name: options.pop(name) for name in CHOICE if name in options})
-    patience = Timeouts(options.pop("patience", 600.0), options.pop("start_patience", 1800.0))
-    crew = PoolOptions(options.pop("workers", None), options.pop("engine", "local"), patience)
+    timeout = Timeouts(options.pop("timeout", 600.0), options.pop("start_timeout", 1800.0))
+    pool = PoolOptions(options.pop("workers", None), options.pop("engine", "local"), timeout)
     passed = {name: options.pop(name) for name in PASSED if name in options}
-    return Evaluation(benchmark, out, setup=toy_setup(**options), choice=choice, crew=crew, **passed)
+    return Evaluation(benchmark, out, setup=toy_setup(**options), choice=choice, pool=pool, **passed)
 
 
 def ids(benchmark: Benchmark) -> list[str]:
@@ -209,7 +209,7 @@ class _Fragile(disk.Disk):
 
     def write(self, descriptor: int, content: bytes) -> int:
         taken = super().write(descriptor, content)
-        self.records += content.startswith(b'{"schema": "gridprobe.record/1"')
+        self.records += content.startswith(b'{"schema": "gridprobe.record/2"')
         return taken
 
     def sync(self, descriptor: int) -> None:
@@ -243,7 +243,7 @@ class FragileModel(ToyModel):
 
 class _Full(disk.Disk):
     def write(self, descriptor: int, content: bytes) -> int:
-        if content.startswith(b'{"schema": "gridprobe.record/1"'):
+        if content.startswith(b'{"schema": "gridprobe.record/2"'):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return super().write(descriptor, content)
 

@@ -1,6 +1,5 @@
 """Answer: what the model answered, from which frames, at what cost; as an object, as JSON and as a picture."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -8,18 +7,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gridprobe.early_exit import EarlyExit
-from gridprobe.importance import Grid, runs
+from gridprobe.importance import runs
 from gridprobe.models import Posterior
 from gridprobe.models.base import Basis
-from gridprobe.models.cost import CONVENTIONS, Cost
+from gridprobe.models.cost import Cost
 from gridprobe.open_ended import Kind, exact_match, kind_of
 from gridprobe.question import Question, describes
+from gridprobe.record import Record
 from gridprobe.selectors import Selection
 from gridprobe.video import FramePool
 
-__all__ = ["SCHEMA", "Answer", "AnswerCost", "Seconds", "Trace", "selection_dict"]
-
-SCHEMA = "gridprobe.answer/3"
+__all__ = ["Answer", "AnswerCost", "Seconds", "Trace"]
 
 
 @dataclass(frozen=True)
@@ -57,26 +55,6 @@ class AnswerCost:
         """What was computed, by the honest convention: less than `tflops` if results were reused."""
         return self.total.tflops_computed
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return {
-            "tflops": self.tflops,
-            "tflops_paper": self.tflops_paper,
-            "tflops_computed": self.tflops_computed,
-            "overview_tflops": self.overview.tflops,
-            "probe_tflops": self.probe.tflops,
-            "focus_tflops": self.focus.tflops,
-            "baseline_tflops": self.baseline.tflops,
-            "baseline_tflops_paper": self.baseline.tflops_paper,
-            "tokens": self.total.tokens,
-            "visual_tokens": self.total.visual_tokens,
-            "cached_tokens": self.total.cached_tokens,
-            "calls": self.total.calls,
-            "unpriced_calls": self.total.unpriced,
-            "money": self.total.money,
-            "conventions": CONVENTIONS,
-        }
-
 
 @dataclass(frozen=True)
 class Seconds:
@@ -91,11 +69,6 @@ class Seconds:
     def total(self) -> float:
         """All stages."""
         return self.decode + self.overview + self.probe + self.focus
-
-    def to_dict(self) -> dict[str, float]:
-        """Plain values, for JSON."""
-        stages = {"decode": self.decode, "overview": self.overview, "probe": self.probe, "focus": self.focus}
-        return {**stages, "total": self.total}
 
 
 @dataclass(frozen=True)
@@ -137,22 +110,6 @@ class Trace:
         one, other = self.overview, self.focus
         same = one.choice == other.choice if one.basis == "letters" else exact_match(one.choice, other.choice)
         return not same
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        stages = {"overview": self.overview, "focus": self.focus}
-        return {
-            "by": self.by,
-            "stages": {
-                name: dict(zip(each.labels, each.shares, strict=True))
-                for name, each in stages.items()
-                if each is not None
-            },
-            "exit": self.exit and self.exit.describe(),
-            "contradicted": self.contradicted,
-            "stretches": [list(stretch) for stretch in self.stretches],
-            "windows": self.windows,
-        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,31 +188,7 @@ class Answer:
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as plain values, by src/gridprobe/schemas/answer.json."""
-        info, open_ended = self.pool.info, self.question.open
-        return {
-            "schema": SCHEMA,
-            "id": self.question.id,
-            "question": self.question.text,
-            "options": dict(zip(self.question.labels, self.question.options, strict=True)),
-            "choice": None if open_ended else self.choice,
-            "answer": self.text,
-            "truth": self.question.answer,
-            "right": self.right,
-            "confidence": self.confidence,
-            "posterior": self.candidates,
-            "letter_mass": self.posterior.mass if self.basis == "letters" else None,
-            "basis": self.basis,
-            "kind": self.kind,
-            "evidence": [list(stretch) for stretch in self.evidence],
-            "reached": self.reached.to_dict(),
-            "selection": selection_dict(self.selection),
-            "cost": self.cost.to_dict(),
-            "seconds": self.seconds.to_dict(),
-            "video": info.to_dict() if info else None,
-            "models": {"selector": " + ".join(self.models[0]) or None, "answerer": self.models[1]},
-            "settings": dict(self.settings),
-            "warnings": list(self.warnings),
-        }
+        return Record.of(self).to_dict()
 
     @property
     def evidence(self) -> tuple[tuple[float, float], ...]:
@@ -276,23 +209,3 @@ class Answer:
         from gridprobe.report.answer_page import save_report
 
         save_report([self], Path(path))
-
-
-def selection_dict(selection: Selection) -> dict[str, Any]:
-    """A selection as plain values, for JSON."""
-    evidence, shape = selection.evidence, selection.shape
-    matrix = None if evidence is None else evidence.matrix.tolist()
-    return {
-        "selector": selection.selector,
-        "kept": selection.kept,
-        "pool": selection.pool,
-        "k": Grid.holding(selection.pool).k,
-        "indices": list(selection.indices),
-        "timestamps": list(selection.timestamps),
-        "extra_frames": [{"share": each.share, "indices": list(each.indices)} for each in selection.extra_frames],
-        "row_confidence": evidence and (list(evidence.row_confidence) or None),
-        "column_confidence": evidence and (list(evidence.column_confidence) or None),
-        "map": evidence and evidence.kind,
-        "importance": matrix and [[None if math.isnan(value) else value for value in row] for row in matrix],
-        "shape": shape and {"skew": shape.skew, "excess_kurtosis": shape.excess_kurtosis, "sigma": shape.sigma},
-    }

@@ -32,7 +32,6 @@ import numpy as np
 
 from gridprobe._util import parse_json, write_whole
 from gridprobe.errors import DataError, UsageError
-from gridprobe.statistics import binomial_upper
 
 __all__ = [
     "CAUTIOUS",
@@ -41,6 +40,7 @@ __all__ = [
     "VARIABLE",
     "Calibration",
     "EarlyExit",
+    "binomial_upper",
     "calibration_folder",
     "check_threshold",
     "choose_threshold",
@@ -180,6 +180,22 @@ def needed(epsilon: float, delta: float) -> int:
             raise UsageError(f"{name} must be between 0 and 1, got {value!r}")
     count = max(1, math.ceil(math.log(delta) / math.log1p(-epsilon)))
     return count if binomial_upper(0, count, delta) <= epsilon else count + 1  # where rounding decides
+
+
+def binomial_upper(hits: int, draws: int, delta: float) -> float:
+    """Clopper and Pearson's upper bound: the true share is above it with probability at most `delta`."""
+    if not 0 <= hits <= draws or not 0 < delta < 1:
+        raise ValueError(f"no bound for {hits} of {draws} at {delta}")
+    if hits == draws:
+        return 1.0
+    if hits == 0:
+        return -math.expm1(math.log(delta) / draws)
+    from gridprobe.registry import explain_missing
+
+    with explain_missing("eval"):
+        from scipy.stats import beta
+
+    return float(beta.ppf(1 - delta, hits + 1, draws - hits))
 
 
 def choose_threshold(

@@ -24,7 +24,7 @@ import numpy as np
 
 from gridprobe._util import parse_json
 from gridprobe.errors import DataError, UsageError
-from gridprobe.evaluation.export import KEYFRAMES_SCHEMA
+from gridprobe.evaluation.reader import KEYFRAMES_SCHEMA
 from gridprobe.importance import MAX_K, Budget, Grid, ImportanceMap, Ties
 from gridprobe.question import Question
 from gridprobe.selectors.base import FLAT, Parts, Selection, Selector

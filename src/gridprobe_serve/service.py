@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from gridprobe._util import printable, watching
-from gridprobe.answer import Answer, selection_dict
+from gridprobe.answer import Answer
 from gridprobe.ask import Kept, Overview, Session, sure
 from gridprobe.concurrency import Batcher
 from gridprobe.errors import GridProbeError
@@ -28,6 +28,7 @@ from gridprobe.limits import LIMITS, UsageLimits, learn_from
 from gridprobe.models import Model, Posterior
 from gridprobe.options import Options, Plan, make_plan
 from gridprobe.question import Question
+from gridprobe.record import selection_dict
 from gridprobe.report.format import share_words, sure_words
 from gridprobe.report.view import AnswerView, levels_of
 from gridprobe.video import FrameSize, VideoInfo, VideoLimits

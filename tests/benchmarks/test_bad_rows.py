@@ -12,8 +12,8 @@ import toy_runs
 from gridprobe.benchmarks import load_benchmark
 from gridprobe.errors import DataError
 from gridprobe.evaluation import read_records
+from gridprobe.evaluation.folder import status
 from gridprobe.evaluation.reader import read_items
-from gridprobe.evaluation.status import status
 
 GOOD = {"id": "good", "video": "v0", "question": "Is it <good>?", "options": ["yes", "no"], "answer": "A"}
 LONG = "9" * 5000

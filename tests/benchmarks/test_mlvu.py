@@ -11,7 +11,7 @@ from gridprobe.benchmarks import load_benchmark, metrics
 from gridprobe.errors import DataError
 from gridprobe.evaluation.metrics import official
 from gridprobe.evaluation.reader import read_run
-from gridprobe.statistics import wilson
+from gridprobe.evaluation.statistics import wilson
 
 
 def row(**changes: Any) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from benchmark_files import by_id, touch, v2_group, write_parquet
 from gridprobe.benchmarks import Benchmark, Metric, load_benchmark, metrics
 from gridprobe.benchmarks.video_mme_v2 import non_linear
+from gridprobe.evaluation.statistics import clustered_bootstrap, wilson
 from gridprobe.evaluation.tasks import Choice
-from gridprobe.statistics import clustered_bootstrap, wilson
 
 CHAIN, FORK_LATE, FORK_EARLY = [[1], [2], [3], [4]], [[1], [2, 3], [4]], [[1, 2], [3], [4]]
 

@@ -15,11 +15,10 @@ from gridprobe import early_exit
 from gridprobe._util import ProgressEvent, listening
 from gridprobe.benchmarks import Benchmark
 from gridprobe.cli import cli
-from gridprobe.early_exit import Calibration, EarlyExit
+from gridprobe.early_exit import Calibration, EarlyExit, binomial_upper
 from gridprobe.errors import RunError, UsageError
-from gridprobe.evaluation.statistics import Agreement, calibrate, draw
+from gridprobe.evaluation.run import Agreement, calibrate, draw
 from gridprobe.models import LazyModel, MockModel, Request
-from gridprobe.statistics import binomial_upper
 from toy_runs import make_video, toy_benchmark, toy_setup
 from ways import OURS
 

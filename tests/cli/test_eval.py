@@ -137,9 +137,9 @@ def test_a_plan_is_of_the_same_questions_and_loads_nothing(data: Path, tiny_chec
     assert "estimated at 4 characters" in other.stdout and "17." in other.stdout  # gigabytes of weights
 
 
-@pytest.mark.parametrize("option", ["--patience", "--start-patience"])
+@pytest.mark.parametrize("option", ["--timeout", "--start-timeout"])
 @pytest.mark.parametrize("value", ["-1", "0", "nan", "inf"])
-def test_patience_that_makes_no_sense_is_exit_code_2(
+def test_timeout_that_makes_no_sense_is_exit_code_2(
     data: Path, tmp_path: Path, tiny_checkpoint: Path, option: str, value: str
 ) -> None:
     done = evaluate(data, tmp_path / "run", tiny_checkpoint, option, value)

@@ -11,9 +11,9 @@ from gridprobe._util import ProgressEvent, listening
 from gridprobe.benchmarks import Benchmark
 from gridprobe.errors import DataError, RunError
 from gridprobe.evaluation import read_records, summary
-from gridprobe.evaluation.reader import Totals
+from gridprobe.evaluation.folder import status
 from gridprobe.evaluation.records import read_file
-from gridprobe.evaluation.status import status
+from gridprobe.evaluation.tasks import Totals
 from toy_runs import evaluation, toy_benchmark
 
 

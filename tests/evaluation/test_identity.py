@@ -1,6 +1,5 @@
 """A video that was replaced between two runs is noticed, named, and asked about again if the user says so."""
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import pytest
 
 import toy_runs
+from evaluation_runs import made_older
 from gridprobe.benchmarks import Benchmark
 from gridprobe.errors import RunError
 from gridprobe.evaluation import read_records
@@ -83,11 +83,7 @@ def test_a_copy_of_another_time_and_a_video_that_is_gone_are_no_change(toy: Benc
 
 def test_a_run_of_an_older_version_has_no_identities_and_resumes(toy: Benchmark, tmp_path: Path) -> None:
     asked(toy, tmp_path / "run")
-    for file in (tmp_path / "run").glob("records-*.jsonl"):
-        records = [json.loads(line) for line in file.read_text().splitlines()]
-        for record in records:
-            del record["identity"]
-        file.write_text("".join(json.dumps(record) + "\n" for record in records))
+    made_older(tmp_path / "run", "identity")
     replace_video(tmp_path / "data" / "v1")
 
     assert asked(toy, tmp_path / "run") == []

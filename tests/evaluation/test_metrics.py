@@ -16,7 +16,7 @@ from gridprobe.benchmarks import Item, Metric
 from gridprobe.errors import UsageError
 from gridprobe.evaluation.metrics import AnsweredBy, bins_of, official, score, shared
 from gridprobe.evaluation.reader import Run, read_run
-from gridprobe.statistics import ENUMERATE, clustered_bootstrap, mcnemar, sign_flip
+from gridprobe.evaluation.statistics import ENUMERATE, clustered_bootstrap, mcnemar, sign_flip
 
 NAMES = ("v1-a", "v1-b", "v2-a", "v3-a")
 

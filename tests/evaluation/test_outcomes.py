@@ -11,8 +11,9 @@ from evaluation_runs import item, write_run
 from gridprobe import Answer
 from gridprobe.benchmarks import Item
 from gridprobe.early_exit import EarlyExit
-from gridprobe.evaluation.reader import Answered, Stages, read_run
-from gridprobe.evaluation.records import answered
+from gridprobe.evaluation.reader import read_run
+from gridprobe.evaluation.records import of_run
+from gridprobe.record import Record
 from report.answers import CITIES, by_frame, handmade, posterior, reached, without_map
 
 UNSURE = posterior(C=0.43, B=0.3)
@@ -20,12 +21,12 @@ UNSURE = posterior(C=0.43, B=0.3)
 
 def record(answer: Answer) -> dict[str, Any]:
     asked = Item("v1-a", CITIES, Path("v.mp4"), "v1", {})
-    written = answered(asked, answer, attempt=1, worker="w0", opening=0.0)
+    written = of_run(Record.of(answer), asked, attempt=1, worker="w0").to_line()
     loaded: dict[str, Any] = json.loads(json.dumps(written, allow_nan=False))
     return loaded
 
 
-def read(folder: Path, answer: Answer) -> Answered:
+def read(folder: Path, answer: Answer) -> Record:
     (result,) = read_run(write_run(folder, [item("v1-a", options=list(CITIES.options))], [record(answer)])).results
     assert result.answered is not None
     return result.answered
@@ -36,10 +37,10 @@ def test_an_answer_from_the_overview(tmp_path: Path) -> None:
 
     found = read(tmp_path / "r", replace(answer, posterior=posterior(B=0.998)))
 
-    assert found.stages.by == "overview" and found.stages.focus is None and found.stages.threshold == 0.99
-    assert found.stages.overview is not None and found.stages.overview[0] == "B"
-    assert found.stages.overview[1] == pytest.approx(0.998)
-    assert found.native == 0 and found.kept == 3
+    assert found.reached["by"] == "overview" and found.stage("focus") is None and found.threshold == 0.99
+    name, confidence = found.stage("overview") or ("", 0.0)
+    assert (name, confidence) == ("B", pytest.approx(0.998))
+    assert found.shown_native == 0 and found.selection["kept"] == 3
 
 
 def test_an_answer_from_the_focused_pass_with_a_map_by_frame(tmp_path: Path) -> None:
@@ -47,10 +48,11 @@ def test_an_answer_from_the_focused_pass_with_a_map_by_frame(tmp_path: Path) -> 
     answer = reached(by_frame(scores), "focus", overview=UNSURE)
     found = read(tmp_path / "r", answer)
 
-    assert found.stages == Stages("focus", ("C", UNSURE.confidence), ("B", answer.posterior.confidence), None)
-    assert (found.map, found.native, found.rows) == ("attention", 1, ())
+    assert (found.reached["by"], found.threshold) == ("focus", None)
+    assert found.stage("overview") == ("C", UNSURE.confidence)
+    assert found.stage("focus") == ("B", answer.posterior.confidence)
+    assert (found.selection["map"], found.shown_native, found.selection["row_confidence"]) == ("attention", 1, None)
     assert found.by_frame == pytest.approx(scores, rel=1e-3)
-    assert "importance" not in record(answer)["selection"]
 
 
 @pytest.mark.parametrize(("kind", "count"), [("certainty", 7), ("probes", 6)])
@@ -58,19 +60,20 @@ def test_one_answer_for_each_probe(kind: Any, count: int, tmp_path: Path) -> Non
     answer = by_frame((0.5,) * 7, kind=kind) if kind == "certainty" else handmade(cells=7)
     selection = replace(answer.selection, probes=(posterior(B=0.9),) * count)
 
-    assert read(tmp_path / "r", replace(answer, selection=selection)).probes == ("B",) * count
+    assert read(tmp_path / "r", replace(answer, selection=selection)).selection["probe_choices"] == ["B"] * count
 
 
 def test_the_published_method_has_no_overview(tmp_path: Path) -> None:
     found = read(tmp_path / "r", handmade())
 
-    assert found.stages.by == "focus" and found.stages.overview is None
-    assert found.map == "probes" and found.native == found.kept == 3 and len(found.rows) == 3
-    assert read(tmp_path / "s", without_map(handmade())).map == ""
+    assert found.reached["by"] == "focus" and found.stage("overview") is None
+    assert found.shown_native == found.selection["kept"] == len(found.selection["row_confidence"]) == 3
+    assert found.selection["map"] == "probes" and found.selection["importance"] is None, "rows and columns say it"
+    assert read(tmp_path / "s", without_map(handmade())).selection["map"] is None
 
 
 def test_answers_to_some_of_the_probes_are_not_recorded(tmp_path: Path) -> None:
     answer = handmade(cells=7)
     selection = replace(answer.selection, probes=(posterior(B=0.9),) * 5)  # hybrid asks about promising rows only
 
-    assert read(tmp_path / "r", replace(answer, selection=selection)).probes == ()
+    assert read(tmp_path / "r", replace(answer, selection=selection)).selection["probe_choices"] is None

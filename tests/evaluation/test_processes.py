@@ -31,7 +31,7 @@ class Undead:
 def test_who_kills_a_process_that_cannot_die_does_not_wait_for_it() -> None:
     process, (here, there) = Undead(), Pipe()
     try:
-        supervisor._Child(process, here).kill()  # type: ignore[arg-type]
+        supervisor._ProcessHandle(process, here).kill()  # type: ignore[arg-type]
         process.joined.wait()  # in another thread, or this line would not be reached
         assert process.killed and process.limit == JOIN_SECONDS
     finally:

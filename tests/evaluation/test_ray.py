@@ -13,11 +13,10 @@ import pytest
 
 import gridprobe
 import toy_runs
-from crews import Clock, Watched
+from crews import Clock, WatchedPool
 from gridprobe.evaluation import summary
-from gridprobe.evaluation.ray import RayPool
-from gridprobe.evaluation.status import status
-from gridprobe.evaluation.supervisor import Supervisor, TaskQueue, Timeouts
+from gridprobe.evaluation.folder import Timeouts, status
+from gridprobe.evaluation.supervisor import RayPool, Supervisor, TaskQueue
 from gridprobe.evaluation.tasks import Method, Shard, tasks_of
 from gridprobe.evaluation.worker import WorkerJob
 from toy_runs import toy_benchmark
@@ -93,13 +92,13 @@ def test_an_actor_is_killed_and_its_questions_return_to_the_list(cluster: Path, 
 def test_an_actor_that_hangs_is_replaced_and_its_question_given_up(cluster: Path, gate: toy_runs.Gate) -> None:
     toy = toy_benchmark(cluster / "data2", videos=2, words={"v0-q0": "hangs", "v1-q1": "dies"})
     job, clock = WorkerJob(cluster / "run2", Method(toy_runs.toy_setup())), Clock()
-    ledger = TaskQueue(tasks_of(toy.items, Shard()), workers=1)
+    queue = TaskQueue(tasks_of(toy.items, Shard()), workers=1)
     gate.let(100)
     with toy_runs.evaluation(toy, job.folder), closing(RayPool(job)) as actors:
-        crew = Watched(actors, clock, hangs="v0-q0")
-        patience = Timeouts(60.0, 1000.0)
-        Supervisor(job.folder, ledger, crew, prefix="", patience=patience, note=lambda outcome: None, clock=clock).run()
+        pool = WatchedPool(actors, clock, hangs="v0-q0")
+        timeouts = Timeouts(60.0, 1000.0)
+        Supervisor(job.folder, queue, pool, prefix="", timeouts=timeouts, note=lambda outcome: None, clock=clock).run()
 
     result = summary(job.folder)
     assert result["errors"] == {"WorkerDied": 2} and result["all"]["answered"] == 2
-    assert crew.hired == ["w0", "w1", "w2", "w3"] and toy_runs.hangs() == 2
+    assert pool.started == ["w0", "w1", "w2", "w3"] and toy_runs.hangs() == 2

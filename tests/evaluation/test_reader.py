@@ -8,7 +8,8 @@ import pytest
 
 from evaluation_runs import item, record, selection, staged, write_run
 from gridprobe.errors import DataError, UsageError
-from gridprobe.evaluation.reader import Answered, Stages, read_run, read_runs
+from gridprobe.evaluation.reader import read_run, read_runs
+from gridprobe.record import Record
 
 
 def outcomes(folder: Path) -> dict[str, str]:
@@ -70,7 +71,7 @@ def test_without_a_known_answer_nothing_is_right_or_wrong(tmp_path: Path) -> Non
     assert run.notes == ("the answers to 1 of 1 questions are withheld; these are in no accuracy",)
 
 
-def answered(folder: Path, found: dict[str, Any]) -> Answered:
+def answered(folder: Path, found: dict[str, Any]) -> Record:
     (result,) = read_run(write_run(folder, [item("v1-a")], [found])).results
     assert result.answered is not None
     return result.answered
@@ -80,24 +81,25 @@ def test_how_an_answer_was_reached_is_read(tmp_path: Path) -> None:
     exit = answered(tmp_path / "a", staged("v1-a", "B", "overview", overview="B"))
     other = answered(tmp_path / "b", staged("v1-a", "B", "focus", overview="C", focus="B"))
 
-    assert (exit.native, exit.kept, exit.map, exit.by_frame) == (0, 9, "", ())
-    assert exit.stages == Stages("overview", ("B", 0.6), None, 0.99)
-    assert (other.native, other.map, len(other.by_frame)) == (2, "attention", 9)
-    assert other.stages == Stages("focus", ("C", 0.6), ("B", 0.8), 0.99)
+    assert (exit.shown_native, exit.selection["kept"], exit.selection["map"], exit.by_frame) == (0, 9, None, ())
+    assert (exit.reached["by"], exit.stage("overview"), exit.stage("focus")) == ("overview", ("B", 0.6), None)
+    assert (other.shown_native, other.selection["map"], len(other.by_frame)) == (2, "attention", 9)
+    assert (other.reached["by"], other.stage("overview"), other.stage("focus")) == ("focus", ("C", 0.6), ("B", 0.8))
+    assert exit.threshold == other.threshold == 0.99
 
 
 def test_a_record_from_before_the_overview_is_read(tmp_path: Path) -> None:
     old = answered(tmp_path / "a", record("v1-a", selection=selection((0.5, 0.9, 0.5), (0.4, 0.5, 0.8))))
 
-    assert old.stages == Stages() and old.map == "probes" and old.by_frame == ()
-    assert old.native == old.kept > 0
+    assert old.reached == {"by": "focus", "stages": {}, "exit": None} and old.selection["map"] == "probes"
+    assert old.by_frame == () and old.shown_native == len(old.selection["indices"]) > 0
 
 
 def test_a_record_with_names_that_are_gone_is_read(tmp_path: Path) -> None:
     beside = [{"share": 0.5, "indices": [1]}]
     chosen = selection(by_frame=[0.5] * 9, map="leave-out", beside=beside)
 
-    assert answered(tmp_path / "a", record("v1-a", selection=chosen)).map == "leave-out"
+    assert answered(tmp_path / "a", record("v1-a", selection=chosen)).selection["map"] == "leave-out"
 
 
 @pytest.mark.parametrize(

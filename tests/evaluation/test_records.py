@@ -13,11 +13,12 @@ from gridprobe._util import parse_json
 from gridprobe.errors import RunError
 from gridprobe.evaluation import disk
 from gridprobe.evaluation.disk import Disk, held
-from gridprobe.evaluation.records import SCHEMA, Records, RecordWriter, read_file, read_records
+from gridprobe.evaluation.records import Records, RecordWriter, read_file, read_records
+from gridprobe.record import LINE_SCHEMA
 
 
 def record(name: str, outcome: str = "answered", attempt: int = 1, **more: object) -> dict[str, object]:
-    return {"schema": SCHEMA, "id": name, "outcome": outcome, "attempt": attempt, **more}
+    return {"schema": LINE_SCHEMA, "id": name, "outcome": outcome, "attempt": attempt, **more}
 
 
 def three(folder: Path) -> Path:
@@ -66,6 +67,31 @@ def test_a_line_torn_at_any_byte_is_left_out_and_the_others_are_not(tmp_path: Pa
         file.write_bytes(whole[:cut])
         found = read_records(tmp_path)
         assert (list(found.best), found.damage) == (["a", "b"], [])
+
+
+@pytest.mark.parametrize("bit", range(8))
+def test_every_flipped_bit_of_a_line_is_noticed(tmp_path: Path, bit: int) -> None:
+    file = three(tmp_path)
+    whole = file.read_bytes()
+    end = whole.index(b"\n")
+
+    for place in range(end):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :])
+        found = read_records(tmp_path)
+        assert found.damage and "a" not in found.best, place
+        assert list(found.best)[-1] == "ü\u2028c"
+
+
+def test_a_pipe_with_the_name_of_records_holds_nobody_up(tmp_path: Path) -> None:
+    three(tmp_path)
+    os.mkfifo(tmp_path / "records-x.jsonl")
+
+    found = read_records(tmp_path)
+
+    assert len(found.best) == 3 and [str(each) for each in found.damage] == [
+        "records-x.jsonl, byte 0: not a regular file"
+    ]
+    assert not held(tmp_path / "records-x.jsonl")
 
 
 # E04 of tests/reliability.md

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 import toy_runs
+from evaluation_runs import made_older
 from gridprobe.benchmarks import Benchmark, load_benchmark
 from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation import disk, read_records, summary
 from gridprobe.evaluation.disk import Disk
+from gridprobe.evaluation.folder import status
 from gridprobe.evaluation.reader import read_run
-from gridprobe.evaluation.status import status
 from toy_runs import here, lines, toy_benchmark
 
 Row = dict[str, Any]
@@ -218,9 +219,7 @@ def test_e14_rows_are_not_replaced_while_another_shard_runs(own: Own, tmp_path: 
 
 def test_a_run_of_an_older_version_has_no_rows_and_goes_on_only_with_the_same(own: Own, tmp_path: Path) -> None:
     here(own(ROWS), tmp_path / "run")
-    for file in (*(tmp_path / "run").glob("records-*.jsonl"), tmp_path / "run" / "items.jsonl"):
-        rows = [json.loads(line) for line in file.read_text().splitlines()]
-        file.write_text("".join(json.dumps({k: v for k, v in row.items() if k != "row"}) + "\n" for row in rows))
+    made_older(tmp_path / "run", "row")
 
     here(own(ROWS), tmp_path / "run")
     with pytest.raises(UsageError, match="by a version that did not record them; name another folder"):

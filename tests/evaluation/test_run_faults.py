@@ -21,7 +21,7 @@ import toy_runs
 from gridprobe.benchmarks import Benchmark
 from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation import read_records, summary
-from gridprobe.evaluation.status import status
+from gridprobe.evaluation.folder import status
 from gridprobe.models import MockModel
 from toy_runs import has_lines, here, ids, kill_when, lines, toy_benchmark
 

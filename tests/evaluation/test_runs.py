@@ -53,7 +53,7 @@ def timeless(folder: Path) -> list[str]:
     return sorted(json.dumps({k: v for k, v in each.items() if k not in names}) for each in best.values())
 
 
-def crew(benchmark: Benchmark, out: Path, workers: int = 1, **options: Any) -> dict[str, Any]:
+def pool(benchmark: Benchmark, out: Path, workers: int = 1, **options: Any) -> dict[str, Any]:
     return started(benchmark, out, workers=workers, **options)
 
 
@@ -209,8 +209,8 @@ class TestNothingMixed:
         with pytest.raises(UsageError, match=r"setup\.sampling\.k was 2 and is now 3; .*limit was null and is now 4"):
             here(toy, tmp_path / "run", k=3, limit=4)
 
-    def test_shard_workers_and_patience_are_no_part_of_it(self, toy: Benchmark, tmp_path: Path) -> None:
-        here(toy, tmp_path / "run", shard="1/3", max_failures=3, patience=5.0, start_patience=50.0)
+    def test_shard_workers_and_timeout_are_no_part_of_it(self, toy: Benchmark, tmp_path: Path) -> None:
+        here(toy, tmp_path / "run", shard="1/3", max_failures=3, timeout=5.0, start_timeout=50.0)
         here(toy, tmp_path / "run")
 
         assert toy_runs.calls() == Counter(ids(toy))
@@ -408,7 +408,7 @@ class Full(Disk):
         self.records = 0
 
     def write(self, descriptor: int, content: bytes) -> int:
-        self.records += content.startswith(b'{"schema": "gridprobe.record/1"')
+        self.records += content.startswith(b'{"schema": "gridprobe.record/2"')
         if self.kind == "write" and self.records > self.takes:
             raise OSError(self.code, os.strerror(self.code))
         return super().write(descriptor, content)
@@ -461,11 +461,11 @@ class TestWorkers:
         toy = toy_benchmark(tmp_path / "data", videos=5)
         here(toy, tmp_path / "here")
         here(toy, tmp_path / "again")
-        crew(toy, tmp_path / "crew", 3)
+        pool(toy, tmp_path / "pool", 3)
 
-        assert told(tmp_path / "here") == told(tmp_path / "again") == told(tmp_path / "crew")
-        assert timeless(tmp_path / "here") == timeless(tmp_path / "again") == timeless(tmp_path / "crew")
-        assert lines(tmp_path / "crew") == Counter(ids(toy))
+        assert told(tmp_path / "here") == told(tmp_path / "again") == told(tmp_path / "pool")
+        assert timeless(tmp_path / "here") == timeless(tmp_path / "again") == timeless(tmp_path / "pool")
+        assert lines(tmp_path / "pool") == Counter(ids(toy))
 
     # E12 of tests/reliability.md
     def test_a_killed_run_is_resumed_with_other_numbers_of_workers(
@@ -482,7 +482,7 @@ class TestWorkers:
         asked = toy_runs.calls()
         assert set(safe.values()) == {1} and 4 <= len(safe) < len(toy.items)
         monkeypatch.delenv(toy_runs.GATE)
-        crew(toy, tmp_path / "run", 1)
+        pool(toy, tmp_path / "run", 1)
 
         assert told(tmp_path / "run") == told(tmp_path / "whole")
         assert lines(tmp_path / "run") == Counter(ids(toy))
@@ -491,7 +491,7 @@ class TestWorkers:
     def test_a_question_that_kills_its_worker_twice_fails_and_the_others_do_not(self, tmp_path: Path) -> None:
         toy = toy_benchmark(tmp_path / "data", words={"v1-q0": "dies"})
 
-        result = crew(toy, tmp_path / "run", 2)
+        result = pool(toy, tmp_path / "run", 2)
 
         assert result["errors"] == {"WorkerDied": 1} and result["all"]["answered"] == 5
         record = read_records(tmp_path / "run").best["v1-q0"]
@@ -507,7 +507,7 @@ class TestWorkers:
         here(toy, tmp_path / "whole")
         monkeypatch.setenv(toy_runs.CALLS, str(tmp_path / "calls2"))
 
-        crew(toy, tmp_path / "run", workers, model=toy_runs.FragileModel())
+        pool(toy, tmp_path / "run", workers, model=toy_runs.FragileModel())
 
         assert told(tmp_path / "run") == told(tmp_path / "whole")
         assert lines(tmp_path / "run") == Counter(ids(toy))
@@ -522,8 +522,8 @@ class TestWorkers:
 
     def test_a_disk_that_fails_in_a_worker_ends_the_run(self, toy: Benchmark, tmp_path: Path) -> None:
         with pytest.raises(RunError, match="No space left on device; what was recorded before is safe"):
-            crew(toy, tmp_path / "run", 2, model=toy_runs.FullDiskModel())
-        crew(toy, tmp_path / "run", 1)
+            pool(toy, tmp_path / "run", 2, model=toy_runs.FullDiskModel())
+        pool(toy, tmp_path / "run", 1)
 
         assert lines(tmp_path / "run") == Counter(ids(toy))
 
@@ -532,7 +532,7 @@ class TestWorkers:
         toy = toy_benchmark(tmp_path / "data", words=words)
 
         with pytest.raises(RunError, match=r"^2 of 6 questions failed"):
-            crew(toy, tmp_path / "run", 2, max_failures=1)
+            pool(toy, tmp_path / "run", 2, max_failures=1)
 
     @pytest.mark.parametrize(("cores", "workers", "threads"), [(2, 1, 2), (2, 2, 1), (64, 8, 8), (2, 3, 1)])
     def test_workers_share_the_cores(
@@ -568,11 +568,11 @@ class TestWorkers:
 
 def test_there_are_no_more_workers_than_videos_to_ask_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker without work would load its models for nothing."""
-    hired: list[int] = []
+    counts: list[int] = []
 
     class Counting:
-        def __init__(self, folder: Path, ledger: Any, crew: ProcessPool, **_: Any) -> None:
-            hired.append(ledger.workers)
+        def __init__(self, folder: Path, queue: Any, pool: ProcessPool, **_: Any) -> None:
+            counts.append(queue.workers)
 
         def run(self) -> None:
             """Ask nothing."""
@@ -581,4 +581,4 @@ def test_there_are_no_more_workers_than_videos_to_ask_about(tmp_path: Path, monk
     for videos in (1, 3, 9):
         started(toy_benchmark(tmp_path / f"data{videos}", videos=videos), tmp_path / f"run{videos}", workers=5)
 
-    assert hired == [1, 3, 5]
+    assert counts == [1, 3, 5]

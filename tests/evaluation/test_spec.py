@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gridprobe.errors import DataError, UsageError
-from gridprobe.evaluation.spec import Spec
+from gridprobe.evaluation.reader import Spec
 from gridprobe.options import Options, make_plan, parse_changes
 from gridprobe.video import FrameSize
 

@@ -15,7 +15,7 @@ import toy_runs
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError
 from gridprobe.evaluation import Choice, Shard, run
-from gridprobe.evaluation.status import status
+from gridprobe.evaluation.folder import status
 from gridprobe.models import MockModel, Request
 from toy_runs import toy_benchmark
 
@@ -40,7 +40,7 @@ def test_a_run_in_progress_shows_its_pace_and_its_worker(tmp_path: Path) -> None
     def looks(request: Request) -> Mapping[str, float]:
         if "<v2-q0>" in request.prompt and not seen:
             seen.append(status(tmp_path / "run"))
-            seen.append(status(tmp_path / "run", patience=60.0, clock=lambda: time.time() + 61))
+            seen.append(status(tmp_path / "run", timeout=60.0, clock=lambda: time.time() + 61))
         return toy_runs.answer(request)
 
     toy = toy_benchmark(tmp_path / "data", words={"v0-q0": "fails"})
@@ -84,10 +84,10 @@ def test_damage_is_told_with_its_place(tmp_path: Path) -> None:
     assert status(tmp_path / "run")["damage"] == ["records-x.jsonl, byte 0: not a record"]
 
 
-@pytest.mark.parametrize("patience", [0.0, -1.0, math.nan, math.inf])
-def test_patience_is_a_number_of_seconds_that_can_pass(tmp_path: Path, patience: float) -> None:
-    with pytest.raises(UsageError, match=r"^--patience must be a finite number of seconds above 0, got "):
-        status(tmp_path, patience=patience)
+@pytest.mark.parametrize("timeout", [0.0, -1.0, math.nan, math.inf])
+def test_timeout_is_a_number_of_seconds_that_can_pass(tmp_path: Path, timeout: float) -> None:
+    with pytest.raises(UsageError, match=r"^--timeout must be a finite number of seconds above 0, got "):
+        status(tmp_path, timeout=timeout)
 
 
 def test_what_is_no_run_is_one_sentence(tmp_path: Path) -> None:

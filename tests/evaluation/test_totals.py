@@ -9,10 +9,10 @@ import pytest
 from gridprobe.benchmarks import Item
 from gridprobe.errors import UsageError
 from gridprobe.evaluation import read_records
-from gridprobe.evaluation.reader import Account, Totals, read_run
-from gridprobe.evaluation.status import status
+from gridprobe.evaluation.folder import status
+from gridprobe.evaluation.reader import read_run
 from gridprobe.evaluation.supervisor import TaskQueue
-from gridprobe.evaluation.tasks import Task
+from gridprobe.evaluation.tasks import Account, Task, Totals
 from gridprobe.limits import UsageLimits
 from gridprobe.question import Question
 from toy_runs import evaluation, model, toy_benchmark
@@ -82,25 +82,25 @@ def test_grants_never_exceed_a_total_whatever_workers_do(seed: int) -> None:
         Task(tuple(Item(f"{video}-{n}", question, Path("v"), str(video)) for n in range(draw.randint(1, 5))))
         for video in range(draw.randint(1, 12))
     ]
-    ledger = TaskQueue(tasks, workers=3, account=account)
+    queue = TaskQueue(tasks, workers=3, account=account)
     wanted = {item.id: draw.randint(1, 1500) for task in tasks for item in task.items}
     spent = 0
     for _ in range(400):
         worker = f"w{draw.randrange(3)}"
-        held = ledger.held.get(worker)
+        held = queue.held.get(worker)
         if not held:
-            ledger.take(worker)
+            queue.take(worker)
             continue
         item = held[0].items[0]
-        ledger.begin(worker, item.id)
+        queue.begin(worker, item.id)
         cost = min(wanted[item.id], int(held[0].grants[item.id]["tokens"]))
         spent += cost
         if draw.random() < 0.1:
-            ledger.lost(worker)
+            queue.lost(worker)
         else:
-            ledger.finish(worker, item.id, {"tokens": cost, "tflops": 0.0, "seconds": 0.0})
+            queue.finish(worker, item.id, {"tokens": cost, "tflops": 0.0, "seconds": 0.0})
     assert spent <= total and account.spent["tokens"] <= total
-    if not ledger.left and ledger.unasked:
+    if not queue.left and queue.unasked:
         assert account.lacking == "tokens"
 
 

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+from gridprobe.benchmarks.base import Interval
 from gridprobe.report.run_page import (
     RunPoint,
     across,
@@ -14,7 +15,6 @@ from gridprobe.report.run_page import (
     skew_svg,
     smoothed,
 )
-from gridprobe.statistics import Interval
 
 
 def point(name: str, compute: float, accuracy: float, number: int = 0) -> RunPoint:

@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gridprobe.errors import DataError, UsageError
 from gridprobe.question import PAPER_SUBTITLES, Question
-from gridprobe.statistics import Interval, score_interval
 from gridprobe.subtitles import Between, Subtitles, clip_time, in_clip, read_subtitles, sentences
 from gridprobe.video import FramePool, SampleSpec, VideoInfo, probe
 
@@ -20,6 +19,7 @@ __all__ = [
     "NO_RIGHT_OPTION",
     "SUBTITLE_MODES",
     "Benchmark",
+    "Interval",
     "Item",
     "Metric",
     "RowProblem",
@@ -112,6 +112,19 @@ class Benchmark:
 
 
 @dataclass(frozen=True)
+class Interval:
+    """A mean and its 95% interval."""
+
+    mean: float
+    low: float
+    high: float
+    count: int
+    clusters: int
+    method: Literal["bootstrap", "wilson"] = "bootstrap"
+    """How the interval was found: by resampling clusters, or by Wilson's formula if they are too few for that."""
+
+
+@dataclass(frozen=True)
 class Metric:
     """One of the benchmark's official scores."""
 
@@ -128,6 +141,8 @@ class Metric:
     @cached_property
     def interval(self) -> Interval | None:
         """The 95% interval, in fractions of one; None without anything to take the mean of."""
+        from gridprobe.evaluation.statistics import score_interval
+
         if not self.strata or self.value is None:
             return None
         return score_interval(

@@ -12,8 +12,8 @@ from gridprobe.cli.evaluate import answer_options, asked
 from gridprobe.cli.help import Verb, names_of
 from gridprobe.early_exit import Calibration, needed, store
 from gridprobe.errors import RunError
-from gridprobe.evaluation.statistics import Agreement, draw
-from gridprobe.evaluation.statistics import calibrate as compare
+from gridprobe.evaluation.run import Agreement, draw
+from gridprobe.evaluation.run import calibrate as compare
 from gridprobe.registry import BENCHMARKS
 
 __all__ = ["calibrate"]

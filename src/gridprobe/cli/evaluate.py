@@ -38,10 +38,9 @@ from gridprobe.cli.console import (
 from gridprobe.cli.help import Verb, names_of
 from gridprobe.errors import UsageError
 from gridprobe.evaluation import Evaluation, PoolOptions
-from gridprobe.evaluation.reader import Totals
+from gridprobe.evaluation.folder import QUESTION_TIMEOUT, START_TIMEOUT, Timeouts
 from gridprobe.evaluation.run import MAX_FAILURES, RunState
-from gridprobe.evaluation.supervisor import START_PATIENCE, TIMEOUTS, Timeouts
-from gridprobe.evaluation.tasks import Choice, Shard
+from gridprobe.evaluation.tasks import Choice, Shard, Totals
 from gridprobe.options import Options, Plan, make_plan, parse_changes
 from gridprobe.question import TEMPLATES
 from gridprobe.registry import BENCHMARKS
@@ -250,11 +249,13 @@ class _LineWatcher:
 @click.option("--workers", type=int, metavar="N", help="Processes; by default 1, with Ray one for each GPU.")
 @click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True)
 @click.option(
-    "--patience", type=float, default=TIMEOUTS, show_default=True, help="Seconds without a message from a worker."
+    "--timeout",
+    type=float,
+    default=QUESTION_TIMEOUT,
+    show_default=True,
+    help="Seconds without a message from a worker.",
 )
-@click.option(
-    "--start-patience", type=float, default=START_PATIENCE, show_default=True, help="The same while it loads."
-)
+@click.option("--start-timeout", type=float, default=START_TIMEOUT, show_default=True, help="The same while it loads.")
 @click.option("--device", default="auto", show_default=True, help="auto (a GPU for each worker), cpu, cuda or cuda:N.")
 @click.option("--dtype", default="auto", show_default=True, help="auto, float32, bfloat16 or float16.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
@@ -269,7 +270,7 @@ def evaluate(benchmark: str, data: Path, out: Path, as_json: bool, **given: Any)
             out,
             setup=what.setup,
             choice=what.choice,
-            crew=PoolOptions(given["workers"], given["engine"], Timeouts(given["patience"], given["start_patience"])),
+            pool=PoolOptions(given["workers"], given["engine"], Timeouts(given["timeout"], given["start_timeout"])),
             totals=Totals(given["total_tokens"], given["total_tflops"], given["total_seconds"]),
             **{name: given[name] for name in ("subtitles", "max_failures", "retry_failed", "redo_changed")},
         )

@@ -35,7 +35,7 @@ GROUPS = {
     "Method": "selector selectors controls frames k effort sure refine probes rotations context open-way window "
     "preset order collage seed set epsilon delta",
     "Limits of a question": "max-frames max-tokens max-tflops max-seconds max-gpu-memory",
-    "Limits and workers of the run": "total-tokens total-tflops total-seconds workers engine patience start-patience "
+    "Limits and workers of the run": "total-tokens total-tflops total-seconds workers engine timeout start-timeout "
     "max-failures retry-failed redo-changed",
     "Server": "host port key allow-host grace http root",
     "Requests": "videos allow-urls queue together max-k session-age max-body max-upload quota session-bytes",

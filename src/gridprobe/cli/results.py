@@ -19,11 +19,10 @@ from gridprobe.cli.console import (
 from gridprobe.cli.evaluate import span
 from gridprobe.cli.help import Verb
 from gridprobe.errors import DataError
-from gridprobe.evaluation.export import Prediction, export_keyframes, submission
+from gridprobe.evaluation.folder import QUESTION_TIMEOUT
+from gridprobe.evaluation.folder import status as read_status
 from gridprobe.evaluation.metrics import PROMPT, bins_of, judge, official, score
-from gridprobe.evaluation.reader import read_run, read_runs
-from gridprobe.evaluation.status import status as read_status
-from gridprobe.evaluation.supervisor import TIMEOUTS
+from gridprobe.evaluation.reader import export_keyframes, read_run, read_runs, submission
 from gridprobe.models import load_model
 from gridprobe.report.files import check_writable, write_whole
 from gridprobe.report.run_data import make_thumbnails
@@ -126,10 +125,9 @@ def export_predictions(run: Path, output: Path) -> None:
     """Save the answers of RUN in the format that the benchmark's evaluation server or script reads."""
     check_writable(output)
     found = read_run(run)
-    answered = {each.id: Prediction(each.answered.choice, each.answer) for each in found.results if each.answered}
-    if not answered:
+    if not any(each.answered for each in found.results):
         raise DataError(f"{run} holds no answered question, so there are no predictions to export")
-    content = submission(found.benchmark, answered)
+    content = submission(found)
     write_whole(output, json.dumps(content, indent=1, allow_nan=False).encode())
     left_out = len(found.results) - len(content)
     announce_saved(f"predictions of {len(content)} questions" + f" ({left_out} left out)" * bool(left_out), output)
@@ -173,16 +171,16 @@ def judge_run(run: Path, model: str, device: str, dtype: str) -> None:
 )
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option(
-    "--patience",
+    "--timeout",
     type=float,
-    default=TIMEOUTS,
+    default=QUESTION_TIMEOUT,
     show_default=True,
     help="Seconds on one question until a worker counts as stuck.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def status(run: Path, patience: float, as_json: bool) -> None:
+def status(run: Path, timeout: float, as_json: bool) -> None:
     """Show the progress of the evaluation in the folder RUN, and which workers are stuck or dead."""
-    found = read_status(run, patience=patience)
+    found = read_status(run, timeout=timeout)
     if as_json:
         print(json.dumps(found, allow_nan=False))
         return

@@ -10,9 +10,9 @@ Nothing mixed     A folder has one spec and, by their weights, one pair of model
 """
 
 from gridprobe.evaluation.metrics import summary
+from gridprobe.evaluation.reader import Spec
 from gridprobe.evaluation.records import read_records
 from gridprobe.evaluation.run import Counts, Evaluation, PoolOptions, run
-from gridprobe.evaluation.spec import Spec
 from gridprobe.evaluation.tasks import Choice, Shard
 
 __all__ = ["Choice", "Counts", "Evaluation", "PoolOptions", "Shard", "Spec", "read_records", "run", "summary"]

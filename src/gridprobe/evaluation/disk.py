@@ -125,7 +125,7 @@ def held(path: Path) -> bool:
     """Whether any process, on this machine or another, holds the file's lock; RunError where that cannot be found."""
     with readable(path):
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe must not block
         except FileNotFoundError:
             return False
         try:

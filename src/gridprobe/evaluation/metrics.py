@@ -1,6 +1,6 @@
 """Metrics of runs: accuracy, cost and paired differences, by run and bin. Pure functions of run folders.
 
-A failed question counts as wrong; a missing one is only counted as missing. Confidence intervals are 95 %, from a
+A failed question counts as wrong; a missing one is only counted as missing. Confidence intervals are 95%, from a
 bootstrap that draws whole groups, since questions about one video are not independent; with too few groups, they are
 Wilson's. All draws are seeded.
 """
@@ -18,14 +18,11 @@ import numpy.typing as npt
 from gridprobe import benchmarks
 from gridprobe._util import parse_json, report
 from gridprobe.benchmarks import Item, Metric
+from gridprobe.benchmarks.base import Interval
 from gridprobe.errors import DataError, UsageError
 from gridprobe.evaluation.disk import write_whole
-from gridprobe.evaluation.reader import Answered, Result, Run, read_run
-from gridprobe.models import Model, Request
-from gridprobe.open_ended import exact_match
-from gridprobe.question import Question
-from gridprobe.statistics import (
-    Interval,
+from gridprobe.evaluation.reader import Result, Run, read_run
+from gridprobe.evaluation.statistics import (
     clustered_bootstrap,
     difference_interval,
     expected_calibration_error,
@@ -33,6 +30,10 @@ from gridprobe.statistics import (
     share_interval,
     sign_flip,
 )
+from gridprobe.models import Model, Request
+from gridprobe.open_ended import exact_match
+from gridprobe.question import Question
+from gridprobe.record import Record
 
 __all__ = [
     "PROMPT",
@@ -95,8 +96,8 @@ def _counts(results: Sequence[Result]) -> dict[str, Any]:
         "withheld": sum(result.withheld for result in results),
         "right": sum(judged),
         "accuracy": sum(judged) / len(judged) if judged else None,
-        "overview": sum(answer.stages.by == "overview" for answer in answers),
-        "kept": math.fsum(answer.native for answer in answers) / len(answers) if answers else None,
+        "overview": sum(answer.reached["by"] == "overview" for answer in answers),
+        "kept": math.fsum(answer.shown_native for answer in answers) / len(answers) if answers else None,
         "tokens": int(sum(answer.cost["tokens"] for answer in answers)),
         "tflops": math.fsum(answer.cost["tflops"] for answer in answers),
         "tflops_paper": math.fsum(answer.cost["tflops_paper"] for answer in answers),
@@ -171,7 +172,7 @@ def _is_span(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Temporal:
-    """Means over the questions that have gold intervals and kept frames, with 95 % intervals over videos.
+    """Means over the questions that have gold intervals and kept frames, with 95% intervals over videos.
 
     Those of precision, recall and F1 are found as that of accuracy. Wilson's is wide enough for any numbers from 0 to
     1, as none vary more than hits do.
@@ -187,9 +188,9 @@ class Temporal:
     def of(cls, results: Sequence[Result]) -> "Temporal | None":
         """None if no such question was answered."""
         found = [
-            (match(result.answered.times, gold), result.group)
+            (match(result.answered.selection["timestamps"], gold), result.group)
             for result in results
-            if result.answered and result.answered.stages.by != "overview" and (gold := _gold(result))
+            if result.answered and result.answered.reached["by"] != "overview" and (gold := _gold(result))
         ]
         if not found:
             return None
@@ -245,7 +246,7 @@ def _accepted(result: Result, judged: Mapping[str, float]) -> bool:
 
 def _key(result: Result) -> str:
     """A verdict is about one answer: another answer to the same question needs another verdict."""
-    return json.dumps([result.id, result.answered.choice if result.answered else None], ensure_ascii=False)
+    return json.dumps([result.id, result.answered.reply if result.answered else None], ensure_ascii=False)
 
 
 def verdicts(folder: Path) -> dict[str, dict[str, float]]:
@@ -280,14 +281,14 @@ def judge(run: Run, model: Model) -> int:
 def _open(run: Run) -> Iterator[Result]:
     """The answers in words that have a right text and are no exact match."""
     for result in run.results:
-        said = result.answered.choice if result.answered else None
+        said = result.answered.reply if result.answered else None
         if not result.options and said is not None and result.answer and not exact_match(said, result.answer):
             yield result
 
 
 def _request(result: Result) -> Request:
     assert result.answered is not None
-    text = PROMPT.format(question=result.question, right=result.answer, given=result.answered.choice)
+    text = PROMPT.format(question=result.question, right=result.answer, given=result.answered.reply)
     return Request.about(Question(text, ("yes", "no")))
 
 
@@ -311,9 +312,9 @@ class RunCost:
     """Whether the TFLOPs of all answers are known."""
 
     @classmethod
-    def of(cls, answers: Sequence[Answered]) -> "RunCost":
+    def of(cls, answers: Sequence[Record]) -> "RunCost":
         """The mean cost of at least one answer."""
-        kept = np.array([answer.native for answer in answers], dtype=np.float64)
+        kept = np.array([answer.shown_native for answer in answers], dtype=np.float64)
         honest, paper, tokens = (
             np.array([answer.cost[name] for answer in answers]) for name in ("tflops", "tflops_paper", "tokens")
         )
@@ -349,15 +350,16 @@ class AnsweredBy:
     """Share of these for which they prefer the same option."""
 
     @classmethod
-    def of(cls, answers: Sequence[Answered]) -> "AnsweredBy | None":
+    def of(cls, answers: Sequence[Record]) -> "AnsweredBy | None":
         """None if no answer had an overview."""
-        stages = [answer.stages for answer in answers]
-        if not any(each.overview for each in stages):
+        stages = [(answer.stage("overview"), answer.stage("focus")) for answer in answers]
+        if not any(overview for overview, _ in stages):
             return None
-        both = [_same(each.overview[0], each.focus[0]) for each in stages if each.overview and each.focus]
+        both = [_same(overview[0], focus[0]) for overview, focus in stages if overview and focus]
+        sources = [answer.reached["by"] for answer in answers]
         return cls(
-            overview=float(np.mean([each.by == "overview" for each in stages])),
-            refined=float(np.mean([each.by == "refined" for each in stages])),
+            overview=float(np.mean([source == "overview" for source in sources])),
+            refined=float(np.mean([source == "refined" for source in sources])),
             both=len(both),
             agree=float(np.mean(both)) if both else None,
         )

@@ -51,13 +51,13 @@ def estimate_run(
     choice: Choice | None = None,
     subtitles: str = "none",
 ) -> dict[str, Any]:
-    """What asking a benchmark's questions would cost, with gauges in place of the models.
+    """What asking a benchmark's questions would cost, with cost models in place of the models.
 
     Sizes are read from the videos' headers. A video that cannot be read is reported and counted with the
     most common size.
     """
-    gauged = replace(setup, selector=setup.selector.loaded(weights=False)).using(model, answerer)
-    method = Method.of(benchmark, gauged, subtitles=subtitles)
+    estimating = replace(setup, selector=setup.selector.loaded(weights=False)).using(model, answerer)
+    method = Method.of(benchmark, estimating, subtitles=subtitles)
     setup = method.setup
     assert setup.sampling is not None
     items = (choice or Choice()).items(benchmark)
@@ -141,7 +141,7 @@ class GridPrice:
 def price_grid(setup: Plan, question: Question, info: VideoInfo, *, kept: Sequence[int] = ()) -> GridPrice:
     """Price one question about a video of this size, for so many kept frames or else for the selector's bounds.
 
-    The models of the setup are gauges.
+    The models of the setup are cost models.
     """
     assert setup.sampling is not None
     video = _Footage.of(Item("", question, Path(info.path), ""), info, setup)
@@ -225,8 +225,8 @@ class _Footage:
         return FramePool(pixels, self.times, source=self.info.path, info=self.info)
 
 
-def _weights(*gauges: CostModel) -> float:
-    return round(sum({each.identity: each.weights for each in gauges}.values()) / 1e9, 1)
+def _weights(*models: CostModel) -> float:
+    return round(sum({each.identity: each.weights for each in models}.values()) / 1e9, 1)
 
 
 def _values(cost: Cost) -> Mapping[str, float]:
@@ -241,8 +241,8 @@ def _values(cost: Cost) -> Mapping[str, float]:
 
 # offers(): what quick, auto and full answers about one video would take, and all frames; and whether that fits limits.
 #
-# Nothing is decoded and no model is loaded: gauges price requests for frames of the video's size. Seconds come from the
-# pace that was measured when the model answered on this machine; they are None before that.
+# Nothing is decoded and no model is loaded: cost models price requests for frames of the video's size. Seconds come
+# from the pace that was measured when the model answered on this machine; they are None before that.
 
 TYPICAL = Question(
     "What does the person do right after the door has been closed?",
@@ -256,7 +256,7 @@ Fits = Literal["yes", "maybe", "no"]
 
 @dataclass(frozen=True)
 class Models:
-    """The models as gauges, and what their tokens cost."""
+    """The models as cost models, and what their tokens cost."""
 
     model: CostModel
     answerer: CostModel

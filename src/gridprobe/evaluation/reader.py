@@ -1,4 +1,4 @@
-"""A run folder as values: every question of the run, and what became of it.
+"""A run folder as values: what was run, every question, and what became of it.
 
     spec.json          what was run
     items.jsonl        the questions, one a line
@@ -8,234 +8,182 @@ Nothing else is read: no benchmark data, no video, no clock. A line that is no r
 question is then missing; a record that contradicts itself or its question is a DataError.
 """
 
+import hashlib
 import json
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal
+from string import ascii_uppercase
+from typing import Any
 
+from gridprobe import __version__
 from gridprobe._util import parse_json
 from gridprobe.benchmarks.base import NO_RIGHT_OPTION
 from gridprobe.errors import DataError, UsageError
-from gridprobe.evaluation.disk import listed, remove, write_whole
+from gridprobe.evaluation.disk import listed
 from gridprobe.evaluation.records import read_records
-from gridprobe.evaluation.spec import Spec
-from gridprobe.limits import UsageLimits, as_flag, check_limit
 from gridprobe.open_ended import exact_match, token_f1
+from gridprobe.record import Record, is_number, need
+from gridprobe.selectors.base import OVERVIEW
 
 __all__ = [
-    "Account",
-    "Answered",
-    "Outcome",
+    "ITEM_FILE",
+    "KEYFRAMES_SCHEMA",
+    "SPEC_FILE",
+    "SUBMISSIONS",
     "Result",
     "Run",
-    "Stage",
-    "Stages",
-    "Taken",
-    "Totals",
-    "clear_stop",
+    "Spec",
+    "export_keyframes",
+    "installed",
+    "items_hash",
     "read_items",
     "read_run",
     "read_runs",
     "stops",
-    "taken_by",
-    "write_stop",
+    "submission",
 ]
 
-# Totals: what a run may take. Account: what it has spent, and what each question in progress may still spend.
-#
-# A question is asked only if it was granted a part of what is left, and it keeps to that part as to any limit. So
-# the total holds, however many workers there are. No question is granted less than the largest one took so far: the run
-# stops instead, and says so in its folder. The same command with a larger total goes on.
+# Spec: everything that decides the results of a run. Two runs with equal specs may share a folder, others may not.
 
-Taken = Mapping[str, float]
-"""Tokens, TFLOPs and seconds."""
-NAMES = ("tokens", "tflops", "seconds")
-ROOM = 2.0
-"""A question may take so many times what the largest one took so far."""
+SCHEMA = "gridprobe.spec/2"
+SPEC_FILE = "spec.json"
+PACKAGES = ("av", "numpy", "pillow", "torch", "transformers")
+NOT_COMPARED = ("data", "versions", "items")
+"""Where the data are may differ between machines (`benchmark_version` covers their content); versions are noted."""
+
+RETIRED = {"setup.sampling.decoder": "pyav"}
+"""Options that older runs have, with the value that is the only one now."""
 
 
 @dataclass(frozen=True)
-class Totals:
-    """What all questions of a run, or of a shard of it, may take together; None does not apply."""
+class Spec:
+    """A run's spec.json."""
 
-    tokens: int | None = None
-    tflops: float | None = None
-    seconds: float | None = None
-    """The sum of all questions' seconds, whatever runs at the same time."""
-
-    def __post_init__(self) -> None:
-        for name, value in self.limits.items():
-            check_limit(f"total_{name}", value, whole=name == "tokens")
-
-    def __bool__(self) -> bool:
-        return bool(self.limits)
-
-    @property
-    def limits(self) -> dict[str, float]:
-        """Those that apply."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
-
-def taken_by(record: Mapping[str, Any]) -> Taken | None:
-    """What the question of a record took; None if that is not known, because it failed or the record is damaged."""
-    if record.get("outcome") != "answered":
-        return None
-    try:
-        cost, seconds = record["cost"], record["seconds"]
-        taken = {"tokens": cost["tokens"], "tflops": cost["tflops"], "seconds": seconds["total"]}
-        return taken if all(math.isfinite(value) for value in taken.values()) else None
-    except (KeyError, TypeError, OverflowError):
-        return None
-
-
-class Account:
-    """What is left of a run's totals."""
-
-    def __init__(self, totals: Totals, limits: UsageLimits, before: Iterable[Taken | None] = ()) -> None:
-        """Begin with what was taken before; a question of which that is not known counts like the largest one."""
-        self.totals = totals
-        self._own = {name: getattr(limits, f"max_{name}") for name in NAMES}
-        self._granted: dict[str, Taken] = {}
-        self._closed: str | None = None
-        known = list(before)
-        self.largest = {name: max((each[name] for each in known if each), default=0.0) for name in NAMES}
-        self.spent = {name: sum((each or self.largest)[name] for each in known) for name in NAMES}
-
-    def left(self, name: str) -> float:
-        """What is neither spent nor granted."""
-        granted = sum(each.get(name, 0.0) for each in self._granted.values())
-        return float(self.totals.limits[name]) - self.spent[name] - granted
+    benchmark: str
+    benchmark_version: str
+    data: str
+    setup: Mapping[str, Any]
+    """What `Plan.describe` says, with the models' names."""
+    subtitles: str = "none"
+    seed: int = 0
+    limit: int | None = None
+    ids: Sequence[str] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The benchmark's own, such as its split."""
+    versions: Mapping[str, str] = field(default_factory=lambda: installed())
+    items: str = ""
+    """`items_hash` of items.jsonl, which notices damage; older runs have none."""
 
     @property
-    def lacking(self) -> str | None:
-        """The total that does not allow for another question; None if there is none."""
-        if self._closed is not None:
-            return self._closed
-        short = (name for name in self.totals.limits if self.left(name) < max(self._least(name), 1e-12))
-        return next(short, None)
+    def selector(self) -> str:
+        """How frames are chosen."""
+        return str(self.setup["selector"]["name"])
 
-    def _least(self, name: str) -> float:
-        own = self._own[name]
-        return self.largest[name] if own is None else min(own, self.largest[name])
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models that are asked: those of the selector, then the answering one, each once."""
+        return tuple(dict.fromkeys([*_models(self.setup["selector"]), str(self.setup["answerer"])]))
 
-    def grant(self, question: str) -> Taken | None:
-        """What a question may take; None if it cannot be asked now."""
-        if self.lacking is not None:
-            return None
-        found = {}
-        for name in self.totals.limits:
-            bounds = [self.left(name), ROOM * self.largest[name] or None, self._own[name]]
-            found[name] = min(bound for bound in bounds if bound is not None)
-        self._granted[question] = {name: int(value) if name == "tokens" else value for name, value in found.items()}
-        return self._granted[question]
+    @property
+    def fingerprint(self) -> str:
+        """A hash of everything that is compared."""
+        compared = {name: value for name, value in self._plain().items() if name not in NOT_COMPARED}
+        return hashlib.sha256(json.dumps(compared, sort_keys=True).encode()).hexdigest()[:16]
 
-    def settle(self, question: str, taken: Taken | None) -> None:
-        """A question was asked; one of which nothing is known has taken all that it was granted."""
-        granted = self._granted.pop(question, {})
-        for name in NAMES:
-            value = granted.get(name, 0.0) if taken is None else taken[name]
-            self.spent[name] += value
-            if taken is not None:
-                self.largest[name] = max(self.largest[name], value)
+    def _plain(self) -> dict[str, Any]:
+        return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]  # tuples become lists, as on disk
 
-    def close(self, question: str, name: str) -> None:
-        """Not even the least of a question fits what is left of a total."""
-        self.release(question)
-        self._closed = name
+    def to_json(self) -> str:
+        """The content of spec.json."""
+        content = {"schema": SCHEMA, **self._plain(), "fingerprint": self.fingerprint}
+        return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
-    def release(self, question: str) -> None:
-        """A question was not begun."""
-        self._granted.pop(question, None)
-
-
-def write_stop(folder: Path, shard: str, account: Account, unasked: int) -> None:
-    """Keep why a run stopped before its last question."""
-    name = account.lacking
-    assert name is not None
-    limit = f"{as_flag(f'total_{name}')} {account.totals.limits[name]:g}"
-    words = f"{unasked} questions were not asked: {limit} ({account.spent[name]:.6g} spent)"
-    write_whole(folder / f"stopped-{shard}.json", json.dumps({"sentence": words}).encode())
-
-
-def clear_stop(folder: Path, shard: str) -> None:
-    """Forget why a run stopped, since it goes on."""
-    remove(folder / f"stopped-{shard}.json")
-
-
-def stops(folder: Path) -> Sequence[str]:
-    """Why a run, or shards of it, stopped before the last question."""
-    found = []
-    for file in listed(folder, "stopped-*.json"):
+    @classmethod
+    def read(cls, folder: Path) -> "Spec":
+        """The spec of a run folder."""
+        file = folder / SPEC_FILE
         try:
-            found.append(str(parse_json(file.read_bytes())["sentence"]))
-        except (OSError, ValueError, KeyError, TypeError):
-            found.append(f"the run stopped at a total; {file.name} does not say at which")
-    return found
+            text = file.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise UsageError(f"{folder} is not a run: it holds no {SPEC_FILE}; name a folder that eval wrote") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"cannot read {file}: {error}") from error
+        return cls.from_json(text, where=str(file))
+
+    @classmethod
+    def from_json(cls, text: str, *, where: str) -> "Spec":
+        """Read the content of a spec.json; its fingerprint must be that of what it says."""
+        try:
+            content = parse_json(text)
+            content = {"items": "", **content}
+            spec = cls(**{each.name: content[each.name] for each in fields(cls)})
+            _ = spec.selector, spec.models
+            same = content.get("schema") == SCHEMA and content.get("fingerprint") == spec.fingerprint
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise DataError(f"{where} is not the spec of a run ({error!r:.80}); name another folder") from error
+        if not same:
+            raise DataError(f"{where} was written by another version of gridprobe or changed by hand; start a new run")
+        return spec
+
+    def other_rows_alone(self, begun: "Spec") -> bool:
+        """Whether nothing but the benchmark's rows differs from a run that was begun."""
+        return [name for name, *_ in _differences(begun._plain(), self._plain())] == ["benchmark_version"]
+
+    def require_same(self, begun: "Spec", *, where: str) -> None:
+        """Refuse to go on with a run that was begun with another spec."""
+        differing = list(_differences(begun._plain(), self._plain()))
+        if differing:
+            changes = "; ".join(f"{name} was {_short(old)} and is now {_short(new)}" for name, old, new in differing)
+            raise UsageError(f"{where} was begun with another spec: {changes}; name another folder with --out")
 
 
-Outcome = Literal["answered", "failed", "skipped", "missing"]
+def _models(selector: Mapping[str, Any]) -> Iterator[str]:
+    """The models of a selector's description, or of the selectors within it."""
+    for name, value in selector.items():
+        if name == "model":
+            yield str(value)
+        elif isinstance(value, Mapping):
+            yield from _models(value)
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Names and both values of what differs, down to single settings."""
+    for name in dict.fromkeys((*old, *new)):
+        only = RETIRED.get(prefix + name)
+        before, after = old.get(name, only), new.get(name, only)
+        if before == after or (not prefix and name in NOT_COMPARED):
+            continue
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            yield from _differences(before, after, f"{prefix}{name}.")
+        else:
+            yield prefix + name, before, after
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+def installed() -> dict[str, str]:
+    """Versions of what turns a video and a question into an answer."""
+    versions = {name: _version(name) for name in PACKAGES}
+    return {"gridprobe": __version__, **{name: each for name, each in versions.items() if each is not None}}
+
+
+@cache
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+# Questions and runs.
 
 ITEM_FILE = "items.jsonl"
-COSTS = ("tflops", "tflops_paper", "baseline_tflops", "baseline_tflops_paper", "tokens", "visual_tokens")
-STAGES = ("decode", "probe", "focus", "total")
-SOURCES = ("overview", "focus", "refined")
-MOST = 1e15
-"""No number of a record is larger; sums of larger ones would overflow."""
-ROUNDING = 1e-6
-
-Stage = tuple[str, float]
-"""The option that a pass prefers, and its probability."""
-
-
-@dataclass(frozen=True)
-class Stages:
-    """How an answer was reached. Records from before there was an overview have only the defaults."""
-
-    by: str = "focus"
-    """The pass it is from: overview, focus or refined."""
-    overview: Stage | None = None
-    focus: Stage | None = None
-    threshold: float | None = None
-    """The confidence at which the overview is sure, if that was asked."""
-
-
-@dataclass(frozen=True)
-class Answered:
-    """What an answered question holds beside its choice."""
-
-    choice: str
-    """The letter of an option, or the text of an answer to a question without options."""
-    confidence: float
-    logprobs: Mapping[str, float]
-    selector: str
-    pool: int
-    indices: tuple[int, ...]
-    times: tuple[float, ...]
-    rows: tuple[float, ...]
-    """Confidences of the row probes; empty for a selector that makes no map."""
-    columns: tuple[float, ...]
-    probes: tuple[str, ...]
-    """What each of these probes answered, rows first; empty in runs that did not record it."""
-    map: str
-    """The kind of map; empty without one."""
-    by_frame: tuple[float, ...]
-    """The importance of every frame; empty for a map of rows and columns."""
-    native: int
-    """How many frames the answer was read from at native size; 0 for an answer from the overview."""
-    stages: Stages
-    skew: float | None
-    cost: Mapping[str, float]
-    priced: bool
-    """Whether the numbers of TFLOPs are complete; those of a model on a server may not be known."""
-    seconds: Mapping[str, float]
-    warnings: tuple[str, ...]
-
-    @property
-    def kept(self) -> int:
-        """How many frames were selected."""
-        return len(self.indices)
 
 
 @dataclass(frozen=True)
@@ -252,14 +200,26 @@ class Result:
     duration: float | None
     """Seconds: the benchmark's number, or else the length of the video that the record says."""
     extra: Mapping[str, Any]
-    outcome: Outcome = "missing"
-    answered: Answered | None = None
-    error: str = ""
-    """Class and message of what stopped it."""
-    transient: bool = False
-    """Whether it failed for a reason that may be gone: the command that resumes the run asks it again."""
     row: str | None = None
     """The hash of its row; see `gridprobe.evaluation.records`."""
+    record: Record | None = None
+    """None if it is missing."""
+
+    @property
+    def outcome(self) -> str:
+        """One of answered, failed, skipped and missing."""
+        return self.record.outcome if self.record else "missing"
+
+    @property
+    def answered(self) -> Record | None:
+        """Its record, if that has an answer."""
+        return self.record if self.record and self.record.outcome == "answered" else None
+
+    @property
+    def error(self) -> str:
+        """Class and message of what stopped it."""
+        error = self.record and self.record.error
+        return f"{error['class']}: {error['message']}" if error else ""
 
     @property
     def withheld(self) -> bool:
@@ -271,7 +231,7 @@ class Result:
         """How many words the text of an answer has in common with the right one; None where there is no such text."""
         if self.options or self.outcome == "missing" or self.answer is None:
             return None
-        return 0.0 if self.answered is None else token_f1(self.answered.choice, self.answer)
+        return 0.0 if self.answered is None else token_f1(self.answered.reply, self.answer)
 
     @property
     def right(self) -> bool | None:
@@ -280,8 +240,8 @@ class Result:
             return None
         if self.answered is None or self.answer is None:
             return False
-        said = self.answered.choice
-        return said == self.answer if self.options else exact_match(said, self.answer)
+        reply = self.answered.reply
+        return reply == self.answer if self.options else exact_match(reply, self.answer)
 
 
 @dataclass(frozen=True)
@@ -335,7 +295,8 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
 
 def read_run(path: Path, *, name: str | None = None) -> Run:
     """Read one folder."""
-    spec, items = Spec.read(path), read_items(path)
+    spec = Spec.read(path)
+    items = read_items(path, spec)
     records = read_records(path, rows={key: item.row for key, item in items.items()})
     results = tuple(_result(item, records.best.get(key), path) for key, item in items.items())
     stray = len(records.best.keys() - items.keys())
@@ -346,7 +307,7 @@ def read_run(path: Path, *, name: str | None = None) -> Run:
 def _notes(results: Sequence[Result], *, damaged: int, stray: int) -> tuple[str, ...]:
     count = {outcome: sum(result.outcome == outcome for result in results) for outcome in ("missing", "skipped")}
     withheld = sum(result.withheld for result in results)
-    transient = sum(result.transient for result in results)
+    transient = sum(bool(result.record and result.record.transient) for result in results)
     notes = {
         f"{count['missing']} of {len(results)} questions have no record yet and are in no number": count["missing"],
         f"{transient} failed questions may succeed now; the command that began the run asks them again": transient,
@@ -355,62 +316,65 @@ def _notes(results: Sequence[Result], *, damaged: int, stray: int) -> tuple[str,
         f"{damaged} lines of the record files are no records; they were left out": damaged,
         f"{stray} records are of questions that are not in {ITEM_FILE}; they were left out": stray,
     }
-    return tuple(note for note, found in notes.items() if found)
+    return tuple(note for note, number in notes.items() if number)
 
 
-# Files.
+def stops(folder: Path) -> Sequence[str]:
+    """Why a run, or shards of it, stopped before the last question."""
+    sentences = []
+    for file in listed(folder, "stopped-*.json"):
+        try:
+            sentences.append(str(parse_json(file.read_bytes())["sentence"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            sentences.append(f"the run stopped at a total; {file.name} does not say at which")
+    return sentences
 
 
-def _lines(file: Path) -> Iterator[tuple[str, str]]:
+def items_hash(content: bytes) -> str:
+    """The number of lines of items.jsonl and their hash, for the spec."""
+    number = content.count(b"\n")
+    return f"{number}-{hashlib.sha256(content).hexdigest()[:16]}"
+
+
+def read_items(folder: Path, spec: Spec | None = None) -> dict[str, Result]:
+    """The questions of a run, before anything is known about their answers; those that its spec was written with."""
+    file = folder / ITEM_FILE
     try:
-        with file.open(encoding="utf-8", errors="replace") as lines:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    yield f"{file}, line {number}", line
+        content = file.read_bytes()
     except OSError as error:
         raise DataError(f"cannot read {file}: {error.strerror}") from error
-
-
-def read_items(folder: Path) -> dict[str, Result]:
-    """The questions of a run, before anything is known about their answers."""
-    file = folder / ITEM_FILE
+    if spec is not None and spec.items not in ("", items_hash(content)):
+        raise DataError(f"{file} is damaged: it is not what the run was begun with; restore it, or start a new run")
     items: dict[str, Result] = {}
-    for where, line in _lines(file):
-        try:
-            row = parse_json(line)
-        except ValueError as error:
-            raise DataError(f"{where}: not a JSON object ({error})") from None
-        item = _item(row, where)
-        if item.id in items:
-            raise DataError(f"{where}: the id {item.id!r} is there twice")
-        items[item.id] = item
+    for number, line in enumerate(content.decode("utf-8", "replace").split("\n"), start=1):
+        if line.strip():
+            item = _item(line, f"{file}, line {number}")
+            if item.id in items:
+                raise DataError(f"{file}, line {number}: the id {item.id!r} is there twice")
+            items[item.id] = item
     if not items:
         raise DataError(f"{file} holds no question")
     return items
 
 
-# Lines.
-
-
-def _need(good: bool, where: str, rule: str, value: object) -> None:
-    if not good:
-        raise DataError(f"{where}: {rule}, got {str(value)[:80]!r}")
-
-
-def _item(row: Any, where: str) -> Result:
-    _need(isinstance(row, dict), where, "a question must be an object", row)
+def _item(line: str, where: str) -> Result:
+    try:
+        row = parse_json(line)
+    except ValueError as error:
+        raise DataError(f"{where}: not a JSON object ({error})") from None
+    need(isinstance(row, dict), where, "a question must be an object", row)
     for key in ("id", "group", "question"):
-        _need(isinstance(row.get(key), str) and row[key] != "", where, f"{key!r} must be text", row.get(key))
+        need(isinstance(row.get(key), str) and row[key] != "", where, f"{key!r} must be text", row.get(key))
     options, bins, answer = row.get("options"), row.get("bins", {}), row.get("answer")
-    _need(
+    need(
         isinstance(options, list) and all(isinstance(o, str) for o in options), where, "options must be texts", options
     )
-    _need(isinstance(bins, dict) and all(isinstance(b, str) for b in bins.values()), where, "bins must be texts", bins)
-    _need(answer is None or isinstance(answer, str), where, "the answer must be a letter, a text or null", answer)
-    _need(isinstance(row.get("extra", {}), dict), where, "extra must be an object", row.get("extra"))
-    _need(isinstance(row.get("row"), str | None), where, "the row's hash must be text or null", row.get("row"))
+    need(isinstance(bins, dict) and all(isinstance(b, str) for b in bins.values()), where, "bins must be texts", bins)
+    need(answer is None or isinstance(answer, str), where, "the answer must be a letter, a text or null", answer)
+    need(isinstance(row.get("extra", {}), dict), where, "extra must be an object", row.get("extra"))
+    need(isinstance(row.get("row"), str | None), where, "the row's hash must be text or null", row.get("row"))
     duration = row.get("duration")
-    _need(duration is None or _is_number(duration), where, "the duration must be a number or null", duration)
+    need(duration is None or is_number(duration), where, "the duration must be a number or null", duration)
     texts = {key: row[key] for key in ("id", "group", "question")}
     return Result(
         **texts,
@@ -424,114 +388,86 @@ def _item(row: Any, where: str) -> Result:
     )
 
 
-def _result(item: Result, record: Mapping[str, Any] | None, folder: Path) -> Result:
-    if record is None:
+def _result(item: "Result", values: Mapping[str, Any] | None, folder: Path) -> "Result":
+    if values is None:
         return item
-    where, error = f"{folder}, the record of {item.id!r}", record.get("error") or {}
-    answered = _answered(record, where) if record["outcome"] == "answered" else None
-    told = f"{error.get('class', 'Error')}: {error.get('message', '')}" if isinstance(error, dict) and error else ""
-    outcome: dict[str, Any] = {
-        "outcome": record["outcome"],
-        "answered": answered,
-        "error": told,
-        "transient": record["outcome"] == "failed" and record.get("transient") is True,
-    }
+    where = f"{folder}, the record of {item.id!r}"
+    record = Record.parse(values, where=where)
+    result = replace(item, record=record)
     if item.duration is None:
-        outcome["duration"] = _recorded_length(record, where)
-    result = Result(**{**vars(item), **outcome})
-    if answered and item.answer is not None and record.get("right") is not result.right:
-        raise DataError(
-            f"{where}: it says right={record.get('right')}, but {answered.choice!r} next to {item.answer!r}"
-        )
+        length = record.video.get("duration") if isinstance(record.video, dict) else None
+        need(length is None or is_number(length), where, "the video's duration must be a number or null", length)
+        result = replace(result, duration=length)
+    if result.answered and item.answer is not None and record.right is not result.right:
+        raise DataError(f"{where}: it says right={record.right}, but {record.reply!r} next to {item.answer!r}")
     return result
 
 
-def _recorded_length(record: Mapping[str, Any], where: str) -> float | None:
-    """The length of the video as its file says; older records and folders of pictures have none."""
-    video = record.get("video")
-    length = video.get("duration") if isinstance(video, dict) else None
-    _need(length is None or _is_number(length), where, "the video's duration must be a number or null", length)
-    return length
+# Exporting the frames that a run kept, for the selector that replays them, and predictions for benchmarks' servers.
+
+KEYFRAMES_SCHEMA = "gridprobe.keyframes/1"
 
 
-def _answered(record: Mapping[str, Any], where: str) -> Answered:
-    chosen = record.get("selection")
-    _need(isinstance(chosen, dict), where, "selection must be an object", chosen)
-    assert isinstance(chosen, dict)
-    choice, shape, told = record.get("choice"), chosen.get("shape") or {}, record.get("warnings") or []
-    weights = record.get("logprobs") or {}
-    _need(isinstance(told, list), where, "warnings must be a list", told)
-    _need(isinstance(weights, dict), where, "logprobs must be an object", weights)
-    pool = int(_number(chosen, "pool", where))
-    _need(isinstance(choice, str), where, "the choice must be text", choice)
-    indices, times = (_numbers(chosen.get(key), where, key) for key in ("indices", "timestamps"))
-    rows, columns = (_numbers(chosen.get(key) or [], where, key) for key in ("row_confidence", "column_confidence"))
-    _need(len(indices) == len(times) > 0, where, "selection must name kept frames", indices)
-    _need(all(type(i) is int and 0 <= i < pool for i in indices), where, f"indices must be below {pool}", indices)
-    _need(not rows or len(rows) * len(columns) >= pool > (len(rows) - 1) * len(columns), where, "bad map", (rows, pool))
-    by_frame = _numbers(chosen.get("by_frame") or [], where, "by_frame")
-    _need(len(by_frame) in (0, pool), where, f"by_frame must have {pool} numbers", by_frame)
-    probes = chosen.get("probe_choices") or []
-    _need(isinstance(probes, list) and all(isinstance(p, str) for p in probes), where, "probes must be letters", probes)
-    asked = len(by_frame) or len(rows) + len(columns)
-    _need(len(probes) in (0, asked), where, "one answer for each probe is needed", probes)
-    return Answered(
-        choice=str(choice),
-        confidence=_share(record, "confidence", where),
-        logprobs={name: value for name, value in weights.items() if _is_number(value)},
-        selector=str(chosen.get("selector")),
-        pool=pool,
-        indices=tuple(int(i) for i in indices),
-        times=times,
-        rows=rows,
-        columns=columns,
-        probes=tuple(probes),
-        map=str(chosen.get("map") or ("probes" if rows else "")),
-        by_frame=by_frame,
-        native=int(_number(record, "shown_native", where)) if "shown_native" in record else len(indices),
-        stages=_stages(record.get("reached"), where),
-        skew=_number(shape, "skew", where) if shape else None,
-        cost={name: _number(record.get("cost"), name, where) for name in COSTS},
-        priced=not record["cost"].get("unpriced_calls"),
-        seconds={name: _number(record.get("seconds"), name, where) for name in STAGES},
-        warnings=tuple(map(str, told)),
-    )
+def export_keyframes(run: Run) -> dict[str, Any]:
+    """The kept frames of every answered question, schema gridprobe.keyframes/1; answers from the overview have none."""
+    questions = {
+        result.id: {
+            "times": list(result.answered.selection["timestamps"]),
+            "indices": list(result.answered.selection["indices"]),
+            "pool": result.answered.selection["pool"],
+            "video": result.video,
+            "selector": result.answered.selection["selector"],
+            "model": run.spec.models[0],
+        }
+        for result in run.results
+        if result.answered and result.answered.selection["selector"] != OVERVIEW
+    }
+    if not questions:
+        raise DataError(
+            f"{run.path} holds no question that was answered from kept frames, so there are none to export; "
+            "--effort full keeps some for every question"
+        )
+    return {
+        "schema": KEYFRAMES_SCHEMA,
+        "benchmark": run.benchmark,
+        "benchmark_version": run.version,
+        "left_out": len(run.results) - len(questions),
+        "questions": questions,
+    }
 
 
-def _stages(reached: Any, where: str) -> Stages:
-    if reached is None:
-        return Stages()
-    _need(isinstance(reached, dict) and reached.get("by") in SOURCES, where, f"by must be one of {SOURCES}", reached)
-    threshold = None if reached.get("threshold") is None else _number(reached, "threshold", where)
-    overview, focus = (_stage(reached.get(name), where) for name in ("overview", "focus"))
-    return Stages(reached["by"], overview, focus, threshold)
+def submission(run: Run) -> Any:
+    """The answers as plain JSON values, in the format that the benchmark's evaluation server or script reads."""
+    if run.benchmark not in SUBMISSIONS:
+        raise UsageError(
+            f"no submission format is known for {run.benchmark}, only for {', '.join(SUBMISSIONS)}; "
+            "the records of a run hold every answer"
+        )
+    return SUBMISSIONS[run.benchmark]({each.id: each for each in run.results if each.answered})
 
 
-def _stage(stage: Any, where: str) -> Stage | None:
-    if stage is None:
-        return None
-    good = isinstance(stage, dict) and isinstance(stage.get("choice"), str)
-    _need(good, where, "a stage must have a choice", stage)
-    return stage["choice"], _share(stage, "confidence", where)
+def _letters(results: Mapping[str, Result]) -> dict[str, str]:
+    """LongVideoBench's test split, and LVBench's compute_accuracy.py: {"id": "B"}."""
+    return {name: each.answered.reply for name, each in results.items() if each.answered}
 
 
-def _is_number(value: Any) -> bool:
-    """Whether it is a finite number; JSON can also hold 1e400, and whole numbers that are no float."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and -MOST <= value <= MOST
+def _numbers(results: Mapping[str, Result]) -> dict[str, int]:
+    """EgoSchema's validation server: {"q_uid": 1}."""
+    return {name: ascii_uppercase.index(letter) for name, letter in _letters(results).items()}
 
 
-def _number(values: Any, name: str, where: str) -> float:
-    value = values.get(name) if isinstance(values, dict) else None
-    _need(_is_number(value), where, f"{name!r} must be a number", value)
-    return float(value)  # type: ignore[arg-type]
+def _pairs(results: Mapping[str, Result]) -> dict[str, dict[str, int]]:
+    """NExT-QA's eval_mc.py: {"video_qid": {"prediction": 1, "answer": 3}}."""
+    return {
+        name: {"prediction": number, "answer": ascii_uppercase.index(results[name].answer or "")}
+        for name, number in _numbers(results).items()
+        if results[name].answer
+    }
 
 
-def _share(values: Any, name: str, where: str) -> float:
-    value = _number(values, name, where)
-    _need(-ROUNDING <= value <= 1 + ROUNDING, where, f"{name!r} must be from 0 to 1", value)
-    return min(max(value, 0.0), 1.0)
-
-
-def _numbers(values: Any, where: str, name: str) -> tuple[float, ...]:
-    _need(isinstance(values, list) and all(map(_is_number, values)), where, f"{name!r} must be numbers", values)
-    return tuple(values)
+SUBMISSIONS: dict[str, Callable[[Mapping[str, Result]], Any]] = {
+    "longvideobench": _letters,
+    "lvbench": _letters,
+    "egoschema": _numbers,
+    "nextqa": _pairs,
+}

@@ -6,43 +6,39 @@ incomplete line, and that line is the last of its file: readers ignore it, and n
 
 import hashlib
 import json
-import math
 import os
 import re
 import socket
+import stat
+import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from gridprobe._util import parse_json
-from gridprobe.answer import Answer
 from gridprobe.benchmarks import Item
 from gridprobe.errors import RunError
 from gridprobe.evaluation.disk import append, close, listed, new_file, one_sentence, readable, remove
-from gridprobe.selectors import Selection
+from gridprobe.record import LINE_SCHEMA, OUTCOMES, SCHEMAS, Record
 
 __all__ = [
-    "OUTCOMES",
-    "SCHEMA",
     "Damage",
     "RecordWriter",
     "Records",
     "RowChanges",
-    "answered",
-    "failed",
     "named",
     "now",
+    "of_run",
     "other_rows",
     "read_file",
     "read_records",
     "row_of",
+    "sealed",
 ]
 
-SCHEMA = "gridprobe.record/1"
-OUTCOMES = ("answered", "failed", "skipped")
 WITHOUT_FLOATS = frozenset({"error"})
 """Fields that can be read from a record without its numbers with a fraction."""
 
@@ -65,7 +61,7 @@ class RecordWriter:
         """Append a record; when this returns it is on the disk. After a failure the writer is closed."""
         if self._descriptor is None:
             raise RunError(f"{self.path} is closed")
-        line = json.dumps(record, allow_nan=False, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+        line = sealed(json.dumps(record, allow_nan=False, ensure_ascii=False).encode("utf-8", "replace"))
         with one_sentence(self.path):
             try:
                 self._size = append(self._descriptor, line, size=self._size)
@@ -174,10 +170,13 @@ def read_file(file: Path, *, floats: bool = True) -> Iterator[dict[str, Any] | D
     offset = 0
     with readable(file):
         try:
-            stream = file.open("rb")
+            descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe would wait for its writer
         except FileNotFoundError:  # its writer has just ended without a record
             return
-        with stream:
+        with open(descriptor, "rb") as stream:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                yield Damage(file.name, 0, "not a regular file")
+                return
             for line in stream:
                 if not line.endswith(b"\n"):
                     return
@@ -185,25 +184,37 @@ def read_file(file: Path, *, floats: bool = True) -> Iterator[dict[str, Any] | D
                 offset += len(line)
 
 
+SEAL = re.compile(rb', "crc32": "([0-9a-f]{8})"}\n')
+SEAL_SIZE = len(b', "crc32": "00000000"}\n')
+
+
+def sealed(line: bytes) -> bytes:
+    """A JSON object as a line that ends with the checksum of what is before: a flipped bit is noticed."""
+    return b'%s, "crc32": "%08x"}\n' % (line[:-1], zlib.crc32(line[:-1]))
+
+
 def _parse(line: bytes, *, floats: bool) -> dict[str, Any] | None:
+    seal = SEAL.fullmatch(line[-SEAL_SIZE:])
+    if seal is not None and int(seal[1], 16) != zlib.crc32(line[:-SEAL_SIZE]):
+        return None
     try:
         record = parse_json(line, floats=floats)
     except ValueError:
         return None
-    if not isinstance(record, dict) or record.get("schema") != SCHEMA or record.get("outcome") not in OUTCOMES:
+    if not isinstance(record, dict) or record.get("schema") not in SCHEMAS or record.get("outcome") not in OUTCOMES:
         return None
+    if seal is None and record["schema"] == LINE_SCHEMA:
+        return None
+    record.pop("crc32", None)
     well = isinstance(record.get("id"), str) and type(record.get("attempt")) is int
     return record if well else None
 
 
-# The rows of a benchmark: a hash of what an answer depends on, and how the rows of a run differ from those of today.
-#
-# A run keeps the hash of a row in `items.jsonl` and in each record. So a record of a row that was changed since is
-# never
+# A run keeps the hash of each row in items.jsonl and in each record: a record of a row that was changed since is not
 # counted, and a resumed run notices which rows were changed.
 
 SHOWN = 10
-"""So many names are in a sentence."""
+"""This many names are in a sentence."""
 
 
 def row_of(item: Item) -> str:
@@ -253,100 +264,22 @@ def named(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + more
 
 
-# The record of one question: an answer, or why there is none.
-
-
 def now() -> str:
     """The time, for records; nothing is decided by it."""
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _record(
-    item: Item, *, outcome: str, attempt: int, worker: str, identity: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    return {
-        "schema": SCHEMA,
-        "id": item.id,
-        "group": item.group,
-        "row": row_of(item),
-        "outcome": outcome,
-        "right": False,
-        "choice": None,
-        "error": None,
-        "attempt": attempt,
-        "worker": worker,
-        "at": now(),
-        "identity": identity,
-    }
-
-
-def failed(
-    item: Item,
-    error: tuple[str, str],
-    *,
-    attempt: int,
-    worker: str,
-    identity: Mapping[str, Any] | None = None,
-    transient: bool = False,
-) -> dict[str, Any]:
-    """The record of a question that has no answer; the error is a class and a message.
-
-    A `transient` failure says nothing about the question: it is not held against the run, and a resume asks again.
-    """
-    record = _record(item, outcome="failed", attempt=attempt, worker=worker, identity=identity)
-    record |= {"error": {"class": error[0], "message": error[1][:2000]}}
-    return record | ({"transient": True} if transient else {})
-
-
-def answered(
-    item: Item,
-    answer: Answer,
-    *,
-    attempt: int,
-    worker: str,
-    opening: float,
-    identity: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """The record of an answer. A map is in it as row and column confidences, or else as one number for each frame.
-
-    `opening` is what it took to open the video, for the first question about it, though it went on beside other work.
-    `identity` is that of the video; see `gridprobe.evaluation.tasks`.
-    """
-    values = answer.to_dict()
-    values["seconds"] |= {name: values["seconds"][name] + opening for name in ("decode", "total")}
-    record = _record(item, outcome="answered", attempt=attempt, worker=worker, identity=identity)
-    posterior = zip(answer.posterior.labels, answer.posterior.logprobs, strict=True)
-    record |= {
-        "right": answer.right is True,
-        "choice": answer.choice,
-        "confidence": answer.confidence,
-        "logprobs": {label: value if math.isfinite(value) else None for label, value in posterior},
-    }
-    record["letter_mass"] = answer.posterior.mass
-    record |= {name: values[name] for name in ("selection", "cost", "seconds", "video", "warnings")}
-    record["selection"].pop("importance")
-    record["selection"] |= _map(answer.selection)
-    record["cost"].pop("conventions")
-    record |= {"basis": answer.basis, "kind": answer.kind}
-    return record | {"reached": _reached(answer), "shown_native": answer.shown_native}
-
-
-def _map(selection: Selection) -> dict[str, Any]:
-    """The numbers of a map by frame, and what each probe answered: rows and columns, or frames, if all were asked."""
-    evidence = selection.evidence
-    if evidence is None:
-        return {"by_frame": None, "probe_choices": None}
-    numbers = [float(f"{value:.4g}") for value in evidence.by_frame or ()]
-    count = len(numbers) or evidence.grid.rows + evidence.grid.k
-    choices = [probe.choice for probe in selection.probes] if len(selection.probes) == count else None
-    return {"by_frame": numbers or None, "probe_choices": choices}
-
-
-def _reached(answer: Answer) -> dict[str, Any]:
-    """The pass that the answer is from, what each pass preferred, and when the overview counts as sure."""
-    reached = answer.reached
-    stages = {
-        name: {"choice": stage.choice, "confidence": stage.confidence} if stage else None
-        for name, stage in (("overview", reached.overview), ("focus", reached.focus))
-    }
-    return {"by": reached.by, **stages, "threshold": reached.exit.threshold if reached.exit else None}
+def of_run(
+    record: Record, item: Item, *, attempt: int, worker: str, identity: Mapping[str, Any] | None = None
+) -> Record:
+    """A record with what a run notes of it; `identity` is that of the video, see `gridprobe.evaluation.tasks`."""
+    return replace(
+        record,
+        id=item.id,
+        group=item.group,
+        row=row_of(item),
+        attempt=attempt,
+        worker=worker,
+        at=now(),
+        identity=identity,
+    )

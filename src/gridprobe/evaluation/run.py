@@ -6,28 +6,42 @@ with Evaluation(benchmark, "runs/first", setup=setup) as evaluation:
 """
 
 import math
+import random
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from gridprobe._util import announce, report
+from gridprobe._util import announce, listening, report
 from gridprobe.benchmarks import Benchmark, Item
+from gridprobe.early_exit import Calibration, choose_threshold, needed
 from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation.disk import listed, remove
-from gridprobe.evaluation.folder import RunFolder, clear_interruption, write_interruption
+from gridprobe.evaluation.folder import RunFolder, Timeouts, clear_interruption, write_interruption
 from gridprobe.evaluation.metrics import summary
-from gridprobe.evaluation.ray import RayPool
-from gridprobe.evaluation.reader import Account, Totals, clear_stop, stops, taken_by, write_stop
+from gridprobe.evaluation.reader import Spec, installed, stops
 from gridprobe.evaluation.records import RowChanges, named, other_rows, read_records
-from gridprobe.evaluation.spec import Spec, installed
-from gridprobe.evaluation.supervisor import ProcessPool, Supervisor, TaskQueue, Timeouts, WorkerPool
-from gridprobe.evaluation.tasks import Choice, Method, Task, changed_items, tasks_of
-from gridprobe.evaluation.worker import Worker, WorkerJob, WorkerMessage
+from gridprobe.evaluation.supervisor import ProcessPool, RayPool, Supervisor, TaskQueue, WorkerPool
+from gridprobe.evaluation.tasks import (
+    Account,
+    Attempt,
+    Choice,
+    Method,
+    Shard,
+    Task,
+    Totals,
+    changed_items,
+    clear_stop,
+    taken_by,
+    tasks_of,
+    write_stop,
+)
+from gridprobe.evaluation.worker import Prefetch, Worker, WorkerJob, WorkerMessage
 from gridprobe.options import Plan
 
-__all__ = ["Counts", "Evaluation", "PoolOptions", "RunState", "run"]
+__all__ = ["MAX_FAILED", "Agreement", "Counts", "Evaluation", "PoolOptions", "RunState", "calibrate", "draw", "run"]
 
 MAX_FAILURES = 0.1
 
@@ -76,7 +90,7 @@ class PoolOptions:
     process, and with Ray one for every GPU."""
     runs_on: Literal["local", "ray"] = "local"
     """This machine, or a Ray cluster."""
-    patience: Timeouts = field(default_factory=Timeouts)
+    timeouts: Timeouts = field(default_factory=Timeouts)
     """How long a worker may be silent."""
 
     def __post_init__(self) -> None:
@@ -102,7 +116,7 @@ class Evaluation:
         out: the folder of the run; created if it does not exist, resumed if it is a run with the same spec.
         setup: how every question is asked; its models may be loaded, or only named.
         choice: which questions.
-        crew: who asks them.
+        pool: who asks them.
         subtitles: how subtitles are shown; see `gridprobe.benchmarks.SUBTITLE_MODES`.
         max_failures: stop when more questions than this have failed: a number, or below 1 a share of all.
         retry_failed: ask questions again that failed before.
@@ -117,7 +131,7 @@ class Evaluation:
         *,
         setup: Plan,
         choice: Choice | None = None,
-        crew: PoolOptions | None = None,
+        pool: PoolOptions | None = None,
         subtitles: str = "none",
         max_failures: float = MAX_FAILURES,
         retry_failed: bool = False,
@@ -128,8 +142,8 @@ class Evaluation:
         self.items = choice.items(benchmark)
         self.benchmark, self.folder, self.shard = benchmark, RunFolder(Path(out)), choice.shard
         self._videos = tasks_of(self.items, self.shard)
-        self._crew = crew or PoolOptions()
-        self._workers = self._crew.size(setup)
+        self._pool = pool or PoolOptions()
+        self._workers = self._pool.size(setup)
         self._method = Method.of(benchmark, setup, subtitles=subtitles)
         self._retry, self._redo, self._totals = retry_failed, redo_changed, totals or Totals()
         self._allowed = allowed_failures(max_failures, len(self.items))
@@ -200,14 +214,14 @@ class Evaluation:
         clear_stop(self.folder.path, self.shard.name)
         clear_interruption(self.folder.path, self.shard.name)
         if tasks:
-            ledger = TaskQueue(tasks, workers=min(self._workers or 1, len(tasks)), account=self._account())
+            queue = TaskQueue(tasks, workers=min(self._workers or 1, len(tasks)), account=self._account())
             try:
-                self._work(ledger)
+                self._work(queue)
             except KeyboardInterrupt:
                 write_interruption(self.folder.path, self.shard.name)
                 raise
-            if ledger.account is not None and ledger.unasked:
-                write_stop(self.folder.path, self.shard.name, ledger.account, ledger.unasked)
+            if queue.account is not None and queue.unasked:
+                write_stop(self.folder.path, self.shard.name, queue.account, queue.unasked)
         found, stopped = summary(self.folder.path), stops(self.folder.path)
         return {**found, "stopped": list(stopped)} if stopped else found
 
@@ -235,33 +249,33 @@ class Evaluation:
                 tasks.append(Task(items, {i.id: self._before.attempts.get(i.id, 0) for i in items}))
         return tasks
 
-    def _work(self, ledger: TaskQueue) -> None:
+    def _work(self, queue: TaskQueue) -> None:
         job = WorkerJob(self.folder.path, self._method)
         if self._workers == 0:
-            self._work_here(job, ledger)
+            self._work_here(job, queue)
             return
         with ExitStack() as stack:
-            crew: WorkerPool = ProcessPool(job, workers=ledger.workers)
-            if self._crew.runs_on == "ray":
-                crew = stack.enter_context(closing(RayPool(job)))
-                ledger.workers = min(self._workers or crew.places, crew.places, len(ledger.waiting))
+            pool: WorkerPool = ProcessPool(job, workers=queue.workers)
+            if self._pool.runs_on == "ray":
+                pool = stack.enter_context(closing(RayPool(job)))
+                queue.workers = min(self._workers or pool.places, pool.places, len(queue.waiting))
             Supervisor(
-                job.folder, ledger, crew, prefix=self._prefix, patience=self._crew.patience, note=self._note
+                job.folder, queue, pool, prefix=self._prefix, timeouts=self._pool.timeouts, note=self._note
             ).run()
 
-    def _work_here(self, job: WorkerJob, ledger: TaskQueue) -> None:
+    def _work_here(self, job: WorkerJob, queue: TaskQueue) -> None:
         def tell(message: WorkerMessage) -> None:
             if message.kind in ("answered", "failed"):
-                ledger.finish(name, message.text, message.taken)
+                queue.finish(name, message.text, message.taken)
             if message.kind in ("answered", "failed", "ready", "begun"):
                 self._note(message)
             elif message.kind == "refused":
-                ledger.refuse(name, message.text, message.taken or {})
+                queue.refuse(name, message.text, message.taken or {})
 
         name = f"{self._prefix}w0"
         worker = Worker(job.loaded(0), name=name, tell=tell)
         try:
-            worker.work(lambda wait: ledger.take(name))
+            worker.work(lambda wait: queue.take(name))
         finally:
             worker.close()
 
@@ -314,3 +328,109 @@ def allowed_failures(most: float, total: int) -> int:
     if not (most >= 0 and math.isfinite(most)):
         raise UsageError(f"--max-failures must be a number, or a share below 1, got {most}")
     return math.ceil(most * total) if most < 1 else int(most)
+
+
+# calibrate(): ask questions with effort=full and find the confidence at which the overview's answer may be taken.
+
+MAX_FAILED = 0.1
+"""A calibration is refused if a larger share of its questions fails."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What a calibration found, and on what."""
+
+    calibration: Calibration
+    setup: Plan
+    """The setup with its models loaded; `setup.calibrated_for` is what the calibration is stored under."""
+    videos: int
+    failures: tuple[tuple[str, str], ...] = ()
+    """The ids of the questions that failed and are left out, and why."""
+
+
+def draw(items: Sequence[Item], count: int | None, *, seed: int = 0) -> tuple[Item, ...]:
+    """This many of the questions at random, in their order; None is all of them.
+
+    They are about as many videos as possible: no video has a second question before every video has one.
+    """
+    if count is None:
+        return tuple(items)
+    if not 1 <= count <= len(items):
+        raise UsageError(f"-n must be from 1 to the number of questions, {len(items)}, got {count}")
+    turns: Counter[tuple[str, str]] = Counter()
+    ranked = []
+    for place in random.Random(seed).sample(range(len(items)), len(items)):
+        video = items[place].group, str(items[place].video)
+        ranked.append((turns[video], place))
+        turns[video] += 1
+    ranked.sort(key=lambda each: each[0])  # stable, so that each turn keeps its random order
+    return tuple(items[place] for place in sorted(place for _, place in ranked[:count]))
+
+
+def calibrate(
+    benchmark: Benchmark,
+    setup: Plan,
+    *,
+    items: Sequence[Item],
+    epsilon: float,
+    delta: float,
+    subtitles: str = "none",
+) -> Agreement:
+    """Compare the overview's choice with that of the full path on these questions of a benchmark.
+
+    Labels are not used. Nothing is stored: see `gridprobe.early_exit.store`.
+    """
+    fewest = needed(epsilon, delta)
+    if len(items) < fewest:
+        raise UsageError(
+            f"epsilon={epsilon:g} and delta={delta:g} need at least {fewest} questions, got {len(items)}; "
+            "add questions, or allow a larger epsilon"
+        )
+    setup = _full(setup).loaded()
+    method = Method.of(benchmark, setup, subtitles=subtitles)
+    tasks = tasks_of(items, Shard())
+    observed, failures = _observe(tasks, method)
+    calibration = choose_threshold(
+        [confidence for confidence, _ in observed],
+        [differs for _, differs in observed],
+        epsilon=epsilon,
+        delta=delta,
+    )
+    return Agreement(calibration, setup, len(tasks), tuple(failures))
+
+
+def _full(setup: Plan) -> Plan:
+    """The same with effort=full, which takes both the overview and the focused pass."""
+    if setup.overview is None:
+        raise UsageError("a calibration compares an overview with the full path, and effort=focus takes no overview")
+    return replace(setup, effort="full", exit=None)
+
+
+def _observe(tasks: Sequence[Task], method: Method) -> tuple[list[tuple[float, bool]], list[tuple[str, str]]]:
+    """For each question: how sure the overview is, and whether the full path differs. Or why the question failed."""
+    total = sum(len(task.items) for task in tasks)
+    observed: list[tuple[float, bool]] = []
+    failures: list[tuple[str, str]] = []
+    for task in tasks:
+        opened = Prefetch(task, method)
+        for item in task.items:
+            trial = Attempt()
+            with trial, listening(lambda event: None):  # the progress within a question is not shown
+                answer = opened.session.ask(method.question(item))
+                overview = answer.reached.overview
+                assert overview is not None
+                observed.append((overview.confidence, overview.choice != answer.choice))
+            if trial.error is not None:
+                failures.append((item.id, f"{type(trial.error).__name__}: {trial.error}"))
+                _check_failures(failures, total)
+            report("questions", len(observed) + len(failures), total)
+    return observed, failures
+
+
+def _check_failures(failures: Sequence[tuple[str, str]], total: int) -> None:
+    if len(failures) > MAX_FAILED * total:
+        name, why = failures[0]
+        raise RunError(
+            f"{len(failures)} of {total} questions failed, and at most {MAX_FAILED:.0%} may, such as {name}: {why}; "
+            "correct them, or leave them out"
+        )

@@ -1,9 +1,8 @@
-"""Foreman: keeps a crew of workers busy, replaces those that die or hang, and never waits for one of them.
+"""Supervisor: keeps a pool of workers busy, replaces those that die or hang, and never waits for one of them.
 
-The crew may be child processes or Ray actors.
+The pool may be child processes or Ray actors.
 """
 
-import math
 import os
 import signal
 import time
@@ -18,29 +17,28 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from threading import RLock, Thread
-from typing import Protocol
+from typing import Any, Protocol
 
 from gridprobe._util import parse_json, usable_cores
 from gridprobe.benchmarks import Item
 from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation.disk import remove
-from gridprobe.evaluation.reader import Account, Taken
-from gridprobe.evaluation.records import Damage, RecordWriter, failed, read_file
-from gridprobe.evaluation.tasks import Task
+from gridprobe.evaluation.folder import Timeouts
+from gridprobe.evaluation.records import Damage, RecordWriter, of_run, read_file
+from gridprobe.evaluation.tasks import Account, Taken, Task
 from gridprobe.evaluation.worker import Inbox, WorkerJob, WorkerMessage, serve
+from gridprobe.record import Record
 
 __all__ = [
     "MOST_DEATHS",
-    "START_PATIENCE",
-    "TIMEOUTS",
     "ProcessPool",
+    "RayPool",
     "Supervisor",
     "TaskQueue",
-    "Timeouts",
     "WorkerHandle",
     "WorkerPool",
-    "check_seconds",
 ]
 
 # Workers as child processes: a crash or a hang in one of them costs the work on one question.
@@ -56,7 +54,7 @@ class _Process(SpawnProcess):
         super().join(JOIN_SECONDS if timeout is None else timeout)
 
 
-class _Child:
+class _ProcessHandle:
     def __init__(self, process: BaseProcess, pipe: "Connection[Task | None, WorkerMessage]") -> None:
         self._process, self._pipe = process, pipe
 
@@ -70,7 +68,7 @@ class _Child:
 
 
 class ProcessPool:
-    """A crew of child processes, spawned, so that each can have its own GPU."""
+    """A pool of child processes, spawned, so that each can have its own GPU."""
 
     def __init__(self, job: WorkerJob, *, workers: int) -> None:
         self._job = job
@@ -79,7 +77,7 @@ class ProcessPool:
         self._context = get_context("spawn")
         self._pipes: dict[Connection[Task | None, WorkerMessage], str] = {}
 
-    def hire(self, name: str, place: int) -> _Child:
+    def start(self, name: str, place: int) -> _ProcessHandle:
         """Start a process."""
         here, there = self._context.Pipe()
         given = (there, self._job, name, place, self.threads)
@@ -87,9 +85,9 @@ class ProcessPool:
         process.start()
         there.close()  # now only the child holds its end, which closes with it
         self._pipes[here] = name
-        return _Child(process, here)
+        return _ProcessHandle(process, here)
 
-    def hear(self, seconds: float) -> list[tuple[str, WorkerMessage | None]]:
+    def receive(self, seconds: float) -> list[tuple[str, WorkerMessage | None]]:
         """Read the pipes; the end of a pipe is a death."""
         heard: list[tuple[str, WorkerMessage | None]] = []
         for pipe in wait(list(self._pipes), seconds):
@@ -131,7 +129,110 @@ def _listen(pipe: "Connection[WorkerMessage, Task | None]", inbox: Inbox) -> Non
             os._exit(1)
 
 
-# Ledger: which worker has which questions, and what happens to them when it dies. Bookkeeping only, no processes.
+# Workers as Ray actors, one per GPU, on all machines of a cluster that see the run's folder under the same path.
+#
+# Ray places and starts them. The supervisor assigns the work and reassigns a dead worker's questions, as with child
+# processes.
+
+LISTEN_SECONDS = 1.0
+
+
+class _Actor:
+    """The Ray actor: a thread that works, and two methods to communicate with it."""
+
+    def __init__(self, job: WorkerJob, name: str, place: int) -> None:
+        self._inbox = Inbox()
+        self._outbox: SimpleQueue[WorkerMessage] = SimpleQueue()
+        told = {"name": name, "place": place, "take": self._inbox, "tell": self._outbox.put}
+        Thread(target=serve, args=(job,), kwargs=told, name="gridprobe-worker", daemon=True).start()
+
+    def give(self, task: Task | None) -> None:
+        self._inbox.put(task)
+
+    def receive(self) -> list[WorkerMessage]:
+        """The pending messages, after a short wait for the first."""
+        heard: list[WorkerMessage] = []
+        try:
+            heard.append(self._outbox.get(timeout=LISTEN_SECONDS))
+            while True:
+                heard.append(self._outbox.get_nowait())
+        except Empty:
+            return heard
+
+
+class _RayHandle:
+    def __init__(self, ray: Any, actor: Any) -> None:
+        self._ray, self._actor = ray, actor
+
+    def give(self, task: Task | None) -> None:
+        self._actor.give.remote(task)
+
+    def kill(self) -> None:
+        self._ray.kill(self._actor, no_restart=True)
+
+
+class RayPool:
+    """A pool of actors on a running cluster (RAY_ADDRESS, or one on this machine), else on one started here."""
+
+    def __init__(self, job: WorkerJob) -> None:
+        try:
+            import ray
+        except ModuleNotFoundError:
+            raise UsageError(
+                "--engine ray needs Ray, which is not installed; run: pip install 'gridprobe[ray]'"
+            ) from None
+        self._ray, self._job = ray, job
+        self._mine = not ray.is_initialized()
+        if self._mine:
+            try:
+                ray.init(logging_level="ERROR", log_to_driver=False, include_dashboard=False)
+            except (ConnectionError, RuntimeError, ValueError) as error:
+                raise RunError(f"cannot reach or start Ray: {error}") from error
+        resources = ray.cluster_resources()
+        self.gpus, self.cpus = int(resources.get("GPU", 0)), int(resources.get("CPU", 1))
+        self._remote = ray.remote(_Actor)
+        self._actors: dict[str, Any] = {}
+        self._heard: dict[Any, str] = {}
+
+    @property
+    def places(self) -> int:
+        """The number of workers that fit: one per GPU, or without GPUs one per processor core."""
+        return max(1, self.gpus or self.cpus)
+
+    def start(self, name: str, place: int) -> _RayHandle:
+        """Request an actor from Ray; it starts as soon as resources are free."""
+        needs = {"num_gpus": 1, "num_cpus": 1} if self.gpus else {"num_cpus": 1}
+        actor = self._remote.options(max_concurrency=2, max_restarts=0, **needs).remote(self._job, name, place)
+        self._actors[name] = actor
+        self._heard[actor.receive.remote()] = name
+        return _RayHandle(self._ray, actor)
+
+    def receive(self, seconds: float) -> list[tuple[str, WorkerMessage | None]]:
+        """Collect the actors' new messages."""
+        heard: list[tuple[str, WorkerMessage | None]] = []
+        if not self._heard:
+            return heard
+        ready, _ = self._ray.wait(list(self._heard), num_returns=1, timeout=seconds)
+        if ready:
+            ready, _ = self._ray.wait(list(self._heard), num_returns=len(self._heard), timeout=0)
+        for reference in ready:
+            name = self._heard.pop(reference)
+            try:
+                heard += [(name, message) for message in self._ray.get(reference)]
+            except self._ray.exceptions.RayError:
+                heard.append((name, None))
+                del self._actors[name]
+                continue
+            self._heard[self._actors[name].receive.remote()] = name
+        return heard
+
+    def close(self) -> None:
+        """Disconnect from Ray, unless the caller had connected before."""
+        if self._mine:
+            self._ray.shutdown()
+
+
+# TaskQueue: which worker has which questions, and what happens to them when it dies. Bookkeeping only, no processes.
 #
 # A worker holds the video it works on and, if enough are left for all workers, the next one, to decode it in advance.
 # When a worker dies, its tasks return to the front of the queue and are then done alone, without a second video. So a
@@ -249,30 +350,9 @@ def _without(tasks: Sequence[Task], names: Collection[str]) -> list[Task]:
     return [task for task in left if task.items]
 
 
-TIMEOUTS = 600.0
-START_PATIENCE = 1800.0
 POLL_SECONDS = 0.5
 LAST_SECONDS = 30.0
 """How long the run waits for a worker that was stopped or killed to end."""
-
-
-def check_seconds(option: str, value: float) -> None:
-    """Refuse a patience that is not a positive, finite number."""
-    if not 0 < value < math.inf:
-        raise UsageError(f"{option} must be a finite number of seconds above 0, got {value}")
-
-
-@dataclass(frozen=True)
-class Timeouts:
-    """Seconds without a message after which a worker counts as hung."""
-
-    question: float = TIMEOUTS
-    start: float = START_PATIENCE
-    """The same until its models are loaded; this includes starting the process and downloading weights."""
-
-    def __post_init__(self) -> None:
-        check_seconds("--patience", self.question)
-        check_seconds("--start-patience", self.start)
 
 
 class WorkerHandle(Protocol):
@@ -288,10 +368,10 @@ class WorkerHandle(Protocol):
 class WorkerPool(Protocol):
     """A way to run workers."""
 
-    def hire(self, name: str, place: int) -> WorkerHandle:
+    def start(self, name: str, place: int) -> WorkerHandle:
         """Start a worker in a place, counted from 0; each place has one worker at a time."""
 
-    def hear(self, seconds: float) -> list[tuple[str, WorkerMessage | None]]:
+    def receive(self, seconds: float) -> list[tuple[str, WorkerMessage | None]]:
         """Messages of workers, waiting this long for the first; None means that a worker died and is its last."""
 
 
@@ -309,16 +389,16 @@ class _Member:
 
 
 class Supervisor:
-    """Lets a crew work through a ledger's questions."""
+    """Lets a pool work through a queue's questions."""
 
     def __init__(
         self,
         folder: Path,
-        ledger: TaskQueue,
-        crew: WorkerPool,
+        queue: TaskQueue,
+        pool: WorkerPool,
         *,
         prefix: str,
-        patience: Timeouts,
+        timeouts: Timeouts,
         note: Callable[[WorkerMessage], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -326,32 +406,32 @@ class Supervisor:
 
         Args:
             folder: where the records are.
-            ledger: the questions, and the number of workers.
-            crew: runs the workers.
+            queue: the questions, and the number of workers.
+            pool: runs the workers.
             prefix: of the workers' names.
-            patience: how long a worker may be silent.
+            timeouts: how long a worker may be silent.
             note: called when a worker is ready, and when a question begins or is done; an exception ends the run.
-            clock: returns seconds, to measure patience.
+            clock: returns seconds, to measure timeouts.
         """
-        self._folder, self._ledger, self._crew = folder, ledger, crew
-        self._prefix, self._patience, self._note, self._clock = prefix, patience, note, clock
+        self._folder, self._queue, self._pool = folder, queue, pool
+        self._prefix, self._timeouts, self._note, self._clock = prefix, timeouts, note, clock
         self._members: dict[str, _Member] = {}
         self._dying: set[str] = set()
         """Workers that were replaced and whose death was not reported yet."""
-        self._hired = 0
+        self._started = 0
         self._reason = ""
         self._writer: RecordWriter | None = None
 
     def run(self) -> None:
         """Return when every question has a record."""
         try:
-            for place in range(self._ledger.workers):
-                self._hire(place)
-            while self._ledger.left:
+            for place in range(self._queue.workers):
+                self._start(place)
+            while self._queue.left:
                 self._listen()
                 self._kill_silent()
                 self._hand_out()
-                if not self._members and self._ledger.left:
+                if not self._members and self._queue.left:
                     raise RunError(f"no worker is left: {self._reason}; the same command resumes the run")
             self._farewell()
         finally:
@@ -359,13 +439,13 @@ class Supervisor:
             if self._writer is not None:
                 self._writer.close()
 
-    def _hire(self, place: int) -> None:
-        name = f"{self._prefix}w{self._hired}"
-        self._hired += 1
-        self._members[name] = _Member(name, place, self._crew.hire(name, place), self._clock())
+    def _start(self, place: int) -> None:
+        name = f"{self._prefix}w{self._started}"
+        self._started += 1
+        self._members[name] = _Member(name, place, self._pool.start(name, place), self._clock())
 
     def _listen(self) -> None:
-        for name, message in self._crew.hear(POLL_SECONDS):
+        for name, message in self._pool.receive(POLL_SECONDS):
             member = self._members.get(name)
             if member is not None:
                 member.heard = self._clock()
@@ -380,13 +460,13 @@ class Supervisor:
             member.file = message.text
             self._note(message)
         elif message.kind == "begun":
-            self._ledger.begin(member.name, message.text)
+            self._queue.begin(member.name, message.text)
             self._note(message)
         elif message.kind in ("answered", "failed"):
-            self._ledger.finish(member.name, message.text, message.taken)
+            self._queue.finish(member.name, message.text, message.taken)
             self._note(message)
         elif message.kind == "refused":
-            self._ledger.refuse(member.name, message.text, message.taken or {})
+            self._queue.refuse(member.name, message.text, message.taken or {})
         elif message.kind == "broken":
             raise RunError(message.text)
         elif message.kind == "unfit":
@@ -404,15 +484,15 @@ class Supervisor:
         self._drop(member, reason)
         written = self._written(member)
         if question := self._question_of(member):
-            self._ledger.begin(member.name, question)
-        unheard = {item.id for task in self._ledger.held.get(member.name, ()) for item in task.items} & written.keys()
-        moved = bool(written) or member.name in self._ledger.begun  # otherwise the next one would fail, too
-        for item, attempt in self._ledger.lost(member.name, written=written):
+            self._queue.begin(member.name, question)
+        unheard = {item.id for task in self._queue.held.get(member.name, ()) for item in task.items} & written.keys()
+        moved = bool(written) or member.name in self._queue.begun  # otherwise the next one would fail, too
+        for item, attempt in self._queue.lost(member.name, written=written):
             self._give_up(item, attempt, reason)
         for name in unheard:
             self._note(written[name])
-        if moved and self._ledger.left:
-            self._hire(member.place)
+        if moved and self._queue.left:
+            self._start(member.place)
 
     def _written(self, member: _Member) -> dict[str, WorkerMessage]:
         if member.file is None or not (self._folder / member.file).is_file():
@@ -436,9 +516,10 @@ class Supervisor:
 
     def _give_up(self, item: Item, attempt: int, reason: str) -> None:
         if self._writer is None:
-            self._writer = RecordWriter(self._folder, f"{self._prefix}foreman")
+            self._writer = RecordWriter(self._folder, f"{self._prefix}supervisor")
         text = f"{MOST_DEATHS} workers were lost at this question; of the last one: {reason}"
-        self._writer.write(failed(item, ("WorkerDied", text), attempt=attempt, worker=self._writer.worker))
+        record = of_run(Record.failed(("WorkerDied", text)), item, attempt=attempt, worker=self._writer.worker)
+        self._writer.write(record.to_line())
         self._note(WorkerMessage("failed", item.id, right=None if item.question.answer is None else False))
 
     def _kill_silent(self) -> None:
@@ -457,20 +538,20 @@ class Supervisor:
 
     def _hangs(self, member: _Member, silent: float) -> str | None:
         """Why a worker that was silent for this many seconds counts as hung; None if it does not."""
-        if member.file is None and silent > self._patience.start:
-            rule = "raise --start-patience if its models take longer to load"
-            return f"it was silent for {self._patience.start:g} s while starting; {rule}"
-        if member.file is not None and self._ledger.held.get(member.name) and silent > self._patience.question:
-            return f"it was silent for {self._patience.question:g} s; raise --patience if a question may take longer"
+        if member.file is None and silent > self._timeouts.start:
+            rule = "raise --start-timeout if its models take longer to load"
+            return f"it was silent for {self._timeouts.start:g} s while starting; {rule}"
+        if member.file is not None and self._queue.held.get(member.name) and silent > self._timeouts.question:
+            return f"it was silent for {self._timeouts.question:g} s; raise --timeout if a question may take longer"
         return None
 
     def _hand_out(self) -> None:
         """Give tasks to idle workers first, then tasks in advance."""
         ready = [member for member in self._members.values() if member.file is not None and not member.killed_for]
-        for member in sorted(ready, key=lambda each: len(self._ledger.held.get(each.name, ()))):
-            task = self._ledger.take(member.name)
+        for member in sorted(ready, key=lambda each: len(self._queue.held.get(each.name, ()))):
+            task = self._queue.take(member.name)
             if task is not None:
-                if len(self._ledger.held[member.name]) == 1:
+                if len(self._queue.held[member.name]) == 1:
                     member.heard = self._clock()
                 member.hand.give(task)
 
@@ -491,6 +572,6 @@ class Supervisor:
         for member in stopped:
             self._drop(member, "the run ended")
         while self._dying and self._clock() < deadline:
-            self._dying -= {name for name, message in self._crew.hear(POLL_SECONDS) if message is None}
+            self._dying -= {name for name, message in self._pool.receive(POLL_SECONDS) if message is None}
         for name in {member.name for member in stopped} - self._dying:  # it did not die, it was stopped
             remove(self._folder / f"heartbeat-{name}.json")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from gridprobe._util import ProgressEvent, listening
 from gridprobe.answer import Answer
@@ -23,13 +23,13 @@ from gridprobe.concurrency import TOGETHER
 from gridprobe.errors import GridProbeError, OverLimit, RunError, ServerUnavailable
 from gridprobe.evaluation.disk import remove, write_whole
 from gridprobe.evaluation.folder import RunFolder
-from gridprobe.evaluation.reader import Taken, taken_by
-from gridprobe.evaluation.records import RecordWriter, answered, failed, now
-from gridprobe.evaluation.tasks import Attempt, Identity, Method, Task, identity_of
+from gridprobe.evaluation.records import RecordWriter, now, of_run
+from gridprobe.evaluation.tasks import Attempt, Identity, Method, Taken, Task, identity_of, taken_by
 from gridprobe.limits import learn_from
 from gridprobe.models.cost import Cost
 from gridprobe.options import Plan
 from gridprobe.question import Question
+from gridprobe.record import Record
 
 __all__ = [
     "HEARTBEAT_SECONDS",
@@ -104,7 +104,7 @@ def heartbeats(send: Callable[[], object]) -> Iterator[None]:
     """Call `send` from another thread, about once a second, as long as the code inside is working."""
     end = Event()
     options = {"ended": lambda: end.wait(HEARTBEAT_SECONDS), "used": _used_by_others}
-    thread = Thread(target=watch, args=(send,), kwargs=options, name="gridprobe-pulse", daemon=True)
+    thread = Thread(target=watch, args=(send,), kwargs=options, name="gridprobe-heartbeat", daemon=True)
     thread.start()
     try:
         yield
@@ -131,7 +131,7 @@ def _used_by_others() -> float:
 class WorkerMessage(NamedTuple):
     """A message from a worker."""
 
-    kind: Literal["ready", "begun", "pulse", "answered", "failed", "refused", "broken", "unfit", "ended"]
+    kind: Literal["ready", "begun", "heartbeat", "answered", "failed", "refused", "broken", "unfit", "ended"]
     text: str = ""
     """The record file, a question's id, or a sentence."""
     taken: Taken | None = None
@@ -187,7 +187,7 @@ def serve(job: WorkerJob, *, name: str, place: int, take: Take, tell: Callable[[
     """Load the models and work until there are no more tasks; errors are reported, not raised."""
     start = Attempt()
     with start:
-        with heartbeats(lambda: tell(WorkerMessage("pulse"))):
+        with heartbeats(lambda: tell(WorkerMessage("heartbeat"))):
             loaded = job.loaded(place)
         worker = Worker(loaded, name=name, tell=tell)
     if start.error is not None:
@@ -230,7 +230,7 @@ class Worker:
         self._job, self._name, self._tell = job, name, tell
         self._writer = RecordWriter(job.folder, name)
         self._counts = {"answered": 0, "failed": 0}
-        self._pulsed = 0.0
+        self._reported = 0.0
         self._started = now()
         try:
             self._beat(None)
@@ -273,7 +273,10 @@ class Worker:
         if not asked:
             return
         questions = [question for _, question in asked]
-        with listening(self._pulse), closing(opened.session.ask_each(questions, together=len(asked))) as outcomes:
+        with (
+            listening(self._report_progress),
+            closing(opened.session.ask_each(questions, together=len(asked))) as outcomes,
+        ):
             for number, outcome in outcomes:
                 trial = Attempt()
                 with trial:
@@ -286,22 +289,22 @@ class Worker:
         if isinstance(outcome, OverLimit) and (short := self._short(outcome, opened.task.grants.get(item.id, {}))):
             self._tell(WorkerMessage("refused", item.id, short))
             return
-        about: dict[str, Any] = {"worker": self._name, "identity": opened.identity}
-        about["attempt"] = opened.task.attempts.get(item.id, 0) + 1
         trial, taken = Attempt(), None
         if isinstance(outcome, Answer):
             with trial:
                 opening, opened.seconds = opened.seconds, 0.0
-                record = answered(item, outcome, **about, opening=opening)
+                record = Record.of(outcome, opening=opening)
         if (error := trial.error or outcome) and isinstance(error, Exception):
             taken = self._taken(opened, start)
             reason = (type(error).__name__, str(error))
-            record = failed(item, reason, **about, transient=getattr(error, "transient", False))
-        self._writer.write(record)
-        self._counts[record["outcome"]] += 1
-        right = None if item.question.answer is None else bool(record["right"])
-        transient = record.get("transient", False)
-        self._tell(WorkerMessage(record["outcome"], item.id, taken or taken_by(record), right, transient))
+            record = Record.failed(reason, transient=getattr(error, "transient", False))
+        attempt = opened.task.attempts.get(item.id, 0) + 1
+        record = of_run(record, item, attempt=attempt, worker=self._name, identity=opened.identity)
+        line = record.to_line()
+        self._writer.write(line)
+        self._counts[record.outcome] += 1
+        right = None if item.question.answer is None else bool(record.right)
+        self._tell(WorkerMessage(line["outcome"], item.id, taken or taken_by(line), right, record.transient))
         if isinstance(outcome, Answer) and item is opened.task.items[-1]:
             learn_from(outcome, names=self._job.names)
 
@@ -322,11 +325,11 @@ class Worker:
         spent = opened.session.spent if opened.attempt.error is None else Cost()
         return {"tokens": spent.tokens, "tflops": spent.tflops, "seconds": time.perf_counter() - start}
 
-    def _pulse(self, event: ProgressEvent) -> None:
+    def _report_progress(self, event: ProgressEvent) -> None:
         """Report that work on a question continues: it is slow, but does not hang."""
-        if time.monotonic() - self._pulsed >= HEARTBEAT_SECONDS:
-            self._pulsed = time.monotonic()
-            self._tell(WorkerMessage("pulse"))
+        if time.monotonic() - self._reported >= HEARTBEAT_SECONDS:
+            self._reported = time.monotonic()
+            self._tell(WorkerMessage("heartbeat"))
 
     def _beat(self, item: Item | None) -> None:
         """Write the heartbeat for `gridprobe status`: who works on what, and since when."""

@@ -13,7 +13,6 @@ tenths of a second, as differences to the previous one.
 
 import base64
 import json
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,9 +26,10 @@ from PIL import Image
 from gridprobe._util import report
 from gridprobe.errors import GridProbeError, UsageError
 from gridprobe.evaluation.metrics import bins_of
-from gridprobe.evaluation.reader import Answered, Result, Run, Stages
+from gridprobe.evaluation.reader import Result, Run
 from gridprobe.importance import spread
 from gridprobe.open_ended import exact_match
+from gridprobe.record import Record
 from gridprobe.report.format import FLOOR, MAP_WORDS, MIDDLE, SOURCES, percent
 from gridprobe.report.picture import jpeg
 from gridprobe.video import FrameSize, Video
@@ -98,7 +98,8 @@ def _texts(runs: Sequence[Run]) -> Texts:
     by_question: dict[str, list[str]] = {}
     for result in (result for run in runs for result in run.results if not result.options):
         texts = by_question.setdefault(result.id, [] if result.answer is None else [result.answer])
-        more = [result.answered.choice, *result.answered.logprobs] if result.answered else []
+        record = result.answered
+        more = [record.reply, *(text for text, share in record.posterior.items() if share)] if record else []
         for text in more:
             if _place(text, texts) < 0:
                 texts.append(text)
@@ -128,61 +129,59 @@ def _result(result: Result | None, options: int, texts: Sequence[str]) -> Any:
         return 0
     if result.answered is None:
         return result.error or result.outcome
-    answered = result.answered
-    tenths = [round(10 * time) for time in answered.times]
+    answered, selection = result.answered, result.answered.selection
+    tenths = [round(10 * time) for time in selection["timestamps"]]
     return [
-        ascii_uppercase.find(answered.choice) if options else _place(answered.choice, texts),
+        ascii_uppercase.find(answered.reply) if options else _place(answered.reply, texts),
         round(1000 * answered.confidence),
-        answered.pool,
+        selection["pool"],
         _bits(answered),
         [*tenths[:1], *(after - before for before, after in pairwise(tenths))],
-        _thousandths(answered.rows),
-        _thousandths(answered.columns),
+        _thousandths(selection["row_confidence"] or ()),
+        _thousandths(selection["column_confidence"] or ()),
         _shares(answered, ascii_uppercase[:options]) if options else _text_shares(answered, texts),
         _digits(answered.cost["tflops"]),
         _digits(answered.seconds["total"]),
         answered.warnings,
-        "".join(answered.probes),
-        answered.map,
+        "".join(selection["probe_choices"] or ()),
+        selection["map"] or "",
         [float(f"{score:.3g}") for score in answered.by_frame],
-        answered.native,
-        _reached(answered.stages),
+        answered.shown_native,
+        _reached(answered),
     ]
 
 
-def _reached(stages: Stages) -> str:
+def _reached(record: Record) -> str:
     """The pass that the answer is from and what each pass preferred; empty without an overview."""
-    if stages.overview is None:
+    if record.stage("overview") is None:
         return ""
-    passes = (("overview", stages.overview), ("focus", stages.focus))
+    passes = [(name, record.stage(name)) for name in ("overview", "focus")]
     preferred = [f"{name} {stage[0]} {percent(stage[1])}" for name, stage in passes if stage]
-    limit = [] if stages.threshold is None else [f"the limit is {100 * stages.threshold:g}%"]
-    return f"{SOURCES[stages.by]} ({', '.join([*preferred, *limit])})"
+    limit = [] if record.threshold is None else [f"the limit is {100 * record.threshold:g}%"]
+    return f"{SOURCES[record.reached['by']]} ({', '.join([*preferred, *limit])})"
 
 
-def _bits(answered: Answered) -> str:
+def _bits(answered: Record) -> str:
     """The kept positions as a hexadecimal bit mask; position 0 is the lowest bit."""
-    return f"{sum(1 << index for index in answered.indices):x}"
+    return f"{sum(1 << index for index in answered.selection['indices']):x}"
 
 
 def _thousandths(values: Sequence[float]) -> list[int]:
     return [round(1000 * value) for value in values]
 
 
-def _shares(answered: Answered, labels: str) -> list[int]:
+def _shares(answered: Record, labels: str) -> list[int]:
     """Probabilities of the options in thousandths; 0 for a label without one."""
-    return [
-        round(1000 * math.exp(min(0.0, answered.logprobs[label]))) if label in answered.logprobs else 0
-        for label in labels
-    ]
+    return [round(1000 * answered.posterior.get(label, 0.0)) for label in labels]
 
 
-def _text_shares(answered: Answered, texts: Sequence[str]) -> list[int]:
+def _text_shares(answered: Record, texts: Sequence[str]) -> list[int]:
     """Probabilities of texts in thousandths: of the answer its confidence, of others at most what that leaves."""
     shares = [0] * len(texts)
-    for text, logprob in answered.logprobs.items():
-        shares[_place(text, texts)] = round(1000 * min(1.0 - answered.confidence, math.exp(min(0.0, logprob))))
-    shares[_place(answered.choice, texts)] = round(1000 * answered.confidence)
+    for text, share in answered.posterior.items():
+        if share:
+            shares[_place(text, texts)] = round(1000 * min(1.0 - answered.confidence, share))
+    shares[_place(answered.reply, texts)] = round(1000 * answered.confidence)
     return shares
 
 
@@ -236,10 +235,10 @@ def skew_data(runs: Sequence[Run]) -> SkewData:
         mapped=mapped.name,
         whole=whole.name,
         skew=tuple(answer.skew or 0.0 for _, answer, _ in shared),
-        kept=tuple(answer.native for _, answer, _ in shared),
+        kept=tuple(answer.shown_native for _, answer, _ in shared),
         right=tuple(hit for _, _, hit in shared),
         groups=tuple(group for group, _, _ in shared),
-        pool=max(answer.pool for _, answer, _ in shared),
+        pool=max(answer.selection["pool"] for _, answer, _ in shared),
     )
 
 
@@ -285,8 +284,8 @@ def _notes(troubles: Sequence[str], others: int) -> list[str]:
     return notes + ([f"{others} answers have no thumbnails: the file on disk has different frames"] if others else [])
 
 
-def _wanted(runs: Sequence[Run]) -> Mapping[str, list[tuple[Run, str, Answered]]]:
-    videos: dict[str, list[tuple[Run, str, Answered]]] = defaultdict(list)
+def _wanted(runs: Sequence[Run]) -> Mapping[str, list[tuple[Run, str, Record]]]:
+    videos: dict[str, list[tuple[Run, str, Record]]] = defaultdict(list)
     for run in runs:
         for result in run.results:
             if result.answered and result.video:
@@ -294,14 +293,15 @@ def _wanted(runs: Sequence[Run]) -> Mapping[str, list[tuple[Run, str, Answered]]
     return videos
 
 
-def _pictures(video: str, answer: Answered, sampling: Mapping[str, Any]) -> list[tuple[float, str]]:
-    places = range(answer.kept) if answer.kept <= MOST else spread(answer.kept, MOST)
+def _pictures(video: str, answer: Record, sampling: Mapping[str, Any]) -> list[tuple[float, str]]:
+    indices, seconds = answer.selection["indices"], answer.selection["timestamps"]
+    places = range(len(indices)) if len(indices) <= MOST else spread(len(indices), MOST)
     recorded = {name: sampling[name] for name in ("sampling", "precision", "stream") if name in sampling}
-    footage = Video(Path(video), num_frames=sampling.get("cells", answer.pool), **recorded)
-    if max(answer.indices) >= len(footage.lazy(SIZE)):
+    footage = Video(Path(video), num_frames=sampling.get("cells", answer.selection["pool"]), **recorded)
+    if max(indices) >= len(footage.lazy(SIZE)):
         return []
-    frames = footage.frames([answer.indices[place] for place in places], SIZE)
-    times = [answer.times[place] for place in places]
+    frames = footage.frames([indices[place] for place in places], SIZE)
+    times = [seconds[place] for place in places]
     if any(abs(now - recorded) > NEAR for now, recorded in zip(frames.times, times, strict=True)):
         return []
     jpegs = [jpeg(Image.fromarray(pixels), quality=70) for pixels in frames.pixels]

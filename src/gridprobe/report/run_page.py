@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gridprobe.benchmarks import Metric
+from gridprobe.benchmarks.base import Interval
 from gridprobe.errors import UsageError
 from gridprobe.evaluation.metrics import Row, all_frames_cost, bins_of, official, score, shared
 from gridprobe.evaluation.reader import Run
@@ -25,7 +26,6 @@ from gridprobe.report.format import amount, percent, share_words
 from gridprobe.report.html import asset, render_page, render_part
 from gridprobe.report.run_data import RunThumbnails, embedded_json, pack, skew_data
 from gridprobe.report.tables import RunScores, people_tables, uneven
-from gridprobe.statistics import Interval
 
 __all__ = [
     "BANDWIDTH",
@@ -309,7 +309,7 @@ def render_runs(runs: Sequence[Run], *, thumbnails: RunThumbnails | None = None,
         uneven=uneven(runs),
         skew=_skew(runs),
         histograms=_histograms(runs),
-        steady=[run.name for run in runs if len({r.answered.native for r in run.results if r.answered}) == 1],
+        steady=[run.name for run in runs if len({r.answered.shown_native for r in run.results if r.answered}) == 1],
         tables=_tables(scores),
         remarks=[*(f"{run.name}: {note}" for run in runs for note in run.notes), *notes],
         specs=[(run.name, asdict(run.spec)) for run in runs],
@@ -389,9 +389,11 @@ def _histograms(runs: Sequence[Run]) -> list[dict[str, str]]:
     figures = []
     for number, run in enumerate(runs):
         answers = [result.answered for result in run.results if result.answered]
-        kept = [answer.native for answer in answers if answer.native]  # an overview keeps none
+        kept = [answer.shown_native for answer in answers if answer.shown_native]  # an overview keeps none
         if len(set(kept)) > 1:
-            svg = histogram_svg(kept, pool=max(answer.pool for answer in answers), number=number, name=run.name)
+            svg = histogram_svg(
+                kept, pool=max(answer.selection["pool"] for answer in answers), number=number, name=run.name
+            )
             figures.append({"svg": svg, "words": run.name})
     return figures
 

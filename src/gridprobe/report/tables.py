@@ -13,12 +13,13 @@ from typing import Any
 
 from gridprobe._util import one_line, printable
 from gridprobe.benchmarks import Metric
+from gridprobe.benchmarks.base import Interval
 from gridprobe.evaluation.metrics import Row, all_frames_cost, shared
 from gridprobe.evaluation.reader import Run
+from gridprobe.evaluation.statistics import FEW_CLUSTERS, FEW_OUTCOMES, FEW_WHOLE
 from gridprobe.models.cost import CONVENTIONS
 from gridprobe.report.format import aligned, share_words
 from gridprobe.report.terminal import Terminal
-from gridprobe.statistics import FEW_CLUSTERS, FEW_OUTCOMES, FEW_WHOLE, Interval
 
 __all__ = [
     "FORMATS",

@@ -1,4 +1,4 @@
-"""The foreman: who counts as hung, and what follows from it. Fake workers and a clock of the test's own: no waiting."""
+"""The supervisor: who counts as hung, and what follows from it. Fake workers and a fake clock: no waiting."""
 
 import json
 import math
@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 
 import toy_runs
-from crews import Clock, Watched
+from crews import Clock, WatchedPool
 from gridprobe.benchmarks import Benchmark
 from gridprobe.errors import RunError, UsageError
 from gridprobe.evaluation import read_records, summary
-from gridprobe.evaluation.records import failed
-from gridprobe.evaluation.supervisor import LAST_SECONDS, ProcessPool, Supervisor, TaskQueue, Timeouts, WorkerPool
+from gridprobe.evaluation.folder import Timeouts
+from gridprobe.evaluation.records import of_run, sealed
+from gridprobe.evaluation.supervisor import LAST_SECONDS, ProcessPool, Supervisor, TaskQueue, WorkerPool
 from gridprobe.evaluation.tasks import Method, Shard, Task, tasks_of
 from gridprobe.evaluation.worker import WorkerJob, WorkerMessage
+from gridprobe.record import Record
 
 
 class FakeHand:
@@ -29,7 +31,7 @@ class FakeHand:
         self.kills += 1
 
 
-class FakeCrew:
+class FakePool:
     """Workers that say what a script says. A step of it is a message, or seconds in which nobody says anything."""
 
     def __init__(self, clock: Clock, *steps: str | float) -> None:
@@ -37,11 +39,11 @@ class FakeCrew:
         self.places: dict[str, int] = {}
         self._clock, self._steps = clock, iter(steps)
 
-    def hire(self, name: str, place: int) -> FakeHand:
+    def start(self, name: str, place: int) -> FakeHand:
         self.hands[name], self.places[name] = FakeHand(), place
         return self.hands[name]
 
-    def hear(self, seconds: float) -> list[tuple[str, WorkerMessage | None]]:
+    def receive(self, seconds: float) -> list[tuple[str, WorkerMessage | None]]:
         step = next(self._steps, LAST_SECONDS)
         if isinstance(step, float):
             self._clock.now += step
@@ -50,13 +52,13 @@ class FakeCrew:
         return [(name, None if kind == "dead" else WorkerMessage(kind, *text))]  # type: ignore[arg-type]
 
 
-def foreman(
-    folder: Path, crew: WorkerPool, clock: Clock, *, questions: int = 1, workers: int = 1, toy: Benchmark | None = None
+def supervisor_of(
+    folder: Path, pool: WorkerPool, clock: Clock, *, questions: int = 1, workers: int = 1, toy: Benchmark | None = None
 ) -> Supervisor:
     toy = toy or toy_runs.toy_benchmark(folder, videos=questions, questions=1)
-    ledger = TaskQueue(tasks_of(toy.items, Shard()), workers=workers)
-    patience = Timeouts(question=60.0, start=1000.0)
-    return Supervisor(folder, ledger, crew, prefix="", patience=patience, note=lambda outcome: None, clock=clock)
+    queue = TaskQueue(tasks_of(toy.items, Shard()), workers=workers)
+    timeouts = Timeouts(question=60.0, start=1000.0)
+    return Supervisor(folder, queue, pool, prefix="", timeouts=timeouts, note=lambda outcome: None, clock=clock)
 
 
 def outcomes(folder: Path) -> dict[str, tuple[str, str]]:
@@ -64,50 +66,50 @@ def outcomes(folder: Path) -> dict[str, tuple[str, str]]:
     return {name: (each["outcome"], (each["error"] or {}).get("message", "")) for name, each in best.items()}
 
 
-def given(crew: FakeCrew) -> dict[str, list[str | None]]:
+def given(pool: FakePool) -> dict[str, list[str | None]]:
     """The videos' only questions that each worker got, in order; None is the end."""
     return {
-        name: [None if task is None else task.items[0].id for task in hand.tasks] for name, hand in crew.hands.items()
+        name: [None if task is None else task.items[0].id for task in hand.tasks] for name, hand in pool.hands.items()
     }
 
 
 def test_a_worker_that_loads_for_long_and_pulses_is_not_hung(tmp_path: Path) -> None:
     clock = Clock()
-    loading: list[str | float] = [999.0, "w0 pulse"] * 5
-    crew = FakeCrew(clock, *loading, "w0 ready r", "w0 begun v0-q0", "w0 answered v0-q0", "w0 ended", "w0 dead")
-    foreman(tmp_path, crew, clock).run()
+    loading: list[str | float] = [999.0, "w0 heartbeat"] * 5
+    pool = FakePool(clock, *loading, "w0 ready r", "w0 begun v0-q0", "w0 answered v0-q0", "w0 ended", "w0 dead")
+    supervisor_of(tmp_path, pool, clock).run()
 
-    assert clock.now > 4000 and list(crew.hands) == ["w0"]
+    assert clock.now > 4000 and list(pool.hands) == ["w0"]
 
 
 def test_a_worker_that_is_silent_while_loading_is_killed_and_its_like_not_tried(tmp_path: Path) -> None:
     clock = Clock()
-    crew = FakeCrew(clock, 999.0, "w0 pulse", 1001.0, "w0 dead")
+    pool = FakePool(clock, 999.0, "w0 heartbeat", 1001.0, "w0 dead")
 
-    reason = r"w0: it was silent for 1000 s while starting; raise --start-patience if its models take longer to load;"
+    reason = r"w0: it was silent for 1000 s while starting; raise --start-timeout if its models take longer to load;"
     with pytest.raises(RunError, match=f"^no worker is left: worker {reason}"):
-        foreman(tmp_path, crew, clock).run()
-    assert list(crew.hands) == ["w0"]
+        supervisor_of(tmp_path, pool, clock).run()
+    assert list(pool.hands) == ["w0"]
 
 
-def test_patience_for_a_question_begins_with_the_question_and_not_before(tmp_path: Path) -> None:
+def test_timeout_for_a_question_begins_with_the_question_and_not_before(tmp_path: Path) -> None:
     clock = Clock()
-    work: list[str | float] = ["w0 ready r", 59.0, "w0 begun v0-q0", 59.0, "w0 pulse", 59.0, "w0 answered v0-q0"]
-    foreman(tmp_path, crew := FakeCrew(clock, 900.0, *work, "w0 ended", "w0 dead"), clock).run()
+    work: list[str | float] = ["w0 ready r", 59.0, "w0 begun v0-q0", 59.0, "w0 heartbeat", 59.0, "w0 answered v0-q0"]
+    supervisor_of(tmp_path, pool := FakePool(clock, 900.0, *work, "w0 ended", "w0 dead"), clock).run()
 
-    assert list(crew.hands) == ["w0"]
+    assert list(pool.hands) == ["w0"]
 
 
 def test_a_worker_with_nothing_to_do_may_be_silent(tmp_path: Path) -> None:
     clock = Clock()
     start: list[str | float] = ["w0 ready r0", "w1 ready r1"]
-    pulse: list[str | float] = [50.0, "w0 pulse"]
+    pulse: list[str | float] = [50.0, "w0 heartbeat"]
     slow: list[str | float] = ["w0 begun v0-q0", *pulse * 10, "w0 answered v0-q0"]
     end = ["w0 ended", "w0 dead", "w1 ended", "w1 dead"]
-    crew = FakeCrew(clock, *start, *slow, *end)
-    foreman(tmp_path, crew, clock, workers=2).run()
+    pool = FakePool(clock, *start, *slow, *end)
+    supervisor_of(tmp_path, pool, clock, workers=2).run()
 
-    assert list(crew.hands) == ["w0", "w1"] and crew.hands["w1"].tasks == [None]
+    assert list(pool.hands) == ["w0", "w1"] and pool.hands["w1"].tasks == [None]
 
 
 def test_a_question_at_which_two_workers_hang_is_given_up_and_the_next_is_asked(tmp_path: Path) -> None:
@@ -115,38 +117,38 @@ def test_a_question_at_which_two_workers_hang_is_given_up_and_the_next_is_asked(
     hang: list[str | float] = []
     for name in ("w0", "w1"):
         hang += [f"{name} ready r", f"{name} begun v0-q0", 61.0, f"{name} dead"]
-    crew = FakeCrew(clock, *hang, "w2 ready r", "w2 begun v1-q0", "w2 answered v1-q0", "w2 ended", "w2 dead")
-    foreman(tmp_path, crew, clock, questions=2).run()
+    pool = FakePool(clock, *hang, "w2 ready r", "w2 begun v1-q0", "w2 answered v1-q0", "w2 ended", "w2 dead")
+    supervisor_of(tmp_path, pool, clock, questions=2).run()
 
-    reason = "it was silent for 60 s; raise --patience if a question may take longer"
+    reason = "it was silent for 60 s; raise --timeout if a question may take longer"
     assert outcomes(tmp_path) == {
         "v0-q0": ("failed", f"2 workers were lost at this question; of the last one: {reason}")
     }
-    assert crew.places == {"w0": 0, "w1": 0, "w2": 0}
+    assert pool.places == {"w0": 0, "w1": 0, "w2": 0}
 
 
 def test_a_worker_that_answers_between_its_kill_and_its_death_has_answered_and_gets_no_more(tmp_path: Path) -> None:
     clock = Clock()
     killed: list[str | float] = ["w0 ready r", "w0 begun v0-q0", 61.0, "w0 answered v0-q0", "w0 begun v1-q0", "w0 dead"]
     rest = ["w1 ready r", "w1 answered v1-q0", "w1 answered v2-q0", "w1 answered v3-q0", "w1 ended", "w1 dead"]
-    crew = FakeCrew(clock, *killed, *rest)
-    foreman(tmp_path, crew, clock, questions=4).run()
+    pool = FakePool(clock, *killed, *rest)
+    supervisor_of(tmp_path, pool, clock, questions=4).run()
 
-    assert crew.hands["w0"].kills > 0 and outcomes(tmp_path) == {}
-    assert given(crew) == {"w0": ["v0-q0", "v1-q0"], "w1": ["v1-q0", "v2-q0", "v3-q0", None]}
+    assert pool.hands["w0"].kills > 0 and outcomes(tmp_path) == {}
+    assert given(pool) == {"w0": ["v0-q0", "v1-q0"], "w1": ["v1-q0", "v2-q0", "v3-q0", None]}
 
 
 def test_a_worker_that_does_not_die_when_killed_holds_nobody_up(tmp_path: Path) -> None:
     """As a process does that waits for a dead disk."""
     clock = Clock()
     start: list[str | float] = ["w0 ready r0", "w1 ready r1", "w0 begun v0-q0", "w1 begun v1-q0"]
-    stalled: list[str | float] = [40.0, "w1 pulse", 21.0, "w1 answered v1-q0", "w1 begun v2-q0", LAST_SECONDS]
-    replaced: list[str | float] = ["w1 pulse", 1.0, "w2 ready r2", "w2 begun v0-q0", "w2 answered v0-q0"]
+    stalled: list[str | float] = [40.0, "w1 heartbeat", 21.0, "w1 answered v1-q0", "w1 begun v2-q0", LAST_SECONDS]
+    replaced: list[str | float] = ["w1 heartbeat", 1.0, "w2 ready r2", "w2 begun v0-q0", "w2 answered v0-q0"]
     end = ["w1 answered v2-q0", "w1 ended", "w1 dead", "w2 ended", "w2 dead"]
-    crew = FakeCrew(clock, *start, *stalled, *replaced, *end)
-    foreman(tmp_path, crew, clock, questions=3, workers=2).run()
+    pool = FakePool(clock, *start, *stalled, *replaced, *end)
+    supervisor_of(tmp_path, pool, clock, questions=3, workers=2).run()
 
-    assert given(crew) == {"w0": ["v0-q0"], "w1": ["v1-q0", "v2-q0", None], "w2": ["v0-q0", None]}
+    assert given(pool) == {"w0": ["v0-q0"], "w1": ["v1-q0", "v2-q0", None], "w2": ["v0-q0", None]}
     assert clock.now < 61 + 2 * LAST_SECONDS, "its death is not waited for again at the end"
 
 
@@ -156,22 +158,23 @@ def test_the_heartbeat_says_at_which_question_a_worker_died(tmp_path: Path, beat
     clock = Clock()
     (tmp_path / "heartbeat-w0.json").write_text(beat)
     (tmp_path / "heartbeat-w1.json").write_text(beat)
-    crew = FakeCrew(clock, "w0 ready r", "w0 dead", "w1 ready r", "w1 dead")
+    pool = FakePool(clock, "w0 ready r", "w0 dead", "w1 ready r", "w1 dead")
     if "v0-q0" in beat:
-        foreman(tmp_path, crew, clock).run()
+        supervisor_of(tmp_path, pool, clock).run()
         assert outcomes(tmp_path)["v0-q0"][1].startswith("2 workers were lost at this question")
     else:
         with pytest.raises(RunError, match=r"^no worker is left: worker w0: it died"):
-            foreman(tmp_path, crew, clock).run()
+            supervisor_of(tmp_path, pool, clock).run()
 
 
 def test_a_transient_failure_that_a_worker_recorded_before_it_died_is_noted_as_one(tmp_path: Path) -> None:
     clock, noted = Clock(), list[WorkerMessage]()
     toy = toy_runs.toy_benchmark(tmp_path, videos=1, questions=1)
-    record = failed(toy.items[0], ("DecoderKilled", "killed"), attempt=1, worker="w0", transient=True)
-    (tmp_path / "r").write_text(json.dumps(record) + "\n")
-    crew = FakeCrew(clock, "w0 ready r", "w0 begun v0-q0", "w0 dead")
-    boss = foreman(tmp_path, crew, clock, toy=toy)
+    failure = Record.failed(("DecoderKilled", "killed"), transient=True)
+    record = of_run(failure, toy.items[0], attempt=1, worker="w0").to_line()
+    (tmp_path / "r").write_bytes(sealed(json.dumps(record).encode()))
+    pool = FakePool(clock, "w0 ready r", "w0 begun v0-q0", "w0 dead")
+    boss = supervisor_of(tmp_path, pool, clock, toy=toy)
     boss._note = noted.append
     boss.run()
 
@@ -180,14 +183,14 @@ def test_a_transient_failure_that_a_worker_recorded_before_it_died_is_noted_as_o
 
 def test_a_run_ends_though_no_worker_dies(tmp_path: Path) -> None:
     clock = Clock()
-    crew = FakeCrew(clock, "w0 ready r", "w0 begun v0-q0", "w0 answered v0-q0")
-    foreman(tmp_path, crew, clock).run()
+    pool = FakePool(clock, "w0 ready r", "w0 begun v0-q0", "w0 answered v0-q0")
+    supervisor_of(tmp_path, pool, clock).run()
 
-    assert crew.hands["w0"].tasks[-1] is None and crew.hands["w0"].kills == 1
+    assert pool.hands["w0"].tasks[-1] is None and pool.hands["w0"].kills == 1
     assert clock.now == 2 * LAST_SECONDS  # one to end by itself, one to die
 
 
-class ActingCrew(FakeCrew):
+class ActingPool(FakePool):
     """Workers that do what they are given: w0 dies of it, w1 hangs, w2 takes 500 s and pulses, the others answer."""
 
     def __init__(self, clock: Clock) -> None:
@@ -196,12 +199,12 @@ class ActingCrew(FakeCrew):
         self._heard: list[tuple[str, WorkerMessage | None]] = []
         self._done: dict[str, int] = {}
 
-    def hire(self, name: str, place: int) -> FakeHand:
-        hand = super().hire(name, place)
+    def start(self, name: str, place: int) -> FakeHand:
+        hand = super().start(name, place)
         self._heard.append((name, WorkerMessage("ready", "r")))
         return hand
 
-    def hear(self, seconds: float) -> list[tuple[str, WorkerMessage | None]]:
+    def receive(self, seconds: float) -> list[tuple[str, WorkerMessage | None]]:
         for name, hand in self.hands.items():
             number = self._done.get(name, 0)
             if number < len(hand.tasks):
@@ -222,7 +225,7 @@ class ActingCrew(FakeCrew):
         elif name == "w1":
             self._heard.append((name, WorkerMessage("begun", task.items[0].id)))
         elif name == "w2" and self._clock.now < 500:
-            self._heard.append((name, WorkerMessage("pulse")))
+            self._heard.append((name, WorkerMessage("heartbeat")))
             self._clock.now += 10.0
             return
         else:
@@ -233,19 +236,19 @@ class ActingCrew(FakeCrew):
 
 def test_e10_of_four_workers_one_dies_one_hangs_one_is_slow_and_the_others_do_not_wait(tmp_path: Path) -> None:
     clock = Clock()
-    crew = ActingCrew(clock)
-    foreman(tmp_path, crew, clock, questions=12, workers=4).run()
+    pool = ActingPool(clock)
+    supervisor_of(tmp_path, pool, clock, questions=12, workers=4).run()
 
-    assert sorted(each for _, each, _ in crew.answered) == sorted(f"v{n}-q0" for n in range(12)), "each of them once"
+    assert sorted(each for _, each, _ in pool.answered) == sorted(f"v{n}-q0" for n in range(12)), "each of them once"
     assert outcomes(tmp_path) == {}, "no question is given up"
-    slow = [now for name, _, now in crew.answered if name == "w2"]
+    slow = [now for name, _, now in pool.answered if name == "w2"]
     assert 1 <= len(slow) <= 2 and min(slow) >= 500, "the slow worker is not taken for one that hangs"
-    assert all(now < 200 for name, _, now in crew.answered if name != "w2")
+    assert all(now < 200 for name, _, now in pool.answered if name != "w2")
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("name", ["patience", "start_patience"])
-def test_patience_is_a_number_of_seconds_that_can_pass(tmp_path: Path, name: str, value: float) -> None:
+@pytest.mark.parametrize("name", ["timeout", "start_timeout"])
+def test_timeout_is_a_number_of_seconds_that_can_pass(tmp_path: Path, name: str, value: float) -> None:
     option = "--" + name.replace("_", "-")
     with pytest.raises(UsageError, match=rf"^{option} must be a finite number of seconds above 0, got {value}$"):
         toy_runs.evaluation(toy_runs.toy_benchmark(tmp_path), tmp_path / "run", **{name: value})
@@ -258,11 +261,11 @@ def test_a_real_process_that_hangs_twice_costs_its_question_and_no_other(
     monkeypatch.setenv(toy_runs.CALLS, str(tmp_path / "calls"))
     toy = toy_runs.toy_benchmark(tmp_path / "data", videos=6, questions=1, words={"v1-q0": "hangs"})
     job, clock = WorkerJob(tmp_path / "run", Method(toy_runs.toy_setup())), Clock()
-    crew = Watched(ProcessPool(job, workers=1), clock, hangs="v1-q0")
+    pool = WatchedPool(ProcessPool(job, workers=1), clock, hangs="v1-q0")
     with toy_runs.evaluation(toy, job.folder):
-        foreman(job.folder, crew, clock, toy=toy).run()
+        supervisor_of(job.folder, pool, clock, toy=toy).run()
 
     result = summary(job.folder)
-    assert crew.hired == ["w0", "w1", "w2"] and toy_runs.hangs() == 2
+    assert pool.started == ["w0", "w1", "w2"] and toy_runs.hangs() == 2
     assert result["errors"] == {"WorkerDied": 1} and result["all"]["answered"] == 5
     assert "it was silent for 60 s" in outcomes(job.folder)["v1-q0"][1]

@@ -58,4 +58,4 @@ def test_a_worker_pulses_while_its_model_loads(tmp_path: Path) -> None:
     job = WorkerJob(tmp_path, Method(toy_setup(Slow("slow"))))
     serve(job, name="w0", place=0, take=lambda wait: None, tell=told.append)
 
-    assert told[0] == WorkerMessage("pulse") and told[-1] == WorkerMessage("unfit", "no such model")
+    assert told[0] == WorkerMessage("heartbeat") and told[-1] == WorkerMessage("unfit", "no such model")
