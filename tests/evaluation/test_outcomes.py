@@ -39,7 +39,7 @@ def test_an_answer_from_the_overview(tmp_path: Path) -> None:
 
     assert found.reached["by"] == "overview" and found.stage("focus") is None and found.threshold == 0.99
     name, confidence = found.stage("overview") or ("", 0.0)
-    assert (name, confidence) == ("B", pytest.approx(0.998))
+    assert name == "B" and confidence == pytest.approx(0.998)
     assert found.shown_native == 0 and found.selection["kept"] == 3
 
 
