@@ -17,11 +17,11 @@ from gridprobe.early_exit import EarlyExit
 from gridprobe.errors import OverLimit, UsageError
 from gridprobe.importance import Fixed, Grid, hot_stretches, spread
 from gridprobe.limits import LimitedEncoder, LimitedModel, Price, UsageTracker
-from gridprobe.models import FrameGroup, Model, Posterior, Request
+from gridprobe.models import FrameGroup, Model, Posterior, Request, Response, SamplingParams
 from gridprobe.models.cost import Cost
 from gridprobe.models.prompting import collage_request, rotations_of, score_rotated
 from gridprobe.models.wrappers import ModelWrapper
-from gridprobe.open_ended import CANDIDATES, NO_PLACE, PHRASE, SAMPLES, SENTENCES, answer_open, lettered, remembered
+from gridprobe.open_ended import CANDIDATES, DRAFTS, NO_PLACE, PHRASE, SENTENCES, answer_open, lettered, remembered
 from gridprobe.options import Options, Plan, make_plan
 from gridprobe.question import Question, describes, wording
 from gridprobe.selectors import ExtraFrames, Selection, Selector, Uniform
@@ -198,12 +198,12 @@ class StagePrices:
     def selecting(self, selector: Selector, choose: Callable[[Selector], Selection]) -> Price:
         """What a selector takes to choose frames, if it has to take all its rounds."""
         model, encoder = self.setup.model, getattr(selector, "encoder", None)
-        rehearsals: list[_Rehearsal] = []
+        rehearsals: list[_ModelRehearsal | _EncoderRehearsal] = []
         if isinstance(model, LimitedModel) and model.identity in selector.models:
-            rehearsals.append(model_rehearsal := _Rehearsal(model))
+            rehearsals.append(model_rehearsal := _ModelRehearsal(model))
             selector = selector.with_model(model_rehearsal)
         if isinstance(encoder, LimitedEncoder):
-            rehearsals.append(encoder_rehearsal := _Rehearsal(encoder))
+            rehearsals.append(encoder_rehearsal := _EncoderRehearsal(encoder))
             selector = replace(selector, encoder=encoder_rehearsal)  # type: ignore[type-var]
         if rehearsals:
             choose(selector)
@@ -251,11 +251,11 @@ class StagePrices:
         """What writing drafts, and choosing among them, takes if all are as long as they may be."""
         request, way = show(self.question), self.setup.open_way
         if describes(self.question.text):
-            return model.price_texts(request, [SENTENCES])
+            return model.price(replace(request, task=SamplingParams(limit=SENTENCES)))
         again = remembered(model, request)
-        price = model.price_texts(request, [PHRASE])
+        price = model.price(replace(request, task=SamplingParams(limit=PHRASE)))
         if way != "text":
-            price += model.price_texts(again, [PHRASE] * SAMPLES)
+            price += model.price(replace(again, task=DRAFTS))
         if way == "drafts":
             tokens = CANDIDATES * (PHRASE + OPTION_TOKENS) + INSTRUCTION_TOKENS
             longer = model.price(replace(again, prompt=again.prompt + FILLER * tokens))
@@ -263,17 +263,27 @@ class StagePrices:
         return price
 
 
-class _Rehearsal(ModelWrapper):
-    """A limited model or encoder that is not run: everything is equally likely, and the price is added up."""
+class _ModelRehearsal(ModelWrapper):
+    """A limited model that is not run: everything is equally likely, and the price is added up."""
 
-    def __init__(self, limited: Any) -> None:
+    def __init__(self, limited: LimitedModel) -> None:
         super().__init__(limited)
         self._limited, self.price = limited, Price()
 
-    def score(self, requests: Sequence[Request]) -> list[Posterior]:
+    def run(self, requests: Sequence[Request]) -> list[Response]:
         """Equal probabilities."""
         self.price = sum(map(self._limited.price, requests), self.price)
         return [_undecided(request) for request in requests]
+
+
+class _EncoderRehearsal:
+    """A limited encoder that is not run: everything is equally likely, and the price is added up."""
+
+    def __init__(self, limited: LimitedEncoder) -> None:
+        self._limited, self.price = limited, Price()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._limited, name)
 
     def images(self, frames: FramePool) -> Vectors:
         """The same vector for each frame."""
@@ -730,4 +740,4 @@ class Session:
         setup, footage = self.setup, self._footage
         count = len(footage.undecoded(self._pool_size))
         everything = FrameGroup(footage.undecoded(setup.size_of(setup.view, count)), setup.view)
-        return setup.answerer.estimate(Request.about(question, [everything], prompt_order=setup.prompt_order))
+        return setup.answerer.cost(Request.about(question, [everything], prompt_order=setup.prompt_order))

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 from gridprobe.importance import Fixed, spread
-from gridprobe.models.base import MAX_SHEET, FrameGroup, Posterior, Request
+from gridprobe.models.base import MAX_SHEET, FrameGroup, Posterior, Request, choose
 from gridprobe.question import Question
 from gridprobe.selectors.base import Parts, Selection
 from gridprobe.selectors.by_model import ByModel, certainty, parts_of
@@ -91,7 +91,7 @@ class VideoAgent(Agent):
     def select(self, pool: FramePool, question: Question) -> Selection:
         """Rounds of answering and retrieving."""
         seen, limit = list(spread(len(pool), self.first(len(pool)))), self.limit(len(pool))
-        asked = self.model.score([self.request(pool, seen, question)])
+        asked = choose(self.model, [self.request(pool, seen, question)])
         for rounds_left in range(ROUNDS, 0, -1):
             if asked[-1].confidence >= self.sure or len(seen) >= limit:
                 break
@@ -100,7 +100,7 @@ class VideoAgent(Agent):
             seen = sorted([*seen, *found])
             asked += more
             if rounds_left > 1:  # the last round's frames are answered from in the focused pass
-                asked += self.model.score([self.request(pool, seen, question)])
+                asked += choose(self.model, [self.request(pool, seen, question)])
         return self.chosen(pool, seen, asked)
 
     def _retrieve(
@@ -166,7 +166,7 @@ class VideoAtlas(ByModel):
         while spans:
             level += 1
             parts = [part for span in spans for part in _divided(span)]
-            answers = self.model.score([self._sheet(pool, part, question) for part in parts])
+            answers = choose(self.model, [self._sheet(pool, part, question) for part in parts])
             scores = [certainty(each.probabilities) for each in answers]
             asked += answers
             for part, score in zip(parts, scores, strict=True):
@@ -260,7 +260,7 @@ class Avua(Agent):
             new = sorted(_access(len(pool), seen, min(ROUND, limit - len(seen)), policy=policy))
             scores, alone = self.ask_each(pool, [[i] for i in new], question)
             seen |= dict(zip(new, scores, strict=True))
-            asked += [*alone, *self.model.score([self.request(pool, sorted(seen), question)])]
+            asked += [*alone, *choose(self.model, [self.request(pool, sorted(seen), question)])]
             if asked[-1].confidence >= self.sure:
                 break
         return self.chosen(pool, list(seen), asked)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from gridprobe.errors import UsageError
-from gridprobe.models.base import FrameGroup, Posterior, Request
+from gridprobe.models.base import Choose, FrameGroup, Posterior, Request, choose
 from gridprobe.question import Question
 from gridprobe.selectors.base import Parts, Selection
 from gridprobe.selectors.by_model import ByModel, parts_of
@@ -51,11 +51,15 @@ class Frag(ByModel):
         prompt = needed_prompt(question)
         requests = [
             Request(
-                prompt, (YES, NO), (FrameGroup(pool.take([i]), self.small_view),), self.prompt_order, again=self.again
+                prompt,
+                Choose((YES, NO)),
+                (FrameGroup(pool.take([i]), self.small_view),),
+                self.prompt_order,
+                again=self.again,
             )
             for i in range(len(pool))
         ]
-        return self.model.score(requests)
+        return choose(self.model, requests)
 
 
 def make(argument: str, parts: Parts) -> Frag:

@@ -6,7 +6,7 @@ from typing import Any
 from gridprobe.errors import ModelError
 from gridprobe.models.base import CostModel, Model
 
-__all__ = ["KNOWN", "gauge", "load_engine"]
+__all__ = ["KNOWN", "gauge", "load"]
 
 KNOWN: tuple[str, ...] = ()
 """No model of these families can be gauged by its name alone."""
@@ -16,7 +16,7 @@ NEEDED = (5, 22)
 """The version of transformers they were tried with; 5.20 fails for two of them, 5.17 for all."""
 
 
-def load_engine(name: str, folder: Path, **options: Any) -> Model:
+def load(name: str, folder: Path, **options: Any) -> Model:
     """Load a checkpoint; see `gridprobe.models.transformers.engine.load`."""
     _check_version()
     from gridprobe.models.transformers.engine import load_engine as load_checkpoint
