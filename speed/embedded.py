@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from gridprobe.importance import spread
-from gridprobe.models import FrameGroup, Model, Packing, Request, View, load_model
+from gridprobe.models import FrameGroup, Model, Packing, Request, View, choose, load_model
 from gridprobe.video import FrameSize
 from gridprobe_world.dataset import WorldItem, items, pool_of
 
@@ -33,7 +33,7 @@ def right(model: Model, item: WorldItem, side: int, packing: Packing) -> bool:
     pool, question = pool_of(item, size=side), item.asked.question
     shown = pool.take(frames_of(item, pool.times))
     group = FrameGroup(shown, View(FrameSize(max_side=side), packing))
-    return model.score([Request.about(question, [group])])[0].choice == question.answer
+    return choose(model, [Request.about(question, [group])])[0].choice == question.answer
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ import torch
 import transformers
 
 from gridprobe.importance import Grid
-from gridprobe.models import FrameGroup, Packing, Request, View, load_model
+from gridprobe.models import Choose, FrameGroup, Packing, Request, View, choose, load_model
 from gridprobe.models.qwen3vl.blocks import PatchSpec, patches
 from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.video import FramePool, FrameSize, VideoInfo
@@ -157,7 +157,7 @@ def requests(case: Case, *, seed: int) -> tuple[list[Request], Request, Request]
     probe, native = View(case.probe, case.packing), View(case.native, case.packing)
 
     def ask(frames: FramePool, view: View) -> Request:
-        return Request(prompt, LABELS, (FrameGroup(frames, view),))
+        return Request(prompt, Choose(LABELS), (FrameGroup(frames, view),))
 
     probes = [ask(pool.take(subset), probe) for subset in Grid(K).probes()]
     return probes, ask(whole.take(kept), native), ask(whole, native)
@@ -221,9 +221,9 @@ def rivals(case: Case, rounds: int) -> list[Row]:
     probes, focus, everything = requests(case, seed=1)
     work: list[tuple[str, Callable[[], Any]]] = [
         ("24 probes, published way", lambda: published(case, plain, probes)),
-        ("24 probes, plain batch", lambda: plain.score(probes)),
-        (f"{KEPT} kept frames, plain", lambda: plain.score([focus])),
-        ("all 144 frames, plain", lambda: plain.score([everything])),
+        ("24 probes, plain batch", lambda: choose(plain, probes)),
+        (f"{KEPT} kept frames, plain", lambda: choose(plain, [focus])),
+        ("all 144 frames, plain", lambda: choose(plain, [everything])),
     ]
     return [row(name, each, rounds) for name, each in work]
 
@@ -238,7 +238,7 @@ def long_texts(case: Case, rounds: int) -> list[Row]:
             replace(p, prompt_order="text_first") for p in probes
         ],
     }
-    return [row(name, partial(ours.score, asked), rounds, ours.kept.clear) for name, asked in work.items()]
+    return [row(name, partial(choose, ours, asked), rounds, ours.kept.clear) for name, asked in work.items()]
 
 
 def rows(case: Case, rounds: int, *, compile: bool) -> list[Row]:
@@ -251,23 +251,23 @@ def rows(case: Case, rounds: int, *, compile: bool) -> list[Row]:
     forget = ours.kept.clear
 
     def first() -> None:
-        ours.score(probes)
-        ours.score([focus])
+        choose(ours, probes)
+        choose(ours, [focus])
 
     def remember() -> None:
         forget()
-        ours.score(session)
-        ours.score([focus])
+        choose(ours, session)
+        choose(ours, [focus])
 
     def follow_up() -> None:
-        ours.score(follow)
-        ours.score([later_focus])
+        choose(ours, follow)
+        choose(ours, [later_focus])
 
     work: list[tuple[str, Callable[[], Any], Callable[[], Any]]] = [
-        (f"24 probes, {name}", lambda: ours.score(probes), forget),
-        (f"24 probes, {name}, another question", lambda: ours.score(follow), remember),
-        (f"{KEPT} kept frames, {name}", lambda: ours.score([focus]), forget),
-        (f"all 144 frames, {name}", lambda: ours.score([everything]), forget),
+        (f"24 probes, {name}", lambda: choose(ours, probes), forget),
+        (f"24 probes, {name}, another question", lambda: choose(ours, follow), remember),
+        (f"{KEPT} kept frames, {name}", lambda: choose(ours, [focus]), forget),
+        (f"all 144 frames, {name}", lambda: choose(ours, [everything]), forget),
         (f"**first question, {name}**", first, forget),
         (f"**follow-up question, {name}**", follow_up, remember),
     ]

@@ -93,7 +93,12 @@ def gauges() -> Iterator[tuple[str, CostModel]]:
         (Path(folder) / "config.json").write_text(json.dumps(CONFIG_32B), encoding="utf-8")
         found = gauge("Qwen/Qwen3-VL-32B-Instruct", Path(folder))
         assert found is not None
-        yield "32B", replace(found, weights=2 * parameters(_dims_32b(), tied=False))
+        yield (
+            "32B",
+            replace(
+                found, capabilities=replace(found.capabilities, weight_bytes=2 * parameters(_dims_32b(), tied=False))
+            ),
+        )
 
 
 def pace(model: CostModel) -> float:
@@ -135,7 +140,7 @@ def _memory(found: dict[str, tuple[CostModel, dict[str, Offer]]]) -> Iterator[st
     yield "|---|---:|---:|---:|---:|"
     for size, (model, ways) in found.items():
         needs = (ways[name].memory_gb for name in ("quick", "full", "all frames"))
-        yield f"| {size} | {model.weights / 1e9:.1f} | {' | '.join(f'{each:.1f}' for each in needs)} |"
+        yield f"| {size} | {model.capabilities.memory(0):.1f} | {' | '.join(f'{each:.1f}' for each in needs)} |"
 
 
 def _seconds(found: dict[str, tuple[CostModel, dict[str, Offer]]], share: float) -> Iterator[str]:

@@ -32,7 +32,7 @@ from engine import TEXT, Case, cases, measured, pools
 from overview import question_of
 
 from gridprobe import Answer, Session, ask, load_model
-from gridprobe.models import View
+from gridprobe.models import View, choose
 from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.question import Question
 from gridprobe.selectors.gridprobe import overview_request
@@ -156,7 +156,7 @@ def on_gpu(case: Case, rounds: int, k: int) -> Iterator[Rate]:
     session = Session(small, model=engine, k=k, effort="quick", probe_pixels=size, sure=0.0)
 
     def direct(count: int) -> None:
-        engine.score([overview_request(small, question, view, again=True) for question in questions[:count]])
+        choose(engine, [overview_request(small, question, view, again=True) for question in questions[:count]])
 
     def by_session(count: int) -> None:
         session.ask_all(questions[:count], together=count)

@@ -246,7 +246,7 @@ def _equal(setups: dict[str, Plan], ours: Answer | None, model: Model, k: int) -
     def price(frames: int) -> float:
         shape = (frames, side[1], side[0], 3)
         blank = replace(pool, data=np.zeros(shape, np.uint8), times=pool.times[:frames])
-        return model.estimate(Request.about(question, (FrameGroup(blank, base.view),))).flops
+        return model.cost(Request.about(question, (FrameGroup(blank, base.view),))).flops
 
     fits = _most(price, len(pool), ours.cost.total.flops)
     return replace(native, selector=Uniform(Fixed(fits)))

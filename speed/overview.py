@@ -31,7 +31,7 @@ import transformers
 from engine import TEXT, Case, cases, measured, pools
 
 from gridprobe.importance import Fixed
-from gridprobe.models import FrameGroup, Packing, Posterior, Request, View
+from gridprobe.models import FrameGroup, Packing, Posterior, Request, View, choose
 from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.question import Question
 from gridprobe.selectors.gridprobe import GridProbe, Probes, overview_request
@@ -89,7 +89,7 @@ class Asker:
 
     def overview(self, question: Question) -> Posterior:
         request = overview_request(self.small, question, self.probe, again=True)
-        return self.engine.score([request])[0]
+        return choose(self.engine, [request])[0]
 
     def full(self, question: Question, probes: Probes) -> Posterior:
         """Overview, map, and the focused pass."""
@@ -98,7 +98,7 @@ class Asker:
         chosen = selector.with_overview(first).select(self.small, question).indices
         others = sorted(set(range(len(self.small))) - set(chosen))
         groups = [FrameGroup(self.large.take(chosen), self.native), FrameGroup(self.small.take(others), self.probe)]
-        return self.engine.score([Request.about(question, groups)])[0]
+        return choose(self.engine, [Request.about(question, groups)])[0]
 
 
 Work = Callable[[], Any]
@@ -133,7 +133,7 @@ def measure(case: Case, *, k: int, kept: int, rounds: int) -> Iterator[Measured]
 
     plain = case.engine(plain=True)
     everything = Request.about(question_of(case, 1), [FrameGroup(large, View(case.native, "pairs"))])
-    rival = run(RIVAL, "pairs", lambda: plain.score([everything]))
+    rival = run(RIVAL, "pairs", lambda: choose(plain, [everything]))
     yield replace(rival, memory_ratio=1.0 if rival.peak_gib else None)
     ours = case.engine(plain=False)
     for packing in get_args(Packing):

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from gridprobe.models import FrameGroup, Model, Request, View
-from gridprobe.models.base import Completion, SamplingParams, writer
+from gridprobe.models import Choose, FrameGroup, Model, Request, View, choose, generate
+from gridprobe.models.base import Completion, SamplingParams
 from gridprobe.models.openai import Server, load
 from gridprobe.models.openai.client import RateClock
 from gridprobe.video import FramePool, FrameSize
@@ -292,14 +292,14 @@ def as_request(heard: Heard) -> Request:
         pool = FramePool(np.stack([pictures[i] for i in places]), tuple(times[i] for i in places), source="sent")
         groups.append(FrameGroup(pool, View(FrameSize(), timestamps="true" if any(times) else "none")))
     between = (*texts, "") if any(texts) else ()
-    return Request(before, tuple(ascii_uppercase), tuple(groups), between=between)
+    return Request(before, Choose(tuple(ascii_uppercase)), tuple(groups), between=between)
 
 
 def spoken_by(model: Model) -> Voice:
     """The voice of a real model."""
 
     def voice(heard: Heard, letters: Sequence[str]) -> dict[str, float]:
-        (posterior,) = model.score([as_request(heard)])
+        (posterior,) = choose(model, [as_request(heard)])
         return {letter: share * posterior.mass for letter, share in posterior.probabilities.items()}
 
     return voice
@@ -313,7 +313,7 @@ def written_by(model: Model, marker: str = "Describe") -> Prose:
             return None
         stop = tuple(body.get("stop", ()))
         writing = SamplingParams(body["max_tokens"], body["temperature"], body["n"], body.get("seed", 0), stop)
-        return writer(model).write([replace(as_request(heard), labels=())], writing)[0]
+        return generate(model, [replace(as_request(heard), task=Choose(()))], writing)[0]
 
     return prose
 

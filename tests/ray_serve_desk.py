@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gridprobe._util import report
-from gridprobe.models import MockModel, Posterior, Request
+from gridprobe.models import MockModel, Request, Response
 from gridprobe.options import Options
 from gridprobe_serve.command import server_limits_of
 from gridprobe_serve.service import VideoService
@@ -24,12 +24,12 @@ class Waiting(MockModel):
         super().__init__(self._believe, name="waiting")
         self._folder = folder
 
-    def score(self, requests: Sequence[Request]) -> list[Posterior]:
+    def run(self, requests: Sequence[Request]) -> Sequence[Response]:
         (self._folder / f"called-{os.getpid()}").touch()
         while (self._folder / "closed").exists():
             report("model", 0, len(requests))
             time.sleep(0.01)
-        return super().score(requests)
+        return super().run(requests)
 
     @staticmethod
     def _believe(request: Request) -> dict[str, float]:

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from gridprobe._util import report
-from gridprobe.models import MockModel, Posterior, Request
+from gridprobe.models import MockModel, Request, Response
 from gridprobe.options import Options
 from gridprobe_serve.app import make_app
 from gridprobe_serve.limits import ServerLimits
@@ -36,12 +36,12 @@ class Gated(MockModel):
         if opened:
             self.gate.set()
 
-    def score(self, requests: Sequence[Request]) -> list[Posterior]:
+    def run(self, requests: Sequence[Request]) -> Sequence[Response]:
         self.calls.append([request.prompt for request in requests])
         self.waiting.set()
         while not self.gate.wait(0.01):
             report("model", 0, len(requests))
-        return super().score(requests)
+        return super().run(requests)
 
     @staticmethod
     def _believe(request: Request) -> dict[str, float]:

@@ -9,7 +9,7 @@ import pytest
 import gridprobe as gp
 from gridprobe._util import ProgressEvent, listening, report
 from gridprobe.errors import UsageError
-from gridprobe.models import MockModel, Posterior, Request
+from gridprobe.models import MockModel, Request, Response
 from videos_of_arrays import gray_pool
 from waiting import wait_until
 
@@ -24,12 +24,12 @@ class Slow(MockModel):
         self.gate, self.waiting, self.calls = threading.Event(), threading.Event(), 0
         self.gate.set()
 
-    def score(self, requests: Sequence[Request]) -> list[Posterior]:
+    def run(self, requests: Sequence[Request]) -> Sequence[Response]:
         self.calls += 1
         self.waiting.set()
         while not self.gate.wait(0.01):
             report("model", 0, len(requests))
-        return super().score(requests)
+        return super().run(requests)
 
 
 def test_answers_are_those_of_a_session_and_the_loop_stays_free() -> None:

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import gridprobe as gp
-from gridprobe.models import Model, Request
+from gridprobe.models import Completion, Model, Request
 from gridprobe.models.mock import MockModel
 from gridprobe.open_ended import ABSENT, NOTHING, PRESENT, lettered
 from gridprobe.video import FramePool
@@ -129,13 +130,15 @@ def test_a_model_that_writes_nothing(pool: FramePool) -> None:
     assert (answer.text, answer.confidence) == (NOTHING, 0.0)
 
 
+def _silent(texts: tuple[Completion, ...]) -> tuple[Completion, ...]:
+    return tuple(replace(each, logprob=None) for each in texts)
+
+
 def test_a_server_that_gives_no_probabilities_is_counted_by_drafts(pool: FramePool) -> None:
     class Silent(MockModel):
-        def write(self, requests: Any, writing: Any) -> Any:
-            texts = super().write(requests, writing)
-            return [tuple(gp_replace(each, logprob=None) for each in some) for some in texts]
-
-    from dataclasses import replace as gp_replace
+        def run(self, requests: Any) -> Any:
+            responses = super().run(requests)
+            return [_silent(each) if isinstance(each, tuple) else each for each in responses]
 
     answer = ask(pool, Silent(lambda r: dict.fromkeys(r.labels, 1.0), text=lambda r: {"red": 1.0}))
 

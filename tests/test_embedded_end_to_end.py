@@ -16,7 +16,7 @@ import pytest
 
 from gridprobe import Answer, FramePool, Question, Session, VideoError, ask, load_model
 from gridprobe.importance import Grid, spread
-from gridprobe.models import FrameGroup, Model, Request, View
+from gridprobe.models import FrameGroup, Model, Request, View, choose
 from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.video import FrameSize
 from gridprobe_world import demo
@@ -166,7 +166,7 @@ class TestDemo:
         def answers(dtype: str, *, plain: bool) -> np.ndarray:
             model = load_qwen(str(WEIGHTS / "micro"), device="cpu", dtype=dtype)
             model.plain = plain
-            return np.concatenate([np.exp(posterior.logprobs) for posterior in model.score(requests)])
+            return np.concatenate([np.exp(posterior.logprobs) for posterior in choose(model, requests)])
 
         exact = answers("float32", plain=True)
         ours, theirs = (np.abs(answers("bfloat16", plain=plain) - exact).mean() for plain in (False, True))

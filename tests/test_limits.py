@@ -17,10 +17,11 @@ import gridprobe as gp
 from gridprobe.ask import Session
 from gridprobe.errors import OverLimit, UsageError
 from gridprobe.limits import LimitedEncoder, LimitedModel, Pace, Price, UsageLimits, UsageTracker
-from gridprobe.models import MockModel, Request
+from gridprobe.models import Choose, MockModel, Request, choose, generate
 from gridprobe.models.base import SamplingParams
 from gridprobe.models.cost import Cost
 from gridprobe.options import Options, Plan, make_plan
+from scoring import cost_of_texts
 from small_selectors import encoder
 from tolls import MAPS, Toll, undecodable
 from videos_of_arrays import gray_pool
@@ -103,15 +104,17 @@ def drawn_case(seed: int) -> Case:
         "rotations": draw.choice([1, 1, 1, 2]),
         "budget": draw.choice(["noise", "shape"]),
         "sure": 0.7,
-        "probes": draw.choice(["attention", "fresh"]) if gridprobe and count < 80 else "attention",
+        "probes": draw.choice(["attention", "attention", "attention", "fresh"])
+        if gridprobe and count < 80
+        else "attention",
     }
     if draw.random() < 0.3:
         changes["context"] = draw.choice(["none", "small"])
-    recalls = draw.random() < 0.7
+    kv_reuse = draw.random() < 0.7
     model = {
         "kind": draw.choice(MAPS),
-        "remote": not recalls,
-        "recalls": recalls,
+        "remote": not kv_reuse,
+        "kv_reuse": kv_reuse,
         "confidence": draw.choice([0.5, 0.9]),
     }
     width, height = draw.choice([(64, 32), (320, 180), (1280, 720), (480, 854)])
@@ -301,7 +304,7 @@ def test_a_slower_machine_than_planned_is_followed() -> None:
 
 # What a limit may be, and what a tracker and a limited model make of it.
 
-REQUEST = Request("x" * 400, ("A", "B"))
+REQUEST = Request("x" * 400, Choose(("A", "B")))
 
 
 @pytest.mark.parametrize("name", ["max_frames", "max_tokens"])
@@ -341,15 +344,15 @@ def test_an_unknown_limit_is_named() -> None:
 
 def test_a_call_that_does_not_fit_is_refused_before_it_is_made() -> None:
     model = Toll()
-    each = model.estimate(REQUEST).tokens
+    each = model.cost(REQUEST).tokens
     tracker = UsageTracker(UsageLimits(max_tokens=3 * each))
     limited = LimitedModel(model, tracker)
-    limited.score([REQUEST, REQUEST])
+    choose(limited, [REQUEST, REQUEST])
     with pytest.raises(OverLimit, match=f"at least {4 * each:,} tokens, more than --max-tokens {3 * each}; "):
-        limited.score([REQUEST, REQUEST])
+        choose(limited, [REQUEST, REQUEST])
     assert len(model.asked) == 2 and tracker.spent.tokens == 2 * each
-    limited.score([REQUEST])
-    assert limited.score([]) == []
+    choose(limited, [REQUEST])
+    assert choose(limited, []) == []
 
 
 def test_what_is_reserved_is_left() -> None:
@@ -376,12 +379,12 @@ def test_every_limit_that_is_exceeded_is_named() -> None:
 
 def test_texts_are_priced_at_their_limit_and_counted_at_their_length() -> None:
     model = Toll()
-    most = model.estimate_texts(REQUEST, [32] * 4).tokens
+    most = cost_of_texts(model, REQUEST, [32] * 4).tokens
     writing = SamplingParams(limit=32, samples=4, temperature=1.0)
     with pytest.raises(OverLimit):
-        LimitedModel(model, UsageTracker(UsageLimits(max_tokens=most - 1))).write([REQUEST], writing)
+        generate(LimitedModel(model, UsageTracker(UsageLimits(max_tokens=most - 1))), [REQUEST], writing)
     tracker = UsageTracker(UsageLimits(max_tokens=most))
-    LimitedModel(model, tracker).write([REQUEST], writing)
+    generate(LimitedModel(model, tracker), [REQUEST], writing)
     assert tracker.spent.tokens == model.tokens < most
 
 
@@ -393,18 +396,18 @@ def test_a_server_that_bills_more_than_its_margin_is_priced_with_what_it_billed(
     model = Dear(remote=True)
     limited = LimitedModel(model, UsageTracker(UsageLimits(max_tokens=10**6), paces=lambda _: Pace()))
     assert limited.excess == 1.25
-    limited.score([REQUEST])
+    choose(limited, [REQUEST])
     assert 1.6 <= limited.excess <= 2.4
-    assert limited.price(REQUEST).tokens > 1.5 * model.estimate(REQUEST).tokens
+    assert limited.price(REQUEST).tokens > 1.5 * model.cost(REQUEST).tokens
 
 
 def test_operations_that_are_not_known_cannot_be_limited() -> None:
     class Unpriced(Toll):
-        def estimate(self, request: Request) -> Cost:
-            return replace(super().estimate(request), unpriced=1)
+        def cost(self, request: Request) -> Cost:
+            return replace(super().cost(request), unpriced=1)
 
     with pytest.raises(UsageError, match="so --max-tflops cannot be kept; use --max-tokens"):
-        LimitedModel(Unpriced(), UsageTracker(UsageLimits(max_tflops=1.0))).score([REQUEST])
+        choose(LimitedModel(Unpriced(), UsageTracker(UsageLimits(max_tflops=1.0))), [REQUEST])
 
 
 def test_an_encoder_counts_too() -> None:

@@ -51,12 +51,12 @@ def free(clip: Path, tiny_model: Qwen3VL) -> gp.Answer:
 def test_a_local_engine_keeps_to_its_limits_exactly(
     clip: Path, tiny_model: Qwen3VL, free: gp.Answer, limit: str, share: float
 ) -> None:
-    weights = tiny_model.memory(0)
+    weights = tiny_model.capabilities.memory(0)
     longest = max(each.cost.tokens for each in (free.reached.overview, free.reached.focus) if each)
     whole = {
         "max_tokens": free.cost.total.tokens,
         "max_tflops": free.cost.tflops,
-        "max_gpu_memory": tiny_model.memory(longest) - weights,
+        "max_gpu_memory": tiny_model.capabilities.memory(longest) - weights,
     }[limit]
     most = round(share * whole) if limit == "max_tokens" else share * whole
     asked = {limit: most + (weights if limit == "max_gpu_memory" else 0)}
@@ -65,7 +65,7 @@ def test_a_local_engine_keeps_to_its_limits_exactly(
     least = {
         "max_tokens": overview.cost.tokens,
         "max_tflops": overview.cost.tflops,
-        "max_gpu_memory": tiny_model.memory(overview.cost.tokens) - weights,
+        "max_gpu_memory": tiny_model.capabilities.memory(overview.cost.tokens) - weights,
     }[limit]
     if least > most:
         with pytest.raises(OverLimit, match=f"more than --{limit.replace('_', '-')} "):
@@ -76,7 +76,7 @@ def test_a_local_engine_keeps_to_its_limits_exactly(
     taken = {
         "max_tokens": answer.cost.total.tokens,
         "max_tflops": answer.cost.tflops,
-        "max_gpu_memory": tiny_model.memory(max(passes)) - weights,
+        "max_gpu_memory": tiny_model.capabilities.memory(max(passes)) - weights,
     }[limit]
     assert taken <= most * (1 + 1e-9)
     assert bool(answer.reached.degraded) == (share < 1.0)
@@ -94,8 +94,10 @@ def test_a_second_look_is_left_out_or_paid(clip: Path, tiny_model: Qwen3VL) -> N
 
 def test_the_memory_of_an_engine_is_what_its_gauge_says(tiny_checkpoint: Path, tiny_model: Qwen3VL) -> None:
     gauge = cost_model_of(str(tiny_checkpoint))
-    each = tiny_model.memory(1000) - tiny_model.memory(0)
-    assert each == pytest.approx(2 * (gauge.memory(1000) - gauge.memory(0))), "float32 here, bfloat16 there"
+    each = tiny_model.capabilities.memory(1000) - tiny_model.capabilities.memory(0)
+    assert each == pytest.approx(2 * (gauge.capabilities.memory(1000) - gauge.capabilities.memory(0))), (
+        "float32 here, bfloat16 there"
+    )
 
 
 def test_a_limit_that_does_not_fit_names_the_one_that_would(clip: Path, tiny_checkpoint: Path) -> None:

@@ -144,10 +144,8 @@ def test_every_way_to_make_a_map_finds_the_hot_frame(way: dict[str, Any], kind: 
 
 
 def test_a_model_without_a_memory_gets_fresh_probes_and_the_answer_says_so() -> None:
-    class Forgetful(MockModel):
-        recalls = False
-
-    model = Forgetful(eyes([5])._answer)
+    model = MockModel(eyes([5])._answer)
+    model.capabilities = replace(model.capabilities, kv_reuse=False, attention_map=False)
     answer = ask(model)
 
     assert NO_MEMORY in answer.warnings and 5 in answer.selection.indices

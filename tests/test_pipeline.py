@@ -127,7 +127,7 @@ def test_a_second_model_answers_and_is_priced_apart() -> None:
     assert answer.choice == "C"
     assert (len(small.requests), len(large.requests)) == (8, 1)
     assert answer.models == (("scripted:small",), "scripted:large")
-    assert answer.cost.focus == large.estimate(large.requests[0])
+    assert answer.cost.focus == large.cost(large.requests[0])
     assert answer.cost.total == answer.cost.probe + answer.cost.focus
 
 

@@ -2,13 +2,14 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from gridprobe.ask import ask
 from gridprobe.errors import UsageError
-from gridprobe.models import MockModel, Posterior, Request
+from gridprobe.models import MockModel, Posterior, Request, choose
+from gridprobe.models.base import posteriors
 from gridprobe.models.cost import Cost
 from gridprobe.models.prompting import check_rotations, rotated, score_rotated
 from gridprobe.question import Question
@@ -93,7 +94,7 @@ def test_one_order_is_the_plain_request() -> None:
     found = score(model, 1)
 
     assert model.requests == [REQUEST] and model.requests[0] is REQUEST
-    assert found == MockModel(biased).score([REQUEST])[0]
+    assert found == choose(MockModel(biased), [REQUEST])[0]
 
 
 @pytest.mark.parametrize(("rotations", "shifts"), [(2, [0, 2]), (3, [0, 1, 2]), (4, [0, 1, 2, 3]), (9, [0, 1, 2, 3])])
@@ -111,7 +112,7 @@ def test_costs_of_all_orders_add_up() -> None:
 
     found = score(model, 4)
 
-    assert found.cost == sum((model.estimate(each) for each in model.requests), Cost())
+    assert found.cost == sum((model.cost(each) for each in model.requests), Cost())
     assert found.cost.calls == 4 * score(MockModel(plain), 1).cost.calls
 
 
@@ -122,14 +123,14 @@ def test_attention_is_asked_for_once_and_kept() -> None:
     found = score_rotated(model, request, QUESTION, rotations=4)
 
     assert [each.attention for each in model.requests] == [True, False, False, False]
-    assert found.attention == MockModel(plain).score([request])[0].attention
+    assert found.attention == choose(MockModel(plain), [request])[0].attention
 
 
 class Noted(MockModel):
     """Its posteriors have less mass, and another note, from order to order."""
 
-    def score(self, requests: object) -> list[Posterior]:
-        found = super().score(requests)  # type: ignore[arg-type]
+    def run(self, requests: Sequence[Request]) -> list[Posterior]:
+        found = posteriors(super().run(requests))
         return [
             Posterior(each.labels, each.logprobs, each.cost, mass=0.9 - 0.2 * i, notes=(f"note {i % 2}",))
             for i, each in enumerate(found)

@@ -1,11 +1,14 @@
 """Contact sheets: several small frames in one picture, for models that spend the same number of tokens on each."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import gridprobe as gp
 from gridprobe.errors import UsageError
-from gridprobe.models import FrameGroup, MockModel, Request, View
+from gridprobe.models import Choose, FrameGroup, MockModel, Request, View, choose
 from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.options import Options, make_plan
 from gridprobe.video import FramePool, FrameSize
@@ -17,9 +20,11 @@ QUESTION = gp.Question("Which is right?", ["one", "two", "three"])
 
 
 class Fixed(MockModel):
-    """A scripted model that spends so many tokens on every picture."""
+    """A mock model that spends the same number of tokens on every picture."""
 
-    picture_tokens = 256
+    def __init__(self, answer: Callable[[Request], dict[str, float]]) -> None:
+        super().__init__(answer)
+        self.capabilities = replace(self.capabilities, tokens_per_image=256)
 
 
 def even(request: Request) -> dict[str, float]:
@@ -27,7 +32,7 @@ def even(request: Request) -> dict[str, float]:
 
 
 def asked(frames: FramePool, view: View, **more: object) -> Request:
-    return Request("Question: ?", ("A", "B"), (FrameGroup(frames, view),), **more)  # type: ignore[arg-type]
+    return Request("Question: ?", Choose(("A", "B")), (FrameGroup(frames, view),), **more)  # type: ignore[arg-type]
 
 
 def test_frames_stand_in_reading_order_and_empty_places_are_black() -> None:
@@ -50,7 +55,7 @@ def test_a_sheet_is_one_unit_with_the_times_of_its_frames() -> None:
 
 
 @pytest.mark.parametrize("timestamps", ["none", "paper"])
-def test_a_sheet_without_true_times_has_none(timestamps: gp.backends.Timestamps) -> None:
+def test_a_sheet_without_true_times_has_none(timestamps: gp.models.Timestamps) -> None:
     request = asked(gray_pool(4), View(FrameSize(), timestamps=timestamps, sheet=2))
 
     assert request.times_of(request.units[0]) == ()
@@ -66,15 +71,15 @@ def test_the_engine_sees_a_sheet_as_the_picture_it_is(tiny_model: Qwen3VL) -> No
 
     plain = like(tiny_model, plain=True)
     for engine in (tiny_model, plain):
-        for a, b in zip(engine.score([sheets])[0].logprobs, engine.score([same])[0].logprobs, strict=True):
+        for a, b in zip(choose(engine, [sheets])[0].logprobs, choose(engine, [same])[0].logprobs, strict=True):
             assert a == pytest.approx(b, abs=1e-5)
-    assert tiny_model.estimate(sheets) == tiny_model.estimate(same)
+    assert tiny_model.cost(sheets) == tiny_model.cost(same)
 
 
 def test_attention_to_a_sheet_is_shared_by_its_frames(tiny_model: Qwen3VL) -> None:
     request = asked(noise_pool(6, width=64, height=32), View(FrameSize(), sheet=2), attention=True)
 
-    (posterior,) = tiny_model.score([request])
+    (posterior,) = choose(tiny_model, [request])
 
     assert posterior.attention is not None and len(posterior.attention) == 6
     assert len(set(posterior.attention[:4])) == 1 and len(set(posterior.attention)) == 2
@@ -83,7 +88,7 @@ def test_attention_to_a_sheet_is_shared_by_its_frames(tiny_model: Qwen3VL) -> No
 @pytest.mark.parametrize(("tokens", "side"), [(None, 1), (28, 1), (64, 2), (81, 2), (256, 3), (729, 5), (100_000, 8)])
 def test_a_picture_holds_as_many_frames_as_make_each_as_cheap_as_in_qwen(tokens: int | None, side: int) -> None:
     model = MockModel(even)
-    model.picture_tokens = tokens  # type: ignore[attr-defined]
+    model.capabilities = replace(model.capabilities, tokens_per_image=tokens)
 
     assert View(FrameSize(), sheet=0).suiting(model).sheet == side
     assert View(FrameSize(), "pairs", sheet=0).suiting(model).sheet == 1

@@ -14,7 +14,7 @@ from gridprobe._util import ProgressEvent, listening
 from gridprobe.answer import Answer
 from gridprobe.concurrency import in_sequence
 from gridprobe.errors import Cancelled, ModelError, UsageError
-from gridprobe.models import MockModel, Model, Posterior, Request, load_model
+from gridprobe.models import MockModel, Model, Request, Response, load_model
 from gridprobe.models.cost import Cost
 from gridprobe.video import FramePool
 from gridprobe.video.decoder_pool import ChildDecoder
@@ -34,11 +34,11 @@ class Counted(MockModel):
         self.calls: list[int] = []
         self._fails = fails
 
-    def score(self, requests: Sequence[Request]) -> list[Posterior]:
+    def run(self, requests: Sequence[Request]) -> Sequence[Response]:
         self.calls.append(len(requests))
         if self._fails and any(self._fails in request.prompt for request in requests):
             raise ModelError(f"cannot answer {self._fails}")
-        return super().score(requests)
+        return super().run(requests)
 
     @staticmethod
     def _believe(request: Request) -> dict[str, float]:

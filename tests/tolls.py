@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gridprobe.limits import Pace
-from gridprobe.models import Posterior, Request
-from gridprobe.models.base import Completion, SamplingParams
+from gridprobe.models import Capabilities, Completion, Posterior, Request, Response, SamplingParams
+from gridprobe.models.base import Completions, by_task
 from gridprobe.models.cost import Cost
 from gridprobe.models.openai.model import SLACK
 from gridprobe.video import FramePool, Pending
@@ -38,12 +38,10 @@ class Toll:
     seed: int = 0
     kind: str = "random"
     remote: bool = False
-    recalls: bool = True
+    kv_reuse: bool = True
     confidence: float = 0.5
     """Of all frames together."""
     identity: str = "toll"
-    multiple: int = 32
-    writes: bool = True
     now: float = 0.0
     """Seconds on its own clock, which only its work moves."""
     tokens: int = 0
@@ -53,40 +51,51 @@ class Toll:
     asked: list[Request] = field(default_factory=list)
 
     @property
-    def slack(self) -> float:
-        return SLACK if self.remote else 1.0
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            kv_reuse=self.kv_reuse,
+            attention_map=self.kv_reuse,
+            generates=True,
+            frame_multiple=32,
+            cost_slack=SLACK if self.remote else 1.0,
+            weight_bytes=int(BASE_MEMORY * 1e9),
+            pass_bytes=100_000,
+        )
 
     @property
     def pace(self) -> Pace:
         return Pace(tflops=SPEED, tokens=1.0, seconds=1.0)
 
-    def memory(self, tokens: int) -> float:
-        return BASE_MEMORY + tokens * 1e-4
-
-    def estimate(self, request: Request) -> Cost:
+    def cost(self, request: Request) -> Cost:
+        if isinstance(task := request.task, SamplingParams):
+            return self._cost_of_texts(request, [task.limit] * task.samples)
         own = self._read(request)
         before = self._shown(request) if request.sees is not None else 0
         flops = 1e6 * own + 50.0 * own * (own + before) + (1e5 if request.attention else 0.0)
         return Cost(1, own, flops=flops, flops_paper=flops, flops_computed=flops)
 
-    def estimate_texts(self, request: Request, tokens: Sequence[int]) -> Cost:
-        prompt = self.estimate(request)
+    def _cost_of_texts(self, request: Request, tokens: Sequence[int]) -> Cost:
+        prompt = self.cost(request.prompt_only)
         flops = sum(1e6 * count for count in tokens)
         return prompt + Cost(tokens=sum(tokens), flops=flops, flops_paper=flops, flops_computed=flops)
 
-    def score(self, requests: Sequence[Request]) -> list[Posterior]:
+    def run(self, requests: Sequence[Request]) -> list[Response]:
+        return by_task(self, requests, self._choose, self._generate)
+
+    def _choose(self, requests: Sequence[Request]) -> list[Posterior]:
         widths = [self._read(each) + (self._shown(each) if each.sees is not None else 0) for each in requests]
         owns = [self._read(each) for each in requests]
         if requests:
-            self.widest = max(self.widest, self.memory(max(widths) + (len(requests) - 1) * max(owns)))
+            tokens = max(widths) + (len(requests) - 1) * max(owns)
+            self.widest = max(self.widest, self.capabilities.memory(tokens))
         return [self._posterior(request) for request in requests]
 
-    def write(self, requests: Sequence[Request], writing: SamplingParams) -> list[tuple[Completion, ...]]:
+    def _generate(self, requests: Sequence[Request], writing: SamplingParams) -> list[Completions]:
         found = []
         for request in requests:
             lengths = [1 + (self.seed + place) % writing.limit for place in range(writing.samples)]
             self.asked.append(request)
-            first = self._billed(self.estimate_texts(request, lengths))
+            first = self._billed(self._cost_of_texts(request, lengths))
             texts = [f"text {(self.seed + place) % 3}" for place in range(writing.samples)]
             costs = [first, *[Cost()] * (writing.samples - 1)]
             found.append(tuple(Completion(text, 1, -1.0, True, cost) for text, cost in zip(texts, costs, strict=True)))
@@ -99,7 +108,7 @@ class Toll:
         likely = self.confidence if len(frames) == count else 0.3 + 0.6 * max(map(self._score, frames))
         rest = (1.0 - likely) / (len(request.labels) - 1)
         weights = dict.fromkeys(request.labels, rest) | {request.labels[-1]: likely}
-        found = Posterior.from_probabilities(weights, self._billed(self.estimate(request)))
+        found = Posterior.from_probabilities(weights, self._billed(self.cost(request)))
         looks = tuple(map(self._score, range(count))) if request.attention else None
         return Posterior(found.labels, found.logprobs, found.cost, attention=looks)
 
@@ -125,6 +134,6 @@ class Toll:
     def _shown(self, request: Request) -> int:
         total = 0
         for group in request.groups:
-            width, height = group.size(self.multiple)
+            width, height = group.size(32)
             total += -(-len(group.frames) // group.view.step) * (width * height // 1024 + 4)
         return total

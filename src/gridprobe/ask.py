@@ -342,7 +342,7 @@ class _Asking:
         plan, video = self.plan, self.video
         count = len(video.lazy(self.pool_size))
         everything = FrameGroup(video.lazy(plan.size_of(plan.view, count)), plan.view)
-        return plan.answerer.estimate(Request.about(self.question, [everything], prompt_order=plan.prompt_order))
+        return plan.answerer.cost(Request.about(self.question, [everything], prompt_order=plan.prompt_order))
 
     # Limits.
 

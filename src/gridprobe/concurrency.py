@@ -1,11 +1,11 @@
 """Batcher: many threads ask models, and what they ask at the same time is merged into one call.
 
     batcher = Batcher()
-    model = batcher.merging(load_model("embedded"))         # a backend like the one behind it
+    model = batcher.merging(load_model("embedded"))         # a model like the one behind it
 
     def work():                                             # in a thread of its own
         with batcher.taking_part():
-            model.score([request])                          # waits for the others
+            choose(model, [request])                        # waits for the others
 
 A call runs as soon as every participant waits for an answer, or has left. So what is merged depends on what the
 participants ask, and not on how fast they are. A thread that takes part only while it waits, as a server's does, is
@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 from gridprobe._util import is_cancelled, relayed, shared
 from gridprobe.errors import Cancelled, ServerUnavailable, UsageError
-from gridprobe.models.base import Completion, Model, Posterior, Request, SamplingParams, writer
+from gridprobe.models.base import Model, Request, Response, SamplingParams
 from gridprobe.models.cost import Cost
 from gridprobe.models.wrappers import ModelWrapper
 from gridprobe.options import Plan
@@ -320,30 +320,20 @@ class Batcher:
 
 
 class BatchedModel(ModelWrapper):
-    """A model whose calls are merged; whatever else it has is passed through."""
+    """A model whose calls are merged."""
 
     def __init__(self, batcher: Batcher, model: Model) -> None:
         super().__init__(model)
         self._batcher = batcher
 
-    def score(self, requests: Sequence[Request]) -> list[Posterior]:
-        """One posterior for each request, in order."""
-        return self._batcher.ask(("score", id(self._model), self._batcher.apart(requests)), requests, self._model.score)
+    def run(self, requests: Sequence[Request]) -> list[Response]:
+        """A response to each request, in order; choices are merged, and texts with the same parameters."""
+        params = frozenset(each.task for each in requests if isinstance(each.task, SamplingParams))
+        return self._batcher.ask((id(self._model), params, self._batcher.apart(requests)), requests, self._model.run)
 
-    def write(self, requests: Sequence[Request], writing: SamplingParams) -> list[tuple[Completion, ...]]:
-        """Texts for each request, in order; requests with the same `writing` are merged."""
-        model = writer(self._model)
-        key = ("write", id(model), writing, self._batcher.apart(requests))
-        return self._batcher.ask(key, requests, lambda some: model.write(some, writing))
-
-    def estimate(self, request: Request) -> Cost:
+    def cost(self, request: Request) -> Cost:
         """What the model says."""
-        return self._batcher.alone(lambda: self._model.estimate(request))
-
-    def estimate_texts(self, request: Request, tokens: Sequence[int]) -> Cost:
-        """What the model says."""
-        model = writer(self._model)
-        return self._batcher.alone(lambda: model.estimate_texts(request, tokens))
+        return self._batcher.alone(lambda: self._model.cost(request))
 
 
 # Several questions at the same time, each in a thread, so that a `Batcher` can merge what they ask the models.

@@ -2,7 +2,7 @@
 
 Every pass is priced before it is run. What does not fit is refused with `OverLimit`, which names the price, the limit
 and the smallest limit that would do. Costs of local models equal their estimates. A server's bill may differ from the
-estimate, so its passes are priced with the backend's `slack`, or with the largest excess seen so far.
+estimate, so its passes are priced with the model's `cost_slack`, or with the largest excess seen so far.
 """
 
 import contextlib
@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,7 +21,7 @@ import numpy as np
 
 from gridprobe._util import parse_json, usable_cores, write_whole
 from gridprobe.errors import OverLimit, UsageError
-from gridprobe.models.base import Completion, Model, Posterior, Request, SamplingParams, writer
+from gridprobe.models.base import Model, Posterior, Request, Response, SamplingParams, cost_of
 from gridprobe.models.cost import Cost
 from gridprobe.models.prompting import rotations_of
 from gridprobe.models.wrappers import ModelWrapper
@@ -339,9 +338,6 @@ def in_words(names: Sequence[str], amounts: Mapping[str, float]) -> str:
 class LimitedModel(ModelWrapper):
     """A model that counts what it spends, and refuses a call that does not fit the limits of its question."""
 
-    weighs = False
-    """A call that is neither `score` nor `write` would not be counted."""
-
     def __init__(self, model: Model, tracker: UsageTracker, *, neighbours: float = 0.0) -> None:
         """Wrap a model; `neighbours` are the gigabytes of other models on its device."""
         super().__init__(model)
@@ -351,45 +347,11 @@ class LimitedModel(ModelWrapper):
     @property
     def excess(self) -> float:
         """The factor that estimates are priced with."""
-        return max(self._pace.excess, float(getattr(self._model, "slack", 1.0)))
+        return max(self._pace.excess, self.capabilities.cost_slack)
 
     def price(self, request: Request) -> Price:
-        """What scoring a request takes at most."""
-        return self._price(request, self._model.estimate(request))
-
-    def price_texts(self, request: Request, tokens: Sequence[int]) -> Price:
-        """What writing texts of these lengths takes at most."""
-        return self._price(request, self._texts_cost(request, tokens))
-
-    def score(self, requests: Sequence[Request]) -> list[Posterior]:
-        """Score the requests, unless that would exceed a limit."""
-        self._tracker.require(sum(map(self.price, requests), Price()), timed=False)
-        alone = self._tracker.limits.max_gpu_memory is not None  # requests of one call are in memory together
-        posteriors: list[Posterior] = []
-        for batch in [[each] for each in requests] if alone else [requests]:
-            costs = [self._model.estimate(request) for request in batch]
-            posteriors += self._run(partial(self._model.score, batch), costs, lambda posterior: posterior.cost)
-        return posteriors
-
-    def write(self, requests: Sequence[Request], writing: SamplingParams) -> list[tuple[Completion, ...]]:
-        """Write texts, unless that would exceed a limit if all of them are as long as they may be."""
-        model, lengths = writer(self._model), [writing.limit] * writing.samples
-        self._tracker.require(sum((self.price_texts(each, lengths) for each in requests), Price()), timed=False)
-        texts: list[tuple[Completion, ...]] = []
-        for request in requests:
-            costs = [self._texts_cost(request, lengths)]
-            texts += self._run(partial(model.write, [request], writing), costs, _cost_of_texts)
-        return texts
-
-    def _texts_cost(self, request: Request, tokens: Sequence[int]) -> Cost:
-        """What texts cost; some servers read the request once for each of them."""
-        model = writer(self._model)
-        if self.excess > 1.0:
-            return sum((model.estimate_texts(request, [count]) for count in tokens), Cost())
-        return model.estimate_texts(request, tokens)
-
-    def _price(self, request: Request, cost: Cost) -> Price:
-        limits = self._tracker.limits
+        """What a request takes at most, if its texts are as long as they may be."""
+        cost, limits = self._highest_cost(request), self._tracker.limits
         if cost.unpriced and limits.max_tflops is not None:
             raise UsageError(
                 f"what {self.identity} computes is not known, so --max-tflops cannot be kept; use --max-tokens"
@@ -400,33 +362,47 @@ class LimitedModel(ModelWrapper):
         memory = 0.0 if limits.max_gpu_memory is None else self._memory(self._width(request, cost))
         return Price(math.ceil(self.excess * cost.tokens), self.excess * cost.tflops, seconds, memory)
 
+    def run(self, requests: Sequence[Request]) -> list[Response]:
+        """Answer the requests, unless that would exceed a limit."""
+        self._tracker.require(sum(map(self.price, requests), Price()), timed=False)
+        generates = any(isinstance(request.task, SamplingParams) for request in requests)
+        alone = (
+            generates or self._tracker.limits.max_gpu_memory is not None
+        )  # one call's requests are in memory together
+        responses: list[Response] = []
+        for batch in [[each] for each in requests] if alone else [requests]:
+            responses += self._run(batch)
+        return responses
+
+    def _highest_cost(self, request: Request) -> Cost:
+        """What a request costs; some servers read it once for each of its texts."""
+        if isinstance(task := request.task, SamplingParams) and self.excess > 1.0:
+            return sum([self.cost(replace(request, task=replace(task, samples=1)))] * task.samples, Cost())
+        return self.cost(request)
+
     def _width(self, request: Request, cost: Cost) -> int:
         """The tokens that are in memory in a pass: a question to the memory of frames needs theirs, too."""
-        return cost.tokens if request.sees is None else self._model.estimate(replace(request, sees=None)).tokens
+        return cost.tokens if request.sees is None else self.cost(replace(request.prompt_only, sees=None)).tokens
 
     def _memory(self, tokens: int) -> float:
-        measure: Callable[[int], float] | None = getattr(self._model, "memory", None)
-        if measure is None:
+        if self.capabilities.weight_bytes is None:
             raise UsageError(
                 f"the model {self.identity} does not say how much memory it takes, so --max-gpu-memory cannot be kept"
             )
-        return self._neighbours + measure(tokens)
+        return self._neighbours + self.capabilities.memory(tokens)
 
-    def _run(self, work: Callable[[], list[T]], expected: Sequence[Cost], cost_of: Callable[[T], Cost]) -> list[T]:
+    def _run(self, requests: Sequence[Request]) -> Sequence[Response]:
         """Run what fits, count what it cost, and learn from how long it took."""
+        expected = list(map(self._highest_cost, requests))
         tracker, start = self._tracker, self._tracker.clock()
-        results = work()
-        costs = [cost_of(each) for each in results]
+        responses = self._model.run(requests)
+        costs = list(map(cost_of, responses))
         tracker.spent += (spent := sum(costs, Cost()))
         self._pace.note(spent, tracker.clock() - start)
         if self.excess > 1.0:
             ratios = (cost.tokens / own.tokens for cost, own in zip(costs, expected, strict=True) if own.tokens)
             self._pace.excess = max([self._pace.excess, *ratios])
-        return results
-
-
-def _cost_of_texts(texts: tuple[Completion, ...]) -> Cost:
-    return sum((text.cost for text in texts), Cost())
+        return responses
 
 
 class LimitedEncoder:
@@ -465,18 +441,18 @@ FILLER = " word"
 
 def price_of_asking(model: Model, question: Question, show: Callable[[Question], Request], plan: "Plan") -> Price:
     """What asking a limited model takes, in all orders of the options; an open question is drafted first."""
-    from gridprobe.open_ended import CANDIDATES, PHRASE, SAMPLES, SENTENCES, remembered
+    from gridprobe.open_ended import CANDIDATES, DRAFTS, PHRASE, SENTENCES, remembered
 
     assert isinstance(model, LimitedModel)
     request = show(question)
     if not question.open:
         return sum(map(model.price, rotations_of(request, question, rotations=plan.rotations)), Price())
     if describes(question.text):
-        return model.price_texts(request, [SENTENCES])
+        return model.price(replace(request, task=SamplingParams(limit=SENTENCES)))
     again = remembered(model, request)
-    price = model.price_texts(request, [PHRASE])
+    price = model.price(replace(request, task=SamplingParams(limit=PHRASE)))
     if plan.open_way == "drafts":
-        price += model.price_texts(again, [PHRASE] * SAMPLES)
+        price += model.price(replace(again, task=DRAFTS))
         tokens = CANDIDATES * (PHRASE + OPTION_TOKENS) + INSTRUCTION_TOKENS
         longer = model.price(replace(again, prompt=again.prompt + FILLER * tokens))
         price = sum([longer] * plan.rotations, price)
@@ -485,29 +461,39 @@ def price_of_asking(model: Model, question: Question, show: Callable[[Question],
 
 def price_of_selecting(plan: "Plan", selector: Selector, choose: Callable[[Selector], Selection]) -> Price:
     """What a selector takes to choose frames, if it has to take all its rounds."""
-    rehearsals: list[_Rehearsal] = []
+    rehearsals: list[_ModelRehearsal | _EncoderRehearsal] = []
     if isinstance(plan.model, LimitedModel) and plan.model.identity in selector.models:
-        rehearsals.append(_Rehearsal(plan.model))
-        selector = selector.with_model(rehearsals[-1])
+        rehearsals.append(model := _ModelRehearsal(plan.model))
+        selector = selector.with_model(model)
     if isinstance(encoder := getattr(selector, "encoder", None), LimitedEncoder):
-        rehearsals.append(_Rehearsal(encoder))
-        selector = replace(selector, encoder=rehearsals[-1])  # type: ignore[type-var]
+        rehearsals.append(rehearsal := _EncoderRehearsal(encoder))
+        selector = replace(selector, encoder=rehearsal)  # type: ignore[type-var]
     if rehearsals:
         choose(selector)
     return sum((each.price for each in rehearsals), Price())
 
 
-class _Rehearsal(ModelWrapper):
-    """A limited model or encoder that is not run: everything is equally likely, and the price is added up."""
+class _ModelRehearsal(ModelWrapper):
+    """A limited model that is not run: everything is equally likely, and the price is added up."""
 
-    def __init__(self, limited: Any) -> None:
+    def __init__(self, limited: LimitedModel) -> None:
         super().__init__(limited)
         self._limited, self.price = limited, Price()
 
-    def score(self, requests: Sequence[Request]) -> list[Posterior]:
+    def run(self, requests: Sequence[Request]) -> list[Response]:
         """Equal probabilities."""
         self.price = sum(map(self._limited.price, requests), self.price)
         return [_undecided(request) for request in requests]
+
+
+class _EncoderRehearsal:
+    """A limited encoder that is not run: everything is equally likely, and the price is added up."""
+
+    def __init__(self, limited: LimitedEncoder) -> None:
+        self._limited, self.price = limited, Price()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._limited, name)
 
     def images(self, frames: FramePool) -> Vectors:
         """The same vector for each frame."""

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 
 from gridprobe.early_exit import CAUTIOUS, EarlyExit
 from gridprobe.models import Model, Posterior, Request
-from gridprobe.models.base import Basis, Completion, SamplingParams, recalls, writer
+from gridprobe.models.base import Basis, Completion, SamplingParams, generate
 from gridprobe.models.cost import Cost
 from gridprobe.models.prompting import score_rotated
 from gridprobe.question import Question, describes
@@ -176,12 +176,12 @@ def merge(texts: Sequence[str], logprobs: Sequence[float | None] = ()) -> list[D
 
 OpenWay = Literal["drafts", "text"]
 
-SAMPLES, TEMPERATURE = 4, 1.0
-"""Drafts beside the likeliest one, and how freely they are drawn."""
 CANDIDATES = 6
 """The most candidates of a question."""
 PHRASE, SENTENCES = 32, 256
 """The most tokens of an answer."""
+DRAFTS = SamplingParams(limit=PHRASE, temperature=1.0, samples=4)
+"""The drafts in addition to the likeliest one."""
 ABSENT, PRESENT = "not shown", "shown"
 """What stands beside a single candidate."""
 NOTHING = "(no answer)"
@@ -242,22 +242,19 @@ def answer_open(
 
 def _write(model: Model, question: Question, request: Request, *, alone: bool) -> list[Completion]:
     """The likeliest answer, and others unless it is to stay alone."""
-    able = writer(model)
     if describes(question.text):
-        return list(able.write([request], SamplingParams(limit=SENTENCES))[0])
-    ((likeliest,),) = able.write([request], SamplingParams(limit=PHRASE))
+        return list(generate(model, [request], SamplingParams(limit=SENTENCES))[0])
+    ((likeliest,),) = generate(model, [request], SamplingParams(limit=PHRASE))
     if alone:
         return [likeliest]
-    (more,) = able.write(
-        [remembered(model, request)], SamplingParams(limit=PHRASE, temperature=TEMPERATURE, samples=SAMPLES)
-    )
+    (more,) = generate(model, [remembered(model, request)], DRAFTS)
     return [likeliest, *more]
 
 
 def remembered(model: Model, request: Request) -> Request:
     """The request, with the frames taken from memory by a model that has just read them."""
     count = sum(len(group.frames) for group in request.groups)
-    able = recalls(model) and request.prompt_order == "frames_first" and count
+    able = model.capabilities.kv_reuse and request.prompt_order == "frames_first" and count
     return replace(request, again=True, sees=tuple(range(count))) if able else replace(request, again=True)
 
 

@@ -399,7 +399,7 @@ class Plan:
 
     def size_of(self, view: View, frames: int) -> FrameSize:
         """The size so many frames are decoded at, to be shown to the answering model under a view."""
-        return view.size_for(frames, self.answerer.multiple)
+        return view.size_for(frames, self.answerer.capabilities.frame_multiple)
 
     def smaller(self, kept: FramePool, share: float) -> View:
         """How frames are shown at a share of the side of the kept ones."""
@@ -411,7 +411,7 @@ class Plan:
         if self.selector.input_size is not None:
             return self.selector.input_size.shared(cells)
         if self.overview is not None:
-            return self.overview.size_for(cells, self.model.multiple)
+            return self.overview.size_for(cells, self.model.capabilities.frame_multiple)
         return self.size_of(self.shown, cells)
 
     @property
@@ -453,8 +453,7 @@ class Plan:
 
 def _weights(model: Model) -> float:
     """Gigabytes of a model's weights, if it says so."""
-    measure = getattr(model, "memory", None)
-    return float(measure(0)) if measure is not None else 0.0
+    return model.capabilities.memory(0)
 
 
 def _sampling(spec: SampleSpec | None) -> dict[str, Any] | None:

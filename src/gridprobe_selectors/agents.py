@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from gridprobe.errors import UsageError
 from gridprobe.importance import Fixed, spread
-from gridprobe.models.base import MAX_SHEET, FrameGroup, Posterior, Request
+from gridprobe.models.base import MAX_SHEET, Choose, FrameGroup, Posterior, Request, choose
 from gridprobe.question import Question
 from gridprobe.selectors.base import Parts, Selection
 from gridprobe.selectors.by_model import ByModel, certainty, parts_of
@@ -67,11 +67,15 @@ class Frag(ByModel):
         prompt = needed_prompt(question)
         requests = [
             Request(
-                prompt, (YES, NO), (FrameGroup(pool.take([i]), self.small_view),), self.prompt_order, again=self.again
+                prompt,
+                Choose((YES, NO)),
+                (FrameGroup(pool.take([i]), self.small_view),),
+                self.prompt_order,
+                again=self.again,
             )
             for i in range(len(pool))
         ]
-        return self.model.score(requests)
+        return choose(self.model, requests)
 
 
 def make_frag(argument: str, parts: Parts) -> Frag:
@@ -196,7 +200,7 @@ class VideoAgent(Agent):
     def select(self, pool: FramePool, question: Question) -> Selection:
         """Rounds of answering and retrieving."""
         seen, limit = list(spread(len(pool), self.first(len(pool)))), self.limit(len(pool))
-        answers = self.model.score([self.request(pool, seen, question)])
+        answers = choose(self.model, [self.request(pool, seen, question)])
         for rounds_left in range(ROUNDS, 0, -1):
             if answers[-1].confidence >= self.sure or len(seen) >= limit:
                 break
@@ -205,7 +209,7 @@ class VideoAgent(Agent):
             seen = sorted([*seen, *frames])
             answers += more
             if rounds_left > 1:  # the last round's frames are answered from in the focused pass
-                answers += self.model.score([self.request(pool, seen, question)])
+                answers += choose(self.model, [self.request(pool, seen, question)])
         return self.chosen(pool, seen, answers)
 
     def _retrieve(
@@ -268,7 +272,7 @@ class VideoAtlas(ByModel):
         while spans:
             level += 1
             parts = [part for span in spans for part in _divided(span)]
-            answers = self.model.score([self._sheet(pool, part, question) for part in parts])
+            answers = choose(self.model, [self._sheet(pool, part, question) for part in parts])
             scores = [certainty(each.probabilities) for each in answers]
             posteriors += answers
             for part, score in zip(parts, scores, strict=True):
@@ -356,7 +360,7 @@ class Avua(Agent):
             new = sorted(_access(len(pool), seen, min(ROUND, limit - len(seen)), policy=policy))
             scores, alone = self.ask_each(pool, [[i] for i in new], question)
             seen |= dict(zip(new, scores, strict=True))
-            answers += [*alone, *self.model.score([self.request(pool, sorted(seen), question)])]
+            answers += [*alone, *choose(self.model, [self.request(pool, sorted(seen), question)])]
             if answers[-1].confidence >= self.sure:
                 break
         return self.chosen(pool, list(seen), answers)

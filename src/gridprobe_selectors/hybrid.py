@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gridprobe.importance import Grid, ImportanceMap, top
-from gridprobe.models.base import Posterior
+from gridprobe.models.base import Posterior, choose
 from gridprobe.question import Question
 from gridprobe.selectors.base import Parts, Selection
 from gridprobe.selectors.by_model import ByModel, parts_of
@@ -54,7 +54,7 @@ class Hybrid(ByModel):
         lines = grid.probes()
         promise = np.array([similarities.cosines[list(line)].max() for line in lines])
         chosen = (*self._best(promise[: grid.rows]), *(grid.rows + i for i in self._best(promise[grid.rows :])))
-        answers = self.model.score([self.request(pool, lines[i], question) for i in chosen])
+        answers = choose(self.model, [self.request(pool, lines[i], question) for i in chosen])
         evidence = self._map(grid, dict(zip(chosen, answers, strict=True)))
         selection = self.top_of(evidence, pool, answers)
         notes = (*self.encoder.notes(question.text), *selection.notes)

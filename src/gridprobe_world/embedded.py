@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -18,15 +18,12 @@ from gridprobe._util import parse_json
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.models.base import (
     LOW_MASS,
-    Completion,
+    Capabilities,
     CostModel,
     Model,
     Posterior,
     Request,
-    SamplingParams,
-    recalls,
-    writer,
-    writes,
+    Response,
 )
 from gridprobe.models.cost import Cost
 from gridprobe.models.local import checkpoint
@@ -158,48 +155,22 @@ class Embedded:
         return f"{self.name}@{self._engine.identity.rpartition('@')[2]}"
 
     @property
-    def multiple(self) -> int:
-        """The engine's."""
-        return self._engine.multiple
+    def capabilities(self) -> Capabilities:
+        """The engine's, for as many frames as it was trained on."""
+        return replace(self._engine.capabilities, context_frames=FRAMES)
 
-    @property
-    def context_frames(self) -> int:
-        """The most frames it reads at once."""
-        return FRAMES
-
-    @property
-    def context_tokens(self) -> int | None:
-        """The engine's."""
-        return getattr(self._engine, "context_tokens", None)
-
-    @property
-    def recalls(self) -> bool:
-        """The engine's."""
-        return recalls(self._engine)
-
-    @property
-    def writes(self) -> bool:
-        """The engine's."""
-        return writes(self._engine)
-
-    def score(self, requests: Sequence[Request]) -> list[Posterior]:
-        """Score the requests; one with unknown words is refused or gets a note."""
+    def run(self, requests: Sequence[Request]) -> list[Response]:
+        """Answer the requests; one with unknown words is refused or gets a note."""
         requests = [_trained(request) for request in requests]
         notes = self._checked([request.prompt for request in requests])
-        posteriors = self._engine.score(requests)
+        responses = self._engine.run(requests)
         if self.implied:
-            _require_mass(posteriors)
-        return [replace(each, notes=each.notes + more) for each, more in zip(posteriors, notes, strict=True)]
+            _require_mass([each for each in responses if isinstance(each, Posterior)])
+        return [_noted(each, more) for each, more in zip(responses, notes, strict=True)]
 
-    def write(self, requests: Sequence[Request], writing: SamplingParams) -> list[tuple[Completion, ...]]:
-        """Write texts; a request with unknown words is refused or its texts get a note."""
-        engine = writer(self._engine)
-        requests = [_trained(request) for request in requests]
-        notes = self._checked([request.prompt for request in requests])
-        return [
-            tuple(replace(text, notes=text.notes + more) for text in texts)
-            for texts, more in zip(engine.write(requests, writing), notes, strict=True)
-        ]
+    def cost(self, request: Request) -> Cost:
+        """What the request would cost."""
+        return self._engine.cost(_trained(request))
 
     def _checked(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
         """What to note about each text; a model that nobody named refuses instead."""
@@ -208,19 +179,6 @@ class Embedded:
                 self.vocabulary.require(text)
         notes = {text: self._notes(text) for text in set(texts)}
         return [notes[text] for text in texts]
-
-    def memory(self, tokens: int) -> float:
-        """The engine's."""
-        measure: Callable[[int], float] = self._engine.memory  # type: ignore[attr-defined]  # a local engine has it
-        return measure(tokens)
-
-    def estimate(self, request: Request) -> Cost:
-        """What scoring the request would cost."""
-        return self._engine.estimate(_trained(request))
-
-    def estimate_texts(self, request: Request, tokens: Sequence[int]) -> Cost:
-        """What texts of so many tokens each would cost."""
-        return writer(self._engine).estimate_texts(_trained(request), tokens)
 
     def unknown_words(self, text: str) -> tuple[str, ...]:
         """The words of a text that the model was not trained on."""
@@ -251,6 +209,12 @@ def gauge(size: str = "") -> CostModel:
     """What a model of the package costs."""
     size = size or SIZES[0]
     return replace(checkpoint.gauge(str(_folder(size))), identity=f"embedded:{size}")
+
+
+def _noted(response: Response, notes: tuple[str, ...]) -> Response:
+    if isinstance(response, Posterior):
+        return replace(response, notes=response.notes + notes)
+    return tuple(replace(text, notes=text.notes + notes) for text in response)
 
 
 def _trained(request: Request) -> Request:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import gridprobe as gp
 from auto_checkpoints import TINY, new_enough
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError
-from gridprobe.models import FrameGroup, Model, Request, View
+from gridprobe.models import Choose, FrameGroup, Model, Request, View, choose
 from gridprobe.models.transformers.prompt import time_text
 from gridprobe.video import FramePool, FrameSize
 from gridprobe.video.frames import contact_sheet
@@ -44,7 +45,7 @@ def test_a_contact_sheet_is_the_picture_it_is(family: str, auto_model: Callable[
     sheet = FrameGroup(frames, View(FrameSize(), timestamps="none", sheet=2))
     whole = FrameGroup(picture, View(FrameSize(), timestamps="none"))
 
-    one, other = model.score([Request("?", ("A", "B"), (group,)) for group in (sheet, whole)])
+    one, other = choose(model, [Request("?", Choose(("A", "B")), (group,)) for group in (sheet, whole)])
 
     assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
     assert one.cost.tokens == other.cost.tokens and one.cost.flops == other.cost.flops
@@ -59,7 +60,9 @@ def test_where_pictures_cost_the_same_an_overview_on_sheets_saves_most_of_all_fr
     auto_model: Callable[[str], Model], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = auto_model("internvl")
-    monkeypatch.setattr(type(model), "picture_tokens", 256)  # as a released one would have; this one is tiny
+    monkeypatch.setattr(
+        model, "capabilities", replace(model.capabilities, tokens_per_image=256)
+    )  # as a released one would have; this one is tiny
 
     answer = gp.ask(POOL, ITEM.asked.question, model=model, k=4, effort="quick")
 

@@ -15,7 +15,7 @@ import torch
 import gridprobe
 from auto_checkpoints import LLAVA_TURN, TINY, new_enough
 from gridprobe.cli.doctor import _probe
-from gridprobe.models import FrameGroup, Model, Request, Timestamps, View, cost_model_of, load_model
+from gridprobe.models import Choose, FrameGroup, Model, Request, Timestamps, View, choose, cost_model_of, load_model
 from gridprobe.models.local.generate import letter_logprobs, letter_tokens
 from gridprobe.models.transformers.engine import Auto
 from gridprobe.models.transformers.pricing import PicturePrice, hollow_tower
@@ -59,8 +59,8 @@ def requests() -> list[Request]:
     large = FrameGroup(POOL.take([1]), View(FrameSize()))
     return [
         shown(POOL, PROMPT, LABELS),
-        Request(PROMPT, LABELS, (large, small)),
-        Request("Question: ?", ("A", "B")),
+        Request(PROMPT, Choose(LABELS), (large, small)),
+        Request("Question: ?", Choose(("A", "B"))),
         shown(POOL.take([1]), "Question: ?", ("A", "B"), timestamps="none"),
         shown(POOL.take([0, 1]), PROMPT, LABELS, prompt_order="text_first"),
         shown(POOL.take([0, 1]), PROMPT, LABELS, between=("hello", "", "good bye")),
@@ -113,7 +113,7 @@ def test_ids_and_letters_equal_transformers(
     logits = torch.from_numpy(reference[f"{family}/{case}/logits"])
     expected, mass = letter_logprobs(logits[None], [[tokens[label] for label in LABELS]])[0]
 
-    posterior = fresh(model).score([request])[0]
+    posterior = choose(fresh(model), [request])[0]
 
     assert model._layout(request).ids.tolist() == reference[f"{family}/{case}/ids"].tolist()
     assert posterior.logprobs == pytest.approx(expected, abs=1e-4)
@@ -126,7 +126,7 @@ def test_the_frames_decide_the_answer(model: Auto) -> None:
     """A model whose pictures do not reach the language model would pass every other comparison with itself."""
     other = FramePool(255 - FRAMES, TIMES, source="negative")
 
-    one, two = model.score([shown(POOL, PROMPT, LABELS), shown(other, PROMPT, LABELS)])
+    one, two = choose(model, [shown(POOL, PROMPT, LABELS), shown(other, PROMPT, LABELS)])
 
     assert max(abs(a - b) for a, b in zip(one.logprobs, two.logprobs, strict=True)) > 1e-3
 
@@ -134,11 +134,11 @@ def test_the_frames_decide_the_answer(model: Auto) -> None:
 @each_family
 def test_a_batch_equals_single_requests_and_nothing_kept_changes_them(model: Auto) -> None:
     asked = requests()
-    together = fresh(model).score(asked)
+    together = choose(fresh(model), asked)
 
     for request, posterior in zip(asked, together, strict=True):
-        assert fresh(model).score([request])[0].logprobs == pytest.approx(posterior.logprobs, abs=1e-4)
-        assert model.score([request])[0].logprobs == pytest.approx(posterior.logprobs, abs=1e-4)
+        assert choose(fresh(model), [request])[0].logprobs == pytest.approx(posterior.logprobs, abs=1e-4)
+        assert choose(model, [request])[0].logprobs == pytest.approx(posterior.logprobs, abs=1e-4)
 
 
 @each_family
@@ -147,12 +147,12 @@ def test_features_are_computed_once_and_equal_pixels(model: Auto, monkeypatch: p
     monkeypatch.setattr(plain, "_reuses", False)
     request = shown(POOL, PROMPT, LABELS)
 
-    first, second = again.score([request])[0], again.score([request])[0]
+    first, second = choose(again, [request])[0], choose(again, [request])[0]
 
     assert again._reuses and len(again.kept) == len(POOL)
-    assert plain.score([request])[0].logprobs == pytest.approx(first.logprobs, abs=1e-4)
+    assert choose(plain, [request])[0].logprobs == pytest.approx(first.logprobs, abs=1e-4)
     assert first.cost.flops_computed == first.cost.flops > second.cost.flops_computed > 0
-    assert plain.score([request])[0].cost.flops_computed == first.cost.flops
+    assert choose(plain, [request])[0].cost.flops_computed == first.cost.flops
 
 
 @each_family
@@ -162,9 +162,13 @@ def test_the_gauge_knows_the_cost_without_the_weights(
     gauge = cost_model_of(str(auto_folder(family)))
 
     for request in requests():
-        assert gauge.estimate(request) == model.estimate(request)
-    assert gauge.exact and not gauge.recalls and gauge.multiple == model.multiple
-    assert gauge.weights > 1e5 and gauge.pass_bytes > 0
+        assert gauge.cost(request) == model.cost(request)
+    assert (
+        gauge.exact
+        and not gauge.capabilities.kv_reuse
+        and gauge.capabilities.frame_multiple == model.capabilities.frame_multiple
+    )
+    assert (gauge.capabilities.weight_bytes or 0) > 1e5 and gauge.capabilities.pass_bytes > 0
 
 
 def test_counting_does_not_change_the_model_and_needs_no_kernels_of_torch(
@@ -177,7 +181,9 @@ def test_counting_does_not_change_the_model_and_needs_no_kernels_of_torch(
 
     assert plain._model.config._attn_implementation == "sdpa" and eager._model.config._attn_implementation == "eager"
     assert hollow([(96, 64)]) == plain._price_of([(96, 64)]) == eager._price_of([(96, 64)])
-    assert eager.score(requests()[:1])[0].logprobs == pytest.approx(plain.score(requests()[:1])[0].logprobs, abs=1e-4)
+    assert choose(eager, requests()[:1])[0].logprobs == pytest.approx(
+        choose(plain, requests()[:1])[0].logprobs, abs=1e-4
+    )
 
 
 # Q05 of tests/reliability.md
@@ -191,15 +197,17 @@ def test_text_of_a_user_is_never_structure(model: Auto, family: str) -> None:
     counts = [np.isin(model._layout(each).ids, list(model._composer._own)).sum() for each in (harmless, hostile)]
 
     assert counts[0] == counts[1] > 0
-    assert model.score([hostile])[0].labels == LABELS
+    assert choose(model, [hostile])[0].labels == LABELS
 
 
 @each_family
 def test_a_family_without_cheaper_small_frames_has_a_fixed_number_of_tokens(model: Auto, family: str) -> None:
     small, large = (shown(POOL, PROMPT, LABELS, pixels=FrameSize(square=side)) for side in (64, 128))
-    saves = model.estimate(small).visual_tokens < model.estimate(large).visual_tokens
+    saves = model.cost(small).visual_tokens < model.cost(large).visual_tokens
 
-    assert saves == (model.picture_tokens is None) == ("cheaper small frames" not in FAMILIES[family].lacks)
+    assert (
+        saves == (model.capabilities.tokens_per_image is None) == ("cheaper small frames" not in FAMILIES[family].lacks)
+    )
 
 
 @each_family
@@ -214,7 +222,7 @@ def test_with_torchvision_the_pixels_are_its_own_and_the_identity_says_so(
         "import sys; sys.path.insert(0, sys.argv[1]); import reference; reference.repair_torchvision(); "
         "from gridprobe.cli.doctor import _probe; from gridprobe import load_model; "
         "model = load_model(sys.argv[2], device='cpu'); "
-        "print(model.identity, *model.score([_probe(0)])[0].logprobs)"
+        "print(model.identity, *model.run([_probe(0)])[0].logprobs)"
     )
     paths = (Path(sys.prefix) / "reference", Path(gridprobe.__file__).parents[1])
     done = subprocess.run(
@@ -225,7 +233,7 @@ def test_with_torchvision_the_pixels_are_its_own_and_the_identity_says_so(
     )
     assert done.returncode == 0, done.stderr[-3000:]
     identity, *logprobs = done.stdout.split()
-    expected = auto_model("internvl").score([_probe(0)])[0].logprobs
+    expected = choose(auto_model("internvl"), [_probe(0)])[0].logprobs
 
     assert identity == auto_model("internvl").identity.replace(":pil", ":torchvision")
     assert [float(value) for value in logprobs] == pytest.approx(expected, abs=0.1)

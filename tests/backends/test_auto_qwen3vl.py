@@ -1,11 +1,12 @@
 """The generic backend on Qwen3-VL equals our own engine for it, on the embedded model: letters, mass and cost."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from auto_checkpoints import new_enough
-from gridprobe.models import FrameGroup, Request, View
+from gridprobe.models import Choose, FrameGroup, Request, View, choose
 from gridprobe.models.local.kv_cache import CAUTION
 from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.models.qwen3vl.family import gauge as own_gauge
@@ -43,8 +44,8 @@ def requests() -> list[Request]:
     return [
         shown(POOL, "Question: what?\nA. red\nB. blue", "AB"),
         shown(noise_pool(3, width=200, height=100), "Question: ?", "ABC", pixels=FrameSize(max_side=64)),
-        Request("Question: ?", ("A", "B")),
-        Request("Question: ?", ("A", "B", "C"), (large, small)),
+        Request("Question: ?", Choose(("A", "B"))),
+        Request("Question: ?", Choose(("A", "B", "C")), (large, small)),
         shown(POOL, "Question: ?", "AB", prompt_order="text_first"),
         shown(POOL, "Question: ?", "AB", between=("red", "", "a blue ring", "", "", "digit", "end")),
         shown(POOL, "Question: ?", "AB", timestamps="none"),
@@ -54,17 +55,19 @@ def requests() -> list[Request]:
 
 def test_letters_and_cost_equal_those_of_our_engine(own: Qwen3VL, generic: Auto) -> None:
     asked = requests()
-    for ours, theirs in zip(own.score(asked), generic.score(asked), strict=True):
+    for ours, theirs in zip(choose(own, asked), choose(generic, asked), strict=True):
         assert list(theirs.probabilities.values()) == pytest.approx(list(ours.probabilities.values()), abs=1e-4)
         assert theirs.mass == pytest.approx(ours.mass, abs=1e-4)
     for request in asked:
-        assert generic.estimate(request) == own.estimate(request)
-    assert generic.multiple == own.multiple and generic.picture_tokens is None
+        assert generic.cost(request) == own.cost(request)
+    assert generic.capabilities.frame_multiple == own.capabilities.frame_multiple
+    assert generic.capabilities.tokens_per_image is None
 
 
 def test_the_gauge_agrees_about_memory() -> None:
     ours, theirs = own_gauge("nano", NANO), gauge("nano", NANO)
 
     assert ours is not None and CAUTION == 2
-    assert (theirs.weights, theirs.pass_bytes, theirs.multiple) == (ours.weights, ours.pass_bytes, ours.multiple)
-    assert ours.recalls and not theirs.recalls
+    lesser = replace(ours.capabilities, kv_reuse=False, attention_map=False, frame_pairs=False)
+    assert theirs.capabilities == lesser
+    assert ours.capabilities.kv_reuse and ours.capabilities.weight_bytes

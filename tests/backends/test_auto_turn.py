@@ -10,7 +10,7 @@ import pytest
 from auto_checkpoints import GEMMA_TURN, IDEFICS_TURN, LLAVA_TURN, QWEN_TURN, new_enough
 from gridprobe import load_model
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.models import Request, cost_model_of
+from gridprobe.models import Choose, Request, choose, cost_model_of
 from gridprobe.models.transformers.prompt import Turn, learn
 from scoring import noise_pool, shown
 
@@ -108,7 +108,7 @@ def test_a_model_that_can_think_is_asked_not_to(auto_folder: Callable[[str], Pat
 
     plain, other = (load_model(str(each), device="cpu") for each in (original, folder))
 
-    assert plain.estimate(shown(noise_pool(2))) == other.estimate(shown(noise_pool(2)))
+    assert plain.cost(shown(noise_pool(2))) == other.cost(shown(noise_pool(2)))
 
 
 def test_a_checkpoint_whose_pictures_cannot_be_prepared_is_one_sentence(
@@ -145,14 +145,14 @@ def test_questions_to_the_memory_of_frames_are_refused(asked: dict[str, Any], au
     request = shown(noise_pool(2), **asked)
 
     with pytest.raises(UsageError, match=r"^this model cannot be questioned about its memory of frames; use probes="):
-        auto_model("smolvlm").score([request])
+        choose(auto_model("smolvlm"), [request])
 
 
 def test_too_long_a_request_is_refused(auto_model: Callable[[str], Any]) -> None:
-    request = Request("word " * 8000, ("A", "B"))
+    request = Request("word " * 8000, Choose(("A", "B")))
 
     with pytest.raises(ModelError, match=r"need [\d,]+ tokens, but the model reads at most 8,192; use fewer frames$"):
-        auto_model("smolvlm").score([request])
+        choose(auto_model("smolvlm"), [request])
 
 
 def test_compiling_is_refused(auto_folder: Callable[[str], Path]) -> None:

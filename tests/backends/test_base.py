@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.models import FrameGroup, Posterior, Request, View
-from gridprobe.models.base import require_labels
+from gridprobe.models import Choose, FrameGroup, MockModel, Posterior, Request, View, choose
 from gridprobe.models.cost import Cost
 from gridprobe.question import Question
 from gridprobe.subtitles import Between, Segment
@@ -51,15 +50,15 @@ def test_low_letter_mass_is_a_warning() -> None:
 @pytest.mark.parametrize("labels", [("A",), ("A", "A")])
 def test_labels_must_be_at_least_two_and_different(labels: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match="2 different labels"):
-        Request("?", labels)
+        Request("?", Choose(labels))
 
 
 def test_an_open_request_has_no_labels_and_is_not_scored() -> None:
-    request = Request.open("Why?", again=True)
+    request = Request("Why?", again=True)
 
     assert request.labels == () and request.again
     with pytest.raises(UsageError, match="a request without labels cannot be scored"):
-        require_labels([Request("?", ("A", "B")), request])
+        choose(MockModel(lambda _: {"A": 1.0, "B": 1.0}), [Request("?", Choose(("A", "B"))), request])
 
 
 def at(*times: float) -> FramePool:
@@ -85,7 +84,7 @@ def test_paper_timestamps_are_those_of_a_24_fps_clip() -> None:
 
 
 def test_a_request_may_show_nothing() -> None:
-    request = Request("?", ("A", "B"))
+    request = Request("?", Choose(("A", "B")))
 
     assert request.units == () and request.texts == ("",)
     with pytest.raises(UsageError, match=r"shows 0 groups of frames; look at request\.groups"):
@@ -94,11 +93,11 @@ def test_a_request_may_show_nothing() -> None:
 
 def test_groups_are_merged_in_time_order_and_one_group_keeps_its_own() -> None:
     small, large = FrameGroup(at(0.0, 4.0, 8.0), SMALL), FrameGroup(at(2.0, 6.0), View(FrameSize()))
-    request = Request("?", ("A", "B"), (small, large))
+    request = Request("?", Choose(("A", "B")), (small, large))
 
     assert [(unit.group, unit.time) for unit in request.units] == [(0, 0.0), (1, 2.0), (0, 4.0), (1, 6.0), (0, 8.0)]
     assert request.frames_of(request.units[3]).times == (6.0,)
-    backwards = Request("?", ("A", "B"), (FrameGroup(at(8.0, 0.0), SMALL),))
+    backwards = Request("?", Choose(("A", "B")), (FrameGroup(at(8.0, 0.0), SMALL),))
     assert [unit.time for unit in backwards.units] == [8.0, 0.0]
 
 
@@ -119,7 +118,7 @@ def test_groups_that_cannot_be_merged_are_refused(
 ) -> None:
     texts = ("",) * (sum(len(group.frames) for group in groups) + 1) if between else ()
     with pytest.raises(UsageError, match=complaint):
-        Request("?", ("A", "B"), groups, between=texts)
+        Request("?", Choose(("A", "B")), groups, between=texts)
 
 
 def test_subtitles_stand_between_the_frames_of_all_groups() -> None:

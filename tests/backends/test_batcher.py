@@ -10,8 +10,9 @@ import pytest
 from gridprobe._util import ProgressEvent, check_cancelled, listening, report
 from gridprobe.concurrency import LONG, BatchedModel, Batcher, own_seconds
 from gridprobe.errors import Cancelled, ModelError, ServerUnavailable, UsageError
-from gridprobe.models import MockModel, Posterior, Request, recalls, writes
+from gridprobe.models import Choose, MockModel, Posterior, Request, Response, choose, generate
 from gridprobe.models.base import SamplingParams
+from scoring import cost_of_texts
 
 LABELS = ("A", "B")
 
@@ -27,7 +28,7 @@ class Model(MockModel):
         self._fails = fails
         self._busy = threading.Lock()
 
-    def score(self, requests: Sequence[Request]) -> list[Posterior]:
+    def run(self, requests: Sequence[Request]) -> Sequence[Response]:
         assert self._busy.acquire(blocking=False), "two threads call the model at the same time"
         try:
             prompts = [request.prompt for request in requests]
@@ -35,13 +36,13 @@ class Model(MockModel):
             self.threads.add(threading.get_ident())
             if error := self._fails(prompts):
                 raise error
-            return super().score(requests)
+            return super().run(requests)
         finally:
             self._busy.release()
 
 
 def asked(*numbers: int) -> list[Request]:
-    return [Request(str(number), LABELS) for number in numbers]
+    return [Request(str(number), Choose(LABELS)) for number in numbers]
 
 
 def numbers(posteriors: Sequence[Posterior]) -> list[int]:
@@ -70,7 +71,7 @@ def batcher() -> Batcher:
 def test_calls_of_all_participants_are_one_call(batcher: Batcher) -> None:
     model = Model()
     merged = batcher.merging(model)
-    found = all_at_once(batcher, *(lambda n=n: numbers(merged.score(asked(n, n + 10))) for n in range(1, 6)))
+    found = all_at_once(batcher, *(lambda n=n: numbers(choose(merged, asked(n, n + 10))) for n in range(1, 6)))
     assert found == [[n, n + 10] for n in range(1, 6)]
     assert len(model.calls) == 1 and sorted(model.calls[0], key=int) == [str(n) for n in (*range(1, 6), *range(11, 16))]
 
@@ -81,7 +82,7 @@ def test_those_who_work_longer_are_waited_for_and_those_who_left_are_not(batcher
 
     def several(*counts: int) -> None:
         for count in counts:
-            merged.score(asked(count))
+            choose(merged, asked(count))
 
     all_at_once(batcher, lambda: several(1, 2, 3), lambda: several(4), lambda: several(5, 6))
     assert [sorted(call, key=int) for call in model.calls] == [["1", "4", "5"], ["2", "6"], ["3"]]
@@ -96,7 +97,7 @@ def test_someone_at_work_is_waited_for(batcher: Batcher) -> None:
     def early() -> list[int]:
         with batcher.taking_part():
             waits.set()
-            return numbers(merged.score(asked(7)))
+            return numbers(choose(merged, asked(7)))
 
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(early)
@@ -110,14 +111,14 @@ def test_someone_at_work_is_waited_for(batcher: Batcher) -> None:
 
 def test_a_thread_that_does_not_take_part_is_answered_at_once(batcher: Batcher) -> None:
     merged = batcher.merging(Model())
-    assert numbers(merged.score(asked(3, 4))) == [3, 4]
-    assert merged.score([]) == []
+    assert numbers(choose(merged, asked(3, 4))) == [3, 4]
+    assert choose(merged, []) == []
 
 
 def test_the_model_runs_in_one_thread(batcher: Batcher) -> None:
     model = Model()
     merged = batcher.merging(model)
-    all_at_once(batcher, *(lambda n=n: [merged.score(asked(n)) for _ in range(5)] for n in range(1, 9)))
+    all_at_once(batcher, *(lambda n=n: [choose(merged, asked(n)) for _ in range(5)] for n in range(1, 9)))
     assert len(model.threads) == 1
     assert len(model.calls) == 5
 
@@ -125,7 +126,7 @@ def test_the_model_runs_in_one_thread(batcher: Batcher) -> None:
 def test_an_error_reaches_only_its_own_request(batcher: Batcher) -> None:
     model = Model(lambda prompts: ModelError("3 is bad") if "3" in prompts else None)
     merged = batcher.merging(model)
-    found = all_at_once(batcher, *(lambda n=n: numbers(merged.score(asked(n))) for n in range(1, 6)))
+    found = all_at_once(batcher, *(lambda n=n: numbers(choose(merged, asked(n))) for n in range(1, 6)))
     assert [str(each) if isinstance(each, ModelError) else each for each in found] == [[1], [2], "3 is bad", [4], [5]]
     assert len(model.calls) == 1 + 5
 
@@ -134,13 +135,13 @@ def test_an_error_reaches_only_its_own_request(batcher: Batcher) -> None:
 def test_what_nobody_can_survive_is_not_tried_again(batcher: Batcher, error: Exception) -> None:
     model = Model(lambda prompts: error)
     merged = batcher.merging(model)
-    assert all_at_once(batcher, *(lambda n=n: merged.score(asked(n)) for n in range(1, 4))) == [error] * 3
+    assert all_at_once(batcher, *(lambda n=n: choose(merged, asked(n)) for n in range(1, 4))) == [error] * 3
     assert len(model.calls) == 1
 
 
 def test_a_bug_reaches_everyone_it_concerns(batcher: Batcher) -> None:
     merged = batcher.merging(Model(lambda prompts: ZeroDivisionError("a bug")))
-    found = all_at_once(batcher, *(lambda n=n: merged.score(asked(n)) for n in range(1, 4)))
+    found = all_at_once(batcher, *(lambda n=n: choose(merged, asked(n)) for n in range(1, 4)))
     assert all(isinstance(each, ZeroDivisionError) for each in found)
 
 
@@ -150,9 +151,9 @@ def test_a_bounded_call_takes_one_request_of_each_in_turn() -> None:
     many, few = (11, 12, 13, 14, 15, 16), (21,)
     found = all_at_once(
         batcher,
-        lambda: numbers(merged.score(asked(*many))),
-        lambda: numbers(merged.score(asked(*few))),
-        lambda: numbers(merged.score(asked(31, 32))),
+        lambda: numbers(choose(merged, asked(*many))),
+        lambda: numbers(choose(merged, asked(*few))),
+        lambda: numbers(choose(merged, asked(31, 32))),
     )
     assert found == [list(many), list(few), [31, 32]]
     assert [len(call) for call in model.calls] == [4, 4, 1]
@@ -166,12 +167,12 @@ def test_what_is_left_of_a_bounded_call_waits_for_nobody() -> None:
     released = threading.Event()
 
     def first() -> list[int]:
-        found = numbers(merged.score(asked(1)))
+        found = numbers(choose(merged, asked(1)))
         assert released.wait(600), "the second participant waits for this one"
         return found
 
     def second() -> list[int]:
-        found = numbers(merged.score(asked(2)))
+        found = numbers(choose(merged, asked(2)))
         released.set()
         return found
 
@@ -191,15 +192,15 @@ def test_two_models_and_several_kinds_of_calls_do_not_wait_for_each_other(batche
     small, large = Model(), Model()
     models = [batcher.merging(small), batcher.merging(large)]
     works: list[Callable[[], Any]] = [
-        lambda: numbers(models[0].score(asked(1))),
-        lambda: numbers(models[1].score(asked(2))),
-        lambda: models[0].write([Request.open("3")], SamplingParams(limit=4))[0][0].text,
-        lambda: models[0].write([Request.open("4")], SamplingParams(limit=5))[0][0].text,
-        lambda: models[1].write([Request.open("5")], SamplingParams(limit=4))[0][0].text,
-        lambda: numbers(models[1].score(asked(6))),
+        lambda: numbers(choose(models[0], asked(1))),
+        lambda: numbers(choose(models[1], asked(2))),
+        lambda: generate(models[0], [Request("3")], SamplingParams(limit=4))[0][0].text,
+        lambda: generate(models[0], [Request("4")], SamplingParams(limit=5))[0][0].text,
+        lambda: generate(models[1], [Request("5")], SamplingParams(limit=4))[0][0].text,
+        lambda: numbers(choose(models[1], asked(6))),
     ]
     assert all_at_once(batcher, *works) == [[1], [2], "yes", "yes", "yes", [6]]
-    assert (small.calls, [sorted(call) for call in large.calls]) == ([["1"]], [["2", "6"]])
+    assert (small.calls, [sorted(call) for call in large.calls]) == ([["1"], ["3"], ["4"]], [["2", "6"], ["5"]])
 
 
 def test_participants_that_take_turns_are_never_at_work_together() -> None:
@@ -212,7 +213,7 @@ def test_participants_that_take_turns_are_never_at_work_together() -> None:
         for _ in range(20):
             assert at_work.acquire(blocking=False)
             at_work.release()
-            found += numbers(merged.score(asked(number)))
+            found += numbers(choose(merged, asked(number)))
         return found
 
     found = all_at_once(batcher, *(lambda n=n: careful(n) for n in range(1, 7)))
@@ -223,18 +224,17 @@ def test_participants_that_take_turns_are_never_at_work_together() -> None:
 def test_whatever_else_a_model_has_is_passed_through(batcher: Batcher) -> None:
     model = Model()
     merged = batcher.merging(model)
-    assert (merged.identity, merged.multiple) == (model.identity, model.multiple)
-    assert recalls(merged) and writes(merged)
-    assert merged.estimate(asked(1)[0]) == model.estimate(asked(1)[0])
-    assert merged.estimate_texts(asked(1)[0], [2]) == model.estimate_texts(asked(1)[0], [2])
-    assert not hasattr(merged, "picture_tokens")
+    assert (merged.identity, merged.capabilities) == (model.identity, model.capabilities)
+    assert merged.capabilities.kv_reuse and merged.capabilities.generates
+    assert merged.cost(asked(1)[0]) == model.cost(asked(1)[0])
+    assert cost_of_texts(merged, asked(1)[0], [2]) == cost_of_texts(model, asked(1)[0], [2])
 
 
 def test_progress_of_the_model_reaches_a_participants_listener(batcher: Batcher) -> None:
     events: list[ProgressEvent] = []
     merged = batcher.merging(Model())
     with listening(events.append):
-        merged.score(asked(1, 2))
+        choose(merged, asked(1, 2))
     assert events == [ProgressEvent("model", 1, 2), ProgressEvent("model", 2, 2)]
 
 
@@ -246,15 +246,15 @@ def test_a_clock_does_not_count_what_the_model_does_for_others(
     monkeypatch.setattr("gridprobe.concurrency.time.perf_counter", lambda: now[0])
 
     class Slow(Model):
-        def score(self, requests: Sequence[Request]) -> list[Posterior]:
+        def run(self, requests: Sequence[Request]) -> Sequence[Response]:
             now[0] += 2.0 * len(requests)
-            return super().score(requests)
+            return super().run(requests)
 
     merged = batcher.merging(Slow())
 
     def timed() -> float:
         start = own_seconds()
-        merged.score(asked(1))
+        choose(merged, asked(1))
         return own_seconds() - start
 
     assert all_at_once(batcher, *[timed] * 4) == pytest.approx([2.0] * 4)
@@ -264,7 +264,7 @@ def test_an_interrupted_participant_holds_nobody_up(batcher: Batcher) -> None:
     """Its own thread leaves in the middle of a call; the others are answered."""
     model = Model()
     merged = batcher.merging(model)
-    found = all_at_once(batcher, lambda: 1 / 0, lambda: numbers(merged.score(asked(2))))
+    found = all_at_once(batcher, lambda: 1 / 0, lambda: numbers(choose(merged, asked(2))))
     assert isinstance(found[0], ZeroDivisionError)
     assert found[1] == [2]
 
@@ -272,20 +272,20 @@ def test_an_interrupted_participant_holds_nobody_up(batcher: Batcher) -> None:
 def test_a_model_is_merged_by_what_stands_behind_the_wrapper(batcher: Batcher) -> None:
     model = Model()
     first, second = BatchedModel(batcher, model), BatchedModel(batcher, model)
-    all_at_once(batcher, lambda: first.score(asked(1)), lambda: second.score(asked(2)))
+    all_at_once(batcher, lambda: choose(first, asked(1)), lambda: choose(second, asked(2)))
     assert [len(call) for call in model.calls] == [2]
 
 
 def test_a_listener_can_cancel_a_merged_call(batcher: Batcher) -> None:
     class Reporting(Model):
-        def score(self, requests: Sequence[Request]) -> list[Posterior]:
+        def run(self, requests: Sequence[Request]) -> Sequence[Response]:
             report("model", 0, len(requests))
-            return super().score(requests)
+            return super().run(requests)
 
     merged, stop = batcher.merging(Reporting()), threading.Event()
     stop.set()
     with listening(lambda event: None, cancel=stop), pytest.raises(Cancelled):
-        merged.score(asked(1))
+        choose(merged, asked(1))
 
 
 def test_progress_of_a_merged_call_reaches_all_and_a_cancelled_one_leaves_the_others(batcher: Batcher) -> None:
@@ -299,7 +299,7 @@ def test_progress_of_a_merged_call_reaches_all_and_a_cancelled_one_leaves_the_ot
             flags[1].set()  # at the first event the first one is cancelled
 
         with listening(hear, cancel=flags[number]):
-            return numbers(merged.score(asked(number, number)))
+            return numbers(choose(merged, asked(number, number)))
 
     found = all_at_once(batcher, lambda: ask(1), lambda: ask(2))
     assert found[1] == [2, 2]
@@ -313,7 +313,7 @@ def test_a_merged_call_ends_when_all_are_cancelled(batcher: Batcher) -> None:
 
     def ask(number: int) -> list[int]:
         with listening(lambda event: cancel.set(), cancel=cancel):
-            return numbers(merged.score(asked(number, number)))
+            return numbers(choose(merged, asked(number, number)))
 
     assert [type(each) for each in all_at_once(batcher, lambda: ask(1), lambda: ask(2))] == [Cancelled, Cancelled]
     assert (batcher.calls, batcher.parts) == (1, 4)
@@ -327,7 +327,7 @@ def test_a_call_that_was_cancelled_while_it_waited_is_not_asked(batcher: Batcher
 
     def ask(number: int, cancel: threading.Event) -> list[int]:
         with listening(lambda event: None, cancel=cancel):
-            return numbers(merged.score(asked(number)))
+            return numbers(choose(merged, asked(number)))
 
     found = all_at_once(batcher, lambda: ask(1, cancelled), lambda: ask(2, threading.Event()))
     assert isinstance(found[0], Cancelled) and found[1] == [2]
@@ -338,22 +338,22 @@ def test_a_server_asks_long_prompts_apart_so_that_a_cancelled_one_ends_at_once()
     entered, cancel, together = threading.Event(), threading.Event(), list[int]()
 
     class Long(Model):
-        def score(self, requests: Sequence[Request]) -> list[Posterior]:
+        def run(self, requests: Sequence[Request]) -> Sequence[Response]:
             if any(len(request.prompt) > LONG for request in requests):
                 together.append(len(requests))
                 entered.set()
                 assert cancel.wait(60)
                 check_cancelled("model")
                 raise AssertionError("it was not cancelled")
-            return super().score(requests)
+            return super().run(requests)
 
     batcher, model = Batcher(most=8), Long()
     merged = batcher.merging(model)
-    long = [Request("1".rjust(LONG + 1, "0"), LABELS)]
+    long = [Request("1".rjust(LONG + 1, "0"), Choose(LABELS))]
 
     def ask_long() -> Any:
         with listening(lambda event: None, cancel=cancel):
-            return merged.score(long)
+            return choose(merged, long)
 
     def leave() -> None:
         assert entered.wait(60)
@@ -361,7 +361,7 @@ def test_a_server_asks_long_prompts_apart_so_that_a_cancelled_one_ends_at_once()
 
     with ThreadPoolExecutor(1) as pool:
         left = pool.submit(leave)
-        found = all_at_once(batcher, ask_long, lambda: numbers(merged.score(asked(2))))
+        found = all_at_once(batcher, ask_long, lambda: numbers(choose(merged, asked(2))))
         left.result()
     assert isinstance(found[0], Cancelled) and found[1] == [2]
     assert model.calls == [["2"]] and together == [1]
@@ -370,14 +370,14 @@ def test_a_server_asks_long_prompts_apart_so_that_a_cancelled_one_ends_at_once()
 def test_where_calls_are_not_limited_long_prompts_are_merged(batcher: Batcher) -> None:
     model = Model()
     merged = batcher.merging(model)
-    long = [Request("3".rjust(LONG + 1, "0"), LABELS)]
-    found = all_at_once(batcher, lambda: numbers(merged.score(long)), lambda: numbers(merged.score(asked(2))))
+    long = [Request("3".rjust(LONG + 1, "0"), Choose(LABELS))]
+    found = all_at_once(batcher, lambda: numbers(choose(merged, long)), lambda: numbers(choose(merged, asked(2))))
     assert found == [[3], [2]] and len(model.calls) == 1
 
 
 def test_work_within_a_merged_call_ends_when_all_are_cancelled(batcher: Batcher) -> None:
     class Checking(Model):
-        def score(self, requests: Sequence[Request]) -> list[Posterior]:
+        def run(self, requests: Sequence[Request]) -> Sequence[Response]:
             flags["1"].set()
             check_cancelled("model")
             self.calls.append(["one is not cancelled"])
@@ -391,7 +391,7 @@ def test_work_within_a_merged_call_ends_when_all_are_cancelled(batcher: Batcher)
 
     def ask(number: str) -> Any:
         with listening(lambda event: None, cancel=flags[number]):
-            return merged.score(asked(int(number)))
+            return choose(merged, asked(int(number)))
 
     found = all_at_once(batcher, lambda: ask("1"), lambda: ask("2"))
     assert [type(each) for each in found] == [Cancelled, Cancelled]

@@ -13,6 +13,7 @@ from auto_checkpoints import TINY, new_enough
 from fake_server import Fake, Open, as_request, spoken_by, written_by
 from gridprobe.errors import UsageError
 from gridprobe.models import (
+    Choose,
     Completion,
     FrameGroup,
     MockModel,
@@ -21,17 +22,16 @@ from gridprobe.models import (
     Request,
     SamplingParams,
     View,
-    fuses,
+    choose,
+    generate,
     load_model,
-    writer,
-    writes,
 )
 from gridprobe.models.cost import Cost
 from gridprobe.models.transformers.prompt import FAMILY
 from gridprobe.registry import FAMILIES, MODELS
 from gridprobe.video import FramePool, FrameSize
 from gridprobe_world.embedded import Embedded, Vocabulary
-from scoring import shown
+from scoring import cost_of_texts, shown
 
 RNG = np.random.default_rng(0)
 POOL = FramePool(RNG.integers(0, 256, (6, 64, 96, 3), dtype=np.uint8), tuple(float(i) for i in range(6)), "noise")
@@ -49,10 +49,10 @@ def several(packing: Packing = "single") -> Request:
     """Two frames as they are among four small ones."""
     small = FrameGroup(POOL.take([0, 2, 3, 5]), View(FrameSize(max_side=64), packing))
     large = FrameGroup(POOL.take([1, 4]), View(FrameSize(), packing))
-    return Request(PROMPT, ("A", "B", "C"), (large, small))
+    return Request(PROMPT, Choose(("A", "B", "C")), (large, small))
 
 
-NOTHING = Request(PROMPT, ("A", "B", "C"))
+NOTHING = Request(PROMPT, Choose(("A", "B", "C")))
 
 
 PARAMETERS = [pytest.param(name, marks=new_enough if name in TINY else ()) for name in ("scripted", *MODELS, *FAMILIES)]
@@ -70,7 +70,7 @@ def backend(
     served = Fake(
         voice=spoken_by(tiny_model),
         prose=written_by(tiny_model),
-        count=lambda heard: tiny_model.estimate(as_request(heard)).tokens,
+        count=lambda heard: tiny_model.cost(as_request(heard)).tokens,
     )
     known: dict[str, Callable[[], Model]] = {
         "scripted": lambda: MockModel(
@@ -90,7 +90,7 @@ def backend(
 def test_one_posterior_per_request_in_order(backend: Model) -> None:
     requests = [request(4), request(1, "AB"), NOTHING, several(), request(6, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"), request(4)]
 
-    posteriors = backend.score(requests)
+    posteriors = choose(backend, requests)
 
     assert [p.labels for p in posteriors] == [r.labels for r in requests]
     assert posteriors[0].logprobs == pytest.approx(posteriors[-1].logprobs, abs=1e-4)
@@ -98,7 +98,7 @@ def test_one_posterior_per_request_in_order(backend: Model) -> None:
 
 # Q02 of tests/reliability.md
 def test_probabilities_sum_to_one_over_the_questions_own_labels(backend: Model) -> None:
-    for posterior in backend.score([request(labels="AB"), request(labels="ABCDE")]):
+    for posterior in choose(backend, [request(labels="AB"), request(labels="ABCDE")]):
         assert math.fsum(posterior.probabilities.values()) == pytest.approx(1.0, abs=1e-9)
         assert posterior.confidence == max(posterior.probabilities.values())
         assert posterior.probabilities[posterior.choice] == posterior.confidence
@@ -106,64 +106,64 @@ def test_probabilities_sum_to_one_over_the_questions_own_labels(backend: Model) 
 
 
 def test_nothing_asked_nothing_answered(backend: Model) -> None:
-    assert backend.score([]) == []
+    assert choose(backend, []) == []
 
 
 def test_asking_twice_gives_the_same_answer(backend: Model) -> None:
-    first, second = backend.score([request()])[0], backend.score([request()])[0]
+    first, second = choose(backend, [request()])[0], choose(backend, [request()])[0]
 
     assert first.logprobs == pytest.approx(second.logprobs, abs=1e-6) and first.choice == second.choice
     assert first.cost.flops == second.cost.flops >= second.cost.flops_computed
 
 
 def test_the_estimate_is_the_cost(backend: Model) -> None:
-    pairs = (request(5, packing="pairs"), several("pairs")) if fuses(backend) else ()
+    pairs = (request(5, packing="pairs"), several("pairs")) if backend.capabilities.frame_pairs else ()
     for asked in (request(5), several(), *pairs, NOTHING):
-        spent = backend.score([asked])[0].cost
-        assert replace(spent, flops_computed=spent.flops) == backend.estimate(asked)
+        spent = choose(backend, [asked])[0].cost
+        assert replace(spent, flops_computed=spent.flops) == backend.cost(asked)
 
 
 def test_cost_counts_visual_tokens(backend: Model) -> None:
-    five, one = backend.estimate(request(5)), backend.estimate(request(1))
+    five, one = backend.cost(request(5)), backend.cost(request(1))
 
     assert five.visual_tokens == 5 * one.visual_tokens > 0
     assert five.calls == 1 and five.tokens > five.visual_tokens
     assert five.flops > 0 and five.flops_paper > 0
     assert isinstance(five, Cost)
-    assert backend.estimate(NOTHING).visual_tokens == 0
+    assert backend.cost(NOTHING).visual_tokens == 0
 
 
 def test_the_multiple_decides_how_many_tokens_a_frame_has(backend: Model) -> None:
-    fixed = getattr(backend, "picture_tokens", None)
-    small = backend.estimate(several()).visual_tokens
+    fixed = backend.capabilities.tokens_per_image
+    small = backend.cost(several()).visual_tokens
 
     if fixed is None:
-        side = backend.multiple
+        side = backend.capabilities.frame_multiple
         tall = round(64 * 64 / 96 / side)  # small ones are 64 wide, and so high, in tokens
-        assert backend.estimate(request(1)).visual_tokens == (96 // side) * (64 // side)
+        assert backend.cost(request(1)).visual_tokens == (96 // side) * (64 // side)
         assert small == 2 * (96 // side) * (64 // side) + 4 * (64 // side) * tall
     else:
-        assert small == 6 * backend.estimate(request(1)).visual_tokens
+        assert small == 6 * backend.cost(request(1)).visual_tokens
 
 
 def test_pairs_are_fused_or_refused(backend: Model) -> None:
     pairs = request(5, packing="pairs")
-    if not fuses(backend):
+    if not backend.capabilities.frame_pairs:
         with pytest.raises(UsageError, match=r'^this model cannot fuse frames in pairs; use packing="single"'):
-            backend.score([pairs])
+            choose(backend, [pairs])
         with pytest.raises(UsageError, match=r'^this model cannot fuse frames in pairs; use packing="single"'):
-            backend.estimate(pairs)
+            backend.cost(pairs)
         return
-    assert backend.estimate(pairs).visual_tokens == 3 * 2 * 3  # two pairs and the odd frame, fused with itself
+    assert backend.cost(pairs).visual_tokens == 3 * 2 * 3  # two pairs and the odd frame, fused with itself
 
 
 def test_frames_of_several_sizes_together_equal_each_alone(backend: Model) -> None:
-    requests = [several(), request(3), NOTHING, *([several("pairs")] if fuses(backend) else [])]
+    requests = [several(), request(3), NOTHING, *([several("pairs")] if backend.capabilities.frame_pairs else [])]
 
-    together = backend.score(requests)
+    together = choose(backend, requests)
 
     for a, single in zip(together, requests, strict=True):
-        assert a.logprobs == pytest.approx(backend.score([single])[0].logprobs, abs=1e-4)
+        assert a.logprobs == pytest.approx(choose(backend, [single])[0].logprobs, abs=1e-4)
 
 
 def test_identity_is_a_name(backend: Model) -> None:
@@ -175,7 +175,9 @@ GREEDY, DRAWN = SamplingParams(limit=10), SamplingParams(limit=10, temperature=1
 
 
 def open_requests() -> list[Request]:
-    return [replace(each, prompt=f"{OPEN} {n}", labels=()) for n, each in enumerate((request(4), several(), NOTHING))]
+    return [
+        replace(each, prompt=f"{OPEN} {n}", task=Choose(())) for n, each in enumerate((request(4), several(), NOTHING))
+    ]
 
 
 def told(texts: tuple[Completion, ...]) -> list[tuple[str, int, bool]]:
@@ -187,39 +189,43 @@ each_writer = pytest.mark.parametrize("backend", WRITERS, indirect=True)
 
 
 def test_it_writes_unless_its_family_cannot(request: pytest.FixtureRequest, backend: Model) -> None:
-    assert writes(backend) == (request.node.callspec.params["backend"] in [each.values[0] for each in WRITERS])
-    if not writes(backend):
+    assert backend.capabilities.generates == (
+        request.node.callspec.params["backend"] in [each.values[0] for each in WRITERS]
+    )
+    if not backend.capabilities.generates:
         with pytest.raises(UsageError, match="cannot write text; give the question options"):
-            writer(backend)
+            generate(backend, open_requests(), GREEDY)
 
 
 def test_open_requests_are_not_scored(backend: Model) -> None:
     with pytest.raises(UsageError, match="a request without labels cannot be scored"):
-        backend.score(open_requests())
+        choose(backend, open_requests())
 
 
 @each_writer
 @pytest.mark.parametrize("writing", [GREEDY, DRAWN], ids=["greedy", "drawn"])
 def test_texts_are_the_same_again_and_in_any_company(backend: Model, writing: SamplingParams) -> None:
-    model = writer(backend)
-    together = model.write(open_requests(), writing)
+    model = backend
+    together = generate(model, open_requests(), writing)
 
     assert [len(texts) for texts in together] == [writing.samples] * 3
     for asked, texts in zip(open_requests(), together, strict=True):
-        assert told(model.write([asked], writing)[0]) == told(texts) == told(model.write([asked], writing)[0])
+        assert told(generate(model, [asked], writing)[0]) == told(texts) == told(generate(model, [asked], writing)[0])
 
 
 @each_writer
 def test_nothing_asked_nothing_written(backend: Model) -> None:
-    assert writer(backend).write([], GREEDY) == []
+    assert generate(backend, [], GREEDY) == []
 
 
 @each_writer
 @pytest.mark.parametrize("limit", [1, 4])
 def test_the_limit_is_respected(backend: Model, limit: int) -> None:
-    model = writer(backend)
+    model = backend
     for (whole,), (cut,) in zip(
-        model.write(open_requests(), GREEDY), model.write(open_requests(), SamplingParams(limit=limit)), strict=True
+        generate(model, open_requests(), GREEDY),
+        generate(model, open_requests(), SamplingParams(limit=limit)),
+        strict=True,
     ):
         assert 1 <= cut.tokens <= limit and (cut.tokens == limit or cut.finished)
         assert whole.tokens <= GREEDY.limit and (cut.finished or whole.tokens > limit or not whole.finished)
@@ -227,32 +233,32 @@ def test_the_limit_is_respected(backend: Model, limit: int) -> None:
 
 @each_writer
 def test_a_stop_text_is_honoured(backend: Model) -> None:
-    model = writer(backend)
-    asked = next(each for each in open_requests() if len(model.write([each], GREEDY)[0][0].text) > 3)
-    text = model.write([asked], GREEDY)[0][0].text
+    model = backend
+    asked = next(each for each in open_requests() if len(generate(model, [each], GREEDY)[0][0].text) > 3)
+    text = generate(model, [asked], GREEDY)[0][0].text
     stop = text[len(text) // 2 :][:2].strip()
 
-    (stopped,) = model.write([asked], replace(GREEDY, stop=(stop,)))[0]
+    (stopped,) = generate(model, [asked], replace(GREEDY, stop=(stop,)))[0]
 
     assert stopped.finished and stopped.text == text[: text.index(stop)].strip()
 
 
 @each_writer
 def test_a_text_s_logprob_is_one(backend: Model) -> None:
-    for texts in writer(backend).write(open_requests(), DRAWN):
+    for texts in generate(backend, open_requests(), DRAWN):
         assert all(text.logprob is not None and text.logprob < 0 for text in texts)
 
 
 @each_writer
 def test_costs_of_texts_are_positive_and_add_up(backend: Model) -> None:
-    model = writer(backend)
-    for asked, texts in zip(open_requests(), model.write(open_requests(), DRAWN), strict=True):
+    model = backend
+    for asked, texts in zip(open_requests(), generate(model, open_requests(), DRAWN), strict=True):
         whole = sum((text.cost for text in texts[1:]), texts[0].cost)
-        expected = model.estimate_texts(asked, [text.tokens for text in texts])
+        expected = cost_of_texts(model, asked, [text.tokens for text in texts])
 
         assert replace(whole, flops_computed=expected.flops) == expected
-        assert whole.calls == 1 and whole.tokens == model.estimate(asked).tokens + sum(text.tokens for text in texts)
-        assert texts[0].cost.flops >= model.estimate(asked).flops > 0
+        assert whole.calls == 1 and whole.tokens == model.cost(asked).tokens + sum(text.tokens for text in texts)
+        assert texts[0].cost.flops >= model.cost(asked).flops > 0
         assert all(text.cost.tokens == text.tokens > 0 for text in texts[1:])
         assert all(text.cost.flops > 0 and text.cost.flops_paper > 0 for text in texts if text.tokens > 1)
-        assert model.estimate_texts(asked, [5]).flops > model.estimate_texts(asked, [4]).flops
+        assert cost_of_texts(model, asked, [5]).flops > cost_of_texts(model, asked, [4]).flops

@@ -12,7 +12,7 @@ import pytest
 from embedded_models import make_models
 from gridprobe import Question, ask, load_model
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.models import MockModel, Request
+from gridprobe.models import MockModel, Request, choose
 from gridprobe.video import FramePool
 from gridprobe_world.embedded import Embedded, Vocabulary
 from gridprobe_world.questions import FAMILIES, ask_about, vocabulary
@@ -52,13 +52,13 @@ class TestLoading:
         model = load_model("embedded", device="cpu")
         requests = [request(KNOWN, 4), request(STRANGE, 1), request(KNOWN, 9), request(KNOWN, 4)]
 
-        posteriors = model.score(requests)
+        posteriors = choose(model, requests)
 
         assert [each.labels for each in posteriors] == [each.labels for each in requests]
         assert posteriors[0].logprobs == pytest.approx(posteriors[3].logprobs, abs=1e-4)
         assert all(math.fsum(each.probabilities.values()) == pytest.approx(1.0) for each in posteriors)
-        assert model.score([]) == []
-        assert model.estimate(requests[0]) == posteriors[0].cost
+        assert choose(model, []) == []
+        assert model.cost(requests[0]) == posteriors[0].cost
 
     def test_the_name_alone_is_micro_and_the_identity_does_not_depend_on_the_folder(self, models: Path) -> None:
         identities = [load_model(name).identity for name in ("embedded", "embedded:micro", "embedded:nano")]
@@ -138,17 +138,17 @@ class TestHonesty:
         with pytest.raises(
             UsageError, match=r'never seen "dog" and "beach"; name another .*--model or GRIDPROBE_MODEL'
         ):
-            model.score([request(KNOWN), request(STRANGE)])
-        assert model.score([request(KNOWN)])[0].warnings == ()
+            choose(model, [request(KNOWN), request(STRANGE)])
+        assert choose(model, [request(KNOWN)])[0].warnings == ()
 
     def test_an_implied_model_refuses_where_letters_are_unlikely(self) -> None:
         model = load_model("embedded", implied=True)
 
         with pytest.raises(UsageError, match=r"only gridworld .* puts only \d\.\d% of its probability"):
-            model.score([request(KNOWN)])
+            choose(model, [request(KNOWN)])
 
     def test_a_model_asked_for_answers_with_a_warning(self) -> None:
-        known, strange = sure().score([request(KNOWN), request(STRANGE)])
+        known, strange = choose(sure(), [request(KNOWN), request(STRANGE)])
 
         assert known.warnings == ()
         assert strange.choice == "B"
@@ -164,7 +164,7 @@ class TestHonesty:
         assert told == [["in 6 of 6 probes", "in the focused pass"], ["in the overview", "in the focused pass"]]
 
     def test_the_random_model_warns_of_unlikely_letters_too(self) -> None:
-        (posterior,) = load_model("embedded").score([request(STRANGE)])
+        (posterior,) = choose(load_model("embedded"), [request(STRANGE)])
 
         assert len(posterior.warnings) == 2 and "option letters" in posterior.warnings[1]
 
@@ -172,5 +172,5 @@ class TestHonesty:
         question = Question(" ".join(["x" * 99, *(f"w{i}" for i in range(9))]), ["red", "blue"])
 
         with pytest.raises(UsageError) as refused:
-            sure(implied=True).score([request(question)])
+            choose(sure(implied=True), [request(question)])
         assert f'"{"x" * 20}…", "w0", "w1", "w2", "w3" and 5 other words' in str(refused.value)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gridprobe.models import FrameGroup, Request, View
+from gridprobe.models import Choose, FrameGroup, Request, View
 from gridprobe.models.local.kv_cache import LONG, steady_attention
 from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.models.qwen3vl.jobs import PreparedRequest
@@ -21,7 +21,7 @@ def pool(count: int = 4, *, start: float = 0.0, side: int = 64, value: int = 0) 
 
 def request(frames: FramePool, view: View | None = None, **changes: Any) -> Request:
     groups = (FrameGroup(frames, view or View(FrameSize(max_side=64))),)
-    return Request(**{"prompt": "Which?", "labels": ("A", "B"), "groups": groups, **changes})
+    return Request(**{"prompt": "Which?", "task": Choose(("A", "B")), "groups": groups, **changes})
 
 
 def layouts_of(model: Qwen3VL) -> Layouts:
@@ -74,7 +74,7 @@ def test_frames_are_laid_out_once_for_many_questions(tiny_model: Qwen3VL, monkey
 def test_the_positions_of_two_halves_go_on_from_one_to_the_other(tiny_model: Qwen3VL) -> None:
     """By the rule itself, token by token: text advances by one, a unit by its longer side."""
     layout = layouts_of(tiny_model).of(request(pool(), between=("one", "", "two", "", "three")))
-    multiple, at, place = tiny_model.multiple, 0, 0
+    multiple, at, place = tiny_model.capabilities.frame_multiple, 0, 0
     units = iter(layout.sizes)
     while place < len(layout):
         if not layout.visual[place]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.models import MockModel, Model, Posterior, Request
+from gridprobe.models import MockModel, Model, Request, Response, choose
 from gridprobe.models.wrappers import CachedModel
 from gridprobe.video import FrameSize
 from scoring import shown
@@ -31,19 +31,19 @@ class Counted(MockModel):
         )
         self.calls: list[int] = []
 
-    def score(self, requests: Sequence[Request]) -> list[Posterior]:
+    def run(self, requests: Sequence[Request]) -> Sequence[Response]:
         self.calls.append(len(requests))
-        return super().score(requests)
+        return super().run(requests)
 
 
 def test_the_same_request_reaches_the_model_once() -> None:
     model = Counted()
     memo = CachedModel(model)
 
-    first = memo.score([request(1, 2), request(3)])
-    second = memo.score([request(3), request(1, 2)])
+    first = choose(memo, [request(1, 2), request(3)])
+    second = choose(memo, [request(3), request(1, 2)])
 
-    assert second == first[::-1] == model.score([request(3), request(1, 2)])
+    assert second == first[::-1] == choose(model, [request(3), request(1, 2)])
     assert model.calls == [2, 2]
     assert memo.hits == 2
 
@@ -51,11 +51,11 @@ def test_the_same_request_reaches_the_model_once() -> None:
 def test_misses_go_to_the_model_together_and_order_is_kept() -> None:
     model = Counted()
     memo = CachedModel(model)
-    memo.score([request(2), request(4)])
+    choose(memo, [request(2), request(4)])
 
-    found = memo.score([request(n) for n in (5, 4, 1, 2, 5)])
+    found = choose(memo, [request(n) for n in (5, 4, 1, 2, 5)])
 
-    assert found == Counted().score([request(n) for n in (5, 4, 1, 2, 5)])
+    assert found == choose(Counted(), [request(n) for n in (5, 4, 1, 2, 5)])
     assert model.calls == [2, 2], "5 and 1 are new, and 5 is asked once"
     assert memo.hits == 3
 
@@ -77,8 +77,8 @@ def test_a_request_that_differs_in_anything_is_another_request(other: Request) -
     model = Counted()
     memo = CachedModel(model)
 
-    memo.score([request(1, 2)])
-    memo.score([other])
+    choose(memo, [request(1, 2)])
+    choose(memo, [other])
 
     assert model.calls == [1, 1]
     assert memo.hits == 0
@@ -87,8 +87,8 @@ def test_a_request_that_differs_in_anything_is_another_request(other: Request) -
 def test_frames_of_another_video_are_other_frames() -> None:
     model = Counted()
     memo = CachedModel(model)
-    memo.score([request(0)])
-    memo.score([shown(gray_pool(5).take([0]))])
+    choose(memo, [request(0)])
+    choose(memo, [shown(gray_pool(5).take([0]))])
 
     assert model.calls == [1, 1]
 
@@ -96,24 +96,24 @@ def test_frames_of_another_video_are_other_frames() -> None:
 def test_the_least_recently_used_is_forgotten_first() -> None:
     model = Counted()
     memo = CachedModel(model, capacity=2)
-    memo.score([request(1)])
-    memo.score([request(2)])
-    memo.score([request(1)])
-    memo.score([request(3)])
+    choose(memo, [request(1)])
+    choose(memo, [request(2)])
+    choose(memo, [request(1)])
+    choose(memo, [request(3)])
 
-    memo.score([request(1)])
+    choose(memo, [request(1)])
     assert (len(memo), memo.hits) == (2, 2)
-    memo.score([request(2)])
+    choose(memo, [request(2)])
     assert model.calls == [1, 1, 1, 1]
 
 
 def test_a_call_larger_than_the_memo_is_answered_whole() -> None:
     memo = CachedModel(Counted(), capacity=2)
-    memo.score([request(1)])
+    choose(memo, [request(1)])
 
-    found = memo.score([request(n) for n in (4, 1, 3, 2)])
+    found = choose(memo, [request(n) for n in (4, 1, 3, 2)])
 
-    assert found == Counted().score([request(n) for n in (4, 1, 3, 2)])
+    assert found == choose(Counted(), [request(n) for n in (4, 1, 3, 2)])
     assert len(memo) == 2
 
 
@@ -122,9 +122,9 @@ def test_it_is_the_same_model_to_everybody_else() -> None:
     memo: Model = CachedModel(model)
 
     assert memo.identity == model.identity
-    assert memo.estimate(request(1)) == model.estimate(request(1))
-    assert memo.score([request(1)])[0].cost == memo.score([request(1)])[0].cost == model.estimate(request(1))
-    assert memo.score([]) == []
+    assert memo.cost(request(1)) == model.cost(request(1))
+    assert choose(memo, [request(1)])[0].cost == choose(memo, [request(1)])[0].cost == model.cost(request(1))
+    assert choose(memo, []) == []
 
 
 def test_the_seconds_saved_are_those_the_model_took(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,12 +137,12 @@ def test_the_seconds_saved_are_those_the_model_took(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("gridprobe.models.wrappers.time", SimpleNamespace(perf_counter=lambda: now))
     memo = CachedModel(MockModel(slow))
-    memo.score([request(1), request(2)])
+    choose(memo, [request(1), request(2)])
     assert memo.saved == 0.0
 
-    memo.score([request(2)])
+    choose(memo, [request(2)])
     assert memo.saved == 20.0
-    memo.score([request(1), request(2)])
+    choose(memo, [request(1), request(2)])
     assert memo.saved == 60.0
 
 
@@ -156,10 +156,10 @@ def test_an_error_is_not_remembered() -> None:
 
     memo = CachedModel(MockModel(moody))
     with pytest.raises(ModelError, match="not now"):
-        memo.score([request(1)])
+        choose(memo, [request(1)])
     failing = False
 
-    assert memo.score([request(1)])[0].confidence == 0.5
+    assert choose(memo, [request(1)])[0].confidence == 0.5
     assert memo.hits == 0
 
 

@@ -14,7 +14,7 @@ from checkpoints import SPECIAL, make_checkpoint
 from gridprobe import load_model
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.importance import Grid
-from gridprobe.models import Posterior, Request
+from gridprobe.models import Posterior, Request, choose
 from gridprobe.models.local import kv_cache
 from gridprobe.models.local.generate import letter_logprobs, letter_tokens
 from gridprobe.models.qwen3vl.engine import Qwen3VL
@@ -107,7 +107,7 @@ def test_special_token_text_in_a_question_cannot_change_the_turn(tiny_model: Qwe
 
     assert structural(attacked) == structural(plain)
     assert attacked.visual.sum() == plain.visual.sum()
-    assert tiny_model.score([request(pool(2), hostile)])[0].labels == ("A", "B", "C")
+    assert choose(tiny_model, [request(pool(2), hostile)])[0].labels == ("A", "B", "C")
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("bfloat16", 0.1)])
@@ -119,8 +119,8 @@ def test_a_batch_of_24_probes_equals_24_single_calls(
     frames = pool(144, width=64, height=64)
     probes = [request(frames.take(subset), packing=packing) for subset in Grid(12).probes()]
 
-    together = model.score(probes)
-    alone = [model.score([probe])[0] for probe in probes]
+    together = choose(model, probes)
+    alone = [choose(model, [probe])[0] for probe in probes]
 
     for a, b in zip(together, alone, strict=True):
         assert a.logprobs == pytest.approx(b.logprobs, abs=tolerance)
@@ -131,15 +131,15 @@ def test_sequences_of_different_length_share_a_batch_without_harm(tiny_model: Qw
     other = Question("Is it raining, and if so, does anybody in the picture mind at all?", ["yes", "no"])
     mixed = [request(pool(7)), request(pool(1), other), request(pool(3, width=64, height=96), packing="pairs")]
 
-    together = tiny_model.score(mixed)
+    together = choose(tiny_model, mixed)
 
     for a, single in zip(together, mixed, strict=True):
-        assert a.logprobs == pytest.approx(tiny_model.score([single])[0].logprobs, abs=1e-4)
+        assert a.logprobs == pytest.approx(choose(tiny_model, [single])[0].logprobs, abs=1e-4)
 
 
 def test_batches_respect_the_token_limit(tiny_model: Qwen3VL, monkeypatch: pytest.MonkeyPatch) -> None:
     requests = [request(pool(n)) for n in (1, 8, 3, 5)]
-    whole = tiny_model.score(requests)
+    whole = choose(tiny_model, requests)
     sizes: list[tuple[int, int]] = []
     run = Qwen3VL._score
     limit = 2 * len(tiny_model._layout(requests[3]))
@@ -151,7 +151,7 @@ def test_batches_respect_the_token_limit(tiny_model: Qwen3VL, monkeypatch: pytes
 
     monkeypatch.setattr(Qwen3VL, "_score", noted)
 
-    split = tiny_model.score(requests)
+    split = choose(tiny_model, requests)
 
     assert [count for count, _ in sizes] == [1, 2, 1]
     assert all(count * longest <= limit or count == 1 for count, longest in sizes)
@@ -160,19 +160,19 @@ def test_batches_respect_the_token_limit(tiny_model: Qwen3VL, monkeypatch: pytes
 
 
 def test_no_state_is_left_on_the_model(tiny_model: Qwen3VL) -> None:
-    first = tiny_model.score([request(pool(2))])
+    first = choose(tiny_model, [request(pool(2))])
     frames = pool(2)
-    before = tiny_model.score([request(frames)])[0]
-    tiny_model.score([request(pool(9), packing="pairs")])
+    before = choose(tiny_model, [request(frames)])[0]
+    choose(tiny_model, [request(pool(9), packing="pairs")])
 
-    assert tiny_model.score([request(frames)])[0].logprobs == before.logprobs
+    assert choose(tiny_model, [request(frames)])[0].logprobs == before.logprobs
     assert tiny_model._model.model.rope_deltas is None
     assert first
 
 
 def test_one_frame_is_the_same_in_both_packings(tiny_model: Qwen3VL) -> None:
     frames = pool(1)
-    single, pair = (tiny_model.score([request(frames, packing=packing)])[0] for packing in ("single", "pairs"))
+    single, pair = (choose(tiny_model, [request(frames, packing=packing)])[0] for packing in ("single", "pairs"))
 
     assert single.logprobs == pytest.approx(pair.logprobs, abs=1e-6)
 
@@ -182,7 +182,7 @@ def test_a_sequence_longer_than_the_context_is_refused_before_the_pass(tiny_mode
     long = Question("why " * 40_000, ["a", "b"])
 
     with pytest.raises(ModelError, match=r"need [\d,]+ tokens, but the model reads at most 32,768"):
-        tiny_model.score([request(pool(1), long)])
+        choose(tiny_model, [request(pool(1), long)])
 
 
 # Q09 of tests/reliability.md
@@ -190,7 +190,7 @@ def test_a_model_that_does_not_answer_with_letters_is_an_error(tiny_checkpoint: 
     model = load_model(str(tiny_checkpoint), device="cpu", min_letter_mass=0.9)
 
     with pytest.raises(ModelError, match=r"only 0\.\d+ of its probability on the option letters A–C.*Instruct"):
-        model.score([request(pool(1))])
+        choose(model, [request(pool(1))])
 
 
 # M01 of tests/reliability.md
@@ -203,9 +203,9 @@ def test_running_out_of_memory_says_what_was_needed_and_what_to_lower(
     with monkeypatch.context() as full:
         full.setattr(Qwen3VL, "_fast", explode)
         with pytest.raises(ModelError, match=r"memory on one sequence of 2\d\d tokens \(9 frames of 96×64\)") as e:
-            tiny_model.score([request(pool(9)), request(pool(3))])
+            choose(tiny_model, [request(pool(9)), request(pool(3))])
     assert "lower --frames" in str(e.value)
-    assert tiny_model.score([request(pool(9))])[0].mass > 0, "the next question works"
+    assert choose(tiny_model, [request(pool(9))])[0].mass > 0, "the next question works"
 
 
 # Q10 of tests/reliability.md
@@ -215,7 +215,7 @@ def test_nan_weights_fail_the_question(tmp_path: Path) -> None:
         model._model.model.language_model.norm.weight.fill_(float("nan"))
 
     with pytest.raises(ModelError, match="NaN"):
-        model.score([request(pool(1))])
+        choose(model, [request(pool(1))])
 
 
 class TestLetters:
@@ -339,4 +339,4 @@ class TestLoading:
     def test_device_map_is_passed_through(self, tiny_checkpoint: Path) -> None:
         mapped = load_qwen(str(tiny_checkpoint), device_map={"": "cpu"})
 
-        assert mapped.score([request(pool(2))])[0].mass > 0
+        assert choose(mapped, [request(pool(2))])[0].mass > 0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gridprobe.importance import Grid
-from gridprobe.models import Packing, Request
+from gridprobe.models import Packing, Request, choose
 from gridprobe.video import FramePool, FrameSize
 from scoring import load_qwen, shown
 
@@ -30,8 +30,8 @@ def probes(packing: Packing, *, height: int) -> list[Request]:
     ("dtype", "height", "tolerance"), [("float32", 128, 0.005), ("float32", 180, 0.15), ("bfloat16", 180, 0.25)]
 )
 def test_gpu_and_cpu_agree(tiny_checkpoint: Path, packing: Packing, dtype: str, height: int, tolerance: float) -> None:
-    reference = load_qwen(str(tiny_checkpoint), device="cpu", dtype="float32").score(probes(packing, height=height))
-    answers = load_qwen(str(tiny_checkpoint), device="cuda", dtype=dtype).score(probes(packing, height=height))
+    reference = choose(load_qwen(str(tiny_checkpoint), device="cpu", dtype="float32"), probes(packing, height=height))
+    answers = choose(load_qwen(str(tiny_checkpoint), device="cuda", dtype=dtype), probes(packing, height=height))
 
     for a, b in zip(answers, reference, strict=True):
         assert a.logprobs == pytest.approx(b.logprobs, abs=tolerance)
@@ -41,8 +41,8 @@ def test_gpu_and_cpu_agree(tiny_checkpoint: Path, packing: Packing, dtype: str, 
 def test_m15_a_gpu_repeats_itself_and_batches_change_little(tiny_checkpoint: Path) -> None:
     engine = load_qwen(str(tiny_checkpoint), device="cuda", dtype="bfloat16")
     asked = probes("single", height=128)
-    first, again = engine.score(asked), engine.score(asked)
-    alone = [posterior for each in asked for posterior in engine.score([each])]
+    first, again = choose(engine, asked), choose(engine, asked)
+    alone = [posterior for each in asked for posterior in choose(engine, [each])]
 
     assert [each.logprobs for each in first] == [each.logprobs for each in again]
     for together, single in zip(first, alone, strict=True):

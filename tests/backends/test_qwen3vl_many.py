@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gridprobe.models import Posterior, Request
+from gridprobe.models import Posterior, Request, choose, generate
 from gridprobe.models.base import SamplingParams
 from gridprobe.models.local import kv_cache
 from gridprobe.models.qwen3vl import engine as passes_module
@@ -28,7 +28,7 @@ def about(question: Question, **changes: Any) -> Request:
 
 
 def one_by_one(engine: Qwen3VL, requests: Sequence[Request]) -> list[Posterior]:
-    return [engine.score([request])[0] for request in requests]
+    return [choose(engine, [request])[0] for request in requests]
 
 
 @pytest.fixture
@@ -88,43 +88,43 @@ def test_many_at_once_are_answered_as_one_by_one(
     engine: Qwen3VL, other: Qwen3VL, changes: list[dict[str, Any]]
 ) -> None:
     requests = [about(question, **changes[n % len(changes)]) for n, question in enumerate(QUESTIONS)]
-    together, apart = engine.score(requests), one_by_one(other, requests)
+    together, apart = choose(engine, requests), one_by_one(other, requests)
     close(together, apart)
     computed = [sum(each.cost.flops_computed for each in some) for some in (together, apart)]
     assert computed[0] == pytest.approx(computed[1], rel=1e-6)
 
 
 def test_a_kept_stem_is_not_copied_and_all_questions_share_a_pass(engine: Qwen3VL, rows: list[int]) -> None:
-    engine.score([about(QUESTIONS[0])])
+    choose(engine, [about(QUESTIONS[0])])
     rows.clear()
-    engine.score([about(question) for question in QUESTIONS])
+    choose(engine, [about(question) for question in QUESTIONS])
     assert rows == [len(QUESTIONS)]
 
 
 def test_attention_is_watched_in_one_pass(engine: Qwen3VL, rows: list[int]) -> None:
-    engine.score([about(question, attention=True) for question in QUESTIONS])
+    choose(engine, [about(question, attention=True) for question in QUESTIONS])
     assert rows == [len(QUESTIONS)]
 
 
 def test_one_question_about_each_of_two_videos_shares_a_pass(engine: Qwen3VL, rows: list[int]) -> None:
     pools = [noise_pool(3, seed=4), noise_pool(5, seed=5)]
     requests = [shown(pool, QUESTIONS[0].prompt, QUESTIONS[0].labels, again=True) for pool in pools]
-    engine.score(requests)
+    choose(engine, requests)
     assert rows == [-2]
 
 
 def test_several_questions_about_each_of_two_videos_take_a_row_each(engine: Qwen3VL, other: Qwen3VL) -> None:
     pools = [noise_pool(3, seed=4), noise_pool(5, seed=5)]
     requests = [shown(pool, q.prompt, q.labels, again=True) for q in QUESTIONS for pool in pools]
-    close(engine.score(requests), one_by_one(other, requests))
+    close(choose(engine, requests), one_by_one(other, requests))
 
 
 def test_a_row_is_bounded(engine: Qwen3VL, other: Qwen3VL, rows: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    longest = max(engine.estimate(about(q, sees=())).tokens for q in QUESTIONS)
+    longest = max(engine.cost(about(q, sees=())).tokens for q in QUESTIONS)
     monkeypatch.setattr(passes_module, "LEAST_ROW", 2 * longest)
     many = [question for question in QUESTIONS for _ in range(20)]
-    found = engine.score([about(question) for question in many])
-    stem = engine.estimate(about(QUESTIONS[0])).tokens
+    found = choose(engine, [about(question) for question in many])
+    stem = engine.cost(about(QUESTIONS[0])).tokens
     assert len(rows) > 1 and sum(rows) == len(many)
     assert all(count * longest <= 2 * max(2 * longest, stem) for count in rows)
     close(found[::20], one_by_one(other, [about(question) for question in QUESTIONS]))
@@ -157,11 +157,11 @@ def test_little_room_for_copies_changes_no_answer(
 ) -> None:
     requests = [about(question, sees=(n % FRAMES,)) for n, question in enumerate(QUESTIONS)]
     monkeypatch.setattr(kv_cache, "COPIES_ON_CPU", 1)
-    close(engine.score(requests), one_by_one(other, requests))
+    close(choose(engine, requests), one_by_one(other, requests))
 
 
 def test_texts_after_one_stem_are_written_as_one_by_one(engine: Qwen3VL, other: Qwen3VL) -> None:
     requests = [about(question) for question in QUESTIONS]
     writing = SamplingParams(limit=5)
-    together = [texts[0].ids for texts in engine.write(requests, writing)]
-    assert together == [other.write([request], writing)[0][0].ids for request in requests]
+    together = [texts[0].ids for texts in generate(engine, requests, writing)]
+    assert together == [generate(other, [request], writing)[0][0].ids for request in requests]

@@ -18,7 +18,17 @@ from transformers import Qwen3VLForConditionalGeneration
 from gridprobe import Session
 from gridprobe._util import listening
 from gridprobe.errors import Cancelled, ModelError, TooLarge, UsageError
-from gridprobe.models import FrameGroup, MockModel, Model, Packing, Request, View, cost_model_of, recalls
+from gridprobe.models import (
+    Choose,
+    FrameGroup,
+    MockModel,
+    Model,
+    Packing,
+    Request,
+    View,
+    choose,
+    cost_model_of,
+)
 from gridprobe.models.local import kv_cache as memory_module
 from gridprobe.models.local.generate import letter_logprobs, letter_tokens
 from gridprobe.models.local.kv_cache import Store, free_bytes
@@ -48,7 +58,7 @@ def two_sizes(packing: Packing) -> Request:
     frames = noise_pool(COUNT)
     large = FrameGroup(frames.take([1, 4]), View(FrameSize(), packing))
     small = FrameGroup(frames.take([0, 2, 3]), View(SMALL, packing))
-    return Request(FIRST.prompt, FIRST.labels, (large, small))
+    return Request(FIRST.prompt, Choose(FIRST.labels), (large, small))
 
 
 TEXTS = ("at the start", "", "in the middle", "a word", "", "at the end")
@@ -144,9 +154,9 @@ def test_an_answer_from_some_frames_is_that_of_transformers_with_the_others_mask
 ) -> None:
     request = replace(REQUESTS[name], sees=sees)
     expected, looks = by_transformers(eager, fresh, request)
-    ordinary = fresh.score([REQUESTS[name]])[0].logprobs
+    ordinary = choose(fresh, [REQUESTS[name]])[0].logprobs
 
-    answer, watched = fresh.score([request, replace(request, attention=True)])
+    answer, watched = choose(fresh, [request, replace(request, attention=True)])
 
     assert answer.logprobs == pytest.approx(expected, abs=1e-4)
     assert watched.logprobs == pytest.approx(expected, abs=1e-4)
@@ -157,9 +167,9 @@ def test_an_answer_from_some_frames_is_that_of_transformers_with_the_others_mask
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_question_that_sees_all_frames_is_an_ordinary_one(name: str, fresh: Qwen3VL) -> None:
     request = REQUESTS[name]
-    ordinary = fresh.score([request])[0]
+    ordinary = choose(fresh, [request])[0]
 
-    everything = fresh.score([replace(request, sees=tuple(range(COUNT)))])[0]
+    everything = choose(fresh, [replace(request, sees=tuple(range(COUNT)))])[0]
 
     assert everything.logprobs == pytest.approx(ordinary.logprobs, abs=1e-5)
     assert everything.mass == pytest.approx(ordinary.mass, rel=1e-4)
@@ -171,7 +181,7 @@ def test_attention_is_that_of_transformers(name: str, fresh: Qwen3VL, eager: Any
     request = replace(REQUESTS[name], attention=True)
     expected, looks = by_transformers(eager, fresh, request)
 
-    answer = fresh.score([request])[0]
+    answer = choose(fresh, [request])[0]
 
     assert answer.logprobs == pytest.approx(expected, abs=1e-4)
     assert answer.attention == pytest.approx(looks, abs=1e-5)
@@ -185,10 +195,10 @@ def test_a_batch_of_all_kinds_of_requests_equals_single_ones(tiny_model: Qwen3VL
         for attention in (False, True)
         for sees in (None, (0, 3))
     ]
-    together = like(tiny_model, plain=False).score(asked)
+    together = choose(like(tiny_model, plain=False), asked)
 
     for request, one in zip(asked, together, strict=True):
-        alone = like(tiny_model, plain=False).score([request])[0]
+        alone = choose(like(tiny_model, plain=False), [request])[0]
         assert one.logprobs == pytest.approx(alone.logprobs, abs=1e-4)
         assert one.attention == (None if alone.attention is None else pytest.approx(alone.attention, abs=1e-5))
         assert (one.attention is None) == (not request.attention)
@@ -208,12 +218,12 @@ def test_the_estimate_is_the_price_of_every_kind_of_request(fresh: Qwen3VL, tiny
     gauge, memo = cost_model_of(str(tiny_checkpoint)), CachedModel(fresh)
     embedded = Embedded(fresh, Vocabulary(frozenset()), "embedded:tiny")
     for request in kinds():
-        estimate = fresh.estimate(request)
-        spent = fresh.score([request])[0].cost
+        estimate = fresh.cost(request)
+        spent = choose(fresh, [request])[0].cost
 
         assert replace(spent, flops_computed=spent.flops) == estimate
-        assert gauge.estimate(request) == memo.estimate(request) == embedded.estimate(request) == estimate
-        assert gauge.score([request])[0].cost == estimate
+        assert gauge.cost(request) == memo.cost(request) == embedded.cost(request) == estimate
+        assert choose(gauge, [request])[0].cost == estimate
 
 
 @pytest.mark.parametrize("attention", [False, True])
@@ -222,10 +232,10 @@ def test_after_an_overview_the_memory_of_its_frames_costs_only_the_text(
     name: str, attention: bool, fresh: Qwen3VL
 ) -> None:
     overview = replace(REQUESTS[name], attention=True, again=True)
-    first = fresh.score([overview])[0].cost
+    first = choose(fresh, [overview])[0].cost
     probes = [replace(overview, sees=sees, attention=attention) for sees in SEEN]
 
-    costs = [posterior.cost for posterior in fresh.score(probes)]
+    costs = [posterior.cost for posterior in choose(fresh, probes)]
 
     assert first.flops_computed == first.flops
     for probe, cost in zip(probes, costs, strict=True):
@@ -244,20 +254,20 @@ def text_flops(engine: Qwen3VL, request: Request) -> float:
 
 def test_the_next_question_with_attention_pays_for_its_text(fresh: Qwen3VL) -> None:
     frames = noise_pool(COUNT)
-    fresh.score([shown(frames, FIRST.prompt, FIRST.labels, attention=True, again=True)])
+    choose(fresh, [shown(frames, FIRST.prompt, FIRST.labels, attention=True, again=True)])
     later = shown(frames, SECOND.prompt, SECOND.labels, attention=True, again=True)
 
-    cost = fresh.score([later])[0].cost
+    cost = choose(fresh, [later])[0].cost
 
     assert cost.flops_computed == text_flops(fresh, later) < 0.7 * cost.flops
-    assert cost.flops == fresh.estimate(later).flops
+    assert cost.flops == fresh.cost(later).flops
 
 
 def test_a_full_store_changes_only_the_cost(tiny_model: Qwen3VL) -> None:
     roomy, full = (like(tiny_model, plain=False) for _ in range(2))
     full.kept = Store(1)
     for request in kinds():
-        a, b = roomy.score([request])[0], full.score([request])[0]
+        a, b = choose(roomy, [request])[0], choose(full, [request])[0]
         assert a.logprobs == pytest.approx(b.logprobs, abs=1e-5)
         assert a.attention == (None if b.attention is None else pytest.approx(b.attention, abs=1e-6))
         assert a.cost.flops == b.cost.flops and a.cost.flops_computed <= b.cost.flops_computed
@@ -310,9 +320,9 @@ def test_single_frames_are_asked_about_from_the_memory_of_the_overview(
 
 @pytest.mark.parametrize("changes", [{"sees": (0,)}, {"attention": True}])
 def test_the_plain_path_refuses_the_memory_of_frames(plain: Qwen3VL, changes: dict[str, Any]) -> None:
-    assert not plain.recalls and not recalls(CachedModel(plain))
+    assert not plain.capabilities.kv_reuse and not CachedModel(plain).capabilities.kv_reuse
     with pytest.raises(ModelError, match=r"cannot question the memory of frames; use probes=fresh$"):
-        plain.score([one_size("single", **changes)])
+        choose(plain, [one_size("single", **changes)])
 
 
 def test_without_a_memory_rows_and_columns_are_probed_and_a_note_says_so(plain: Qwen3VL) -> None:
@@ -336,16 +346,16 @@ def test_a_session_on_a_model_without_memory_answers(plain: Qwen3VL) -> None:
 
 
 def test_a_memo_passes_memory_and_attention_on_and_keeps_them_apart(fresh: Qwen3VL) -> None:
-    score = Mock(wraps=fresh.score)
-    model = Mock(wraps=fresh, score=score, identity="tiny", multiple=32, recalls=True)
+    run = Mock(wraps=fresh.run)
+    model = Mock(wraps=fresh, run=run, identity="tiny", capabilities=fresh.capabilities)
     memo = CachedModel(model)
     asked = [one_size("single", sees=sees, attention=looks) for sees in (None, (), (0,)) for looks in (False, True)]
 
-    first = memo.score(asked)
-    again = memo.score(asked[::-1])
+    first = choose(memo, asked)
+    again = choose(memo, asked[::-1])
 
-    assert recalls(memo) and again == first[::-1] and memo.hits == len(asked)
-    assert score.call_count == 1 and score.call_args.args[0] == asked
+    assert memo.capabilities.kv_reuse and again == first[::-1] and memo.hits == len(asked)
+    assert run.call_count == 1 and run.call_args.args[0] == asked
     assert [posterior.attention is not None for posterior in first] == [False, True] * 3
     assert len({posterior.logprobs for posterior in first[::2]}) == 3
 
@@ -354,8 +364,8 @@ def test_an_embedded_model_passes_memory_and_attention_on(fresh: Qwen3VL) -> Non
     embedded = Embedded(fresh, Vocabulary(frozenset()), "embedded:tiny")
     asked = [one_size("single", sees=(0,), attention=looks) for looks in (False, True)]
 
-    assert recalls(embedded)
-    for ours, theirs in zip(embedded.score(asked), fresh.score(asked), strict=True):
+    assert embedded.capabilities.kv_reuse
+    for ours, theirs in zip(choose(embedded, asked), choose(fresh, asked), strict=True):
         assert ours.logprobs == pytest.approx(theirs.logprobs, abs=1e-5)
         assert (ours.attention is None) == (theirs.attention is None)
 
@@ -375,7 +385,7 @@ def test_a_scripted_model_answers_from_the_frames_it_may_see() -> None:
     model, frames = MockModel(brightness), grays(0, 255, 51)
     dark, bright, nothing = (shown(frames, sees=sees) for sees in ((0,), (1,), ()))
 
-    answers = model.score([dark, bright, nothing, shown(frames, attention=True)])
+    answers = choose(model, [dark, bright, nothing, shown(frames, attention=True)])
 
     assert [round(answer.probabilities["A"], 3) for answer in answers[:3]] == [0.0, 0.667, 0.0]
     assert answers[3].attention == pytest.approx((1.0, 2 / 3, 0.5 / 0.7))
@@ -384,10 +394,10 @@ def test_a_scripted_model_answers_from_the_frames_it_may_see() -> None:
 def test_a_scripted_model_counts_the_frames_of_several_groups_in_the_order_shown() -> None:
     frames = grays(0, 255, 51, 255)
     groups = tuple(FrameGroup(frames.take(some), View(FrameSize())) for some in ([1, 3], [0, 2]))
-    request = Request("Question: ?", ("A", "B"), groups)
+    request = Request("Question: ?", Choose(("A", "B")), groups)
 
-    looked, *single = MockModel(brightness).score(
-        [replace(request, attention=True), *(replace(request, sees=(i,)) for i in range(4))]
+    looked, *single = choose(
+        MockModel(brightness), [replace(request, attention=True), *(replace(request, sees=(i,)) for i in range(4))]
     )
 
     assert [round(answer.probabilities["A"], 3) for answer in single] == [0.0, 0.667, 0.286, 0.667]
@@ -395,9 +405,9 @@ def test_a_scripted_model_counts_the_frames_of_several_groups_in_the_order_shown
 
 
 def test_a_question_without_frames_attends_to_none(fresh: Qwen3VL) -> None:
-    request = Request(FIRST.prompt, FIRST.labels)
+    request = Request(FIRST.prompt, Choose(FIRST.labels))
     for model in (fresh, MockModel(lambda asked: dict.fromkeys(asked.labels, 1.0))):
-        ordinary, *others = model.score([request, replace(request, attention=True), replace(request, sees=())])
+        ordinary, *others = choose(model, [request, replace(request, attention=True), replace(request, sees=())])
         assert others[0].attention == () and others[1].attention is None
         for answer in others:
             assert answer.logprobs == pytest.approx(ordinary.logprobs, abs=1e-5)
@@ -408,9 +418,9 @@ def test_a_scripted_model_and_one_known_by_name_are_priced_alike(name: str) -> N
     scripted: Model = MockModel(brightness)
     gauge = cost_model_of("Qwen/Qwen3-VL-2B-Instruct")
     request = REQUESTS[name]
-    assert recalls(scripted) and recalls(gauge)
+    assert scripted.capabilities.kv_reuse and gauge.capabilities.kv_reuse
     costs = {
-        kind: scripted.estimate(each)
+        kind: scripted.cost(each)
         for kind, each in {
             "ordinary": request,
             "attention": replace(request, attention=True),
@@ -420,10 +430,10 @@ def test_a_scripted_model_and_one_known_by_name_are_priced_alike(name: str) -> N
         }.items()
     }
 
-    assert gauge.estimate(replace(request, sees=(0,), attention=True)) == costs["some with attention"]
+    assert gauge.cost(replace(request, sees=(0,), attention=True)) == costs["some with attention"]
     assert costs["some"].flops < costs["all"].flops < costs["ordinary"].flops < costs["attention"].flops
     assert costs["some"].flops < costs["some with attention"].flops
-    looked = gauge.score([replace(request, attention=True)])[0]
+    looked = choose(gauge, [replace(request, attention=True)])[0]
     assert looked.attention == (0.0,) * COUNT and looked.cost == costs["attention"]
 
 
@@ -447,7 +457,7 @@ def test_texts_that_are_read_in_parts_are_answered_as_in_one(tiny_model: Qwen3VL
     if order == "frames_first":
         asked += kinds()
 
-    for a, b in zip(whole.score(asked), apart.score(asked), strict=True):
+    for a, b in zip(choose(whole, asked), choose(apart, asked), strict=True):
         assert a.logprobs == pytest.approx(b.logprobs, abs=1e-5)
         assert a.attention == (None if b.attention is None else pytest.approx(b.attention, abs=1e-5))
         assert a.cost.flops == b.cost.flops
@@ -481,7 +491,7 @@ def test_memory_grows_with_the_length_of_a_text_and_not_with_its_square(
     largest = []
     for words in (200, 800):
         with Largest() as watch:
-            engine.score([replace(one_size("single", **changes), prompt="Question: " + "why " * words + "?")])
+            choose(engine, [replace(one_size("single", **changes), prompt="Question: " + "why " * words + "?")])
         largest.append(watch.bytes)
 
     assert largest[1] < 5 * largest[0], "4 times as many tokens; their square is 16 times as much"
@@ -492,7 +502,7 @@ import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
 import numpy as np
 from gridprobe import load_model
-from gridprobe.models.base import FrameGroup, Request, View
+from gridprobe.models.base import Choose, FrameGroup, Request, View
 from gridprobe.video import FrameSize
 from gridprobe.video.frames import FramePool
 
@@ -505,7 +515,7 @@ group = FrameGroup(frames, View(FrameSize()))
 for words in (4, 5000):
     before = peak()
     prompt = "Question: " + "red " * words + "?\\nA. red\\nB. blue\\nAnswer:"
-    model.score([Request(prompt, ("A", "B"), (group,), attention=True, again=True)])
+    model.run([Request(prompt, Choose(("A", "B")), (group,), attention=True, again=True)])
 print(peak() - before)
 """
 
@@ -529,9 +539,9 @@ def test_what_does_not_fit_into_memory_is_refused_before_it_runs(
             r"memory are free; use fewer or smaller frames, or a shorter question$"
         )
         with pytest.raises(TooLarge, match=sentence):
-            fresh.score([long])
+            choose(fresh, [long])
 
-    assert fresh.score([one_size("single")])[0].labels, "a short one is answered"
+    assert choose(fresh, [one_size("single")])[0].labels, "a short one is answered"
 
 
 def test_the_memory_that_is_free_is_no_more_than_the_limits_of_the_process() -> None:
@@ -553,8 +563,8 @@ def test_a_question_that_nobody_waits_for_ends_within_its_pass(fresh: Qwen3VL) -
 
     fresh._language._block = counting
     with listening(lambda event: None, cancel=cancel), pytest.raises(Cancelled):
-        fresh.score([one_size("single")])
+        choose(fresh, [one_size("single")])
 
     assert len(layers) == 1 < fresh.dims.layers
     fresh._language._block = block
-    assert fresh.score([one_size("single")])[0].labels
+    assert choose(fresh, [one_size("single")])[0].labels

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from gridprobe.models import FrameGroup, Packing, Request, View
+from gridprobe.models import Choose, FrameGroup, Packing, Request, View, choose
 from gridprobe.models.local.generate import letter_logprobs, letter_tokens
 from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.models.qwen3vl.jobs import PreparedRequest
@@ -53,7 +53,7 @@ def _request(name: str, *, neutral: bool = True) -> Request:
     if name == MIXED:
         pools = [FramePool(frames, tuple(times), source=name) for frames, times in (LARGE, SMALL)]
         groups = tuple(FrameGroup(pool, View(FrameSize())) for pool in pools)
-        return Request(_neutral(QUESTION.prompt), QUESTION.labels, groups)
+        return Request(_neutral(QUESTION.prompt), Choose(QUESTION.labels), groups)
     frames, packing, times = CASES[name]
     prompt = _neutral(QUESTION.prompt) if neutral else QUESTION.prompt
     pool = FramePool(frames, tuple(times), source=name)
@@ -115,7 +115,7 @@ def test_letter_logprobs_equal_transformers(
     logits = torch.from_numpy(reference[f"{dtype}/{name}/logits"])
     expected, mass = letter_logprobs(logits[None], [[tokens[label] for label in QUESTION.labels]])[0]
 
-    posterior = model.score([_request(name)])[0]
+    posterior = choose(model, [_request(name)])[0]
 
     assert posterior.logprobs == pytest.approx(expected, abs=tolerance)
     assert posterior.mass == pytest.approx(mass, rel=10 * tolerance)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gridprobe.importance import Grid
-from gridprobe.models import FrameGroup, Request, View
+from gridprobe.models import Choose, FrameGroup, Request, View, choose
 from gridprobe.models.local import kv_cache
 from gridprobe.models.local.kv_cache import Store
 from gridprobe.models.qwen3vl.blocks import plain_weights
@@ -45,7 +45,7 @@ def plain(tiny_model: Qwen3VL) -> Qwen3VL:
 
 
 def assert_same(engine: Qwen3VL, plain: Qwen3VL, requests: list[Request]) -> None:
-    for a, b in zip(engine.score(requests), plain.score(requests), strict=True):
+    for a, b in zip(choose(engine, requests), choose(plain, requests), strict=True):
         assert a.logprobs == pytest.approx(b.logprobs, abs=1e-4)
         assert a.mass == pytest.approx(b.mass, rel=1e-3)
 
@@ -58,9 +58,9 @@ def test_text_between_the_frames_changes_the_answer_and_not_the_way(
     asked = [ask(frames, packing=packing, again=True, between=("", word, "", word)) for word in ("one", "two two", "")]
 
     assert_same(fresh, plain, [*asked, ask(frames, packing=packing, again=True)])
-    first, second, none = (posterior.logprobs for posterior in fresh.score(asked))
+    first, second, none = (posterior.logprobs for posterior in choose(fresh, asked))
     assert first != pytest.approx(second, abs=1e-4) != none
-    assert none == pytest.approx(fresh.score([ask(frames, packing=packing)])[0].logprobs, abs=1e-4)
+    assert none == pytest.approx(choose(fresh, [ask(frames, packing=packing)])[0].logprobs, abs=1e-4)
 
 
 def test_the_embedded_kind_of_model_takes_the_fast_way(tiny_model: Qwen3VL) -> None:
@@ -86,29 +86,29 @@ def test_each_frame_is_encoded_once(fresh: Qwen3VL, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(fresh, "_features", replace(fresh._features, tower=vision))
     frames = pool(16)
 
-    fresh.score([ask(frames.take(subset)) for subset in Grid(4).probes()])
-    fresh.score([ask(frames.take([3, 5, 8]), QUESTIONS[1])])
+    choose(fresh, [ask(frames.take(subset)) for subset in Grid(4).probes()])
+    choose(fresh, [ask(frames.take([3, 5, 8]), QUESTIONS[1])])
 
     assert [len(call.args[0]) for call in vision.call_args_list] == [16]
 
 
 def test_a_follow_up_pays_only_for_its_text(fresh: Qwen3VL) -> None:
     frames, dims = pool(5), fresh.dims
-    first = fresh.score([ask(frames, again=True)])[0].cost
-    second = fresh.score([ask(frames, QUESTIONS[1], again=True)])[0].cost
+    first = choose(fresh, [ask(frames, again=True)])[0].cost
+    second = choose(fresh, [ask(frames, QUESTIONS[1], again=True)])[0].cost
     layout = fresh._layout(ask(frames, QUESTIONS[1]))
 
     text = prefill_flops(dims, len(layout), known=layout.stem) + head_flops(dims)
     assert first.flops_computed == first.flops
     assert second.flops_computed == text < 0.6 * second.flops
-    assert second.flops == fresh.estimate(ask(frames, QUESTIONS[1])).flops
+    assert second.flops == fresh.cost(ask(frames, QUESTIONS[1])).flops
 
 
 def test_text_first_is_read_once_for_all_probes(fresh: Qwen3VL) -> None:
     frames, dims = pool(16), fresh.dims
     probes = [ask(frames.take(subset), prompt_order="text_first") for subset in Grid(4).probes()]
 
-    computed = sum(posterior.cost.flops_computed for posterior in fresh.score(probes))
+    computed = sum(posterior.cost.flops_computed for posterior in choose(fresh, probes))
 
     layouts = [fresh._layout(probe) for probe in probes]
     rests = [prefill_flops(dims, len(each), known=each.stem) + head_flops(dims) for each in layouts]
@@ -117,9 +117,9 @@ def test_text_first_is_read_once_for_all_probes(fresh: Qwen3VL) -> None:
 
 
 def test_only_what_is_asked_about_again_leaves_a_stem(fresh: Qwen3VL) -> None:
-    fresh.score([ask(pool(4))])
+    choose(fresh, [ask(pool(4))])
     features = len(fresh.kept)
-    fresh.score([ask(pool(4), again=True)])
+    choose(fresh, [ask(pool(4), again=True)])
 
     assert features == 4 and len(fresh.kept) == 5
 
@@ -144,14 +144,14 @@ def request_of(variant: dict[str, Any]) -> Request:
     question = QUESTIONS[variant["question"]]
     order, again = variant["order"], variant["again"]
     if variant["groups"] == 0:
-        return Request(question.prompt, question.labels, prompt_order=order, again=again)
+        return Request(question.prompt, Choose(question.labels), prompt_order=order, again=again)
     taken = variant["take"][: variant["count"]]
     frames = pool(5, seed=variant["seed"]).take(taken)
     if variant["groups"] == 2:
         small = FrameGroup(pool(5, seed=variant["seed"]).take(sorted(taken)), View(FrameSize(max_side=variant["side"])))
         rest = [i for i in range(5) if i not in taken] or [0]
         large = FrameGroup(pool(5, seed=variant["seed"]).take(rest), View(FrameSize(), variant["packing"]))
-        return Request(question.prompt, question.labels, (small, large), order, again)
+        return Request(question.prompt, Choose(question.labels), (small, large), order, again)
     return ask(
         frames,
         QUESTIONS[variant["question"]],
@@ -236,7 +236,7 @@ def test_out_of_memory_a_batch_is_halved(fresh: Qwen3VL, plain: Qwen3VL, monkeyp
             raise torch.OutOfMemoryError("CUDA out of memory")
         return fast(batch)
 
-    fresh.score([ask(pool(7), again=True)])
+    choose(fresh, [ask(pool(7), again=True)])
     assert len(fresh.kept) > 0
     monkeypatch.setattr(fresh, "_fast", greedy)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(len(fresh.kept)))
@@ -258,12 +258,12 @@ def test_out_of_memory_alone_frames_get_smaller_and_the_answer_says_so(
         return fast(batch)
 
     monkeypatch.setattr(fresh, "_fast", greedy)
-    shrunk = fresh.score([ask(large)])[0]
+    shrunk = choose(fresh, [ask(large)])[0]
 
     assert shrunk.notes == ("frames were shown at 160×128 pixels, because larger ones do not fit memory",)
     assert shrunk.warnings[0] == shrunk.notes[0]
     asked = ask(large, pixels=FrameSize(max_pixels=256 * 192 // 2))
-    assert shrunk.logprobs == pytest.approx(plain.score([asked])[0].logprobs, abs=1e-4)
+    assert shrunk.logprobs == pytest.approx(choose(plain, [asked])[0].logprobs, abs=1e-4)
 
 
 def test_a_sequence_that_will_not_fit_is_shrunk_before_it_is_tried(
@@ -271,7 +271,7 @@ def test_a_sequence_that_will_not_fit_is_shrunk_before_it_is_tried(
 ) -> None:
     monkeypatch.setattr(kv_cache.DeviceMemory, "most", lambda self: 219)
 
-    assert "160×128" in fresh.score([ask(pool(2, width=256, height=192))])[0].warnings[0]
+    assert "160×128" in choose(fresh, [ask(pool(2, width=256, height=192))])[0].warnings[0]
 
 
 @pytest.mark.slow
@@ -292,11 +292,11 @@ def test_small_frames_among_large_ones_are_encoded_once(fresh: Qwen3VL, monkeypa
     frames, small = pool(9), View(FrameSize(max_side=64))
     question = QUESTIONS[0]
 
-    fresh.score([Request.about(question, (FrameGroup(frames, small),), again=True)])
+    choose(fresh, [Request.about(question, (FrameGroup(frames, small),), again=True)])
     kept = [2, 5]
     others = [i for i in range(9) if i not in kept]
     groups = (FrameGroup(frames.take(kept), View(FrameSize())), FrameGroup(frames.take(others), small))
-    fresh.score([Request.about(question, groups)])
+    choose(fresh, [Request.about(question, groups)])
 
     seen = [(len(call.args[0]), *call.args[1:]) for call in vision.call_args_list]
     assert seen == [(9, 2, 4), (2, 4, 6)]
@@ -312,7 +312,7 @@ def test_out_of_memory_only_the_largest_frames_get_smaller(fresh: Qwen3VL, monke
     fast = Mock(wraps=fresh._fast)
     monkeypatch.setattr(fresh, "_fast", fast)
 
-    answer = fresh.score([Request.about(QUESTIONS[0], groups)])[0]
+    answer = choose(fresh, [Request.about(QUESTIONS[0], groups)])[0]
 
     sizes = [call.args[0][0].layout.sizes for call in fast.call_args_list]
     assert sizes == [((160, 128),) * 2 + ((96, 64),) * 4]

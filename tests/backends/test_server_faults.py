@@ -12,7 +12,7 @@ import pytest
 from fake_server import KEY, Fake, FakeClock, Fault, Heard, Open, by_hash
 from gridprobe._util import ProgressEvent, listening
 from gridprobe.errors import Cancelled, ServerError, ServerUnavailable, UsageError
-from gridprobe.models import Request
+from gridprobe.models import Request, choose
 from gridprobe.models.openai import Server
 from gridprobe.models.openai.client import MAX_BYTES
 from scoring import noise_pool, shown
@@ -22,7 +22,7 @@ REQUEST = shown(POOL, "Question: ?\nA. x\nB. y")
 
 
 def ask(server: Server, request: Request = REQUEST) -> Mapping[str, float]:
-    return server.score([request])[0].probabilities
+    return choose(server, [request])[0].probabilities
 
 
 class TestM02Down:
@@ -103,7 +103,7 @@ class TestM03Busy:
         fake.faults = [Fault.error(status, "slow down", Retry_After="7")]
 
         assert ask(server)["A"] > 0
-        assert 7 <= clock.slept < 8 and "up to 4 requests" in server.summary
+        assert 7 <= clock.slept < 8 and "up to 4 requests" in server.capabilities.summary
 
     def test_without_retry_after_the_wait_grows(self, open_server: Open) -> None:
         fake, clock = Fake(), FakeClock()
@@ -190,9 +190,9 @@ class TestM06Failing:
         poisoned = shown(POOL, "poison?")
 
         with pytest.raises(ServerError, match=r"status 500: x+… \(3 times\)") as caught:
-            server.score([REQUEST, poisoned, REQUEST])
+            choose(server, [REQUEST, poisoned, REQUEST])
         assert len(str(caught.value)) < 400 and not isinstance(caught.value, ServerUnavailable)
-        assert server.score([REQUEST, REQUEST])[1].probabilities == ask(server)
+        assert choose(server, [REQUEST, REQUEST])[1].probabilities == ask(server)
 
 
 class TestM07Garbled:
@@ -271,14 +271,14 @@ class TestM09MissingLetters:
     # M09 of tests/reliability.md
     def test_a_letter_that_is_not_listed_has_the_bound_of_the_last_one_and_a_note(self, open_server: Open) -> None:
         server = open_server(Fake(voice=self._voice, ids=False, top=20))
-        (posterior,) = server.score([shown(POOL, "Question: ?", "AB")])
+        (posterior,) = choose(server, [shown(POOL, "Question: ?", "AB")])
 
         assert 0 < posterior.probabilities["B"] < posterior.probabilities["A"]
         assert any("lacks B: counted as" in note and "their bound" in note for note in posterior.notes)
 
     # M09 of tests/reliability.md
     def test_with_token_ids_it_never_happens(self, open_server: Open) -> None:
-        (posterior,) = open_server(Fake(voice=self._voice)).score([shown(POOL, "Question: ?", "AB")])
+        (posterior,) = choose(open_server(Fake(voice=self._voice)), [shown(POOL, "Question: ?", "AB")])
 
         assert posterior.probabilities["B"] < 1e-6 and posterior.notes == ()
         assert math.isclose(posterior.mass, math.exp(posterior.logprobs[0]) * posterior.mass, rel_tol=1e-6)
@@ -311,7 +311,7 @@ class TestM11OtherModel:
         fake = Fake()
         server = open_server(fake)
         fake.fingerprint = "fake-2"
-        (posterior,) = server.score([REQUEST])
+        (posterior,) = choose(server, [REQUEST])
 
         assert "changed from fake-1 to fake-2" in posterior.notes[0]
         assert open_server(Fake(fingerprint="fake-2")).identity.partition("@")[2] == "fake-2;ids"
@@ -325,10 +325,17 @@ class TestKeys:
         caplog.set_level(logging.DEBUG)
         fake = Fake(key=KEY)
         server = open_server(fake)
-        (posterior,) = server.score([REQUEST])
+        (posterior,) = choose(server, [REQUEST])
 
         assert set(fake.keys) == {f"Bearer {KEY}"}
-        seen = [repr(server), server.identity, server.summary, repr(posterior), repr(vars(server)), caplog.text]
+        seen = [
+            repr(server),
+            server.identity,
+            server.capabilities.summary,
+            repr(posterior),
+            repr(vars(server)),
+            caplog.text,
+        ]
         assert not [text for text in seen if KEY in text]
 
     def test_a_refused_key_ends_the_run_without_repeating_it(

@@ -11,7 +11,7 @@ import pytest
 
 from fake_server import Fake, FakeClock, Fault, Heard, Open, Voice, as_request, by_hash, spoken_by
 from gridprobe.errors import Cancelled, ServerError, UsageError
-from gridprobe.models import FrameGroup, LazyModel, Model, Request, View, cost_model_of
+from gridprobe.models import Choose, FrameGroup, LazyModel, Model, Request, View, choose, cost_model_of
 from gridprobe.models.openai.client import Address, Gate
 from gridprobe.models.openai.options import ServerOptions
 from gridprobe.models.openai.requests import Album, lay_out, message
@@ -26,7 +26,7 @@ SMALL = View(FrameSize(max_side=64))
 
 def merged() -> Request:
     large = FrameGroup(POOL.take([1, 4]), View(FrameSize()))
-    return Request(PROMPT, ("A", "B", "C"), (large, FrameGroup(_reduced(POOL.take([0, 2, 3, 5])), SMALL)))
+    return Request(PROMPT, Choose(("A", "B", "C")), (large, FrameGroup(_reduced(POOL.take([0, 2, 3, 5])), SMALL)))
 
 
 def _reduced(pool: FramePool) -> FramePool:
@@ -42,7 +42,7 @@ LAYOUTS = {
     "text first": shown(POOL, PROMPT, "ABC", prompt_order="text_first"),
     "subtitles": shown(POOL, PROMPT, "ABC", between=SPOKEN),
     "sizes": merged(),
-    "no frames": Request(PROMPT, ("A", "B", "C")),
+    "no frames": Request(PROMPT, Choose(("A", "B", "C"))),
 }
 
 
@@ -54,7 +54,7 @@ class TestEqualToTheEngine:
     ) -> None:
         server = open_server(Fake(voice=spoken_by(tiny_model)))
 
-        (there,), (here,) = server.score([request_]), tiny_model.score([request_])
+        (there,), (here,) = choose(server, [request_]), choose(tiny_model, [request_])
 
         assert there.logprobs == pytest.approx(here.logprobs, abs=1e-4)
         assert there.mass == pytest.approx(sum_of(tiny_model, request_), abs=1e-4)
@@ -64,13 +64,15 @@ class TestEqualToTheEngine:
         batched, single = open_server(Fake(voice=voice)), open_server(Fake(voice=voice, batches=False))
         requests = [LAYOUTS["times"], merged(), shown(POOL.take([2]), PROMPT, "AB"), LAYOUTS["no frames"]]
 
-        for a, b, c in zip(batched.score(requests), single.score(requests), tiny_model.score(requests), strict=True):
+        for a, b, c in zip(
+            choose(batched, requests), choose(single, requests), choose(tiny_model, requests), strict=True
+        ):
             assert a.logprobs == pytest.approx(b.logprobs, abs=1e-6)
             assert a.logprobs == pytest.approx(c.logprobs, abs=1e-4)
 
 
 def sum_of(model: Model, request: Request) -> float:
-    return model.score([request])[0].mass
+    return choose(model, [request])[0].mass
 
 
 def noting(heard: list[Heard]) -> Voice:
@@ -93,7 +95,7 @@ class TestMessages:
     def test_pictures_are_png_at_the_size_of_the_view(self, open_server: Open) -> None:
         heard: list[Heard] = []
         fake = Fake(voice=noting(heard))
-        open_server(fake).score([shown(POOL.take([0]), pixels=FrameSize(max_side=64))])
+        choose(open_server(fake), [shown(POOL.take([0]), pixels=FrameSize(max_side=64))])
 
         picture = next(part for part in heard[-1] if not isinstance(part, str))
         assert picture.shape == (32, 64, 3)
@@ -101,7 +103,7 @@ class TestMessages:
     def test_a_picture_of_the_right_size_arrives_bit_for_bit(self, open_server: Open) -> None:
         heard: list[Heard] = []
         fake = Fake(voice=noting(heard))
-        open_server(fake).score([shown(POOL.take([3]))])
+        choose(open_server(fake), [shown(POOL.take([3]))])
 
         picture = next(part for part in heard[-1] if not isinstance(part, str))
         assert np.array_equal(picture, POOL.pixels[3])
@@ -127,21 +129,21 @@ class TestMessages:
         before = fake.asked
 
         with pytest.raises(UsageError, match='use packing="single"'):
-            server.score([shown(POOL), shown(POOL, packing="pairs")])
+            choose(server, [shown(POOL), shown(POOL, packing="pairs")])
         assert fake.asked == before
 
     def test_memory_and_attention_are_refused(self, open_server: Open) -> None:
         server = open_server(Fake())
         for change in ({"sees": (0,)}, {"attention": True}):
             with pytest.raises(UsageError, match="probes=fresh"):
-                server.score([shown(POOL, **change)])
-        assert server.recalls is False
+                choose(server, [shown(POOL, **change)])
+        assert server.capabilities.kv_reuse is False
 
 
 def test_a_contact_sheet_is_one_picture_with_all_its_times(open_server: Open, tiny_model: Model) -> None:
-    request = Request(PROMPT, ("A", "B", "C"), (FrameGroup(POOL, View(FrameSize(), sheet=2)),))
+    request = Request(PROMPT, Choose(("A", "B", "C")), (FrameGroup(POOL, View(FrameSize(), sheet=2)),))
     heard: list[Heard] = []
-    open_server(Fake(voice=noting(heard))).score([request])
+    choose(open_server(Fake(voice=noting(heard))), [request])
     parts = [part if isinstance(part, str) else part.shape for part in heard[-1]]
 
     assert parts[:4] == ["<3.5, 10.5, 17.5, 24.5 seconds>", (128, 192, 3), "<31.5, 38.5 seconds>", (128, 192, 3)]
@@ -152,30 +154,30 @@ class TestNamedPictures:
     def test_bytes_are_sent_once(self, open_server: Open) -> None:
         fake = Fake()
         server = open_server(fake)
-        server.score([shown(POOL)])
+        choose(server, [shown(POOL)])
         before = fake.sent
-        expected = server.score([shown(POOL, "again?")])[0]
-        server.score([shown(POOL.take([4, 1]), "in another subset?")])
+        expected = choose(server, [shown(POOL, "again?")])[0]
+        choose(server, [shown(POOL.take([4, 1]), "in another subset?")])
 
         assert fake.sent == before
-        assert expected.logprobs == open_server(Fake(names=False)).score([shown(POOL, "again?")])[0].logprobs
+        assert expected.logprobs == choose(open_server(Fake(names=False)), [shown(POOL, "again?")])[0].logprobs
 
     @pytest.mark.parametrize("count", [1, 3])
     def test_and_again_after_a_cache_miss(self, count: int, open_server: Open) -> None:
         fake = Fake()
         server = open_server(fake)
-        first = server.score([shown(POOL)] * count)
+        first = choose(server, [shown(POOL)] * count)
         before, fake.pictures = fake.sent, {}
 
-        assert server.score([shown(POOL)] * count) == first
+        assert choose(server, [shown(POOL)] * count) == first
         assert fake.sent == before + 6 * count
 
     def test_a_server_that_does_not_know_names_gets_bytes(self, open_server: Open) -> None:
         fake = Fake(names=False)
         server = open_server(fake)
         before = fake.sent
-        server.score([shown(POOL)])
-        server.score([shown(POOL)])
+        choose(server, [shown(POOL)])
+        choose(server, [shown(POOL)])
 
         assert fake.sent == before + 12 and not server.ability.names
 
@@ -184,9 +186,9 @@ class TestCosts:
     def test_an_unknown_model_has_tokens_and_no_flops(self, open_server: Open) -> None:
         fake = Fake()
         server = open_server(fake)
-        (posterior,) = server.score([shown(POOL)])
+        (posterior,) = choose(server, [shown(POOL)])
 
-        spent, expected = posterior.cost, server.estimate(shown(POOL))
+        spent, expected = posterior.cost, server.cost(shown(POOL))
         assert (spent.flops, spent.unpriced, spent.money, spent.calls) == (0.0, 1, 0.0, 1)
         texts = [part for part in lay_out(shown(POOL), Album(), multiple=32) if isinstance(part, str)]
         assert spent.tokens == fake._count([*texts, *POOL.pixels])
@@ -197,7 +199,7 @@ class TestCosts:
         self, open_server: Open, tiny_checkpoint: Any, tiny_model: Model
     ) -> None:
         server = open_server(Fake(cached=20, voice=spoken_by(tiny_model)), priced_as=str(tiny_checkpoint))
-        (posterior,) = server.score([shown(POOL)])
+        (posterior,) = choose(server, [shown(POOL)])
 
         cost = posterior.cost
         assert cost.cached_tokens == 20 and cost.unpriced == 0
@@ -205,7 +207,7 @@ class TestCosts:
 
     def test_money_by_the_given_prices(self, open_server: Open) -> None:
         server = open_server(Fake(cached=20), price_in=3.0, price_cached=0.3, price_out=15)
-        (posterior,) = server.score([shown(POOL)])
+        (posterior,) = choose(server, [shown(POOL)])
 
         tokens = posterior.cost.tokens
         assert posterior.cost.money == pytest.approx(((tokens - 20) * 3 + 20 * 0.3 + 15) / 1e6)
@@ -213,22 +215,22 @@ class TestCosts:
     def test_tokens_of_a_batch_add_up(self, open_server: Open) -> None:
         fake = Fake()
         server = open_server(fake)
-        alone = sum(server.score([each])[0].cost.tokens for each in (shown(POOL), shown(POOL.take([1]))))
-        costs = [each.cost for each in server.score([shown(POOL), shown(POOL.take([1]))])]
+        alone = sum(choose(server, [each])[0].cost.tokens for each in (shown(POOL), shown(POOL.take([1]))))
+        costs = [each.cost for each in choose(server, [shown(POOL), shown(POOL.take([1]))])]
 
         assert fake.requests[-1][0].endswith("/batch")
         assert sum(cost.tokens for cost in costs) == alone and costs[0].tokens > 3 * costs[1].tokens
 
     def test_a_known_name_has_flops(self, open_server: Open) -> None:
         name = "Qwen/Qwen3-VL-8B-Instruct"
-        (posterior,) = open_server(Fake(models=(name,))).score([shown(POOL)])
+        (posterior,) = choose(open_server(Fake(models=(name,))), [shown(POOL)])
 
         assert posterior.cost.unpriced == 0 and posterior.cost.flops > 1e11
 
     def test_planning_needs_no_server(self) -> None:
         gauge = cost_model_of("http://localhost:1/v1#Qwen/Qwen3-VL-8B-Instruct")
 
-        assert gauge.identity.endswith("#Qwen/Qwen3-VL-8B-Instruct") and not gauge.recalls
+        assert gauge.identity.endswith("#Qwen/Qwen3-VL-8B-Instruct") and not gauge.capabilities.kv_reuse
         with pytest.raises(UsageError, match="cannot plan for http://localhost:1/v1#llama"):
             cost_model_of("http://localhost:1/v1#llama")
 
@@ -244,7 +246,7 @@ class TestSampling:
     def test_answers_are_counted(self, many: bool, open_server: Open) -> None:
         fake = Fake(voice=self._likes_a, ids=False, top=0, many=many)
         server = open_server(fake, samples=12)
-        (posterior,) = server.score([Request(PROMPT, ("A", "B", "C"))])
+        (posterior,) = choose(server, [Request(PROMPT, Choose(("A", "B", "C")))])
 
         assert posterior.choice == "A" and posterior.probabilities["C"] == pytest.approx(0.5 / 13.5)
         assert posterior.cost.calls == (1 if many else 12)
@@ -288,7 +290,7 @@ class TestGate:
             return by_hash(heard, letters)
 
         fake.voice = voice
-        server.score([shown(POOL, f"{number}?") for number in range(9)])
+        choose(server, [shown(POOL, f"{number}?") for number in range(9)])
         assert most[1] == 3
 
     def test_a_wait_ends_when_it_is_cancelled(self) -> None:
@@ -365,7 +367,7 @@ def test_a_batch_with_one_bad_request_is_asked_one_by_one(open_server: Open) -> 
     server = open_server(fake)
     fake.choose = lambda body: Fault.error(400, "no batches today") if isinstance(body["messages"][0], list) else None
 
-    assert len(server.score([shown(POOL)] * 3)) == 3
+    assert len(choose(server, [shown(POOL)] * 3)) == 3
     fake.choose = lambda body: Fault.error(400, "never")
     with pytest.raises(ServerError, match="never"):
-        server.score([shown(POOL)] * 3)
+        choose(server, [shown(POOL)] * 3)

@@ -15,7 +15,7 @@ class TestRungs:
 
         assert server.ability.rung.name == "ids" and server.ability.batches and server.ability.names
         assert server.identity.endswith("#fake@fake-1;ids")
-        assert "exact letter probabilities" in server.summary
+        assert "exact letter probabilities" in server.capabilities.summary
 
     @pytest.mark.parametrize(("listed", "name"), [(20, "top20"), (40, "top20"), (5, "top20")])
     def test_likely_tokens_if_not(self, listed: int, name: str, open_server: Open) -> None:
@@ -34,7 +34,7 @@ class TestRungs:
         """transformers serve, and some providers of OpenRouter."""
         server = open_server(Fake(voice=by_eye, ids=False, top=0), samples=8)
 
-        assert server.ability.rung.name == "samples8" and "drawn" in server.summary
+        assert server.ability.rung.name == "samples8" and "drawn" in server.capabilities.summary
 
     def test_m08_a_refusal_before_any_question_if_nothing_works(self, open_server: Open) -> None:
         def blind(heard: Heard, letters: Any) -> dict[str, float]:
@@ -106,7 +106,10 @@ def test_pictures_that_take_many_tokens_are_tried_in_smaller_numbers(open_server
 def test_a_note_says_that_small_frames_save_nothing(open_server: Open) -> None:
     server = open_server(Fake(smallest=64))
 
-    assert "takes 66 tokens and not 28 as its size would need" in server.summary and "min_pixels" in server.summary
+    assert (
+        "takes 66 tokens and not 28 as its size would need" in server.capabilities.summary
+        and "min_pixels" in server.capabilities.summary
+    )
     assert server.ability.rule.picture(448 * 448) == 198 and server.ability.rule.picture(64 * 64) == 66
 
 
@@ -114,11 +117,11 @@ def test_a_note_says_that_small_frames_save_nothing(open_server: Open) -> None:
 def test_a_model_with_a_fixed_number_of_tokens_gets_contact_sheets(
     smallest: int, expected: int | None, open_server: Open
 ) -> None:
-    assert open_server(Fake(smallest=smallest)).picture_tokens == expected
+    assert open_server(Fake(smallest=smallest)).capabilities.tokens_per_image == expected
 
 
 def test_a_server_that_counts_no_tokens_is_used_with_a_note(open_server: Open) -> None:
-    assert "counts no tokens" in open_server(Fake(counts=False)).summary
+    assert "counts no tokens" in open_server(Fake(counts=False)).capabilities.summary
 
 
 class TestModels:

@@ -10,7 +10,7 @@ import pytest
 
 import gridprobe as gp
 from gridprobe.errors import UsageError
-from gridprobe.models import FrameGroup, MockModel, Posterior, Request, View, recalls
+from gridprobe.models import FrameGroup, MockModel, Posterior, Request, Response, View, choose, generate
 from gridprobe.models.base import SamplingParams
 from gridprobe.models.cost import Cost
 from gridprobe.models.qwen3vl.engine import Qwen3VL
@@ -32,7 +32,7 @@ class Limited(MockModel):
 
     def __init__(self, hot: Sequence[int] = (), *, tokens: int | None = None, frames: int | None = None) -> None:
         super().__init__(self._believe, text=self._words)
-        self.context_tokens, self.context_frames = tokens, frames
+        self.capabilities = replace(self.capabilities, context_tokens=tokens, context_frames=frames)
         self._wanted = set(hot)
         self.calls: list[int] = []
 
@@ -45,14 +45,14 @@ class Limited(MockModel):
     def _believe(self, request: Request) -> dict[str, float]:
         return SURE if self._hot(request) else FLAT
 
-    def score(self, requests: Sequence[Request]) -> list[Posterior]:
+    def run(self, requests: Sequence[Request]) -> Sequence[Response]:
         self.calls.append(len(requests))
         for request in requests:
-            whole = replace(request, sees=None, attention=False)
-            assert self.context_tokens is None or self.estimate(whole).tokens <= self.context_tokens
-            count = sum(len(group.frames) for group in request.groups)
-            assert self.context_frames is None or count <= self.context_frames
-        return super().score(requests)
+            whole = replace(request.prompt_only, sees=None, attention=False)
+            tokens, frames = self.capabilities.context_tokens, self.capabilities.context_frames
+            assert tokens is None or self.cost(whole).tokens <= tokens
+            assert frames is None or sum(len(group.frames) for group in request.groups) <= frames
+        return super().run(requests)
 
 
 def request(count: int, **changes: Any) -> Request:
@@ -66,22 +66,22 @@ def seen(model: MockModel) -> list[list[int]]:
 
 def test_what_fits_is_asked_as_it_is() -> None:
     model, same = Limited([3], frames=16, tokens=100_000), request(16)
-    posterior = ChunkedModel(model).score([same])[0]
+    posterior = choose(ChunkedModel(model), [same])[0]
     assert model.requests == [same]
-    assert posterior == Limited([3]).score([same])[0]
+    assert posterior == choose(Limited([3]), [same])[0]
     assert posterior.windows == 1 and not posterior.notes
 
 
 def test_windows_are_few_equal_and_cover_every_frame_in_one_call() -> None:
     model = Limited([99], frames=30)
-    ChunkedModel(model).score([request(100)])
+    choose(ChunkedModel(model), [request(100)])
     assert model.calls == [5], "four windows, and the question without frames"
     assert [len(each) for each in seen(model)] == [25] * 4
     assert [level for each in seen(model) for level in each] == list(range(100))
 
 
 def test_a_needle_in_the_last_window_is_found_and_the_map_covers_all_frames() -> None:
-    posterior = ChunkedModel(Limited([97], frames=30)).score([request(100, attention=True)])[0]
+    posterior = choose(ChunkedModel(Limited([97], frames=30)), [request(100, attention=True)])[0]
     assert posterior.choice == "B" and posterior.confidence > 0.9
     assert posterior.windows == 4 and posterior.notes == ("the frames were shown in 4 windows of at most 25",)
     assert posterior.attention is not None and len(posterior.attention) == 100
@@ -94,15 +94,15 @@ def test_no_request_is_longer_than_the_context(tokens: int) -> None:
     """The scripted model asserts it."""
     model = Limited([50], tokens=tokens)
     chunked = ChunkedModel(model)
-    found = chunked.score([request(120), request(3), request(60, attention=True), request(120, sees=(5, 70))])
+    found = choose(chunked, [request(120), request(3), request(60, attention=True), request(120, sees=(5, 70))])
     assert found[1].windows == 1 and found[0].windows > 1
-    assert chunked.estimate(request(120)) == found[0].cost
+    assert chunked.cost(request(120)) == found[0].cost
     assert len(model.calls) == 1
 
 
 def test_a_question_to_some_frames_goes_to_their_windows_only() -> None:
     model = Limited([60], frames=30)
-    one, two, none = (ChunkedModel(model).score([request(100, sees=sees)])[0] for sees in ((60,), (10, 60), ()))
+    one, two, none = (choose(ChunkedModel(model), [request(100, sees=sees)])[0] for sees in ((60,), (10, 60), ()))
     assert [each.sees for each in model.requests[:1]] == [(10,)], "frame 60 is the tenth of the third window"
     assert (one.choice, one.notes) == ("B", ()) and two.choice == "B"
     assert none.choice == "A"
@@ -123,8 +123,8 @@ def test_windows_count_as_far_as_they_differ_from_the_answer_without_frames() ->
 
 def test_what_windows_cost_is_added_up() -> None:
     model = Limited(frames=30)
-    posterior = ChunkedModel(model).score([request(100)])[0]
-    assert posterior.cost == sum(map(model.estimate, model.requests), Cost())
+    posterior = choose(ChunkedModel(model), [request(100)])[0]
+    assert posterior.cost == sum(map(model.cost, model.requests), Cost())
     assert posterior.cost.calls == 5
 
 
@@ -139,7 +139,7 @@ def test_texts_between_frames_stay_where_they_are() -> None:
 def test_fused_pairs_and_sheets_are_not_cut_apart() -> None:
     for view, step in ((View(FrameSize(max_side=64), "pairs"), 2), (View(FrameSize(max_side=64), sheet=3), 9)):
         model = Limited(frames=31)
-        ChunkedModel(model).score([Request.about(QUESTION, [FrameGroup(gray_pool(100), view)])])
+        choose(ChunkedModel(model), [Request.about(QUESTION, [FrameGroup(gray_pool(100), view)])])
         assert all(each[0] % step == 0 for each in seen(model))
 
 
@@ -151,7 +151,7 @@ def focused(kept: Sequence[int], count: int = 100, **changes: Any) -> Request:
 
 def test_a_focused_pass_keeps_its_frames_and_as_much_context_as_fits() -> None:
     model = Limited([42], frames=30)
-    posterior = ChunkedModel(model).score([focused([40, 42])])[0]
+    posterior = choose(ChunkedModel(model), [focused([40, 42])])[0]
     (asked,) = model.requests
     assert levels(asked.groups[0].frames) == [40, 42] and len(asked.groups[1].frames) == 28
     context = set(levels(asked.groups[1].frames))
@@ -164,7 +164,7 @@ def test_a_focused_pass_keeps_its_frames_and_as_much_context_as_fits() -> None:
 
 def test_context_is_left_out_where_the_kept_frames_alone_do_not_fit() -> None:
     model = Limited([42], frames=30)
-    posterior = ChunkedModel(model).score([focused(range(20, 60))])[0]
+    posterior = choose(ChunkedModel(model), [focused(range(20, 60))])[0]
     assert sorted(level for each in seen(model) for level in each) == list(range(20, 60))
     assert posterior.choice == "B" and posterior.windows == 2 and len(posterior.notes) == 2
 
@@ -187,7 +187,7 @@ def test_half_of_the_context_is_near_and_half_is_everywhere() -> None:
 
 def test_texts_come_from_the_likeliest_window() -> None:
     model = ChunkedModel(Limited([97], frames=30))
-    ((text,),) = model.write([request(100, labels=())], SamplingParams(limit=8))
+    ((text,),) = generate(model, [request(100)], SamplingParams(limit=8))
     assert text.text == "there" and "4 windows" in text.notes[0]
     assert text.cost.calls == 4
 
@@ -196,7 +196,11 @@ def test_the_rest_is_passed_through_and_nothing_is_wrapped_without_need() -> Non
     model = Limited(frames=30)
     wrapped = chunked(model)
     assert isinstance(wrapped, ChunkedModel) and chunked(wrapped) is wrapped
-    assert recalls(wrapped) and wrapped.identity == model.identity and wrapped.multiple == model.multiple
+    assert (
+        wrapped.capabilities.kv_reuse
+        and wrapped.identity == model.identity
+        and wrapped.capabilities.frame_multiple == model.capabilities.frame_multiple
+    )
     plain = MockModel(lambda asked: FLAT)
     assert chunked(plain) is plain and isinstance(chunked(plain, 5), ChunkedModel)
 
@@ -210,9 +214,9 @@ def test_a_senseless_window_is_refused(window: Any) -> None:
 def test_the_engine_reads_windows_as_requests_of_their_own(tiny_model: Qwen3VL) -> None:
     engine = like(tiny_model, plain=False)
     whole = shown(noise_pool(9), QUESTION.prompt, QUESTION.labels, attention=True, again=True)
-    found = ChunkedModel(engine, frames=4).score([whole])[0]
+    found = choose(ChunkedModel(engine, frames=4), [whole])[0]
     parts = [window_of(whole, range(start, start + 3)) for start in (0, 3, 6)]
-    *windows, text = like(tiny_model, plain=False).score([*parts, Request.about(QUESTION)])
+    *windows, text = choose(like(tiny_model, plain=False), [*parts, Request.about(QUESTION)])
     assert found.logprobs == pytest.approx(combined(windows, text)[0], abs=1e-4)
     assert found.windows == 3 and found.attention is not None and len(found.attention) == 9
 
@@ -220,8 +224,8 @@ def test_the_engine_reads_windows_as_requests_of_their_own(tiny_model: Qwen3VL) 
 def test_the_engine_never_gets_more_than_its_context(tiny_model: Qwen3VL, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = like(tiny_model, plain=False)
     whole = shown(noise_pool(9), QUESTION.prompt, QUESTION.labels)
-    monkeypatch.setattr(engine, "context_tokens", engine.estimate(whole).tokens - 1)
-    assert ChunkedModel(engine).score([whole])[0].windows == 2
+    monkeypatch.setattr(engine, "_context", engine.cost(whole).tokens - 1)
+    assert choose(ChunkedModel(engine), [whole])[0].windows == 2
 
 
 class TestSession:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.models import MockModel, Model, Request, cost_model_of, writer, writes
+from gridprobe.models import Choose, MockModel, Model, Request, choose, cost_model_of, generate
 from gridprobe.models.base import SamplingParams, cut_at, seed_of
 from gridprobe.models.wrappers import CachedModel
 from gridprobe_world.embedded import Embedded, Vocabulary
-from scoring import noise_pool, shown
+from scoring import cost_of_texts, noise_pool, shown
 from videos_of_arrays import gray_pool, levels
 
 BALLS = {"a red ball": 0.6, "a blue ball": 0.3, "no ball": 0.1}
@@ -64,9 +64,9 @@ class TestScripted:
     def test_it_writes_the_heaviest_text_or_draws(self) -> None:
         model = scripted()
 
-        ((greedy,),) = model.write([asked()], SamplingParams())
-        drawn = Counter(text.text for text in model.write([asked()], DRAWN)[0])
-        cold = Counter(text.text for text in model.write([asked()], replace(DRAWN, temperature=0.2))[0])
+        ((greedy,),) = generate(model, [asked()], SamplingParams())
+        drawn = Counter(text.text for text in generate(model, [asked()], DRAWN)[0])
+        cold = Counter(text.text for text in generate(model, [asked()], replace(DRAWN, temperature=0.2))[0])
 
         assert greedy.text == "a red ball" and greedy.logprob == pytest.approx(math.log(0.6))
         assert set(drawn) == set(BALLS) and abs(drawn["a red ball"] - 120) < 25
@@ -76,7 +76,7 @@ class TestScripted:
     def test_the_function_sees_the_frames_and_memory_is_these_alone(self) -> None:
         model = MockModel(lambda _: {}, text=lambda request: {str(levels(request.frames)): 1.0})
 
-        (every,), (some,) = model.write([asked(), asked(sees=(1, 3))], SamplingParams())
+        (every,), (some,) = generate(model, [asked(), asked(sees=(1, 3))], SamplingParams())
 
         assert every.text == "[0, 1, 2, 3, 4]" and some.text == "[1, 3]"
         assert some.cost.flops < every.cost.flops
@@ -84,16 +84,14 @@ class TestScripted:
     def test_without_a_function_it_does_not_write(self) -> None:
         model = MockModel(lambda _: {})
 
-        assert not writes(model)
+        assert not model.capabilities.generates
         with pytest.raises(UsageError, match="the model scripted:scripted cannot"):
-            writer(model)
-        with pytest.raises(UsageError, match="no function for text"):
-            model.write([asked()], SamplingParams())
+            generate(model, [asked()], SamplingParams())
 
     @pytest.mark.parametrize("weights", [{}, {"a": 0.0}, {"a": -1.0, "b": 2.0}, {"a": math.nan}])
     def test_weights_must_be_weights(self, weights: dict[str, float]) -> None:
         with pytest.raises(ModelError, match="weights from 0 up and one above 0"):
-            MockModel(lambda _: {}, text=lambda _: weights).write([asked()], SamplingParams())
+            generate(MockModel(lambda _: {}, text=lambda _: weights), [asked()], SamplingParams())
 
 
 class TestMemo:
@@ -101,31 +99,33 @@ class TestMemo:
         model = scripted()
         memo = CachedModel(model)
 
-        first = memo.write([asked(), asked("Why?")], DRAWN)
-        second = memo.write([asked("Why?"), asked(), asked()], DRAWN)
+        first = generate(memo, [asked(), asked("Why?")], DRAWN)
+        second = generate(memo, [asked("Why?"), asked(), asked()], DRAWN)
 
-        assert second == [first[1], first[0], first[0]] == scripted().write([asked("Why?"), asked(), asked()], DRAWN)
+        assert (
+            second == [first[1], first[0], first[0]] == generate(scripted(), [asked("Why?"), asked(), asked()], DRAWN)
+        )
         assert len(model.requests) == 2 and memo.hits == 3
 
     def test_other_settings_and_kinds_are_other_questions(self) -> None:
         model = scripted()
         memo = CachedModel(model)
-        request = replace(asked(), labels=("A", "B"))
+        request = replace(asked(), task=Choose(("A", "B")))
 
-        memo.write([request], SamplingParams())
-        memo.write([request], SamplingParams(limit=5))
-        memo.score([request])
-        memo.write([request], SamplingParams())
+        generate(memo, [request], SamplingParams())
+        generate(memo, [request], SamplingParams(limit=5))
+        choose(memo, [request])
+        generate(memo, [request], SamplingParams())
 
         assert len(model.requests) == 3 and memo.hits == 1
 
     def test_it_writes_if_its_model_does(self) -> None:
         memo = CachedModel(MockModel(lambda _: {}))
 
-        assert writes(CachedModel(scripted())) and not writes(memo)
+        assert CachedModel(scripted()).capabilities.generates and not memo.capabilities.generates
         with pytest.raises(UsageError, match="cannot write text"):
-            memo.write([asked()], SamplingParams())
-        assert CachedModel(scripted()).estimate_texts(asked(), [3]) == scripted().estimate_texts(asked(), [3])
+            generate(memo, [asked()], SamplingParams())
+        assert cost_of_texts(CachedModel(scripted()), asked(), [3]) == cost_of_texts(scripted(), asked(), [3])
 
 
 class TestEmbedded:
@@ -134,23 +134,23 @@ class TestEmbedded:
     def test_unknown_words_lead_to_a_note(self) -> None:
         model = Embedded(scripted(), self.WORDS, "embedded:toy")
 
-        (known,), (unknown,) = model.write([asked(), asked("What is a dog?")], SamplingParams())
+        (known,), (unknown,) = generate(model, [asked(), asked("What is a dog?")], SamplingParams())
 
         assert known.notes == () and '"dog"' in unknown.notes[0]
 
     def test_a_model_that_nobody_named_refuses_them(self) -> None:
         model = Embedded(scripted(), self.WORDS, "embedded:toy", implied=True)
 
-        assert model.write([asked()], SamplingParams())[0][0].text == "a red ball"
+        assert generate(model, [asked()], SamplingParams())[0][0].text == "a red ball"
         with pytest.raises(UsageError, match='has never seen "dog"'):
-            model.write([asked("What is a dog?")], SamplingParams())
+            generate(model, [asked("What is a dog?")], SamplingParams())
 
     def test_an_engine_that_does_not_write(self) -> None:
         model = Embedded(MockModel(lambda _: {}), self.WORDS, "embedded:toy")
 
-        assert not writes(model)
+        assert not model.capabilities.generates
         with pytest.raises(UsageError, match="cannot write text"):
-            model.write([asked()], SamplingParams())
+            generate(model, [asked()], SamplingParams())
 
 
 class TestGauge:
@@ -158,21 +158,22 @@ class TestGauge:
         gauged, request = cost_model_of(str(tiny_checkpoint)), shown(noise_pool(3), "What is it?", ())
         writing = SamplingParams(limit=7, temperature=1.0, samples=3)
 
-        (texts,) = gauged.write([request], writing)
+        (texts,) = generate(gauged, [request], writing)
 
         assert len({text.text for text in texts}) == 3 and {text.tokens for text in texts} == {7}
         whole = sum((text.cost for text in texts[1:]), texts[0].cost)
-        assert whole == writer(tiny_model).estimate_texts(request, [7, 7, 7])
+        assert whole == cost_of_texts(tiny_model, request, [7, 7, 7])
 
     def test_a_released_model_is_priced_by_its_name(self) -> None:
         gauged = cost_model_of("Qwen/Qwen3-VL-2B-Instruct")
 
-        assert writes(gauged)
-        assert gauged.estimate_texts(asked(), [64]).flops > gauged.estimate(asked()).flops
+        assert gauged.capabilities.generates
+        assert cost_of_texts(gauged, asked(), [64]).flops > gauged.cost(asked()).flops
 
     def test_a_gauge_without_prices_for_texts(self, tiny_checkpoint: Path) -> None:
-        gauged = replace(cost_model_of(str(tiny_checkpoint)), texts=None)
+        gauged = cost_model_of(str(tiny_checkpoint))
+        gauged = replace(gauged, capabilities=replace(gauged.capabilities, generates=False))
 
-        assert not writes(gauged)
+        assert not gauged.capabilities.generates
         with pytest.raises(UsageError, match="is not known"):
-            gauged.write([asked()], SamplingParams())
+            gauged.cost(replace(asked(), task=SamplingParams()))

@@ -11,12 +11,12 @@ import torch
 
 from auto_checkpoints import TINY, new_enough
 from gridprobe.errors import UsageError
-from gridprobe.models import FrameGroup, Model, Request, View, cost_model_of, writes
+from gridprobe.models import FrameGroup, Model, Request, View, cost_model_of, generate
 from gridprobe.models.base import SamplingParams
 from gridprobe.models.transformers.engine import Auto, PreparedPrompt
 from gridprobe.models.transformers.prompt import FAMILY
 from gridprobe.video import FramePool, FrameSize
-from scoring import shown
+from scoring import cost_of_texts, shown
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), new_enough]
 PIXELS = np.random.default_rng(1).integers(0, 256, (3, 64, 96, 3), dtype=np.uint8)
@@ -31,8 +31,8 @@ def requests() -> list[Request]:
     small = FrameGroup(POOL.take([0, 2]), View(FrameSize(max_side=64)))
     return [
         shown(POOL, "What happens?", ()),
-        Request.open("Why?", [FrameGroup(POOL.take([1]), View(FrameSize())), small]),
-        Request.open("Who is it that comes in through the door?"),
+        Request("Why?", groups=(*[FrameGroup(POOL.take([1]), View(FrameSize())), small],)),
+        Request("Who is it that comes in through the door?"),
         shown(POOL.take([1]), "Where?", (), timestamps="none"),
         shown(POOL.take([0, 1]), "When?", (), prompt_order="text_first"),
     ]
@@ -71,7 +71,7 @@ def logprob_of(model: Auto, request: Request, tokens: Sequence[int]) -> float:
 
 @each_writer
 def test_every_token_is_that_of_generate(model: Auto) -> None:
-    together = model.write(requests(), SamplingParams(limit=LIMIT))
+    together = generate(model, requests(), SamplingParams(limit=LIMIT))
 
     for request, (written,) in zip(requests(), together, strict=True):
         assert list(written.ids) == generated(model, request)
@@ -80,32 +80,32 @@ def test_every_token_is_that_of_generate(model: Auto) -> None:
 
 @each_writer
 def test_logprobs_are_those_of_a_pass_without_a_cache(model: Auto) -> None:
-    for request, (written,) in zip(requests(), model.write(requests(), SamplingParams(limit=LIMIT)), strict=True):
+    for request, (written,) in zip(requests(), generate(model, requests(), SamplingParams(limit=LIMIT)), strict=True):
         assert written.logprob == pytest.approx(logprob_of(model, request, written.ids), abs=1e-3)
 
 
 @pytest.mark.parametrize("family", ["internvl", "llava_onevision", "smolvlm"])
 def test_a_seed_decides_and_company_does_not(model: Auto) -> None:
-    together = model.write(requests(), DRAWN)
+    together = generate(model, requests(), DRAWN)
 
     for request, texts in zip(requests(), together, strict=True):
-        assert [text.ids for text in model.write([request], DRAWN)[0]] == [text.ids for text in texts]
+        assert [text.ids for text in generate(model, [request], DRAWN)[0]] == [text.ids for text in texts]
         assert len({text.ids for text in texts}) == 3
 
 
 @each_writer
 def test_costs_add_up_to_the_estimate(model: Auto, family: str, auto_folder: Callable[[str], Path]) -> None:
     request = requests()[0]
-    (texts,) = model.write([request], DRAWN)
+    (texts,) = generate(model, [request], DRAWN)
     whole = sum((text.cost for text in texts[1:]), texts[0].cost)
     counts = [text.tokens for text in texts]
 
-    expected = model.estimate_texts(request, counts)
+    expected = cost_of_texts(model, request, counts)
 
     assert replace(whole, flops_computed=expected.flops_computed) == expected
     assert texts[1].cost.calls == 0 and texts[1].cost.flops < 0.2 * texts[0].cost.flops
     gauged = cost_model_of(str(auto_folder(family)))
-    assert gauged.estimate_texts(request, counts) == expected
+    assert cost_of_texts(gauged, request, counts) == expected
 
 
 @pytest.mark.parametrize("family", [family for family in TINY if family not in WRITERS])
@@ -113,9 +113,9 @@ def test_linear_attention_does_not_write(
     family: str, auto_model: Callable[[str], Model], auto_folder: Callable[[str], Path]
 ) -> None:
     model = auto_model(family)
-    assert isinstance(model, Auto) and not writes(model)
+    assert isinstance(model, Auto) and not model.capabilities.generates
     gauged = cost_model_of(str(auto_folder(family)))
-    assert not writes(gauged)
+    assert not gauged.capabilities.generates
 
     with pytest.raises(UsageError, match=r"cannot write text; give the question options"):
-        model.write(requests(), DRAWN)
+        generate(model, requests(), DRAWN)

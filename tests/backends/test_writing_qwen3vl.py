@@ -15,7 +15,7 @@ from transformers import Qwen3VLForConditionalGeneration
 
 from gridprobe._util import ProgressEvent, listening
 from gridprobe.errors import Cancelled, ModelError, UsageError
-from gridprobe.models import FrameGroup, Packing, Request, View
+from gridprobe.models import Choose, FrameGroup, Packing, Request, View, choose, generate
 from gridprobe.models.base import SamplingParams
 from gridprobe.models.local import kv_cache
 from gridprobe.models.local.generate import end_tokens
@@ -24,7 +24,7 @@ from gridprobe.models.qwen3vl.jobs import PreparedRequest
 from gridprobe.models.qwen3vl.pricing import head_flops, prefill_flops, published_flops
 from gridprobe.video import FrameSize
 from gridprobe_world.embedded import WEIGHTS
-from scoring import like, load_qwen, noise_pool, shown
+from scoring import cost_of_texts, like, load_qwen, noise_pool, shown
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 COUNT = 5
@@ -42,7 +42,9 @@ def asked(packing: Packing = "single", prompt: str = PROMPT, **changes: Any) -> 
 def two_sizes(packing: Packing) -> Request:
     frames = noise_pool(COUNT)
     large = FrameGroup(frames.take([1, 4]), View(FrameSize(), packing))
-    return Request.open(PROMPT, [large, FrameGroup(frames.take([0, 2, 3]), View(FrameSize(max_side=64), packing))])
+    return Request(
+        PROMPT, groups=(*[large, FrameGroup(frames.take([0, 2, 3]), View(FrameSize(max_side=64), packing))],)
+    )
 
 
 REQUESTS = {
@@ -54,7 +56,7 @@ REQUESTS = {
     "text first in pairs": asked("pairs", prompt_order="text_first"),
     "texts": asked(between=TEXTS),
     "no times": asked(timestamps="none"),
-    "no frames": Request.open(PROMPT),
+    "no frames": Request(PROMPT),
 }
 each_request = pytest.mark.parametrize("name", REQUESTS)
 
@@ -140,7 +142,7 @@ class TestGreedy:
     def test_every_token_is_that_of_generate(self, name: str, fresh: Qwen3VL, theirs: Any) -> None:
         tokens, logprob = generated(theirs, fresh, REQUESTS[name])
 
-        ((written,),) = fresh.write([REQUESTS[name]], GREEDY)
+        ((written,),) = generate(fresh, [REQUESTS[name]], GREEDY)
 
         assert list(written.ids) == tokens and written.tokens == len(tokens)
         assert written.logprob == pytest.approx(logprob, abs=1e-3)
@@ -150,7 +152,9 @@ class TestGreedy:
 
     @each_request
     def test_the_plain_way_writes_the_same(self, name: str, plain: Qwen3VL, fresh: Qwen3VL) -> None:
-        assert plain.write([REQUESTS[name]], GREEDY)[0][0].ids == fresh.write([REQUESTS[name]], GREEDY)[0][0].ids
+        assert (
+            generate(plain, [REQUESTS[name]], GREEDY)[0][0].ids == generate(fresh, [REQUESTS[name]], GREEDY)[0][0].ids
+        )
 
     @pytest.mark.parametrize("way", ["fast", "plain"])
     def test_all_requests_together_equal_each_alone(self, way: str, tiny_model: Qwen3VL, theirs: Any) -> None:
@@ -158,7 +162,7 @@ class TestGreedy:
         other = asked(prompt="And who is it that comes in through the door at the very end?")
         requests = [*REQUESTS.values(), other, asked("pairs", again=True)]
 
-        together = engine.write(requests, GREEDY)
+        together = generate(engine, requests, GREEDY)
 
         for request, (written,) in zip(requests, together, strict=True):
             assert list(written.ids) == generated(theirs, tiny_model, request)[0]
@@ -167,11 +171,11 @@ class TestGreedy:
     def test_what_is_kept_changes_no_token(self, name: str, fresh: Qwen3VL, theirs: Any) -> None:
         request = replace(REQUESTS[name], again=True)
         expected = generated(theirs, fresh, request)[0]
-        fresh.score([replace(request, labels=("A", "B"), prompt="Which?")])
+        choose(fresh, [replace(request, task=Choose(("A", "B")), prompt="Which?")])
         assert len(fresh.kept)
 
         for _ in range(2):
-            assert list(fresh.write([request], GREEDY)[0][0].ids) == expected
+            assert list(generate(fresh, [request], GREEDY)[0][0].ids) == expected
 
     def test_the_embedded_model_writes_what_generate_writes(self, nano: Qwen3VL) -> None:
         theirs = Qwen3VLForConditionalGeneration.from_pretrained(WEIGHTS / "nano", dtype=torch.float32).eval()
@@ -180,7 +184,7 @@ class TestGreedy:
             for text in ("What colour is the ball?", "How many squares are there?")
         ]
 
-        for request, (written,) in zip(requests, nano.write(requests, GREEDY), strict=True):
+        for request, (written,) in zip(requests, generate(nano, requests, GREEDY), strict=True):
             assert list(written.ids) == generated(theirs, nano, request)[0]
 
     @pytest.mark.parametrize("sees", [(), (0, 3), (1, 2, 4)])
@@ -188,7 +192,7 @@ class TestGreedy:
         """Every token is the likeliest after a pass that may look at these frames alone, as `score` makes it."""
         request = replace(REQUESTS["single"], sees=sees)
 
-        ((written,),) = fresh.write([request], SamplingParams(limit=6))
+        ((written,),) = generate(fresh, [request], SamplingParams(limit=6))
 
         layout = fresh._layout(request)
         past = fresh._stems([PreparedRequest(0, request, layout)], Counter())
@@ -208,32 +212,32 @@ class TestGreedy:
 
     def test_some_frames_are_not_all(self, fresh: Qwen3VL) -> None:
         request = REQUESTS["single"]
-        texts = {fresh.write([replace(request, sees=sees)], GREEDY)[0][0].ids for sees in (None, (0,), (3,), ())}
-        everything = fresh.write([replace(request, sees=tuple(range(COUNT)))], GREEDY)[0][0].ids
+        texts = {generate(fresh, [replace(request, sees=sees)], GREEDY)[0][0].ids for sees in (None, (0,), (3,), ())}
+        everything = generate(fresh, [replace(request, sees=tuple(range(COUNT)))], GREEDY)[0][0].ids
 
-        assert len(texts) == 4 and everything == fresh.write([request], GREEDY)[0][0].ids
+        assert len(texts) == 4 and everything == generate(fresh, [request], GREEDY)[0][0].ids
 
 
 class TestEnds:
     def test_a_token_of_the_generation_settings_ends_a_text(self, tiny_model: Qwen3VL) -> None:
-        first = like(tiny_model, plain=False).write([asked()], GREEDY)[0][0]
+        first = generate(like(tiny_model, plain=False), [asked()], GREEDY)[0][0]
         ending = first.ids[3]
         assert ending not in first.ids[:3]
         engine = like(tiny_model, plain=False)
         engine._scribe = replace(engine._scribe, ends=tuple(sorted({*engine._scribe.ends, ending})))
 
-        ((written,),) = engine.write([asked()], GREEDY)
+        ((written,),) = generate(engine, [asked()], GREEDY)
 
         assert written.ids == first.ids[:4] and written.finished
         assert written.text == engine._tokenizer.decode(first.ids[:3], skip_special_tokens=True).strip()
 
     def test_a_stop_text_ends_it_and_is_left_out(self, fresh: Qwen3VL) -> None:
-        ((whole,),) = fresh.write([asked()], GREEDY)
+        ((whole,),) = generate(fresh, [asked()], GREEDY)
         middle = len(whole.text) // 2
         stop = whole.text[middle : middle + 2]
         before = whole.text[: whole.text.index(stop)]
 
-        ((written,),) = fresh.write([asked()], replace(GREEDY, stop=("never written", stop)))
+        ((written,),) = generate(fresh, [asked()], replace(GREEDY, stop=("never written", stop)))
 
         assert written.text == before.strip() and written.finished
         assert written.ids == whole.ids[: written.tokens] and written.tokens < whole.tokens
@@ -241,8 +245,8 @@ class TestEnds:
 
     @pytest.mark.parametrize("limit", [1, 2, 5])
     def test_the_limit_cuts_it_off(self, limit: int, fresh: Qwen3VL) -> None:
-        ((whole,),) = fresh.write([asked()], GREEDY)
-        ((written,),) = fresh.write([asked()], SamplingParams(limit=limit))
+        ((whole,),) = generate(fresh, [asked()], GREEDY)
+        ((written,),) = generate(fresh, [asked()], SamplingParams(limit=limit))
 
         assert written.ids == whole.ids[:limit] and not written.finished
 
@@ -250,24 +254,24 @@ class TestEnds:
         length = len(fresh._layout(asked()))
         fresh._scribe = replace(fresh._scribe, context=length + 2)
 
-        assert fresh.write([asked()], GREEDY)[0][0].tokens == 3
+        assert generate(fresh, [asked()], GREEDY)[0][0].tokens == 3
 
 
 class TestDrawn:
     def test_a_seed_decides_and_company_does_not(self, fresh: Qwen3VL, plain: Qwen3VL) -> None:
         requests = list(REQUESTS.values())
-        together = fresh.write(requests, DRAWN)
+        together = generate(fresh, requests, DRAWN)
 
         for request, texts in zip(requests, together, strict=True):
-            (alone,) = fresh.write([request], DRAWN)
-            (other,) = plain.write([request], DRAWN)
+            (alone,) = generate(fresh, [request], DRAWN)
+            (other,) = generate(plain, [request], DRAWN)
             assert [text.ids for text in texts] == [text.ids for text in alone] == [text.ids for text in other]
         assert len({text.ids for texts in together for text in texts}) == 3 * len(requests)
 
     def test_fewer_samples_are_the_first_ones(self, fresh: Qwen3VL) -> None:
-        (three,) = fresh.write([asked()], DRAWN)
-        (one,) = fresh.write([asked()], replace(DRAWN, samples=1))
-        (others,) = fresh.write([asked()], replace(DRAWN, seed=8))
+        (three,) = generate(fresh, [asked()], DRAWN)
+        (one,) = generate(fresh, [asked()], replace(DRAWN, samples=1))
+        (others,) = generate(fresh, [asked()], replace(DRAWN, seed=8))
 
         assert one[0].ids == three[0].ids
         assert not {text.ids for text in three} & {text.ids for text in others}
@@ -275,7 +279,7 @@ class TestDrawn:
     def test_tokens_are_drawn_by_their_probabilities(self, fresh: Qwen3VL, theirs: Any) -> None:
         """Pearson's chi-squared over the likeliest first tokens and the rest; the 99.9th percentile at 10 is 29.6."""
         count, temperature = 2000, 0.7
-        (texts,) = fresh.write([asked()], SamplingParams(limit=1, temperature=temperature, samples=count))
+        (texts,) = generate(fresh, [asked()], SamplingParams(limit=1, temperature=temperature, samples=count))
         shares = (forced(theirs, fresh, asked(), [])[-1] / temperature).softmax(-1)
         found = Counter(text.ids[0] for text in texts)
         likeliest = shares.argsort(descending=True)[:10].tolist()
@@ -286,7 +290,7 @@ class TestDrawn:
         assert sum((seen - mean) ** 2 / mean for seen, mean in cells) < 29.6
 
     def test_the_logprob_is_that_of_temperature_1(self, fresh: Qwen3VL, theirs: Any) -> None:
-        for text in fresh.write([asked()], DRAWN)[0]:
+        for text in generate(fresh, [asked()], DRAWN)[0]:
             assert not text.finished
             logprobs = forced(theirs, fresh, asked(), text.ids[:-1])
             own = sum(float(logprobs[place, token]) for place, token in enumerate(text.ids))
@@ -298,7 +302,7 @@ class TestCost:
         read, follow = Mock(wraps=fresh._language.read), Mock(wraps=fresh._language.follow)
         fresh._language.read, fresh._language.follow = read, follow  # type: ignore[method-assign]
 
-        fresh.write([asked()], replace(DRAWN, limit=4))
+        generate(fresh, [asked()], replace(DRAWN, limit=4))
         assert read.call_count == 1 and len(read.call_args.args[0]) == 1
         assert [call.args[0].shape for call in follow.call_args_list] == [(1, 3)] * 3
 
@@ -306,25 +310,25 @@ class TestCost:
     def test_every_token_is_priced(self, request_: Request, fresh: Qwen3VL) -> None:
         dims, layout = fresh.dims, fresh._layout(request_)
         known = len(PreparedRequest(0, request_, layout).columns) + len(layout) - layout.stem
-        (texts,) = fresh.write([request_], DRAWN)
+        (texts,) = generate(fresh, [request_], DRAWN)
 
-        for text, costs in zip(texts, (fresh.estimate(request_).flops, 0.0, 0.0), strict=True):
+        for text, costs in zip(texts, (fresh.cost(request_).flops, 0.0, 0.0), strict=True):
             steps = sum(prefill_flops(dims, known + n + 1, known=known + n) for n in range(text.tokens - 1))
             assert text.cost.flops == pytest.approx(costs + steps + (text.tokens - 1) * head_flops(dims), rel=1e-12)
         second = texts[1]
         paper = published_flops(dims, known + second.tokens - 1) - published_flops(dims, known)
         assert second.cost.flops_paper == paper and second.cost.calls == 0 and second.cost.tokens == second.tokens
         whole = sum((text.cost for text in texts[1:]), texts[0].cost)
-        expected = fresh.estimate_texts(request_, [text.tokens for text in texts])
+        expected = cost_of_texts(fresh, request_, [text.tokens for text in texts])
         assert replace(whole, flops_computed=expected.flops_computed) == expected
-        assert expected.tokens == fresh.estimate(request_).tokens + sum(text.tokens for text in texts)
+        assert expected.tokens == fresh.cost(request_).tokens + sum(text.tokens for text in texts)
 
     def test_a_kept_overview_costs_only_what_follows(self, fresh: Qwen3VL) -> None:
         request = asked(again=True)
-        fresh.score([replace(request, labels=("A", "B"))])
+        choose(fresh, [replace(request, task=Choose(("A", "B")))])
         dims, layout = fresh.dims, fresh._layout(request)
 
-        ((written,),) = fresh.write([request], GREEDY)
+        ((written,),) = generate(fresh, [request], GREEDY)
 
         steps = prefill_flops(dims, len(layout) + written.tokens - 1, known=layout.stem)
         assert written.cost.flops_computed == pytest.approx(steps + written.tokens * head_flops(dims), rel=1e-9)
@@ -334,7 +338,7 @@ class TestCost:
 class TestMemory:
     def test_out_of_memory_means_less_at_once(self, fresh: Qwen3VL, monkeypatch: pytest.MonkeyPatch) -> None:
         requests = [asked(prompt=f"{number}?") for number in range(4)]
-        expected = [texts[0].ids for texts in like(fresh, plain=False).write(requests, GREEDY)]
+        expected = [texts[0].ids for texts in generate(like(fresh, plain=False), requests, GREEDY)]
         read = fresh._language.read
 
         def narrow(pieces: Sequence[Any]) -> Any:
@@ -343,7 +347,7 @@ class TestMemory:
             return read(pieces)
 
         monkeypatch.setattr(fresh._language, "read", narrow)
-        assert [texts[0].ids for texts in fresh.write(requests, GREEDY)] == expected
+        assert [texts[0].ids for texts in generate(fresh, requests, GREEDY)] == expected
 
     def test_frames_that_do_not_fit_are_shown_smaller_with_a_note(
         self, fresh: Qwen3VL, monkeypatch: pytest.MonkeyPatch
@@ -351,7 +355,7 @@ class TestMemory:
         large = shown(noise_pool(2, width=512, height=512), PROMPT, ())
         monkeypatch.setattr(kv_cache.DeviceMemory, "most", lambda self: 3 * 400)
 
-        ((written,),) = fresh.write([large], SamplingParams(limit=2))
+        ((written,),) = generate(fresh, [large], SamplingParams(limit=2))
         assert written.notes and "because larger ones do not fit memory" in written.notes[0]
 
 
@@ -359,30 +363,30 @@ def test_progress_is_reported_with_every_token_and_can_be_cancelled(fresh: Qwen3
     seen: list[ProgressEvent] = []
     cancel = Flag()
     with listening(seen.append):
-        fresh.write([asked()], SamplingParams(limit=4))
+        generate(fresh, [asked()], SamplingParams(limit=4))
     assert seen == [*(ProgressEvent("write", done, 4) for done in (1, 2, 3)), ProgressEvent("model", 1, 1)]
 
     def at_once(event: ProgressEvent) -> None:
         cancel.set()
 
     with pytest.raises(Cancelled, match="cancelled while working on write"), listening(at_once, cancel=cancel):
-        fresh.write([asked()], GREEDY)
+        generate(fresh, [asked()], GREEDY)
 
 
 class TestRefused:
     def test_attention(self, fresh: Qwen3VL) -> None:
         watched = asked(attention=True)
         with pytest.raises(UsageError, match="a text comes without its attention to frames"):
-            fresh.write([watched], GREEDY)
+            generate(fresh, [watched], GREEDY)
 
     def test_the_memory_of_frames_in_the_plain_way(self, plain: Qwen3VL) -> None:
         with pytest.raises(ModelError, match="cannot question the memory of frames"):
-            plain.write([asked(sees=(0,))], GREEDY)
+            generate(plain, [asked(sees=(0,))], GREEDY)
 
     def test_a_model_that_returns_no_numbers(self, fresh: Qwen3VL, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(fresh._language, "vocabulary", lambda states: torch.full((len(states), 420), torch.nan))
         with pytest.raises(ModelError, match=r"not a number \(NaN\)"):
-            fresh.write([asked()], GREEDY)
+            generate(fresh, [asked()], GREEDY)
 
 
 def test_all_that_may_end_a_text_ends_it() -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from fake_server import Fake, Fault, Heard, Open, Prose, as_request, spoken_by, written_by
 from gridprobe.errors import ServerError, UsageError
-from gridprobe.models import Model, Request, cost_model_of, writer, writes
+from gridprobe.models import Model, Request, choose, cost_model_of, generate
 from gridprobe.models.base import Completion, SamplingParams
-from scoring import noise_pool, shown
+from scoring import cost_of_texts, noise_pool, shown
 
 POOL = noise_pool(4)
 PROMPT = "Describe what happens."
@@ -42,13 +42,13 @@ def test_a_server_writes_what_our_engine_writes(open_server: Open, tiny_model: M
     fake = Fake(
         voice=spoken_by(tiny_model),
         prose=written_by(tiny_model),
-        count=lambda heard: tiny_model.estimate(as_request(heard)).tokens,
+        count=lambda heard: tiny_model.cost(as_request(heard)).tokens,
     )
     server = open_server(fake, priced_as=str(tiny_checkpoint))
-    requests = [asked(), asked(prompt_order="text_first"), Request.open(PROMPT)]
+    requests = [asked(), asked(prompt_order="text_first"), Request(PROMPT)]
 
     for writing in (GREEDY, DRAWN):
-        here, there = writer(tiny_model).write(requests, writing), server.write(requests, writing)
+        here, there = generate(tiny_model, requests, writing), generate(server, requests, writing)
         for ours, theirs in zip(here, there, strict=True):
             assert [text.text for text in theirs] == [text.text for text in ours]
             assert [text.tokens for text in theirs] == [text.tokens for text in ours]
@@ -62,8 +62,8 @@ def test_what_is_sent(open_server: Open) -> None:
     fake = Fake(prose=saying(RED, BLUE, RED))
     server = open_server(fake)
 
-    server.write([asked()], replace(GREEDY, stop=("\n", "END")))
-    server.write([asked()], DRAWN)
+    generate(server, [asked()], replace(GREEDY, stop=("\n", "END")))
+    generate(server, [asked()], DRAWN)
 
     greedy, drawn = ({name: body.get(name) for name in FIELDS} for body in bodies(fake))
     assert greedy == dict(zip(FIELDS, (8, 0.0, None, None, ["\n", "END"], True), strict=True))
@@ -74,7 +74,7 @@ FIELDS = ("max_tokens", "temperature", "n", "seed", "stop", "logprobs")
 
 
 def test_what_is_read(open_server: Open) -> None:
-    (texts,) = open_server(Fake(prose=saying(RED, BLUE, RED))).write([asked()], DRAWN)
+    (texts,) = generate(open_server(Fake(prose=saying(RED, BLUE, RED))), [asked()], DRAWN)
 
     assert [text.text for text in texts] == ["a red ball", "a blue", "a red ball"]
     assert [text.tokens for text in texts] == [4, 8, 4]
@@ -85,7 +85,7 @@ def test_what_is_read(open_server: Open) -> None:
 def test_a_stop_text_that_the_server_leaves_in_is_cut(open_server: Open) -> None:
     server = open_server(Fake(prose=saying(Completion("a red ball.\nAnd more", 8, -2.0, False))))
 
-    ((text,),) = server.write([asked()], replace(GREEDY, stop=("\n",)))
+    ((text,),) = generate(server, [asked()], replace(GREEDY, stop=("\n",)))
 
     assert text.text == "a red ball." and text.finished
 
@@ -93,7 +93,7 @@ def test_a_stop_text_that_the_server_leaves_in_is_cut(open_server: Open) -> None
 def test_without_probabilities_the_count_is_shared_out(open_server: Open) -> None:
     fake = Fake(prose=saying(RED, BLUE, RED), ids=False, top=0, voice=red_or_blue)
 
-    (texts,) = open_server(fake).write([asked()], DRAWN)
+    (texts,) = generate(open_server(fake), [asked()], DRAWN)
 
     assert [text.logprob for text in texts] == [None] * 3
     assert sum(text.tokens for text in texts) == 16 and all(text.tokens > 0 for text in texts)
@@ -110,7 +110,7 @@ def red_or_blue(heard: Heard, letters: Sequence[str]) -> dict[str, float]:
 def test_a_server_that_gives_one_choice_at_a_time_is_asked_again(open_server: Open) -> None:
     fake = Fake(prose=saying(RED), many=False)
 
-    (texts,) = open_server(fake).write([asked()], DRAWN)
+    (texts,) = generate(open_server(fake), [asked()], DRAWN)
 
     assert len(texts) == 3 and texts[0].cost.calls == 3
     assert [body["seed"] for body in bodies(fake)] == [5, 6, 7]
@@ -120,14 +120,14 @@ def test_a_server_that_gives_one_choice_at_a_time_is_asked_again(open_server: Op
 def test_money_for_what_was_read_and_written(open_server: Open) -> None:
     server = open_server(Fake(prose=saying(RED, BLUE, RED)), price_in=2.0, price_out=10.0)
 
-    (texts,) = server.write([asked()], DRAWN)
+    (texts,) = generate(server, [asked()], DRAWN)
     whole = sum((text.cost for text in texts[1:]), texts[0].cost)
 
     prompt = whole.tokens - 16
     assert whole.money == pytest.approx((2.0 * prompt + 10.0 * 16) / 1e6)
     assert texts[1].cost.money == pytest.approx(10.0 * 8 / 1e6) and texts[1].cost.calls == 0
     assert whole.unpriced == 1 and whole.calls == 1
-    estimated = server.estimate_texts(asked(), [4, 8, 4])
+    estimated = cost_of_texts(server, asked(), [4, 8, 4])
     assert estimated.money == pytest.approx((2.0 * (estimated.tokens - 16) + 10.0 * 16) / 1e6)
 
 
@@ -136,11 +136,11 @@ def test_a_reply_without_text_is_asked_for_once_more(open_server: Open) -> None:
     server = open_server(fake)
     fake.faults = [Fault(body=b'{"choices": [{"index": 0, "message": {"content": null}}]}')]
 
-    assert server.write([asked()], GREEDY)[0][0].text == "a red ball"
+    assert generate(server, [asked()], GREEDY)[0][0].text == "a red ball"
 
     fake.faults = [Fault(body=b'{"choices": [{"index": 0, "message": {"content": null}}]}')] * 2
     with pytest.raises(ServerError, match="the reply has no text"):
-        server.write([asked()], GREEDY)
+        generate(server, [asked()], GREEDY)
 
 
 def test_a_server_that_changed_says_so_in_a_note(open_server: Open) -> None:
@@ -148,7 +148,7 @@ def test_a_server_that_changed_says_so_in_a_note(open_server: Open) -> None:
     server = open_server(fake)
     fake.fingerprint = "fake-2"
 
-    ((text,),) = server.write([asked()], GREEDY)
+    ((text,),) = generate(server, [asked()], GREEDY)
 
     assert text.notes == ("the server's configuration changed from fake-1 to fake-2",)
 
@@ -159,15 +159,15 @@ def test_frames_that_a_server_drops_are_noticed(open_server: Open) -> None:
     fake.keeps = 0
 
     with pytest.raises(ServerError, match="so it dropped some"):
-        server.write([shown(noise_pool(40, width=64, height=64), PROMPT, ())], GREEDY)
+        generate(server, [shown(noise_pool(40, width=64, height=64), PROMPT, ())], GREEDY)
 
 
 def test_it_writes_and_needs_labels_to_score(open_server: Open) -> None:
     server, gauged = open_server(Fake()), cost_model_of("http://host:1/v1#Qwen/Qwen3-VL-8B-Instruct")
 
-    assert writes(server) and writes(gauged)
+    assert server.capabilities.generates and gauged.capabilities.generates
     for refused in (asked(sees=(0,)), asked(attention=True)):
         with pytest.raises(UsageError, match="cannot be questioned about its memory of frames"):
-            server.write([refused], GREEDY)
+            generate(server, [refused], GREEDY)
     with pytest.raises(UsageError, match="a request without labels cannot be scored"):
-        server.score([asked()])
+        choose(server, [asked()])

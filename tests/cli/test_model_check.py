@@ -1,9 +1,8 @@
 """gridprobe doctor --model, on models whose faults are known."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -13,7 +12,8 @@ from auto_checkpoints import new_enough
 from gridprobe.cli import cli
 from gridprobe.cli.doctor import CHECK_FRAMES, ENOUGH, MOST, checks_of
 from gridprobe.errors import ModelError
-from gridprobe.models import MockModel, Posterior, Request
+from gridprobe.models import Capabilities, MockModel, Posterior, Request
+from gridprobe.models.base import posteriors
 
 
 def from_frames(request: Request) -> dict[str, float]:
@@ -70,7 +70,7 @@ def test_speed_is_that_of_the_largest_round_there_was_time_for() -> None:
     rate = found(slow, step=ENOUGH)["speed"][1]
 
     assert rate.startswith(f"0.2 probes a second, 1 at once, each of {CHECK_FRAMES} frames of 224×128; ")
-    assert rate.endswith(f"{slow.requests and slow.estimate(slow.requests[-1]).tokens / ENOUGH:,.0f} tokens a second")
+    assert rate.endswith(f"{slow.requests and slow.cost(slow.requests[-1]).tokens / ENOUGH:,.0f} tokens a second")
     assert found(fast, step=1e-4)["speed"][1].startswith(f"{MOST / 1e-4:.3g} probes a second, {MOST} at once, ")
 
 
@@ -83,12 +83,12 @@ def test_no_two_probes_show_the_same_frames() -> None:
 
 
 class Limited(MockModel):
-    fuses: ClassVar[bool] = False
-    recalls: ClassVar[bool] = False
-    picture_tokens = 256
+    def __init__(self, answer: Callable[[Request], dict[str, float]]) -> None:
+        super().__init__(answer)
+        self.capabilities = Capabilities(frame_pairs=False, frame_multiple=32, tokens_per_image=256)
 
-    def score(self, requests: Iterator[Request]) -> list[Posterior]:  # type: ignore[override]
-        return [Posterior(p.labels, p.logprobs, p.cost, 0.05) for p in super().score(list(requests))]
+    def run(self, requests: Sequence[Request]) -> list[Posterior]:
+        return [Posterior(p.labels, p.logprobs, p.cost, 0.05) for p in posteriors(super().run(requests))]
 
 
 def test_what_is_lacking_is_said() -> None:

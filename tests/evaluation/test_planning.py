@@ -119,7 +119,7 @@ def test_weights_of_a_model_that_is_not_here_follow_from_its_widths(size: str) -
     found = cost_model_of(f"Qwen/Qwen3-VL-{size}-Instruct")
 
     weights = _count(QWEN3_VL[size], tied=size != "8B")
-    assert found.weights / BYTES == pytest.approx(weights, rel=0.01) and not found.exact
+    assert (found.capabilities.weight_bytes or 0) / BYTES == pytest.approx(weights, rel=0.01) and not found.exact
 
 
 def _count(dims: ModelDims, *, tied: bool) -> int:
@@ -149,7 +149,7 @@ def test_weights_and_activations_agree_with_a_real_model(tiny_checkpoint: Path, 
     per_token = tiny_model._memory.token_bytes * BYTES / model.dtype.itemsize
     assert per_token == token_bytes(d, BYTES)
     kept = 2 * d.kv_heads * d.head_dim * d.layers * BYTES
-    assert (found.memory(1000) - found.memory(0)) * 1e9 == pytest.approx(1000 * (CAUTION * per_token + kept))
+    assert found.capabilities.pass_bytes * 1000 == pytest.approx(1000 * (CAUTION * per_token + kept))
 
 
 @pytest.mark.parametrize("name", ["Qwen/Qwen3-VL-72B-Instruct", "nobody/nothing", "/no/such/folder"])

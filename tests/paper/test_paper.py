@@ -9,7 +9,7 @@ import pytest
 import gridprobe as gp
 from gridprobe.errors import UsageError
 from gridprobe.importance import Grid, ImportanceMap, ShapeRule, top
-from gridprobe.models import FrameGroup, MockModel, Request, View, cost_model_of
+from gridprobe.models import Choose, FrameGroup, MockModel, Request, View, cost_model_of
 from gridprobe.options import Options, make_plan
 from gridprobe.video import FramePool, FrameSize, Pending
 from videos_of_arrays import gray_pool, levels
@@ -54,9 +54,9 @@ def test_an_odd_last_frame_at_its_own_time_would_differ_in_18_of_72() -> None:
 def test_all_frames_at_each_k_cost_what_the_paper_shows(k: int, printed: float) -> None:
     model = cost_model_of("Qwen/Qwen3-VL-2B-Instruct")
     text = "x" * (270 * 4)  # the gauge counts four characters as a token
-    request = Request(text, ("A", "B"), (FrameGroup(blank(k * k), PAPER.native_view),))
+    request = Request(text, Choose(("A", "B")), (FrameGroup(blank(k * k), PAPER.native_view),))
 
-    cost = model.estimate(request)
+    cost = model.cost(request)
 
     assert cost.tflops_paper == pytest.approx(printed, rel=0.02 if k == 12 else 0.002)  # a few videos are of 720p
     assert cost.tokens < 128_000
@@ -66,7 +66,7 @@ def test_without_a_total_k_32_would_not_fit_the_context() -> None:
     model = cost_model_of("Qwen/Qwen3-VL-2B-Instruct")
     view = Options.from_preset("paper", native_pixels={"max_pixels": 786_432, "twice": True}).native_view
 
-    cost = model.estimate(Request("?", ("A", "B"), (FrameGroup(blank(1024), view),)))
+    cost = model.cost(Request("?", Choose(("A", "B")), (FrameGroup(blank(1024), view),)))
 
     assert cost.tokens > 262_144
 

@@ -14,7 +14,8 @@ import pytest
 import gridprobe as gp
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.importance import Fixed
-from gridprobe.models import MockModel, Posterior, Request
+from gridprobe.models import MockModel, Request, Response
+from gridprobe.models.base import posteriors
 from gridprobe.models.cost import Cost
 from gridprobe.options import Options, make_plan
 from gridprobe.question import Question
@@ -70,7 +71,7 @@ def test_the_bill_is_that_of_every_request(name: str) -> None:
     found = setup.selector.select(gray_pool(64), QUESTION)
 
     assert scripted.requests
-    assert found.cost == sum((scripted.estimate(request) for request in scripted.requests), Cost())
+    assert found.cost == sum((scripted.cost(request) for request in scripted.requests), Cost())
     assert found.cost.calls == len(scripted.requests)
 
 
@@ -103,8 +104,8 @@ def test_the_paper_of_each_is_named_and_what_differs_from_it() -> None:
 
 def test_doubtful_answers_are_reported_by_all() -> None:
     class Mumbling(MockModel):
-        def score(self, requests: Sequence[Request]) -> list[Posterior]:
-            return [replace(posterior, mass=0.02) for posterior in super().score(requests)]
+        def run(self, requests: Sequence[Request]) -> Sequence[Response]:
+            return [replace(posterior, mass=0.02) for posterior in posteriors(super().run(requests))]
 
     mumbling = Mumbling(lambda request: dict.fromkeys(request.labels, 1.0))
     for name in OURS:
@@ -128,8 +129,8 @@ class TestFrag:
 
     def test_the_score_is_the_probability_among_all_tokens(self) -> None:
         class Half(MockModel):
-            def score(self, requests: Sequence[Request]) -> list[Posterior]:
-                return [replace(posterior, mass=0.5) for posterior in super().score(requests)]
+            def run(self, requests: Sequence[Request]) -> Sequence[Response]:
+                return [replace(posterior, mass=0.5) for posterior in posteriors(super().run(requests))]
 
         found = Frag(Half(lambda _: {"A": 0.8, "B": 0.2}), Fixed(1)).select(gray_pool(4), QUESTION)
 
@@ -234,9 +235,13 @@ class TestQFrame:
         request = scripted.requests[-1]
 
         assert [len(group.frames) for group in request.groups] == [2, 4, 16]
-        assert [group.size(scripted.multiple) for group in request.groups] == [(256, 128), (128, 64), (64, 32)]
+        assert [group.size(scripted.capabilities.frame_multiple) for group in request.groups] == [
+            (256, 128),
+            (128, 64),
+            (64, 32),
+        ]
         times = [unit.time for unit in request.units]
-        assert times == sorted(times) and answer.cost.focus == scripted.estimate(request)
+        assert times == sorted(times) and answer.cost.focus == scripted.cost(request)
         assert answer.shown_native == 2
         assert [(each["share"], len(each["indices"])) for each in answer.to_dict()["selection"]["extra_frames"]] == [
             (0.5, 4),

@@ -8,7 +8,8 @@ import pytest
 
 from gridprobe.errors import ModelError
 from gridprobe.importance import Fixed, ShapeRule
-from gridprobe.models import MockModel, Posterior, Request
+from gridprobe.models import MockModel, Request, Response
+from gridprobe.models.base import posteriors
 from gridprobe.models.cost import Cost
 from gridprobe.options import Options, make_plan
 from gridprobe.question import Question
@@ -88,7 +89,7 @@ class TestGridProbe:
 
         selection = GridProbe(model).select(gray_pool(16), QUESTION)
 
-        assert selection.cost == sum((model.estimate(request) for request in model.requests), Cost())
+        assert selection.cost == sum((model.cost(request) for request in model.requests), Cost())
         assert selection.cost.calls == 8
 
     def test_a_nan_posterior_fails_the_question(self) -> None:
@@ -97,8 +98,8 @@ class TestGridProbe:
 
     def test_doubtful_probes_are_reported(self) -> None:
         class Mumbling(MockModel):
-            def score(self, requests: Sequence[Request]) -> list[Posterior]:
-                return [replace(posterior, mass=0.02) for posterior in super().score(requests)]
+            def run(self, requests: Sequence[Request]) -> Sequence[Response]:
+                return [replace(posterior, mass=0.02) for posterior in posteriors(super().run(requests))]
 
         model = Mumbling(lambda _: {"A": 1, "B": 1, "C": 1})
 

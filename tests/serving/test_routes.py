@@ -424,8 +424,8 @@ def test_a_mistake_of_ours_is_a_500_without_details_and_the_next_question_works(
                 raise ZeroDivisionError("/secret/path")
             return super()._posterior(*given)
 
-        def score(self, requests: Any) -> Any:
-            return super(Gated, self).score(requests)
+        def run(self, requests: Any) -> Any:
+            return super(Gated, self).run(requests)
 
     model = Broken(opened=False)
     with running_service(folder, model=model) as service:
@@ -469,7 +469,7 @@ def test_a_text_that_is_too_long_is_413(
 
 def test_a_question_that_does_not_fit_into_memory_is_413(folder: Path) -> None:
     class Full(Gated):
-        def score(self, requests: Any) -> Any:
+        def run(self, requests: Any) -> Any:
             raise TooLarge("9 frames of 64×32 and the question are 9 tokens, but 0.0 GB of memory are free")
 
     with running_service(folder, model=Full()) as service:

@@ -130,7 +130,7 @@ def test_an_error_reaches_the_agent_as_our_sentence(
 
 def test_a_mistake_of_ours_is_not_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken(Gated):
-        def score(self, requests: Any) -> Any:
+        def run(self, requests: Any) -> Any:
             raise ZeroDivisionError("/secret")
 
     with running_service(folder, model=Broken()) as service:
@@ -196,7 +196,7 @@ def _http_client() -> Any:
 
 def test_a_question_that_does_not_fit_into_memory_is_an_error_of_one_sentence(folder: Path) -> None:
     class Full(Gated):
-        def score(self, requests: Any) -> Any:
+        def run(self, requests: Any) -> Any:
             raise TooLarge("9 frames of 64×32 and the question are 9 tokens, but 0.0 GB of memory are free")
 
     with running_service(folder, model=Full()) as service:

@@ -346,7 +346,7 @@ def imply(questions: list[Question]) -> None:
 def introduce(*models: Model | None) -> None:
     """Print what is known about models on a server, once."""
     for model in {id(each): each for each in models}.values():
-        if summary := getattr(model, "summary", ""):
+        if model is not None and (summary := model.capabilities.summary):
             notice(f"gridprobe: {summary}")
 
 

@@ -22,8 +22,8 @@ from gridprobe.cli.console import printable, verbose_option
 from gridprobe.cli.help import Verb
 from gridprobe.cli.verify import Check, print_checks
 from gridprobe.errors import GridProbeError
-from gridprobe.models import FrameGroup, Model, Posterior, Request, View, fuses, load_model, recalls
-from gridprobe.models.base import LOW_MASS
+from gridprobe.models import FrameGroup, Model, Posterior, Request, View, load_model
+from gridprobe.models.base import LOW_MASS, choose
 from gridprobe.question import Question
 from gridprobe.registry import MODELS
 from gridprobe.video import FramePool, FrameSize
@@ -70,7 +70,7 @@ def checks_of(model: Model, *, clock: Callable[[], float] = time.perf_counter) -
 
 def _answers(model: Model) -> Check:
     """Whether it answers with an option letter."""
-    (posterior,) = model.score([_probe(0, frames=1)])
+    (posterior,) = choose(model, [_probe(0, frames=1)])
     note = f"{posterior.mass:.0%} of the probability is on the option letters"
     if posterior.mass < LOW_MASS:
         return Check("letters", "absent", f"only {note}, so its answers mean little; use an Instruct checkpoint")
@@ -84,7 +84,7 @@ def _looks(model: Model) -> Check:
     swapped = FramePool(frames.pixels[::-1].copy(), frames.times, frames.source)
     later = FramePool(frames.pixels, tuple(60.0 + time for time in frames.times), frames.source)
     asked = [base, _probe(2, frames=2), *(_shown(pool) for pool in (swapped, later))]
-    first, *others = model.score(asked)
+    first, *others = choose(model, asked)
     names = ("the frames", "their order", "their times")
     blind = [what for what, other in zip(names, others, strict=True) if _equal(first, other)]
     if blind:
@@ -99,24 +99,31 @@ def _equal(a: Posterior, b: Posterior) -> bool:
 
 def _abilities(model: Model) -> Check:
     """What methods it allows, and what a frame costs."""
-    lacks = [what for what, can in (("probes from memory", recalls(model)), ("pairs", fuses(model))) if not can]
-    cost = model.estimate(_probe(3))
+    lacks = [
+        what
+        for what, can in (
+            ("probes from memory", model.capabilities.kv_reuse),
+            ("pairs", model.capabilities.frame_pairs),
+        )
+        if not can
+    ]
+    cost = model.cost(_probe(3))
     tokens = (
         f"{cost.visual_tokens / CHECK_FRAMES:g} tokens for a frame of {WIDTH}×{HEIGHT}" if cost.visual_tokens else ""
     )
-    fixed = "and as many for one of any other size" if getattr(model, "picture_tokens", None) else ""
+    fixed = "and as many for one of any other size" if model.capabilities.tokens_per_image else ""
     lacking = f"lacks {' and '.join(lacks)}" if lacks else "everything works"
     return Check("abilities", "ok", "; ".join(filter(None, (lacking, " ".join(filter(None, (tokens, fixed)))))))
 
 
 def _speed(model: Model, clock: Callable[[], float]) -> Check:
     """Probes and tokens a second, from rounds of new probes, each with twice as many as the one before."""
-    model.score([_probe(4)])  # the first pass of a process is slow
+    choose(model, [_probe(4)])  # the first pass of a process is slow
     seeds, start = iter(range(5, 1 << 20)), clock()
     count = 1
     while True:
         begin = clock()
-        posteriors = model.score(list(_probes(seeds, count)))
+        posteriors = choose(model, list(_probes(seeds, count)))
         seconds = max(clock() - begin, 1e-9)
         if count >= MOST or clock() - start + 2 * seconds > ENOUGH:
             break
@@ -232,7 +239,7 @@ def _embedded() -> Check:
     start = time.perf_counter()
     try:
         for size in embedded.SIZES:
-            load_model(f"embedded:{size}").score([_glimpse()])
+            choose(load_model(f"embedded:{size}"), [_glimpse()])
     except GridProbeError as error:
         return Check("embedded models", "broken", str(error))
     weight = sum(file.stat().st_size for file in embedded.MODELS.rglob("*") if file.is_file()) / 1e6

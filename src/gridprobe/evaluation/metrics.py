@@ -31,6 +31,7 @@ from gridprobe.evaluation.statistics import (
     sign_flip,
 )
 from gridprobe.models import Model, Request
+from gridprobe.models.base import choose
 from gridprobe.open_ended import exact_match
 from gridprobe.question import Question
 from gridprobe.record import Record
@@ -271,7 +272,7 @@ def judge(run: Run, model: Model) -> int:
     todo = [each for each in _open(run) if _key(each) not in mine]
     for start in range(0, len(todo), BATCH):
         batch = todo[start : start + BATCH]
-        for result, posterior in zip(batch, model.score([_request(each) for each in batch]), strict=True):
+        for result, posterior in zip(batch, choose(model, [_request(each) for each in batch]), strict=True):
             mine[_key(result)] = posterior.probabilities["A"]
         write_whole(run.path / VERDICTS, json.dumps(every, ensure_ascii=False).encode())
         report("judge", start + len(batch), len(todo))

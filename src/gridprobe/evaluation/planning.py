@@ -21,6 +21,7 @@ from gridprobe.errors import DataError, VideoError
 from gridprobe.evaluation.tasks import Choice, Method, Shard, tasks_of
 from gridprobe.limits import TIME_MARGIN, Pace, Price, UsageLimits, UsageTracker, in_words, read_pace
 from gridprobe.models import CostModel, FrameGroup, Request
+from gridprobe.models.base import choose
 from gridprobe.models.cost import Cost
 from gridprobe.options import Options, Plan, make_plan
 from gridprobe.question import Question
@@ -90,7 +91,10 @@ def estimate_run(
         "settled_by_overview": setup.effort in ("quick", "auto"),
         "probes": _values(bill.probes),
         "focus": {"least": _values(bill.least), "most": _values(bill.most)},
-        "memory_gb": {"weights": _weights(model, answerer), "largest_pass": round(answerer.memory(bill.longest), 1)},
+        "memory_gb": {
+            "weights": _weights(model, answerer),
+            "largest_pass": round(answerer.capabilities.memory(bill.longest), 1),
+        },
         "longest_pass_tokens": bill.longest,
     }
 
@@ -111,16 +115,14 @@ class _Bill:
         pool, selector = video.frames(setup.pool_size(len(video.times))), setup.selector
         overview, probes, longest = self.overview, self.probes, self.longest
         if setup.overview is not None:
-            (first,) = setup.model.score([overview_request(pool, question, setup.overview)])
+            (first,) = choose(setup.model, [overview_request(pool, question, setup.overview)])
             overview, longest = overview + first.cost, max(longest, first.cost.tokens)
             selector = selector.with_overview(first)
         if setup.effort == "quick":
             return replace(self, overview=overview, longest=longest)
         if selector.models:
             probes += selector.select(pool, question).cost
-        few, many = (
-            setup.answerer.estimate(_focus(count, video, question, setup)) for count in selector.bounds(len(pool))
-        )
+        few, many = (setup.answerer.cost(_focus(count, video, question, setup)) for count in selector.bounds(len(pool)))
         return _Bill(overview, probes, self.least + few, self.most + many, max(longest, many.tokens))
 
 
@@ -151,10 +153,10 @@ def price_grid(setup: Plan, question: Question, info: VideoInfo, *, kept: Sequen
     whole = focus_request(video.frames(setup.size_of(setup.shown, cells)), question, setup)
     return GridPrice(
         k=isqrt(setup.sampling.num_frames),
-        everything=setup.answerer.estimate(whole),
+        everything=setup.answerer.cost(whole),
         overview=bill.overview,
         selecting=bill.overview + bill.probes,
-        focus={count: setup.answerer.estimate(_focus(count, video, question, setup)) for count in counts},
+        focus={count: setup.answerer.cost(_focus(count, video, question, setup)) for count in counts},
     )
 
 
@@ -226,7 +228,7 @@ class _Footage:
 
 
 def _weights(*models: CostModel) -> float:
-    return round(sum({each.identity: each.weights for each in models}.values()) / 1e9, 1)
+    return round(sum({each.identity: each.capabilities.weight_bytes or 0 for each in models}.values()) / 1e9, 1)
 
 
 def _values(cost: Cost) -> Mapping[str, float]:
@@ -318,7 +320,10 @@ def offers(
 
 def _checked(offer: Offer, limits: UsageLimits, models: Models) -> Offer:
     """The offer, compared with limits; a server's bill may be larger than its estimate by a margin."""
-    tracker, slack = UsageTracker(limits, clock=lambda: 0.0), max(models.model.slack, models.answerer.slack)
+    tracker, slack = (
+        UsageTracker(limits, clock=lambda: 0.0),
+        max(models.model.capabilities.cost_slack, models.answerer.capabilities.cost_slack),
+    )
     seconds = offer.seconds or (0.0, 0.0)
     verdicts: tuple[tuple[int, Fits, str], ...] = ((0, "no", "takes at least"), (1, "maybe", "may take"))
     for place, fits, verb in verdicts:
@@ -358,6 +363,7 @@ def _made(name: str, frames: tuple[int, int], costs: Sequence[Cost], models: Mod
         (low.tokens, high.tokens),
         (low.tflops, high.tflops),
         (pace.seconds_for(low), pace.seconds_for(high)) if pace.known else None,
-        models.answerer.memory(longest) + (0.0 if len(paces) == 1 else models.model.memory(0)),
+        models.answerer.capabilities.memory(longest)
+        + (0.0 if len(paces) == 1 else models.model.capabilities.memory(0)),
         None if money[0] is None or money[1] is None else (money[0], money[1]),
     )

@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.models.base import (
+    Capabilities,
+    Choose,
     Completion,
     CostModel,
     FrameGroup,
@@ -18,20 +20,21 @@ from gridprobe.models.base import (
     Posterior,
     PromptOrder,
     Request,
+    Response,
     SamplingParams,
     Timestamps,
     Unit,
     View,
-    fuses,
-    recalls,
-    writer,
-    writes,
+    choose,
+    generate,
 )
 from gridprobe.models.cost import Cost
 from gridprobe.models.mock import MockModel
 from gridprobe.registry import MODELS, explain_missing
 
 __all__ = [
+    "Capabilities",
+    "Choose",
     "Completion",
     "CostModel",
     "FrameGroup",
@@ -42,17 +45,16 @@ __all__ = [
     "Posterior",
     "PromptOrder",
     "Request",
+    "Response",
     "SamplingParams",
     "Timestamps",
     "Unit",
     "View",
+    "choose",
     "cost_model_of",
-    "fuses",
+    "generate",
     "is_server",
     "load_model",
-    "recalls",
-    "writer",
-    "writes",
 ]
 
 CHECKPOINT = "checkpoint"
@@ -115,7 +117,7 @@ class LazyModel:
 
     name: str
     options: tuple[tuple[str, Any], ...] = ()
-    pending: ClassVar[bool] = True
+    capabilities: ClassVar[Capabilities] = Capabilities(loaded=False)
 
     def __post_init__(self) -> None:
         _find(self.name)
@@ -125,19 +127,14 @@ class LazyModel:
         """The name, until it is loaded."""
         return self.name
 
-    @property
-    def multiple(self) -> int:
-        """Not known before it is loaded."""
-        return 1
-
     def load(self, **options: Any) -> Model:
         """Load it; its own options win over these."""
         return load_model(self.name, **{**options, **dict(self.options)})
 
-    def score(self, requests: Sequence[Request]) -> list[Posterior]:
+    def run(self, requests: Sequence[Request]) -> list[Response]:
         """Refuse: there is nothing to ask yet."""
         raise ModelError(f"the model {self.name} is not loaded")
 
-    def estimate(self, request: Request) -> Cost:
+    def cost(self, request: Request) -> Cost:
         """Refuse: its price is not known yet."""
         raise ModelError(f"the model {self.name} is not loaded")

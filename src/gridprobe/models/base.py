@@ -1,12 +1,12 @@
-"""The one model boundary: a backend turns ScoreRequests into Posteriors."""
+"""The one model boundary: a model turns requests into responses, each a posterior or texts."""
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, Protocol, TypeGuard
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -20,29 +20,34 @@ __all__ = [
     "ASSUMED_FPS",
     "CHARACTERS_PER_TOKEN",
     "Basis",
+    "Capabilities",
+    "Choose",
     "Completion",
+    "Completions",
     "CostModel",
     "FrameGroup",
-    "GeneratingModel",
     "Model",
     "Packing",
     "Posterior",
     "PromptOrder",
     "Request",
+    "Response",
     "SamplingParams",
+    "Task",
     "Timestamps",
     "Unit",
     "View",
     "about_tokens",
-    "check_requests",
+    "by_task",
+    "check_tasks",
+    "choose",
+    "completions",
+    "cost_of",
     "cut_at",
-    "fuses",
-    "recalls",
-    "require_labels",
+    "generate",
+    "posteriors",
     "require_plain",
     "seed_of",
-    "writer",
-    "writes",
 ]
 
 Basis = Literal["letters", "written", "drafts", "tokens"]
@@ -90,9 +95,9 @@ class View:
         about what a small frame costs in Qwen3-VL. For all other models it holds one. A model that is not loaded yet
         decides later.
         """
-        if self.sheet or getattr(model, "pending", False):
+        if self.sheet or not model.capabilities.loaded:
             return self
-        tokens: int = getattr(model, "picture_tokens", None) or SMALL_TOKENS
+        tokens = model.capabilities.tokens_per_image or SMALL_TOKENS
         side = round(math.sqrt(tokens / SMALL_TOKENS)) if self.packing == "single" else 1
         return replace(self, sheet=min(MAX_SHEET, max(1, side)))
 
@@ -161,15 +166,82 @@ class Unit(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Choose:
+    """The task to choose one of some labels."""
+
+    labels: tuple[str, ...] = ()
+    """Empty for an open request: it can be priced, and answered with text, but not be answered by a choice."""
+
+    def __post_init__(self) -> None:
+        if len(set(self.labels)) != len(self.labels) or len(self.labels) == 1:
+            raise UsageError(f"a model needs at least 2 different labels to choose from, got {self.labels}")
+
+
+CHARACTERS_PER_TOKEN = 4
+"""Roughly, where no tokenizer can be asked."""
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How text is written. No token is excluded or penalised, whatever a checkpoint recommends."""
+
+    limit: int = 64
+    """The most tokens of a text, with the one that ends it."""
+    temperature: float = 0.0
+    """0 takes the likeliest token each time."""
+    samples: int = 1
+    """How many texts are written for each request."""
+    seed: int = 0
+    """The same seed gives the same texts for a request, whatever other requests come with it."""
+    stop: tuple[str, ...] = ()
+    """A text ends before the first of these."""
+
+    def __post_init__(self) -> None:
+        if self.limit < 1 or self.samples < 1:
+            raise UsageError(f"limit and samples must be at least 1, got {self.limit} and {self.samples}")
+        if not 0.0 <= self.temperature < math.inf:
+            raise UsageError(f"the temperature must be a number from 0 up, got {self.temperature}")
+        if self.temperature == 0.0 and self.samples > 1:
+            raise UsageError(f"{self.samples} samples at temperature 0 would be the same text; raise the temperature")
+        if isinstance(self.stop, str) or not all(self.stop):
+            raise UsageError(f"stop must be a tuple of texts that are not empty, got {self.stop!r}")
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A text that a model wrote."""
+
+    text: str
+    """Without special tokens, the stop text, and white space around it."""
+    tokens: int
+    """How many tokens the model wrote, with the one that ended the text and with those of a stop text."""
+    logprob: float | None
+    """The log-probability of these tokens at temperature 1, a sum; None if a server does not say. The end counts with
+    the probability of all tokens that would end the text."""
+    finished: bool
+    """Whether the model ended the text, or a stop text did; otherwise the limit cut it off."""
+    cost: Cost = field(default_factory=Cost)
+    """The first text of a request has the cost of reading the prompt; the costs of all texts add up to the whole."""
+    notes: tuple[str, ...] = ()
+    """Warnings of the backend, as in `Posterior`."""
+    ids: tuple[int, ...] = field(default=(), repr=False)
+    """The tokens, where the backend knows them."""
+    windows: int = 1
+    """In how many windows the frames were shown; see `gridprobe.models.wrappers`."""
+
+
+Task = Choose | SamplingParams
+
+
+@dataclass(frozen=True)
 class Request:
-    """One question to a model: which of these labels, given this text and any number of groups of frames?
+    """One question to a model: a text, any number of groups of frames, and whether to choose or to generate.
 
     The frames of one group are shown in the order given. Those of several groups are merged in time order.
     """
 
     prompt: str
-    labels: tuple[str, ...]
-    """Empty for an open request, which can be answered only with text; see `gridprobe.models.base`."""
+    task: Task = Choose()
     groups: tuple[FrameGroup, ...] = ()
     prompt_order: PromptOrder = "frames_first"
     """Frames first, as Qwen3-VL was trained, so that another question about them can reuse them as its prefix; or the
@@ -185,8 +257,6 @@ class Request:
     """Whether the posterior is to say how much the text looks at each frame. See `recalls`."""
 
     def __post_init__(self) -> None:
-        if len(set(self.labels)) != len(self.labels) or len(self.labels) == 1:
-            raise UsageError(f"a model needs at least 2 different labels to choose from, got {self.labels}")
         count = sum(len(group.frames) for group in self.groups)
         if self.between and len(self.between) != count + 1:
             raise UsageError(f"{count} frames need {count + 1} texts, got {len(self.between)}")
@@ -209,12 +279,17 @@ class Request:
         """A request for a question about these frames, with its subtitles, if any, between them."""
         times = [time for group in groups for time in group.frames.times]
         between = question.between(times if len(groups) == 1 else sorted(times))
-        return cls(question.prompt, question.labels, tuple(groups), prompt_order, again, between)
+        return cls(question.prompt, Choose(question.labels), tuple(groups), prompt_order, again, between)
 
-    @classmethod
-    def open(cls, prompt: str, groups: Sequence[FrameGroup] = (), **changes: Any) -> "Request":
-        """A request without labels; `changes` are the other fields."""
-        return cls(prompt, (), tuple(groups), **changes)
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels to choose from; none if a text is wanted."""
+        return self.task.labels if isinstance(self.task, Choose) else ()
+
+    @property
+    def prompt_only(self) -> "Request":
+        """The request without its task, whose cost is that of reading it."""
+        return replace(self, task=Choose())
 
     @property
     def frames(self) -> FramePool:
@@ -355,16 +430,50 @@ class Posterior:
         return (*self.notes, f"the model puts only {self.mass:.1%} of its probability on the option letters")
 
 
-class Model(Protocol):
-    """A vision-language model, local or remote.
+Completions = tuple[Completion, ...]
+"""The texts for one request, as many as it has samples; the first one has the cost of reading the prompt."""
+Response = Posterior | Completions
+K = TypeVar("K", Posterior, Completions)
 
-    One that has `recalls = True` besides answers requests that limit what the question `sees`, or ask for its
-    `attention`. One that has `fuses = False` refuses requests with packing="pairs". One that spends the same number of
-    tokens on every picture has that number as `picture_tokens`. One that cannot read any number of tokens or frames at
-    once has the most as `context_tokens` or `context_frames`. Some also write text: see `gridprobe.models.base`.
-    One whose bill may exceed its estimate says by which factor in `slack`. One that takes memory here says how many
-    gigabytes in `memory(tokens)`: its weights, and a pass of so many tokens.
-    """
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a model can do beyond choosing among labels, and what limits it."""
+
+    kv_reuse: bool = False
+    """Whether it answers requests with `visible_frames`, from the KV cache of frames that it has read."""
+    attention_map: bool = False
+    """Whether it says how much the text looks at each frame."""
+    generates: bool = False
+    """Whether it writes text."""
+    frame_pairs: bool = True
+    """Whether it shows frames in fused pairs; one that does not refuses packing="pairs"."""
+    frame_multiple: int = 1
+    """Frames are shown with sides that are multiples of this; 1 if the model takes any size."""
+    tokens_per_image: int | None = None
+    """The number of tokens of every picture, if it is the same for all sizes."""
+    context_tokens: int | None = None
+    """The most tokens it reads at once."""
+    context_frames: int | None = None
+    """The most frames it reads at once."""
+    cost_slack: float = 1.0
+    """How much larger a bill may be than its estimate."""
+    weight_bytes: int | None = None
+    """Bytes of memory for the weights; None if it does not say what memory it takes."""
+    pass_bytes: int = 0
+    """Bytes of memory for each token of a pass."""
+    summary: str = ""
+    """One sentence about what a server was found to do."""
+    loaded: bool = True
+    """Whether it can be asked; what one that is not loaded can do is not known yet."""
+
+    def memory(self, tokens: int) -> float:
+        """Gigabytes for the weights and one pass over this many tokens, as far as that is known."""
+        return ((self.weight_bytes or 0) + tokens * self.pass_bytes) / 1e9
+
+
+class Model(Protocol):
+    """A vision-language model, local or remote."""
 
     @property
     def identity(self) -> str:
@@ -372,128 +481,90 @@ class Model(Protocol):
         ...
 
     @property
-    def multiple(self) -> int:
-        """Frames are shown with sides that are multiples of this; 1 if the model takes any size."""
+    def capabilities(self) -> Capabilities:
+        """What it can do, and what limits it."""
         ...
 
-    def score(self, requests: Sequence[Request]) -> list[Posterior]:
-        """One posterior for each request, in order. The probes of a question arrive together."""
+    def run(self, requests: Sequence[Request]) -> Sequence[Response]:
+        """A response to each request, in order: a posterior if it chooses, else the texts. Probes arrive together."""
         ...
 
-    def estimate(self, request: Request) -> Cost:
-        """What scoring the request would cost, without running it."""
+    def cost(self, request: Request) -> Cost:
+        """What the request would cost, without running it; texts count as if each were as long as it may be."""
         ...
 
 
-def recalls(backend: Model) -> bool:
-    """Whether a backend `recalls`; one that does not say so does not."""
-    return bool(getattr(backend, "recalls", False))
+def choose(model: Model, requests: Sequence[Request]) -> list[Posterior]:
+    """Which of its labels answers each request, with probabilities."""
+    return posteriors(model.run(requests))
 
 
-def fuses(backend: Model) -> bool:
-    """Whether a backend shows frames in fused pairs; one that does not say otherwise does."""
-    return bool(getattr(backend, "fuses", True))
+def posteriors(responses: Iterable[Response]) -> list[Posterior]:
+    """The responses to requests that choose."""
+    return [_of_kind(each, Posterior) for each in responses]
 
 
-def require_labels(requests: Sequence[Request]) -> None:
-    """Refuse open requests."""
-    if not all(request.labels for request in requests):
-        raise UsageError("a request without labels cannot be scored; let the model write an answer, or give 2 labels")
+def generate(model: Model, requests: Sequence[Request], params: SamplingParams) -> list[Completions]:
+    """Texts for each request, as many as the parameters say, whatever its own task is."""
+    return completions(model.run([replace(request, task=params) for request in requests]))
+
+
+def completions(responses: Iterable[Response]) -> list[Completions]:
+    """The responses to requests that generate."""
+    return [_of_kind(each, tuple) for each in responses]
+
+
+def cost_of(response: Response) -> Cost:
+    """What a response cost."""
+    return response.cost if isinstance(response, Posterior) else sum((text.cost for text in response), Cost())
+
+
+def _of_kind(response: Response, kind: type[K]) -> K:
+    if not isinstance(response, kind):
+        raise ModelError(f"a model must answer with {kind.__name__} here, got {type(response).__name__}")
+    return response
+
+
+def by_task(
+    model: Model,
+    requests: Sequence[Request],
+    choose: Callable[[Sequence[Request]], Sequence[Posterior]],
+    generate: Callable[[Sequence[Request], SamplingParams], Sequence[Completions]],
+) -> list[Response]:
+    """The responses to requests, in order: one call for all that choose, and one for all with equal parameters."""
+    check_tasks(model, requests)
+    places: dict[SamplingParams | None, list[int]] = {}
+    for place, request in enumerate(requests):
+        places.setdefault(request.task if isinstance(request.task, SamplingParams) else None, []).append(place)
+    responses: dict[int, Response] = {}
+    for params, some in places.items():
+        asked = [requests[place] for place in some]
+        responses.update(zip(some, choose(asked) if params is None else generate(asked, params), strict=True))
+    return [responses[place] for place in range(len(requests))]
+
+
+def check_tasks(model: Model, requests: Sequence[Request]) -> None:
+    """Refuse tasks that the model cannot do, or nobody can."""
+    for request in requests:
+        if isinstance(request.task, Choose):
+            if not request.task.labels:
+                raise UsageError(
+                    "a request without labels cannot be scored; let the model write an answer, or give 2 labels"
+                )
+        elif not model.capabilities.generates:
+            raise UsageError(f"the model {model.identity} cannot write text; give the question options")
+        elif request.attention:
+            raise UsageError("a text comes without its attention to frames; score the request for that")
 
 
 def require_plain(request: Request) -> None:
-    """Refuse what only a backend can do that `recalls` and `fuses`."""
+    """Refuse what only a model can do that has `kv_reuse` and `frame_pairs`."""
     if request.sees is not None or request.attention:
         raise UsageError("this model cannot be questioned about its memory of frames; use probes=fresh")
     if any(group.view.packing == "pairs" for group in request.groups):
         raise UsageError(
             'this model cannot fuse frames in pairs; use packing="single", as every preset but "paper" does'
         )
-
-
-# Text from a backend: `write` lets the model write an answer. It is optional; `writes(backend)` says who has it.
-
-CHARACTERS_PER_TOKEN = 4
-"""Roughly, where no tokenizer can be asked."""
-
-
-@dataclass(frozen=True)
-class SamplingParams:
-    """How text is written. No token is excluded or penalised, whatever a checkpoint recommends."""
-
-    limit: int = 64
-    """The most tokens of a text, with the one that ends it."""
-    temperature: float = 0.0
-    """0 takes the likeliest token each time."""
-    samples: int = 1
-    """How many texts are written for each request."""
-    seed: int = 0
-    """The same seed gives the same texts for a request, whatever other requests come with it."""
-    stop: tuple[str, ...] = ()
-    """A text ends before the first of these."""
-
-    def __post_init__(self) -> None:
-        if self.limit < 1 or self.samples < 1:
-            raise UsageError(f"limit and samples must be at least 1, got {self.limit} and {self.samples}")
-        if not 0.0 <= self.temperature < math.inf:
-            raise UsageError(f"the temperature must be a number from 0 up, got {self.temperature}")
-        if self.temperature == 0.0 and self.samples > 1:
-            raise UsageError(f"{self.samples} samples at temperature 0 would be the same text; raise the temperature")
-        if isinstance(self.stop, str) or not all(self.stop):
-            raise UsageError(f"stop must be a tuple of texts that are not empty, got {self.stop!r}")
-
-
-@dataclass(frozen=True)
-class Completion:
-    """A text that a model wrote."""
-
-    text: str
-    """Without special tokens, the stop text, and white space around it."""
-    tokens: int
-    """How many tokens the model wrote, with the one that ended the text and with those of a stop text."""
-    logprob: float | None
-    """The log-probability of these tokens at temperature 1, a sum; None if a server does not say. The end counts with
-    the probability of all tokens that would end the text."""
-    finished: bool
-    """Whether the model ended the text, or a stop text did; otherwise the limit cut it off."""
-    cost: Cost = field(default_factory=Cost)
-    """The first text of a request has the cost of reading the prompt; the costs of all texts add up to the whole."""
-    notes: tuple[str, ...] = ()
-    """Warnings of the backend, as in `Posterior`."""
-    ids: tuple[int, ...] = field(default=(), repr=False)
-    """The tokens, where the backend knows them."""
-    windows: int = 1
-    """In how many windows the frames were shown; see `gridprobe.models.wrappers`."""
-
-
-class GeneratingModel(Model, Protocol):
-    """A backend that writes."""
-
-    def write(self, requests: Sequence[Request], writing: SamplingParams) -> list[tuple[Completion, ...]]:
-        """For each request, in order, as many texts as there are samples."""
-        ...
-
-    def estimate_texts(self, request: Request, tokens: Sequence[int]) -> Cost:
-        """What texts of so many tokens each would cost, with the prompt read once for all of them."""
-        ...
-
-
-def writes(backend: Model) -> TypeGuard[GeneratingModel]:
-    """Whether a backend has `write`: its attribute `writes` says so."""
-    return bool(getattr(backend, "writes", False))
-
-
-def writer(backend: Model) -> GeneratingModel:
-    """The backend, if it writes."""
-    if not writes(backend):
-        raise UsageError(f"the model {backend.identity} cannot write text; give the question options")
-    return backend
-
-
-def check_requests(requests: Sequence[Request]) -> None:
-    """Refuse what no text comes with."""
-    if any(request.attention for request in requests):
-        raise UsageError("a text comes without its attention to frames; score the request for that")
 
 
 def cut_at(text: str, stop: Sequence[str]) -> tuple[str, bool]:
@@ -513,63 +584,36 @@ def seed_of(writing: SamplingParams, prompt: bytes, sample: int) -> int:
     return int.from_bytes(digest.digest()[:8], "big")
 
 
-# Gauge: what requests to a model cost and how much memory they take, without loading it.
-
-
 @dataclass(frozen=True)
 class CostModel:
-    """Prices requests. As a backend it answers every question with equal probabilities, at the model's price."""
+    """Prices requests without loading a model. As a model it gives every label the same probability, at that price."""
 
     identity: str
     """The model's name."""
-    estimate: Callable[[Request], Cost]
-    multiple: int
-    exact: bool
+    capabilities: Capabilities
+    price: Callable[[Request], Cost]
+    """What a request costs."""
+    exact: bool = True
     """Whether text is counted by the model's own tokenizer; otherwise four characters count as a token."""
-    weights: int
-    """Bytes of the weights."""
-    pass_bytes: int
-    """Bytes of memory for each token of a pass."""
-    recalls: bool = True
-    """Whether the memory of frames can be questioned; see `gridprobe.models.base.recalls`."""
-    texts: Callable[[Request, Sequence[int]], Cost] | None = None
-    """What texts of so many tokens each cost for a request, if the model writes."""
-    slack: float = 1.0
-    """How much larger a bill may be than its estimate."""
 
-    @property
-    def writes(self) -> bool:
-        """Whether it can price texts."""
-        return self.texts is not None
-
-    def estimate_texts(self, request: Request, tokens: Sequence[int]) -> Cost:
-        """What texts of so many tokens each would cost, with the prompt read once for all of them."""
-        if self.texts is None:
+    def cost(self, request: Request) -> Cost:
+        """What a request would cost, with the prompt read once for all its texts."""
+        if isinstance(request.task, SamplingParams) and not self.capabilities.generates:
             raise UsageError(f"what texts of {self.identity} cost is not known")
-        return self.texts(request, tokens)
+        return self.price(request)
 
-    def write(self, requests: Sequence[Request], writing: SamplingParams) -> list[tuple[Completion, ...]]:
-        """As many different texts as asked for, each as long as it may be; the first one has the cost of all."""
-        check_requests(requests)
-        count, limit = writing.samples, writing.limit
-        found = []
-        for request in requests:
-            costs = [self.estimate_texts(request, [limit] * count), *[Cost()] * (count - 1)]
-            found.append(
-                tuple(Completion(f"text {n}", limit, None, True, cost) for n, cost in enumerate(costs, start=1))
-            )
-        return found
-
-    def score(self, requests: Sequence[Request]) -> list[Posterior]:
-        """Equal probabilities, so that a selector can run and its cost be measured."""
-        require_labels(requests)
-        return [self._posterior(request) for request in requests]
+    def run(self, requests: Sequence[Request]) -> list[Response]:
+        """Equal probabilities and texts of full length, so that a selector can run and its cost be measured."""
+        return by_task(self, requests, lambda some: [self._posterior(each) for each in some], self._texts)
 
     def _posterior(self, request: Request) -> Posterior:
-        posterior = Posterior.from_probabilities(dict.fromkeys(request.labels, 1.0), self.estimate(request))
+        posterior = Posterior.from_probabilities(dict.fromkeys(request.labels, 1.0), self.cost(request))
         count = sum(len(group.frames) for group in request.groups)
         return replace(posterior, attention=(0.0,) * count) if request.attention else posterior
 
-    def memory(self, tokens: int) -> float:
-        """Gigabytes for the weights and one pass over this many tokens."""
-        return (self.weights + tokens * self.pass_bytes) / 1e9
+    def _texts(self, requests: Sequence[Request], params: SamplingParams) -> list[Completions]:
+        costs = [[self.cost(request), *[Cost()] * (params.samples - 1)] for request in requests]
+        return [
+            tuple(Completion(f"text {n}", params.limit, None, True, cost) for n, cost in enumerate(some, start=1))
+            for some in costs
+        ]

@@ -15,21 +15,22 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
 
 from gridprobe._util import report
-from gridprobe.errors import ModelError, UsageError
+from gridprobe.errors import ModelError
 from gridprobe.models.base import (
     CHARACTERS_PER_TOKEN,
+    Capabilities,
     Completion,
+    Completions,
     FrameGroup,
     Posterior,
     Request,
+    Response,
     SamplingParams,
     about_tokens,
-    check_requests,
+    check_tasks,
     cut_at,
-    require_labels,
     seed_of,
 )
 from gridprobe.models.cost import Cost
@@ -45,10 +46,8 @@ class MockModel:
     """A fake model. Its cost is what a real model of the given dimensions would cost for the same requests.
 
     Its attention to a frame is how confident the function is about that frame alone. The function for text gives each
-    text that the model might write a weight: `write` takes the heaviest, or draws by weight^(1/temperature).
+    text that the model might write a weight: it takes the heaviest, or draws by weight^(1/temperature).
     """
-
-    recalls: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -62,30 +61,37 @@ class MockModel:
         self._text = text
         self._dims = priced_as
         self.identity = f"scripted:{name}"
+        self.capabilities = Capabilities(
+            kv_reuse=True,
+            attention_map=True,
+            generates=text is not None,
+            frame_multiple=priced_as.vision.patch * priced_as.vision.merge,
+        )
         self.requests: list[Request] = []
 
-    @property
-    def writes(self) -> bool:
-        """Whether there is a function for text."""
-        return self._text is not None
-
-    def write(self, requests: Sequence[Request], writing: SamplingParams) -> list[tuple[Completion, ...]]:
-        """Texts of the function, about four characters to a token."""
-        check_requests(requests)
-        found = []
+    def run(self, requests: Sequence[Request]) -> Sequence[Response]:
+        """Ask the functions about each request."""
+        check_tasks(self, requests)
+        responses: list[Response] = []
         for done, request in enumerate(requests, start=1):
             self.requests.append(request)
-            drawn = [self._drawn(request, writing, sample) for sample in range(writing.samples)]
-            first, *more = self._text_costs(request, [each.tokens for each in drawn])
-            costs = [self.estimate(request) + first, *more]
-            found.append(tuple(replace(each, cost=cost) for each, cost in zip(drawn, costs, strict=True)))
+            if isinstance(request.task, SamplingParams):
+                responses.append(self._texts(request, request.task))
+            else:
+                responses.append(self._choice(request))
             report("model", done, len(requests))
-        return found
+        return responses
+
+    def _texts(self, request: Request, params: SamplingParams) -> Completions:
+        """Texts of the function, about four characters to a token."""
+        texts = [self._drawn(request, params, sample) for sample in range(params.samples)]
+        first, *more = (self._text_cost(request, each.tokens) for each in texts)
+        costs = [self.cost(request.prompt_only) + first, *more]
+        return tuple(replace(each, cost=cost) for each, cost in zip(texts, costs, strict=True))
 
     def _weights(self, request: Request) -> dict[str, float]:
         """What the function says about text, with weights that sum to 1."""
-        if self._text is None:
-            raise UsageError("this scripted model has no function for text; give it one with text=")
+        assert self._text is not None, "a model without a function for text does not generate"
         weights = self._text(_as_seen(request, request.sees))
         total = math.fsum(weights.values())
         if not total > 0 or any(not weight >= 0 for weight in weights.values()):
@@ -107,36 +113,23 @@ class MockModel:
             return Completion(shorter, writing.limit, logprob, finished=False)
         return Completion(text.strip(), tokens, logprob, finished=True)
 
-    def score(self, requests: Sequence[Request]) -> list[Posterior]:
-        """Ask the function about each request."""
-        require_labels(requests)
-        posteriors = []
-        for done, request in enumerate(requests, start=1):
-            self.requests.append(request)
-            posterior = self._posterior(request, request.sees)
-            if request.attention:
-                count = sum(len(group.frames) for group in request.groups)
-                looks = (self._posterior(request, (i,)).confidence for i in range(count))
-                posterior = replace(posterior, attention=tuple(looks))
-            posteriors.append(posterior)
-            report("model", done, len(requests))
-        return posteriors
+    def _choice(self, request: Request) -> Posterior:
+        posterior = self._posterior(request, request.sees)
+        if not request.attention:
+            return posterior
+        count = sum(len(group.frames) for group in request.groups)
+        return replace(posterior, attention=tuple(self._posterior(request, (i,)).confidence for i in range(count)))
 
     def _posterior(self, request: Request, sees: tuple[int, ...] | None) -> Posterior:
         """What the function answers; its memory of some frames is what it would say if it were shown only these."""
-        cost = self.estimate(request)
+        cost = self.cost(request)
         request = _as_seen(request, sees)
         weights = self._answer(request)
         if set(weights) != set(request.labels):
             raise ModelError(f"the script answered for {sorted(weights)}, but the labels are {request.labels}")
         return Posterior.from_probabilities({label: weights[label] for label in request.labels}, cost)
 
-    @property
-    def multiple(self) -> int:
-        """As the model it is priced as."""
-        return self._dims.vision.patch * self._dims.vision.merge
-
-    def estimate(self, request: Request) -> Cost:
+    def cost(self, request: Request) -> Cost:
         """The cost for a real model; text tokens are estimated at four characters each."""
         grids = [self._grid(group) for group in request.groups]
         frames, known, prompt = self._tokens(request)
@@ -144,15 +137,13 @@ class MockModel:
             cost = price_recall(self._dims, prompt, known=known)
         else:
             cost = price(self._dims, frames + prompt, grids)
+        if isinstance(request.task, SamplingParams):
+            return sum([self._text_cost(request, request.task.limit)] * request.task.samples, cost)
         return with_attention(cost, self._dims, prompt, known=known) if request.attention else cost
 
-    def estimate_texts(self, request: Request, tokens: Sequence[int]) -> Cost:
-        """The cost of texts of so many tokens each, with the request read once."""
-        return sum(self._text_costs(request, tokens), self.estimate(request))
-
-    def _text_costs(self, request: Request, tokens: Sequence[int]) -> list[Cost]:
+    def _text_cost(self, request: Request, tokens: int) -> Cost:
         _, known, prompt = self._tokens(request)
-        return [price_text(self._dims, count, known=known + prompt) for count in tokens]
+        return price_text(self._dims, tokens, known=known + prompt)
 
     def _tokens(self, request: Request) -> tuple[int, int, int]:
         """Tokens of all frames, of those that the text may look at, and of the text."""
@@ -164,7 +155,7 @@ class MockModel:
 
     def _grid(self, group: FrameGroup) -> tuple[int, int, int]:
         """Units of the group, and their rows and columns of patches."""
-        width, height = group.size(self.multiple)
+        width, height = group.size(self.capabilities.frame_multiple)
         patch = self._dims.vision.patch
         return len(group.units(0)), height // patch, width // patch
 

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.models.base import FrameGroup, Model, Posterior, Request, View
+from gridprobe.models.base import Choose, FrameGroup, Model, Posterior, Request, View, choose
 from gridprobe.models.cost import Cost
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
@@ -40,7 +40,9 @@ def score_rotated(model: Model, request: Request, question: Question, *, rotatio
     """
     requests = rotations_of(request, question, rotations=rotations)
     return (
-        model.score(requests)[0] if len(requests) == 1 else _mean(model.score(requests), _shifts(question, rotations))
+        choose(model, requests)[0]
+        if len(requests) == 1
+        else _mean(choose(model, requests), _shifts(question, rotations))
     )
 
 
@@ -106,7 +108,7 @@ def collage_request(frames: FramePool, question: Question) -> Request:
     whole = View(FrameSize(max_pixels=CANVAS * CANVAS), timestamps="none")
     said = "\n".join(filter(None, question.between(sorted(frames.times))))
     prompt = f"{said}\n{question.prompt}" if said else question.prompt
-    return Request(prompt, question.labels, (FrameGroup(collage(frames), whole),))
+    return Request(prompt, Choose(question.labels), (FrameGroup(collage(frames), whole),))
 
 
 # Which tokens mean which option letter.

@@ -1,32 +1,31 @@
-"""Memo: a backend that remembers what another one answered.
+"""Models in front of another model: `CachedModel` computes each request once, `ChunkedModel` cuts long ones.
 
-Several selectors on one question send the same probes, and an adaptive selector may keep every frame. With a memo each
-of these requests is computed once.
+Several selectors on one question send the same probes, and an adaptive selector may keep every frame.
 """
 
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Any, TypeVar
+from itertools import islice, pairwise
 
 import numpy as np
 
 from gridprobe.errors import UsageError
 from gridprobe.importance import spread
 from gridprobe.models.base import (
-    Completion,
+    Capabilities,
+    Choose,
+    Completions,
     FrameGroup,
     Model,
     Posterior,
     Request,
+    Response,
     SamplingParams,
-    fuses,
-    recalls,
-    writer,
-    writes,
+    completions,
+    posteriors,
 )
 from gridprobe.models.cost import Cost
 from gridprobe.open_ended import kind_of
@@ -45,23 +44,54 @@ __all__ = [
 ]
 
 
+# The base of models that change how another one is asked.
+
+
+class ModelWrapper:
+    """A model in front of another."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    @property
+    def identity(self) -> str:
+        """That of the model behind it."""
+        return self._model.identity
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Those of the model behind it."""
+        return self._model.capabilities
+
+    def cost(self, request: Request) -> Cost:
+        """What the model behind it says."""
+        return self._model.cost(request)
+
+    def run(self, requests: Sequence[Request]) -> Sequence[Response]:
+        """What the model behind it answers."""
+        return self._model.run(requests)
+
+
+# Each request is computed once.
+
+
 @dataclass(frozen=True)
 class _Entry:
-    answer: Any
+    response: Response
     seconds: float
-    """The answer's time: an equal share of its call."""
+    """The response's time: an equal share of its call."""
 
 
-class CachedModel:
-    """The same model, but each request is computed once; the least recently used answers are dropped first.
+class CachedModel(ModelWrapper):
+    """The same model, but each request is computed once; the least recently used responses are dropped first.
 
-    A remembered answer keeps its cost, so compute is reported as if the model had been asked again.
+    A cached response keeps its cost, so compute is reported as if the model had been asked again.
     """
 
-    def __init__(self, backend: Model, *, capacity: int = 4096) -> None:
+    def __init__(self, model: Model, *, capacity: int = 4096) -> None:
         if capacity < 1:
             raise UsageError(f"a memo needs room for at least 1 answer, got {capacity}")
-        self._backend = backend
+        super().__init__(model)
         self._capacity = capacity
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
         self.hits = 0
@@ -72,110 +102,38 @@ class CachedModel:
     def __len__(self) -> int:
         return len(self._entries)
 
-    @property
-    def identity(self) -> str:
-        """That of the model behind it."""
-        return self._backend.identity
-
-    @property
-    def multiple(self) -> int:
-        """That of the model behind it."""
-        return self._backend.multiple
-
-    @property
-    def recalls(self) -> bool:
-        """That of the model behind it."""
-        return recalls(self._backend)
-
-    @property
-    def fuses(self) -> bool:
-        """That of the model behind it."""
-        return fuses(self._backend)
-
-    @property
-    def writes(self) -> bool:
-        """That of the model behind it."""
-        return writes(self._backend)
-
-    def score(self, requests: Sequence[Request]) -> list[Posterior]:
-        """One posterior for each request, in order; all new ones go to the model in one call."""
+    def run(self, requests: Sequence[Request]) -> list[Response]:
+        """A response to each request, in order; all new ones go to the model in one call."""
         keys = [self._key(request) for request in requests]
-        return self._answers(keys, lambda new: self._backend.score([requests[place] for place in new]))
-
-    def write(self, requests: Sequence[Request], writing: SamplingParams) -> list[tuple[Completion, ...]]:
-        """Texts for each request, in order; all new ones are written in one call."""
-        model = writer(self._backend)
-        keys = [(self._key(request), writing) for request in requests]
-        return self._answers(keys, lambda new: model.write([requests[place] for place in new], writing))
-
-    def _answers(self, keys: Sequence[Hashable], ask: Callable[[Sequence[int]], Sequence[Any]]) -> list[Any]:
-        """What is remembered by these keys; `ask` is called once with the places of all others."""
-        found = {key: self._entries[key] for key in keys if key in self._entries}
-        places: dict[Hashable, int] = {}
-        for place, key in enumerate(keys):
-            if key not in found:
-                places.setdefault(key, place)
-        fresh = self._ask(places, ask)
-        for place, key in enumerate(keys):
-            if key in found or key in keys[:place]:
-                self.hits += 1
-                self.saved += (found.get(key) or fresh[key]).seconds
-        entries = {**found, **fresh}
+        entries = {key: self._entries[key] for key in keys if key in self._entries}
+        missing = {key: request for key, request in zip(keys, requests, strict=True) if key not in entries}
+        fresh = self._ask(list(missing.values()))
+        repeated = [key for place, key in enumerate(keys) if key in entries or key in keys[:place]]
+        entries.update(zip(missing, fresh, strict=True))
+        self.hits += len(repeated)
+        self.saved += sum(entries[key].seconds for key in repeated)
         self._remember(entries)
-        return [entries[key].answer for key in keys]
-
-    def estimate(self, request: Request) -> Cost:
-        """What the model says."""
-        return self._backend.estimate(request)
-
-    def estimate_texts(self, request: Request, tokens: Sequence[int]) -> Cost:
-        """What the model says."""
-        return writer(self._backend).estimate_texts(request, tokens)
+        return [entries[key].response for key in keys]
 
     def _key(self, request: Request) -> Hashable:
-        """Everything an answer depends on. Equal frame keys mean equal pixels."""
-        asked = (request.prompt, request.prompt_order, request.labels, request.between, request.sees, request.attention)
+        """Everything a response depends on. Equal frame keys mean equal pixels."""
+        asked = (request.prompt, request.prompt_order, request.task, request.between, request.sees, request.attention)
         return self.identity, asked, tuple((group.frames.keys, group.view) for group in request.groups)
 
-    def _ask(
-        self, places: dict[Hashable, int], ask: Callable[[Sequence[int]], Sequence[Any]]
-    ) -> dict[Hashable, _Entry]:
-        if not places:
-            return {}
+    def _ask(self, requests: Sequence[Request]) -> list[_Entry]:
+        if not requests:
+            return []
         start = time.perf_counter()
-        answers = ask(list(places.values()))
-        each = (time.perf_counter() - start) / len(places)
-        return {key: _Entry(answer, each) for key, answer in zip(places, answers, strict=True)}
+        responses = self._model.run(requests)
+        each = (time.perf_counter() - start) / len(requests)
+        return [_Entry(response, each) for response in responses]
 
     def _remember(self, entries: dict[Hashable, _Entry]) -> None:
-        for key, entry in entries.items():
-            self._entries[key] = entry
+        self._entries.update(entries)
+        for key in entries:
             self._entries.move_to_end(key)
         while len(self._entries) > self._capacity:
             self._entries.popitem(last=False)
-
-
-# Wrapped: the base of models that change how another one is asked.
-
-
-class ModelWrapper:
-    """A model in front of another; whatever it does not define itself is passed through."""
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-    @property
-    def identity(self) -> str:
-        """That of the model behind it."""
-        return self._model.identity
-
-    @property
-    def multiple(self) -> int:
-        """That of the model behind it."""
-        return self._model.multiple
 
 
 # Requests with fewer frames: a window of them, or less context.
@@ -257,8 +215,6 @@ def _texts(request: Request, kept: set[int]) -> tuple[str, ...]:
 # together. Of its last group, which is the context, only so many frames are shown as fit, half of them nearest to the
 # other frames and half evenly spaced.
 
-P = TypeVar("P")
-
 MARKER = 32
 """More tokens than a frame has beside its pixels: its time, and what encloses it."""
 TURN = 64
@@ -275,8 +231,12 @@ def check_chunk(frames: int | None) -> None:
 
 def chunked(model: Model, frames: int | None = None) -> Model:
     """The model, with windows of at most so many frames; itself if nothing limits what it reads at once."""
-    limits = (frames, getattr(model, "context_frames", None), getattr(model, "context_tokens", None))
-    if isinstance(model, ChunkedModel) or getattr(model, "pending", False) or not any(limits):
+    able = model.capabilities
+    if (
+        isinstance(model, ChunkedModel)
+        or not able.loaded
+        or not any((frames, able.context_frames, able.context_tokens))
+    ):
         return model
     return ChunkedModel(model, frames=frames)
 
@@ -302,7 +262,7 @@ class _Plan:
 
 
 class ChunkedModel(ModelWrapper):
-    """A model with requests of any length; whatever else it has is passed through."""
+    """A model with requests of any length."""
 
     def __init__(self, model: Model, *, frames: int | None = None) -> None:
         """Wrap a model.
@@ -313,33 +273,36 @@ class ChunkedModel(ModelWrapper):
         """
         check_chunk(frames)
         super().__init__(model)
-        limits = [each for each in (frames, getattr(model, "context_frames", None)) if each]
-        self._frames: int | None = min(limits, default=None)
-        self._tokens: int | None = getattr(model, "context_tokens", None)
+        able = model.capabilities
+        self._frames = min([each for each in (frames, able.context_frames) if each], default=None)
+        self._tokens = able.context_tokens
 
-    def score(self, requests: Sequence[Request]) -> list[Posterior]:
-        """One posterior for each request, in order; all windows of all requests are asked in one call."""
+    @property
+    def capabilities(self) -> Capabilities:
+        """Those of the model behind it, without limits to what it reads."""
+        return replace(self._model.capabilities, context_tokens=None, context_frames=None)
+
+    def run(self, requests: Sequence[Request]) -> list[Response]:
+        """A response to each request, in order; all chunks of all requests are asked in one call.
+
+        Of the texts of its chunks a request gets the likeliest ones.
+        """
         plans = [self._plan(request) for request in requests]
-        answers = iter(self._model.score([part for plan in plans for part in plan.requests]))
-        return [_posterior(request, plan, _next(answers, plan)) for request, plan in zip(requests, plans, strict=True)]
+        responses = iter(self._model.run([part for plan in plans for part in plan.requests]))
+        return [self._response(request, plan, responses) for request, plan in zip(requests, plans, strict=True)]
 
-    def write(self, requests: Sequence[Request], writing: SamplingParams) -> list[tuple[Completion, ...]]:
-        """Texts for each request, in order; of those of its windows the likeliest ones."""
-        model, plans = writer(self._model), [self._plan(request, scores=False) for request in requests]
-        found = iter(model.write([part for plan in plans for part in plan.parts], writing))
-        return [_likeliest(plan, _next(found, plan), writing.samples) for plan in plans]
+    def _response(self, request: Request, plan: _Plan, responses: Iterator[Response]) -> Response:
+        mine = islice(responses, len(plan.requests))
+        if isinstance(request.task, SamplingParams):
+            return _likeliest(plan, completions(mine), request.task.samples)
+        return _posterior(request, plan, posteriors(mine))
 
-    def estimate(self, request: Request) -> Cost:
-        """What all windows of the request would cost."""
-        return sum((self._model.estimate(part) for part in self._plan(request).requests), Cost())
+    def cost(self, request: Request) -> Cost:
+        """What all chunks of the request would cost."""
+        return sum((self._model.cost(part) for part in self._plan(request).requests), Cost())
 
-    def estimate_texts(self, request: Request, tokens: Sequence[int]) -> Cost:
-        """What texts after each window of the request would cost."""
-        model, plan = writer(self._model), self._plan(request, scores=False)
-        return sum((model.estimate_texts(part, tokens) for part in plan.parts), Cost())
-
-    def _plan(self, request: Request, *, scores: bool = True) -> _Plan:
-        """How a request is asked; `scores` if the answers of its windows will be combined."""
+    def _plan(self, request: Request) -> _Plan:
+        """How a request is asked."""
         everything = range(sum(len(group.frames) for group in request.groups))
         if self._fits(request):
             return _Plan((request,), (everything,))
@@ -349,7 +312,7 @@ class ChunkedModel(ModelWrapper):
         seen = set(everything if request.sees is None else request.sees)
         shown = [cut for cut in cuts if seen.intersection(cut)] or cuts[:1]
         note = f"the frames were shown in {len(cuts)} windows of at most {max(map(len, cuts))}"
-        text = without_frames(request) if scores and len(shown) > 1 else None
+        text = without_frames(request) if isinstance(request.task, Choose) and len(shown) > 1 else None
         parts = tuple(window_of(request, cut) for cut in shown)
         return _Plan(parts, tuple(shown), len(cuts), text, (note,) if len(shown) > 1 else ())
 
@@ -397,15 +360,16 @@ class ChunkedModel(ModelWrapper):
 
     def _length(self, request: Request) -> int:
         """The tokens of a request, those of all its frames included."""
-        return self._model.estimate(replace(request, sees=None, attention=False)).tokens
+        return self._model.cost(replace(request.prompt_only, sees=None, attention=False)).tokens
 
     def _at_most(self, request: Request) -> float:
         """More tokens than a request has, found quickly; infinity if that is not known."""
-        area = self.multiple**2 if self.multiple > 1 else 0
-        if not area:
+        multiple = self._model.capabilities.frame_multiple
+        if multiple == 1:
             return math.inf
+        area = multiple**2
         text = len(request.prompt.encode()) + sum(len(each.encode()) + 1 for each in request.between) + TURN
-        sizes = [group.size(self.multiple) for group in request.groups]
+        sizes = [group.size(multiple) for group in request.groups]
         units = [len(group.frames) for group in request.groups]
         return text + sum(
             count * (width * height // area + MARKER) for (width, height), count in zip(sizes, units, strict=True)
@@ -464,7 +428,7 @@ def _spread_out(request: Request, plan: _Plan, shares: Sequence[Sequence[float]]
     return tuple(found)
 
 
-def _likeliest(plan: _Plan, found: Sequence[tuple[Completion, ...]], samples: int) -> tuple[Completion, ...]:
+def _likeliest(plan: _Plan, found: Sequence[Completions], samples: int) -> Completions:
     """The likeliest texts of all windows; the first has the costs of those that were left out.
 
     What a window shows counts before what others do not show, since most windows do not show what is asked about.
@@ -477,8 +441,3 @@ def _likeliest(plan: _Plan, found: Sequence[tuple[Completion, ...]], samples: in
     kept = texts[:samples]
     rest = sum((text.cost for text in texts[samples:]), Cost())
     return (replace(kept[0], cost=kept[0].cost + rest, notes=(*kept[0].notes, *plan.notes)), *kept[1:])
-
-
-def _next(answers: Iterator[P], plan: _Plan) -> list[P]:
-    """The answers to a plan's requests."""
-    return [next(answers) for _ in plan.requests]

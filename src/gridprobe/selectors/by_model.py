@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
 from gridprobe.importance import Budget, Grid, ImportanceMap, MapKind, ShapeRule, Ties
-from gridprobe.models.base import FrameGroup, Model, Posterior, PromptOrder, Request, View
+from gridprobe.models.base import FrameGroup, Model, Posterior, PromptOrder, Request, View, choose
 from gridprobe.models.cost import Cost
 from gridprobe.question import Question
 from gridprobe.selectors.base import FLAT, PROBE, Parts, Selection, Selector, doubts
@@ -42,7 +42,7 @@ class ByModel(Selector):
     @property
     def input_size(self) -> FrameSize:
         """The size its frames are decoded at."""
-        return self.small_view.pixels.rounded_to(self.model.multiple)
+        return self.small_view.pixels.rounded_to(self.model.capabilities.frame_multiple)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ class ByModel(Selector):
         self, pool: FramePool, subsets: Sequence[Sequence[int]], question: Question
     ) -> tuple[list[float], list[Posterior]]:
         """How certain the model is from each subset of frames by itself, and what it answered."""
-        asked = self.model.score([self.request(pool, subset, question) for subset in subsets])
+        asked = choose(self.model, [self.request(pool, subset, question) for subset in subsets])
         return [certainty(each.probabilities) for each in asked], asked
 
     def selected(

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from gridprobe.errors import UsageError
 from gridprobe.importance import Grid, ImportanceMap, top
-from gridprobe.models.base import FrameGroup, Posterior, Request, View, recalls
+from gridprobe.models.base import FrameGroup, Posterior, Request, View, choose
 from gridprobe.models.prompting import collage_request
 from gridprobe.question import Question
 from gridprobe.selectors.base import Parts, Selection
@@ -48,13 +48,13 @@ class GridProbe(ByModel):
     @property
     def input_size(self) -> FrameSize:
         """The size its frames are decoded at."""
-        return (self.decoded or self.small_view.pixels).rounded_to(self.model.multiple)
+        return (self.decoded or self.small_view.pixels).rounded_to(self.model.capabilities.frame_multiple)
 
     def select(self, pool: FramePool, question: Question) -> Selection:
         """Make the map, and keep as many of its top frames as the budget says."""
         if self.probes == "fresh":
             return self._by_probes(pool, question)
-        if recalls(self.model):
+        if self.model.capabilities.kv_reuse:
             return self._by_attention(pool, question)
         selection = self._by_probes(pool, question)
         return replace(selection, notes=(NO_MEMORY, *selection.notes))
@@ -62,7 +62,7 @@ class GridProbe(ByModel):
     def _by_probes(self, pool: FramePool, question: Question) -> Selection:
         """The paper: how confident the model is about each row and each column (eq. 1), multiplied (eq. 3)."""
         grid = Grid.holding(len(pool))
-        answers = self.model.score([self.request(pool, line, question) for line in grid.probes()])
+        answers = choose(self.model, [self.request(pool, line, question) for line in grid.probes()])
         confidences = tuple(answer.confidence for answer in answers)
         evidence = ImportanceMap(grid, confidences[: grid.rows], confidences[grid.rows :])
         return replace(self.top_of(evidence, pool, answers), probes=tuple(answers))
@@ -72,7 +72,7 @@ class GridProbe(ByModel):
         request = replace(overview_request(pool, question, self.small_view, again=True), attention=True)
         if self.overview is not None:  # the frames were read: only the question is computed
             request = replace(request, sees=tuple(range(len(pool))))
-        (answer,) = self.model.score([request])
+        (answer,) = choose(self.model, [request])
         if answer.attention is None:
             raise UsageError(f"the model {self.model.identity} does not say where its attention is; use probes=fresh")
         evidence = ImportanceMap(Grid.holding(len(pool)), by_frame=answer.attention, kind="attention")
@@ -91,7 +91,7 @@ class GridProbe(ByModel):
             return selection
         candidates = top(attention.scores, min(attention.grid.k, len(pool)))
         prefix = overview_request(pool, question, self.small_view, again=True)
-        answers = self.model.score([replace(prefix, sees=(frame,)) for frame in candidates])
+        answers = choose(self.model, [replace(prefix, sees=(frame,)) for frame in candidates])
         likely = dict(zip(candidates, (each.probabilities[overview.choice] for each in answers), strict=True))
         cost = sum((each.cost for each in answers), selection.cost)
         showing = tuple(frame for frame in candidates if likely[frame] > 0.5)

@@ -128,9 +128,10 @@ class DeviceMemory:
         total = torch.cuda.get_device_properties(device).total_memory
         return cls(device, token_bytes, cache_bytes, weights, total // KEEP_OF_GPU, KEEP_ON_HOST)
 
-    def gigabytes(self, tokens: int) -> float:
-        """What the weights and one pass over so many tokens take, as `CostModel.memory` counts it."""
-        return (self.weights + tokens * (CAUTION * self.token_bytes + self.cache_bytes)) / 1e9
+    @property
+    def pass_bytes(self) -> int:
+        """Bytes of memory for each token of a pass."""
+        return CAUTION * self.token_bytes + self.cache_bytes
 
     @property
     def worthwhile(self) -> int:

@@ -48,7 +48,8 @@ def gauge(name: str) -> CostModel:
             f"cannot plan for {address}: the model's name must be that of a known model, such as "
             "Qwen/Qwen3-VL-8B-Instruct"
         )
-    return replace(found, identity=str(address), recalls=False, slack=SLACK)
+    lacks = replace(found.capabilities, kv_reuse=False, attention_map=False, cost_slack=SLACK)
+    return replace(found, identity=str(address), capabilities=lacks)
 
 
 def _choose(client: Client) -> tuple[str, Mapping[str, Any]]:

@@ -3,12 +3,23 @@
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from threading import Event
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
 from gridprobe._util import report
 from gridprobe.errors import ServerError, ServerUnavailable
-from gridprobe.models.base import Completion, Posterior, Request, SamplingParams, require_labels, require_plain
+from gridprobe.models.base import (
+    Capabilities,
+    Choose,
+    Completions,
+    Posterior,
+    Request,
+    Response,
+    SamplingParams,
+    by_task,
+    require_plain,
+)
 from gridprobe.models.cost import Cost
 from gridprobe.models.openai.client import Client, in_threads
 from gridprobe.models.openai.logprobs import Reading, Samples
@@ -28,10 +39,6 @@ SLACK = 1.25
 
 class Server:
     """A model on a server. It answers requests; it has no memory of frames that could be questioned."""
-
-    recalls: ClassVar[bool] = False
-    fuses: ClassVar[bool] = False
-    writes: ClassVar[bool] = True
 
     def __init__(self, client: Client, model: str, ability: Ability, bill: Bill) -> None:
         self.ability = ability
@@ -53,29 +60,21 @@ class Server:
         mark = self.ability.fingerprint or "unversioned"
         return f"{self._client.address.base}#{self._model}@{mark};{self.ability.rung.name}"
 
-    @property
-    def multiple(self) -> int:
-        """That of the model if it is known, else 32."""
-        return self._bill.multiple
+    @cached_property
+    def capabilities(self) -> Capabilities:
+        """What the self-test found. It takes no memory on this machine."""
+        rule, rung = self.ability.rule, self.ability.rung
+        return Capabilities(
+            generates=True,
+            frame_pairs=False,
+            frame_multiple=self._bill.multiple,
+            tokens_per_image=rule.picture(1) if rule.per_pixel == 0 else None,
+            cost_slack=SLACK * (rung.count if isinstance(rung, Samples) else 1),  # each sample may be billed by itself
+            weight_bytes=0,
+            summary=self._summary(),
+        )
 
-    @property
-    def picture_tokens(self) -> int | None:
-        """Tokens of any picture, if they are the same for all sizes; then several small frames share one."""
-        rule = self.ability.rule
-        return rule.picture(1) if rule.per_pixel == 0 else None
-
-    @property
-    def slack(self) -> float:
-        """How much larger a bill may be than its estimate; answers that are drawn may be billed one by one."""
-        rung = self.ability.rung
-        return SLACK * (rung.count if isinstance(rung, Samples) else 1)
-
-    def memory(self, tokens: int) -> float:
-        """None on this machine."""
-        return 0.0
-
-    @property
-    def summary(self) -> str:
+    def _summary(self) -> str:
         """One sentence about what the server can do."""
         ability = self.ability
         calls = "batches" if ability.batches else f"up to {self._client.concurrency} requests at a time"
@@ -83,29 +82,26 @@ class Server:
         found = f"{self._model} on {self._client.address.host}: {ability.rung.summary}; {calls}{once}"
         return "; ".join((found, *ability.notes))
 
-    def estimate(self, request: Request) -> Cost:
+    def cost(self, request: Request) -> Cost:
         """The expected cost: exact for models whose tokenizer is here, else fitted to the self-test."""
         require_plain(request)
-        return self._bill.estimate(request)
+        task = request.task
+        if isinstance(task, Choose):
+            return self._bill.estimate(request)
+        return self._bill.estimate_texts(request, [task.limit] * task.samples)
 
-    def estimate_texts(self, request: Request, tokens: Sequence[int]) -> Cost:
-        """The expected cost of texts of so many tokens each, with the request read once."""
-        require_plain(request)
-        return self._bill.estimate_texts(request, tokens)
-
-    def score(self, requests: Sequence[Request]) -> list[Posterior]:
-        """Send all requests, many at a time, and wait for the replies."""
-        require_labels(requests)
+    def run(self, requests: Sequence[Request]) -> list[Response]:
+        """Send all requests, many at a time, and wait. Whether a seed gives the same texts is up to the server."""
         for request in requests:
             require_plain(request)
+        return by_task(self, requests, self._choose, self._generate)
+
+    def _choose(self, requests: Sequence[Request]) -> list[Posterior]:
         return self._all(requests, list(self._jobs(requests)), self._run)
 
-    def write(self, requests: Sequence[Request], writing: SamplingParams) -> list[tuple[Completion, ...]]:
-        """Let the server write, for many requests at a time. Whether a seed gives the same texts again is up to it."""
-        for request in requests:
-            require_plain(request)
+    def _generate(self, requests: Sequence[Request], params: SamplingParams) -> list[Completions]:
         jobs = [[place] for place in range(len(requests))]
-        return self._all(requests, jobs, lambda some, stop: [self._write(each, writing, stop) for each in some])
+        return self._all(requests, jobs, lambda some, stop: [self._write(each, params, stop) for each in some])
 
     def _all(
         self,
@@ -128,8 +124,8 @@ class Server:
             stop.set()
         return [found[place] for place in range(len(requests))]
 
-    def _write(self, request: Request, writing: SamplingParams, stop: Event) -> tuple[Completion, ...]:
-        query = Query(lay_out(request, self._album, multiple=self.multiple), ())
+    def _write(self, request: Request, writing: SamplingParams, stop: Event) -> Completions:
+        query = Query(lay_out(request, self._album, multiple=self._bill.multiple), ())
         texts, got = self._asker.write(query.parts, writing, stop)
         self._check_read([query], got.usage.prompt, got.calls)
         costs = self._bill.spent_on_texts(request, got.usage, [text.tokens for text in texts], got.calls)
@@ -160,7 +156,7 @@ class Server:
             yield from jobs
 
     def _run(self, requests: Sequence[Request], stop: Event) -> list[Posterior]:
-        queries = [Query(lay_out(each, self._album, multiple=self.multiple), each.labels) for each in requests]
+        queries = [Query(lay_out(each, self._album, multiple=self._bill.multiple), each.labels) for each in requests]
         together = self._ask_together(requests, queries, stop) if len(requests) > 1 else None
         return together or [self._ask(*each, stop) for each in zip(requests, queries, strict=True)]
 

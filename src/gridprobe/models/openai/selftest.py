@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gridprobe.errors import ModelError, ServerError, ServerUnavailable
-from gridprobe.models.base import CostModel, Request
+from gridprobe.models.base import CostModel, Request, SamplingParams
 from gridprobe.models.cost import Cost
 from gridprobe.models.openai.client import Client, Refused
 from gridprobe.models.openai.logprobs import Ids, Rung, Samples, Top
@@ -77,12 +77,12 @@ class Bill:
     @property
     def multiple(self) -> int:
         """Sides of pictures are multiples of this: the model's own, or what most models like."""
-        return self.gauge.multiple if self.gauge else 32
+        return self.gauge.capabilities.frame_multiple if self.gauge else 32
 
     def estimate(self, request: Request) -> Cost:
         """The cost of a request before it is sent."""
         if self.gauge is not None:
-            cost = self.gauge.estimate(request)
+            cost = self.gauge.cost(request.prompt_only)
         else:
             tokens, visual = (count(request, self.multiple) for count in (self.rule.total, self.rule.visual))
             cost = Cost(calls=1, tokens=tokens, visual_tokens=visual, unpriced=1)
@@ -126,8 +126,9 @@ class Bill:
         found = []
         for count in tokens:
             cost = Cost(tokens=count, money=self._money(Usage(completion=count)))
-            if self.gauge is not None and self.gauge.writes:
-                both, alone = self.gauge.estimate_texts(request, [count]), self.gauge.estimate(request)
+            if self.gauge is not None and self.gauge.capabilities.generates:
+                text = replace(request, task=SamplingParams(limit=max(1, count)))
+                both, alone = self.gauge.cost(text), self.gauge.cost(request.prompt_only)
                 flops, paper = both.flops - alone.flops, both.flops_paper - alone.flops_paper
                 cost = replace(cost, flops=flops, flops_paper=paper, flops_computed=flops)
             found.append(cost)

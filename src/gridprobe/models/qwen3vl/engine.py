@@ -12,9 +12,9 @@ the model object.
 from collections import Counter
 from collections.abc import Callable, Container, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,13 +22,14 @@ from torch import Tensor
 from gridprobe._util import parse_json, report
 from gridprobe.errors import ModelError, TooLarge
 from gridprobe.models.base import (
-    Completion,
+    Capabilities,
+    Completions,
     FrameGroup,
     Posterior,
     Request,
+    Response,
     SamplingParams,
-    check_requests,
-    require_labels,
+    by_task,
 )
 from gridprobe.models.cost import Cost
 from gridprobe.models.local.checkpoint import first_line
@@ -54,7 +55,7 @@ from gridprobe.models.qwen3vl.blocks import (
     upload,
     vision_block,
 )
-from gridprobe.models.qwen3vl.jobs import PreparedRequest, Span, price_job, price_texts, price_with_texts
+from gridprobe.models.qwen3vl.jobs import PreparedRequest, Span, price_job, price_prompt, price_text_of
 from gridprobe.models.qwen3vl.language import Branches, LanguageModel, Piece, Prefix
 from gridprobe.models.qwen3vl.pricing import (
     attention_flops,
@@ -165,8 +166,6 @@ TEXT_SHARE = 3
 class Qwen3VL:
     """A Qwen3-VL model as a backend."""
 
-    writes: ClassVar[bool] = True
-
     def __init__(
         self,
         model: Any,
@@ -190,8 +189,8 @@ class Qwen3VL:
         self._spec = spec
         self._layouts = Layouts(self._encode_text, self._special, patch=spec.patch, merge=spec.merge)
         self._min_mass = min_letter_mass
-        self.context_tokens = int(model.config.text_config.max_position_embeddings)
-        self._scribe = TextGenerator(tokenizer, end_tokens(model, tokenizer, self._special.im_end), self.context_tokens)
+        self._context = int(model.config.text_config.max_position_embeddings)
+        self._scribe = TextGenerator(tokenizer, end_tokens(model, tokenizer, self._special.im_end), self._context)
         self._kept_bytes = cache_bytes(self.dims, model.dtype.itemsize)
         self._language = LanguageModel(model, block=compiled(text_block) if compile else text_block)
         size = model.dtype.itemsize
@@ -203,25 +202,27 @@ class Qwen3VL:
         self.kept = Store(self._memory.keep, host_limit=self._memory.keep_on_host)
         """Vision features and stems that may be reused."""
 
-    @property
-    def multiple(self) -> int:
-        """Sides of frames are multiples of a merged patch."""
-        return self._spec.multiple
+    @cached_property
+    def capabilities(self) -> Capabilities:
+        """Only its own path through the model can question the KV cache of frames."""
+        return Capabilities(
+            kv_reuse=not self.plain,
+            attention_map=not self.plain,
+            generates=True,
+            frame_multiple=self._spec.multiple,
+            context_tokens=self._context,
+            weight_bytes=self._memory.weights,
+            pass_bytes=self._memory.pass_bytes,
+        )
 
-    @property
-    def recalls(self) -> bool:
-        """Whether questions can be put to some of the frames in the memory of all of them."""
-        return not self.plain
-
-    def score(self, requests: Sequence[Request]) -> list[Posterior]:
-        """Score all requests, in as few forward passes as memory allows."""
-        require_labels(requests)
-        return self._each(requests, self._score)
-
-    def write(self, requests: Sequence[Request], writing: SamplingParams) -> list[tuple[Completion, ...]]:
-        """Write texts for all requests; each prompt is read once for all its texts."""
-        check_requests(requests)
-        return self._each(requests, partial(self._write, writing=writing), share=TEXT_SHARE)
+    def run(self, requests: Sequence[Request]) -> list[Response]:
+        """Answer all requests in as few forward passes as memory allows; each prompt is read once for all its texts."""
+        return by_task(
+            self,
+            requests,
+            lambda some: self._each(some, self._score),
+            lambda some, params: self._each(some, partial(self._write, writing=params), share=TEXT_SHARE),
+        )
 
     def _each(
         self, requests: Sequence[Request], work: Callable[[Sequence[PreparedRequest]], dict[int, T]], *, share: int = 1
@@ -245,24 +246,16 @@ class Qwen3VL:
         """Whether a job's stem is read by itself: another job begins alike, now, later or before."""
         return not self.plain and (job.recalls or job.request.again or often > 1 or job.stem in self.kept)
 
-    def estimate(self, request: Request) -> Cost:
-        """The cost of scoring the request, from its exact token count."""
+    def cost(self, request: Request) -> Cost:
+        """The cost of the request, from its exact token count."""
         return price_job(self.dims, PreparedRequest(0, request, self._layouts.of(request)))
-
-    def estimate_texts(self, request: Request, tokens: Sequence[int]) -> Cost:
-        """The cost of texts of so many tokens each, with the request read once."""
-        return price_with_texts(self.dims, PreparedRequest(0, request, self._layouts.of(request)), tokens)
-
-    def memory(self, tokens: int) -> float:
-        """Gigabytes for the weights and one pass over this many tokens."""
-        return self._memory.gigabytes(tokens)
 
     def _layout(self, request: Request) -> Layout:
         layout = self._layouts.of(request)
-        if len(layout) > self.context_tokens:
+        if len(layout) > self._context:
             raise TooLarge(
                 f"{_frames(request, layout)} and the question need {len(layout):,} tokens, "
-                f"but the model reads at most {self.context_tokens:,}; use fewer or smaller frames"
+                f"but the model reads at most {self._context:,}; use fewer or smaller frames"
             )
         return layout
 
@@ -320,7 +313,7 @@ class Qwen3VL:
     def _score(self, batch: Sequence[PreparedRequest]) -> dict[int, Posterior]:
         return self._posteriors(batch, self._plain(batch) if self.plain else self._fast(batch))
 
-    def _write(self, batch: Sequence[PreparedRequest], *, writing: SamplingParams) -> dict[int, tuple[Completion, ...]]:
+    def _write(self, batch: Sequence[PreparedRequest], *, writing: SamplingParams) -> dict[int, Completions]:
         spent: Counter[int] = Counter()
         drafts = {job.place: self._scribe.drafts(job.layout.ids, writing) for job in batch}
         every, count = [draft for some in drafts.values() for draft in some], writing.samples
@@ -336,13 +329,13 @@ class Qwen3VL:
         write_all(self._scribe, every, logits.repeat_interleave(count, 0), step)
         return {job.place: self._written(job, drafts[job.place], spent[job.place]) for job in batch}
 
-    def _written(self, job: PreparedRequest, drafts: Sequence[GrowingText], spent: int) -> tuple[Completion, ...]:
-        first, *more = price_texts(self.dims, job, [len(draft.ids) for draft in drafts])
+    def _written(self, job: PreparedRequest, drafts: Sequence[GrowingText], spent: int) -> Completions:
+        first, *more = (price_text_of(self.dims, job, len(draft.ids)) for draft in drafts)
         costs = [self._prompt_cost(job, spent) + first, *more]
         return tuple(self._scribe.written(draft, cost, job.notes) for draft, cost in zip(drafts, costs, strict=True))
 
     def _prompt_cost(self, job: PreparedRequest, spent: int) -> Cost:
-        return replace(price_job(self.dims, job), flops_computed=float(spent))
+        return replace(price_prompt(self.dims, job), flops_computed=float(spent))
 
     def _prefixes(self, batch: Sequence[PreparedRequest], spent: Counter[int]) -> list[Prefix]:
         """The jobs' sequences, read to their ends."""

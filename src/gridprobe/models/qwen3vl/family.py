@@ -2,14 +2,14 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from gridprobe.errors import ModelError
-from gridprobe.models.base import CostModel, Model, Request
+from gridprobe.models.base import Capabilities, CostModel, Model, Request
 from gridprobe.models.cost import Cost
 from gridprobe.models.local.checkpoint import unreadable
 from gridprobe.models.mock import MockModel
@@ -36,32 +36,23 @@ def gauge(name: str, folder: Path | None) -> CostModel | None:
         if size is None or size[1].upper() not in QWEN3_VL:
             return None
         dims, tied = QWEN3_VL[size[1].upper()], size[1].upper() not in UNTIED
-        return _gauge(name, dims, count=None, weights=parameters(dims, tied=tied) * BYTES)
+        return _cost_model(name, dims, price=None, weights=parameters(dims, tied=tied) * BYTES)
     dims = _read_dims(folder)
     weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-    return _gauge(name, dims, count=_count(folder, dims), weights=weights)
+    return _cost_model(name, dims, price=_counted(folder, dims), weights=weights)
 
 
-@dataclass(frozen=True)
-class Count:
-    """What requests and texts cost."""
-
-    request: Callable[[Request], Cost]
-    texts: Callable[[Request, Sequence[int]], Cost]
-
-
-def _gauge(name: str, dims: ModelDims, *, count: Count | None, weights: int) -> CostModel:
+def _cost_model(name: str, dims: ModelDims, *, price: Callable[[Request], Cost] | None, weights: int) -> CostModel:
     rough = MockModel(lambda request: {}, priced_as=dims)
-    found = count or Count(rough.estimate, rough.estimate_texts)
-    return CostModel(
-        identity=name,
-        estimate=found.request,
-        texts=found.texts,
-        multiple=dims.vision.patch * dims.vision.merge,
-        exact=count is not None,
-        weights=weights,
+    capabilities = Capabilities(
+        kv_reuse=True,
+        attention_map=True,
+        generates=True,
+        frame_multiple=rough.capabilities.frame_multiple,
+        weight_bytes=weights,
         pass_bytes=CAUTION * token_bytes(dims, BYTES) + cache_bytes(dims, BYTES),
     )
+    return CostModel(name, capabilities, price or rough.cost, exact=price is not None)
 
 
 def _read_dims(folder: Path) -> ModelDims:
@@ -81,12 +72,12 @@ def _widths(dims: ModelDims) -> list[tuple[str, Any]]:
     return [*own, *asdict(dims.vision).items()]
 
 
-def _count(folder: Path, dims: ModelDims) -> Count | None:
-    """Count tokens as the engine does; None without its packages or a tokenizer."""
+def _counted(folder: Path, dims: ModelDims) -> Callable[[Request], Cost] | None:
+    """Prices by the tokens that the engine would count; None without its packages or a tokenizer."""
     try:
         from transformers import AutoTokenizer
 
-        from gridprobe.models.qwen3vl.jobs import PreparedRequest, price_job, price_with_texts
+        from gridprobe.models.qwen3vl.jobs import PreparedRequest, price_job
         from gridprobe.models.qwen3vl.prompt import Layouts, SpecialTokens, encoder
     except ModuleNotFoundError:
         return None
@@ -97,13 +88,7 @@ def _count(folder: Path, dims: ModelDims) -> Count | None:
     special, patch, merge = SpecialTokens.of(tokenizer), dims.vision.patch, dims.vision.merge
     layouts = Layouts(encoder(tokenizer), special, patch=patch, merge=merge)
 
-    def job(request: Request) -> PreparedRequest:
-        return PreparedRequest(0, request, layouts.of(request))
-
-    return Count(
-        lambda request: price_job(dims, job(request)),
-        lambda request, tokens: price_with_texts(dims, job(request), tokens),
-    )
+    return lambda request: price_job(dims, PreparedRequest(0, request, layouts.of(request)))
 
 
 def load(name: str, folder: Path, **options: Any) -> Model:

@@ -1,7 +1,7 @@
 """One request in the engine: its tokens, what identifies its frames and its stem, and the parts of it that are run."""
 
 import hashlib
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gridprobe.models.base import Request
+from gridprobe.models.base import Choose, Request
 from gridprobe.models.cost import Cost
 from gridprobe.models.qwen3vl.pricing import ModelDims, price, price_recall, price_text, with_attention
 from gridprobe.models.qwen3vl.prompt import Layout
@@ -17,7 +17,7 @@ from gridprobe.models.qwen3vl.prompt import Layout
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["PreparedRequest", "SequenceKind", "Span", "price_job", "price_texts", "price_with_texts"]
+__all__ = ["PreparedRequest", "SequenceKind", "Span", "price_job", "price_prompt", "price_text_of"]
 
 
 class SequenceKind(NamedTuple):
@@ -89,7 +89,13 @@ class PreparedRequest:
 
 
 def price_job(dims: ModelDims, job: PreparedRequest) -> Cost:
-    """What a request costs by itself; one that `sees` some frames finds the memory of all of them there."""
+    """What a request costs by itself; its texts are as long as they may be."""
+    cost, task = price_prompt(dims, job), job.request.task
+    return cost if isinstance(task, Choose) else sum([price_text_of(dims, job, task.limit)] * task.samples, cost)
+
+
+def price_prompt(dims: ModelDims, job: PreparedRequest) -> Cost:
+    """What reading a request costs; one that `sees` some frames finds the memory of all of them there."""
     rest, known = job.rest, len(job.columns)
     if job.request.sees is not None:
         cost = price_recall(dims, rest, known=known)
@@ -98,15 +104,9 @@ def price_job(dims: ModelDims, job: PreparedRequest) -> Cost:
     return with_attention(cost, dims, rest, known=known) if job.request.attention else cost
 
 
-def price_texts(dims: ModelDims, job: PreparedRequest, tokens: Sequence[int]) -> list[Cost]:
-    """What texts of so many tokens each cost after a request that was read."""
-    known = len(job.columns) + job.rest
-    return [price_text(dims, count, known=known) for count in tokens]
-
-
-def price_with_texts(dims: ModelDims, job: PreparedRequest, tokens: Sequence[int]) -> Cost:
-    """What a request and texts of so many tokens each cost together."""
-    return sum(price_texts(dims, job, tokens), price_job(dims, job))
+def price_text_of(dims: ModelDims, job: PreparedRequest, tokens: int) -> Cost:
+    """What a text of this many tokens costs after a request that was read."""
+    return price_text(dims, tokens, known=len(job.columns) + job.rest)
 
 
 @dataclass(frozen=True, eq=False)

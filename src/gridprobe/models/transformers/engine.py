@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,16 +19,16 @@ from torch import Tensor
 from gridprobe._util import report
 from gridprobe.errors import ModelError, TooLarge, UsageError
 from gridprobe.models.base import (
-    Completion,
+    Capabilities,
+    Completions,
     CostModel,
     Posterior,
     Request,
+    Response,
     SamplingParams,
     Unit,
-    check_requests,
-    require_labels,
+    by_task,
     require_plain,
-    writer,
 )
 from gridprobe.models.cost import Cost
 from gridprobe.models.local.generate import (
@@ -53,7 +53,8 @@ from gridprobe.models.transformers.pricing import (
     hollow_tower,
     language_price,
     price,
-    price_texts,
+    price_request,
+    price_text,
     text_config,
     token_bytes,
 )
@@ -100,9 +101,6 @@ class PreparedPrompt:
 class Auto:
     """A model of transformers as a backend."""
 
-    fuses: ClassVar[bool] = False
-    """Frames cannot be fused in pairs."""
-
     def __init__(
         self,
         model: Any,
@@ -126,47 +124,37 @@ class Auto:
         self._tower = Tower(model, pictures, device=model.device, dtype=model.dtype)
         self._names = accepted(model.forward) | accepted(model.model.forward)
         self._reuses = "mm_encoder_outputs" in self._names  # from transformers 5.18 on
-        self.context_tokens = getattr(text_config(model.config), "max_position_embeddings", None)
         size = model.dtype.itemsize
         self._memory = DeviceMemory.of(
             model, token_bytes=token_bytes(model.config, size), cache_bytes=cache_bytes(model.config, size)
+        )
+        self.capabilities = Capabilities(
+            generates=pictures.family.writes,
+            frame_pairs=False,
+            frame_multiple=pictures.multiple,
+            tokens_per_image=pictures.picture_tokens,
+            context_tokens=getattr(text_config(model.config), "max_position_embeddings", None),
+            weight_bytes=self._memory.weights,
+            pass_bytes=self._memory.pass_bytes,
         )
         self.kept = Store(self._memory.keep, host_limit=self._memory.keep_on_host)
         """Vision features that may be reused."""
 
     @cached_property
     def _scribe(self) -> TextGenerator:
-        return TextGenerator(self._tokenizer, end_tokens(self._model, self._tokenizer), self.context_tokens)
+        return TextGenerator(
+            self._tokenizer, end_tokens(self._model, self._tokenizer), self.capabilities.context_tokens
+        )
 
-    @property
-    def multiple(self) -> int:
-        """Sides of frames are multiples of this."""
-        return self._pictures.multiple
-
-    @property
-    def picture_tokens(self) -> int | None:
-        """The number of visual tokens of every picture, whatever its size; None if it depends on the size."""
-        return self._pictures.picture_tokens
-
-    @property
-    def writes(self) -> bool:
-        """Whether models of this family write text here."""
-        return self._pictures.family.writes
-
-    def memory(self, tokens: int) -> float:
-        """Gigabytes for the weights and one pass over this many tokens."""
-        return self._memory.gigabytes(tokens)
-
-    def score(self, requests: Sequence[Request]) -> list[Posterior]:
-        """Score all requests, in as few forward passes as memory allows."""
-        require_labels(requests)
-        return self._each(requests, self._score, most=self._memory.most())
-
-    def write(self, requests: Sequence[Request], writing: SamplingParams) -> list[tuple[Completion, ...]]:
-        """Write texts for all requests; each prompt is read once for all its texts."""
-        writer(self)
-        check_requests(requests)
-        return self._each(requests, partial(self._write, writing=writing), most=self._memory.most() // TEXT_SHARE)
+    def run(self, requests: Sequence[Request]) -> list[Response]:
+        """Answer all requests in as few forward passes as memory allows; each prompt is read once for all its texts."""
+        most = self._memory.most()
+        return by_task(
+            self,
+            requests,
+            lambda some: self._each(some, self._score, most=most),
+            lambda some, params: self._each(some, partial(self._write, writing=params), most=most // TEXT_SHARE),
+        )
 
     def _each(
         self, requests: Sequence[Request], work: Callable[[Sequence[PreparedPrompt]], dict[int, T]], *, most: int
@@ -181,29 +169,22 @@ class Auto:
             report("model", len(found), len(jobs))
         return [found[place] for place in range(len(jobs))]
 
-    def estimate(self, request: Request) -> Cost:
-        """The cost of scoring the request, from its exact token count."""
-        return self._price(self._laid_out(request))
-
-    def estimate_texts(self, request: Request, tokens: Sequence[int]) -> Cost:
-        """The cost of texts of so many tokens each, with the request read once."""
+    def cost(self, request: Request) -> Cost:
+        """The cost of the request, from its exact token count."""
         layout = self._laid_out(request)
-        return sum(price_texts(self._language, tokens, known=len(layout)), self._price(layout))
+        return price_request(self._language, layout, self._price_of, request.task)
 
     def _laid_out(self, request: Request) -> PromptLayout:
-        return self._composer.layout(request, picture_sizes(request, self.multiple))
+        return self._composer.layout(request, picture_sizes(request, self._pictures.multiple))
 
     def _layout(self, request: Request) -> PromptLayout:
         layout = self._laid_out(request)
-        if self.context_tokens is not None and len(layout) > self.context_tokens:
+        if self.capabilities.context_tokens is not None and len(layout) > self.capabilities.context_tokens:
             raise TooLarge(
                 f"{len(layout.sizes)} pictures and the question need {len(layout):,} tokens, but the model reads at "
-                f"most {self.context_tokens:,}; use fewer frames"
+                f"most {self.capabilities.context_tokens:,}; use fewer frames"
             )
         return layout
-
-    def _price(self, layout: PromptLayout) -> Cost:
-        return price(self._language, layout, self._price_of)
 
     @torch.inference_mode()
     def _run(
@@ -231,7 +212,7 @@ class Auto:
         logits = self._model(**given, use_cache=False, logits_to_keep=1).logits[:, -1]
         return self._posteriors(batch, logits.float(), spent)
 
-    def _write(self, batch: Sequence[PreparedPrompt], *, writing: SamplingParams) -> dict[int, tuple[Completion, ...]]:
+    def _write(self, batch: Sequence[PreparedPrompt], *, writing: SamplingParams) -> dict[int, Completions]:
         spent: Counter[int] = Counter()
         drafts = {job.place: self._scribe.drafts(job.layout.ids, writing) for job in batch}
         logits, cached = self._cached(batch, spent)
@@ -240,13 +221,16 @@ class Auto:
         write_all(self._scribe, [draft for some in drafts.values() for draft in some], first, cached.step)
         return {job.place: self._written(job, drafts[job.place], spent[job.place]) for job in batch}
 
-    def _written(self, job: PreparedPrompt, drafts: Sequence[GrowingText], spent: int) -> tuple[Completion, ...]:
-        first, *more = price_texts(self._language, [len(draft.ids) for draft in drafts], known=len(job.layout))
+    def _written(self, job: PreparedPrompt, drafts: Sequence[GrowingText], spent: int) -> Completions:
+        known = len(job.layout)
+        first, *more = (price_text(self._language, len(draft.ids), known=known) for draft in drafts)
         costs = [self._prompt_cost(job, spent) + first, *more]
         return tuple(self._scribe.written(draft, cost) for draft, cost in zip(drafts, costs, strict=True))
 
     def _prompt_cost(self, job: PreparedPrompt, spent: int) -> Cost:
-        return replace(self._price(job.layout), flops_computed=self._language(len(job.layout)) + spent)
+        return replace(
+            price(self._language, job.layout, self._price_of), flops_computed=self._language(len(job.layout)) + spent
+        )
 
     def _cached(self, batch: Sequence[PreparedPrompt], spent: Counter[int]) -> tuple[Tensor, Cached]:
         """The logits after every prompt, and the prompts in a cache, to go on with."""
@@ -436,20 +420,16 @@ def gauge(name: str, folder: Path) -> CostModel:
     language = language_price(config)
     tower = PicturePrice(hollow_tower(config, pictures), pictures)
 
-    def measure(request: Request) -> Cost:
-        return price(language, composer.layout(request, picture_sizes(request, pictures.multiple)), tower)
-
-    def measure_texts(request: Request, tokens: Sequence[int]) -> Cost:
-        read = measure(request)
-        return sum(price_texts(language, tokens, known=read.tokens), read)
-
     return CostModel(
-        identity=name,
-        estimate=measure,
-        multiple=pictures.multiple,
-        exact=True,
-        weights=sum(file.stat().st_size for file in folder.glob("*.safetensors")),
-        pass_bytes=CAUTION * token_bytes(config, BYTES) + cache_bytes(config, BYTES),
-        recalls=False,
-        texts=measure_texts if pictures.family.writes else None,
+        name,
+        Capabilities(
+            generates=pictures.family.writes,
+            frame_pairs=False,
+            frame_multiple=pictures.multiple,
+            weight_bytes=sum(file.stat().st_size for file in folder.glob("*.safetensors")),
+            pass_bytes=CAUTION * token_bytes(config, BYTES) + cache_bytes(config, BYTES),
+        ),
+        lambda request: price_request(
+            language, composer.layout(request, picture_sizes(request, pictures.multiple)), tower, request.task
+        ),
     )

@@ -24,6 +24,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from gridprobe.errors import ModelError
+from gridprobe.models.base import Choose, Task
 from gridprobe.models.cost import Cost
 from gridprobe.models.transformers.prompt import Pictures, PromptLayout, Size
 
@@ -36,7 +37,8 @@ __all__ = [
     "hollow_tower",
     "language_price",
     "price",
-    "price_texts",
+    "price_request",
+    "price_text",
     "text_config",
     "token_bytes",
 ]
@@ -147,15 +149,12 @@ def price(language: LanguagePrice, layout: PromptLayout, pictures: Callable[[Seq
     )
 
 
-def price_texts(language: LanguagePrice, tokens: Sequence[int], *, known: int) -> list[Cost]:
-    """What texts of so many tokens each cost after `known` ones that were read."""
-    found = []
-    for count in tokens:
-        end = known + count - 1
-        flops = language(end) - language(known) + (count - 1) * language.head
-        paper = language.by_paper(end) - language.by_paper(known)
-        found.append(Cost(tokens=count, flops=flops, flops_paper=paper, flops_computed=flops))
-    return found
+def price_text(language: LanguagePrice, tokens: int, *, known: int) -> Cost:
+    """What a text of this many tokens costs after `known` ones that were read."""
+    end = known + tokens - 1
+    flops = language(end) - language(known) + (tokens - 1) * language.head
+    paper = language.by_paper(end) - language.by_paper(known)
+    return Cost(tokens=tokens, flops=flops, flops_paper=paper, flops_computed=flops)
 
 
 def text_config(config: Any) -> Any:
@@ -218,6 +217,14 @@ class PicturePrice:
         if not found > 0:
             raise ModelError("torch counted no operations in the vision tower, so its cost is not known")
         return found
+
+
+def price_request(language: LanguagePrice, layout: PromptLayout, tower: PicturePrice, task: Task) -> Cost:
+    """The cost of a request; its texts are as long as they may be."""
+    cost = price(language, layout, tower)
+    if isinstance(task, Choose):
+        return cost
+    return sum([price_text(language, task.limit, known=len(layout))] * task.samples, cost)
 
 
 def token_bytes(config: Any, value_bytes: int) -> int:
