@@ -22,7 +22,7 @@ from gridprobe.models.cost import Cost
 from gridprobe.models.prompting import collage_request, rotations_of, score_rotated
 from gridprobe.models.wrappers import ModelWrapper
 from gridprobe.open_ended import CANDIDATES, NO_PLACE, PHRASE, SAMPLES, SENTENCES, answer_open, lettered, remembered
-from gridprobe.options import Options, Plan, make_plan
+from gridprobe.options import Options, Plan
 from gridprobe.question import Question, describes, wording
 from gridprobe.selectors import ExtraFrames, Selection, Selector, Uniform
 from gridprobe.selectors.base import OVERVIEW
@@ -143,7 +143,7 @@ def askable(question: Question, setup: Plan) -> Question:
 def in_order(selection: Selection, setup: Plan) -> list[int]:
     """The kept positions, in the order they are shown in."""
     order = list(selection.indices)
-    if setup.order == "importance" and selection.scores is not None:
+    if setup.show == "importance" and selection.scores is not None:
         scores = selection.scores
         order.sort(key=lambda i: -scores[i])
     return order
@@ -151,7 +151,7 @@ def in_order(selection: Selection, setup: Plan) -> list[int]:
 
 def focus_request(frames: FramePool, question: Question, setup: Plan, *, others: Sequence[FrameGroup] = ()) -> Request:
     """The one request the answer is read from: the kept frames, and others among them."""
-    if setup.collage:
+    if setup.show == "collage":
         return collage_request(frames, question)
     return Request.about(question, [FrameGroup(frames, setup.shown), *others], prompt_order=setup.prompt_order)
 
@@ -397,8 +397,8 @@ class Session:
         if (setup is None) == (model is None):
             raise UsageError('name the model that is to answer, as in model="embedded", or give a setup, but not both')
         if setup is None:
-            settings = Options.from_preset(preset, **changes)
-            setup = make_plan(model=model or "", answer_model=answer_model, selector=selector, settings=settings)
+            options = Options.from_preset(preset, **changes)
+            setup = options.resolve(model=model or "", answer_model=answer_model, selector=selector)
         self.setup = for_video(setup, video).loaded()
         """Everything that decides the answers."""
         self._reuse = reuse

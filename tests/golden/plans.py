@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gridprobe.options import PRESETS, Options, make_plan
+from gridprobe.options import PRESETS, Options
 
 FILE = Path(__file__).with_name("plans.json")
 
@@ -18,32 +18,32 @@ CASES: dict[str, dict[str, Any]] = {
     "k=8": {"k": 8},
     "frames=8": {"frames": 8},
     "frames=8 in paper": {"preset": "paper", "frames": 8},
-    "budget shape:0.5": {"preset": "paper", "budget": "shape:0.5"},
+    "frames=shape:0.5": {"preset": "paper", "frames": "shape:0.5"},
     **{f"effort={effort}": {"effort": effort} for effort in ("quick", "full", "focus")},
     "refine": {"refine": True},
     "rotations=4": {"rotations": 4},
-    "confidence": {"sure": 0.9},
-    "importance": {"preset": "paper", "order": "importance"},
-    "collage": {"effort": "focus", "collage": True},
-    "collage in paper": {"preset": "paper", "collage": True},
-    "probes as collages": {"preset": "paper", "probe_view": "collage"},
-    "probes decoded small": {"preset": "paper", "decoded": "probe"},
+    "confidence": {"exit_confidence": 0.9},
+    "importance": {"preset": "paper", "show": "importance"},
+    "collage": {"effort": "focus", "show": "collage"},
+    "collage in paper": {"preset": "paper", "show": "collage"},
+    "probes as collages": {"preset": "paper", "probe_input": "collage"},
+    "probes decoded small": {"preset": "paper", "probe_input": "small"},
     "context": {"effort": "focus", "context": "small"},
-    "window": {"window": 32},
-    "limits": {"usage_limits": {"max_frames": 6, "max_seconds": 20}},
+    "chunk": {"chunk": 32},
+    "limits": {"max_frames": 6, "max_seconds": 20},
     "uniform": {"selector": "uniform", "frames": 8},
-    "random": {"selector": "random", "frames": 8, "seed": 3},
+    "random": {"selector": "random:3", "frames": 8},
     "siglip": {"selector": "siglip", "frames": 8},
     "clip in paper": {"selector": "clip", "preset": "paper"},
     "mdp3 in gridworld": {"selector": "mdp3", "preset": "gridworld", "frames": 8},
-    "aks with another encoder": {"selector": "aks", "frames": 8, "encoder": "siglip:google/siglip2-base-patch16-224"},
+    "aks with another encoder": {"selector": "aks:siglip:google/siglip2-base-patch16-224", "frames": 8},
 }
 
 
 def described(preset: str = "default", selector: str = "gridprobe", **changes: Any) -> dict[str, Any]:
     """The plan's own words; no model is loaded."""
     options = Options.from_preset(preset, **changes)
-    return make_plan(model="embedded", selector=selector, settings=options).describe()
+    return options.resolve(model="embedded", selector=selector).describe()
 
 
 def plans() -> dict[str, Any]:

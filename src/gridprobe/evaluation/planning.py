@@ -22,7 +22,7 @@ from gridprobe.evaluation.tasks import Choice, Method, Shard, tasks_of
 from gridprobe.limits import TIME_MARGIN, Pace, Price, UsageLimits, UsageTracker, in_words, read_pace
 from gridprobe.models import CostModel, FrameGroup, Request
 from gridprobe.models.cost import Cost
-from gridprobe.options import Options, Plan, make_plan
+from gridprobe.options import Options, Plan
 from gridprobe.question import Question
 from gridprobe.selectors.gridprobe import overview_request
 from gridprobe.video import FramePool, FrameSize, Pending, SampleSpec, VideoInfo, probe
@@ -331,7 +331,7 @@ def _checked(offer: Offer, limits: UsageLimits, models: Models) -> Offer:
 
 
 def _setup(settings: Options, models: Models, selector: str) -> Plan:
-    made = make_plan(model=models.model, answer_model=models.answerer, selector=selector, settings=settings)
+    made = settings.resolve(model=models.model, answer_model=models.answerer, selector=selector)
     return replace(made, selector=made.selector.loaded(weights=False))
 
 

@@ -1,4 +1,4 @@
-"""gridprobe figure: the paper's figures, from runs or from a model's price list."""
+"""The paper's figures, from runs or from a model's price list: python paper/figures.py compute RUN … -o FILE."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,16 +11,14 @@ from gridprobe.cli.help import Verb, Verbs
 from gridprobe.errors import UsageError
 from gridprobe.options import PRESETS
 
-__all__ = ["figure"]
-
 CONVENTIONS = {"honest": "tflops", "published": "tflops_paper"}
 
 
 @click.group(
     cls=Verbs,
     examples=(
-        "gridprobe figure compute runs/k6 runs/k12 -o compute.svg",
-        "gridprobe figure skew runs/first -o skew.png",
+        "python paper/figures.py compute runs/k6 runs/k12 -o compute.svg",
+        "python paper/figures.py skew runs/first -o skew.png",
     ),
 )
 def figure() -> None:
@@ -56,7 +54,7 @@ def _size(context: click.Context, parameter: click.Parameter, text: str) -> tupl
 
 @figure.command(
     cls=Verb,
-    examples=("gridprobe figure compute -m Qwen/Qwen3-VL-2B-Instruct --k 6,8,12 -o compute.svg",),
+    examples=("python paper/figures.py compute -m Qwen/Qwen3-VL-2B-Instruct --k 6,8,12 -o compute.svg",),
 )
 @_common
 @click.option("-m", "--model", metavar="NAME", help="Plan the cost of this model instead of, or beside, the runs.")
@@ -84,7 +82,7 @@ def compute(runs: tuple[Path, ...], out: Path, width: float, **given: Any) -> No
 
 @figure.command(
     cls=Verb,
-    examples=("gridprobe figure skew runs/first runs/all -o skew.svg",),
+    examples=("python paper/figures.py skew runs/first runs/all -o skew.svg",),
 )
 @_common
 def skew(runs: tuple[Path, ...], out: Path, width: float) -> None:
@@ -102,7 +100,7 @@ def skew(runs: tuple[Path, ...], out: Path, width: float) -> None:
 
 @figure.command(
     cls=Verb,
-    examples=("gridprobe figure regime runs/first --ids q17,q23 -o regime.png",),
+    examples=("python paper/figures.py regime runs/first --ids q17,q23 -o regime.png",),
 )
 @_common
 @click.option("--ids", metavar="A,B,…", help="The questions.  [default: most, median and fewest frames kept]")
@@ -143,3 +141,7 @@ def _save(drawn: Any, out: Path) -> None:
     for note in save(drawn, out):
         notice(f"note: {note}")
     announce_saved("figure", out)
+
+
+if __name__ == "__main__":
+    figure()

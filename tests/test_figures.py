@@ -1,6 +1,7 @@
-"""figure, as typed."""
+"""paper/figures.py, as typed."""
 
 import json
+import runpy
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -9,13 +10,15 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 from evaluation_runs import large_run
-from gridprobe.cli import cli
 
 PLAN = ("--model", "Qwen/Qwen3-VL-2B-Instruct", "--k", "6,8 12")
 
 
-def gridprobe(*arguments: object) -> Result:
-    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+PROGRAM = runpy.run_path(str(Path(__file__).parents[1] / "paper" / "figures.py"))
+
+
+def figure(*arguments: object) -> Result:
+    return CliRunner().invoke(PROGRAM["figure"], [str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +33,7 @@ def test_every_kind_is_drawn_in_both_formats_the_same_every_time(
     kind: str, form: str, runs: list[Path], tmp_path: Path
 ) -> None:
     for name in ("one", "two"):
-        result = gridprobe("figure", kind, *runs, "--out", tmp_path / f"{name}.{form}")
+        result = figure(kind, *runs, "--out", tmp_path / f"{name}.{form}")
         assert result.exit_code == 0 and f"figure saved to {tmp_path}" in result.stderr
 
     one, two = ((tmp_path / f"{name}.{form}").read_bytes() for name in ("one", "two"))
@@ -43,13 +46,13 @@ def test_every_kind_is_drawn_in_both_formats_the_same_every_time(
 
 def test_compute_can_be_planned_without_runs(tmp_path: Path) -> None:
     for more in ((), ("--kept", 9), ("--kept", "3,9,53", "--size", "640x360", "--convention", "published")):
-        result = gridprobe("figure", "compute", *PLAN, *more, "--out", tmp_path / "f.svg", "--width", 100)
+        result = figure("compute", *PLAN, *more, "--out", tmp_path / "f.svg", "--width", 100)
         assert result.exit_code == 0, result.output
     assert ElementTree.parse(tmp_path / "f.svg").getroot().get("width") == f"{100 / 25.4 * 72:.6f}pt"
 
 
 def test_missing_videos_are_a_note(runs: list[Path], tmp_path: Path) -> None:
-    result = gridprobe("figure", "regime", *runs, "--ids", "v0001-1, v0002-2", "--out", tmp_path / "f.svg")
+    result = figure("regime", *runs, "--ids", "v0001-1, v0002-2", "--out", tmp_path / "f.svg")
 
     assert result.exit_code == 0 and "note: 2 videos have no thumbnails" in result.stderr
 
@@ -72,7 +75,7 @@ def test_mistakes_are_one_sentence(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("empty").mkdir()
-    result = gridprobe("figure", *arguments)
+    result = figure(*arguments)
 
     assert result.exit_code == 2 and message in result.stderr and len(result.stderr.splitlines()) == 1
     assert not Path("f.svg").exists()
@@ -86,7 +89,7 @@ def test_runs_of_two_releases_are_one_sentence(kind: str, runs: list[Path], tmp_
 
     changed = Spec(**{name: spec[name] for name in vars(Spec.read(other))} | {"benchmark_version": "toy-2"})
     (other / "spec.json").write_text(changed.to_json())
-    result = gridprobe("figure", kind, runs[0], other, "--out", tmp_path / "f.svg")
+    result = figure(kind, runs[0], other, "--out", tmp_path / "f.svg")
 
     assert result.exit_code == 2 and "different benchmark versions" in result.stderr
     assert len(result.stderr.splitlines()) == 1
