@@ -24,7 +24,7 @@ from gridprobe.evaluation.planning import price_grid
 from gridprobe.evaluation.reader import Run
 from gridprobe.models import CostModel
 from gridprobe.models.cost import Cost
-from gridprobe.options import Options, make_plan
+from gridprobe.options import Options
 from gridprobe.question import Question
 from gridprobe.report.format import share_words
 from gridprobe.video import VideoInfo
@@ -141,7 +141,7 @@ def planned(
 
 def _price(gauge: CostModel, settings: Options, size: tuple[int, int], count: int) -> list[Cost]:
     """All frames, then the whole of GridProbe for each number of kept frames."""
-    setup = make_plan(model=gauge, settings=settings)
+    setup = settings.resolve(model=gauge)
     question = _question(settings.template or "default")
     prices = price_grid(setup, question, _video(size), kept=(count,) if count else ())
     return [prices.everything, *(prices.selecting + focus for focus in prices.focus.values())]

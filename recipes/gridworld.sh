@@ -11,12 +11,12 @@ ask() { # NAME [options]
     local name=$1
     shift
     "$GRIDPROBE" eval gridworld --data "$folder/videos" --with "count=$COUNT" --with first=600 --preset gridworld \
-        --dtype "$DTYPE" --out "$folder/$name" "$@"
+        --load "dtype=$DTYPE" --out "$folder/$name" "$@"
 }
 # All frames first: this run is the slowest, and it writes the videos.
 ask all --selector all --model embedded "$@"
 ask all-small --selector all-small --model embedded "$@"
-ask published --model embedded --effort focus --probes fresh --set budget=shape --context none "$@"
+ask published --model embedded --effort focus --set probes=fresh --frames shape --set context=none "$@"
 ask gridprobe --model embedded "$@"
 ask cross --model embedded:nano --answer-model embedded "$@"
 runs=("$folder/all" "$folder/all-small" "$folder/published" "$folder/gridprobe" "$folder/cross")

@@ -19,8 +19,8 @@ ask() { # NAME [options]: one run, in its own folder
         ${more[@]+"${more[@]}"}
 }
 
-ask all --selector all --effort focus --open-way text
-ask all-small --effort quick --open-way text
-for way in drafts text; do ask "$way" --open-way "$way"; done
-for frames in 16 32 48 64; do ask "uniform-$frames" --selector uniform --frames "$frames" --effort focus --open-way text; done
+ask all --selector all --effort focus --set open_way=text
+ask all-small --effort quick --set open_way=text
+for way in drafts text; do ask "$way" --set "open_way=$way"; done
+for frames in 16 32 48 64; do ask "uniform-$frames" --selector uniform --frames "$frames" --effort focus --set open_way=text; done
 "$PYTHON" "$(dirname "$0")/../speed/open_table.py" "${runs[@]}" | tee "$folder/table.md"

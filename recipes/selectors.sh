@@ -31,8 +31,8 @@ number() { # NAME M: Q-Frame shows 2N medium and 8N small frames beside N large 
 both() { # MODEL SELECTOR M: no overview, so that all selectors are asked in the same way; without and with context
     local model=$1 name=$2 frames
     frames=$(number "$name" "$3")
-    ask "$model" "$name-$3" --selector "$name" --effort focus --frames "$frames" --context none
-    ask "$model" "$name-$3-context" --selector "$name" --effort focus --frames "$frames" --context small
+    ask "$model" "$name-$3" --selector "$name" --effort focus --frames "$frames" --set context=none
+    ask "$model" "$name-$3-context" --selector "$name" --effort focus --frames "$frames" --set context=small
 }
 
 for model in $MODELS; do

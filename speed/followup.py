@@ -27,7 +27,7 @@ from engine import noise_info
 
 from gridprobe import Answer, Session, load_model
 from gridprobe.models.qwen3vl.engine import Qwen3VL
-from gridprobe.options import Options, Plan, make_plan
+from gridprobe.options import Options, Plan
 from gridprobe.video import FramePool
 from gridprobe_world.dataset import WorldItem, items, pool_of
 from gridprobe_world.embedded import Embedded
@@ -61,7 +61,7 @@ class Bench:
         engine = model._engine if isinstance(model, Embedded) else model
         assert isinstance(engine, Qwen3VL)
         settings = Options.from_preset(preset, k=k)
-        make = partial(make_plan, model=model, settings=settings)
+        make = partial(settings.resolve, model=model)
         return cls(engine, make(selector="all").loaded(), make().loaded())
 
     def ask(self, way: str, frames: FramePool, items: Sequence[WorldItem]) -> Asked:

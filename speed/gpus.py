@@ -54,7 +54,7 @@ does with video, they are half as many tokens.
 """
 TAIL = """
 - Memory is in 10⁹ bytes: weights and the largest pass, by the same estimate as `gridprobe plan`. A GPU needs a little
-  more. If yours has less, use `--quantization 4bit`, or [a server](#models-on-a-server) with more GPUs.
+  more. If yours has less, use `--load quantization=4bit`, or [a server](#models-on-a-server) with more GPUs.
 - Seconds are without decoding: TFLOPs divided by a pace. The H200's comes from
   [a measurement with random weights](../speed/results/overview.md), in which the first look of the 8B shape reaches
   {share:.0f}% of the peak of {peak:.0f} TFLOPs a second; others are assumed to reach as much of theirs

@@ -26,7 +26,7 @@ from gridprobe.ask import Session
 from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.evaluation import Evaluation, PoolOptions, run
 from gridprobe.models import LazyModel, MockModel, Model, Request
-from gridprobe.options import Options, Plan, make_plan
+from gridprobe.options import Options, Plan
 from gridprobe.question import Question
 
 RESULTS = Path(__file__).parent / "results" / "harness.md"
@@ -48,7 +48,7 @@ class Sleeper(LazyModel):
 
 
 def asked_by(model: Model, k: int = 3) -> Plan:
-    return make_plan(model=model, settings=Options(k=k))
+    return Options(k=k).resolve(model=model)
 
 
 def made(folder: Path, questions: int) -> Benchmark:

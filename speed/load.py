@@ -94,7 +94,18 @@ def serving(given: argparse.Namespace) -> Iterator[Server]:
         videos.mkdir()
         write_script(world_of(asked[0]), videos / "world.mp4", duration=60.0 * given.minutes)
         environment = {**os.environ, "TMPDIR": str(temporary), "OMP_NUM_THREADS": str(given.cores)}
-        options = ["--model", given.model, "--device", "cpu", "--preset", "gridworld", "--port", "0", "--no-cache"]
+        options = [
+            "--model",
+            given.model,
+            "--device",
+            "cpu",
+            "--preset",
+            "gridworld",
+            "--port",
+            "0",
+            "--set",
+            "limits.cache=0",
+        ]
         limits = ["--videos", str(videos), "--queue", str(QUEUE), "--together", str(given.together)]
         process = subprocess.Popen(
             [sys.executable, "-m", "gridprobe", "serve", *options, *limits],

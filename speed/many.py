@@ -153,7 +153,7 @@ def on_gpu(case: Case, rounds: int, k: int) -> Iterator[Rate]:
     small, _ = pools(Case(**{**vars(case), "probe": size}), k=k)
     engine, view = case.engine(plain=False), View(size)
     questions = [question_of(case, seed) for seed in range(1, max(COUNTS) + 1)]
-    session = Session(small, model=engine, k=k, effort="quick", probe_pixels=size, sure=0.0)
+    session = Session(small, model=engine, k=k, effort="quick", small=size, exit_confidence=0.0)
 
     def direct(count: int) -> None:
         choose(engine, [overview_request(small, question, view, again=True) for question in questions[:count]])

@@ -36,12 +36,12 @@ from gridprobe.evaluation import Choice
 from gridprobe.evaluation.statistics import difference_interval, expected_calibration_error, share_interval
 from gridprobe.importance import Fixed
 from gridprobe.models import FrameGroup, Model, Request, load_model
-from gridprobe.options import Options, Plan, make_plan
+from gridprobe.options import Options, Plan
 from gridprobe.selectors import Uniform
 from gridprobe.video import FrameSize
 
-PUBLISHED: dict[str, Any] = {"effort": "focus", "probes": "fresh", "budget": "shape", "context": "none"}
-SMALL = {"probe_pixels": FrameSize(max_side=96)}
+PUBLISHED: dict[str, Any] = {"effort": "focus", "probes": "fresh", "frames": "shape", "context": "none"}
+SMALL = {"small": FrameSize(max_side=96)}
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ WAYS = {
     "ours auto": Way({"effort": "auto"}),
     "ours full": Way({"effort": "full"}),
     "ours auto, refine": Way({"effort": "auto", "refine": True}),
-    "nano probes for micro": Way({"effort": "auto", "sure": 0.99}, prober="embedded:nano"),
+    "nano probes for micro": Way({"effort": "auto", "exit_confidence": 0.99}, prober="embedded:nano"),
     # How to make the map and how many frames to keep: always the whole way, with all other frames as context.
     "map attention": Way({"effort": "full"}),
     "map attention, 4": Way({"effort": "full", "frames": 4}),
@@ -74,7 +74,7 @@ WAYS = {
     "map fresh": Way({"effort": "full", "probes": "fresh"}),
     "map fresh, 8": Way({"effort": "full", "probes": "fresh", "frames": 8}),
     "uniform 8 + context": Way({"effort": "full", "context": "small", "frames": 8}, selector="uniform"),
-    "shape rule + context": Way({"effort": "full", "probes": "fresh", "budget": "shape"}),
+    "shape rule + context": Way({"effort": "full", "probes": "fresh", "frames": "shape"}),
 }
 MAIN = ("all native", "all small", "published", "ours quick", "ours auto", "ours full")
 CHECKS = (*MAIN, "map fresh", "shape rule + context")
@@ -200,13 +200,13 @@ def _confidence(given: argparse.Namespace) -> None:
 
 
 def _setup(way: Way, given: argparse.Namespace, models: dict[str, Model]) -> Plan:
-    changes = ({} if given.sure is None else {"sure": given.sure}) | way.changes
+    changes = ({} if given.sure is None else {"exit_confidence": given.sure}) | way.changes
     if given.preset != "gridworld":  # frames of 96 pixels are for gridworld's own
-        changes.pop("probe_pixels", None)
+        changes.pop("small", None)
     settings = Options.from_preset(given.preset, k=given.k, **changes)
     answerer = models[given.model]
     prober = models[way.prober] if way.prober else answerer
-    return make_plan(model=prober, answer_model=answerer, selector=way.selector, settings=settings).loaded()
+    return settings.resolve(model=prober, answer_model=answerer, selector=way.selector).loaded()
 
 
 def _lines(

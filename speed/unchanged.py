@@ -25,8 +25,8 @@ CASES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("gridworld", "gridprobe", {"k": 8, "frames": 8}),
     ("gridworld", "uniform", {"k": 8, "frames": 8}),
     ("gridworld", "random", {"k": 8, "frames": 8}),
-    ("gridworld", "gridprobe", {"k": 8, "collage": True}),
-    ("gridworld", "gridprobe", {"k": 8, "order": "importance"}),
+    ("gridworld", "gridprobe", {"k": 8, "show": "collage"}),
+    ("gridworld", "gridprobe", {"k": 8, "show": "importance"}),
     ("gridworld", "gridprobe", {"k": 8, "packing": "pairs", "prompt_order": "text_first"}),
 )
 COSTS = (

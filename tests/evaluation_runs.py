@@ -12,7 +12,7 @@ import numpy as np
 from gridprobe.evaluation.reader import Spec
 from gridprobe.evaluation.records import sealed
 from gridprobe.importance import Grid, ImportanceMap, ShapeRule, top
-from gridprobe.options import Options, make_plan
+from gridprobe.options import Options
 
 
 def item(name: str, **changes: Any) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def staged(
 
 def spec_of(selector: str = "gridprobe", *, model: str = "scripted/m", answerer: str | None = None, k: int = 3) -> Spec:
     """The spec of a run; the selector's name may be any text."""
-    setup = make_plan(model=model, answer_model=answerer, settings=Options(k=k, precision="exact")).describe()
+    setup = Options(k=k, precision="exact").resolve(model=model, answer_model=answerer).describe()
     return Spec("toy", "toy-9-abc", "data", setup | {"selector": setup["selector"] | {"name": selector}})
 
 

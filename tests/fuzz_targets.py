@@ -280,7 +280,7 @@ class Requests(Target):
         self._loop = asyncio.new_event_loop()
         self._client = client_of(self._desk, timeout=None)
         self.status = 0
-        settings = {"k": 2, "effort": "full", "frames": "auto", "seed": 0, "max_tokens": 10**6, "budget": "shape"}
+        settings = {"k": 2, "effort": "full", "frames": "shape", "max_tokens": 10**6}
         ask = {"video": "talk.mp4", "question": "Which?", "options": ["x", "y"], "settings": settings, "map": True}
         pictures = [as_data(jpeg(level), "image/jpeg") for level in (0, 100)]
         text, shown = (

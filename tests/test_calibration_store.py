@@ -48,7 +48,9 @@ def test_what_was_stored_is_found_for_the_same_setup(folder: Path) -> None:
     assert setup.loaded().exit == find(setup.calibrated_for)
 
 
-@pytest.mark.parametrize("changes", [{"preset": "default", "effort": "full"}, {"effort": "quick"}, {"sure": 0.7}])
+@pytest.mark.parametrize(
+    "changes", [{"preset": "default", "effort": "full"}, {"effort": "quick"}, {"exit_confidence": 0.7}]
+)
 def test_preset_effort_and_exit_do_not_matter(changes: dict[str, Any]) -> None:
     store(ours(scripted()).calibrated_for, FOUND)
 
@@ -57,7 +59,7 @@ def test_preset_effort_and_exit_do_not_matter(changes: dict[str, Any]) -> None:
 
 def test_a_preset_that_ends_in_the_same_settings_does_not_matter() -> None:
     size = FrameSize(max_side=64)
-    store(ours(scripted(), probe_pixels=size).calibrated_for, FOUND)
+    store(ours(scripted(), small=size).calibrated_for, FOUND)
 
     assert find(ours(scripted(), preset="gridworld").calibrated_for).threshold == 0.9
 
@@ -68,10 +70,10 @@ def test_a_preset_that_ends_in_the_same_settings_does_not_matter() -> None:
         ours(scripted("two")),
         ours(scripted(), answer_model=scripted("two")),
         ours(scripted(), k=3),
-        ours(scripted(), probe_pixels=FrameSize(max_side=64)),
-        ours(scripted(), native_pixels=FrameSize(max_pixels=10_000)),
+        ours(scripted(), small=FrameSize(max_side=64)),
+        ours(scripted(), full=FrameSize(max_pixels=10_000)),
         ours(scripted(), context="none"),
-        ours(scripted(), budget="fixed:2"),
+        ours(scripted(), frames="fixed:2"),
         ours(scripted(), probes="fresh"),
         ours(scripted(), rotations=2),
         ours(scripted(), precision="exact"),

@@ -210,7 +210,7 @@ def test_a_needle_in_one_of_several_windows(pool: FramePool) -> None:
         red = any(group.frames.pixels[..., 0].max() > 200 for group in request.groups)
         return {"red": 0.8, "blue": 0.2} if red else {"not shown": 1.0}
 
-    answer = ask(pool, MockModel(lambda r: dict.fromkeys(r.labels, 1.0), text=text), window=5)
+    answer = ask(pool, MockModel(lambda r: dict.fromkeys(r.labels, 1.0), text=text), chunk=5)
 
     assert answer.reached.overview is not None and answer.reached.overview.windows == 4
     assert answer.reached.by == "focus"  # no pass saw the whole video

@@ -12,7 +12,7 @@ from gridprobe.errors import ModelError, UsageError
 from gridprobe.evaluation.planning import estimate_run
 from gridprobe.evaluation.tasks import Choice
 from gridprobe.models import LazyModel, cost_model_of
-from gridprobe.options import Options, Plan, make_plan
+from gridprobe.options import Options, Plan
 from gridprobe.selectors.encoders import LazyEncoder, load_encoder
 from videos_of_arrays import gray_pool
 
@@ -21,7 +21,7 @@ QUESTION = gp.Question("Which shape is red?", ["circle", "square"])
 
 def setup_for(selector: str, **changes: object) -> Plan:
     settings = Options.from_preset("gridworld", k=4, frames=4, limits={"cache": 0}, **changes)
-    return make_plan(model="embedded:nano", selector=selector, settings=settings)
+    return settings.resolve(model="embedded:nano", selector=selector)
 
 
 @pytest.mark.parametrize("selector", ["clip", "mdp3", "focus", "hybrid"])
@@ -54,9 +54,9 @@ def test_words_it_does_not_know_are_a_warning() -> None:
 
 def test_without_a_name_a_real_encoder_is_meant_and_its_absence_an_error() -> None:
     settings = Options(k=4, frames=4)
-    setup = make_plan(model="embedded:nano", selector="clip", settings=settings)
+    setup = settings.resolve(model="embedded:nano", selector="clip")
 
-    with pytest.raises(ModelError, match=r"cannot find the model openai/clip-vit-large-patch14.*--set encoder=NAME"):
+    with pytest.raises(ModelError, match=r"cannot find the model openai/clip-vit-large.*takes another encoder"):
         setup.loaded()
 
 
@@ -66,7 +66,7 @@ def test_it_finds_the_needle_where_even_spacing_does_not(tmp_path: Path) -> None
     settings = Options.from_preset("gridworld", frames=8, limits={"cache": 0})
 
     def found(selector: str) -> int:
-        setup = make_plan(model="embedded:nano", selector=selector, settings=settings).loaded()
+        setup = settings.resolve(model="embedded:nano", selector=selector).loaded()
         return sum(_hit(benchmark, item, setup) for item in items)
 
     assert found("clip") >= 5 and found("uniform") <= 3

@@ -157,7 +157,7 @@ def test_the_papers_sizes_are_those_of_qwen_vl_utils(
     source: tuple[int, int], frames: int, shown: tuple[int, int]
 ) -> None:
     # What fetch_video(list of frames, image_patch_size=16) of qwen_vl_utils 0.0.14 made of so many frames.
-    view = Options.from_preset("paper").native_view
+    view = Options.from_preset("paper").full_view
 
     assert view.size_for(frames, 32).fit(*source) == shown
 
@@ -165,7 +165,7 @@ def test_the_papers_sizes_are_those_of_qwen_vl_utils(
 @pytest.mark.parametrize(("frames", "tokens"), [(301, 720), (512, 420), (2048, 120), (4096, 120)])
 def test_tokens_of_a_pair_of_1080p_among_many(frames: int, tokens: int) -> None:
     # benchmarks.md 4.4, measured: 512 and 2,048 frames. At most 128 tokens are left to a pair, however many there are.
-    width, height = Options.from_preset("paper").native_view.size_for(frames, 32).fit(1920, 1080)
+    width, height = Options.from_preset("paper").full_view.size_for(frames, 32).fit(1920, 1080)
 
     assert (width // 32) * (height // 32) == tokens
 

@@ -52,7 +52,7 @@ def test_q07_instructions_in_a_text_change_neither_files_nor_settings_nor_the_fo
 
 
 def test_a25_no_module_unpacks_archives() -> None:
-    """Benchmarks come as archives; `verify-data` names the command that unpacks one, and nothing of ours does it."""
+    """Benchmarks come as archives; `eval --check` names the command that unpacks one, and nothing of ours does it."""
     for file in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             names = [each.name for each in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []

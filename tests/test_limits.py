@@ -20,7 +20,7 @@ from gridprobe.limits import LimitedEncoder, LimitedModel, Pace, Price, UsageLim
 from gridprobe.models import Choose, MockModel, Request, choose, generate
 from gridprobe.models.base import SamplingParams
 from gridprobe.models.cost import Cost
-from gridprobe.options import Options, Plan, make_plan
+from gridprobe.options import Options, Plan
 from scoring import cost_of_texts
 from small_selectors import encoder
 from tolls import MAPS, Toll, undecodable
@@ -65,7 +65,7 @@ class Case:
         return Toll(seed=self.seed, **self.model)
 
     def setup(self, model: Toll, **limits: Any) -> Plan:
-        setup = make_plan(model=model, selector=self.selector, settings=self.settings)
+        setup = self.settings.resolve(model=model, selector=self.selector)
         return replace(setup, usage_limits=UsageLimits(**limits))
 
     def ask(self, model: Toll, **limits: Any) -> gp.Answer:
@@ -96,14 +96,14 @@ def drawn_case(seed: int) -> Case:
     count = max(1, round((60 if asks_much else 400) ** draw.random()))
     gridprobe = selector == "gridprobe"
     number: Any = draw.choice([1, 3, 8, 40]) if selector in ("uniform", "random") or draw.random() < 0.2 else "auto"
+    number = draw.choice(["noise", "shape"]) if number == "auto" else number
     open_one = draw.random() < 0.1 and gridprobe
     changes: dict[str, Any] = {
         "k": 20,
         "frames": "auto" if selector in ("all", "all-small") else number,
         "effort": draw.choice(["quick", "auto", "full"] if open_one else ["quick", "auto", "full", "focus", None]),
         "rotations": draw.choice([1, 1, 1, 2]),
-        "budget": draw.choice(["noise", "shape"]),
-        "sure": 0.7,
+        "exit_confidence": 0.7,
         "probes": draw.choice(["attention", "attention", "attention", "fresh"])
         if gridprobe and count < 80
         else "attention",
@@ -209,7 +209,7 @@ def ask(
 ) -> gp.Answer:
     limits = {name: options.pop(name) for name in list(options) if name.startswith("max_")}
     settings = Options.from_preset("default", **options, usage_limits=UsageLimits(**limits))
-    session = Session(undecodable(pool, 640, 360), setup=make_plan(model=model, settings=settings), reuse=False)
+    session = Session(undecodable(pool, 640, 360), setup=settings.resolve(model=model), reuse=False)
     with tracked_by(model, pace):
         return session.ask(question)
 
@@ -247,18 +247,20 @@ def test_a_cap_on_frames_keeps_the_most_important_and_needs_no_prices() -> None:
     assert scores is not None and capped.shown_native == 12
     best = sorted(free.selection.indices, key=lambda i: -scores[i])[:12]
     assert capped.selection.indices == tuple(sorted(best))
-    setup = make_plan(model=model, settings=Options(usage_limits=UsageLimits(max_frames=12)))
+    setup = Options(usage_limits=UsageLimits(max_frames=12)).resolve(model=model)
     assert setup.limited(UsageTracker(setup.usage_limits)) is setup
 
 
 @pytest.mark.parametrize("effort", ["auto", "quick"])
 def test_a_description_keeps_to_its_limits_although_the_overview_is_sure(effort: str) -> None:
     question = gp.Question("Describe the video.")
-    free = ask(Toll(confidence=0.9), question=question, effort=effort, sure=0.7)
+    free = ask(Toll(confidence=0.9), question=question, effort=effort, exit_confidence=0.7)
     assert free.reached.by == "focus" and free.shown_native == 12
-    assert ask(Toll(confidence=0.9), question=question, effort=effort, sure=0.7, max_frames=3).shown_native == 3
+    assert (
+        ask(Toll(confidence=0.9), question=question, effort=effort, exit_confidence=0.7, max_frames=3).shown_native == 3
+    )
     most = free.cost.total.tokens
-    answer = ask(Toll(confidence=0.9), question=question, effort=effort, sure=0.7, max_tokens=most - 1)
+    answer = ask(Toll(confidence=0.9), question=question, effort=effort, exit_confidence=0.7, max_tokens=most - 1)
     assert answer.reached.by == "overview" and answer.cost.total.tokens < most
 
 
@@ -279,7 +281,7 @@ def test_requests_are_in_memory_one_at_a_time_before_anything_is_cut() -> None:
 
 def test_a_model_that_does_not_say_its_memory_is_refused() -> None:
     limits = UsageLimits(max_gpu_memory=8)
-    setup = make_plan(model=MockModel(lambda r: dict.fromkeys(r.labels, 1.0)), settings=Options(usage_limits=limits))
+    setup = Options(usage_limits=limits).resolve(model=MockModel(lambda r: dict.fromkeys(r.labels, 1.0)))
     with pytest.raises(UsageError, match="does not say how much memory"):
         Session(undecodable(16, 64, 32), setup=setup).ask(QUESTION)
 
@@ -332,7 +334,7 @@ def test_no_limit_is_false_and_a_limit_is_described_as_it_is_given() -> None:
 
 def test_a_setup_describes_limits_only_if_there_are_any_and_no_calibration_depends_on_them() -> None:
     settings = Options.from_preset("default", usage_limits={"max_frames": 3})
-    limited, free = (make_plan(model=Toll(), settings=each) for each in (settings, Options()))
+    limited, free = (each.resolve(model=Toll()) for each in (settings, Options()))
     assert limited.describe()["usage_limits"] == {"max_frames": 3} and "usage_limits" not in free.describe()
     assert limited.calibrated_for == free.calibrated_for
 
@@ -425,7 +427,7 @@ def test_an_encoder_counts_too() -> None:
 def test_a_selector_with_an_encoder_is_priced_before_it_runs(effort: str) -> None:
     def ask(**limits: Any) -> gp.Answer:
         settings = Options(frames=4, effort=effort, usage_limits=UsageLimits(**limits))  # type: ignore[arg-type]
-        made = make_plan(model=Toll(), selector="clip", settings=settings)
+        made = settings.resolve(model=Toll(), selector="clip")
         setup = replace(made, selector=replace(made.selector, encoder=encoder()))  # type: ignore[type-var]
         return gp.Session(gray_pool(36), setup=setup).ask(gp.Question("?", ["a", "b"]))
 

@@ -83,9 +83,9 @@ def test_a_local_engine_keeps_to_its_limits_exactly(
 
 
 def test_a_second_look_is_left_out_or_paid(clip: Path, tiny_model: Qwen3VL) -> None:
-    free = ask(clip, tiny_model, refine=True, sure=1.0)
-    same = ask(clip, tiny_model, refine=True, sure=1.0, max_tokens=3 * free.cost.total.tokens)
-    less = ask(clip, tiny_model, refine=True, sure=1.0, max_tokens=free.cost.total.tokens // 2)
+    free = ask(clip, tiny_model, refine=True, exit_confidence=1.0)
+    same = ask(clip, tiny_model, refine=True, exit_confidence=1.0, max_tokens=3 * free.cost.total.tokens)
+    less = ask(clip, tiny_model, refine=True, exit_confidence=1.0, max_tokens=free.cost.total.tokens // 2)
 
     assert same.cost.total.tokens == free.cost.total.tokens and same.reached.degraded == ()
     assert less.cost.total.tokens <= free.cost.total.tokens // 2
@@ -189,9 +189,9 @@ def test_plan_has_the_money_of_a_server_with_prices(clip: Path) -> None:
     served = (
         "-m",
         "http://localhost:1/v1#Qwen/Qwen3-VL-2B-Instruct",
-        "--server",
+        "--load",
         "price_in=2",
-        "--server",
+        "--load",
         "price_out=4",
     )
     quick = json.loads(run("plan", clip, "--k", 6, *served, "--json").stdout)["offers"][0]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jsonschema
 import numpy as np
@@ -16,7 +16,7 @@ from gridprobe.evaluation.tasks import Method
 from gridprobe.evaluation.worker import WorkerJob
 from gridprobe.importance import MapKind
 from gridprobe.models import MockModel, Request
-from gridprobe.options import Options, make_plan
+from gridprobe.options import Options
 from gridprobe.selectors.base import FLAT
 from gridprobe.selectors.gridprobe import NO_MEMORY
 from test_pipeline import SCHEMA
@@ -114,7 +114,7 @@ def test_full_effort_goes_on_after_a_sure_overview_and_says_that_it_was_wrong() 
 
 @pytest.mark.parametrize("sure", [0.4, 0.41])
 def test_the_exit_is_taken_at_the_confidence_that_was_given(sure: float) -> None:
-    answer = ask(eyes([5]), sure=sure)
+    answer = ask(eyes([5]), exit_confidence=sure)
 
     assert answer.reached.by == ("overview" if sure == 0.4 else "focus")
     assert answer.reached.exit == EarlyExit(sure, "given")
@@ -161,7 +161,7 @@ def test_a_map_without_a_hot_frame_keeps_few_and_says_so() -> None:
 @pytest.mark.parametrize("options", [{"selector": "all"}, {"selector": "uniform", "frames": 3}, {"preset": "paper"}])
 def test_other_selectors_and_the_paper_take_no_overview(options: dict[str, Any]) -> None:
     settings = Options.from_preset(options.pop("preset", "default"), k=4, frames=options.pop("frames", "auto"))
-    setup = make_plan(model=eyes([5]), settings=settings, **options)
+    setup = settings.resolve(model=eyes([5]), **options)
 
     assert (setup.effort, setup.overview, setup.context) == ("focus", None, None)
 
@@ -174,17 +174,18 @@ def test_any_selector_may_follow_an_overview() -> None:
 
 
 def test_a_collage_or_another_order_leaves_the_context_out() -> None:
-    for changes in ({"collage": True}, {"order": "importance"}):
-        assert make_plan(model=eyes([5]), settings=Options(**changes)).context is None
+    shows: tuple[Literal["collage", "importance"], ...] = ("collage", "importance")
+    for show in shows:
+        assert Options(show=show).resolve(model=eyes([5])).context is None
 
 
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
         ({"effort": "lazy"}, "effort must be one of quick, auto, full, focus, got 'lazy'"),
-        ({"sure": 1.5}, 'sure must be "calibrated" or a number from 0 to 1, got 1.5'),
+        ({"exit_confidence": 1.5}, "exit_confidence must be a number from 0 to 1 or calibrated, got 1.5"),
         ({"probes": "guess"}, "probes must be one of"),
-        ({"rotations": 0}, "rotations must be a whole number of at least 1"),
+        ({"rotations": 0}, "rotations must be a whole number from 1 to 26, got 0"),
         ({"refine": True, "effort": "focus"}, "effort=focus takes none"),
         ({"prompt_order": "text_first"}, "needs prompt_order=frames_first"),
         ({"timestamps": "paper"}, "an overview shows true times"),
@@ -279,8 +280,8 @@ def test_a_session_asks_its_model_to_keep_the_frames_of_the_overview() -> None:
 
 def test_a_run_is_not_resumed_with_another_exit(tmp_path: Path) -> None:
     def asked(threshold: float) -> None:
-        settings = Options(k=2, sure="calibrated")
-        setup = replace(make_plan(model=eyes([5]), settings=settings), exit=EarlyExit(threshold, "calibrated"))
+        settings = Options(k=2, exit_confidence="calibrated")
+        setup = replace(settings.resolve(model=eyes([5])), exit=EarlyExit(threshold, "calibrated"))
         job = WorkerJob(tmp_path, Method(setup))
         job.loaded(0)
 

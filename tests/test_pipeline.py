@@ -17,7 +17,7 @@ from gridprobe._util import ProgressEvent, listening
 from gridprobe.errors import UsageError, VideoError
 from gridprobe.importance import Fixed
 from gridprobe.models import MockModel, Model, Request, View
-from gridprobe.options import PRESETS, Options, make_plan
+from gridprobe.options import PRESETS, Options
 from gridprobe.selectors import GridProbe, Selection, UniformLike
 from gridprobe.subtitles import Between, Segment
 from gridprobe.video import NATIVE, FramePool, Video, VideoLimits, sample
@@ -111,7 +111,7 @@ def test_order_is_time_unless_importance_is_asked_for() -> None:
 
     by_time, by_importance = MockModel(graded), MockModel(graded)
     ask(gray_pool(16), QUESTION, model=by_time, k=4, frames=5)
-    ask(gray_pool(16), QUESTION, model=by_importance, k=4, frames=5, order="importance")
+    ask(gray_pool(16), QUESTION, model=by_importance, k=4, frames=5, show="importance")
 
     assert levels(by_time.requests[-1].frames) == sorted(levels(by_importance.requests[-1].frames))
     assert levels(by_importance.requests[-1].frames)[0] == 15
@@ -144,7 +144,7 @@ def test_a_collage_has_what_is_said_before_the_question() -> None:
     model = MockModel(lambda _: {"A": 1, "B": 1, "C": 1})
     said = Between((Segment(0.0, 200.0, "hello there"),))
 
-    ask(gray_pool(16), replace(QUESTION, spoken=said), model=model, k=4, frames=5, collage=True)
+    ask(gray_pool(16), replace(QUESTION, spoken=said), model=model, k=4, frames=5, show="collage")
 
     assert model.requests[-1].prompt == f"hello there\n{QUESTION.prompt}"
 
@@ -152,7 +152,7 @@ def test_a_collage_has_what_is_said_before_the_question() -> None:
 def test_the_collage_is_one_picture_without_times() -> None:
     model = MockModel(lambda _: {"A": 1.0, "B": 2.0, "C": 1.0})
 
-    ask(gray_pool(16), QUESTION, model=model, k=4, frames=5, collage=True)
+    ask(gray_pool(16), QUESTION, model=model, k=4, frames=5, show="collage")
 
     focus = model.requests[-1]
     assert focus.frames.pixels.shape == (1, 2048, 2048, 3)
@@ -209,7 +209,7 @@ def test_the_paper_preset_decodes_one_pool_at_native_size(numbered: Path, monkey
 
     enlarged = (736, 192)  # 260×64 or so: fewer than the 128 tokens that the published chain shows at least
     assert passes.read == [(enlarged, None)]
-    native = sample(numbered, num_frames=144, sampling="linspace", size=PRESETS["paper"].native_pixels.rounded_to(32))
+    native = sample(numbered, num_frames=144, sampling="linspace", size=PRESETS["paper"].full.rounded_to(32))
     for row, request in enumerate(model.requests[:12]):
         assert np.array_equal(request.frames.pixels, native.pixels[12 * row : 12 * row + 12])
     assert (model.requests[-1].frames.width, model.requests[-1].frames.height) == enlarged
@@ -218,7 +218,7 @@ def test_the_paper_preset_decodes_one_pool_at_native_size(numbered: Path, monkey
 
 def test_a_session_decodes_nothing_twice(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passes = Passes(monkeypatch)
-    with gp.Session(numbered, model=eyes(100, 120), k=4, frames=3, **PUBLISHED) as session:
+    with gp.Session(numbered, model=eyes(100, 120), k=4, **{**PUBLISHED, "frames": 3}) as session:
         first = session.ask(QUESTION)
         again = session.ask(QUESTION)
 
@@ -265,7 +265,7 @@ def test_a_second_question_decodes_only_frames_it_has_not_got(numbered: Path, mo
 def test_memory_is_bounded(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passes, limits = Passes(monkeypatch), VideoLimits(memory=20 * 256 * 64 * 3)
     with gp.Session(
-        numbered, model=eyes(0, 0), selector="uniform", frames=12, k=4, limits=limits, **PUBLISHED
+        numbered, model=eyes(0, 0), selector="uniform", k=4, limits=limits, **{**PUBLISHED, "frames": 12}
     ) as session:
         session.ask(QUESTION)
         small = replace(session.setup.view, pixels=gp.FrameSize(max_side=224))
@@ -442,14 +442,15 @@ def test_an_object_that_lacks_one_member_of_a_selector_is_refused() -> None:
         ({"k": 10**6}, "k must be a whole number"),
         ({"k": True}, "k must be a whole number"),
         ({"k": 2.5}, "k must be a whole number"),
-        ({"frames": 0}, 'frames must be "auto" or a whole number of at least 1, got 0'),
+        ({"frames": 0}, "frames must be auto, a whole number of at least 1 or a rule .*, got 0"),
         ({"frames": "many"}, "frames must be"),
-        ({"budget": "shape:-1"}, "gamma0 must be a number of at least 0, got -1.0"),
-        ({"budget": "shape:much"}, "gamma0 must be a number of at least 0, got 'much'"),
-        ({"budget": "fixed"}, "the budget 'fixed' needs an argument: fixed:N"),
-        ({"collage": 1}, "1 is no value for the setting 'collage'"),
-        ({"orderr": "time"}, "unknown setting 'orderr'; did you mean 'order'?"),
-        ({"order": "random"}, "order must be one of time, importance, got 'random'"),
+        ({"frames": "shape:-1"}, "gamma0 must be a number of at least 0, got -1.0"),
+        ({"frames": "shape:much"}, "gamma0 must be a number of at least 0, got 'much'"),
+        ({"frames": "fixed"}, "the budget 'fixed' needs an argument: fixed:N"),
+        ({"frames": "shaep"}, "frames must be auto, .*, got 'shaep'; did you mean 'shape'?"),
+        ({"refine": 1}, "refine must be true or false, got 1"),
+        ({"probs": "fresh"}, "unknown setting 'probs'; did you mean 'probes'?"),
+        ({"show": "random"}, "show must be one of time, importance, collage, got 'random'"),
         ({"packing": "triples"}, "packing must be one of single, pairs"),
     ],
 )
@@ -466,7 +467,7 @@ def test_a_missing_video_is_a_video_error(tmp_path: Path) -> None:
 
 def test_settings_round_trip_into_the_record() -> None:
     settings = Options.from_preset("paper", k=8, frames=4)
-    recorded = make_plan(model=eyes(0, 0), settings=settings).describe()
+    recorded = settings.resolve(model=eyes(0, 0)).describe()
 
     assert recorded["preset"] == "paper" and recorded["sampling"]["k"] == 8
     assert recorded["selector"]["budget"] == {"name": "fixed", "frames": 4}
@@ -525,7 +526,7 @@ def test_a_selection_of_everything_has_no_context() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"collage": True}, {"order": "importance"}, {"preset": "paper"}, {"timestamps": "paper"}]
+    "options", [{"show": "collage"}, {"show": "importance"}, {"preset": "paper"}, {"timestamps": "paper"}]
 )
 def test_context_refuses_what_would_break_the_order_of_time(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="context=small"):
@@ -537,7 +538,7 @@ def test_context_refuses_what_would_break_the_order_of_time(options: dict[str, A
 
 def test_open_footage_that_was_sampled_otherwise_is_refused(numbered: Path) -> None:
     model = eyes(0, 0)
-    footage = make_plan(model=model, settings=Options(k=12)).open(numbered)
+    footage = Options(k=12).resolve(model=model).open(numbered)
 
     with pytest.raises(UsageError, match="the open video was sampled with num_frames=144, but the settings say 16"):
         gp.Session(footage, model=model, k=4, **PUBLISHED)

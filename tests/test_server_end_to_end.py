@@ -12,7 +12,7 @@ from gridprobe.cli import cli
 from gridprobe.errors import ServerUnavailable
 from gridprobe.evaluation import Evaluation, PoolOptions
 from gridprobe.evaluation.records import read_records
-from gridprobe.options import Options, make_plan
+from gridprobe.options import Options
 from gridprobe.video import Video
 from toy_runs import lines, toy_benchmark
 from videos import numbered_video
@@ -49,7 +49,7 @@ class TestAsk:
 
     def test_json_names_the_rung_and_counts_what_is_not_priced(self, clip: Path) -> None:
         with serving(Fake()) as url:
-            prices = ("--server", "price_in=2.5", "--server", "price_out=10")
+            prices = ("--load", "price_in=2.5", "--load", "price_out=10")
             done = run("ask", clip, *OPTIONS, "--model", url, "--json", *prices)
 
         answer = json.loads(done.stdout)
@@ -78,9 +78,9 @@ class TestAsk:
         assert done.exit_code == 2 and "does not serve 'other'" in done.stderr
 
     def test_options_of_a_server_need_a_server(self, clip: Path) -> None:
-        done = run("ask", clip, *OPTIONS, "--model", "embedded", "--server", "timeout=5")
+        done = run("ask", clip, *OPTIONS, "--model", "embedded", "--load", "timeout=5")
 
-        assert done.exit_code == 2 and "--server is for models on a server" in done.stderr
+        assert done.exit_code == 2 and "of --load is for models on a server" in done.stderr
 
     def test_a_key_appears_in_no_output(self, clip: Path) -> None:
         with serving(Fake(key=KEY)) as url:
@@ -100,7 +100,7 @@ class TestEvaluation:
 
     def evaluation(self, folder: Path, server: object) -> Evaluation:
         settings = Options.from_preset("default", k=2, probes="fresh")
-        setup = make_plan(model=server, settings=settings)  # type: ignore[arg-type]
+        setup = settings.resolve(model=server)  # type: ignore[arg-type]
         benchmark = toy_benchmark(folder / "data", videos=3, questions=4)
         return Evaluation(benchmark, folder / "run", setup=setup, pool=PoolOptions(workers=0))
 

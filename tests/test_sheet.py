@@ -10,7 +10,7 @@ import gridprobe as gp
 from gridprobe.errors import UsageError
 from gridprobe.models import Choose, FrameGroup, MockModel, Request, View, choose
 from gridprobe.models.qwen3vl.engine import Qwen3VL
-from gridprobe.options import Options, make_plan
+from gridprobe.options import Options
 from gridprobe.video import FramePool, FrameSize
 from gridprobe.video.frames import contact_sheet
 from scoring import like, noise_pool
@@ -110,15 +110,13 @@ def test_overview_probes_and_context_are_sheets_where_the_model_needs_them() -> 
 
 
 def test_all_small_is_shown_in_sheets_too() -> None:
-    setup = make_plan(model=Fixed(even), selector="all-small", settings=Options()).loaded()
+    setup = Options().resolve(model=Fixed(even), selector="all-small").loaded()
 
     assert setup.shown.sheet == 3
 
 
 def test_sheets_can_be_chosen_or_refused() -> None:
-    assert make_plan(model=Fixed(even), settings=Options(sheet=1)).loaded().overview == View(
-        FrameSize(max_side=224), sheet=1
-    )
+    assert Options(sheet=1).resolve(model=Fixed(even)).loaded().overview == View(FrameSize(max_side=224), sheet=1)
     with pytest.raises(UsageError, match="1 to 8 frames side by side, got 9"):
         Options(sheet=9)
     with pytest.raises(UsageError, match="packing=pairs needs sheet=1"):

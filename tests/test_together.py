@@ -172,7 +172,7 @@ def test_the_embedded_model_answers_as_one_by_one(embedded: Model, one_thread: N
 
     def forgetful() -> gp.Session:
         embedded._engine.kept.clear()  # type: ignore[attr-defined]
-        return gp.Session(pool, model=embedded, k=6, preset="gridworld", sure=0.9, **changes)
+        return gp.Session(pool, model=embedded, k=6, preset="gridworld", exit_confidence=0.9, **changes)
 
     session = forgetful()
     one_by_one = [session.ask(question) for question in questions]

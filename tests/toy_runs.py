@@ -27,7 +27,7 @@ from gridprobe.errors import ModelError
 from gridprobe.evaluation import Choice, Evaluation, PoolOptions, Shard, disk
 from gridprobe.evaluation.folder import Timeouts
 from gridprobe.models import LazyModel, MockModel, Model, Request
-from gridprobe.options import Options, Plan, make_plan
+from gridprobe.options import Options, Plan
 from gridprobe.question import Question
 from waiting import wait_until
 from ways import PUBLISHED
@@ -144,7 +144,7 @@ def toy_setup(model: Model | None = None, **options: Any) -> Plan:
     """How the toy's questions are asked: by a model that workers load, or by the one given."""
     named = {name: options.pop(name) for name in ("answer_model", "selector") if name in options}
     settings = Options.from_preset(options.pop("preset", "default"), **{"k": 2, **PUBLISHED, **options})
-    return make_plan(model=model or ToyModel(), settings=settings, **named)
+    return settings.resolve(model=model or ToyModel(), **named)
 
 
 CHOICE = ("limit", "ids", "seed")

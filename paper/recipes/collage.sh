@@ -3,4 +3,4 @@
 source "$(dirname "$0")/common.sh"
 evaluate collage-all --limit 1800 --selector all --model "$QWEN_2B"
 evaluate collage-frames --limit 1800 --model "$QWEN_2B"
-evaluate collage --limit 1800 --model "$QWEN_2B" --set collage=true
+evaluate collage --limit 1800 --model "$QWEN_2B" --set show=collage

@@ -31,7 +31,7 @@ from gridprobe.models import FrameGroup, Model, Posterior, Request
 from gridprobe.models.cost import Cost
 from gridprobe.models.prompting import collage_request, score_rotated
 from gridprobe.open_ended import NO_PLACE, answer_open, lettered
-from gridprobe.options import Options, Plan, make_plan
+from gridprobe.options import Options, Plan
 from gridprobe.question import Question, describes, wording
 from gridprobe.selectors import ExtraFrames, Selection, Selector, Uniform
 from gridprobe.selectors.base import OVERVIEW
@@ -432,7 +432,7 @@ def sure(posterior: Posterior, exit: EarlyExit | None) -> bool:
 def in_order(selection: Selection, setup: Plan) -> list[int]:
     """The kept positions, in the order they are shown in."""
     order = list(selection.indices)
-    if setup.order == "importance" and selection.scores is not None:
+    if setup.show == "importance" and selection.scores is not None:
         scores = selection.scores
         order.sort(key=lambda i: -scores[i])
     return order
@@ -456,7 +456,7 @@ def focus_request(
     frames: FramePool, question: Question, setup: Plan, *, others: Sequence[FrameGroup] = (), again: bool = False
 ) -> Request:
     """The one request the answer is read from: the kept frames, and others among them."""
-    if setup.collage:
+    if setup.show == "collage":
         return replace(collage_request(frames, question), again=again)
     groups = [FrameGroup(frames, setup.shown), *others]
     return Request.about(question, groups, prompt_order=setup.prompt_order, again=again)
@@ -530,7 +530,7 @@ class Session:
             raise UsageError('name the model that is to answer, as in model="embedded", or give a setup, but not both')
         if setup is None:
             options = Options.from_preset(preset, **settings)
-            setup = make_plan(model=model or "", answer_model=answer_model, selector=selector, settings=options)
+            setup = options.resolve(model=model or "", answer_model=answer_model, selector=selector)
         self.setup = for_video(setup, video).loaded()
         """Everything that decides the answers."""
         self._reuse = reuse

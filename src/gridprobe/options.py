@@ -1,39 +1,65 @@
-"""Settings: the options of a question as names and plain values, and four presets. `gridprobe.options` makes them real.
+"""Options: every setting of a question once, and four presets; a Plan is what they resolve to.
 
-`paper` reproduces the published method, its flaws included: frames fused in pairs, shrunk by the engine from native
-size to a squashed 224×224, with the times of the first seconds of a 24 fps clip. `authors` is `paper` with what their
-code does differently from their text: its ties, its budget, probes shrunk from frames of full size.
+`paper` reproduces the published method, its flaws included: frames fused in pairs, shrunk by the engine from full size
+to a squashed 224×224, with the times of the first seconds of a 24 fps clip. `authors` is `paper` with what their code
+does differently from their text: its budget with its ties, and probes shrunk from frames of the video's own size.
 
 `default` is ours: an overview of all frames, small; where that is not sure, the frames that the question looks at,
 large among all others; single frames, decoded straight to the probes' size, aspect kept, true times. `gridworld` is
 `default` with small frames of 64 pixels, since frames of gridworld are small themselves and 224 pixels would save
-nothing, and with the encoder of the package. Every field can be changed on top of any of them.
+nothing, and with the encoder of the package. Every setting can be changed on top of any of them.
+
+The options of the command line, the fields of HTTP requests, the arguments of agents and `gridprobe list settings` are
+made from the fields of `Options`: a new setting is one field here.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from functools import cache
 from json import loads
 from math import isqrt
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from gridprobe.early_exit import EarlyExit, check_threshold, find
+from gridprobe.early_exit import EarlyExit, find
 from gridprobe.errors import UsageError
-from gridprobe.importance import Budget, Fixed, Grid, Ties
-from gridprobe.limits import LimitedEncoder, LimitedModel, UsageLimits, UsageTracker
+from gridprobe.importance import MAX_K, Budget, Fixed, Ties
+from gridprobe.limits import LIMITS, LimitedEncoder, LimitedModel, UsageLimits, UsageTracker
 from gridprobe.models import LazyModel, Model
 from gridprobe.models.base import Packing, PromptOrder, Timestamps, View
-from gridprobe.models.prompting import check_rotations
-from gridprobe.models.wrappers import check_chunk, chunked
+from gridprobe.models.wrappers import chunked
 from gridprobe.open_ended import OpenRule, OpenWay
-from gridprobe.registry import BUDGETS, ENCODERS, SELECTORS, suggestion
+from gridprobe.question import MAX_OPTIONS
+from gridprobe.registry import BUDGETS, SELECTORS, suggestion
 from gridprobe.selectors import GridProbe, Parts, Selector
 from gridprobe.selectors.base import PROBE, PROBE_SIDE
 from gridprobe.selectors.encoders import LazyEncoder
 from gridprobe.video import NATIVE, FramePool, FrameSize, SampleSpec, Video, VideoLimits, open_cache
-from gridprobe.video.sampling import check_stream
 
-__all__ = ["PRESETS", "Options", "Plan", "make_plan", "parse_changes"]
+__all__ = ["PRESETS", "PRESET_HELP", "Effort", "Options", "Plan", "Setting", "parse_changes", "settings"]
+
+DECODE_IN: Literal["child", "process"] = "child"
+"""Videos are decoded in a child process, so that a decoder that crashes or hangs is an error of one line."""
+Effort = Literal["quick", "auto", "full", "focus"]
+Show = Literal["time", "importance", "collage"]
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    flag: bool = False,
+    metavar: str | None = None,
+    request: bool = False,
+) -> Any:
+    """A field of `Options`: bounds, help, whether it is a flag, and whether requests over HTTP may change it."""
+    described = {"help": help, "low": low, "high": high, "flag": flag, "metavar": metavar, "request": request}
+    if callable(default):
+        return field(default_factory=default, metadata=described)
+    return field(default=default, metadata=described)
 
 
 @dataclass(frozen=True)
@@ -41,137 +67,140 @@ class Options:
     """How frames are sampled, shown, probed, chosen and answered from."""
 
     preset: str = "default"
-    k: int = 12
-    frames: int | Literal["auto"] = "auto"
-    budget: str = "noise"
-    """The rule behind frames="auto": a name of `gridprobe.registry.BUDGETS`, such as "shape:0.25"."""
-    effort: Literal["quick", "auto", "full", "focus"] | None = None
-    """How far a question is taken. "quick" answers from the overview: all frames at the size of the probes, in one
-    pass. "auto" does so if the overview is sure, and otherwise makes the map and answers from the focused pass. "full"
-    always goes on to the focused pass. "focus" takes no overview, as published. None is "auto" for the selector
-    gridprobe and "focus" for all others."""
-    sure: float | Literal["calibrated"] = "calibrated"
-    """With effort=auto: the confidence at which the overview's answer is taken. "calibrated" is what `gridprobe
-    calibrate` found for these models and settings, or a cautious default."""
-    refine: bool = False
-    """Where the overview is not sure: sample the stretches that the question looks at again, more densely."""
-    probes: Literal["fresh", "attention"] = "attention"
-    """How the map is made: from rows and columns of frames by themselves, as published; or from the attention of the
-    question in the overview."""
-    encoder: str | None = None
-    """What compares frames with the question, for selectors that do: a name of `gridprobe.registry.ENCODERS`, such as
-    "siglip:google/siglip2-so400m-patch14-384". None is the one of the selector's paper."""
-    rotations: int = 1
-    """In how many orders the options are shown, in the overview and in the focused pass; 1 is off."""
-    sampling: Literal["middle", "linspace"] = "middle"
-    precision: Literal["exact", "keyframe", "auto"] = "auto"
-    """Whether a keyframe near a sampled moment may stand for it; see `gridprobe.video.sample`."""
-    decode_in: Literal["child", "process"] = "child"
-    """Where videos are decoded: in a child process, so that a decoder that crashes or hangs is an error of one line, or
-    in this one. It changes no frame."""
-    stream: int | None = None
-    """The number of the video stream in the file, counted from 0 over all streams; None is the default one."""
-    packing: Packing = "single"
-    timestamps: Timestamps = "true"
-    prompt_order: PromptOrder = "frames_first"
-    """What the model reads first; see `Request.prompt_order`."""
-    probe_pixels: FrameSize = PROBE
-    native_pixels: FrameSize = NATIVE
-    decoded: Literal["probe", "native", "source"] = "probe"
-    """The size the K² frames are decoded at. "probe" takes them straight to `probe_pixels`, and the kept ones once more
-    at `native_pixels`. "native" decodes all of them at `native_pixels` and leaves shrinking to the engine; 144 frames
-    then take 300 MB. "source" decodes them at the video's own size, as the authors' code does; 144 frames of 1080p then
-    take 900 MB."""
-    probe_view: Literal["frames", "collage"] = "frames"
-    """What a probe with probes=fresh shows: its frames one by one, or all as one picture of 2048×2048, as the paper's
-    appendix A says."""
-    context: Literal["none", "small"] | None = None
-    """What is shown beside the kept frames: nothing, as published, or all other frames at the size of the probes. None
-    is "small" after an overview, and "none" without one, in a collage or in order of importance."""
-    sheet: int | Literal["auto"] = "auto"
-    """How many small frames stand side by side in a contact sheet, n × n of them in one picture, with their times in
-    the text. "auto" is 1, but for models that spend the same number of tokens on every picture."""
-    ties: Ties = "spread"
-    order: Literal["time", "importance"] = "time"
-    collage: bool = False
-    open_way: OpenWay = "drafts"
-    """How open questions are answered: `drafts` lets the model write candidates and, where that leaves it unsure,
-    choose among them; `text` takes the one greedy text. See `gridprobe.open_ended`."""
-    window: int | None = None
-    """The most frames that are shown to a model in one pass; more are shown in windows, see
-    `gridprobe.models.wrappers`. None is as many as the model can read."""
-    template: str | None = None
-    """Name of a prompt template; None leaves the question's own."""
-    seed: int = 0
-    limits: VideoLimits = field(default_factory=VideoLimits)
-    """How large, long and slow a video may be before it is refused."""
-    usage_limits: UsageLimits = field(default_factory=UsageLimits)
-    """What a question may take; see `gridprobe.limits`."""
+    """Where the values come from; it decides what frames="auto" and an encoder without a name mean."""
+    k: int = setting(12, "sample K² frames", low=1, high=MAX_K, flag=True, metavar="K", request=True)
+    frames: int | str = setting(
+        "auto",
+        "how many frames to keep: a number, or a rule such as noise or shape:0.25; auto is the preset's rule",
+        low=1,
+        high=MAX_K**2,
+        flag=True,
+        metavar="N|RULE",
+        request=True,
+    )
+    effort: Effort | None = setting(
+        None,
+        "how far to go: quick is the overview; auto, if it is sure; full, the kept frames; focus, no overview",
+        flag=True,
+        request=True,
+    )
+    """The overview shows all frames, small, in one pass. Where it is not sure, "auto" makes the map and answers from
+    the focused pass; "full" always goes on to it. "focus" is as published. None is "auto" for the selector gridprobe
+    and "focus" for all others."""
+    exit_confidence: float | Literal["calibrated"] = setting(
+        "calibrated",
+        "confidence at which effort=auto takes the overview's answer",
+        low=0,
+        high=1,
+        flag=True,
+        metavar="P",
+        request=True,
+    )
+    """By default what `gridprobe calibrate` found for these models and settings, or else a cautious number."""
+    refine: bool = setting(False, "where the overview is not sure, sample promising stretches again", request=True)
+    probes: Literal["fresh", "attention"] = setting(
+        "attention", "what the map is made from; fresh asks about rows and columns, as published", request=True
+    )
+    rotations: int = setting(
+        1, "in how many orders the options are shown; 1 is off", low=1, high=MAX_OPTIONS, request=True
+    )
+    sampling: Literal["middle", "linspace"] = setting(
+        "middle", "the middle of each of K² equal parts, or evenly from the first frame to the last"
+    )
+    precision: Literal["exact", "keyframe", "auto"] = setting(
+        "auto", "whether a keyframe near a sampled moment may stand for it"
+    )
+    stream: int | None = setting(
+        None,
+        "number of the video stream, for files with several; by default the default one",
+        low=0,
+        high=999,
+        request=True,
+    )
+    packing: Packing = setting("single", "frames one by one, or fused in pairs as published")
+    timestamps: Timestamps = setting("true", "true times of frames, or those of a 24 fps clip as published")
+    prompt_order: PromptOrder = setting("frames_first", "what the model reads first")
+    small: FrameSize = setting(PROBE, "size of the small frames: in probes, in the overview and as context")
+    full: FrameSize = setting(NATIVE, "size of the kept frames")
+    probe_input: Literal["small", "shrunk", "source", "collage"] = setting(
+        "small", "what a fresh probe is made of: small frames, full ones that the engine shrinks, or one picture"
+    )
+    """With "small" all K² frames are decoded at `small`, and the kept ones once more at `full`. "shrunk" decodes all at
+    `full` and leaves shrinking to the engine; 144 frames then take 300 MB. "source" decodes them at the video's own
+    size, as the authors' code does; 144 frames of 1080p then take 900 MB. "collage" shows the frames of a probe as one
+    picture of 2048×2048, as the paper's appendix A says."""
+    context: Literal["none", "small"] | None = setting(
+        None,
+        "what is shown in addition to the kept frames: nothing, or all others, small",
+        request=True,
+    )
+    """None is "small" after an overview, and "none" without one, in a collage or in order of importance."""
+    sheet: int | Literal["auto"] = setting("auto", "how many small frames stand next to each other in a picture", low=1)
+    """n × n frames are one contact sheet, with their times in the text. "auto" is 1, but for models that spend the same
+    number of tokens on every picture."""
+    show: Show = setting("time", "the kept frames in order of time or importance, or as one picture", request=True)
+    open_way: OpenWay = setting("drafts", "how questions without options are answered", request=True)
+    """See `gridprobe.open_ended`."""
+    chunk: int | None = setting(None, "the most frames in one pass; by default as many as the model can read", low=1)
+    """More frames are shown in several passes; see `gridprobe.models.wrappers`."""
+    template: str | None = setting(None, "prompt template; by default the question's own")
+    limits: VideoLimits = setting(VideoLimits, "how large, long and slow a video may be")
+    usage_limits: UsageLimits = setting(UsageLimits, "what a question may take")
 
     def __post_init__(self) -> None:
-        Grid(self.k)
-        if self.encoder is not None:
-            ENCODERS.find(self.encoder)
-        check_rotations(self.rotations)
-        check_chunk(self.window)
-        check_stream(self.stream)
-        if self.sure != "calibrated":
-            check_threshold(self.sure)
+        for each in settings():
+            each.check(getattr(self, each.name))
         _ = self.rule, self.small_view
-        hints = get_type_hints(type(self))
-        for each in fields(self):
-            allowed, value = get_args(hints[each.name]), getattr(self, each.name)
-            if get_origin(hints[each.name]) is Literal and value not in allowed:
-                raise UsageError(f"{each.name} must be one of {', '.join(allowed)}, got {value!r}")
-            if each.name in BY_SELECTOR and value is not None and value not in (names := get_args(allowed[0])):
-                raise UsageError(f"{each.name} must be one of {', '.join(names)}, got {value!r}")
 
     @property
     def rule(self) -> Budget:
-        """How many frames are kept: a fixed number, or what the rule behind "auto" says."""
-        if self.frames != "auto":
+        """How many frames are kept."""
+        if isinstance(self.frames, int):
             return Fixed(self.frames)
-        make, argument = BUDGETS.resolve(self.budget)
-        found: Budget = make(argument)
-        return found
+        return _rule(AUTO[self.preset] if self.frames == "auto" else self.frames)
+
+    @property
+    def ties(self) -> Ties:
+        """Which of equally important frames are kept: what goes with the rule; with a number, the preset's."""
+        rule = self.rule
+        return _rule(AUTO[self.preset]).ties if isinstance(rule, Fixed) else rule.ties
 
     @property
     def sample(self) -> SampleSpec:
         """How a video is sampled."""
         return SampleSpec(
-            self.k**2,
-            self.sampling,
-            self.precision,
-            self.limits,
-            decode_in=self.decode_in,
-            stream=self.stream,
+            self.k**2, self.sampling, self.precision, self.limits, decode_in=DECODE_IN, stream=self.stream
         )
 
     @property
-    def native_view(self) -> View:
+    def full_view(self) -> View:
         """How the kept frames are shown."""
-        return View(self.native_pixels, self.packing, self.timestamps)
+        return View(self.full, self.packing, self.timestamps)
 
     @property
     def small_view(self) -> View:
         """How frames are shown in probes, in the overview and as context."""
-        return View(self.probe_pixels, self.packing, self.timestamps, 0 if self.sheet == "auto" else self.sheet)
+        return View(self.small, self.packing, self.timestamps, 0 if self.sheet == "auto" else self.sheet)
 
     @property
-    def probe_decoded(self) -> FrameSize | None:
+    def probe_size(self) -> FrameSize | None:
         """The size the K² frames are decoded at, where that is not the size of the probes."""
-        sizes = {"probe": None, "native": self.native_pixels, "source": FrameSize()}
-        if self.decoded == "probe" and self.probe_view == "collage":
-            return self.native_pixels
-        return sizes[self.decoded]
+        return {"small": None, "shrunk": self.full, "collage": self.full, "source": FrameSize()}[self.probe_input]
 
     def changed(self, **changes: Any) -> "Options":
-        """The same settings with some fields replaced; an unknown name is an error that suggests the right one."""
-        known = [each.name for each in fields(self) if each.name != "preset"]
+        """The same with some settings replaced; an unknown name is an error that suggests the right one.
+
+        A limit of `UsageLimits`, such as `max_seconds`, is a name as well.
+        """
+        names = {each.name: each for each in settings()}
+        usage = {name: changes.pop(name) for name in LIMITS if name in changes}
         for name in changes:
-            if name not in known:
-                raise UsageError(f"unknown setting {name!r}; {suggestion(name, known)}")
-        return replace(self, **{name: _value(name, value) for name, value in changes.items()})
+            if name not in names:
+                raise UsageError(f"unknown setting {name!r}; {suggestion(name, [*names, *LIMITS])}")
+        values = {name: names[name].value(value, getattr(self, name)) for name, value in changes.items()}
+        if usage:
+            values["usage_limits"] = replace(values.get("usage_limits", self.usage_limits), **usage)
+        return replace(self, **values)
 
     @classmethod
     def from_preset(cls, preset: str, **changes: Any) -> "Options":
@@ -180,49 +209,170 @@ class Options:
             raise UsageError(f"unknown preset {preset!r}; {suggestion(preset, PRESETS)}")
         return PRESETS[preset].changed(**changes)
 
+    def resolve(
+        self,
+        *,
+        model: str | Model,
+        answer_model: str | Model | None = None,
+        selector: str | Selector = "gridprobe",
+    ) -> "Plan":
+        """Check names and turn them into values. Models are not loaded: `Plan.loaded` does that."""
+        probing = LazyModel(model) if isinstance(model, str) else model
+        answering = LazyModel(answer_model) if isinstance(answer_model, str) else answer_model or probing
+        chosen = _selector(selector, probing, self)
+        effort = self.effort or ("auto" if isinstance(chosen, GridProbe) else "focus")
+        context = self.context or ("none" if effort == "focus" or self.show != "time" else "small")
+        plan = Plan(
+            model=probing,
+            answerer=answering,
+            selector=chosen,
+            view=self.full_view,
+            context=self.small_view if context == "small" else None,
+            overview=None if effort == "focus" else self.small_view,
+            effort=effort,
+            exit=None if self.exit_confidence == "calibrated" else EarlyExit(self.exit_confidence, "given"),
+            refine=self.refine,
+            rotations=self.rotations,
+            sampling=self.sample,
+            preset=self.preset,
+            show=self.show,
+            template=self.template,
+            prompt_order=self.prompt_order,
+            open_way=self.open_way,
+            chunk=self.chunk,
+            usage_limits=self.usage_limits,
+        )
+        return plan.using(probing, answering)
 
-BY_SELECTOR = ("effort", "context")
-"""Settings that may be None: what suits the selector."""
-CHECKED_THERE = ("k", "frames", "sure", "window", "stream", *BY_SELECTOR)
-"""Options whose own types refuse wrong values, in better words."""
+
+def _rule(name: str) -> Budget:
+    if name.partition(":")[0] not in BUDGETS:
+        rules = ", ".join(BUDGETS)
+        raise UsageError(
+            f"frames must be auto, a whole number of at least 1 or a rule ({rules}), got {name!r}; "
+            f"{suggestion(name, BUDGETS)}"
+        )
+    make, argument = BUDGETS.resolve(name)
+    rule: Budget = make(argument)
+    return rule
 
 
-def _value(name: str, value: Any) -> Any:
-    """A value of the field's own kind: sizes and limits may come as JSON objects."""
-    kind = get_type_hints(Options)[name]
-    if kind in (FrameSize, VideoLimits, UsageLimits) and isinstance(value, Mapping):
+@dataclass(frozen=True)
+class Setting:
+    """A field of `Options`, for whoever makes flags, schemas or tables of them."""
+
+    name: str
+    kind: Any
+    """Its type."""
+    default: Any
+    help: str
+    low: float | None
+    high: float | None
+    flag: bool
+    metavar: str | None
+    request: bool
+
+    @property
+    def kinds(self) -> tuple[Any, ...]:
+        """The members of its type, if that is a union."""
+        return get_args(self.kind) if get_origin(self.kind) in (Union, UnionType) else (self.kind,)
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The words it may be; none if it may be something else as well."""
+        kinds = [kind for kind in self.kinds if kind is not NoneType]
+        return get_args(kinds[0]) if len(kinds) == 1 and get_origin(kinds[0]) is Literal else ()
+
+    @property
+    def words(self) -> str:
+        """What it may be, for example "auto or a whole number of at least 1"."""
+        if self.name == "frames":
+            return f"auto, a whole number of at least 1 or a rule ({', '.join(BUDGETS)})"
+        return " or ".join(self._words(kind) for kind in self.kinds if kind is not NoneType)
+
+    def _words(self, kind: Any) -> str:
+        if get_origin(kind) is Literal:
+            names = get_args(kind)
+            return names[0] if len(names) == 1 else f"one of {', '.join(names)}"
+        if kind in (int, float):
+            number = "a whole number" if kind is int else "a number"
+            if self.high is not None:
+                return f"{number} from {self.low:g} to {self.high:g}"
+            return number if self.low is None else f"{number} of at least {self.low:g}"
+        if is_dataclass(kind):
+            return f"an object with {', '.join(each.name for each in fields(kind))}"
+        return {bool: "true or false", str: "a name"}[kind]
+
+    def check(self, value: Any) -> None:
+        """Raise UsageError unless it may be this."""
+        if not any(self._fits(value, kind) for kind in self.kinds):
+            raise UsageError(f"{self.name} must be {self.words}, got {value!r}")
+
+    def _fits(self, value: Any, kind: Any) -> bool:
+        if get_origin(kind) is Literal:
+            return isinstance(value, str) and value in get_args(kind)
+        if kind not in (int, float):
+            return isinstance(value, kind)
+        if isinstance(value, bool) or not isinstance(value, int if kind is int else (int, float)):
+            return False
+        return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+
+    def value(self, value: Any, before: Any) -> Any:
+        """A value of its type: sizes may come as JSON objects, limits as objects with what differs from `before`."""
+        if not isinstance(value, Mapping) or not is_dataclass(self.kind):
+            return value
         try:
-            return kind(**value)
+            return self.kind(**value) if self.kind is FrameSize else replace(before, **value)
         except TypeError:
-            known = ", ".join(each.name for each in fields(kind))
-            raise UsageError(f"the setting {name!r} has the fields {known}, got {', '.join(map(str, value))}") from None
-    if name not in CHECKED_THERE and get_origin(kind) is not Literal and not _fits(value, kind):
-        raise UsageError(f"{value!r} is no value for the setting {name!r}; see gridprobe.options.Options")
-    return value
+            raise UsageError(f"{self.name} must be {self.words}, got {', '.join(map(str, value))}") from None
 
 
-def _fits(value: Any, kind: Any) -> bool:
-    if get_origin(kind) is None:
-        return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-    choices = get_args(kind)
-    return any(_fits(value, choice) if isinstance(choice, type) or get_origin(choice) else value == choice
-               for choice in choices)  # fmt: skip
+@cache
+def settings() -> tuple[Setting, ...]:
+    """All settings."""
+    hints = get_type_hints(Options)
+    return tuple(
+        Setting(each.name, hints[each.name], each.default_factory() if callable(each.default_factory) else each.default,
+                **each.metadata)
+        for each in fields(Options)
+        if each.metadata
+    )  # fmt: skip
 
 
 def parse_changes(texts: Sequence[str]) -> dict[str, Any]:
-    """Settings from texts such as "budget=shape:0.3", "ties=earliest" or 'limits={"seconds": 300}'."""
+    """Settings from texts such as "frames=shape:0.3", "limits.seconds=300" or 'small={"max_side": 96}'."""
     changes: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise UsageError(f"--set takes name=value, got {text!r}")
-        try:
-            changes[name] = loads(value)
-        except ValueError:
-            changes[name] = value
+            raise UsageError(f"--set takes NAME=VALUE, got {text!r}")
+        name, dot, part = name.partition(".")
+        if dot:
+            before = changes.get(name)
+            changes[name] = {**(before if isinstance(before, dict) else {}), part: parse_value(value)}
+        else:
+            changes[name] = parse_value(value)
     return changes
 
 
+def parse_value(text: str) -> Any:
+    """A value as JSON, or the text itself."""
+    try:
+        return loads(text)
+    except ValueError:
+        return text
+
+
+AUTO = {"default": "noise", "paper": "shape", "authors": "authors", "gridworld": "noise"}
+"""Preset -> the rule behind frames="auto"."""
+ENCODER = {"gridworld": "embedded"}
+"""Preset -> the encoder of selectors that are named without one, where it is not that of the selector's paper."""
+PRESET_HELP = {
+    "default": "single frames, original aspect ratio, true times, ties spread over time",
+    "paper": "the published method: fused frame pairs, 224×224, times as in a 24 fps clip",
+    "authors": "as paper, and where text and code of the authors differ, as their code",
+    "gridworld": "as default, with probes of 64 pixels; for the embedded models",
+}
 QWEN_VIDEO = replace(NATIVE, twice=True, min_pixels=131_072, total_pixels=117_964_800)
 """How qwen_vl_utils sizes a list of frames: 128 to 768 tokens of 32×32 pixels each, and 115,200 together."""
 PAPER = Options(
@@ -231,32 +381,29 @@ PAPER = Options(
     precision="exact",
     packing="pairs",
     timestamps="paper",
-    probe_pixels=FrameSize(square=PROBE_SIDE),
-    native_pixels=QWEN_VIDEO,
-    decoded="native",
+    small=FrameSize(square=PROBE_SIDE),
+    full=QWEN_VIDEO,
+    probe_input="shrunk",
     effort="focus",
     probes="fresh",
-    budget="shape",
     context="none",
-    ties="earliest",
     template="paper",
 )
-
 PRESETS = {
     "default": Options(),
     "paper": PAPER,
-    "authors": replace(PAPER, preset="authors", budget="authors", ties="argsort", decoded="source"),
-    "gridworld": Options(preset="gridworld", probe_pixels=FrameSize(max_side=64), encoder="embedded"),
+    "authors": replace(PAPER, preset="authors", probe_input="source"),
+    "gridworld": Options(preset="gridworld", small=FrameSize(max_side=64)),
 }
 
 
-# Setup: everything that decides an answer but the video and the question, as values.
+# A plan: everything that decides an answer but the video and the question, as values.
 #
-#     setup = make_setup(model="embedded", settings=Settings.from_preset("gridworld", frames=8))    # names are checked
-#     setup = setup.loaded()                                                                       # and now loaded
+#     plan = Options.from_preset("gridworld", frames=8).resolve(model="embedded")    # names are checked
+#     plan = plan.loaded()                                                           # and now loaded
 #
-# `make_plan` is where names become values; what stands behind it takes a Setup. Answers and run folders store
-# `setup.describe()`, so they cannot claim anything else than what was done.
+# `resolve` is where names become values; what stands behind it takes a Plan. Answers and run folders store
+# `plan.describe()`, so they cannot claim anything else than what was done.
 
 LEFT_OUT = ("preset", "effort", "exit", "usage_limits")
 """What a calibrated exit does not depend on."""
@@ -289,14 +436,14 @@ class Plan:
     """How the video is sampled; None when the caller brings the frames."""
     preset: str = ""
     """The preset it was made from, if any."""
-    order: Literal["time", "importance"] = "time"
-    collage: bool = False
+    show: Show = "time"
+    """The kept frames in order of time or importance, or as one picture."""
     template: str | None = None
     """Name of a prompt template; None leaves the question's own."""
     prompt_order: PromptOrder = "frames_first"
     open_way: OpenWay = "drafts"
     """How open questions are answered; see `gridprobe.open_ended`."""
-    window: int | None = None
+    chunk: int | None = None
     """The most frames that a model reads at once, where that is less than it can."""
     usage_limits: UsageLimits = field(default_factory=UsageLimits)
     """What a question may take."""
@@ -308,16 +455,16 @@ class Plan:
             raise UsageError("refine looks again where an overview is not sure; effort=focus takes none")
         if self.overview is not None and "paper" in (self.overview.timestamps, self.view.timestamps):
             raise UsageError('an overview shows true times; use effort=focus with timestamps="paper"')
-        untimed = self.collage or self.order != "time" or self.view.timestamps == "paper"
+        untimed = self.show != "time" or self.view.timestamps == "paper"
         if untimed and self.selector.extra_frames(1, 2):
             raise UsageError(
                 f"the selector {self.selector.name!r} shows frames of several sizes, merged by their true times; "
-                'leave out collage, order=importance and timestamps="paper"'
+                'leave out show=importance, show=collage and timestamps="paper"'
             )
         if self.context is None:
             return
-        if self.collage or self.order != "time":
-            raise UsageError("context=small shows all frames in time order; leave out collage and order=importance")
+        if self.show != "time":
+            raise UsageError(f"context=small shows all frames in time order; leave out show={self.show}")
         if "paper" in (self.context.timestamps, self.view.timestamps):
             raise UsageError('context=small merges frames by their true times; timestamps="paper" hides them')
 
@@ -336,8 +483,8 @@ class Plan:
             model = model.load(**options)
         if isinstance(answerer, LazyModel):
             answerer = model if answerer == self.model else answerer.load(**options)
-        first = chunked(model, self.window)
-        loaded = self.using(first, first if answerer is model else chunked(answerer, self.window))
+        first = chunked(model, self.chunk)
+        loaded = self.using(first, first if answerer is model else chunked(answerer, self.chunk))
         named = dict(self.model.options) if isinstance(self.model, LazyModel) else {}
         device = {**options, **named}.get("device", "auto")
         loaded = replace(loaded, selector=loaded.selector.loaded(device=device))
@@ -388,7 +535,7 @@ class Plan:
     def open(self, video: str | Path) -> Video:
         """Open a video as it is to be sampled, with the user's frame cache; decodes its first frame."""
         if self.sampling is None:
-            raise UsageError("this setup is for frames that the caller brings; make one with a sampling")
+            raise UsageError("this plan is for frames that the caller brings; make one with a sampling")
         spec = self.sampling
         return Video(video, cache=open_cache(int(spec.limits.cache)), **vars(spec))
 
@@ -441,12 +588,11 @@ class Plan:
             "exit": self.exit and self.exit.describe(),
             "refine": self.refine,
             "rotations": self.rotations,
-            "order": self.order,
-            "collage": self.collage,
+            "show": self.show,
             "template": self.template,
             "prompt_order": self.prompt_order,
             "open_way": self.open_way,
-            **({} if self.window is None else {"window": self.window}),
+            **({} if self.chunk is None else {"chunk": self.chunk}),
             **({"usage_limits": self.usage_limits.describe()} if self.usage_limits else {}),
         }
 
@@ -465,45 +611,7 @@ def _sampling(spec: SampleSpec | None) -> dict[str, Any] | None:
     return {"k": isqrt(cells), "cells": cells, **described, "stretches": [list(each) for each in segments]}
 
 
-def make_plan(
-    *,
-    model: str | Model,
-    answer_model: str | Model | None = None,
-    selector: str | Selector = "gridprobe",
-    settings: Options,
-) -> Plan:
-    """Check names and turn them into values. Models are not loaded: `Plan.loaded` does that."""
-    asked = LazyModel(model) if isinstance(model, str) else model
-    answerer = LazyModel(answer_model) if isinstance(answer_model, str) else answer_model or asked
-    chosen = _selector(selector, asked, settings)
-    effort = settings.effort or ("auto" if isinstance(chosen, GridProbe) else "focus")
-    alone = effort == "focus" or settings.collage or settings.order != "time"
-    context = settings.context or ("none" if alone else "small")
-    made = Plan(
-        model=asked,
-        answerer=answerer,
-        selector=chosen,
-        view=settings.native_view,
-        context=settings.small_view if context == "small" else None,
-        overview=None if effort == "focus" else settings.small_view,
-        effort=effort,
-        exit=None if settings.sure == "calibrated" else EarlyExit(settings.sure, "given"),
-        refine=settings.refine,
-        rotations=settings.rotations,
-        sampling=settings.sample,
-        preset=settings.preset,
-        order=settings.order,
-        collage=settings.collage,
-        template=settings.template,
-        prompt_order=settings.prompt_order,
-        open_way=settings.open_way,
-        window=settings.window,
-        usage_limits=settings.usage_limits,
-    )
-    return made.using(asked, answerer)
-
-
-def _selector(selector: str | Selector, model: Model, settings: Options) -> Selector:
+def _selector(selector: str | Selector, model: Model, options: Options) -> Selector:
     if not isinstance(selector, str):
         members = [name for name in vars(Selector) if not name.startswith("_")]
         missing = [name for name in members if not hasattr(selector, name)]
@@ -515,16 +623,15 @@ def _selector(selector: str | Selector, model: Model, settings: Options) -> Sele
     make, argument = SELECTORS.resolve(selector)
     parts = Parts(
         model=model,
-        budget=settings.rule,
-        small_view=settings.small_view,
-        probes=settings.probes,
-        decoded=settings.probe_decoded,
-        collage=settings.probe_view == "collage",
-        ties=settings.ties,
-        prompt_order=settings.prompt_order,
-        seed=settings.seed,
-        sampling=settings.sampling,
-        encoder=LazyEncoder(settings.encoder or "", cache=settings.limits.cache > 0),
+        budget=options.rule,
+        small_view=options.small_view,
+        probes=options.probes,
+        decoded=options.probe_size,
+        collage=options.probe_input == "collage",
+        ties=options.ties,
+        prompt_order=options.prompt_order,
+        sampling=options.sampling,
+        encoder=LazyEncoder(ENCODER.get(options.preset, ""), cache=options.limits.cache > 0),
     )
     made: Selector = make(argument, parts)
     return made

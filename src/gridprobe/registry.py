@@ -235,7 +235,11 @@ SELECTORS = Registry(
             "gridprobe.selectors.baselines:uniform", "evenly spaced frames; needs --frames N", frames="needed"
         ),
         "random": Entry(
-            "gridprobe.selectors.baselines:drawn", "random frames, seeded; needs --frames N", frames="needed"
+            "gridprobe.selectors.baselines:drawn",
+            "random frames, seeded; needs --frames N",
+            argument="SEED",
+            optional=True,
+            frames="needed",
         ),
         "all": Entry(
             "gridprobe.selectors.baselines:everything", "every frame of the pool: the baseline", frames="none"
@@ -316,7 +320,6 @@ BENCHMARKS = Registry(
 
 ASKING = "Ask about a video"
 EVALUATING = "Evaluate on a benchmark"
-FILES = "Files of benchmarks and runs"
 SERVING = "Serve others"
 HELP = "Help and names"
 
@@ -333,30 +336,20 @@ COMMANDS = Registry(
         ),
         "eval": Entry(
             "gridprobe.cli.evaluate:evaluate",
-            "Ask all questions of a benchmark; run again to resume.",
+            "Ask all questions of a benchmark, or check its files.",
             section=EVALUATING,
         ),
         "status": Entry(
             "gridprobe.cli.results:status", "Show the progress and the workers of an evaluation.", section=EVALUATING
         ),
         "score": Entry(
-            "gridprobe.cli.results:score_runs", "Show accuracy and compute of evaluations.", section=EVALUATING
+            "gridprobe.cli.results:score_runs",
+            "Show accuracy and compute of evaluations; export them.",
+            section=EVALUATING,
         ),
         "report": Entry("gridprobe.cli.results:report", "Save evaluations as one HTML page.", section=EVALUATING),
-        "judge": Entry(
-            "gridprobe.cli.results:judge_run", "Let a model judge the answers in words of a run.", section=EVALUATING
-        ),
         "calibrate": Entry(
             "gridprobe.cli.calibrate:calibrate", "Find how sure the overview must be to answer.", section=EVALUATING
-        ),
-        "verify-data": Entry(
-            "gridprobe.cli.verify:verify_data", "Check the files of a benchmark before a long run.", section=FILES
-        ),
-        "export-keyframes": Entry("gridprobe.cli.results:export", "Save which frames a run kept.", section=FILES),
-        "export-predictions": Entry(
-            "gridprobe.cli.results:export_predictions",
-            "Save a run's answers for an evaluation server.",
-            section=FILES,
         ),
         "help": Entry("gridprobe.cli.help:help_command", "Show the help of a verb, or of a topic.", section=HELP),
         "list": Entry(

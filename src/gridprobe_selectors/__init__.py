@@ -38,22 +38,53 @@ SIGLIP_ENCODER = Entry(
     optional=True,
     extra="local",
 )
-CLIP = Entry("gridprobe_selectors.encoded:clip", "the frames most similar to the question by CLIP; any budget rule")
+CLIP = Entry(
+    "gridprobe_selectors.encoded:clip",
+    "the frames most similar to the question by CLIP; any budget rule",
+    argument="ENCODER",
+    optional=True,
+)
 SIGLIP = Entry(
-    "gridprobe_selectors.encoded:siglip", "the frames most similar to the question by SigLIP; any budget rule"
+    "gridprobe_selectors.encoded:siglip",
+    "the frames most similar to the question by SigLIP; any budget rule",
+    argument="ENCODER",
+    optional=True,
 )
 MDP3 = Entry(
     "gridprobe_selectors.mdp3:make",
     "MDP3: relevant, diverse and sequential frames by SigLIP; published with --frames 8",
+    argument="ENCODER",
+    optional=True,
 )
-AKS = Entry("gridprobe_selectors.aks:make", "AKS: splits the video where relevance is even; by CLIP")
-BOLT = Entry("gridprobe_selectors.bolt:make", "BOLT: inverse transform sampling of similarities; by CLIP")
-FOCUS = Entry("gridprobe_selectors.focus:make", "FOCUS: a bandit that compares few frames with the question; by SigLIP")
+AKS = Entry(
+    "gridprobe_selectors.aks:make",
+    "AKS: splits the video where relevance is even; by CLIP",
+    argument="ENCODER",
+    optional=True,
+)
+BOLT = Entry(
+    "gridprobe_selectors.bolt:make",
+    "BOLT: inverse transform sampling of similarities; by CLIP",
+    argument="ENCODER",
+    optional=True,
+)
+FOCUS = Entry(
+    "gridprobe_selectors.focus:make",
+    "FOCUS: a bandit that compares few frames with the question; by SigLIP",
+    argument="SEED:ENCODER",
+    optional=True,
+)
 WAVELET = Entry(
-    "gridprobe_selectors.wavelet:make", "WFS-SB: diverse frames of segments that a wavelet finds; by SigLIP"
+    "gridprobe_selectors.wavelet:make",
+    "WFS-SB: diverse frames of segments that a wavelet finds; by SigLIP",
+    argument="ENCODER",
+    optional=True,
 )
 HYBRID = Entry(
-    "gridprobe_selectors.hybrid:make", "gridprobe's probes, of the rows and columns that SigLIP finds promising"
+    "gridprobe_selectors.hybrid:make",
+    "gridprobe's probes, of the rows and columns that SigLIP finds promising",
+    argument="ENCODER",
+    optional=True,
 )
 SCORES = Entry(
     "gridprobe_selectors.imported:imported_scores",
@@ -62,7 +93,7 @@ SCORES = Entry(
 )
 KEYFRAMES = Entry(
     "gridprobe_selectors.imported:imported_keyframes",
-    "frames chosen before: export-keyframes, or frame_idx files of AKS and LongVideoBench; by question id",
+    "frames chosen before: score --keyframes, or frame_idx files of AKS and LongVideoBench; by question id",
     argument="FILE",
     frames="none",
 )
@@ -76,6 +107,8 @@ UNCERTAINTY = Entry(
 Q_FRAME = Entry(
     "gridprobe_selectors.q_frame:make",
     "Q-Frame: N frames at full size, 2N at half and 8N at a quarter of the side",
+    argument="SEED:ENCODER",
+    optional=True,
 )
 VIDEOAGENT = Entry(
     "gridprobe_selectors.agents:make_videoagent",

@@ -4,7 +4,7 @@ Scores are scaled to 0…1. A stretch whose n best frames exceed its mean by mor
 split into halves, up to five times. A stretch of depth d then gets n / 2^d frames, its best.
 
 What is different here: scores are cosines of CLIP ViT-L/14 instead of BLIP's matching head (the authors also used CLIP
-B/32: `encoder=clip:openai/clip-vit-base-patch32`), at the frames of the pool instead of one a second.
+B/32: `aks:clip:openai/clip-vit-base-patch32`), at the frames of the pool instead of one a second.
 Splitting ends where a half would get no frame, and places that stretches leave go to the best frames of all, so that
 exactly n are kept; the released code keeps fewer. The published number of frames is 32 or 64. The second threshold of
 the released code (a standard deviation above -100) is always met and left out.
@@ -45,7 +45,7 @@ class AKS(Encoded):
 
 def make(argument: str, parts: Parts) -> AKS:
     """The function of the registry."""
-    return AKS(encoder_of(parts, "clip"), parts.budget, parts.ties)
+    return AKS(encoder_of(parts, "clip", argument=argument), parts.budget, parts.ties)
 
 
 def choose_frames(scores: Floats, kept: int) -> tuple[int, ...]:

@@ -44,7 +44,7 @@ class BOLT(Encoded):
 
 def make(argument: str, parts: Parts) -> BOLT:
     """The function of the registry."""
-    return BOLT(encoder_of(parts, "clip"), parts.budget, parts.ties)
+    return BOLT(encoder_of(parts, "clip", argument=argument), parts.budget, parts.ties)
 
 
 def choose_frames(weights: Floats, kept: int) -> tuple[int, ...]:

@@ -275,7 +275,7 @@ def _folder(name: str) -> Path:
         return find_folder(name)
     except ModelError as error:
         raise ModelError(
-            f"{error}; another encoder is named with --set encoder=NAME, see gridprobe list encoders"
+            f"{error}; the selector takes another encoder as its argument, see gridprobe list encoders"
         ) from error
 
 

@@ -16,8 +16,9 @@ from gridprobe.answer import Answer
 from gridprobe.ask import Session
 from gridprobe.errors import UsageError
 from gridprobe.evaluation.metrics import Match, match
+from gridprobe.importance import Fixed
 from gridprobe.models import Model
-from gridprobe.options import Options, Plan, make_plan
+from gridprobe.options import Options, Plan
 from gridprobe.question import Question
 from gridprobe.registry import SELECTORS
 from gridprobe.report.answer_page import thumbnails
@@ -87,12 +88,12 @@ def compare(
         raise UsageError("name at least one selector, such as --selectors gridprobe,frag")
     needing = [name for name in names if SELECTORS.find(name)[0].frames == "needed"]
     first = next((name for name in names if SELECTORS.find(name)[0].frames == "optional"), None)
-    if needing and first is None and settings.frames == "auto":
+    if needing and first is None and not isinstance(settings.rule, Fixed):
         raise UsageError(f"the selector {needing[0]!r} needs a number of frames, such as frames=8 (--frames 8)")
 
     def setup(name: str, frames: int | str) -> Plan:
         changed = settings.changed(frames="auto" if SELECTORS.find(name)[0].frames == "none" else frames)
-        return make_plan(model=model, answer_model=answer_model, selector=name, settings=changed)
+        return changed.resolve(model=model, answer_model=answer_model, selector=name)
 
     setups = {name: setup(name, 1 if name in needing else settings.frames) for name in names}  # mistakes come first
     footage = setups[names[0]].open(video) if isinstance(video, str | Path) else video
@@ -100,7 +101,9 @@ def compare(
     for done, name in enumerate([name for name in names if name not in needing] + needing):
         report("selectors", done, len(names))
         if name in needing:
-            frames = answers[first].selection.kept if first and settings.frames == "auto" else settings.frames
+            frames = (
+                answers[first].selection.kept if first and not isinstance(settings.rule, Fixed) else settings.frames
+            )
             setups[name] = setup(name, frames)
         answers[name] = Session(footage, setup=setups[name], reuse=False).ask(question, show_map=True)
     report("selectors", len(names), len(names))

@@ -26,6 +26,7 @@ __all__ = [
     "compare",
     "encoder_of",
     "find_peaks",
+    "seed_and_rest",
     "siglip",
     "similarity_map",
     "unit_range",
@@ -143,9 +144,17 @@ class Encoded(Comparing):
         return self.selection(pool, question, indices, evidence=evidence, cost=similarities.cost)
 
 
-def encoder_of(parts: Parts, default: str) -> Encoder:
-    """The encoder of the settings, or the one of the selector's paper."""
+def encoder_of(parts: Parts, default: str, *, argument: str = "") -> Encoder:
+    """The encoder that the selector's argument names, else the preset's, else the one of the selector's paper."""
+    if argument:
+        return LazyEncoder(argument, cache=not isinstance(parts.encoder, LazyEncoder) or parts.encoder.cache)
     return parts.encoder.or_else(default) if isinstance(parts.encoder, LazyEncoder) else parts.encoder
+
+
+def seed_and_rest(argument: str) -> tuple[int, str]:
+    """The seed that a selector's argument begins with, 0 if it has none, and the rest of the argument."""
+    first, _, rest = argument.partition(":")
+    return (int(first), rest) if first.isascii() and first.isdigit() else (0, argument)
 
 
 # Peaks of a signal, by the rules of scipy.signal.find_peaks, which gridprobe does not require.
@@ -189,7 +198,7 @@ def _prominence(signal: Floats, place: int) -> float:
 # CLIP (Radford et al., arXiv 2103.00020) and SigLIP (Zhai et al., arXiv 2303.15343) as frame selectors: top-m.
 #
 # The frames that are most similar to the question are kept. `clip` uses CLIP ViT-L/14 and `siglip` SigLIP so400m,
-# unless the settings name another encoder. With frames="auto" a budget rule decides how many, which is the follow-up
+# unless their argument names another encoder. With a rule for frames the map decides how many, which is the follow-up
 # that the paper proposes: the shape rule on similarities.
 #
 # The query is the bare question. Equal similarities are resolved by `ties`, as in a map of probes.
@@ -208,9 +217,9 @@ class TopMatches(Encoded):
 
 def clip(argument: str, parts: Parts) -> TopMatches:
     """The function of the registry, for "clip"."""
-    return TopMatches(encoder_of(parts, "clip"), parts.budget, parts.ties, "clip")
+    return TopMatches(encoder_of(parts, "clip", argument=argument), parts.budget, parts.ties, "clip")
 
 
 def siglip(argument: str, parts: Parts) -> TopMatches:
     """The function of the registry, for "siglip"."""
-    return TopMatches(encoder_of(parts, "siglip"), parts.budget, parts.ties, "siglip")
+    return TopMatches(encoder_of(parts, "siglip", argument=argument), parts.budget, parts.ties, "siglip")

@@ -26,7 +26,7 @@ from gridprobe.importance import spread, top
 from gridprobe.question import Question
 from gridprobe.selectors.base import Parts, Selection
 from gridprobe.video import FramePool
-from gridprobe_selectors.encoded import Comparing, Similarities, encoder_of, similarity_map
+from gridprobe_selectors.encoded import Comparing, Similarities, encoder_of, seed_and_rest, similarity_map
 
 __all__ = ["FOCUS"]
 
@@ -74,7 +74,8 @@ class FOCUS(Comparing):
 
 def make(argument: str, parts: Parts) -> FOCUS:
     """The function of the registry."""
-    return FOCUS(encoder_of(parts, "siglip"), parts.budget, parts.ties, parts.seed)
+    seed, encoder = seed_and_rest(argument)
+    return FOCUS(encoder_of(parts, "siglip", argument=encoder), parts.budget, parts.ties, seed)
 
 
 class _Search:

@@ -83,4 +83,4 @@ class Hybrid(ByModel):
 
 def make(argument: str, parts: Parts) -> Hybrid:
     """The function of the registry."""
-    return Hybrid(**parts_of(parts), encoder=encoder_of(parts, "siglip"))
+    return Hybrid(**parts_of(parts), encoder=encoder_of(parts, "siglip", argument=argument))

@@ -260,7 +260,7 @@ class Keyframes(Selector):
         """Read and check a file."""
         match = RATE.fullmatch(str(path))
         file = Path(match["file"] if match else path)
-        whole = read_json(file, "keyframes", "write one with gridprobe export-keyframes")
+        whole = read_json(file, "keyframes", "write one with gridprobe score RUN --keyframes FILE")
         fps = float(match["fps"]) if match else None
         need(fps is None or fps > 0, str(path), "fps must be above 0")
         return cls(_questions(whole, str(file)), str(file), fps)

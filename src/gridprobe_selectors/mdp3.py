@@ -55,7 +55,7 @@ class MDP3(Encoded):
 
 def make(argument: str, parts: Parts) -> MDP3:
     """The function of the registry."""
-    return MDP3(encoder_of(parts, "siglip"), parts.budget, parts.ties)
+    return MDP3(encoder_of(parts, "siglip", argument=argument), parts.budget, parts.ties)
 
 
 def kernel(cosines: Floats) -> Floats:

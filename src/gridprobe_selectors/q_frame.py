@@ -24,6 +24,7 @@ from gridprobe.question import Question
 from gridprobe.selectors.base import ExtraFrames, Parts, Selection
 from gridprobe.selectors.by_model import ByModel, parts_of
 from gridprobe.video import FramePool, FrameSize
+from gridprobe_selectors.encoded import encoder_of, seed_and_rest
 
 __all__ = ["QFrame", "drawn_order"]
 
@@ -40,6 +41,7 @@ class QFrame(ByModel):
 
     encoder: Any = None
     """An image-text encoder that scores the frames; None asks the model."""
+    seed: int = 0
     name: ClassVar[str] = "q-frame"
 
     @property
@@ -128,7 +130,7 @@ def _divided(order: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, ...]
 
 
 def make(argument: str, parts: Parts) -> QFrame:
-    """The function of the registry. An encoder without a name is none: no setting chose it."""
-    encoder = getattr(parts, "encoder", None)
-    chosen = encoder is not None and getattr(encoder, "name", "its own") != ""
-    return QFrame(**parts_of(parts), encoder=encoder if chosen else None)
+    """The function of the registry. Without an encoder, from the argument or the preset, the model is asked."""
+    seed, name = seed_and_rest(argument)
+    encoder = encoder_of(parts, "", argument=name)
+    return QFrame(**parts_of(parts), encoder=encoder if getattr(encoder, "name", True) else None, seed=seed)

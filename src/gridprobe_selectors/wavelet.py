@@ -69,7 +69,7 @@ class Wavelet(Encoded):
 
 def make(argument: str, parts: Parts) -> Wavelet:
     """The function of the registry."""
-    return Wavelet(encoder_of(parts, "siglip"), parts.budget, parts.ties)
+    return Wavelet(encoder_of(parts, "siglip", argument=argument), parts.budget, parts.ties)
 
 
 def boundaries(scores: Floats) -> tuple[int, ...]:

@@ -350,7 +350,7 @@ def _processor(given: ProcessorKwargs, pictures: int | None, max_k: int, max_sid
         most = min(given.max_pixels or NATIVE.max_pixels or max_side**2, max_side**2)
         if given.min_pixels is not None and given.min_pixels > most:
             raise ApiError("min_pixels must not be above max_pixels", param="mm_processor_kwargs")
-        found["native_pixels"] = FrameSize(max_pixels=most, min_pixels=given.min_pixels)
+        found["full"] = FrameSize(max_pixels=most, min_pixels=given.min_pixels)
     return found
 
 

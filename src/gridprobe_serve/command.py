@@ -1,19 +1,19 @@
 """gridprobe serve: answer questions over HTTP."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from gridprobe.cli.ask import FILE, asked_models, introduce, limits_of, load_options, model_option
-from gridprobe.cli.console import notice, printable, progress, quiet_option, verbose_option
+from gridprobe.cli.ask import introduce
+from gridprobe.cli.console import debug_option, notice, printable, progress, quiet_option
 from gridprobe.cli.help import Verb
+from gridprobe.cli.options import FILE, in_groups, method_options, model_options, models_of, options_of
 from gridprobe.cli.plan import cost_models_of
 from gridprobe.errors import UsageError
+from gridprobe.importance import MAX_K
 from gridprobe.models import LazyModel
-from gridprobe.options import PRESETS, Options
 from gridprobe.registry import explain_missing
 
 __all__ = [
@@ -22,15 +22,14 @@ __all__ = [
     "serve",
     "server_limits_of",
     "service_of",
-    "serving_options",
 ]
 
 SIZES = {"max_body": 64, "max_upload": 2048, "quota": 8192, "session_bytes": 2048}
 """Limits in MiB, with their defaults."""
 
 
-def serving_options() -> list[Callable[[Any], Any]]:
-    """Options for models, videos and limits, shared by serve and mcp."""
+def request_options() -> list[Callable[[Any], Any]]:
+    """What requests may take."""
     sizes = [
         click.option(
             f"--{name.replace('_', '-')}",
@@ -43,51 +42,18 @@ def serving_options() -> list[Callable[[Any], Any]]:
         for name, value in SIZES.items()
     ]
     return [
-        model_option(),
-        click.option("--answer-model", metavar="NAME", help="Another model for the focused pass."),
-        click.option(
-            "--server", multiple=True, metavar="NAME=VALUE", help="For models on a server: patience, price_in, …"
-        ),
-        click.option("--preset", type=click.Choice(list(PRESETS)), default="default", show_default=True),
         click.option("--videos", type=FILE, help="Requests may name files under this folder."),
         click.option("--allow-urls", is_flag=True, help="Requests may name http(s) addresses of the public internet."),
         click.option("--queue", type=click.IntRange(1), default=64, show_default=True, help="Jobs that may wait."),
         click.option(
-            "--together",
-            type=click.IntRange(1, 64),
-            default=8,
-            show_default=True,
-            help="Jobs at work at the same time.",
+            "--together", type=click.IntRange(1, 64), default=8, show_default=True, help="Jobs at work at a time."
         ),
         click.option(
-            "--max-k", type=click.IntRange(1, 64), default=16, show_default=True, help="Largest K of a request."
+            "--max-k", type=click.IntRange(1, MAX_K), default=16, show_default=True, help="Largest K of a request."
         ),
         click.option("--session-age", type=click.FloatRange(1), default=3600.0, show_default=True, help="Seconds."),
         *sizes,
-        *load_options(),
-        quiet_option,
-        verbose_option,
     ]
-
-
-def _options(command: Any) -> Any:
-    decorators = [
-        click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at."),
-        click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True),
-        click.option(
-            "--key", envvar="GRIDPROBE_KEY", metavar="KEY", help="What clients must send; better as GRIDPROBE_KEY."
-        ),
-        click.option(
-            "--allow-host", multiple=True, metavar="NAME", help="A further name that clients use for this server."
-        ),
-        click.option(
-            "--grace", type=click.FloatRange(0), default=30.0, show_default=True, help="Seconds to finish at the end."
-        ),
-        *serving_options(),
-    ]
-    for decorator in reversed(decorators):
-        command = decorator(command)
-    return command
 
 
 @click.command(
@@ -97,8 +63,32 @@ def _options(command: Any) -> Any:
         "gridprobe serve --port 9000",
     ),
 )
-@_options
-def serve(host: str, port: int, key: str | None, allow_host: tuple[str, ...], **given: Any) -> None:
+@in_groups(
+    {
+        "Server": [
+            click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at."),
+            click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True),
+            click.option(
+                "--key", envvar="GRIDPROBE_KEY", metavar="KEY", help="What clients must send; better as GRIDPROBE_KEY."
+            ),
+            click.option(
+                "--allow-host", multiple=True, metavar="NAME", help="A further name that clients use for this server."
+            ),
+            click.option(
+                "--grace",
+                type=click.FloatRange(0),
+                default=30.0,
+                show_default=True,
+                help="Seconds to finish at the end.",
+            ),
+        ],
+        "Requests": request_options(),
+        "Model": model_options(),
+        "Method": method_options(selector=False),
+        "Output": [quiet_option, debug_option],
+    }
+)
+def serve(host: str, port: int, key: str | None, allow_host: tuple[str, ...], **arguments: Any) -> None:
     """Answer questions about videos over HTTP: OpenAI's API, jobs with progress, and video sessions."""
     with explain_missing("serve"):
         from gridprobe_serve.app import make_app
@@ -106,7 +96,7 @@ def serve(host: str, port: int, key: str | None, allow_host: tuple[str, ...], **
     rules = rules_for(host, key, allow_host)
     listening = bind(host, port)
     address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
-    service, names = service_of(given)
+    service, names = service_of(arguments)
     app = make_app(service, rules, names=names)
 
     def started() -> None:
@@ -115,7 +105,7 @@ def serve(host: str, port: int, key: str | None, allow_host: tuple[str, ...], **
     run(app, listening, started=started, drain=service.drain)
 
 
-def service_of(given: dict[str, Any], *, roots: Sequence[Path] = ()) -> tuple[Any, list[str]]:
+def service_of(arguments: dict[str, Any], *, roots: Sequence[Path] = ()) -> tuple[Any, list[str]]:
     """The desk that the options describe, with its models loaded, and the public names of the models.
 
     `roots` are folders whose files requests may name, besides that of --videos.
@@ -124,11 +114,11 @@ def service_of(given: dict[str, Any], *, roots: Sequence[Path] = ()) -> tuple[An
     from gridprobe_serve.sources import Fetcher
     from gridprobe_serve.store import AllowedFolder, AllowedRoots
 
-    allowed = tuple(AllowedFolder.at(each) for each in (given["videos"], *roots) if each)
+    allowed = tuple(AllowedFolder.at(each) for each in (arguments["videos"], *roots) if each)
     folder = AllowedRoots(allowed) if allowed else None
-    bounds = server_limits_of(given)
-    settings = replace(Options.from_preset(given["preset"]), limits=limits_of(given))
-    named, named_answerer = asked_models(given)
+    options = options_of(arguments)
+    bounds = server_limits_of(arguments, decode_seconds=options.limits.seconds)
+    named, named_answerer = models_of(arguments)
     with progress():
         model = named.load()
         answerer = named_answerer.load() if named_answerer else None
@@ -136,30 +126,32 @@ def service_of(given: dict[str, Any], *, roots: Sequence[Path] = ()) -> tuple[An
     service = VideoService(
         model,
         answerer,
-        settings=settings,
+        settings=options,
         bounds=bounds,
         folder=folder,
-        fetcher=Fetcher(seconds=bounds.fetch_seconds) if given["allow_urls"] else None,
-        gauges=_gauges(given),
+        fetcher=Fetcher(seconds=bounds.fetch_seconds) if arguments["allow_urls"] else None,
+        gauges=_gauges(arguments),
     )
     return service, [public_name(each) for each in (named, named_answerer) if each]
 
 
-def _gauges(given: dict[str, Any]) -> Any:
+def _gauges(arguments: dict[str, Any]) -> Any:
     """Prices for questions; None for a model whose backend has no gauge."""
     try:
-        return cost_models_of(given)
+        return cost_models_of(arguments)
     except UsageError:
         return None
 
 
-def server_limits_of(given: dict[str, Any]) -> Any:
+def server_limits_of(arguments: dict[str, Any], *, decode_seconds: float = 120.0) -> Any:
     """The limits that the options describe."""
     from gridprobe_serve.limits import ServerLimits
 
-    sizes = {name: given[name] << 20 for name in SIZES}
-    plain = {name: given[name] for name in ("queue", "together", "max_k", "session_age", "grace") if name in given}
-    return ServerLimits(**sizes, **plain, decode_seconds=given["decode_timeout"])
+    sizes = {name: arguments[name] << 20 for name in SIZES}
+    plain = {
+        name: arguments[name] for name in ("queue", "together", "max_k", "session_age", "grace") if name in arguments
+    }
+    return ServerLimits(**sizes, **plain, decode_seconds=decode_seconds)
 
 
 def public_name(model: LazyModel) -> str:
@@ -172,26 +164,6 @@ def public_name(model: LazyModel) -> str:
 # gridprobe mcp: a tool for agents, over standard input and output or HTTP.
 
 
-def _mcp_options(command: Any) -> Any:
-    decorators = [
-        click.option(
-            "--root",
-            "roots",
-            type=click.Path(path_type=Path),
-            multiple=True,
-            help="A folder whose videos agents may name.",
-        ),
-        click.option("--http", is_flag=True, help="Streamable HTTP in place of standard input and output."),
-        click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at, with --http."),
-        click.option("--port", type=click.IntRange(0, 65535), default=8766, show_default=True, help="With --http."),
-        click.option("--key", envvar="GRIDPROBE_KEY", metavar="KEY", help="What clients must send, with --http."),
-        *(option for option in serving_options()),
-    ]
-    for decorator in reversed(decorators):
-        command = decorator(command)
-    return command
-
-
 @click.command(
     cls=Verb,
     examples=(
@@ -199,14 +171,28 @@ def _mcp_options(command: Any) -> Any:
         "gridprobe mcp --http --port 8766",
     ),
 )
-@_mcp_options
-def mcp(roots: tuple[Path, ...], http: bool, host: str, port: int, key: str | None, **given: Any) -> None:
+@in_groups(
+    {
+        "Server": [
+            click.option("--root", "roots", type=FILE, multiple=True, help="A folder whose videos agents may name."),
+            click.option("--http", is_flag=True, help="Streamable HTTP in place of standard input and output."),
+            click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at, with --http."),
+            click.option("--port", type=click.IntRange(0, 65535), default=8766, show_default=True, help="With --http."),
+            click.option("--key", envvar="GRIDPROBE_KEY", metavar="KEY", help="What clients must send, with --http."),
+        ],
+        "Requests": request_options(),
+        "Model": model_options(),
+        "Method": method_options(selector=False),
+        "Output": [quiet_option, debug_option],
+    }
+)
+def mcp(roots: tuple[Path, ...], http: bool, host: str, port: int, key: str | None, **arguments: Any) -> None:
     """Give agents tools for videos (Model Context Protocol): ask_video, look_over, frames_at."""
     with explain_missing("mcp"):
         from gridprobe_serve.mcp import make_tools, over_http
         from gridprobe_serve.running import bind, rules_for, run
     rules = rules_for(host, key) if http else None
-    service, _ = service_of(given, roots=roots or (Path.cwd(),))
+    service, _ = service_of(arguments, roots=roots or (Path.cwd(),))
     tools = make_tools(service)
     if rules is None:
         try:

@@ -16,7 +16,7 @@ from gridprobe.answer import Answer
 from gridprobe.ask import Session
 from gridprobe.errors import GridProbeError, ModelError, UsageError
 from gridprobe.evaluation.tasks import Attempt
-from gridprobe.options import Options, Plan, make_plan
+from gridprobe.options import Options, Plan
 from gridprobe.question import Question
 
 try:
@@ -62,7 +62,7 @@ class Harness:
     ) -> "Harness":
         """Load the models. `changes` are any settings on top of the preset."""
         settings = Options.from_preset(preset, **changes)
-        setup = make_plan(model=model, answer_model=answer_model, selector=selector, settings=settings)
+        setup = settings.resolve(model=model, answer_model=answer_model, selector=selector)
         return cls(setup.loaded(**({"device": device} if device else {})), max_failures, Path(out) if out else None)
 
     def answers(self, requests: Sequence[HarnessRequest]) -> list[str]:

@@ -1,11 +1,13 @@
 """What the routes take, as pydantic models; and how long the texts of any request may be."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Union
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, create_model
 
 from gridprobe.errors import UsageError
+from gridprobe.limits import LIMITS, WHOLE
+from gridprobe.options import Setting, settings
 from gridprobe.question import MAX_OPTIONS, Question
 from gridprobe_serve.jobs import ApiError
 
@@ -38,27 +40,30 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class SettingsBody(Strict):
+def _field(setting: Setting) -> tuple[Any, Any]:
+    """A field that may be left out; its numbers have bounds and its names are short."""
+    bounds = Field(ge=setting.low, le=setting.high)
+    special = {int: Annotated[int, bounds], float: Annotated[FiniteFloat, bounds], str: Name}
+    kinds = (*(special.get(kind, kind) for kind in setting.kinds), None)
+    return Union[kinds], Field(default=None, description=setting.help)  # noqa: UP007
+
+
+def _limit(name: str) -> tuple[Any, Any]:
+    kind = Annotated[int, Field(ge=1, le=2**40)] if name in WHOLE else Annotated[FiniteFloat, Field(gt=0)]
+    return kind | None, Field(default=None, description=LIMITS[name])
+
+
+FIELDS = {
+    **{setting.name: _field(setting) for setting in settings() if setting.request},
+    **{name: _limit(name) for name in LIMITS if name != "max_gpu_memory"},
+}
+Settings = create_model("Settings", __base__=Strict, **FIELDS)  # type: ignore[call-overload]
+
+
+class SettingsBody(Settings):  # type: ignore[misc, valid-type]
     """Settings of `gridprobe ask`, with the same words."""
 
-    k: int | None = Field(default=None, ge=1, le=64, description="K² frames are sampled")
-    frames: Annotated[int, Field(ge=1, le=4096)] | Literal["auto"] | None = None
-    effort: Literal["quick", "auto", "full", "focus"] | None = None
-    sure: Annotated[FiniteFloat, Field(ge=0, le=1)] | Literal["calibrated"] | None = None
-    budget: Name | None = None
-    probes: Literal["fresh", "attention"] | None = None
-    selector: Literal["gridprobe", "uniform", "random", "all", "all-small"] | None = None
-    refine: bool | None = None
-    rotations: int | None = Field(default=None, ge=1, le=MAX_OPTIONS)
-    context: Literal["none", "small"] | None = None
-    open_way: Literal["drafts", "text"] | None = None
-    order: Literal["time", "importance"] | None = None
-    seed: int | None = Field(default=None, ge=0, le=2**31)
-    stream: int | None = Field(default=None, ge=0, le=999, description="number of the video stream, if several")
-    max_frames: int | None = Field(default=None, ge=1, le=4096, description="the most frames shown at full size")
-    max_tokens: int | None = Field(default=None, ge=1, le=2**40, description="the most tokens of all passes")
-    max_tflops: FiniteFloat | None = Field(default=None, gt=0, description="the most TFLOPs of all passes")
-    max_seconds: FiniteFloat | None = Field(default=None, gt=0, description="as planned from the measured speed")
+    selector: Annotated[str, Field(pattern=r"^(gridprobe|uniform|random(:\d{1,9})?|all|all-small)$")] | None = None
 
     def changes(self) -> tuple[dict[str, Any], str]:
         """The settings that were given, and the selector."""

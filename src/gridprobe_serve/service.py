@@ -24,9 +24,10 @@ from gridprobe.concurrency import Batcher
 from gridprobe.errors import GridProbeError
 from gridprobe.evaluation.planning import TYPICAL, Models, offers
 from gridprobe.importance import Grid
-from gridprobe.limits import LIMITS, UsageLimits, learn_from
+from gridprobe.limits import LIMITS, learn_from
 from gridprobe.models import Model, Posterior
-from gridprobe.options import Options, Plan, make_plan
+from gridprobe.options import Options, Plan
+from gridprobe.options import settings as all_settings
 from gridprobe.question import Question
 from gridprobe.record import selection_dict
 from gridprobe.report.format import share_words, sure_words
@@ -272,8 +273,8 @@ def view_of(answer: Answer) -> dict[str, Any]:
 
 SETTABLE = frozenset(
     {
-        *("k", "frames", "effort", "sure", "budget", "probes", "refine", "rotations", "context"),
-        *("open_way", "order", "seed", "native_pixels", "stream"),
+        *(each.name for each in all_settings() if each.request),
+        "full",
         *LIMITS,
     }
 )
@@ -374,7 +375,7 @@ class VideoService:
         """The setup for a request; of a private video no frame is stored on disk."""
         if unknown := sorted(set(settings) - SETTABLE):
             raise ApiError(f"unknown setting {unknown[0]!r}; known: {', '.join(sorted(SETTABLE))}", param=unknown[0])
-        if selector not in SELECTORS:
+        if selector.partition(":")[0] not in SELECTORS:
             raise ApiError(f"unknown selector {selector!r}; known: {', '.join(SELECTORS)}", param="selector")
         k = settings.get("k", self.settings.k)
         if isinstance(k, int) and k > self.bounds.max_k:
@@ -395,15 +396,9 @@ class VideoService:
             memory=max(1, min(self.settings.limits.memory, self.bounds.session_bytes // 4)),
             cache=0 if private else self.settings.limits.cache,
         )
-        changed = replace(self._changed(settings), limits=limits)
-        made = make_plan(model=self._model, answer_model=self._answerer, selector=selector, settings=changed)
+        changed = replace(self.settings.changed(**settings), limits=limits)
+        made = changed.resolve(model=self._model, answer_model=self._answerer, selector=selector)
         return made.loaded()
-
-    def _changed(self, settings: Mapping[str, Any]) -> Options:
-        """The server's settings with those of a request."""
-        limits = {name: value for name, value in settings.items() if name in LIMITS}
-        plain = {name: value for name, value in settings.items() if name not in LIMITS}
-        return self.settings.changed(**plain, **({"usage_limits": UsageLimits(**limits)} if limits else {}))
 
     def plan(
         self, video: VideoSession, settings: Mapping[str, Any], selector: str, question: Question | None
@@ -412,7 +407,7 @@ class VideoService:
         info = video.footage(self.setup(settings, selector, private=video.source.private)).info
         if self.gauges is None:
             return []
-        return plan_of(self.gauges, self._changed(settings), info, selector=selector, question=question)
+        return plan_of(self.gauges, self.settings.changed(**settings), info, selector=selector, question=question)
 
     def _work(self, job: Job, asked: VideoQuestion) -> dict[str, Any]:
         """Open the video, ask, and say what happens on the way."""

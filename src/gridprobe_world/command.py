@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gridprobe.answer import Answer
-from gridprobe.cli.console import printable, progress, quiet_option, speaks_unicode, stdout, verbose_option
+from gridprobe.cli.console import debug_option, printable, progress, quiet_option, speaks_unicode, stdout
 from gridprobe.cli.help import Verb
 from gridprobe.errors import UsageError
 from gridprobe.models import load_model
@@ -49,7 +49,7 @@ HEADS = {"ours": "ours", "published": "published", "small": "all small", "native
     help="Folder for the videos and the report.",
 )
 @quiet_option
-@verbose_option
+@debug_option
 def demo(out: Path) -> None:
     """Generate two videos, ask six kinds of questions about them, and compare four ways of answering."""
     start = time.perf_counter()

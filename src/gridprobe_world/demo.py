@@ -12,7 +12,7 @@ from gridprobe.answer import Answer
 from gridprobe.ask import Session
 from gridprobe.models import Model
 from gridprobe.models.wrappers import CachedModel
-from gridprobe.options import PRESETS, Plan, make_plan
+from gridprobe.options import PRESETS, Plan
 from gridprobe.question import Question
 from gridprobe.selectors import All, AllSmall
 from gridprobe.video import FrameSize
@@ -56,7 +56,7 @@ VIDEO, FINE_VIDEO = "gridworld.mp4", "fine.mp4"
 KINDS = ("needle", "redundant", "negation", "order", "holistic")
 PRESET = "gridworld"
 PUBLISHED = PRESETS[PRESET].changed(
-    effort="focus", probes="fresh", budget="shape", context="none", probe_pixels=FrameSize(max_side=96)
+    effort="focus", probes="fresh", frames="shape", context="none", small=FrameSize(max_side=96)
 )
 """The published method, with probes in which the embedded model can read."""
 WAYS = {
@@ -128,8 +128,8 @@ def compare(folder: Path, model: Model) -> Iterator[DemoRow]:
 def _ways(model: Model, k: int) -> dict[str, Plan]:
     settings = PRESETS[PRESET].changed(k=k)
     return {
-        "ours": make_plan(model=model, settings=settings),
-        "published": make_plan(model=model, settings=PUBLISHED.changed(k=k)),
-        "small": make_plan(model=model, selector=AllSmall(settings.small_view), settings=settings),
-        "native": make_plan(model=model, selector=All(), settings=settings),
+        "ours": settings.resolve(model=model),
+        "published": PUBLISHED.changed(k=k).resolve(model=model),
+        "small": settings.resolve(model=model, selector=AllSmall(settings.small_view)),
+        "native": settings.resolve(model=model, selector=All()),
     }

@@ -1,7 +1,7 @@
 """The encoder inside the package: a small CLIP that knows only gridworld's captions.
 
-It is never used unless it is named, by `encoder=embedded` or the preset gridworld: a real video needs a real encoder. A
-question with words that it was not trained on gets a warning.
+It is never used unless it is named, as in `mdp3:embedded`, or by the preset gridworld: a real video needs a real
+encoder. A question with words that it was not trained on gets a warning.
 """
 
 from typing import Any

@@ -288,7 +288,7 @@ def encoded(tower: Mock) -> list[tuple[int, int, int]]:
 def test_a_session_encodes_each_frame_once_at_each_size(fresh: Qwen3VL, monkeypatch: pytest.MonkeyPatch) -> None:
     tower = watch_tower(fresh, monkeypatch)
     frames = noise_pool(9)
-    with Session(frames, model=fresh, k=3, effort="full", frames=2, probe_pixels=SMALL) as session:
+    with Session(frames, model=fresh, k=3, effort="full", frames=2, small=SMALL) as session:
         first = session.ask(FIRST)
         assert encoded(tower) == [(9, 2, 4), (2, 4, 6)], "all frames small, and the kept ones as they are"
         tower.reset_mock()
@@ -310,7 +310,7 @@ def test_single_frames_are_asked_about_from_the_memory_of_the_overview(
     fresh: Qwen3VL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tower = watch_tower(fresh, monkeypatch)
-    with Session(noise_pool(9), model=fresh, k=3, effort="quick", probe_pixels=SMALL) as session:
+    with Session(noise_pool(9), model=fresh, k=3, effort="quick", small=SMALL) as session:
         cost = session.ask(FIRST, show_map=True).cost.probe
 
     assert encoded(tower) == [(9, 2, 4)], "frames are encoded once"

@@ -208,7 +208,7 @@ def test_the_rest_is_passed_through_and_nothing_is_wrapped_without_need() -> Non
 @pytest.mark.parametrize("window", [0, -3, True, 1.5, "many"])
 def test_a_senseless_window_is_refused(window: Any) -> None:
     with pytest.raises(UsageError, match="a window needs a whole number of at least 1 frame"):
-        Options(window=window)
+        Options(chunk=window)
 
 
 def test_the_engine_reads_windows_as_requests_of_their_own(tiny_model: Qwen3VL) -> None:
@@ -251,8 +251,8 @@ class TestSession:
 
     def test_the_setting_makes_windows_smaller(self) -> None:
         model = Limited([97])
-        answer = self.ask(model, window=20)
-        assert answer.reached.windows == 5 and answer.settings["window"] == 20
+        answer = self.ask(model, chunk=20)
+        assert answer.reached.windows == 5 and answer.settings["chunk"] == 20
         assert all(len(each.groups[0].frames) <= 20 for each in model.requests if each.groups)
         assert "window" not in self.ask(Limited([97])).settings
 
@@ -283,7 +283,7 @@ class TestSession:
             return SURE if needle in shown else FLAT
 
         model = MockModel(believe)
-        answer = gp.Session(pool, model=model, k=32, window=100, **changes).ask(QUESTION)
+        answer = gp.Session(pool, model=model, k=32, chunk=100, **changes).ask(QUESTION)
         assert answer.choice == "B" and needle in answer.selection.timestamps
         assert answer.selection.scores is not None and len(answer.selection.scores) == 1024
         assert answer.reached.windows == (1 if "preset" in changes else 11)

@@ -1,4 +1,4 @@
-"""verify-data: what is missing or broken, told before a long run."""
+"""eval --check: what is missing or broken, told before a long run."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from videos import numbered_video
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(cli, ["verify-data", *map(str, arguments)])
+    return CliRunner().invoke(cli, ["eval", *map(str, arguments), "--check"])
 
 
 def found(*arguments: object) -> dict[str, Any]:

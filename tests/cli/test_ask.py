@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError
-from gridprobe.options import PRESETS, Options, Plan, make_plan
+from gridprobe.options import PRESETS, Options, Plan
 from videos import numbered_video
 
 
@@ -49,7 +49,7 @@ def setup_of(monkeypatch: pytest.MonkeyPatch, *more: object) -> dict[str, Any]:
 
 @pytest.mark.parametrize("preset", list(PRESETS))
 def test_what_is_not_given_is_left_to_the_preset(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = make_plan(model="x/y", settings=Options.from_preset(preset)).describe()
+    plain = Options.from_preset(preset).resolve(model="x/y").describe()
 
     assert setup_of(monkeypatch, "--preset", preset) == plain
 
@@ -66,15 +66,15 @@ def test_the_published_method_stays_as_published(monkeypatch: pytest.MonkeyPatch
     [
         (("--effort", "quick"), ("effort",), "quick"),
         (("--effort", "focus"), ("overview",), None),
-        (("--refine",), ("refine",), True),
-        (("--probes", "fresh"), ("selector", "probes"), "fresh"),
-        (("--sure", "0.9"), ("exit", "threshold"), 0.9),
-        (("--sure", "calibrated"), ("exit",), None),
-        (("--rotations", "2"), ("rotations",), 2),
-        (("--context", "none"), ("context",), None),
+        (("--set", "refine=true"), ("refine",), True),
+        (("--set", "probes=fresh"), ("selector", "probes"), "fresh"),
+        (("--exit-confidence", "0.9"), ("exit", "threshold"), 0.9),
+        (("--exit-confidence", "calibrated"), ("exit",), None),
+        (("--set", "rotations=2"), ("rotations",), 2),
+        (("--set", "context=none"), ("context",), None),
         (("--frames", "5"), ("selector", "budget", "frames"), 5),
         (("--k", "3"), ("sampling", "k"), 3),
-        (("--collage",), ("collage",), True),
+        (("--set", "show=collage"), ("show",), "collage"),
     ],
 )
 def test_each_option_reaches_the_setup(
@@ -90,12 +90,12 @@ def test_each_option_reaches_the_setup(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--sure", "2"), "neither"),
-        (("--sure", "often"), "neither"),
+        (("--exit-confidence", "2"), "a number from 0 to 1"),
+        (("--exit-confidence", "often"), "a number from 0 to 1"),
         (("--effort", "much"), "'much' is not one of"),
-        (("--probes", "memory"), "'memory' is not one of"),
-        (("--rotations", "0"), "rotations"),
-        (("--refine", "--preset", "paper"), "effort=focus takes none"),
+        (("--set", "probes=memory"), "one of fresh, attention, got 'memory'"),
+        (("--set", "rotations=0"), "rotations"),
+        (("--set", "refine=true", "--preset", "paper"), "effort=focus takes none"),
     ],
 )
 def test_mistakes_are_one_sentence(options: tuple[str, ...], message: str) -> None:
@@ -106,7 +106,22 @@ def test_mistakes_are_one_sentence(options: tuple[str, ...], message: str) -> No
 
 
 def test_json_alone_makes_no_map_after_an_exit(clip: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
-    asked = ("ask", clip, "What?", "-o", "a", "-o", "b", "--k", 3, "--model", tiny_checkpoint, "--sure", 0, "--json")
+    asked = (
+        "ask",
+        clip,
+        "What?",
+        "-o",
+        "a",
+        "-o",
+        "b",
+        "--k",
+        3,
+        "--model",
+        tiny_checkpoint,
+        "--exit-confidence",
+        0,
+        "--json",
+    )
     bare, drawn = (json.loads(run(*asked, *more).stdout) for more in ((), ("--map", tmp_path / "map.png")))
 
     assert bare["reached"]["by"] == drawn["reached"]["by"] == "overview"
@@ -116,7 +131,7 @@ def test_json_alone_makes_no_map_after_an_exit(clip: Path, tiny_checkpoint: Path
 
 def test_people_see_how_the_answer_was_reached(clip: Path, tiny_checkpoint: Path) -> None:
     asked = ("ask", clip, "What?", "-o", "a", "-o", "b", "--k", 3, "--model", tiny_checkpoint)
-    exit, other = run(*asked, "--sure", 0), run(*asked, "--sure", 1)
+    exit, other = run(*asked, "--exit-confidence", 0), run(*asked, "--exit-confidence", 1)
 
     for result in (exit, other):
         assert result.exit_code == 0, result.output
@@ -131,14 +146,14 @@ def test_the_default_limit_is_mentioned_once(clip: Path, tiny_checkpoint: Path, 
     asked = ("ask", clip, "--questions", tmp_path / "q.jsonl", "--k", 3, "--model", tiny_checkpoint)
 
     assert run(*asked).stdout.count("gridprobe calibrate") == 1
-    assert run(*asked, "--sure", 0.5).stdout.count("gridprobe calibrate") == 0
+    assert run(*asked, "--exit-confidence", 0.5).stdout.count("gridprobe calibrate") == 0
 
 
 def test_eval_takes_the_same_options(data: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
     asked = ("eval", "jsonl", "--data", data, "--model", tiny_checkpoint, "--k", 3)
     options = {
         "plain": (),
-        "given": ("--effort", "full", "--probes", "fresh", "--rotations", 2),
+        "given": ("--effort", "full", "--set", "probes=fresh", "--set", "rotations=2"),
         "set": ("--set", "effort=quick"),
         "paper": ("--preset", "paper"),
     }
@@ -161,7 +176,7 @@ def test_eval_takes_the_same_options(data: Path, tiny_checkpoint: Path, tmp_path
 def test_plan_takes_the_same_options(data: Path, clip: Path, tiny_checkpoint: Path) -> None:
     asked = ("plan", "jsonl", "--data", data, "--model", tiny_checkpoint, "--k", 3, "--json")
     calls = {
-        way: json.loads(run(*asked, "--probes", way, "--effort", "focus").stdout)["probes"]["calls"]
+        way: json.loads(run(*asked, "--set", f"probes={way}", "--effort", "focus").stdout)["probes"]["calls"]
         for way in ("fresh", "attention")
     }
     sizes = json.loads(run("plan", clip, "--k", 3, "--preset", "gridworld", "--json").stdout)

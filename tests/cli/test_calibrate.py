@@ -72,7 +72,9 @@ def test_answers_of_the_questions_are_not_used(tmp_path: Path) -> None:
     assert one.calibration == other.calibration and one.calibration.differing == 1
 
 
-@pytest.mark.parametrize("changes", [{"effort": "quick"}, {"effort": "auto", "sure": 0.5}, {"effort": "full"}])
+@pytest.mark.parametrize(
+    "changes", [{"effort": "quick"}, {"effort": "auto", "exit_confidence": 0.5}, {"effort": "full"}]
+)
 def test_every_question_is_taken_to_the_end_whatever_the_effort(tmp_path: Path, changes: dict[str, Any]) -> None:
     model = MockModel(eyes, name="toy")
 
@@ -272,7 +274,7 @@ def test_too_few_exits_say_how_many_are_needed(data: Path, folder: Path, monkeyp
         (["--epsilon", 2], "epsilon must be between 0 and 1, got 2.0"),
         (["--preset", "paper"], "effort=focus takes no overview"),
         (["--selector", "all"], "effort=focus takes no overview"),
-        (["--set", "buget=1"], "did you mean 'budget'"),
+        (["--set", "fraems=1"], "did you mean 'frames'"),
         (["--ids", "nope"], "no question 'nope'"),
     ],
 )

@@ -63,7 +63,7 @@ class TestAsk:
     ) -> None:
         monkeypatch.setenv("GRIDPROBE_CACHE", str(tmp_path / "cache"))
 
-        assert ask(clip, tiny_checkpoint, "--no-cache").exit_code == 0
+        assert ask(clip, tiny_checkpoint, "--set", "limits.cache=0").exit_code == 0
         assert not (tmp_path / "cache").exists()
         first = ask(clip, tiny_checkpoint, "--json")
         monkeypatch.setattr("gridprobe.video.decoder_pool.ChildDecoder.read", None)  # nothing is decoded again
@@ -123,7 +123,7 @@ class TestAsk:
         assert result.exit_code == 0, result.output
 
     def test_a_second_model_answers(self, clip: Path, tiny_checkpoint: Path) -> None:
-        result = ask(clip, tiny_checkpoint, "--answer-model", tiny_checkpoint, "--dtype", "bfloat16", "--json")
+        result = ask(clip, tiny_checkpoint, "--answer-model", tiny_checkpoint, "--load", "dtype=bfloat16", "--json")
 
         assert "bfloat16" in json.loads(result.stdout)["models"]["answerer"]
 
@@ -131,12 +131,12 @@ class TestAsk:
         "more",
         [
             ("--selector", "uniform", "--frames", "3"),
-            ("--selector", "random", "--frames", "3", "--seed", "5"),
+            ("--selector", "random:5", "--frames", "3"),
             ("--selector", "all"),
             ("--selector", "uniform-like"),
             ("--preset", "paper"),
-            ("--order", "importance", "--frames", "4"),
-            ("--collage",),
+            ("--set", "show=importance", "--frames", "4"),
+            ("--set", "show=collage"),
         ],
     )
     def test_every_way_of_asking_answers(self, clip: Path, tiny_checkpoint: Path, more: tuple[str, ...]) -> None:
@@ -146,7 +146,7 @@ class TestAsk:
         jsonschema.validate(json.loads(result.stdout), SCHEMA)
 
     def test_context_and_the_cheap_baseline_reach_the_setup(self, clip: Path, tiny_checkpoint: Path) -> None:
-        context = json.loads(ask(clip, tiny_checkpoint, "--frames", 2, "--context", "small", "--json").stdout)
+        context = json.loads(ask(clip, tiny_checkpoint, "--frames", 2, "--set", "context=small", "--json").stdout)
         small = json.loads(ask(clip, tiny_checkpoint, "--selector", "all-small", "--json").stdout)
 
         assert context["settings"]["context"]["pixels"]["max_side"] == 224 and context["selection"]["kept"] == 2
@@ -335,7 +335,7 @@ class TestOtherVerbs:
     def test_help_names_every_verb_and_the_first_steps(self) -> None:
         result = run("--help")
 
-        for word in ("ask", "demo", "doctor", "list", "plan", "verify-data", "gridprobe demo"):
+        for word in ("ask", "demo", "doctor", "list", "plan", "eval", "gridprobe demo"):
             assert word in result.stdout
 
     @pytest.mark.parametrize(

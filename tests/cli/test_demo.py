@@ -19,7 +19,6 @@ from gridprobe.answer import AnswerCost
 from gridprobe.cli import cli
 from gridprobe.models import MockModel, Request
 from gridprobe.models.cost import Cost
-from gridprobe.options import make_plan
 from gridprobe_world import demo
 from gridprobe_world.dataset import script
 from gridprobe_world.questions import PART_FAMILIES, ask_about, ask_part
@@ -159,7 +158,7 @@ def test_the_fine_question_is_about_the_first_script_of_its_part() -> None:
 
 
 def test_the_published_way_is_the_published_method() -> None:
-    setup = make_plan(model="embedded", settings=demo.PUBLISHED).describe()
+    setup = demo.PUBLISHED.resolve(model="embedded").describe()
 
     assert (setup["overview"], setup["context"], setup["selector"]["probes"]) == (None, None, "fresh")
     assert setup["selector"]["budget"]["name"] == "shape" and setup["selector"]["view"]["pixels"]["max_side"] == 96

@@ -45,7 +45,7 @@ def run(encoding: str, *arguments: object) -> Result:
 MODEL, VIDEO = ("--model", "TINY"), "HERE/Łódź☃.mp4"
 QUESTION = (ODD, "-o", "ja ☃", "-o", "nein")
 COMMANDS: dict[str, tuple[str, ...]] = {
-    "ask": ("ask", VIDEO, *QUESTION, *MODEL, *HERE, "--details"),
+    "ask": ("ask", VIDEO, *QUESTION, *MODEL, *HERE, "--verbose"),
     "ask open": ("ask", VIDEO, ODD, *MODEL, *HERE, "--report", "HERE/ask.html"),
     "ask json": ("ask", VIDEO, *QUESTION, *MODEL, *HERE, "--json"),
     "calibrate": ("calibrate", "jsonl", "--data", "HERE/mine.jsonl", *MODEL, *HERE, "--epsilon", "0.9", "--dry-run"),
@@ -53,10 +53,10 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "demo": ("demo", "--out", "HERE/demo☃"),
     "doctor": ("doctor",),
     "eval": ("eval", "jsonl", "--data", "HERE/mine.jsonl", "--out", "HERE/run☃", *MODEL, "--workers", "0", *HERE),
-    "export-keyframes": ("export-keyframes", "HERE/run☃", "-o", "HERE/frames☃.json"),
-    "export-predictions": ("export-predictions", "HERE/run☃", "-o", "HERE/predictions.json"),
+    "score --keyframes": ("score", "HERE/run☃", "--keyframes", "HERE/frames☃.json"),
+    "score --predictions": ("score", "HERE/run☃", "--predictions", "HERE/predictions.json"),
     "help": ("help", "ask"),
-    "judge": ("judge", "HERE/open", *MODEL, "--device", "cpu"),
+    "score --judge": ("score", "HERE/open", "--judge", "embedded:nano", "--device", "cpu"),
     **{f"list {what}": ("list", what) for what in ("models", "selectors", "presets", "settings", "benchmarks")},
     "mcp": ("mcp", "--http", "--host", "0.0.0.0"),
     "plan": ("plan", VIDEO, "--k", "3"),
@@ -66,10 +66,10 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "score all": ("score", "HERE/run☃", "HERE/all", "--all"),
     "serve": ("serve", "--host", "0.0.0.0"),
     "status": ("status", "HERE/run☃"),
-    "verify-data": ("verify-data", "jsonl", "--data", "HERE/mine.jsonl"),
+    "eval --check": ("eval", "jsonl", "--data", "HERE/mine.jsonl", "--check"),
 }
 C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-FAILING = {"export-predictions": 2, "mcp": 2, "serve": 2}
+FAILING = {"score --predictions": 2, "mcp": 2, "serve": 2}
 """Verbs that here say in a sentence why they cannot: no official format, or no key."""
 
 

@@ -74,7 +74,7 @@ def test_ids_from_a_list_or_a_file_and_settings_reach_the_spec(
     data: Path, tmp_path: Path, tiny_checkpoint: Path
 ) -> None:
     (tmp_path / "ids.txt").write_text("v1q2\nv0q0\n\n")
-    options = ("--set", "budget=shape:0.5", "--set", 'limits={"seconds": 60}', "--template", "paper", "--seed", 7)
+    options = ("--set", "frames=shape:0.5", "--set", 'limits={"seconds": 60}', "--template", "paper", "--seed", 7)
 
     for ids, out in (("v1q2,v0q0", "a"), (tmp_path / "ids.txt", "b")):
         done = evaluate(data, tmp_path / out, tiny_checkpoint, "--ids", ids, *options)
@@ -92,7 +92,7 @@ def test_ids_from_a_list_or_a_file_and_settings_reach_the_spec(
     ("more", "told"),
     [
         (["--shard", "3/2"], "a shard is i/n"),
-        (["--set", "buget=1"], "did you mean 'budget'"),
+        (["--set", "fraems=1"], "did you mean 'frames'"),
         (["--ids", "nope"], "no question 'nope'"),
         (["--limit", "0"], "--limit must be at least 1"),
         (["--selector", "uniform"], "needs a number of frames"),
@@ -129,7 +129,7 @@ def test_a_plan_is_of_the_same_questions_and_loads_nothing(data: Path, tiny_chec
     planned, shown = json.loads(gridprobe(*options, "--json").stdout), gridprobe(*options)
 
     assert planned["questions"] == 3 and planned["overview"]["calls"] == planned["probes"]["calls"] == 3
-    published = json.loads(gridprobe(*options, "--effort", "focus", "--probes", "fresh", "--json").stdout)
+    published = json.loads(gridprobe(*options, "--effort", "focus", "--set", "probes=fresh", "--json").stdout)
     assert published["overview"]["calls"] == 0 and published["probes"]["calls"] == 18
     assert "the overview settles" in shown.stdout
     assert shown.exit_code == 0 and "3 questions about" in shown.stdout and "focus, at most" in shown.stdout

@@ -1,4 +1,4 @@
-"""score, report and export-keyframes, as typed."""
+"""score and report, as typed."""
 
 import csv
 import io
@@ -214,7 +214,7 @@ def test_a_text_that_looks_like_a_formula_is_quoted_in_csv(tmp_path: Path, name:
         (["score", "RUN", "OTHER"], "runs of different benchmark versions cannot be compared"),
         (["report", "RUN", "OTHER", "-o", "OUT"], "runs of different benchmark versions cannot be compared"),
         (["report", "RUN", "-o", "/nowhere/r.html"], "does not exist"),
-        (["export-keyframes", "RUN", "-o", "/nowhere/k.json"], "does not exist"),
+        (["score", "RUN", "--keyframes", "/nowhere/k.json"], "does not exist"),
     ],
 )
 def test_a_mistake_is_one_sentence(runs: list[Path], tmp_path: Path, arguments: list[str], words: str) -> None:
@@ -251,7 +251,7 @@ def test_runs_of_other_questions_come_with_a_warning_and_are_drawn_over_the_comm
 
 
 def test_keyframes_are_exported(runs: list[Path], tmp_path: Path) -> None:
-    result = gridprobe("export-keyframes", runs[1], "-o", tmp_path / "k.json")
+    result = gridprobe("score", runs[1], "--keyframes", tmp_path / "k.json")
 
     assert result.exit_code == 0, result.output
     assert "3 questions" in result.stderr and "1 were not answered" in result.stderr
@@ -290,7 +290,7 @@ def test_predictions_are_exported_in_the_benchmarks_format(
 ) -> None:
     folder = withheld_run(tmp_path / "run", benchmark, "a", "b")
 
-    result = gridprobe("export-predictions", folder, "-o", tmp_path / "p.json")
+    result = gridprobe("score", folder, "--predictions", tmp_path / "p.json")
 
     assert result.exit_code == 0, result.output
     assert json.loads((tmp_path / "p.json").read_text()) == expected
@@ -300,16 +300,14 @@ def test_predictions_are_exported_in_the_benchmarks_format(
 def test_predictions_of_next_qa_are_what_its_scorer_reads(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", [item("4010_6")], [record("4010_6", "C")], benchmark="nextqa")
 
-    assert gridprobe("export-predictions", folder, "-o", tmp_path / "p.json").exit_code == 0
+    assert gridprobe("score", folder, "--predictions", tmp_path / "p.json").exit_code == 0
     assert json.loads((tmp_path / "p.json").read_text()) == {"4010_6": {"prediction": 2, "answer": 1}}
 
 
 def test_predictions_need_a_known_format_and_an_answer(runs: list[Path], tmp_path: Path) -> None:
-    unknown = gridprobe("export-predictions", runs[0], "-o", tmp_path / "p.json")
+    unknown = gridprobe("score", runs[0], "--predictions", tmp_path / "p.json")
     assert unknown.exit_code == 2 and "no submission format is known for toy, only for longvideobench" in unknown.stderr
-    empty = gridprobe(
-        "export-predictions", withheld_run(tmp_path / "none", "longvideobench"), "-o", tmp_path / "p.json"
-    )
+    empty = gridprobe("score", withheld_run(tmp_path / "none", "longvideobench"), "--predictions", tmp_path / "p.json")
     assert empty.exit_code == 1 and "holds no answered question" in empty.stderr
 
 

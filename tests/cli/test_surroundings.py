@@ -156,7 +156,7 @@ def test_a18_no_name_reaches_the_terminal_unescaped(tmp_path: Path) -> None:
     commands = (
         [*question(evil, "embedded")],
         ["plan", str(evil)],
-        ["verify-data", "jsonl", "--data", str(rows)],
+        ["eval", "jsonl", "--data", str(rows), "--check"],
         ["eval", "jsonl", "--data", str(rows), "--model", "embedded", "--workers", "0", "--out", str(tmp_path / "run")],
         ["status", str(tmp_path / "run")],
         ["score", str(tmp_path / "run")],
@@ -165,7 +165,7 @@ def test_a18_no_name_reaches_the_terminal_unescaped(tmp_path: Path) -> None:
         ["ask", "clip.mp4", "?", "--model", "embedded", "--preset", evil.name],
         ["list", evil.name],
         [evil.name],
-        ["verify-data", evil.name, "--data", str(rows)],
+        ["eval", evil.name, "--data", str(rows), "--check"],
     )
     for command in commands:
         done = gridprobe(*command)

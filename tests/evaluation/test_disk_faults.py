@@ -17,6 +17,11 @@ from gridprobe.evaluation.tasks import Totals
 from toy_runs import evaluation, toy_benchmark
 
 
+@pytest.fixture(autouse=True)
+def decoded_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gridprobe.options.DECODE_IN", "process")
+
+
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Benchmark:
     return toy_benchmark(tmp_path_factory.mktemp("data"), videos=1, questions=2)
@@ -25,9 +30,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Benchmark:
 def run(benchmark: Benchmark, out: Path, *stops: Totals) -> None:
     """Stop at these totals, go on without one, and read the progress."""
     for totals in (*stops, None):
-        with evaluation(
-            benchmark, out, model=toy_runs.model(), workers=0, totals=totals, decode_in="process"
-        ) as running:
+        with evaluation(benchmark, out, model=toy_runs.model(), workers=0, totals=totals) as running:
             running.run()
     status(out)
 

@@ -15,7 +15,7 @@ from gridprobe.models import CostModel, cost_model_of
 from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.models.qwen3vl.family import BYTES, CAUTION
 from gridprobe.models.qwen3vl.pricing import QWEN3_VL, ModelDims, dims_of, parameters, token_bytes
-from gridprobe.options import Options, make_plan
+from gridprobe.options import Options
 from gridprobe.question import Question
 from toy_runs import toy_benchmark
 from videos import numbered_video
@@ -28,7 +28,7 @@ def planned_for(
     benchmark: Benchmark, model: str, *, selector: str = "gridprobe", settings: Options = SETTINGS
 ) -> dict[str, Any]:
     gauge = cost_model_of(model)
-    setup = make_plan(model=model, selector=selector, settings=settings)
+    setup = settings.resolve(model=model, selector=selector)
     return estimate_run(benchmark, setup, model=gauge, answerer=gauge)
 
 
@@ -49,7 +49,7 @@ def test_probe_tokens_are_exactly_those_of_the_run_and_focus_within_the_range(
 ) -> None:
     settings = Options(k=3, **PUBLISHED)
     planned = planned_for(clips, str(tiny_checkpoint), settings=settings)
-    run(clips, tmp_path / "run", setup=make_plan(model=tiny_model, settings=settings))
+    run(clips, tmp_path / "run", setup=settings.resolve(model=tiny_model))
     records = read_records(tmp_path / "run").best.values()
 
     probes = sum(record["cost"]["probe_tflops"] for record in records)
@@ -70,7 +70,7 @@ def test_the_overview_and_its_map_cost_what_they_do_in_the_run(
     clips: Benchmark, tiny_checkpoint: Path, tiny_model: Qwen3VL, tmp_path: Path
 ) -> None:
     planned = planned_for(clips, str(tiny_checkpoint), settings=replace(SETTINGS, effort="full"))
-    run(clips, tmp_path / "run", setup=make_plan(model=tiny_model, settings=replace(SETTINGS, effort="full")))
+    run(clips, tmp_path / "run", setup=replace(SETTINGS, effort="full").resolve(model=tiny_model))
     records = read_records(tmp_path / "run").best.values()
 
     for stage, name in (("overview", "overview_tflops"), ("probes", "probe_tflops")):
@@ -162,7 +162,7 @@ def test_a_plan_is_plain_json_and_no_model_is_loaded(tmp_path: Path, monkeypatch
     monkeypatch.setattr("gridprobe.models.local.checkpoint.load", None)
     toy = toy_benchmark(tmp_path)
 
-    planned = planned_for(toy, "embedded", settings=Options(k=2, collage=True))
+    planned = planned_for(toy, "embedded", settings=Options(k=2, show="collage"))
 
     assert json.loads(json.dumps(planned, allow_nan=False))["focus"]["most"]["calls"] == 6
     assert isinstance(cost_model_of("embedded:nano"), CostModel)

@@ -24,7 +24,7 @@ from gridprobe.evaluation.supervisor import ProcessPool
 from gridprobe.evaluation.tasks import Method
 from gridprobe.evaluation.worker import WorkerJob
 from gridprobe.models import LazyModel, MockModel, Model, Request
-from gridprobe.options import Options, make_plan
+from gridprobe.options import Options
 from gridprobe.question import Question
 from gridprobe.selectors import Selection, Selector
 from gridprobe.video import FramePool, SampleSpec
@@ -555,7 +555,7 @@ class TestWorkers:
         monkeypatch.setattr("gridprobe.evaluation.worker._gpu", lambda place: f"cuda:{place}")
         monkeypatch.setattr("gridprobe.models.load_model", load)
         for model in (LazyModel("m/m"), LazyModel("m/m", (("device", "cpu"),))):
-            worker.load(make_plan(model=model, settings=Options()), 3)
+            worker.load(Options().resolve(model=model), 3)
 
         assert loaded == [{"device": "cuda:3"}, {"device": "cpu"}]
 

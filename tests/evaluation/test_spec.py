@@ -8,12 +8,12 @@ import pytest
 
 from gridprobe.errors import DataError, UsageError
 from gridprobe.evaluation.reader import Spec
-from gridprobe.options import Options, make_plan, parse_changes
-from gridprobe.video import FrameSize
+from gridprobe.options import Options, parse_changes
+from gridprobe.video import FrameSize, VideoLimits
 
 
 def described(model: str = "m/m", answer_model: str | None = None, **changes: Any) -> dict[str, Any]:
-    return make_plan(model=model, answer_model=answer_model, settings=Options(**changes)).describe()
+    return Options(**changes).resolve(model=model, answer_model=answer_model).describe()
 
 
 SPEC = Spec("toy", "toy-6", "/data", described(), limit=5, ids=("a", "b"))
@@ -39,7 +39,7 @@ def test_a_spec_is_the_same_after_a_trip_to_disk() -> None:
         ({"benchmark_version": "toy-7"}, 'benchmark_version was "toy-6"'),
         ({"setup": described(k=3)}, r"setup\.sampling\.k was 12 and is now 3"),
         (
-            {"setup": described(probe_pixels=FrameSize(max_side=96))},
+            {"setup": described(small=FrameSize(max_side=96))},
             r"setup\.selector\.view\.pixels\.max_side was 224 and is now 96",
         ),
     ],
@@ -79,18 +79,18 @@ def test_what_is_no_spec_or_was_changed_by_hand_is_refused(text: str) -> None:
 
 
 def test_settings_are_read_from_texts() -> None:
-    changes = parse_changes(["budget=shape:0.5", "ties=earliest", "collage=true", 'probe_pixels={"max_side": 96}'])
+    changes = parse_changes(["frames=shape:0.5", "show=collage", 'small={"max_side": 96}', "limits.seconds=30"])
 
     assert Options().changed(**changes) == Options(
-        budget="shape:0.5", ties="earliest", collage=True, probe_pixels=FrameSize(max_side=96)
+        frames="shape:0.5", show="collage", small=FrameSize(max_side=96), limits=VideoLimits(seconds=30)
     )
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        *("k", "=3", "k=three", "k=3.5", "k=true", "budget=x", "frames=many", "order=size", "nothing=1", "collage=1"),
-        *('limits={"days": 1}', "limits=5", 'probe_pixels={"max_side": 96, "x": 1}', "template=3"),
+        *("k", "=3", "k=three", "k=3.5", "k=true", "frames=many", "frames=0", "show=size", "nothing=1", "refine=1"),
+        *('limits={"days": 1}', "limits=5", 'small={"max_side": 96, "x": 1}', "template=3"),
     ],
 )
 def test_a_setting_that_cannot_be_is_one_sentence(text: str) -> None:

@@ -79,7 +79,7 @@ def test_a_run_with_options_has_no_text_scores(tmp_path: Path) -> None:
 
 
 def test_on_the_command_line(folder: Path) -> None:
-    found = CliRunner().invoke(cli, ["judge", str(folder), "-m", "embedded"])
+    found = CliRunner().invoke(cli, ["score", str(folder), "--judge", "embedded"])
 
     assert found.exit_code == 0 and "2 answers judged" in found.output
     assert "judged by embedded:micro" in CliRunner().invoke(cli, ["score", str(folder), "--all"]).output

@@ -12,7 +12,7 @@ import pytest
 from gridprobe import ask
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.models import MockModel, Request
-from gridprobe.options import Options, make_plan
+from gridprobe.options import Options
 from gridprobe.question import MAX_OPTIONS, Question
 from gridprobe_serve import lmms_eval_manifest
 from gridprobe_serve.lmms import GridProbeChat, GridProbeSimple, Harness, HarnessRequest
@@ -70,7 +70,7 @@ def answer(request: Request) -> dict[str, float]:
 def harness(out: Path | None = None, **changes: Any) -> tuple[Harness, MockModel]:
     model = MockModel(answer, name="toy")
     settings = Options(**{"k": 2, "effort": "quick", "template": "mlvu", **changes})
-    return Harness(make_plan(model=model, settings=settings).loaded(), out=out), model
+    return Harness(settings.resolve(model=model).loaded(), out=out), model
 
 
 def test_answers_come_in_the_order_of_the_prompts_and_are_recorded(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import gridprobe as gp
 from gridprobe.errors import UsageError
 from gridprobe.importance import Grid, ImportanceMap, ShapeRule, top
 from gridprobe.models import Choose, FrameGroup, MockModel, Request, View, cost_model_of
-from gridprobe.options import Options, make_plan
+from gridprobe.options import Options
 from gridprobe.video import FramePool, FrameSize, Pending
 from videos_of_arrays import gray_pool, levels
 
@@ -54,7 +54,7 @@ def test_an_odd_last_frame_at_its_own_time_would_differ_in_18_of_72() -> None:
 def test_all_frames_at_each_k_cost_what_the_paper_shows(k: int, printed: float) -> None:
     model = cost_model_of("Qwen/Qwen3-VL-2B-Instruct")
     text = "x" * (270 * 4)  # the gauge counts four characters as a token
-    request = Request(text, Choose(("A", "B")), (FrameGroup(blank(k * k), PAPER.native_view),))
+    request = Request(text, Choose(("A", "B")), (FrameGroup(blank(k * k), PAPER.full_view),))
 
     cost = model.cost(request)
 
@@ -64,7 +64,7 @@ def test_all_frames_at_each_k_cost_what_the_paper_shows(k: int, printed: float) 
 
 def test_without_a_total_k_32_would_not_fit_the_context() -> None:
     model = cost_model_of("Qwen/Qwen3-VL-2B-Instruct")
-    view = Options.from_preset("paper", native_pixels={"max_pixels": 786_432, "twice": True}).native_view
+    view = Options.from_preset("paper", full={"max_pixels": 786_432, "twice": True}).full_view
 
     cost = model.cost(Request("?", Choose(("A", "B")), (FrameGroup(blank(1024), view),)))
 
@@ -72,10 +72,10 @@ def test_without_a_total_k_32_would_not_fit_the_context() -> None:
 
 
 def test_a_total_is_a_setting_for_any_preset() -> None:
-    settings = Options(k=4, native_pixels=FrameSize(max_pixels=786_432, total_pixels=1_048_576))
+    settings = Options(k=4, full=FrameSize(max_pixels=786_432, total_pixels=1_048_576))
     model = MockModel(lambda request: {"A": 1.0, "B": 1.0, "C": 1.0})
 
-    answer = gp.ask(blank(16), QUESTION, model=model, selector="all", k=4, native_pixels=settings.native_pixels)
+    answer = gp.ask(blank(16), QUESTION, model=model, selector="all", k=4, full=settings.full)
 
     assert answer.cost.focus.visual_tokens <= 1024
     assert model.requests[-1].groups[0].size(32) == (320, 192)  # 60 of 64 tokens each
@@ -84,11 +84,12 @@ def test_a_total_is_a_setting_for_any_preset() -> None:
 # The preset of the authors' code.
 
 
-def test_the_preset_of_the_authors_differs_from_the_papers_in_three_settings() -> None:
+def test_the_preset_of_the_authors_differs_from_the_papers_in_its_rule_and_its_probes() -> None:
     paper, authors = PAPER, Options.from_preset("authors")
     names = {name for name in vars(paper) if getattr(paper, name) != getattr(authors, name)}
 
-    assert names == {"preset", "budget", "ties", "decoded"}
+    assert names == {"preset", "probe_input"}
+    assert (paper.ties, authors.ties) == ("earliest", "argsort")
     assert authors.rule == ShapeRule(least=2, scale=3.0)
 
 
@@ -113,7 +114,7 @@ def test_the_authors_ties_are_the_end_of_an_argsort() -> None:
 
 
 def test_the_authors_probes_are_shrunk_from_frames_of_full_size() -> None:
-    setup = make_plan(model=MockModel(lambda _: {}), settings=Options.from_preset("authors"))
+    setup = Options.from_preset("authors").resolve(model=MockModel(lambda _: {}))
 
     assert setup.pool_size(144).fit(1920, 1080) == (1920, 1088)
     assert setup.size_of(setup.shown, 53).fit(1920, 1080) == (1152, 640)
@@ -133,7 +134,7 @@ def seen(see: Callable[[Request], None]) -> MockModel:
 def test_a_probe_may_show_its_frames_as_one_picture_of_2048() -> None:
     model = seen(lambda _: None)
 
-    answer = gp.ask(gray_pool(144), QUESTION, model=model, preset="paper", probe_view="collage")
+    answer = gp.ask(gray_pool(144), QUESTION, model=model, preset="paper", probe_input="collage")
 
     probes, focus = model.requests[:24], model.requests[-1]
     assert [len(probe.frames) for probe in probes] == [1] * 24
@@ -149,12 +150,12 @@ def test_a_probe_may_show_its_frames_as_one_picture_of_2048() -> None:
 
 
 def test_pictures_of_probes_are_decoded_large_enough() -> None:
-    settings = Options(probe_view="collage", probes="fresh", effort="focus")
-    setup = make_plan(model=MockModel(lambda _: {}), settings=settings)
+    settings = Options(probe_input="collage", probes="fresh", effort="focus")
+    setup = settings.resolve(model=MockModel(lambda _: {}))
 
     assert setup.pool_size(144).fit(1920, 1080) == (1152, 640)
 
 
 def test_a_memory_has_no_pictures_of_probes() -> None:
     with pytest.raises(UsageError, match="use probes=fresh, not attention"):
-        make_plan(model="embedded", settings=Options(probe_view="collage"))
+        Options(probe_input="collage").resolve(model="embedded")

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from benchmark_files import lvb_row, v2_group, write_json, write_parquet
 from gridprobe.cli import cli
 from gridprobe.evaluation.reader import read_run
-from gridprobe.options import Options, make_plan
+from gridprobe.options import ENCODER, PRESETS, Options
 from gridprobe.registry import COMMANDS, SELECTORS
 from videos import numbered_video
 
@@ -72,10 +72,10 @@ ROWS = (
     Row("Selector size", "8B", "24.75", "selector-size", "selector-8b", {**SMALL, "model": EIGHT, "answer_model": TWO}),
     Row("Frame order", "time", "26.25", "order", "order-time", {**SMALL, "model": TWO}),
     Row("Frame order", "importance", "25.00", "order", "order-importance",
-        {**SMALL, "model": TWO, "changes": ("order=importance",)}),
+        {**SMALL, "model": TWO, "changes": ("show=importance",)}),
     Row("Collated", "baseline", "23.10", "collage", "collage-all", {**LARGE, **ALL, "model": TWO}),
     Row("Collated", "two-stage", "21.27", "collage", "collage-frames", {**LARGE, "model": TWO}),
-    Row("Collated", "collated", "20.11", "collage", "collage", {**LARGE, "model": TWO, "changes": ("collage=true",)}),
+    Row("Collated", "collated", "20.11", "collage", "collage", {**LARGE, "model": TWO, "changes": ("show=collage",)}),
     *(Row("Figure 1b", f"K = {k}, all", "", "k-sweep", f"k-{k}-all", {**SMALL, **ALL, "model": TWO, "k": k})
       for k in (6, 8, 12, 16, 24, 32)),
     *(Row("Figure 1b", f"K = {k}", "", "k-sweep", f"k-{k}", {**SMALL, "model": TWO, "k": k})
@@ -158,7 +158,9 @@ def test_a_recipe_runs(
     for size, model in (("2B", "nano"), ("4B", "nano"), ("8B", "micro")):
         monkeypatch.setenv(f"QWEN_{size}", f"embedded:{model}")
     monkeypatch.setenv("RUNS", str(tmp_path))
-    here = ("--k", "2", "--workers", "0", "--device", "cpu", "--set", "encoder=embedded")
+    for preset in PRESETS:
+        monkeypatch.setitem(ENCODER, preset, "embedded")
+    here = ("--k", "2", "--workers", "0", "--device", "cpu")
     for command in commands(recipe, benchmark, str(tiny[benchmark]), *here):
         done = CliRunner().invoke(cli, command)
 
@@ -221,7 +223,7 @@ class TestSelectors:
         for given in asked:
             changes = {name: given[name] for name in ("frames", "effort", "context") if given[name] is not None}
             settings = Options.from_preset(given["preset"], **changes)
-            make_plan(model=given["model"], selector=given["selector"], settings=settings)
+            settings.resolve(model=given["model"], selector=given["selector"])
 
     def test_it_runs(self, tmp_path: Path) -> None:
         few = {"COUNT": "2", "FIRST": "0", "SOURCE": "rendered", "BUDGETS": "2", "ONLY": "avua"}

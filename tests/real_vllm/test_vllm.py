@@ -20,7 +20,7 @@ from gridprobe.benchmarks import Benchmark, load_benchmark
 from gridprobe.evaluation.records import read_records
 from gridprobe.models import Model, load_model
 from gridprobe.models.openai import Server
-from gridprobe.options import Options, make_plan
+from gridprobe.options import Options
 from gridprobe_world.embedded import WEIGHTS
 
 COMMAND = os.environ.get("GRIDPROBE_VLLM", "")
@@ -124,7 +124,7 @@ def test_the_same_probabilities_and_the_same_kept_frames_as_our_engine(served: S
 
 
 def _ask(model: Model, benchmark: Benchmark, item: Any) -> Answer:
-    setup = make_plan(model=model, settings=SETTINGS)
+    setup = SETTINGS.resolve(model=model)
     assert setup.sampling is not None
     return Session(benchmark.open(item, setup.sampling), setup=setup, reuse=False).ask(item.question)
 

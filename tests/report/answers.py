@@ -12,11 +12,11 @@ from gridprobe.early_exit import EarlyExit
 from gridprobe.importance import Grid, ImportanceMap, MapKind
 from gridprobe.models import Posterior, Request
 from gridprobe.models.cost import Cost
-from gridprobe.options import Options, make_plan
+from gridprobe.options import Options
 from gridprobe.selectors import Selection
 from gridprobe.video import FrameSize
 
-PUBLISHED: dict[str, Any] = {"effort": "focus", "probes": "fresh", "budget": "shape", "context": "none"}
+PUBLISHED: dict[str, Any] = {"effort": "focus", "probes": "fresh", "frames": "shape", "context": "none"}
 """The published method: rows and columns are probed by themselves, and there is no overview."""
 NEEDLE = (90, 91, 92, 102)
 CITIES = Question(
@@ -97,7 +97,7 @@ def handmade(
         pool=pool,
         frames=pool.take(kept),
         models=(("scripted:a",), "scripted:a"),
-        settings=make_plan(model=MockModel(lambda _: {}, name="a"), settings=Options(k=grid.k, **PUBLISHED)).describe(),
+        settings=Options(k=grid.k, **PUBLISHED).resolve(model=MockModel(lambda _: {}, name="a")).describe(),
     )
     return replace(answer, **changes)
 
@@ -120,8 +120,8 @@ def posterior(**shares: float) -> Posterior:
 def reached(answer: Answer, by: Any, *, overview: Posterior, exit: EarlyExit | None = None, **changes: Any) -> Answer:
     """The same answer after an overview of frames of 48 pixels."""
     settings = {k: v for k, v in PUBLISHED.items() if k not in ("effort", "context")}
-    settings |= {"effort": "auto" if exit else "full", "probe_pixels": FrameSize(max_side=48)}
-    described = make_plan(model=MockModel(lambda _: {}, name="a"), settings=Options(**settings)).describe()
+    settings |= {"effort": "auto" if exit else "full", "small": FrameSize(max_side=48)}
+    described = Options(**settings).resolve(model=MockModel(lambda _: {}, name="a")).describe()
     told = Trace(by, overview=overview, focus=None if by == "overview" else answer.posterior, exit=exit)
     return replace(answer, settings=described, reached=replace(told, **changes))
 

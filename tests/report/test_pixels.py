@@ -37,7 +37,7 @@ def surer_of_late() -> gp.MockModel:
 
 
 @pytest.mark.parametrize("selector", ["uniform", "random", "all", "gridprobe"])
-@pytest.mark.parametrize("changes", [{}, {"order": "importance"}, {"collage": True}])
+@pytest.mark.parametrize("changes", [{}, {"show": "importance"}, {"show": "collage"}])
 def test_saving_decodes_nothing(
     numbered: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, selector: str, changes: dict[str, Any]
 ) -> None:
@@ -60,7 +60,7 @@ def test_saving_decodes_nothing(
 
 def test_kept_frames_are_those_the_answer_was_read_from_whatever_their_order() -> None:
     model = gp.MockModel(lambda request: {"A": 1.0 + max(levels(request.frames)), "B": 1.0})
-    answer = gp.ask(gray_pool(16), QUESTION, model=model, k=4, frames=5, order="importance")
+    answer = gp.ask(gray_pool(16), QUESTION, model=model, k=4, frames=5, show="importance")
     brighter = replace(answer, frames=replace(answer.frames, data=answer.frames.pixels + np.uint8(100)))
 
     pictures = AnswerView(brighter).pixels

@@ -12,7 +12,7 @@ from gridprobe.early_exit import EarlyExit
 from gridprobe.importance import MapKind
 from gridprobe.models import MockModel
 from gridprobe.models.cost import Cost
-from gridprobe.options import Options, make_plan
+from gridprobe.options import Options
 from gridprobe.report import answer_view
 from gridprobe.report.answer_page import render
 from gridprobe.report.format import MAP_WORDS, score_words, share_words
@@ -96,14 +96,14 @@ def test_one_sentence_for_each_way(changes: dict[str, Any], sentence: str) -> No
 def test_without_an_overview_the_frames_are_counted() -> None:
     assert AnswerView(handmade()).reached == "Answered from 3 of 9 frames at full size."
     assert AnswerView(without_map(handmade(), tuple(range(9)))).reached == "Answered from all 9 frames at full size."
-    collage = replace(handmade(), settings={**handmade().settings, "collage": True})
+    collage = replace(handmade(), settings={**handmade().settings, "show": "collage"})
     assert AnswerView(collage).reached == "Answered from 3 of 9 frames in one picture."
 
 
 @pytest.mark.parametrize("model", ["embedded", MockModel(lambda _: {})], ids=["named", "loaded"])
 def test_all_frames_small_are_not_called_native(model: str | MockModel) -> None:
     settings = Options.from_preset("gridworld")
-    setup = make_plan(model=model, selector=AllSmall(settings.small_view), settings=settings)
+    setup = settings.resolve(model=model, selector=AllSmall(settings.small_view))
     answer = replace(without_map(handmade(), tuple(range(9))), settings=setup.describe())
 
     assert AnswerView(answer).reached == "Answered from all 9 frames at 64 px."

@@ -17,7 +17,7 @@ from gridprobe.importance import Fixed
 from gridprobe.models import MockModel, Request, Response
 from gridprobe.models.base import posteriors
 from gridprobe.models.cost import Cost
-from gridprobe.options import Options, make_plan
+from gridprobe.options import Options
 from gridprobe.question import Question
 from gridprobe.registry import SELECTORS
 from gridprobe.selectors import ExtraFrames, Selection
@@ -66,7 +66,7 @@ def test_certainty_is_0_for_a_guess_and_1_for_a_sure_answer() -> None:
 @pytest.mark.parametrize("name", OURS)
 def test_the_bill_is_that_of_every_request(name: str) -> None:
     scripted = model(17)
-    setup = make_plan(model=scripted, selector=name, settings=Options(frames=4))
+    setup = Options(frames=4).resolve(model=scripted, selector=name)
 
     found = setup.selector.select(gray_pool(64), QUESTION)
 
@@ -88,7 +88,7 @@ def test_evidence_is_found_without_and_with_context(name: str) -> None:
 @pytest.mark.parametrize("name", OURS)
 def test_a_posterior_that_is_not_a_number_fails_the_question(name: str) -> None:
     broken = MockModel(lambda request: dict.fromkeys(request.labels, float("nan")))
-    setup = make_plan(model=broken, selector=name, settings=Options(frames=4))
+    setup = Options(frames=4).resolve(model=broken, selector=name)
 
     with pytest.raises(ModelError):
         setup.selector.select(gray_pool(16), QUESTION)
@@ -109,7 +109,7 @@ def test_doubtful_answers_are_reported_by_all() -> None:
 
     mumbling = Mumbling(lambda request: dict.fromkeys(request.labels, 1.0))
     for name in OURS:
-        setup = make_plan(model=mumbling, selector=name, settings=Options(frames=2))
+        setup = Options(frames=2).resolve(model=mumbling, selector=name)
         (warning,) = setup.selector.select(gray_pool(4), QUESTION).warnings
         assert "probes the model puts only 2.0% of its probability on the option letters" in warning
 
@@ -148,7 +148,7 @@ class TestUncertainty:
     def test_windows_share_their_score_and_the_last_may_be_short(self) -> None:
         scripted = model(6)
         make, argument = SELECTORS.resolve("uncertainty:4")
-        setup = make_plan(model=scripted, selector="uncertainty:4", settings=Options(frames=2))
+        setup = Options(frames=2).resolve(model=scripted, selector="uncertainty:4")
 
         found = setup.selector.select(gray_pool(10), QUESTION)
 
@@ -160,7 +160,7 @@ class TestUncertainty:
     @pytest.mark.parametrize("window", ["0", "x", "-1", "1.5"])
     def test_a_bad_window_is_refused(self, window: str) -> None:
         with pytest.raises(UsageError, match="uncertainty:4"):
-            make_plan(model=model(), selector=f"uncertainty:{window}", settings=Options())
+            Options().resolve(model=model(), selector=f"uncertainty:{window}")
 
 
 class TestQFrame:
@@ -255,10 +255,10 @@ class TestQFrame:
 
         assert [len(group.frames) for group in scripted.requests[-1].groups] == [2, 4, 16, 42]
 
-    @pytest.mark.parametrize("changes", [{"collage": True}, {"order": "importance"}, {"timestamps": "paper"}])
+    @pytest.mark.parametrize("changes", [{"show": "collage"}, {"show": "importance"}, {"timestamps": "paper"}])
     def test_what_hides_sizes_or_times_is_refused(self, changes: dict[str, object]) -> None:
         with pytest.raises(UsageError, match="'q-frame' shows frames of several sizes"):
-            make_plan(model=model(), selector="q-frame", settings=Options(frames=2).changed(**changes))
+            Options(frames=2).changed(**changes).resolve(model=model(), selector="q-frame")
 
 
 class TestVideoAgent:

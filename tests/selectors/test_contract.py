@@ -10,7 +10,7 @@ from encoder_checkpoints import ScriptedEncoder
 from gridprobe.errors import ModelError, UsageError
 from gridprobe.importance import Budget, Fixed, NoiseAware, ShapeRule
 from gridprobe.models import LazyModel, MockModel
-from gridprobe.options import Options, make_plan
+from gridprobe.options import Options
 from gridprobe.question import Question
 from gridprobe.registry import SELECTORS
 from gridprobe.selectors import Selector
@@ -164,10 +164,8 @@ def test_it_travels_before_anything_is_loaded(name: str, tmp_path: Path) -> None
 def test_a_setup_takes_it_by_name(name: str, tmp_path: Path) -> None:
     argument = declared(name).argument(tmp_path, 144)
     changes = {"frames": 8} if takes_number(name) else {"frames": "auto"}
-    setup = make_plan(
-        model="embedded",
-        selector=f"{name}:{argument}" if argument else name,
-        settings=Options.from_preset("gridworld", **changes),
+    setup = Options.from_preset("gridworld", **changes).resolve(
+        model="embedded", selector=f"{name}:{argument}" if argument else name
     )
 
     assert setup.selector.describe()["name"] == name and setup.travels

@@ -13,7 +13,7 @@ from encoder_checkpoints import ScriptedEncoder, matching
 from gridprobe.errors import UsageError
 from gridprobe.importance import Fixed, NoiseAware, ShapeRule
 from gridprobe.models import MockModel, Request
-from gridprobe.options import Options, make_plan
+from gridprobe.options import Options
 from gridprobe.question import Question
 from gridprobe.video import FramePool
 from gridprobe_selectors.aks import choose_frames as aks_frames
@@ -87,21 +87,21 @@ class TestDefaults:
     def test_a_real_video_gets_the_encoder_of_the_paper_and_gridworld_the_embedded_one(
         self, name: str, encoder: str
     ) -> None:
-        def described(**settings: object) -> object:
-            given = Options.from_preset(str(settings.pop("preset", "default")), frames=8, **settings)
-            return make_plan(model="embedded", selector=name, settings=given).selector.describe()["encoder"]
+        def described(argument: str = "", preset: str = "default") -> object:
+            options = Options.from_preset(preset, frames=8)
+            return options.resolve(model="embedded", selector=name + argument).selector.describe()["encoder"]
 
         assert described() == f"encoder:{encoder}"
-        assert described(encoder="siglip:some/where") == "encoder:siglip:some/where"
+        assert described(":siglip:some/where") == "encoder:siglip:some/where"
         assert described(preset="gridworld") == "encoder:embedded"
 
-    def test_an_unknown_encoder_is_refused_with_the_settings(self) -> None:
+    def test_an_unknown_encoder_is_refused_before_anything_is_loaded(self) -> None:
         with pytest.raises(UsageError, match="unknown encoder 'sigclip'; did you mean 'siglip'"):
-            Options(encoder="sigclip")
+            Options(frames=8).resolve(model="embedded", selector="mdp3:sigclip")
 
     def test_a_cache_that_is_off_is_off_for_features_too(self) -> None:
         settings = Options().changed(frames=8, limits={"cache": 0})
-        selector = make_plan(model="embedded", selector="clip", settings=settings).selector
+        selector = settings.resolve(model="embedded", selector="clip").selector
 
         assert getattr(selector, "encoder").cache is False  # noqa: B009  # a Selector has none
 
@@ -204,10 +204,14 @@ class TestFOCUS:
 
         assert np.diff(found.timestamps).min() >= 1.0, "a quarter of 50 s / 12 is more than a second"
 
-    def test_the_parts_give_the_seed(self) -> None:
-        settings = Options(frames=8, seed=7)
+    @pytest.mark.parametrize(
+        ("argument", "seed", "encoder"),
+        [("", 0, "siglip"), (":7", 7, "siglip"), (":7:clip", 7, "clip"), (":clip:some/where", 0, "clip:some/where")],
+    )
+    def test_the_argument_has_the_seed_and_the_encoder(self, argument: str, seed: int, encoder: str) -> None:
+        described = Options(frames=8).resolve(model="embedded", selector=f"focus{argument}").selector.describe()
 
-        assert make_plan(model="embedded", selector="focus", settings=settings).selector.describe()["seed"] == 7
+        assert (described["seed"], described["encoder"]) == (seed, f"encoder:{encoder}")
 
 
 class TestWavelet:

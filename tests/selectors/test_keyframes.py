@@ -143,7 +143,7 @@ def test_a_file_of_any_size_or_depth_is_refused_and_not_swallowed(tmp_path: Path
         Keyframes.read(deep)
     with pytest.raises(DataError, match="larger than 256 MiB"):
         Keyframes.read(large)
-    with pytest.raises(UsageError, match="export-keyframes"):
+    with pytest.raises(UsageError, match="--keyframes"):
         Keyframes.read(tmp_path / "none.json")
 
 

@@ -11,7 +11,7 @@ from gridprobe.importance import Fixed, ShapeRule
 from gridprobe.models import MockModel, Request, Response
 from gridprobe.models.base import posteriors
 from gridprobe.models.cost import Cost
-from gridprobe.options import Options, make_plan
+from gridprobe.options import Options
 from gridprobe.question import Question
 from gridprobe.selectors import GridProbe, Random, Selection, Uniform, UniformLike
 from videos_of_arrays import gray_pool, levels
@@ -110,8 +110,8 @@ class TestGridProbe:
 
 @pytest.mark.parametrize(("wanted", "places"), [(4, (0, 48, 95, 143)), (1, (0,)), (2, (0, 143)), (144, range(144))])
 def test_the_published_control_has_both_ends(wanted: int, places: Sequence[int]) -> None:
-    setup = make_plan(model=needle(2), selector="uniform", settings=Options.from_preset("paper", frames=wanted))
-    like = make_plan(model=needle(2), selector="uniform-like", settings=Options.from_preset("paper", frames=wanted))
+    setup = Options.from_preset("paper", frames=wanted).resolve(model=needle(2), selector="uniform")
+    like = Options.from_preset("paper", frames=wanted).resolve(model=needle(2), selector="uniform-like")
 
     for selector in (setup.selector, like.selector.with_model(needle(3)).keeping_kv()):
         assert selector.select(gray_pool(144), QUESTION).indices == tuple(places)

@@ -81,7 +81,7 @@ def test_the_command_line_gives_both_models_and_their_prices(folder: Path, monke
     monkeypatch.delenv("GRIDPROBE_MODEL", raising=False)
     known = ("Qwen/Qwen3-VL-2B-Instruct", "Qwen/Qwen3-VL-8B-Instruct")
     with serving(Fake(models=known)) as url:
-        line = ["--model", f"{url}#{known[0]}", "--answer-model", f"{url}#{known[1]}", "--server", "price_in=2"]
+        line = ["--model", f"{url}#{known[0]}", "--answer-model", f"{url}#{known[1]}", "--load", "price_in=2"]
         context = serve.make_context("serve", [*line, "--videos", str(folder)])
         service, names = service_of(context.params)
         opened = send(service, "/v1/gridprobe/sessions", {"video": "talk.mp4", "settings": {"k": 3}})

@@ -363,7 +363,9 @@ def test_a_killed_decoder_fails_no_question_for_good(clip: Path, tmp_path: Path,
     assert run() == "6 done, 0 failed, 0 to do"
 
 
-def test_a_crash_while_asking_leaves_the_model_loaded(clip: Path, fault: Fault) -> None:
+def test_a_crash_while_asking_leaves_the_model_loaded(
+    clip: Path, fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """V27 as a worker sees it: one session fails with a sentence, the next one uses the same model."""
     question = gp.Question("Which?", ["a", "b"])
     model = gp.MockModel(lambda request: {"A": 0.7, "B": 0.3})
@@ -374,7 +376,8 @@ def test_a_crash_while_asking_leaves_the_model_loaded(clip: Path, fault: Fault) 
     stop_idle()
     fault.undo()
     assert gp.ask(clip, question, **options).choice == "A"
-    assert gp.ask(clip, question, decode_in="process", **options).choice == "A"
+    monkeypatch.setattr("gridprobe.options.DECODE_IN", "process")
+    assert gp.ask(clip, question, **options).choice == "A"
 
 
 CRASHES_ON_ONE = """

@@ -71,11 +71,12 @@ def test_asking_again_after_a_restart_decodes_nothing(
     clip: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRIDPROBE_CACHE", str(folder))
+    monkeypatch.setattr("gridprobe.options.DECODE_IN", "process")
     question = gp.Question("Which?", ["this", "that"])
 
     def ask() -> tuple[gp.Answer, gp.MockModel]:
         model = gp.MockModel(lambda request: {"A": 99.0, "B": float(request.groups[0].frames.pixels[..., 0].mean())})
-        return gp.ask(clip, question, model=model, k=5, decode_in="process"), model
+        return gp.ask(clip, question, model=model, k=5), model
 
     answer, model = ask()
     no_decoder(monkeypatch)
@@ -88,7 +89,7 @@ def test_asking_again_after_a_restart_decodes_nothing(
             assert np.array_equal(mine.frames.pixels, theirs.frames.pixels)
     assert len(model.requests[-1].groups) == 2, "the kept frames, and all others"
     with pytest.raises(AssertionError):
-        gp.ask(clip, question, model=model, k=5, limits=VideoLimits(cache=0), decode_in="process")
+        gp.ask(clip, question, model=model, k=5, limits=VideoLimits(cache=0))
     assert (folder / "frames").is_dir()
 
 

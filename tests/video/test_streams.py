@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import gridprobe as gp
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError, VideoError
-from gridprobe.options import Options, make_plan
+from gridprobe.options import Options
 from gridprobe.report.extracts import save_clip
 from gridprobe.video import FrameCache, FramePool, SampleSpec, Video, VideoLimits, preview, probe, sample
 from gridprobe.video.video import cut
@@ -179,7 +179,21 @@ def test_v21_the_command_line_takes_a_stream(video: Path) -> None:
     assert refused.exit_code == 1 and LISTED in " ".join(refused.stderr.split())
     asked = CliRunner(env={"GRIDPROBE_MODEL": ""}).invoke(
         cli,
-        ["ask", str(video), "Which?", "-o", "a", "-o", "b", "--model", "embedded:nano", "--stream", "1", "--no-cache"],
+        [
+            "ask",
+            str(video),
+            "Which?",
+            "-o",
+            "a",
+            "-o",
+            "b",
+            "--model",
+            "embedded:nano",
+            "--set",
+            "stream=1",
+            "--set",
+            "limits.cache=0",
+        ],
     )
     assert asked.exit_code == 1 and LISTED in " ".join(asked.stderr.split())
 
@@ -208,7 +222,7 @@ def test_v21_an_old_plan_in_the_cache_does_not_stand_for_a_chosen_stream(video: 
 
 
 def test_v21_setup_and_settings_agree() -> None:
-    setup = make_plan(model=ASKED["model"], settings=Options(stream=2))
+    setup = Options(stream=2).resolve(model=ASKED["model"])
     assert setup.sampling == Options(stream=2).sample and setup.sampling.stream == 2
 
 

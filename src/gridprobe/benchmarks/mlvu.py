@@ -1,7 +1,7 @@
 """MLVU: seven multiple-choice tasks and two generation tasks (sub_scene, summary), one file each.
 
 Files: json/1_plotQA.json to json/9_summary.json (also without the number); video/1_plotQA/ and so on. The generation
-tasks are officially judged by GPT-4 on two scales of 1 to 5; we report token F1 and, with `gridprobe judge`, how often
+tasks are officially judged by GPT-4 on two scales of 1 to 5; we report token F1 and, with `score --judge`, how often
 a judge of your own finds that an answer says the same as the reference.
 """
 

@@ -7,44 +7,13 @@ the input or the model fails, and 130 after Ctrl-C. A traceback is a bug in grid
 import errno
 import os
 import sys
-from typing import Any
 
 import click
 
 from gridprobe import __version__
-from gridprobe.cli.console import Stopped, printable
 from gridprobe.cli.help import Root
-from gridprobe.errors import GridProbeError
 
 __all__ = ["cli", "main"]
-
-
-class _OneSentence(click.ClickException):
-    """A GridProbeError, printed by click as one sentence."""
-
-    def __init__(self, error: GridProbeError) -> None:
-        super().__init__(printable(str(error)))
-        vars(self)["exit_code"] = error.exit_code
-
-    def show(self, file: Any = None) -> None:
-        print(f"gridprobe: {self.message}", file=file or sys.stderr)  # click.echo writes UTF-8 to an ASCII stream
-
-
-class _Commands(Root):
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except GridProbeError as error:
-            raise _OneSentence(error) from error
-        except click.UsageError as error:
-            vars(error)["message"] = printable(error.message)  # it can quote an argument, such as a file's name
-            raise
-        except Stopped as error:
-            click.echo(f"gridprobe: ended by {error}", err=True)
-            ctx.exit(error.exit_code)
-        except KeyboardInterrupt:
-            click.echo("gridprobe: interrupted", err=True)
-            ctx.exit(130)
 
 
 EPILOG = """\
@@ -55,7 +24,7 @@ Exit codes: 0 success, 1 the input or the model fails, 2 wrong usage, 130 Ctrl-C
 
 
 @click.group(
-    cls=_Commands,
+    cls=Root,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog=EPILOG,
 )

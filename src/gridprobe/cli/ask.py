@@ -3,64 +3,54 @@
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
+from rich.text import Text
 
 from gridprobe._util import parse_json
 from gridprobe.answer import Answer
 from gridprobe.ask import Session
-from gridprobe.benchmarks import parse_options
-from gridprobe.cli.console import announce_saved, notice, printable, progress, quiet_option, speaks_unicode, stdout
-from gridprobe.cli.help import Verb, names_of
+from gridprobe.cli.console import (
+    announce_saved,
+    is_quiet,
+    notice,
+    printable,
+    progress,
+    quiet_option,
+    speaks_unicode,
+    stdout,
+)
+from gridprobe.cli.help import Verb
+from gridprobe.cli.options import (
+    FILE,
+    in_groups,
+    limit_options,
+    method_options,
+    model_options,
+    models_of,
+    options_of,
+)
 from gridprobe.concurrency import in_sequence
-from gridprobe.early_exit import check_threshold
 from gridprobe.errors import DataError, UsageError
-from gridprobe.importance import Fixed
-from gridprobe.limits import LIMITS, UsageLimits, as_flag, learn_from
-from gridprobe.models import LazyModel, Model, is_server
-from gridprobe.open_ended import OpenWay
-from gridprobe.options import PRESETS, Options, Plan, make_plan
+from gridprobe.limits import learn_from
+from gridprobe.models import Model
 from gridprobe.question import Question
-from gridprobe.registry import MODELS, SELECTORS
+from gridprobe.registry import MODELS
 from gridprobe.report import answer_view, save_map, save_report
 from gridprobe.report.extracts import check_clip, check_folder, save_clip, save_frames
 from gridprobe.report.files import check_writable
 from gridprobe.report.picture import check_picture
-from gridprobe.report.view import total_words
+from gridprobe.report.terminal import short_view
+from gridprobe.report.view import AnswerView, total_words
 from gridprobe.subtitles import read_subtitles
 from gridprobe.video import VideoLimits
 
-__all__ = [
-    "FILE",
-    "MODEL_HELP",
-    "WAY",
-    "FramesType",
-    "ask",
-    "asked_models",
-    "checked_outputs",
-    "distinct",
-    "given_settings",
-    "imply",
-    "introduce",
-    "limit_options",
-    "limits_of",
-    "load_options",
-    "model_option",
-    "named_models",
-    "output_options",
-    "save_outputs",
-    "subtitle_text",
-    "usage_limits_of",
-    "way_options",
-]
+__all__ = ["ask", "distinct", "imply", "introduce", "subtitle_text"]
 
 # The options of `gridprobe ask` that save something, checked before any work starts.
 
-FILE = click.Path(path_type=Path)
 OUTPUTS = ("map", "report", "save_frames", "clip")
 
 
@@ -69,21 +59,14 @@ def output_options() -> list[Callable[[Any], Any]]:
     return [
         click.option("--map", type=FILE, help="Save the answer as one picture: .png or .jpg."),
         click.option("--report", type=FILE, help="Save all answers as a self-contained HTML page."),
-        click.option(
-            "--save-frames", type=FILE, metavar="DIR", help="Save the kept frames and a contact sheet as JPEG files."
-        ),
-        click.option(
-            "--clip",
-            type=FILE,
-            help="Save the stretches around the evidence, without sound: .mp4, .mov or .mkv. They are copied, not "
-            "encoded again, where the codec allows it, and then begin at the keyframe before.",
-        ),
+        click.option("--save-frames", type=FILE, metavar="DIR", help="Save the kept frames as JPEG files."),
+        click.option("--clip", type=FILE, help="Save the evidence as a video without sound: .mp4, .mov or .mkv."),
     ]
 
 
-def checked_outputs(given: dict[str, Any], video: Path) -> dict[str, Path]:
+def checked_outputs(arguments: dict[str, Any], video: Path) -> dict[str, Path]:
     """The files and folders to write, by option; UsageError for one that cannot be written."""
-    files: dict[str, Path] = {name: given[name] for name in OUTPUTS if given[name]}
+    files: dict[str, Path] = {name: arguments[name] for name in OUTPUTS if arguments[name]}
     for name, path in files.items():
         if name == "save_frames":
             check_folder(path)
@@ -115,179 +98,10 @@ def save_outputs(answers: Sequence[Answer], video: Path, files: dict[str, Path],
             announce_saved("clip" if made.copied else "clip, encoded again,", path)
 
 
-# Options that limit what a question may take, shared by ask, eval and plan.
-
-KINDS: dict[str, tuple[type, str]] = {
-    "max_frames": (int, "N"),
-    "max_tokens": (int, "N"),
-    "max_tflops": (float, "X"),
-    "max_seconds": (float, "S"),
-    "max_gpu_memory": (float, "GB"),
-}
-
-
-def limit_options() -> list[Callable[[Any], Any]]:
-    """An option for each limit of a question."""
-    return [
-        click.option(as_flag(name), name, type=kind, metavar=unit, help=f"{LIMITS[name].capitalize()}.")
-        for name, (kind, unit) in KINDS.items()
-    ]
-
-
-def usage_limits_of(given: dict[str, Any]) -> dict[str, UsageLimits]:
-    """The limits among the options as a setting; nothing if none was given."""
-    limits = {name: given[name] for name in KINDS if given.get(name) is not None}
-    return {"usage_limits": UsageLimits(**limits)} if limits else {}
-
-
-MODEL_HELP = "Folder, Hugging Face id, http://HOST/v1#NAME, or embedded (the default; knows only gridworld)."
 IMPLIED = (
     "gridprobe: no model was named, so the embedded model answers; it knows only gridworld (see gridprobe demo); "
     "to use another, set --model or GRIDPROBE_MODEL"
 )
-
-
-WAY = ("k", "frames", "effort", "refine", "probes", "sure", "rotations", "context", "open_way", "window")
-"""The settings among `way_options`. An option that is not given is None and leaves the preset's value."""
-
-
-class FramesType(click.ParamType[Any]):
-    """A number of frames, or "auto" to let the importance map decide."""
-
-    name = "auto|N"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Apply the same check as the library."""
-        if value == "auto":
-            return value
-        try:
-            return Fixed(int(value)).frames
-        except (ValueError, UsageError):
-            self.fail(f'{value!r} is neither "auto" nor a whole number of at least 1', param, ctx)
-
-
-class SureType(click.ParamType[Any]):
-    """A confidence, or "calibrated" to look one up."""
-
-    name = "calibrated|P"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Apply the same check as the library."""
-        if value == "calibrated":
-            return value
-        try:
-            number = float(value)
-            check_threshold(number)
-        except (ValueError, UsageError):
-            self.fail(f'{value!r} is neither "calibrated" nor a number from 0 to 1', param, ctx)
-        return number
-
-
-def model_option(help: str = MODEL_HELP) -> Callable[[Any], Any]:
-    """The option for the model."""
-    names = names_of(MODELS)
-    return click.option("-m", "--model", envvar="GRIDPROBE_MODEL", metavar="NAME", shell_complete=names, help=help)
-
-
-def _selectors() -> str:
-    return "; ".join(SELECTORS.listed()) + "."
-
-
-def way_options() -> list[Callable[[Any], Any]]:
-    """Options for models and frame selection, shared by ask, eval and plan."""
-    return [
-        click.option("--answer-model", metavar="NAME", help="Another model for the focused pass."),
-        click.option(
-            "--server", multiple=True, metavar="NAME=VALUE", help="For models on a server: patience, price_in, …"
-        ),
-        click.option(
-            "--selector",
-            metavar="NAME",
-            default="gridprobe",
-            show_default=True,
-            shell_complete=names_of(SELECTORS),
-            help=_selectors(),
-        ),
-        click.option("--k", type=int, show_default="the preset's, 12", help="Sample K² frames."),
-        click.option("--frames", type=FramesType(), show_default="auto", help="How many frames to keep."),
-        click.option(
-            "--effort",
-            type=click.Choice(["quick", "auto", "full", "focus"]),
-            help="quick: the overview answers; auto: if it is sure; full: kept frames answer; focus: no overview.",
-        ),
-        click.option("--sure", type=SureType(), help="Confidence at which the overview's answer is taken."),
-        click.option(
-            "--refine", is_flag=True, default=None, help="Where the overview is not sure, sample hot stretches again."
-        ),
-        click.option(
-            "--probes",
-            type=click.Choice(["attention", "fresh"]),
-            help="What the map is made from; fresh asks about rows and columns, as published.",
-        ),
-        click.option("--rotations", type=int, metavar="N", help="Average over N orders of the options."),
-        click.option(
-            "--context",
-            type=click.Choice(["none", "small"]),
-            help="What is shown next to the kept frames: nothing, or all others at the size of the probes.",
-        ),
-        click.option(
-            "--open-way",
-            type=click.Choice(get_args(OpenWay)),
-            help="How questions without options are answered; see docs/open-questions.md.",
-        ),
-        click.option("--window", type=int, metavar="N", help="Show at most N frames in one pass, more in windows."),
-        click.option("--preset", type=click.Choice(list(PRESETS)), default="default", show_default=True),
-    ]
-
-
-def load_options() -> list[Callable[[Any], Any]]:
-    """Options for loading models and videos, shared by ask and compare."""
-    return [
-        click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N."),
-        click.option("--dtype", default="auto", show_default=True, help="auto, float32, bfloat16 or float16."),
-        click.option("--attn", "attn_implementation", default="sdpa", show_default=True, help="Attention kernel."),
-        click.option("--device-map", metavar="MAP", help="Distribute the model over devices, e.g. auto."),
-        click.option("--quantization", type=click.Choice(["4bit", "8bit"]), help="Needs bitsandbytes."),
-        click.option(
-            "--decode-timeout",
-            type=float,
-            default=120.0,
-            show_default=True,
-            help="Limit in seconds.",
-        ),
-        click.option("--no-cache", is_flag=True, help="Do not use the frame cache on disk."),
-    ]
-
-
-def given_settings(given: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The settings among the options that were given."""
-    return {name: given[name] for name in names if given[name] is not None}
-
-
-def _options(command: Any) -> Any:
-    """Add the options, in the order of the help page."""
-    decorators = [
-        click.argument("video", type=FILE),
-        click.argument("question", required=False),
-        click.option("-o", "--option", "options", multiple=True, metavar="TEXT", help="An option; 2 to 26, or none."),
-        click.option("--questions", type=FILE, help="JSON Lines file: question; optional: options, id, answer."),
-        click.option("--subtitles", type=FILE, help="An .srt, .vtt or .json subtitle file."),
-        model_option(),
-        *way_options(),
-        *limit_options(),
-        click.option("--order", type=click.Choice(["time", "importance"]), show_default="time"),
-        click.option("--collage", is_flag=True, default=None, help="Show the kept frames as one 2048×2048 picture."),
-        click.option("--seed", type=int, default=0, show_default=True, help="For the random selector."),
-        *load_options(),
-        click.option("--stream", type=int, metavar="N", help="Number of the video stream, if there are several."),
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON object per question."),
-        click.option("-v", "--details", is_flag=True, help="Also show the map's shape, TFLOPs, tokens and models."),
-        quiet_option,
-        *output_options(),
-    ]
-    for decorator in reversed(decorators):
-        command = decorator(command)
-    return command
 
 
 @click.command(
@@ -299,38 +113,61 @@ def _options(command: Any) -> Any:
         "gridprobe ask talk.mp4 'Who scores?' -o red -o blue --max-seconds 20 --clip goal.mp4",
     ),
 )
-@_options
-def ask(video: Path, question: str | None, options: tuple[str, ...], **given: Any) -> None:
+@in_groups(
+    {
+        "Question": [
+            click.argument("video", type=FILE),
+            click.argument("question", required=False),
+            click.option("-o", "--option", "options", multiple=True, metavar="TEXT", help="2 to 26 of them, or none."),
+            click.option("--questions", type=FILE, help="JSON Lines file: question; optional: options, id, answer."),
+            click.option("--subtitles", type=FILE, help="An .srt, .vtt or .json subtitle file."),
+        ],
+        "Model": model_options(),
+        "Method": method_options(),
+        "Limits of a question": limit_options(),
+        "Output": [
+            click.option("--json", "as_json", is_flag=True, help="Print one JSON object per question."),
+            click.option(
+                "-v", "--verbose", is_flag=True, help="Also show the map, the options, and what each stage took."
+            ),
+            quiet_option,
+            *output_options(),
+        ],
+    }
+)
+def ask(video: Path, question: str | None, options: tuple[str, ...], **arguments: Any) -> None:
     """Ask a QUESTION about VIDEO, with options or without, and see which frames the answer is based on."""
-    files = checked_outputs(given, video)
-    questions = _questions(question, options, given["questions"], given["subtitles"])
+    files = checked_outputs(arguments, video)
+    questions = _questions(question, options, arguments["questions"], arguments["subtitles"])
     if len(questions) > 1 and (single := [name for name in files if name != "report"]):
         option = single[0].replace("_", "-")
         raise UsageError(f"--{option} is for one answer, but there are {len(questions)} questions; use --report")
-    setup = _setup(given)
-    footage = setup.open(video)  # find a broken file before loading a large model
-    if not given["model"]:
+    settings = options_of(arguments)
+    model, answer_model = models_of(arguments)
+    plan = settings.resolve(model=model, answer_model=answer_model, selector=arguments["selector"])
+    opened = plan.open(video)  # find a broken file before loading a large model
+    if not arguments["model"]:
         imply(questions)
     answers, errors = [], []
     with progress():
-        session = Session(footage, setup=setup, reuse=len(questions) > 1)
+        session = Session(opened, setup=plan, reuse=len(questions) > 1)
         introduce(session.setup.model, session.setup.answerer)
-        outcomes = session.ask_each(questions, show_map=bool(files) or not given["as_json"])
+        outcomes = session.ask_each(questions, show_map=bool(files) or not arguments["as_json"])
         for outcome in in_sequence(outcomes):
             if error := outcome.exception():
                 errors.append(error)
                 continue
             answers.append(outcome.result())
-            if not given["no_cache"]:
-                learn_from(answers[-1], names=(setup.model.identity, setup.answerer.identity))
-            if given["as_json"]:
+            if settings.limits.cache:
+                learn_from(answers[-1], names=(plan.model.identity, plan.answerer.identity))
+            if arguments["as_json"]:
                 print(json.dumps(answers[-1].to_dict(), allow_nan=False), flush=True)
-    if not given["as_json"]:
-        _print(answers, all_details=given["details"])
-    if len(answers) > 1 and (total := total_words(answers)):
-        print(f"\n{total}", file=sys.stderr if given["as_json"] else sys.stdout)
+    if not arguments["as_json"]:
+        _print(answers, verbose=arguments["verbose"])
+    if len(answers) > 1 and not is_quiet() and (total := total_words(answers)):
+        print(f"\n{total}", file=sys.stderr if arguments["as_json"] else sys.stdout)
     if answers:
-        save_outputs(answers, video, files, limits=limits_of(given))
+        save_outputs(answers, video, files, limits=settings.limits)
     if errors:
         raise errors[0]
 
@@ -350,51 +187,22 @@ def introduce(*models: Model | None) -> None:
             notice(f"gridprobe: {summary}")
 
 
-def limits_of(given: dict[str, Any]) -> VideoLimits:
-    """The limits for decoding."""
-    limits = VideoLimits(seconds=given["decode_timeout"])
-    return replace(limits, cache=0) if given["no_cache"] else limits
-
-
-def _setup(given: dict[str, Any]) -> Plan:
-    """The setup that the options describe; models are not loaded."""
-    changes = given_settings(given, (*WAY, "order", "collage", "seed", "stream")) | usage_limits_of(given)
-    settings = Options.from_preset(given["preset"], **changes, limits=limits_of(given))
-    model, answer_model = asked_models(given)
-    return make_plan(model=model, answer_model=answer_model, selector=given["selector"], settings=settings)
-
-
-def asked_models(given: dict[str, Any]) -> tuple[LazyModel, LazyModel | None]:
-    """The models that the options name; the embedded one, where none is named, refuses what it does not know."""
-    names = ("device", "dtype", "attn_implementation", "device_map", "quantization")
-    options = tuple((name, given[name]) for name in names)
-    implied = () if given["model"] else (("implied", True),)
-    model, answer_model = named_models(given, given["model"] or "embedded", options)
-    return replace(model, options=(*model.options, *implied)), answer_model
-
-
-def named_models(
-    given: dict[str, Any], model: str, options: tuple[tuple[str, Any], ...]
-) -> tuple[LazyModel, LazyModel | None]:
-    """The model and the answering model, which may be none, with the options for each."""
-    served = tuple(parse_options(given["server"]).items())
-    names = [name for name in (model, given["answer_model"]) if name]
-    if served and not any(map(is_server, names)):
-        raise UsageError(f"--server is for models on a server, such as http://localhost:8000/v1, not for {names[0]}")
-    found = [LazyModel(name, (*options, *(served if is_server(name) else ()))) for name in names]
-    return found[0], found[1] if len(found) > 1 else None
-
-
-def _print(answers: list[Answer], *, all_details: bool) -> None:
+def _print(answers: list[Answer], *, verbose: bool) -> None:
     console = stdout()
     color = console.is_terminal and not console.no_color
     unicode = speaks_unicode(console)
     for number, answer in enumerate(answers):
+        if is_quiet() and not verbose:
+            console.print(Text(printable(AnswerView(answer).text)), soft_wrap=True)
+            continue
         if number:
             console.print()
         hint = number == len(answers) - 1
-        view = partial(answer_view, width=console.width, color=color, unicode=unicode)
-        console.print(view(answer, hint=hint, all_details=all_details))
+        if verbose:
+            view = answer_view(answer, width=console.width, color=color, unicode=unicode, hint=hint, all_details=True)
+        else:
+            view = short_view(answer, width=console.width, color=color, unicode=unicode, hint=hint)
+        console.print(view)
 
 
 def _questions(

@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
-from gridprobe.cli.console import announce_saved, notice, progress, quiet_option, verbose_option
-from gridprobe.cli.evaluate import answer_options, asked
+from gridprobe.cli.console import announce_saved, debug_option, notice, progress, quiet_option
+from gridprobe.cli.evaluate import benchmark_options, eval_arguments
 from gridprobe.cli.help import Verb, names_of
+from gridprobe.cli.options import FILE, in_groups, method_options, model_options
 from gridprobe.early_exit import Calibration, needed, store
 from gridprobe.errors import RunError
 from gridprobe.evaluation.run import Agreement, draw
@@ -21,55 +22,55 @@ __all__ = ["calibrate"]
 METHOD = "Clopper-Pearson, fixed-sequence testing"
 
 
-def _options(command: Any) -> Any:
-    """Add the options of `eval` that decide an answer, and those of a calibration."""
-    decorators = [
-        *answer_options(),
-        click.option(
-            "-n",
-            "count",
-            type=int,
-            metavar="N",
-            help="Ask N questions, drawn at random from as many videos as possible.",
-        ),
-        click.option("--seed", type=int, default=0, show_default=True, help="For -n and the random selector."),
-        click.option("--epsilon", type=float, default=0.02, show_default=True, help="Allowed share of mistaken exits."),
-        click.option("--delta", type=float, default=0.05, show_default=True, help="Allowed risk of a larger share."),
-        click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N."),
-        click.option("--dtype", default="auto", show_default=True, help="auto, float32, bfloat16 or float16."),
-        quiet_option,
-        verbose_option,
-        click.option("--dry-run", is_flag=True, help="Store nothing."),
-        click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object."),
-    ]
-    for decorator in reversed(decorators):
-        command = decorator(command)
-    return command
-
-
 @click.command(
     cls=Verb,
     examples=("gridprobe calibrate jsonl --data mine.jsonl -m ./checkpoint -n 200",),
 )
-@click.argument("benchmark", shell_complete=names_of(BENCHMARKS))
-@click.option("--data", type=click.Path(path_type=Path), required=True, help="Folder or file of the questions.")
-@_options
-def calibrate(benchmark: str, data: Path, dry_run: bool, as_json: bool, **given: Any) -> None:
+@in_groups(
+    {
+        "Benchmark": [
+            click.argument("benchmark", shell_complete=names_of(BENCHMARKS)),
+            click.option("--data", type=FILE, required=True, help="Folder or file of the questions."),
+            *benchmark_options(),
+            click.option(
+                "-n", "count", type=int, metavar="N", help="Ask N questions, drawn from as many videos as possible."
+            ),
+            click.option("--seed", type=int, default=0, show_default=True, help="Which ones -n draws."),
+        ],
+        "Model": model_options("Folder, hub id, http://HOST/v1#NAME or embedded."),
+        "Method": [
+            *method_options(),
+            click.option(
+                "--epsilon", type=float, default=0.02, show_default=True, help="Allowed share of mistaken exits."
+            ),
+            click.option(
+                "--delta", type=float, default=0.05, show_default=True, help="Allowed risk of a larger share."
+            ),
+        ],
+        "Output": [
+            click.option("--dry-run", is_flag=True, help="Store nothing."),
+            click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object."),
+            quiet_option,
+            debug_option,
+        ],
+    }
+)
+def calibrate(benchmark: str, data: Path, dry_run: bool, as_json: bool, **arguments: Any) -> None:
     """Find the confidence at which the overview answers as the full path would, and store it.
 
     Every question of BENCHMARK is taken to the end; known answers are not used. BENCHMARK jsonl reads questions of
     your own.
     """
-    what = asked(benchmark, data, {**given, "limit": None})
-    items = draw(what.choice.items(what.benchmark), given["count"], seed=given["seed"])
+    what = eval_arguments(benchmark, data, {**arguments, "limit": None})
+    items = draw(what.choice.items(what.benchmark), arguments["count"], seed=arguments["seed"])
     with progress():
         found = compare(
             what.benchmark,
-            what.setup,
+            what.plan,
             items=items,
-            epsilon=given["epsilon"],
-            delta=given["delta"],
-            subtitles=given["subtitles"],
+            epsilon=arguments["epsilon"],
+            delta=arguments["delta"],
+            subtitles=arguments["subtitles"],
         )
     calibration = found.calibration
     kept = calibration.threshold is not None

@@ -21,6 +21,7 @@ from gridprobe._util import REPLACING, ProgressEvent, listening, printable
 __all__ = [
     "Stopped",
     "announce_saved",
+    "debug_option",
     "is_quiet",
     "never_fail",
     "notice",
@@ -30,7 +31,6 @@ __all__ = [
     "speaks_unicode",
     "stdout",
     "stopping",
-    "verbose_option",
 ]
 
 STAGES = {
@@ -55,7 +55,7 @@ LINE_EVERY_SECONDS = 10.0
 QUIET = "gridprobe.quiet"
 """The key of --quiet in the context's meta."""
 VERBOSE = "GRIDPROBE_VERBOSE"
-"""Set by --verbose; the workers of an evaluation read it, too."""
+"""Set by --debug; the workers of an evaluation read it, too."""
 
 
 def never_fail(*streams: Any) -> None:
@@ -77,20 +77,15 @@ def quiet_option(command: Any) -> Any:
     )(command)
 
 
-def verbose_option(command: Any) -> Any:
-    """Add --verbose."""
+def debug_option(command: Any) -> Any:
+    """Add --debug."""
     return click.option(
-        "-v",
-        "--verbose",
+        "--debug",
         is_flag=True,
         expose_value=False,
-        callback=lambda _, __, value: _be_verbose() if value else None,
+        callback=lambda _, __, value: os.environ.update({VERBOSE: "1"}) if value else None,
         help="Also print what the libraries that load models report.",
     )(command)
-
-
-def _be_verbose() -> None:
-    os.environ[VERBOSE] = "1"
 
 
 def is_quiet() -> bool:

@@ -9,18 +9,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import click
 import numpy as np
 import numpy.typing as npt
+from rich.table import Table
+from rich.text import Text
 
 from gridprobe import __version__
-from gridprobe.cli.console import printable, verbose_option
+from gridprobe.cli.console import debug_option, printable, speaks_unicode, stdout
 from gridprobe.cli.help import Verb
-from gridprobe.cli.verify import Check, print_checks
 from gridprobe.errors import GridProbeError
 from gridprobe.models import FrameGroup, Model, Posterior, Request, View, load_model
 from gridprobe.models.base import LOW_MASS, choose
@@ -29,6 +30,28 @@ from gridprobe.registry import MODELS
 from gridprobe.video import FramePool, FrameSize
 
 __all__ = ["check_model", "checks_of", "doctor"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """The result of one check."""
+
+    name: str
+    state: Literal["ok", "absent", "broken"]
+    note: str
+
+
+def print_checks(checks: list[Check]) -> None:
+    """Print a table of checks."""
+    console = stdout()
+    marks = {"ok": "✓", "absent": "–", "broken": "✗"} if speaks_unicode(console) else {}
+    colours = {"ok": "green", "absent": "yellow", "broken": "red"}
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for check in checks:
+        mark = marks.get(check.state, check.state)
+        table.add_row(Text(mark, colours[check.state]), check.name, Text(check.note))  # not markup
+    console.print(table)
+
 
 # gridprobe doctor --model: whether a model can be used, and how fast it is here; any backend, local or remote.
 
@@ -163,7 +186,7 @@ FRAMES = 120
 @click.option("--device", default="auto", show_default=True, help="Of the model: auto, cpu, cuda or cuda:N.")
 @click.option("--dtype", default="auto", show_default=True, help="Of the model: auto, float32, bfloat16 or float16.")
 @click.option("--json", "as_json", is_flag=True, help="Print the checks as JSON.")
-@verbose_option
+@debug_option
 def doctor(model: str | None, device: str, dtype: str, as_json: bool) -> None:
     """Check the installation: versions, decoders, GPU, disk, and a small end-to-end run.
 

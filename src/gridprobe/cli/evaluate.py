@@ -16,42 +16,36 @@ from rich.text import Text
 
 from gridprobe._util import watching
 from gridprobe.benchmarks import SUBTITLE_MODES, Benchmark, load_benchmark, parse_options
-from gridprobe.cli.ask import (
-    WAY,
-    given_settings,
-    limit_options,
-    model_option,
-    named_models,
-    usage_limits_of,
-    way_options,
-)
+from gridprobe.benchmarks.verify import KINDS, Finding, Verified, verify
 from gridprobe.cli.console import (
     LINE_EVERY_SECONDS,
+    debug_option,
     is_quiet,
     notice,
     printable,
+    progress,
     quiet_option,
     stdout,
     stopping,
-    verbose_option,
 )
 from gridprobe.cli.help import Verb, names_of
+from gridprobe.cli.options import FILE, in_groups, limit_options, method_options, model_options, models_of, options_of
 from gridprobe.errors import UsageError
 from gridprobe.evaluation import Evaluation, PoolOptions
 from gridprobe.evaluation.folder import QUESTION_TIMEOUT, START_TIMEOUT, Timeouts
 from gridprobe.evaluation.run import MAX_FAILURES, RunState
 from gridprobe.evaluation.tasks import Choice, Shard, Totals
-from gridprobe.options import Options, Plan, make_plan, parse_changes
+from gridprobe.options import Plan
 from gridprobe.question import TEMPLATES
 from gridprobe.registry import BENCHMARKS
 
 __all__ = [
     "EvalArguments",
     "RunPace",
-    "answer_options",
-    "asked",
+    "benchmark_options",
+    "choice_options",
+    "eval_arguments",
     "evaluate",
-    "run_options",
     "run_progress",
     "span",
 ]
@@ -59,30 +53,22 @@ __all__ = [
 # Options that `eval`, `plan` and `calibrate` share: the benchmark, the questions, the models and the settings.
 
 
-def answer_options() -> list[Callable[[Any], Any]]:
-    """The options for models, settings and the benchmark, and which questions it is about."""
+def benchmark_options() -> list[Callable[[Any], Any]]:
+    """Which questions of a benchmark, and how they are put."""
     return [
-        model_option("Folder, hub id, http://HOST/v1#NAME or embedded."),
-        *way_options(),
+        click.option("--with", "options", multiple=True, metavar="NAME=VALUE", help="An option of the benchmark."),
         click.option("--subtitles", type=click.Choice(SUBTITLE_MODES), default="none", show_default=True),
         click.option("--template", type=click.Choice(list(TEMPLATES)), help="Prompt, in place of the benchmark's."),
-        click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Any other setting."),
-        click.option("--with", "options", multiple=True, metavar="NAME=VALUE", help="An option of the benchmark."),
         click.option("--ids", metavar="FILE|A,B,…", help="Ask only these questions."),
     ]
 
 
-def run_options(command: Any) -> Any:
-    """Add the options for questions, models and settings."""
-    decorators = [
-        *answer_options(),
-        *limit_options(),
+def choice_options() -> list[Callable[[Any], Any]]:
+    """How many of the questions."""
+    return [
         click.option("--limit", type=int, metavar="N", help="Ask N questions, evenly from the first bin's values."),
-        click.option("--seed", type=int, default=0, show_default=True, help="For --limit and the random selector."),
+        click.option("--seed", type=int, default=0, show_default=True, help="Which ones --limit asks."),
     ]
-    for decorator in reversed(decorators):
-        command = decorator(command)
-    return command
 
 
 @dataclass(frozen=True)
@@ -90,30 +76,21 @@ class EvalArguments:
     """A benchmark, and the values of these options."""
 
     benchmark: Benchmark
-    setup: Plan
+    plan: Plan
     choice: Choice
 
 
-def asked(name: str, data: Path, given: dict[str, Any]) -> EvalArguments:
-    """Turn names into values: read the benchmark, and make the setup; models are not loaded."""
-    benchmark = load_benchmark(name, data, **parse_options(given["options"]))
-    model = given["model"] or benchmark.model
+def eval_arguments(name: str, data: Path, arguments: dict[str, Any]) -> EvalArguments:
+    """Turn names into values: read the benchmark, and make the plan; models are not loaded."""
+    benchmark = load_benchmark(name, data, **parse_options(arguments["options"]))
+    model = arguments["model"] or benchmark.model
     if not model:
         raise UsageError(f"name the model that is to answer {name} with --model or GRIDPROBE_MODEL")
-    changes = (
-        parse_changes(given["changes"]) | given_settings(given, (*WAY, "seed", "template")) | usage_limits_of(given)
-    )
-    loading = tuple((key, given[key]) for key in ("device", "dtype") if given.get(key, "auto") != "auto")
-    probing, answering = named_models(given, model, loading)
-    setup = make_plan(
-        model=probing,
-        answer_model=answering,
-        selector=given["selector"],
-        settings=Options.from_preset(given["preset"], **changes),
-    )
-    shard = Shard.parse(given.get("shard", "1/1"))
-    choice = Choice(limit=given["limit"], ids=_ids(given["ids"]), seed=given["seed"], shard=shard)
-    return EvalArguments(benchmark, setup, choice)
+    probing, answering = models_of(arguments, model=model)
+    plan = options_of(arguments).resolve(model=probing, answer_model=answering, selector=arguments["selector"])
+    shard = Shard.parse(arguments.get("shard", "1/1"))
+    choice = Choice(limit=arguments["limit"], ids=_ids(arguments["ids"]), seed=arguments["seed"], shard=shard)
+    return EvalArguments(benchmark, plan, choice)
 
 
 def _ids(text: str | None) -> tuple[str, ...] | None:
@@ -233,46 +210,75 @@ class _LineWatcher:
         "gridprobe eval gridworld --data data/gridworld --out runs/first --limit 20",
         "gridprobe eval mlvu --data data/mlvu --out runs/mlvu -m Qwen/Qwen3-VL-2B-Instruct --workers 2",
         "gridprobe eval jsonl --data mine.jsonl --out runs/mine -m ./checkpoint --selector uniform --frames 8",
+        "gridprobe eval mlvu --data data/mlvu --check",
     ),
 )
-@click.argument("benchmark", shell_complete=names_of(BENCHMARKS))
-@click.option("--data", type=click.Path(path_type=Path), required=True, help="Folder of the benchmark's files.")
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the run.")
-@run_options
-@click.option("--shard", default="1/1", show_default=True, metavar="I/N", help="Part I of N; parts may run at once.")
-@click.option("--max-failures", type=float, default=MAX_FAILURES, show_default=True, help="A number, or a share < 1.")
-@click.option("--retry-failed", is_flag=True, help="Ask those again that failed before.")
-@click.option("--redo-changed", is_flag=True, help="Ask those again whose video or row was changed.")
-@click.option("--total-tokens", type=int, metavar="N", help="The most tokens of all questions together.")
-@click.option("--total-tflops", type=float, metavar="X", help="The most TFLOPs of all questions together.")
-@click.option("--total-seconds", type=float, metavar="S", help="The most seconds of all questions together.")
-@click.option("--workers", type=int, metavar="N", help="Processes; by default 1, with Ray one for each GPU.")
-@click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True)
-@click.option(
-    "--timeout",
-    type=float,
-    default=QUESTION_TIMEOUT,
-    show_default=True,
-    help="Seconds without a message from a worker.",
+@in_groups(
+    {
+        "Benchmark": [
+            click.argument("benchmark", shell_complete=names_of(BENCHMARKS)),
+            click.option("--data", type=FILE, required=True, help="Folder of the benchmark's files."),
+            click.option("--out", type=FILE, help="Folder of the run."),
+            *benchmark_options(),
+            *choice_options(),
+            click.option(
+                "--shard", default="1/1", show_default=True, metavar="I/N", help="Part I of N; may run at once."
+            ),
+            click.option(
+                "--check", is_flag=True, help="Check rows, videos and subtitles instead; exit code 1 if broken."
+            ),
+            click.option("--deep", is_flag=True, help="With --check: also decode frames throughout each video."),
+            click.option("--no-subtitles", is_flag=True, help="With --check: leave subtitle files out."),
+        ],
+        "Model": model_options("Folder, hub id, http://HOST/v1#NAME or embedded."),
+        "Method": method_options(),
+        "Limits of a question": limit_options(),
+        "Limits and workers of the run": [
+            click.option("--total-tokens", type=int, metavar="N", help="The most tokens of all questions together."),
+            click.option("--total-tflops", type=float, metavar="X", help="The most TFLOPs of all questions together."),
+            click.option(
+                "--total-seconds", type=float, metavar="S", help="The most seconds of all questions together."
+            ),
+            click.option(
+                "--workers", type=int, metavar="N", help="Processes; by default 1, with Ray one for each GPU."
+            ),
+            click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True),
+            click.option(
+                "--timeout", type=float, default=QUESTION_TIMEOUT, show_default=True, help="Seconds without a message."
+            ),
+            click.option(
+                "--start-timeout", type=float, default=START_TIMEOUT, show_default=True, help="While loading."
+            ),
+            click.option(
+                "--max-failures", type=float, default=MAX_FAILURES, show_default=True, help="A number, or a share < 1."
+            ),
+            click.option("--retry-failed", is_flag=True, help="Ask those again that failed before."),
+            click.option("--redo-changed", is_flag=True, help="Ask those again whose video or row was changed."),
+        ],
+        "Output": [
+            click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object."),
+            quiet_option,
+            debug_option,
+        ],
+    }
 )
-@click.option("--start-timeout", type=float, default=START_TIMEOUT, show_default=True, help="The same while it loads.")
-@click.option("--device", default="auto", show_default=True, help="auto (a GPU for each worker), cpu, cuda or cuda:N.")
-@click.option("--dtype", default="auto", show_default=True, help="auto, float32, bfloat16 or float16.")
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
-@quiet_option
-@verbose_option
-def evaluate(benchmark: str, data: Path, out: Path, as_json: bool, **given: Any) -> None:
+def evaluate(benchmark: str, data: Path, *, out: Path | None, as_json: bool, **arguments: Any) -> None:
     """Ask all questions of BENCHMARK and record each answer. Repeating the command resumes the run."""
+    if arguments["check"]:
+        sys.exit(_check(benchmark, data, arguments, as_json=as_json))
+    if out is None:
+        raise UsageError("name the folder of the run with --out, or check the files of the benchmark with --check")
     with stopping(), run_progress():
-        what = asked(benchmark, data, given)
+        what = eval_arguments(benchmark, data, arguments)
+        timeouts = Timeouts(arguments["patience"], arguments["start_patience"])
         evaluation = Evaluation(
             what.benchmark,
             out,
-            setup=what.setup,
+            setup=what.plan,
             choice=what.choice,
-            pool=PoolOptions(given["workers"], given["engine"], Timeouts(given["timeout"], given["start_timeout"])),
-            totals=Totals(given["total_tokens"], given["total_tflops"], given["total_seconds"]),
-            **{name: given[name] for name in ("subtitles", "max_failures", "retry_failed", "redo_changed")},
+            pool=PoolOptions(arguments["workers"], arguments["engine"], timeouts),
+            totals=Totals(arguments["total_tokens"], arguments["total_tflops"], arguments["total_seconds"]),
+            **{name: arguments[name] for name in ("subtitles", "max_failures", "retry_failed", "redo_changed")},
         )
         with evaluation:
             _announce(evaluation, what)
@@ -320,3 +326,50 @@ def _print(result: dict[str, Any], out: Path) -> None:
     for sentence in result.get("stopped", ()):
         stdout().print(Text(f"{sentence}; repeat the command with a larger total to go on"))
     stdout().print(Text(f"{score}: {counts}{kept}; see gridprobe score {printable(str(out))}"))
+
+
+# eval --check: whether the files of a benchmark are whole.
+
+SHOWN = 10
+"""The most findings of one kind that are printed; --json lists all."""
+
+
+def _check(name: str, data: Path, arguments: dict[str, Any], *, as_json: bool) -> int:
+    """Print what is missing or broken; 1 if anything is."""
+    with progress():
+        found = verify(
+            name,
+            data,
+            parse_options(arguments["options"]),
+            deep=arguments["deep"],
+            subtitles=not arguments["no_subtitles"],
+        )
+    if as_json:
+        print(json.dumps(found.to_dict(), allow_nan=False))
+    else:
+        _print_findings(found)
+    return 1 if found.findings else 0
+
+
+def _print_findings(found: Verified) -> None:
+    console = stdout()
+    release = f" (as released: {found.released_rows})" if found.released_rows is not None else ""
+    some = 0 < found.without_subtitles < found.videos
+    without = f", {found.without_subtitles} of them without subtitles" if some else ""
+    console.print(Text(found.version))
+    console.print(Text(f"{found.rows} rows{release}, {found.questions} questions, {found.videos} videos{without}"))
+    for kind, meaning in KINDS.items():
+        _print_kind(meaning, [each for each in found.findings if each.kind == kind])
+    if not found.findings:
+        console.print(Text("no problems found"))
+
+
+def _print_kind(meaning: str, findings: list[Finding]) -> None:
+    if not findings:
+        return
+    console = stdout()
+    console.print(Text(f"{len(findings)} × {meaning}:"))
+    for each in findings[:SHOWN]:
+        console.print(Text(printable(f"  {each.where}: {each.what}")), soft_wrap=True)
+    if len(findings) > SHOWN:
+        console.print(Text(f"  … and {len(findings) - SHOWN} more; --json lists all"))

@@ -7,46 +7,27 @@ from typing import Any, cast
 import click
 
 from gridprobe._util import REPLACING
-from gridprobe.cli.console import never_fail
-from gridprobe.errors import UsageError
+from gridprobe.cli.console import Stopped, never_fail, printable
+from gridprobe.errors import GridProbeError, UsageError
 from gridprobe.registry import COMMANDS, suggestion
 
 __all__ = [
     "COMPLETION",
     "EXIT_CODES",
-    "GROUPS",
-    "MANY",
     "TOPICS",
     "VARIABLES",
     "Root",
     "Verb",
     "Verbs",
-    "flag_of",
     "help_command",
     "names_of",
 ]
 
-# What the help pages say in addition to the options: option groups, exit codes, completion and environment.
-
-GROUPS = {
-    "Question": "option questions evidence subtitles",
-    "Benchmark": "data out with ids limit n shard template",
-    "Model": "model answer-model server device dtype attn device-map quantization",
-    "Method": "selector selectors controls frames k effort sure refine probes rotations context open-way window "
-    "preset order collage seed set epsilon delta",
-    "Limits of a question": "max-frames max-tokens max-tflops max-seconds max-gpu-memory",
-    "Limits and workers of the run": "total-tokens total-tflops total-seconds workers engine timeout start-timeout "
-    "max-failures retry-failed redo-changed",
-    "Server": "host port key allow-host grace http root",
-    "Requests": "videos allow-urls queue together max-k session-age max-body max-upload quota session-bytes",
-    "Decoding": "decode-timeout stream no-cache",
-    "Output": "json details map report save-frames clip html dry-run quiet verbose help",
-}
-"""The options under each heading of a long help page."""
+# What the help pages say in addition to the options: exit codes, completion and environment.
 
 EXIT_CODES = {
     0: "success",
-    1: "the video, model, data or run has a problem; doctor and verify-data found something broken",
+    1: "the video, model, data or run has a problem; doctor or eval --check found something broken",
     2: "the command line is wrong: an unknown option, a value that breaks a rule, a file that cannot be written",
     130: "interrupted by Ctrl-C; an evaluation is resumed by the same command",
     143: "an evaluation ended by SIGTERM, in order as by Ctrl-C; SIGHUP gives 129 and SIGUSR1 138",
@@ -64,12 +45,12 @@ VARIABLES = """\
 Environment variables:
 
   GRIDPROBE_MODEL        the model of ask, eval and others without --model
-  GRIDPROBE_JUDGE        the model of judge
+  GRIDPROBE_JUDGE        the model of score --judge
   GRIDPROBE_KEY          what clients of serve and mcp --http must send
   GRIDPROBE_API_KEY      the key for a model's server
   GRIDPROBE_CACHE        folder of the frame cache; off disables it
   GRIDPROBE_CALIBRATION  folder of the calibrations; off disables them
-  GRIDPROBE_VERBOSE      if set, as --verbose
+  GRIDPROBE_VERBOSE      if set, as --debug
   HF_HOME, HF_TOKEN      where models are downloaded to, and the token for them
   NO_COLOR               if set, no colours
 """
@@ -79,10 +60,6 @@ TOPICS = {
     "completion": COMPLETION,
     "environment": VARIABLES,
 }
-
-
-MANY = 12
-"""A page with more options than this has groups."""
 
 
 class _Page(click.Command):
@@ -108,25 +85,53 @@ class _Page(click.Command):
 
 
 class Verb(_Page):
-    """A command whose options are grouped if there are many."""
+    """A command whose options stand under headings, if they have any."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under their headings."""
-        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
-        rows = [(flag_of(each), row) for each in options if (row := each.get_help_record(ctx))]
-        if len(rows) <= MANY:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for option in self.get_params(ctx):
+            if isinstance(option, click.Option) and (row := option.get_help_record(ctx)):
+                groups.setdefault(getattr(option, "group", "Output"), []).append(row)
+        if len(groups) == 1:
             return super().format_options(ctx, formatter)
-        for title, names in GROUPS.items():
-            if group := [row for name, row in rows if name in names.split()]:
-                with formatter.section(title):
-                    formatter.write_dl(group)
+        for title, rows in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
         return None
 
 
+class _OneSentence(click.ClickException):
+    """A GridProbeError, printed by click as one sentence."""
+
+    def __init__(self, error: GridProbeError) -> None:
+        super().__init__(printable(str(error)))
+        vars(self)["exit_code"] = error.exit_code
+
+    def show(self, file: Any = None) -> None:
+        print(f"gridprobe: {self.message}", file=file or sys.stderr)  # click.echo writes UTF-8 to an ASCII stream
+
+
 class Verbs(_Page, click.Group):
-    """A group of commands."""
+    """A group of commands; an error of one is one sentence."""
 
     command_class = Verb
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command, and turn its errors into exit codes."""
+        try:
+            return super().invoke(ctx)
+        except GridProbeError as error:
+            raise _OneSentence(error) from error
+        except click.UsageError as error:
+            vars(error)["message"] = printable(error.message)  # it can quote an argument, such as a file's name
+            raise
+        except Stopped as error:
+            click.echo(f"gridprobe: ended by {error}", err=True)
+            ctx.exit(error.exit_code)
+        except KeyboardInterrupt:
+            click.echo("gridprobe: interrupted", err=True)
+            ctx.exit(130)
 
 
 class Root(Verbs):
@@ -157,11 +162,6 @@ class Root(Verbs):
 def names_of(*known: Iterable[str]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
     """Completion for an option that takes one of these names."""
     return lambda context, parameter, begun: [name for names in known for name in names if name.startswith(begun)]
-
-
-def flag_of(parameter: click.Parameter) -> str:
-    """The longest flag of an option, without its dashes."""
-    return max(parameter.opts, key=len).lstrip("-")
 
 
 @click.command(

@@ -11,33 +11,33 @@ from rich.table import Table
 from rich.text import Text
 
 from gridprobe.benchmarks import parse_options
-from gridprobe.cli.ask import WAY, given_settings, usage_limits_of
 from gridprobe.cli.console import printable, progress, quiet_option, stdout
-from gridprobe.cli.evaluate import asked, run_options
+from gridprobe.cli.evaluate import benchmark_options, choice_options, eval_arguments
 from gridprobe.cli.help import Verb
+from gridprobe.cli.options import FILE, in_groups, limit_options, method_options, model_options, options_of
 from gridprobe.evaluation.planning import Models, Offer, estimate_run, offers
 from gridprobe.models import cost_model_of
-from gridprobe.options import Options, make_plan, parse_changes
-from gridprobe.video import Preview, VideoLimits, preview
+from gridprobe.options import Options
+from gridprobe.video import Preview, preview
 
 __all__ = ["cost_models_of", "plan", "plan_benchmark", "print_offers"]
 
 # gridprobe estimate_run BENCHMARK: the cost of an evaluation, without loading a model.
 
 
-def plan_benchmark(name: str, data: Path, given: dict[str, Any], *, as_json: bool) -> None:
+def plan_benchmark(name: str, data: Path, arguments: dict[str, Any], *, as_json: bool) -> None:
     """Estimate the cost of `gridprobe eval` with the same options."""
-    what = asked(name, data, given)
-    model = cost_model_of(what.setup.model.identity)
-    answerer = cost_model_of(what.setup.answerer.identity)
+    what = eval_arguments(name, data, arguments)
+    model = cost_model_of(what.plan.model.identity)
+    answerer = cost_model_of(what.plan.answerer.identity)
     with progress():
         found = estimate_run(
             what.benchmark,
-            what.setup,
+            what.plan,
             model=model,
             answerer=answerer,
             choice=what.choice,
-            subtitles=given["subtitles"],
+            subtitles=arguments["subtitles"],
         )
     if as_json:
         print(json.dumps({**found, "benchmark": what.benchmark.version}, allow_nan=False))
@@ -127,49 +127,55 @@ def _number(value: float) -> str:
         "gridprobe plan mlvu --data data/mlvu -m Qwen/Qwen3-VL-2B-Instruct",
     ),
 )
-@click.argument("video", metavar="VIDEO|BENCHMARK", type=click.Path(path_type=Path))
-@click.option("--data", type=click.Path(path_type=Path), help="Folder of the benchmark's files.")
-@run_options
-@click.option("--decode-timeout", type=float, default=120.0, show_default=True, help="Limit in seconds.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@quiet_option
-def plan(video: Path, data: Path | None, decode_timeout: float, as_json: bool, **given: Any) -> None:
+@in_groups(
+    {
+        "Benchmark": [
+            click.argument("video", metavar="VIDEO|BENCHMARK", type=FILE),
+            click.option("--data", type=FILE, help="Folder of the benchmark's files."),
+            *benchmark_options(),
+            *choice_options(),
+        ],
+        "Model": model_options(),
+        "Method": method_options(),
+        "Limits of a question": limit_options(),
+        "Output": [click.option("--json", "as_json", is_flag=True, help="Print one JSON object."), quiet_option],
+    }
+)
+def plan(video: Path, data: Path | None, as_json: bool, **arguments: Any) -> None:
     """Show which frames of VIDEO would be decoded and what quick, auto and full answers would take, in advance.
 
     With limits such as --max-tokens, show what fits them. With --data, show the cost of an evaluation of BENCHMARK.
     No model is loaded. Takes the options of eval.
     """
     if data is not None:
-        plan_benchmark(str(video), data, given, as_json=as_json)
+        plan_benchmark(str(video), data, arguments, as_json=as_json)
     else:
-        changes = parse_changes(given["changes"]) | given_settings(given, WAY) | usage_limits_of(given)
-        settings = Options.from_preset(given["preset"], **{"limits": VideoLimits(seconds=decode_timeout), **changes})
-        _plan_video(video, settings, given, as_json=as_json)
+        _plan_video(video, options_of(arguments), arguments, as_json=as_json)
 
 
-def cost_models_of(given: dict[str, Any]) -> Models:
-    """Gauges of the models, and the prices of a server."""
-    model = cost_model_of(given["model"] or "embedded")
-    answerer = cost_model_of(given["answer_model"]) if given["answer_model"] else model
-    served = parse_options(given["server"])
-    return Models(model, answerer, *(float(served.get(name, 0.0)) for name in ("price_in", "price_out")))
+def cost_models_of(arguments: dict[str, Any]) -> Models:
+    """Cost models, and the prices of a server."""
+    model = cost_model_of(arguments["model"] or "embedded")
+    answerer = cost_model_of(arguments["answer_model"]) if arguments["answer_model"] else model
+    load = parse_options(arguments["load"])
+    return Models(model, answerer, *(float(load.get(name, 0.0)) for name in ("price_in", "price_out")))
 
 
-def _plan_video(video: Path, settings: Options, given: dict[str, Any], *, as_json: bool) -> None:
-    spec = settings.sample
+def _plan_video(video: Path, options: Options, arguments: dict[str, Any], *, as_json: bool) -> None:
+    spec = options.sample
     found = preview(video, num_frames=spec.num_frames, sampling=spec.sampling, limits=spec.limits, stream=spec.stream)
-    models, selector = cost_models_of(given), given["selector"]
-    setup = make_plan(model=models.model, selector=selector, settings=settings)
-    cells = settings.k**2
-    _, most = setup.selector.bounds(cells)
-    shown = {"pool": setup.pool_size(cells), "kept": setup.size_of(setup.view, most)}
+    models, selector = cost_models_of(arguments), arguments["selector"]
+    resolved = options.resolve(model=models.model, selector=selector)
+    cells = options.k**2
+    _, most = resolved.selector.bounds(cells)
+    shown = {"pool": resolved.pool_size(cells), "kept": resolved.size_of(resolved.view, most)}
     sizes = {name: size.fit(found.info.width, found.info.height) for name, size in shown.items()}
-    offered = offers(settings, found.info, models, selector=selector)
+    offered = offers(options, found.info, models, selector=selector)
     if as_json:
-        more = {"sizes": sizes, "precision": settings.precision, "offers": [each.to_dict() for each in offered]}
+        more = {"sizes": sizes, "precision": options.precision, "offers": [each.to_dict() for each in offered]}
         print(json.dumps({**found.to_dict(), **more}, allow_nan=False))
     else:
-        _print(found, sizes, settings.precision)
+        _print(found, sizes, options.precision)
         print_offers(stdout(), offered)
 
 

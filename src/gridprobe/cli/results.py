@@ -1,6 +1,7 @@
 """gridprobe score: print tables for one or more runs."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,20 +10,21 @@ from rich.text import Text
 
 from gridprobe.cli.console import (
     announce_saved,
+    debug_option,
     printable,
     progress,
     quiet_option,
     speaks_unicode,
     stdout,
-    verbose_option,
 )
 from gridprobe.cli.evaluate import span
 from gridprobe.cli.help import Verb
-from gridprobe.errors import DataError
+from gridprobe.cli.options import FILE, in_groups
+from gridprobe.errors import DataError, UsageError
 from gridprobe.evaluation.folder import QUESTION_TIMEOUT
 from gridprobe.evaluation.folder import status as read_status
 from gridprobe.evaluation.metrics import PROMPT, bins_of, judge, official, score
-from gridprobe.evaluation.reader import export_keyframes, read_run, read_runs, submission
+from gridprobe.evaluation.reader import Run, export_keyframes, read_run, read_runs, submission
 from gridprobe.models import load_model
 from gridprobe.report.files import check_writable, write_whole
 from gridprobe.report.run_data import make_thumbnails
@@ -30,7 +32,7 @@ from gridprobe.report.run_page import save_run_report
 from gridprobe.report.tables import FORMATS, RunScores, all_tables, render_scores, short_table
 from gridprobe.report.terminal import Terminal
 
-__all__ = ["export", "export_predictions", "judge_run", "report", "score_runs", "status"]
+__all__ = ["report", "score_runs", "status"]
 
 
 @click.command(
@@ -40,25 +42,91 @@ __all__ = ["export", "export_predictions", "judge_run", "report", "score_runs", 
         "gridprobe score runs/first",
         "gridprobe score runs/first runs/uniform --all",
         "gridprobe score runs/first --by duration --format markdown",
+        "gridprobe score runs/open --judge Qwen/Qwen3-VL-8B-Instruct",
+        "gridprobe score runs/lvb --predictions predictions.json",
     ),
+    epilog=f"The judge is asked, with the options yes and no: {PROMPT}",
 )
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
-@click.option("--by", multiple=True, metavar="BIN", help="Break down by this bin, or by all.  [default: the first bin]")
-@click.option("--all", "everything", is_flag=True, help="Every table: official scores, cost, confidence, bins.")
-@click.option("--format", "form", type=click.Choice(["table", *FORMATS]), default="table", show_default=True)
-def score_runs(runs: tuple[Path, ...], by: tuple[str, ...], everything: bool, form: str) -> None:
+@in_groups(
+    {
+        "Tables": [
+            click.argument("runs", nargs=-1, required=True, type=FILE, metavar="RUN..."),
+            click.option(
+                "--by", multiple=True, metavar="BIN", help="Break down by this bin, or by all, not by the first."
+            ),
+            click.option("--all", "everything", is_flag=True, help="Every table: scores, cost, confidence, bins."),
+            click.option(
+                "--format", "form", type=click.Choice(["table", *FORMATS]), default="table", show_default=True
+            ),
+        ],
+        "Instead of tables, for one RUN": [
+            click.option("--keyframes", type=FILE, help="Save which frames it kept, for --selector keyframes:FILE."),
+            click.option(
+                "--predictions", type=FILE, help="Save its answers as the benchmark's server or script reads them."
+            ),
+            click.option("--judge", "judge_model", metavar="NAME", help="Let a model judge its answers in words."),
+            click.option(
+                "--device", default="auto", show_default=True, help="Of the judge: auto, cpu, cuda or cuda:N."
+            ),
+            click.option("--dtype", default="auto", show_default=True, help="Of the judge, such as bfloat16."),
+        ],
+        "Output": [quiet_option, debug_option],
+    }
+)
+def score_runs(runs: tuple[Path, ...], keyframes: Path | None, predictions: Path | None, **arguments: Any) -> None:
     """Show accuracy and compute of each RUN, and compare further runs with the first."""
-    found = read_runs(runs)
-    known = bins_of(found)
+    if keyframes or predictions or arguments["judge_model"]:
+        if len(runs) > 1:
+            raise UsageError(f"--keyframes, --predictions and --judge take one RUN, got {len(runs)}")
+        run = read_run(runs[0])
+        if keyframes:
+            _export_keyframes(run, keyframes)
+        if predictions:
+            _export_predictions(run, predictions)
+        if arguments["judge_model"]:
+            _judge(run, runs[0], arguments)
+        return
+    _print_scores(read_runs(runs), arguments["by"], form=arguments["form"], everything=arguments["everything"])
+
+
+def _print_scores(runs: Sequence[Run], by: tuple[str, ...], *, form: str, everything: bool) -> None:
+    bins = bins_of(runs)
     short = form == "table" and not everything
-    names = known if "all" in by and "all" not in known else list(dict.fromkeys(by)) or known[: 0 if short else 1]
-    scores = RunScores(found, score(found, by=names), {run.name: official(run) for run in found})
+    names = bins if "all" in by and "all" not in bins else list(dict.fromkeys(by)) or bins[: 0 if short else 1]
+    scores = RunScores(runs, score(runs, by=names), {run.name: official(run) for run in runs})
     console = stdout()
     terminal = Terminal(max(40, console.width), color=False, unicode=speaks_unicode(console))
     if form == "table":
         print((short_table if short else all_tables)(scores, terminal))
     else:
         print(terminal.clean(render_scores(scores, form)))
+
+
+def _export_keyframes(run: Run, output: Path) -> None:
+    check_writable(output)
+    content = export_keyframes(run)
+    write_whole(output, json.dumps(content, allow_nan=False, separators=(",", ":")).encode())
+    left_out = f" ({content['left_out']} were not answered, or only from the overview)" if content["left_out"] else ""
+    announce_saved(f"frames of {len(content['questions'])} questions{left_out}", output)
+
+
+def _export_predictions(run: Run, output: Path) -> None:
+    check_writable(output)
+    if not any(each.answered for each in run.results):
+        raise DataError(f"{run.name} holds no answered question, so there are no predictions to export")
+    content = submission(run)
+    write_whole(output, json.dumps(content, indent=1, allow_nan=False).encode())
+    left_out = len(run.results) - len(content)
+    announce_saved(f"predictions of {len(content)} questions" + f" ({left_out} left out)" * bool(left_out), output)
+
+
+def _judge(run: Run, folder: Path, arguments: dict[str, Any]) -> None:
+    """Let a model judge answers in words; `gridprobe score --all` then shows its share of accepted ones."""
+    with progress():
+        model = load_model(arguments["judge_model"], device=arguments["device"], dtype=arguments["dtype"])
+        count = judge(run, model)
+    done = f"{count} answers judged; see gridprobe score {folder} --all"
+    stdout().print(Text(printable(done if count else f"{folder} has no further answers in words that could be judged")))
 
 
 # gridprobe report: save runs as one HTML page.
@@ -71,8 +139,8 @@ FEW = 50
     cls=Verb,
     examples=("gridprobe report runs/first runs/uniform -o report.html",),
 )
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The HTML file to write.")
+@click.argument("runs", nargs=-1, required=True, type=FILE, metavar="RUN...")
+@click.option("-o", "--output", type=FILE, required=True, help="The HTML file to write.")
 @click.option(
     "--thumbnails/--no-thumbnails",
     default=None,
@@ -90,75 +158,6 @@ def report(runs: tuple[Path, ...], output: Path, thumbnails: bool | None) -> Non
     announce_saved("report", output)
 
 
-# gridprobe export-keyframes: save which frames a run kept.
-
-
-@click.command(
-    "export-keyframes",
-    cls=Verb,
-    examples=("gridprobe export-keyframes runs/first -o frames.json",),
-)
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The JSON file to write.")
-@quiet_option
-def export(run: Path, output: Path) -> None:
-    """Save which frames RUN kept for each question; reuse them with --selector keyframes:FILE."""
-    check_writable(output)
-    found = export_keyframes(read_run(run))
-    write_whole(output, json.dumps(found, allow_nan=False, separators=(",", ":")).encode())
-    left_out = f" ({found['left_out']} were not answered, or only from the overview)" if found["left_out"] else ""
-    announce_saved(f"frames of {len(found['questions'])} questions{left_out}", output)
-
-
-# gridprobe export-predictions: save a run's answers for a benchmark's evaluation server.
-
-
-@click.command(
-    "export-predictions",
-    cls=Verb,
-    examples=("gridprobe export-predictions runs/lvb -o predictions.json",),
-)
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The JSON file to write.")
-@quiet_option
-def export_predictions(run: Path, output: Path) -> None:
-    """Save the answers of RUN in the format that the benchmark's evaluation server or script reads."""
-    check_writable(output)
-    found = read_run(run)
-    if not any(each.answered for each in found.results):
-        raise DataError(f"{run} holds no answered question, so there are no predictions to export")
-    content = submission(found)
-    write_whole(output, json.dumps(content, indent=1, allow_nan=False).encode())
-    left_out = len(found.results) - len(content)
-    announce_saved(f"predictions of {len(content)} questions" + f" ({left_out} left out)" * bool(left_out), output)
-
-
-# gridprobe judge: let a model judge answers in words.
-
-
-@click.command(
-    "judge",
-    cls=Verb,
-    examples=("gridprobe judge runs/open -m Qwen/Qwen3-VL-8B-Instruct",),
-    epilog=f"The judge is asked, with the options yes and no: {PROMPT}",
-)
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option("-m", "--model", required=True, envvar="GRIDPROBE_JUDGE", metavar="NAME", help="The judging model.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
-@click.option("--dtype", default="auto", show_default=True, help="auto, float32, bfloat16 or float16.")
-@quiet_option
-@verbose_option
-def judge_run(run: Path, model: str, device: str, dtype: str) -> None:
-    """Let a model judge the answers in words of RUN; `gridprobe score --all` then shows its share of accepted ones."""
-    found = read_run(run)
-    with progress():
-        count = judge(found, load_model(model, device=device, dtype=dtype))
-    if not count:
-        stdout().print(Text(printable(f"{run} has no further answers in words that could be judged")))
-        return
-    stdout().print(Text(printable(f"{count} answers judged; see gridprobe score {run} --all")))
-
-
 # gridprobe status: show the progress of a run and the state of its workers.
 
 
@@ -169,7 +168,7 @@ def judge_run(run: Path, model: str, device: str, dtype: str) -> None:
         "gridprobe status runs/first --json",
     ),
 )
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=FILE)
 @click.option(
     "--timeout",
     type=float,

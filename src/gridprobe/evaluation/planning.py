@@ -23,7 +23,7 @@ from gridprobe.limits import TIME_MARGIN, Pace, Price, UsageLimits, UsageTracker
 from gridprobe.models import CostModel, FrameGroup, Request
 from gridprobe.models.base import choose
 from gridprobe.models.cost import Cost
-from gridprobe.options import Options, Plan, make_plan
+from gridprobe.options import Options, Plan
 from gridprobe.question import Question
 from gridprobe.selectors.gridprobe import overview_request
 from gridprobe.video import FramePool, FrameSize, Pending, SampleSpec, VideoInfo, probe
@@ -336,7 +336,7 @@ def _checked(offer: Offer, limits: UsageLimits, models: Models) -> Offer:
 
 
 def _setup(settings: Options, models: Models, selector: str) -> Plan:
-    made = make_plan(model=models.model, answer_model=models.answerer, selector=selector, settings=settings)
+    made = settings.resolve(model=models.model, answer_model=models.answerer, selector=selector)
     return replace(made, selector=made.selector.loaded(weights=False))
 
 

@@ -21,10 +21,13 @@ __all__ = [
     "headline",
     "map_lines",
     "picture_lines",
+    "short_view",
     "timeline_lines",
 ]
 
 QUESTION_LINES, VERDICT_LINES = 4, 2
+SHORT_LINES = 12
+"""The most lines of a short answer."""
 MOST_MOMENTS = 12
 """At most this many times or stretches are listed."""
 KEY_WIDTH = 10
@@ -113,6 +116,23 @@ def answer_view(
     ]
     lines = [line for block in blocks if block for line in (*block, Text())]
     return Text("\n").join(lines[:-1])
+
+
+def short_view(answer: Answer, *, width: int, color: bool, unicode: bool, hint: bool = True) -> Text:
+    """The answer, how sure, where, how it was reached, and what it took: at most 12 lines. `-v` shows the rest."""
+    view, terminal = AnswerView(answer), Terminal(width=max(20, width), color=color, unicode=unicode)
+    lines = [
+        *terminal.wrap(answer.question.text, "dim", limit=1),
+        *headline(view, terminal),
+        *terminal.wrap(view.reached),
+        *terminal.wrap(view.compute, "bold"),
+        *(line for warning in answer.warnings for line in terminal.wrap(f"warning: {warning}", "yellow")),
+        *(terminal.wrap(view.limit_hint, "dim") if hint and view.limit_hint else []),
+    ]
+    if len(lines) > SHORT_LINES:
+        rest = terminal.cut(f"… and {len(lines) - SHORT_LINES + 1} more lines; -v shows them", terminal.width)
+        lines = [*lines[: SHORT_LINES - 1], Text(rest, terminal.style("dim"))]
+    return Text("\n").join(lines)
 
 
 def headline(view: AnswerView, terminal: Terminal) -> list[Text]:

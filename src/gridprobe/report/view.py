@@ -396,7 +396,7 @@ class AnswerView:
         """The frames that the focused pass showed."""
         selection, settings = self.answer.selection, self.answer.settings
         kept = f"all {selection.pool} frames" if selection.kept == selection.pool else self.kept_words
-        if settings.get("collage"):
+        if settings.get("show") == "collage":
             return f"{kept} in one picture"
         extra = [f"{len(each.indices)} at {percent(each.share, 0)} of its side" for each in selection.extra_frames]
         if settings.get("context") and selection.kept < selection.pool:

@@ -187,7 +187,6 @@ class Parts:
     """Whether a probe shows its frames as one picture."""
     ties: Ties = "spread"
     prompt_order: PromptOrder = "frames_first"
-    seed: int = 0
     sampling: Sampling = "middle"
     """How evenly spaced frames are chosen: as the video is sampled."""
     encoder: Encoder = field(default_factory=LazyEncoder)

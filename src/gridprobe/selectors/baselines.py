@@ -166,8 +166,10 @@ def uniform(argument: str, parts: Parts) -> Uniform:
 
 
 def drawn(argument: str, parts: Parts) -> Random:
-    """Random frames."""
-    return Random(_fixed("random", parts), parts.seed)
+    """Random frames, by the seed after the colon."""
+    if argument and not (argument.isascii() and argument.isdigit()):
+        raise UsageError(f"a seed is a whole number of at least 0, as in random:7, got {argument!r}")
+    return Random(_fixed("random", parts), int(argument or 0))
 
 
 def uniform_like(argument: str, parts: Parts) -> UniformLike:

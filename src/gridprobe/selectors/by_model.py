@@ -33,8 +33,6 @@ class ByModel(Selector):
     """How the frames of its requests are shown."""
     ties: Ties = "spread"
     prompt_order: PromptOrder = "frames_first"
-    seed: int = 0
-    """For selectors that draw."""
     again: bool = False
     """Whether more questions about the same frames will follow."""
     name: ClassVar[str]
@@ -112,5 +110,4 @@ def parts_of(parts: Parts) -> dict[str, Any]:
         "small_view": parts.small_view,
         "ties": parts.ties,
         "prompt_order": parts.prompt_order,
-        "seed": parts.seed,
     }

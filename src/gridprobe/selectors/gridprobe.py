@@ -42,7 +42,7 @@ class GridProbe(ByModel):
             raise UsageError("probes=attention needs prompt_order=frames_first: the question looks back at the frames")
         if self.probes == "attention" and self.collage:
             raise UsageError(
-                "probe_view=collage shows the frames of a probe by themselves: use probes=fresh, not attention"
+                "probe_input=collage shows the frames of a probe by themselves: use probes=fresh, not attention"
             )
 
     @property

@@ -307,5 +307,5 @@ class Deadline:
         """The error to raise when the time is up."""
         return VideoError(
             f"{self.name}: decoding took longer than {self.seconds:g} s; "
-            "raise the limit (--decode-timeout, VideoLimits.seconds)"
+            "raise the limit (--set limits.seconds=N, VideoLimits.seconds)"
         )
