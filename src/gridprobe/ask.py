@@ -577,7 +577,7 @@ class Session:
 
         def show(asked: Question) -> Request:
             request = focus_request(look.frames, asked, setup, others=look.others)
-            return replace(request, again=True) if every else request
+            return replace(request, keep_kv=True) if every else request
 
         before = look.first.posterior.labels if look.first else ()
         return self._believe(setup.answerer, question, show, before=before)
@@ -647,7 +647,7 @@ class Session:
         assert setup.overview is not None
         pool, decoding = timed(lambda: self.pool)
         more = self._reuse or setup.effort != "quick"
-        show = partial(overview_request, pool, view=setup.overview, again=more)
+        show = partial(overview_request, pool, view=setup.overview, keep_kv=more)
         before = () if setup.effort == "quick" else None
         posterior, seconds = timed(lambda: self._believe(setup.model, question, show, before=before))
         first = Overview(pool, posterior, decoding, seconds)

@@ -184,7 +184,7 @@ class VideoAtlas(ByModel):
         side = math.isqrt(len(shown) - 1) + 1
         view = replace(self.small_view, packing="single", sheet=side)
         groups = (FrameGroup(pool.take(shown), view),)
-        return Request.about(question, groups, prompt_order=self.prompt_order, again=self.again)
+        return Request.about(question, groups, prompt_order=self.prompt_order, keep_kv=self.keep_kv)
 
     def describe(self) -> dict[str, Any]:
         """With the numbers of the descent."""

@@ -55,7 +55,7 @@ class Frag(ByModel):
                 Choose((YES, NO)),
                 (FrameGroup(pool.take([i]), self.small_view),),
                 self.prompt_order,
-                again=self.again,
+                keep_kv=self.keep_kv,
             )
             for i in range(len(pool))
         ]
