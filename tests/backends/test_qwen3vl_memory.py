@@ -527,7 +527,7 @@ group = FrameGroup(frames, View(FrameSize()))
 for words in (4, 5000):
     before = peak()
     prompt = "Question: " + "red " * words + "?\\nA. red\\nB. blue\\nAnswer:"
-    model.run([Request(prompt, Choose(("A", "B")), (group,), attention=True, again=True)])
+    model.run([Request(prompt, Choose(("A", "B")), (group,), attention=True, keep_kv=True)])
 print(peak() - before)
 """
 
