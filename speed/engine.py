@@ -246,8 +246,8 @@ def rows(case: Case, rounds: int, *, compile: bool) -> list[Row]:
     ours, name = case.engine(plain=False, compile=compile), "ours, compiled" if compile else "ours"
     probes, focus, everything = requests(case, seed=1)
     later, later_focus, _ = requests(case, seed=2)
-    session = [replace(probe, again=True) for probe in probes]
-    follow = [replace(probe, again=True) for probe in later]
+    session = [replace(probe, keep_kv=True) for probe in probes]
+    follow = [replace(probe, keep_kv=True) for probe in later]
     forget = ours.kept.clear
 
     def first() -> None:

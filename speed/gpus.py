@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 from gridprobe.evaluation.planning import Models, Offer, offers
 from gridprobe.models.base import CostModel
-from gridprobe.models.qwen3vl.family import gauge
+from gridprobe.models.qwen3vl.family import cost_model
 from gridprobe.models.qwen3vl.pricing import QWEN3_VL, ModelDims, dims_of, parameters
 from gridprobe.options import Options
 from gridprobe.video import VideoInfo
@@ -73,8 +73,8 @@ def main() -> None:
 
 def section() -> str:
     """The whole section as Markdown."""
-    found = {size: (model, _offers(model, 1280, 720)) for size, model in gauges()}
-    share = pace(dict(gauges())["8B"]) / PEAKS["H200"]
+    found = {size: (model, _offers(model, 1280, 720)) for size, model in cost_models()}
+    share = pace(dict(cost_models())["8B"]) / PEAKS["H200"]
     peaks = ", ".join(f"{name} {peak:.0f}" for name, peak in PEAKS.items() if name != "H200")
     most = max(ways["full"].frames[1] for _, ways in found.values())
     tail = TAIL.format(share=100 * share, peak=PEAKS["H200"], peaks=peaks)
@@ -83,15 +83,15 @@ def section() -> str:
     )
 
 
-def gauges() -> Iterator[tuple[str, CostModel]]:
+def cost_models() -> Iterator[tuple[str, CostModel]]:
     """Each size, and what it costs."""
     for size in QWEN3_VL:
-        found = gauge(f"Qwen/Qwen3-VL-{size}-Instruct", None)
+        found = cost_model(f"Qwen/Qwen3-VL-{size}-Instruct", None)
         assert found is not None
         yield size, found
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(CONFIG_32B), encoding="utf-8")
-        found = gauge("Qwen/Qwen3-VL-32B-Instruct", Path(folder))
+        found = cost_model("Qwen/Qwen3-VL-32B-Instruct", Path(folder))
         assert found is not None
         yield (
             "32B",
@@ -118,7 +118,7 @@ def _checks(share: float) -> Iterator[str]:
     """The estimate next to what was measured, for frames of the measured size."""
     yield "| H200, frames of 1152×640 | estimate, s | measured, s |"
     yield "|---|---:|---:|"
-    for size, model in gauges():
+    for size, model in cost_models():
         for name, way in MEASURED.items() if size in ("2B", "8B") else ():
             estimate = _offers(model, 1152, 640)[name].tflops[1] / (PEAKS["H200"] * share)
             yield f"| {size}, {NAMES[name]} | {estimate:.3f} | {measured(size, way):.3f} |"

@@ -156,7 +156,7 @@ def on_gpu(case: Case, rounds: int, k: int) -> Iterator[Rate]:
     session = Session(small, model=engine, k=k, effort="quick", small=size, exit_confidence=0.0)
 
     def direct(count: int) -> None:
-        choose(engine, [overview_request(small, question, view, again=True) for question in questions[:count]])
+        choose(engine, [overview_request(small, question, view, keep_kv=True) for question in questions[:count]])
 
     def by_session(count: int) -> None:
         session.ask_all(questions[:count], together=count)

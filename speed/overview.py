@@ -88,13 +88,13 @@ class Asker:
     kept: int
 
     def overview(self, question: Question) -> Posterior:
-        request = overview_request(self.small, question, self.probe, again=True)
+        request = overview_request(self.small, question, self.probe, keep_kv=True)
         return choose(self.engine, [request])[0]
 
     def full(self, question: Question, probes: Probes) -> Posterior:
         """Overview, map, and the focused pass."""
         first = self.overview(question)
-        selector = GridProbe(self.engine, Fixed(self.kept), small_view=self.probe, probes=probes, again=True)
+        selector = GridProbe(self.engine, Fixed(self.kept), small_view=self.probe, probes=probes, keep_kv=True)
         chosen = selector.with_overview(first).select(self.small, question).indices
         others = sorted(set(range(len(self.small))) - set(chosen))
         groups = [FrameGroup(self.large.take(chosen), self.native), FrameGroup(self.small.take(others), self.probe)]

@@ -87,7 +87,7 @@ def test_an_unsure_focus_chooses_among_all_candidates_by_letters(pool: FramePool
     assert answer.posterior.basis == "letters" and answer.text == answer.posterior.labels[1]
     assert set(answer.posterior.labels) == {"red", "yellow", "blue", "green"}
     assert all(f"{label}. {text}" in last.prompt for label, text in zip("ABCD", answer.posterior.labels, strict=True))
-    assert last.sees is not None  # from the memory of the frames that were just read
+    assert last.visible_frames is not None  # from the memory of the frames that were just read
 
 
 def test_text_draws_nothing_and_chooses_nothing(pool: FramePool) -> None:

@@ -149,7 +149,7 @@ def drawn_limits(seed: int, free: Toll, kept: int) -> dict[str, Any]:
 def trace(model: Toll) -> list[Any]:
     """What a model was asked, without the frames themselves."""
     return [
-        (request.sees, request.attention, [(group.frames.times, group.view) for group in request.groups])
+        (request.visible_frames, request.attention, [(group.frames.times, group.view) for group in request.groups])
         for request in model.asked
     ]
 

@@ -71,7 +71,7 @@ def test_a_sure_overview_gets_a_map_where_a_person_looks() -> None:
     assert answer.selection.evidence is not None and answer.selection.evidence.kind == "evidence"
     assert answer.selection.indices == (5,), "the frame that shows the answer, and no other"
     assert answer.cost.focus.calls == 0 and answer.cost.probe.calls == 1 + 4
-    assert [request.sees for request in model.requests[2:]].count((5,)) == 1
+    assert [request.visible_frames for request in model.requests[2:]].count((5,)) == 1
 
 
 def test_the_map_of_a_sure_answer_that_no_single_frame_shows_is_what_the_question_looks_at() -> None:
@@ -86,7 +86,7 @@ def test_an_unsure_overview_leads_to_the_hot_frames_among_all_others() -> None:
 
     overview, map_, focus = model.requests
     assert frames_shown(overview) == frames_shown(focus) == list(range(16))
-    assert map_.attention and map_.sees == tuple(range(16)) and not overview.attention
+    assert map_.attention and map_.visible_frames == tuple(range(16)) and not overview.attention
     native, small = focus.groups
     assert 5 in levels(native.frames) and len(native.frames) == answer.shown_native == answer.selection.kept
     assert native.view.pixels != small.view.pixels == overview.groups[0].view.pixels
@@ -149,7 +149,7 @@ def test_a_model_without_a_memory_gets_fresh_probes_and_the_answer_says_so() -> 
     answer = ask(model)
 
     assert NO_MEMORY in answer.warnings and 5 in answer.selection.indices
-    assert not any(request.attention or request.sees is not None for request in model.requests)
+    assert not any(request.attention or request.visible_frames is not None for request in model.requests)
 
 
 def test_a_map_without_a_hot_frame_keeps_few_and_says_so() -> None:
@@ -274,7 +274,7 @@ def test_a_session_asks_its_model_to_keep_the_frames_of_the_overview() -> None:
     with gp.Session(gray_pool(16), model=model, k=4, effort="quick", reuse=False) as session:
         session.ask(QUESTION)
 
-    assert [request.again for request in model.requests] == [True, False]
+    assert [request.keep_kv for request in model.requests] == [True, False]
     assert np.isfinite(model.requests[0].groups[0].frames.times).all()
 
 

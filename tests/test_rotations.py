@@ -104,7 +104,7 @@ def test_orders_are_spread_evenly_and_none_comes_twice(rotations: int, shifts: l
     score(model, rotations)
 
     assert [each.prompt for each in model.requests] == [rotated(QUESTION, by=shift).prompt for shift in shifts]
-    assert all(each.again and each.groups == REQUEST.groups for each in model.requests)
+    assert all(each.keep_kv and each.groups == REQUEST.groups for each in model.requests)
 
 
 def test_costs_of_all_orders_add_up() -> None:

@@ -70,7 +70,7 @@ class Toll:
         if isinstance(task := request.task, SamplingParams):
             return self._cost_of_texts(request, [task.limit] * task.samples)
         own = self._read(request)
-        before = self._shown(request) if request.sees is not None else 0
+        before = self._shown(request) if request.visible_frames is not None else 0
         flops = 1e6 * own + 50.0 * own * (own + before) + (1e5 if request.attention else 0.0)
         return Cost(1, own, flops=flops, flops_paper=flops, flops_computed=flops)
 
@@ -83,7 +83,7 @@ class Toll:
         return by_task(self, requests, self._choose, self._generate)
 
     def _choose(self, requests: Sequence[Request]) -> list[Posterior]:
-        widths = [self._read(each) + (self._shown(each) if each.sees is not None else 0) for each in requests]
+        widths = [self._read(each) + (self._shown(each) if each.visible_frames is not None else 0) for each in requests]
         owns = [self._read(each) for each in requests]
         if requests:
             tokens = max(widths) + (len(requests) - 1) * max(owns)
@@ -104,7 +104,7 @@ class Toll:
     def _posterior(self, request: Request) -> Posterior:
         self.asked.append(request)
         count = sum(len(group.frames) for group in request.groups)
-        frames = range(count) if request.sees is None else request.sees
+        frames = range(count) if request.visible_frames is None else request.visible_frames
         likely = self.confidence if len(frames) == count else 0.3 + 0.6 * max(map(self._score, frames))
         rest = (1.0 - likely) / (len(request.labels) - 1)
         weights = dict.fromkeys(request.labels, rest) | {request.labels[-1]: likely}
@@ -129,7 +129,7 @@ class Toll:
 
     def _read(self, request: Request) -> int:
         text = len(request.prompt) // 4 + 1
-        return text if request.sees is not None else text + self._shown(request)
+        return text if request.visible_frames is not None else text + self._shown(request)
 
     def _shown(self, request: Request) -> int:
         total = 0

@@ -173,7 +173,7 @@ class _Asking:
         plan = self.plan
         assert plan.overview is not None
         pool, decoding = timed(lambda: self.video.pool(self.pool_size))
-        show = partial(overview_request, pool, view=plan.overview, again=self.keep_kv or plan.effort != "quick")
+        show = partial(overview_request, pool, view=plan.overview, keep_kv=self.keep_kv or plan.effort != "quick")
         before = () if plan.effort == "quick" else None
         posterior, seconds = timed(lambda: self._ask(plan.model, show, before=before))
         overview = Overview(pool, posterior, decoding, seconds)
@@ -304,7 +304,7 @@ class _Asking:
     def _focus(self, overview: Overview | None, kept: Kept) -> Posterior:
         """The answer from the kept frames."""
         every = self.keep_kv and kept.selection.kept == kept.selection.pool  # the next question will see the same
-        show = partial(focus_request, kept.frames, setup=self.plan, others=kept.others, again=every)
+        show = partial(focus_request, kept.frames, setup=self.plan, others=kept.others, keep_kv=every)
         before = overview.posterior.labels if overview else ()
         posterior, seconds = timed(lambda: self._ask(self.plan.answerer, show, before=before))
         self.bill.focus += posterior.cost
@@ -453,13 +453,13 @@ def others_of(
 
 
 def focus_request(
-    frames: FramePool, question: Question, setup: Plan, *, others: Sequence[FrameGroup] = (), again: bool = False
+    frames: FramePool, question: Question, setup: Plan, *, others: Sequence[FrameGroup] = (), keep_kv: bool = False
 ) -> Request:
     """The one request the answer is read from: the kept frames, and others among them."""
     if setup.show == "collage":
-        return replace(collage_request(frames, question), again=again)
+        return replace(collage_request(frames, question), keep_kv=keep_kv)
     groups = [FrameGroup(frames, setup.shown), *others]
-    return Request.about(question, groups, prompt_order=setup.prompt_order, again=again)
+    return Request.about(question, groups, prompt_order=setup.prompt_order, keep_kv=keep_kv)
 
 
 def warnings_of(kept: Kept, question: Question, trace: Trace, trouble: tuple[str, ...]) -> tuple[str, ...]:

@@ -382,7 +382,11 @@ class LimitedModel(ModelWrapper):
 
     def _width(self, request: Request, cost: Cost) -> int:
         """The tokens that are in memory in a pass: a question to the memory of frames needs theirs, too."""
-        return cost.tokens if request.sees is None else self.cost(replace(request.prompt_only, sees=None)).tokens
+        return (
+            cost.tokens
+            if request.visible_frames is None
+            else self.cost(replace(request.prompt_only, visible_frames=None)).tokens
+        )
 
     def _memory(self, tokens: int) -> float:
         if self.capabilities.weight_bytes is None:

@@ -221,7 +221,7 @@ def answer_open(
         rule: how the answer is found.
         before: candidates of an earlier look, which may be chosen again; None if a closer look will follow.
     """
-    request = replace(show(question), again=True)  # everything else is asked about the same frames
+    request = replace(show(question), keep_kv=True)  # everything else is asked about the same frames
     texts = _write(model, question, request, alone=rule.way == "text")
     cost = sum((each.cost for each in texts), Cost())
     drafts = merge([each.text for each in texts], [each.logprob for each in texts])[:CANDIDATES]
@@ -255,7 +255,9 @@ def remembered(model: Model, request: Request) -> Request:
     """The request, with the frames taken from memory by a model that has just read them."""
     count = sum(len(group.frames) for group in request.groups)
     able = model.capabilities.kv_reuse and request.prompt_order == "frames_first" and count
-    return replace(request, again=True, sees=tuple(range(count))) if able else replace(request, again=True)
+    return (
+        replace(request, keep_kv=True, visible_frames=tuple(range(count))) if able else replace(request, keep_kv=True)
+    )
 
 
 def _posterior(drafts: Sequence[Draft], likeliest: Completion, *, longer: bool) -> Posterior:

@@ -175,7 +175,7 @@ MODELS = Registry(
     },
     group="gridprobe.models",
 )
-"""A backend's module or object has `load(argument, **options)`, and `gauge(argument)` for `gridprobe plan`."""
+"""A backend's module or object has `load(argument, **options)`, and `cost_model(argument)` for `gridprobe plan`."""
 
 AUTO = "gridprobe.models.transformers.family"
 SHAPED = "cheaper small frames"
@@ -207,7 +207,7 @@ FAMILIES = Registry(
     },
 )
 """Checkpoints in a folder or on the Hugging Face hub, by the `model_type` of their config.json. A family's module has
-`load(name, folder, **options)`, `gauge(name, folder)` and `KNOWN`."""
+`load(name, folder, **options)`, `cost_model(name, folder)` and `KNOWN`."""
 
 REFUSED = {
     "internvl_chat": "it needs the checkpoint's own code; use the one whose name ends in -HF",

@@ -71,7 +71,7 @@ class Frag(ByModel):
                 Choose((YES, NO)),
                 (FrameGroup(pool.take([i]), self.small_view),),
                 self.prompt_order,
-                again=self.again,
+                keep_kv=self.keep_kv,
             )
             for i in range(len(pool))
         ]
@@ -290,7 +290,7 @@ class VideoAtlas(ByModel):
         side = math.isqrt(len(shown) - 1) + 1
         view = replace(self.small_view, packing="single", sheet=side)
         groups = (FrameGroup(pool.take(shown), view),)
-        return Request.about(question, groups, prompt_order=self.prompt_order, again=self.again)
+        return Request.about(question, groups, prompt_order=self.prompt_order, keep_kv=self.keep_kv)
 
     def describe(self) -> dict[str, Any]:
         """With the numbers of the descent."""

@@ -37,7 +37,7 @@ __all__ = [
     "Embedded",
     "Vocabulary",
     "check_shipped",
-    "gauge",
+    "cost_model",
     "hashes",
     "load",
     "some_words",
@@ -205,10 +205,10 @@ def load(size: str = "", *, implied: bool = False, **options: Any) -> Embedded:
     return Embedded(engine, vocabulary, f"embedded:{size}", implied=implied)
 
 
-def gauge(size: str = "") -> CostModel:
+def cost_model(size: str = "") -> CostModel:
     """What a model of the package costs."""
     size = size or SIZES[0]
-    return replace(checkpoint.gauge(str(_folder(size))), identity=f"embedded:{size}")
+    return replace(checkpoint.cost_model(str(_folder(size))), identity=f"embedded:{size}")
 
 
 def _noted(response: Response, notes: tuple[str, ...]) -> Response:

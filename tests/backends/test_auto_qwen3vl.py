@@ -9,8 +9,8 @@ from auto_checkpoints import new_enough
 from gridprobe.models import Choose, FrameGroup, Request, View, choose
 from gridprobe.models.local.kv_cache import CAUTION
 from gridprobe.models.qwen3vl.engine import Qwen3VL
-from gridprobe.models.qwen3vl.family import gauge as own_gauge
-from gridprobe.models.transformers.engine import Auto, gauge, load_engine
+from gridprobe.models.qwen3vl.family import cost_model as own_cost_model
+from gridprobe.models.transformers.engine import Auto, cost_model, load_engine
 from gridprobe.video import FrameSize
 from gridprobe_world.dataset import items, pool_of
 from gridprobe_world.embedded import WEIGHTS
@@ -65,7 +65,7 @@ def test_letters_and_cost_equal_those_of_our_engine(own: Qwen3VL, generic: Auto)
 
 
 def test_the_gauge_agrees_about_memory() -> None:
-    ours, theirs = own_gauge("nano", NANO), gauge("nano", NANO)
+    ours, theirs = own_cost_model("nano", NANO), cost_model("nano", NANO)
 
     assert ours is not None and CAUTION == 2
     lesser = replace(ours.capabilities, kv_reuse=False, attention_map=False, frame_pairs=False)

@@ -54,9 +54,9 @@ def test_labels_must_be_at_least_two_and_different(labels: tuple[str, ...]) -> N
 
 
 def test_an_open_request_has_no_labels_and_is_not_scored() -> None:
-    request = Request("Why?", again=True)
+    request = Request("Why?", keep_kv=True)
 
-    assert request.labels == () and request.again
+    assert request.labels == () and request.keep_kv
     with pytest.raises(UsageError, match="a request without labels cannot be scored"):
         choose(MockModel(lambda _: {"A": 1.0, "B": 1.0}), [Request("?", Choose(("A", "B"))), request])
 

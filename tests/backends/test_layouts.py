@@ -32,7 +32,7 @@ def layouts_of(model: Qwen3VL) -> Layouts:
 def same(one: Layout, other: Layout) -> bool:
     fields = ("ids", "visual", "positions", "owners")
     equal = all(np.array_equal(getattr(one, name), getattr(other, name)) for name in fields)
-    return equal and (one.sizes, one.stem, one.patch) == (other.sizes, other.stem, other.patch)
+    return equal and (one.sizes, one.prefix, one.patch) == (other.sizes, other.prefix, other.patch)
 
 
 REQUESTS = [
@@ -92,11 +92,11 @@ def test_the_positions_of_two_halves_go_on_from_one_to_the_other(tiny_model: Qwe
 def test_stems_differ_where_frames_sizes_or_text_do(tiny_model: Qwen3VL) -> None:
     layouts = layouts_of(tiny_model)
 
-    def stem(asked: Request) -> object:
-        return PreparedRequest(0, asked, layouts.of(asked)).stem
+    def prefix(asked: Request) -> object:
+        return PreparedRequest(0, asked, layouts.of(asked)).prefix
 
-    first = stem(request(pool()))
-    assert first == stem(request(pool(), prompt="Another question?")), "the frames are the same"
+    first = prefix(request(pool()))
+    assert first == prefix(request(pool(), prompt="Another question?")), "the frames are the same"
     others = [
         request(pool(value=9)),
         request(pool(start=0.01)),  # the same time markers
@@ -104,8 +104,8 @@ def test_stems_differ_where_frames_sizes_or_text_do(tiny_model: Qwen3VL) -> None
         request(pool(), between=("", "", "two", "", "")),
         request(pool(), prompt_order="text_first"),
     ]
-    assert len({first, *map(stem, others)}) == 1 + len(others)
-    texts = [stem(request(frames, prompt_order="text_first")) for frames in (pool(), pool(value=9))]
+    assert len({first, *map(prefix, others)}) == 1 + len(others)
+    texts = [prefix(request(frames, prompt_order="text_first")) for frames in (pool(), pool(value=9))]
     assert texts[0] == texts[1], "no frame is part of a stem that is text"
 
 

@@ -24,7 +24,7 @@ QUESTIONS = [
 
 
 def about(question: Question, **changes: Any) -> Request:
-    return shown(noise_pool(FRAMES), question.prompt, question.labels, again=True, **changes)
+    return shown(noise_pool(FRAMES), question.prompt, question.labels, keep_kv=True, **changes)
 
 
 def one_by_one(engine: Qwen3VL, requests: Sequence[Request]) -> list[Posterior]:
@@ -74,11 +74,11 @@ def close(first: Sequence[Posterior], second: Sequence[Posterior]) -> None:
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "all frames": [{}],
-    "most frames": [{"sees": (0, 1, 2, 3)}, {"sees": (1, 2, 3, 4, 5)}, {}],
-    "few frames": [{"sees": (2,)}, {"sees": (0,)}, {"sees": (5, 1)}],
-    "no frame": [{"sees": ()}, {}],
-    "attention": [{"attention": True}, {"attention": True, "sees": (0, 1, 2, 3, 4, 5)}, {}],
-    "attention to some": [{"attention": True, "sees": (1, 3)}, {"attention": True}],
+    "most frames": [{"visible_frames": (0, 1, 2, 3)}, {"visible_frames": (1, 2, 3, 4, 5)}, {}],
+    "few frames": [{"visible_frames": (2,)}, {"visible_frames": (0,)}, {"visible_frames": (5, 1)}],
+    "no frame": [{"visible_frames": ()}, {}],
+    "attention": [{"attention": True}, {"attention": True, "visible_frames": (0, 1, 2, 3, 4, 5)}, {}],
+    "attention to some": [{"attention": True, "visible_frames": (1, 3)}, {"attention": True}],
     "text first": [{"prompt_order": "text_first"}],
 }
 
@@ -108,25 +108,25 @@ def test_attention_is_watched_in_one_pass(engine: Qwen3VL, rows: list[int]) -> N
 
 def test_one_question_about_each_of_two_videos_shares_a_pass(engine: Qwen3VL, rows: list[int]) -> None:
     pools = [noise_pool(3, seed=4), noise_pool(5, seed=5)]
-    requests = [shown(pool, QUESTIONS[0].prompt, QUESTIONS[0].labels, again=True) for pool in pools]
+    requests = [shown(pool, QUESTIONS[0].prompt, QUESTIONS[0].labels, keep_kv=True) for pool in pools]
     choose(engine, requests)
     assert rows == [-2]
 
 
 def test_several_questions_about_each_of_two_videos_take_a_row_each(engine: Qwen3VL, other: Qwen3VL) -> None:
     pools = [noise_pool(3, seed=4), noise_pool(5, seed=5)]
-    requests = [shown(pool, q.prompt, q.labels, again=True) for q in QUESTIONS for pool in pools]
+    requests = [shown(pool, q.prompt, q.labels, keep_kv=True) for q in QUESTIONS for pool in pools]
     close(choose(engine, requests), one_by_one(other, requests))
 
 
 def test_a_row_is_bounded(engine: Qwen3VL, other: Qwen3VL, rows: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    longest = max(engine.cost(about(q, sees=())).tokens for q in QUESTIONS)
+    longest = max(engine.cost(about(q, visible_frames=())).tokens for q in QUESTIONS)
     monkeypatch.setattr(passes_module, "LEAST_ROW", 2 * longest)
     many = [question for question in QUESTIONS for _ in range(20)]
     found = choose(engine, [about(question) for question in many])
-    stem = engine.cost(about(QUESTIONS[0])).tokens
+    prefix = engine.cost(about(QUESTIONS[0])).tokens
     assert len(rows) > 1 and sum(rows) == len(many)
-    assert all(count * longest <= 2 * max(2 * longest, stem) for count in rows)
+    assert all(count * longest <= 2 * max(2 * longest, prefix) for count in rows)
     close(found[::20], one_by_one(other, [about(question) for question in QUESTIONS]))
 
 
@@ -136,26 +136,26 @@ def jobs(engine: Qwen3VL, requests: Sequence[Request]) -> list[PreparedRequest]:
 
 def test_a_batch_is_sized_by_what_is_computed_and_copied(engine: Qwen3VL) -> None:
     """144 probes of single frames used to be sized by their whole sequences, so that few ran at a time."""
-    few = jobs(engine, [about(QUESTIONS[0], sees=(n % FRAMES,)) for n in range(40)])
-    stem, rest, columns = few[0].layout.stem, few[0].rest, max(len(job.columns) for job in few)
-    kept = {few[0].stem}
+    few = jobs(engine, [about(QUESTIONS[0], visible_frames=(n % FRAMES,)) for n in range(40)])
+    prefix, rest, columns = few[0].layout.prefix, few[0].rest, max(len(job.columns) for job in few)
+    kept = {few[0].prefix}
     assert [len(batch) for batch in passes(few, Room(40 * rest, 10**9), kept=kept, copying=False)] == [40]
     assert [len(batch) for batch in passes(few, Room(10 * rest, 10**9), kept=kept, copying=False)] == [10] * 4
     assert all(
         len(batch) * columns <= 10 * columns
         for batch in passes(few, Room(10**9, 10 * columns), kept=kept, copying=False)
     )
-    first, *_ = passes(few, Room(stem + 5 * rest, 10**9), kept=set(), copying=False)
+    first, *_ = passes(few, Room(prefix + 5 * rest, 10**9), kept=set(), copying=False)
     assert len(first) == 5
     wide = jobs(engine, [about(QUESTIONS[0]) for _ in range(40)])
-    assert [len(batch) for batch in passes(wide, Room(10**9, stem), kept=kept, copying=False)] == [40]
-    assert [len(batch) for batch in passes(wide, Room(10**9, 4 * stem), kept=kept, copying=True)] == [4] * 10
+    assert [len(batch) for batch in passes(wide, Room(10**9, prefix), kept=kept, copying=False)] == [40]
+    assert [len(batch) for batch in passes(wide, Room(10**9, 4 * prefix), kept=kept, copying=True)] == [4] * 10
 
 
 def test_little_room_for_copies_changes_no_answer(
     engine: Qwen3VL, other: Qwen3VL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    requests = [about(question, sees=(n % FRAMES,)) for n, question in enumerate(QUESTIONS)]
+    requests = [about(question, visible_frames=(n % FRAMES,)) for n, question in enumerate(QUESTIONS)]
     monkeypatch.setattr(kv_cache, "COPIES_ON_CPU", 1)
     close(choose(engine, requests), one_by_one(other, requests))
 

@@ -96,9 +96,9 @@ def plain(tiny_model: Qwen3VL) -> Qwen3VL:
     return like(tiny_model, plain=True)
 
 
-def owned(ids: Sequence[int], stem: int, *, engine: Qwen3VL) -> list[list[int]]:
+def owned(ids: Sequence[int], prefix: int, *, engine: Qwen3VL) -> list[list[int]]:
     """The tokens of each unit: from the end of the one before it, or of the turn's opening, to its own end."""
-    ends = [place for place in range(stem) if ids[place] == engine._special.vision_end]
+    ends = [place for place in range(prefix) if ids[place] == engine._special.vision_end]
     opening = engine._tokenizer.encode("<|im_start|>user\n")
     assert list(ids[: len(opening)]) == opening
     starts = [len(opening), *(end + 1 for end in ends[:-1])]
@@ -124,17 +124,17 @@ def by_transformers(eager: Any, engine: Qwen3VL, request: Request) -> tuple[list
         video_grid_thw=torch.tensor(layout.grids),
         use_cache=True,
     ).past_key_values
-    stem, rest = layout.stem, len(layout) - layout.stem
+    prefix, rest = layout.prefix, len(layout) - layout.prefix
     cache.crop(-rest)
-    tokens, members = owned(layout.ids.tolist(), stem, engine=engine), units_of(request)
+    tokens, members = owned(layout.ids.tolist(), prefix, engine=engine), units_of(request)
     mask = torch.zeros(1, 1, rest, len(layout))
-    mask[..., stem:] = torch.full((rest, rest), -torch.inf).triu(1)
+    mask[..., prefix:] = torch.full((rest, rest), -torch.inf).triu(1)
     for places, frames in zip(tokens, members, strict=True):
-        if request.sees is not None and not frames & set(request.sees):
+        if request.visible_frames is not None and not frames & set(request.visible_frames):
             mask[..., places] = -torch.inf
     out = eager(
-        input_ids=ids[:, stem:],
-        position_ids=positions[:, :, stem:],
+        input_ids=ids[:, prefix:],
+        position_ids=positions[:, :, prefix:],
         attention_mask=mask,
         past_key_values=cache,
         output_attentions=True,
@@ -147,12 +147,12 @@ def by_transformers(eager: Any, engine: Qwen3VL, request: Request) -> tuple[list
     ]
 
 
-@pytest.mark.parametrize("sees", SEEN)
+@pytest.mark.parametrize("visible_frames", SEEN)
 @pytest.mark.parametrize("name", REQUESTS)
 def test_an_answer_from_some_frames_is_that_of_transformers_with_the_others_masked(
-    name: str, sees: tuple[int, ...], fresh: Qwen3VL, eager: Any
+    name: str, visible_frames: tuple[int, ...], fresh: Qwen3VL, eager: Any
 ) -> None:
-    request = replace(REQUESTS[name], sees=sees)
+    request = replace(REQUESTS[name], visible_frames=visible_frames)
     expected, looks = by_transformers(eager, fresh, request)
     ordinary = choose(fresh, [REQUESTS[name]])[0].logprobs
 
@@ -169,7 +169,7 @@ def test_a_question_that_sees_all_frames_is_an_ordinary_one(name: str, fresh: Qw
     request = REQUESTS[name]
     ordinary = choose(fresh, [request])[0]
 
-    everything = choose(fresh, [replace(request, sees=tuple(range(COUNT)))])[0]
+    everything = choose(fresh, [replace(request, visible_frames=tuple(range(COUNT)))])[0]
 
     assert everything.logprobs == pytest.approx(ordinary.logprobs, abs=1e-5)
     assert everything.mass == pytest.approx(ordinary.mass, rel=1e-4)
@@ -190,10 +190,10 @@ def test_attention_is_that_of_transformers(name: str, fresh: Qwen3VL, eager: Any
 
 def test_a_batch_of_all_kinds_of_requests_equals_single_ones(tiny_model: Qwen3VL) -> None:
     asked = [
-        replace(request, prompt=question.prompt, attention=attention, sees=sees)
+        replace(request, prompt=question.prompt, attention=attention, visible_frames=visible_frames)
         for request, question in zip(REQUESTS.values(), OTHERS * len(REQUESTS), strict=False)
         for attention in (False, True)
-        for sees in (None, (0, 3))
+        for visible_frames in (None, (0, 3))
     ]
     together = choose(like(tiny_model, plain=False), asked)
 
@@ -207,10 +207,10 @@ def test_a_batch_of_all_kinds_of_requests_equals_single_ones(tiny_model: Qwen3VL
 def kinds() -> list[Request]:
     """Every request with and without memory, attention, and both."""
     return [
-        replace(request, attention=attention, sees=sees)
+        replace(request, attention=attention, visible_frames=visible_frames)
         for request in REQUESTS.values()
         for attention in (False, True)
-        for sees in (None, (), (0, 3))
+        for visible_frames in (None, (), (0, 3))
     ]
 
 
@@ -231,16 +231,16 @@ def test_the_estimate_is_the_price_of_every_kind_of_request(fresh: Qwen3VL, tiny
 def test_after_an_overview_the_memory_of_its_frames_costs_only_the_text(
     name: str, attention: bool, fresh: Qwen3VL
 ) -> None:
-    overview = replace(REQUESTS[name], attention=True, again=True)
+    overview = replace(REQUESTS[name], attention=True, keep_kv=True)
     first = choose(fresh, [overview])[0].cost
-    probes = [replace(overview, sees=sees, attention=attention) for sees in SEEN]
+    probes = [replace(overview, visible_frames=visible_frames, attention=attention) for visible_frames in SEEN]
 
     costs = [posterior.cost for posterior in choose(fresh, probes)]
 
     assert first.flops_computed == first.flops
     for probe, cost in zip(probes, costs, strict=True):
         layout = fresh._layout(probe)
-        tokens, known = len(layout) - layout.stem, len(PreparedRequest(0, probe, layout).columns)
+        tokens, known = len(layout) - layout.prefix, len(PreparedRequest(0, probe, layout).columns)
         watching = attention_flops(fresh.dims, tokens, known=known) if attention else 0.0
         assert cost.flops_computed == cost.flops == price_recall(fresh.dims, tokens, known=known).flops + watching
 
@@ -248,14 +248,14 @@ def test_after_an_overview_the_memory_of_its_frames_costs_only_the_text(
 def text_flops(engine: Qwen3VL, request: Request) -> float:
     """What a question with attention costs after frames that are known."""
     dims, layout = engine.dims, engine._layout(request)
-    watching = attention_flops(dims, len(layout) - layout.stem, known=layout.stem)
-    return prefill_flops(dims, len(layout), known=layout.stem) + head_flops(dims) + watching
+    watching = attention_flops(dims, len(layout) - layout.prefix, known=layout.prefix)
+    return prefill_flops(dims, len(layout), known=layout.prefix) + head_flops(dims) + watching
 
 
 def test_the_next_question_with_attention_pays_for_its_text(fresh: Qwen3VL) -> None:
     frames = noise_pool(COUNT)
-    choose(fresh, [shown(frames, FIRST.prompt, FIRST.labels, attention=True, again=True)])
-    later = shown(frames, SECOND.prompt, SECOND.labels, attention=True, again=True)
+    choose(fresh, [shown(frames, FIRST.prompt, FIRST.labels, attention=True, keep_kv=True)])
+    later = shown(frames, SECOND.prompt, SECOND.labels, attention=True, keep_kv=True)
 
     cost = choose(fresh, [later])[0].cost
 
@@ -301,7 +301,7 @@ def test_a_session_encodes_each_frame_once_at_each_size(fresh: Qwen3VL, monkeypa
     assert first.cost.focus.flops_computed < first.cost.focus.flops
     later = shown(frames, SECOND.prompt, SECOND.labels, pixels=SMALL)
     layout = fresh._layout(later)
-    asked = prefill_flops(fresh.dims, len(layout), known=layout.stem) + head_flops(fresh.dims)
+    asked = prefill_flops(fresh.dims, len(layout), known=layout.prefix) + head_flops(fresh.dims)
     assert second.cost.overview.flops_computed == asked
     assert second.cost.probe.flops_computed == second.cost.probe.flops == text_flops(fresh, later), "the map's"
 
@@ -318,7 +318,7 @@ def test_single_frames_are_asked_about_from_the_memory_of_the_overview(
     assert cost.flops_computed == cost.flops > 0
 
 
-@pytest.mark.parametrize("changes", [{"sees": (0,)}, {"attention": True}])
+@pytest.mark.parametrize("changes", [{"visible_frames": (0,)}, {"attention": True}])
 def test_the_plain_path_refuses_the_memory_of_frames(plain: Qwen3VL, changes: dict[str, Any]) -> None:
     assert not plain.capabilities.kv_reuse and not CachedModel(plain).capabilities.kv_reuse
     with pytest.raises(ModelError, match=r"cannot question the memory of frames; use probes=fresh$"):
@@ -349,7 +349,11 @@ def test_a_memo_passes_memory_and_attention_on_and_keeps_them_apart(fresh: Qwen3
     run = Mock(wraps=fresh.run)
     model = Mock(wraps=fresh, run=run, identity="tiny", capabilities=fresh.capabilities)
     memo = CachedModel(model)
-    asked = [one_size("single", sees=sees, attention=looks) for sees in (None, (), (0,)) for looks in (False, True)]
+    asked = [
+        one_size("single", visible_frames=visible_frames, attention=looks)
+        for visible_frames in (None, (), (0,))
+        for looks in (False, True)
+    ]
 
     first = choose(memo, asked)
     again = choose(memo, asked[::-1])
@@ -362,7 +366,7 @@ def test_a_memo_passes_memory_and_attention_on_and_keeps_them_apart(fresh: Qwen3
 
 def test_an_embedded_model_passes_memory_and_attention_on(fresh: Qwen3VL) -> None:
     embedded = Embedded(fresh, Vocabulary(frozenset()), "embedded:tiny")
-    asked = [one_size("single", sees=(0,), attention=looks) for looks in (False, True)]
+    asked = [one_size("single", visible_frames=(0,), attention=looks) for looks in (False, True)]
 
     assert embedded.capabilities.kv_reuse
     for ours, theirs in zip(choose(embedded, asked), choose(fresh, asked), strict=True):
@@ -383,7 +387,7 @@ def grays(*levels: int) -> FramePool:
 
 def test_a_scripted_model_answers_from_the_frames_it_may_see() -> None:
     model, frames = MockModel(brightness), grays(0, 255, 51)
-    dark, bright, nothing = (shown(frames, sees=sees) for sees in ((0,), (1,), ()))
+    dark, bright, nothing = (shown(frames, visible_frames=visible_frames) for visible_frames in ((0,), (1,), ()))
 
     answers = choose(model, [dark, bright, nothing, shown(frames, attention=True)])
 
@@ -397,7 +401,8 @@ def test_a_scripted_model_counts_the_frames_of_several_groups_in_the_order_shown
     request = Request("Question: ?", Choose(("A", "B")), groups)
 
     looked, *single = choose(
-        MockModel(brightness), [replace(request, attention=True), *(replace(request, sees=(i,)) for i in range(4))]
+        MockModel(brightness),
+        [replace(request, attention=True), *(replace(request, visible_frames=(i,)) for i in range(4))],
     )
 
     assert [round(answer.probabilities["A"], 3) for answer in single] == [0.0, 0.667, 0.286, 0.667]
@@ -407,7 +412,9 @@ def test_a_scripted_model_counts_the_frames_of_several_groups_in_the_order_shown
 def test_a_question_without_frames_attends_to_none(fresh: Qwen3VL) -> None:
     request = Request(FIRST.prompt, Choose(FIRST.labels))
     for model in (fresh, MockModel(lambda asked: dict.fromkeys(asked.labels, 1.0))):
-        ordinary, *others = choose(model, [request, replace(request, attention=True), replace(request, sees=())])
+        ordinary, *others = choose(
+            model, [request, replace(request, attention=True), replace(request, visible_frames=())]
+        )
         assert others[0].attention == () and others[1].attention is None
         for answer in others:
             assert answer.logprobs == pytest.approx(ordinary.logprobs, abs=1e-5)
@@ -424,26 +431,26 @@ def test_a_scripted_model_and_one_known_by_name_are_priced_alike(name: str) -> N
         for kind, each in {
             "ordinary": request,
             "attention": replace(request, attention=True),
-            "some": replace(request, sees=(0,)),
-            "all": replace(request, sees=tuple(range(COUNT))),
-            "some with attention": replace(request, sees=(0,), attention=True),
+            "some": replace(request, visible_frames=(0,)),
+            "all": replace(request, visible_frames=tuple(range(COUNT))),
+            "some with attention": replace(request, visible_frames=(0,), attention=True),
         }.items()
     }
 
-    assert gauge.cost(replace(request, sees=(0,), attention=True)) == costs["some with attention"]
+    assert gauge.cost(replace(request, visible_frames=(0,), attention=True)) == costs["some with attention"]
     assert costs["some"].flops < costs["all"].flops < costs["ordinary"].flops < costs["attention"].flops
     assert costs["some"].flops < costs["some with attention"].flops
     looked = choose(gauge, [replace(request, attention=True)])[0]
     assert looked.attention == (0.0,) * COUNT and looked.cost == costs["attention"]
 
 
-@pytest.mark.parametrize("sees", [(5,), (-1,), (0, 99)])
-def test_frames_that_are_not_there_cannot_be_seen(sees: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("visible_frames", [(5,), (-1,), (0, 99)])
+def test_frames_that_are_not_there_cannot_be_seen(visible_frames: tuple[int, ...]) -> None:
     with pytest.raises(UsageError, match="cannot see the frames"):
-        one_size("single", sees=sees)
+        one_size("single", visible_frames=visible_frames)
 
 
-@pytest.mark.parametrize("changes", [{"sees": (0,)}, {"attention": True}])
+@pytest.mark.parametrize("changes", [{"visible_frames": (0,)}, {"attention": True}])
 def test_the_memory_of_frames_needs_them_before_the_text(changes: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="frames_first"):
         one_size("single", prompt_order="text_first", **changes)
@@ -453,7 +460,7 @@ def test_the_memory_of_frames_needs_them_before_the_text(changes: dict[str, Any]
 def test_texts_that_are_read_in_parts_are_answered_as_in_one(tiny_model: Qwen3VL, order: Any) -> None:
     whole, apart = (like(tiny_model, plain=False) for _ in range(2))
     apart._language._scores = 500
-    asked = [replace(each, prompt_order=order, again=True) for each in REQUESTS.values()]
+    asked = [replace(each, prompt_order=order, keep_kv=True) for each in REQUESTS.values()]
     if order == "frames_first":
         asked += kinds()
 
@@ -480,7 +487,12 @@ class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @pytest.mark.parametrize(
     "changes",
-    [{"again": True}, {"again": True, "attention": True}, {"sees": (0, 3)}, {"prompt_order": "text_first"}],
+    [
+        {"keep_kv": True},
+        {"keep_kv": True, "attention": True},
+        {"visible_frames": (0, 3)},
+        {"prompt_order": "text_first"},
+    ],
     ids=lambda changes: " ".join(changes),
 )
 def test_memory_grows_with_the_length_of_a_text_and_not_with_its_square(
@@ -515,7 +527,7 @@ group = FrameGroup(frames, View(FrameSize()))
 for words in (4, 5000):
     before = peak()
     prompt = "Question: " + "red " * words + "?\\nA. red\\nB. blue\\nAnswer:"
-    model.run([Request(prompt, Choose(("A", "B")), (group,), attention=True, again=True)])
+    model.run([Request(prompt, Choose(("A", "B")), (group,), attention=True, keep_kv=True)])
 print(peak() - before)
 """
 

@@ -55,9 +55,11 @@ def test_text_between_the_frames_changes_the_answer_and_not_the_way(
     fresh: Qwen3VL, plain: Qwen3VL, packing: str
 ) -> None:
     frames = pool(3)
-    asked = [ask(frames, packing=packing, again=True, between=("", word, "", word)) for word in ("one", "two two", "")]
+    asked = [
+        ask(frames, packing=packing, keep_kv=True, between=("", word, "", word)) for word in ("one", "two two", "")
+    ]
 
-    assert_same(fresh, plain, [*asked, ask(frames, packing=packing, again=True)])
+    assert_same(fresh, plain, [*asked, ask(frames, packing=packing, keep_kv=True)])
     first, second, none = (posterior.logprobs for posterior in choose(fresh, asked))
     assert first != pytest.approx(second, abs=1e-4) != none
     assert none == pytest.approx(choose(fresh, [ask(frames, packing=packing)])[0].logprobs, abs=1e-4)
@@ -74,7 +76,7 @@ def test_probes_equal_the_plain_way(fresh: Qwen3VL, plain: Qwen3VL, packing: str
     frames = pool(16)
     for question in (*QUESTIONS, QUESTIONS[0]):  # the third time everything is known
         probes = [
-            ask(frames.take(subset), question, packing=packing, prompt_order=order, again=again)
+            ask(frames.take(subset), question, packing=packing, prompt_order=order, keep_kv=again)
             for subset in Grid(4).probes()
         ]
         assert_same(fresh, plain, probes)
@@ -94,11 +96,11 @@ def test_each_frame_is_encoded_once(fresh: Qwen3VL, monkeypatch: pytest.MonkeyPa
 
 def test_a_follow_up_pays_only_for_its_text(fresh: Qwen3VL) -> None:
     frames, dims = pool(5), fresh.dims
-    first = choose(fresh, [ask(frames, again=True)])[0].cost
-    second = choose(fresh, [ask(frames, QUESTIONS[1], again=True)])[0].cost
+    first = choose(fresh, [ask(frames, keep_kv=True)])[0].cost
+    second = choose(fresh, [ask(frames, QUESTIONS[1], keep_kv=True)])[0].cost
     layout = fresh._layout(ask(frames, QUESTIONS[1]))
 
-    text = prefill_flops(dims, len(layout), known=layout.stem) + head_flops(dims)
+    text = prefill_flops(dims, len(layout), known=layout.prefix) + head_flops(dims)
     assert first.flops_computed == first.flops
     assert second.flops_computed == text < 0.6 * second.flops
     assert second.flops == fresh.cost(ask(frames, QUESTIONS[1])).flops
@@ -111,15 +113,15 @@ def test_text_first_is_read_once_for_all_probes(fresh: Qwen3VL) -> None:
     computed = sum(posterior.cost.flops_computed for posterior in choose(fresh, probes))
 
     layouts = [fresh._layout(probe) for probe in probes]
-    rests = [prefill_flops(dims, len(each), known=each.stem) + head_flops(dims) for each in layouts]
+    rests = [prefill_flops(dims, len(each), known=each.prefix) + head_flops(dims) for each in layouts]
     vision = vision_flops(dims.vision, [(16, 4, 6)])
-    assert computed == prefill_flops(dims, layouts[0].stem) + sum(rests) + vision
+    assert computed == prefill_flops(dims, layouts[0].prefix) + sum(rests) + vision
 
 
 def test_only_what_is_asked_about_again_leaves_a_stem(fresh: Qwen3VL) -> None:
     choose(fresh, [ask(pool(4))])
     features = len(fresh.kept)
-    choose(fresh, [ask(pool(4), again=True)])
+    choose(fresh, [ask(pool(4), keep_kv=True)])
 
     assert features == 4 and len(fresh.kept) == 5
 
@@ -144,7 +146,7 @@ def request_of(variant: dict[str, Any]) -> Request:
     question = QUESTIONS[variant["question"]]
     order, again = variant["order"], variant["again"]
     if variant["groups"] == 0:
-        return Request(question.prompt, Choose(question.labels), prompt_order=order, again=again)
+        return Request(question.prompt, Choose(question.labels), prompt_order=order, keep_kv=again)
     taken = variant["take"][: variant["count"]]
     frames = pool(5, seed=variant["seed"]).take(taken)
     if variant["groups"] == 2:
@@ -159,7 +161,7 @@ def request_of(variant: dict[str, Any]) -> Request:
         packing=variant["packing"],
         timestamps=variant["timestamps"],
         prompt_order=variant["order"],
-        again=variant["again"],
+        keep_kv=variant["again"],
     )
 
 
@@ -204,7 +206,7 @@ def test_forgetting_everything_in_mid_run_changes_nothing(
     monkeypatch.setattr(language, "logits", forgetful)
 
     for question in QUESTIONS:
-        assert_same(fresh, plain, [ask(frames.take(s), question, again=True) for s in Grid(3).probes()])
+        assert_same(fresh, plain, [ask(frames.take(s), question, keep_kv=True) for s in Grid(3).probes()])
 
 
 def test_the_store_keeps_to_its_bytes_and_lets_the_oldest_go() -> None:
@@ -236,7 +238,7 @@ def test_out_of_memory_a_batch_is_halved(fresh: Qwen3VL, plain: Qwen3VL, monkeyp
             raise torch.OutOfMemoryError("CUDA out of memory")
         return fast(batch)
 
-    choose(fresh, [ask(pool(7), again=True)])
+    choose(fresh, [ask(pool(7), keep_kv=True)])
     assert len(fresh.kept) > 0
     monkeypatch.setattr(fresh, "_fast", greedy)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(len(fresh.kept)))
@@ -282,7 +284,7 @@ def test_compiled_blocks_equal_plain_ones(tiny_model: Qwen3VL, plain: Qwen3VL) -
     )
     frames = pool(9)
     for question in QUESTIONS:
-        assert_same(engine, plain, [ask(frames.take(s), question, again=True) for s in Grid(3).probes()])
+        assert_same(engine, plain, [ask(frames.take(s), question, keep_kv=True) for s in Grid(3).probes()])
         assert_same(engine, plain, [ask(frames, question)])
 
 
@@ -292,7 +294,7 @@ def test_small_frames_among_large_ones_are_encoded_once(fresh: Qwen3VL, monkeypa
     frames, small = pool(9), View(FrameSize(max_side=64))
     question = QUESTIONS[0]
 
-    choose(fresh, [Request.about(question, (FrameGroup(frames, small),), again=True)])
+    choose(fresh, [Request.about(question, (FrameGroup(frames, small),), keep_kv=True)])
     kept = [2, 5]
     others = [i for i in range(9) if i not in kept]
     groups = (FrameGroup(frames.take(kept), View(FrameSize())), FrameGroup(frames.take(others), small))

@@ -134,7 +134,7 @@ class TestMessages:
 
     def test_memory_and_attention_are_refused(self, open_server: Open) -> None:
         server = open_server(Fake())
-        for change in ({"sees": (0,)}, {"attention": True}):
+        for change in ({"visible_frames": (0,)}, {"attention": True}):
             with pytest.raises(UsageError, match="probes=fresh"):
                 choose(server, [shown(POOL, **change)])
         assert server.capabilities.kv_reuse is False

@@ -14,7 +14,7 @@ from gridprobe.models import FrameGroup, MockModel, Posterior, Request, Response
 from gridprobe.models.base import SamplingParams
 from gridprobe.models.cost import Cost
 from gridprobe.models.qwen3vl.engine import Qwen3VL
-from gridprobe.models.wrappers import ChunkedModel, chunked, combined, nearby, window_of, with_context
+from gridprobe.models.wrappers import ChunkedModel, chunk_of, chunked, combined, nearby, with_context
 from gridprobe.options import Options
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
@@ -48,7 +48,7 @@ class Limited(MockModel):
     def run(self, requests: Sequence[Request]) -> Sequence[Response]:
         self.calls.append(len(requests))
         for request in requests:
-            whole = replace(request.prompt_only, sees=None, attention=False)
+            whole = replace(request.prompt_only, visible_frames=None, attention=False)
             tokens, frames = self.capabilities.context_tokens, self.capabilities.context_frames
             assert tokens is None or self.cost(whole).tokens <= tokens
             assert frames is None or sum(len(group.frames) for group in request.groups) <= frames
@@ -94,7 +94,9 @@ def test_no_request_is_longer_than_the_context(tokens: int) -> None:
     """The scripted model asserts it."""
     model = Limited([50], tokens=tokens)
     chunked = ChunkedModel(model)
-    found = choose(chunked, [request(120), request(3), request(60, attention=True), request(120, sees=(5, 70))])
+    found = choose(
+        chunked, [request(120), request(3), request(60, attention=True), request(120, visible_frames=(5, 70))]
+    )
     assert found[1].windows == 1 and found[0].windows > 1
     assert chunked.cost(request(120)) == found[0].cost
     assert len(model.calls) == 1
@@ -102,8 +104,11 @@ def test_no_request_is_longer_than_the_context(tokens: int) -> None:
 
 def test_a_question_to_some_frames_goes_to_their_windows_only() -> None:
     model = Limited([60], frames=30)
-    one, two, none = (choose(ChunkedModel(model), [request(100, sees=sees)])[0] for sees in ((60,), (10, 60), ()))
-    assert [each.sees for each in model.requests[:1]] == [(10,)], "frame 60 is the tenth of the third window"
+    one, two, none = (
+        choose(ChunkedModel(model), [request(100, visible_frames=visible_frames)])[0]
+        for visible_frames in ((60,), (10, 60), ())
+    )
+    assert [each.visible_frames for each in model.requests[:1]] == [(10,)], "frame 60 is the tenth of the third window"
     assert (one.choice, one.notes) == ("B", ()) and two.choice == "B"
     assert none.choice == "A"
     assert one.windows == two.windows == 4
@@ -131,7 +136,7 @@ def test_what_windows_cost_is_added_up() -> None:
 def test_texts_between_frames_stay_where_they_are() -> None:
     texts = tuple(f"t{n}" for n in range(11))
     whole = request(10, between=texts)
-    first, last = window_of(whole, range(4)), window_of(whole, range(4, 10))
+    first, last = chunk_of(whole, range(4)), chunk_of(whole, range(4, 10))
     assert first.between == ("t0", "t1", "t2", "t3", "")
     assert last.between == ("t4", "t5", "t6", "t7", "t8", "t9", "t10")
 
@@ -213,9 +218,9 @@ def test_a_senseless_window_is_refused(window: Any) -> None:
 
 def test_the_engine_reads_windows_as_requests_of_their_own(tiny_model: Qwen3VL) -> None:
     engine = like(tiny_model, plain=False)
-    whole = shown(noise_pool(9), QUESTION.prompt, QUESTION.labels, attention=True, again=True)
+    whole = shown(noise_pool(9), QUESTION.prompt, QUESTION.labels, attention=True, keep_kv=True)
     found = choose(ChunkedModel(engine, frames=4), [whole])[0]
-    parts = [window_of(whole, range(start, start + 3)) for start in (0, 3, 6)]
+    parts = [chunk_of(whole, range(start, start + 3)) for start in (0, 3, 6)]
     *windows, text = choose(like(tiny_model, plain=False), [*parts, Request.about(QUESTION)])
     assert found.logprobs == pytest.approx(combined(windows, text)[0], abs=1e-4)
     assert found.windows == 3 and found.attention is not None and len(found.attention) == 9

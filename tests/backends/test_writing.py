@@ -76,7 +76,7 @@ class TestScripted:
     def test_the_function_sees_the_frames_and_memory_is_these_alone(self) -> None:
         model = MockModel(lambda _: {}, text=lambda request: {str(levels(request.frames)): 1.0})
 
-        (every,), (some,) = generate(model, [asked(), asked(sees=(1, 3))], SamplingParams())
+        (every,), (some,) = generate(model, [asked(), asked(visible_frames=(1, 3))], SamplingParams())
 
         assert every.text == "[0, 1, 2, 3, 4]" and some.text == "[1, 3]"
         assert some.cost.flops < every.cost.flops

@@ -160,7 +160,7 @@ class TestGreedy:
     def test_all_requests_together_equal_each_alone(self, way: str, tiny_model: Qwen3VL, theirs: Any) -> None:
         engine = like(tiny_model, plain=way == "plain")
         other = asked(prompt="And who is it that comes in through the door at the very end?")
-        requests = [*REQUESTS.values(), other, asked("pairs", again=True)]
+        requests = [*REQUESTS.values(), other, asked("pairs", keep_kv=True)]
 
         together = generate(engine, requests, GREEDY)
 
@@ -169,7 +169,7 @@ class TestGreedy:
 
     @each_request
     def test_what_is_kept_changes_no_token(self, name: str, fresh: Qwen3VL, theirs: Any) -> None:
-        request = replace(REQUESTS[name], again=True)
+        request = replace(REQUESTS[name], keep_kv=True)
         expected = generated(theirs, fresh, request)[0]
         choose(fresh, [replace(request, task=Choose(("A", "B")), prompt="Which?")])
         assert len(fresh.kept)
@@ -180,28 +180,28 @@ class TestGreedy:
     def test_the_embedded_model_writes_what_generate_writes(self, nano: Qwen3VL) -> None:
         theirs = Qwen3VLForConditionalGeneration.from_pretrained(WEIGHTS / "nano", dtype=torch.float32).eval()
         requests = [
-            asked(prompt=f"Question: {text}\nAnswer:", again=True)
+            asked(prompt=f"Question: {text}\nAnswer:", keep_kv=True)
             for text in ("What colour is the ball?", "How many squares are there?")
         ]
 
         for request, (written,) in zip(requests, generate(nano, requests, GREEDY), strict=True):
             assert list(written.ids) == generated(theirs, nano, request)[0]
 
-    @pytest.mark.parametrize("sees", [(), (0, 3), (1, 2, 4)])
-    def test_text_from_the_memory_of_some_frames(self, sees: tuple[int, ...], fresh: Qwen3VL) -> None:
+    @pytest.mark.parametrize("visible_frames", [(), (0, 3), (1, 2, 4)])
+    def test_text_from_the_memory_of_some_frames(self, visible_frames: tuple[int, ...], fresh: Qwen3VL) -> None:
         """Every token is the likeliest after a pass that may look at these frames alone, as `score` makes it."""
-        request = replace(REQUESTS["single"], sees=sees)
+        request = replace(REQUESTS["single"], visible_frames=visible_frames)
 
         ((written,),) = generate(fresh, [request], SamplingParams(limit=6))
 
         layout = fresh._layout(request)
-        past = fresh._stems([PreparedRequest(0, request, layout)], Counter())
-        ids = list(layout.ids[layout.stem :])
+        past = fresh._prefix_caches([PreparedRequest(0, request, layout)], Counter())
+        ids = list(layout.ids[layout.prefix :])
         job = PreparedRequest(0, request, layout)
-        (stem,) = past.values()
-        keys = stem[..., torch.from_numpy(job.columns), :]
+        (prefix,) = past.values()
+        keys = prefix[..., torch.from_numpy(job.columns), :]
         for token in written.ids:
-            start = int(layout.positions[0, layout.stem])
+            start = int(layout.positions[0, layout.prefix])
             positions = torch.arange(start, start + len(ids))[None]
             own = torch.ones(len(ids), len(ids), dtype=torch.bool).tril()
             seen = torch.cat([torch.ones(len(ids), keys.shape[3], dtype=torch.bool), own], dim=1)[None]
@@ -212,8 +212,11 @@ class TestGreedy:
 
     def test_some_frames_are_not_all(self, fresh: Qwen3VL) -> None:
         request = REQUESTS["single"]
-        texts = {generate(fresh, [replace(request, sees=sees)], GREEDY)[0][0].ids for sees in (None, (0,), (3,), ())}
-        everything = generate(fresh, [replace(request, sees=tuple(range(COUNT)))], GREEDY)[0][0].ids
+        texts = {
+            generate(fresh, [replace(request, visible_frames=visible_frames)], GREEDY)[0][0].ids
+            for visible_frames in (None, (0,), (3,), ())
+        }
+        everything = generate(fresh, [replace(request, visible_frames=tuple(range(COUNT)))], GREEDY)[0][0].ids
 
         assert len(texts) == 4 and everything == generate(fresh, [request], GREEDY)[0][0].ids
 
@@ -306,10 +309,12 @@ class TestCost:
         assert read.call_count == 1 and len(read.call_args.args[0]) == 1
         assert [call.args[0].shape for call in follow.call_args_list] == [(1, 3)] * 3
 
-    @pytest.mark.parametrize("request_", [asked(), two_sizes("pairs"), asked(sees=(0, 3)), asked(again=True)])
+    @pytest.mark.parametrize(
+        "request_", [asked(), two_sizes("pairs"), asked(visible_frames=(0, 3)), asked(keep_kv=True)]
+    )
     def test_every_token_is_priced(self, request_: Request, fresh: Qwen3VL) -> None:
         dims, layout = fresh.dims, fresh._layout(request_)
-        known = len(PreparedRequest(0, request_, layout).columns) + len(layout) - layout.stem
+        known = len(PreparedRequest(0, request_, layout).columns) + len(layout) - layout.prefix
         (texts,) = generate(fresh, [request_], DRAWN)
 
         for text, costs in zip(texts, (fresh.cost(request_).flops, 0.0, 0.0), strict=True):
@@ -324,13 +329,13 @@ class TestCost:
         assert expected.tokens == fresh.cost(request_).tokens + sum(text.tokens for text in texts)
 
     def test_a_kept_overview_costs_only_what_follows(self, fresh: Qwen3VL) -> None:
-        request = asked(again=True)
+        request = asked(keep_kv=True)
         choose(fresh, [replace(request, task=Choose(("A", "B")))])
         dims, layout = fresh.dims, fresh._layout(request)
 
         ((written,),) = generate(fresh, [request], GREEDY)
 
-        steps = prefill_flops(dims, len(layout) + written.tokens - 1, known=layout.stem)
+        steps = prefill_flops(dims, len(layout) + written.tokens - 1, known=layout.prefix)
         assert written.cost.flops_computed == pytest.approx(steps + written.tokens * head_flops(dims), rel=1e-9)
         assert written.cost.flops > written.cost.flops_computed
 
@@ -381,7 +386,7 @@ class TestRefused:
 
     def test_the_memory_of_frames_in_the_plain_way(self, plain: Qwen3VL) -> None:
         with pytest.raises(ModelError, match="cannot question the memory of frames"):
-            generate(plain, [asked(sees=(0,))], GREEDY)
+            generate(plain, [asked(visible_frames=(0,))], GREEDY)
 
     def test_a_model_that_returns_no_numbers(self, fresh: Qwen3VL, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(fresh._language, "vocabulary", lambda states: torch.full((len(states), 420), torch.nan))

@@ -166,7 +166,7 @@ def test_it_writes_and_needs_labels_to_score(open_server: Open) -> None:
     server, gauged = open_server(Fake()), cost_model_of("http://host:1/v1#Qwen/Qwen3-VL-8B-Instruct")
 
     assert server.capabilities.generates and gauged.capabilities.generates
-    for refused in (asked(sees=(0,)), asked(attention=True)):
+    for refused in (asked(visible_frames=(0,)), asked(attention=True)):
         with pytest.raises(UsageError, match="cannot be questioned about its memory of frames"):
             generate(server, [refused], GREEDY)
     with pytest.raises(UsageError, match="a request without labels cannot be scored"):

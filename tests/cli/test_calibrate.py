@@ -91,7 +91,7 @@ def test_questions_about_one_video_share_its_session(tmp_path: Path) -> None:
     compared(questions(tmp_path), model)
 
     overviews = [each for each in model.requests if each.groups[0].view.pixels.max_pixels is None]
-    assert overviews and all(each.again for each in overviews)
+    assert overviews and all(each.keep_kv for each in overviews)
 
 
 def test_progress_counts_questions_and_nothing_else(tmp_path: Path) -> None:

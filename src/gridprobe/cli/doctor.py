@@ -330,4 +330,4 @@ def _sees(request: Request) -> dict[str, float]:
     means = np.concatenate([group.frames.pixels.mean(axis=(1, 2)) for group in request.groups])
     red_over_blue = means[:, 0] - means[:, 2]
     seen = {"A": red_over_blue.max() > 100, "B": red_over_blue.min() < -100}
-    return {label: 10.0 if sees else 1.0 for label, sees in seen.items()}
+    return {label: 10.0 if visible_frames else 1.0 for label, visible_frames in seen.items()}

@@ -1,6 +1,6 @@
-"""Backends: models that look at frames and give each option a probability.
+"""Models that look at frames and give each option a probability.
 
-`load_model` turns a name into a backend and imports only what that backend needs. The names are in
+`load_model` turns a name into a model and imports only what that model needs. The names are in
 `gridprobe.registry`.
 """
 
@@ -90,9 +90,9 @@ def cost_model_of(name: str) -> CostModel:
     """What requests to a model would cost, without loading it. Nothing is downloaded."""
     kind, argument = _find(name)
     code = MODELS[kind].load()
-    if not hasattr(code, "gauge"):
-        raise UsageError(f"the model {name!r} cannot be planned for: its backend has no gauge")
-    found: CostModel = code.gauge(argument)
+    if not hasattr(code, "cost_model"):
+        raise UsageError(f"the model {name!r} cannot be planned for: its backend has no cost model")
+    found: CostModel = code.cost_model(argument)
     return found
 
 

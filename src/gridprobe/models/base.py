@@ -246,15 +246,15 @@ class Request:
     prompt_order: PromptOrder = "frames_first"
     """Frames first, as Qwen3-VL was trained, so that another question about them can reuse them as its prefix; or the
     text first, so that a long text is read once for many probes."""
-    again: bool = False
+    keep_kv: bool = False
     """More questions about these frames will follow, so the backend should keep what it can reuse."""
     between: tuple[str, ...] = ()
     """Texts that stand before each frame in the order shown, and one after the last; empty if there are none."""
-    sees: tuple[int, ...] | None = None
+    visible_frames: tuple[int, ...] | None = None
     """Which frames, by their places in the order shown, the text after them may look at; None is all. The frames are
-    read together all the same, so this is a question to the memory of some of them. See `recalls`."""
+    read together all the same, so this is a question to the KV cache of some of them. See `Capabilities.kv_reuse`."""
     attention: bool = False
-    """Whether the posterior is to say how much the text looks at each frame. See `recalls`."""
+    """Whether the posterior is to say how much the text looks at each frame. See `Capabilities.attention_map`."""
 
     def __post_init__(self) -> None:
         count = sum(len(group.frames) for group in self.groups)
@@ -262,10 +262,10 @@ class Request:
             raise UsageError(f"{count} frames need {count + 1} texts, got {len(self.between)}")
         if len(self.groups) > 1:
             _check_mergeable(self.groups, texts=bool(self.between))
-        if (self.sees is not None or self.attention) and self.prompt_order != "frames_first":
+        if (self.visible_frames is not None or self.attention) and self.prompt_order != "frames_first":
             raise UsageError('the memory of frames can be questioned only with prompt_order="frames_first"')
-        if self.sees is not None and not set(self.sees) <= set(range(count)):
-            raise UsageError(f"a question cannot see the frames {self.sees} of {count}")
+        if self.visible_frames is not None and not set(self.visible_frames) <= set(range(count)):
+            raise UsageError(f"a question cannot see the frames {self.visible_frames} of {count}")
 
     @classmethod
     def about(
@@ -274,12 +274,12 @@ class Request:
         groups: Sequence[FrameGroup] = (),
         *,
         prompt_order: PromptOrder = "frames_first",
-        again: bool = False,
+        keep_kv: bool = False,
     ) -> "Request":
         """A request for a question about these frames, with its subtitles, if any, between them."""
         times = [time for group in groups for time in group.frames.times]
         between = question.between(times if len(groups) == 1 else sorted(times))
-        return cls(question.prompt, Choose(question.labels), tuple(groups), prompt_order, again, between)
+        return cls(question.prompt, Choose(question.labels), tuple(groups), prompt_order, keep_kv, between)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -322,7 +322,7 @@ class Request:
     @property
     def seen_units(self) -> tuple[int, ...]:
         """The numbers of the units that hold a frame the text may look at."""
-        seen = None if self.sees is None else set(self.sees)
+        seen = None if self.visible_frames is None else set(self.visible_frames)
         return tuple(n for n, places in enumerate(self._places) if seen is None or seen.intersection(places))
 
     def by_frame(self, units: Sequence[float] | None) -> tuple[float, ...] | None:
@@ -559,7 +559,7 @@ def check_tasks(model: Model, requests: Sequence[Request]) -> None:
 
 def require_plain(request: Request) -> None:
     """Refuse what only a model can do that has `kv_reuse` and `frame_pairs`."""
-    if request.sees is not None or request.attention:
+    if request.visible_frames is not None or request.attention:
         raise UsageError("this model cannot be questioned about its memory of frames; use probes=fresh")
     if any(group.view.packing == "pairs" for group in request.groups):
         raise UsageError(

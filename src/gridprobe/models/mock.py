@@ -92,7 +92,7 @@ class MockModel:
     def _weights(self, request: Request) -> dict[str, float]:
         """What the function says about text, with weights that sum to 1."""
         assert self._text is not None, "a model without a function for text does not generate"
-        weights = self._text(_as_seen(request, request.sees))
+        weights = self._text(_as_seen(request, request.visible_frames))
         total = math.fsum(weights.values())
         if not total > 0 or any(not weight >= 0 for weight in weights.values()):
             raise ModelError(f"the script for text must give weights from 0 up and one above 0, got {dict(weights)}")
@@ -114,16 +114,16 @@ class MockModel:
         return Completion(text.strip(), tokens, logprob, finished=True)
 
     def _choice(self, request: Request) -> Posterior:
-        posterior = self._posterior(request, request.sees)
+        posterior = self._posterior(request, request.visible_frames)
         if not request.attention:
             return posterior
         count = sum(len(group.frames) for group in request.groups)
         return replace(posterior, attention=tuple(self._posterior(request, (i,)).confidence for i in range(count)))
 
-    def _posterior(self, request: Request, sees: tuple[int, ...] | None) -> Posterior:
-        """What the function answers; its memory of some frames is what it would say if it were shown only these."""
+    def _posterior(self, request: Request, visible_frames: tuple[int, ...] | None) -> Posterior:
+        """What the function answers; with only some frames visible, what it would say if it were shown only these."""
         cost = self.cost(request)
-        request = _as_seen(request, sees)
+        request = _as_seen(request, visible_frames)
         weights = self._answer(request)
         if set(weights) != set(request.labels):
             raise ModelError(f"the script answered for {sorted(weights)}, but the labels are {request.labels}")
@@ -133,7 +133,7 @@ class MockModel:
         """The cost for a real model; text tokens are estimated at four characters each."""
         grids = [self._grid(group) for group in request.groups]
         frames, known, prompt = self._tokens(request)
-        if request.sees is not None:
+        if request.visible_frames is not None:
             cost = price_recall(self._dims, prompt, known=known)
         else:
             cost = price(self._dims, frames + prompt, grids)
@@ -160,17 +160,17 @@ class MockModel:
         return len(group.units(0)), height // patch, width // patch
 
 
-def _as_seen(request: Request, sees: tuple[int, ...] | None) -> Request:
-    """The request as the function is asked; the memory of some frames is what it would say to these alone."""
-    if sees is None:
+def _as_seen(request: Request, visible_frames: tuple[int, ...] | None) -> Request:
+    """The request as the function is asked; with only some frames visible it is shown these alone."""
+    if visible_frames is None:
         return request
-    return replace(request, groups=_only(request, sees), sees=None, attention=False, between=())
+    return replace(request, groups=_only(request, visible_frames), visible_frames=None, attention=False, between=())
 
 
-def _only(request: Request, sees: Sequence[int]) -> tuple[FrameGroup, ...]:
+def _only(request: Request, visible_frames: Sequence[int]) -> tuple[FrameGroup, ...]:
     """The groups of a request with none but these frames, by their places in the order shown."""
     places = [(unit.group, member) for unit in request.units for member in unit.members]
-    seen = sorted(places[i] for i in set(sees))
+    seen = sorted(places[i] for i in set(visible_frames))
     return tuple(
         FrameGroup(group.frames.take([member for owner, member in seen if owner == number]), group.view)
         for number, group in enumerate(request.groups)

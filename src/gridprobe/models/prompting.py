@@ -53,7 +53,7 @@ def rotations_of(request: Request, question: Question, *, rotations: int) -> lis
         return [request]
     if question.verbatim:
         raise UsageError("a prompt that another program wrote has one order of options; leave out rotations")
-    first = replace(request, again=True)
+    first = replace(request, keep_kv=True)
     return [first, *(replace(first, prompt=rotated(question, by=by).prompt, attention=False) for by in shifts[1:])]
 
 

@@ -35,10 +35,10 @@ __all__ = [
     "ChunkedModel",
     "ModelWrapper",
     "check_chunk",
+    "chunk_of",
     "chunked",
     "combined",
     "nearby",
-    "window_of",
     "with_context",
     "without_frames",
 ]
@@ -117,7 +117,14 @@ class CachedModel(ModelWrapper):
 
     def _key(self, request: Request) -> Hashable:
         """Everything a response depends on. Equal frame keys mean equal pixels."""
-        asked = (request.prompt, request.prompt_order, request.task, request.between, request.sees, request.attention)
+        asked = (
+            request.prompt,
+            request.prompt_order,
+            request.task,
+            request.between,
+            request.visible_frames,
+            request.attention,
+        )
         return self.identity, asked, tuple((group.frames.keys, group.view) for group in request.groups)
 
     def _ask(self, requests: Sequence[Request]) -> list[_Entry]:
@@ -136,21 +143,27 @@ class CachedModel(ModelWrapper):
             self._entries.popitem(last=False)
 
 
-# Requests with fewer frames: a window of them, or less context.
+# Requests with fewer frames: a chunk of them, or less context.
 
 
-def window_of(request: Request, cut: range) -> Request:
+def chunk_of(request: Request, cut: range) -> Request:
     """Some consecutive frames of a request with one group."""
     (group,) = request.groups
     last = request.between[-1] if request.between and cut.stop == len(group.frames) else ""
     between = (*request.between[cut.start : cut.stop], last) if request.between else ()
-    sees = None if request.sees is None else tuple(place - cut.start for place in request.sees if place in cut)
-    return replace(request, groups=(FrameGroup(group.frames.cut(cut), group.view),), between=between, sees=sees)
+    visible_frames = (
+        None
+        if request.visible_frames is None
+        else tuple(place - cut.start for place in request.visible_frames if place in cut)
+    )
+    return replace(
+        request, groups=(FrameGroup(group.frames.cut(cut), group.view),), between=between, visible_frames=visible_frames
+    )
 
 
 def without_frames(request: Request) -> Request:
     """The text of a request alone."""
-    return replace(request, groups=(), between=(), sees=None, attention=False, again=False)
+    return replace(request, groups=(), between=(), visible_frames=None, attention=False, keep_kv=False)
 
 
 def with_context(request: Request, count: int) -> Request:
@@ -159,7 +172,7 @@ def with_context(request: Request, count: int) -> Request:
     kept = nearby(context.frames.times, [time for group in others for time in group.frames.times], count)
     groups = [*others, FrameGroup(context.frames.take(kept), context.view)] if kept else others
     between = _texts(request, set(kept)) if request.between else ()
-    return replace(request, groups=tuple(groups), between=between, sees=_seen(request, set(kept)))
+    return replace(request, groups=tuple(groups), between=between, visible_frames=_seen(request, set(kept)))
 
 
 def nearby(times: Sequence[float], others: Sequence[float], count: int) -> tuple[int, ...]:
@@ -179,11 +192,11 @@ def _order(request: Request) -> list[tuple[int, int]]:
 
 def _seen(request: Request, kept: set[int]) -> tuple[int, ...] | None:
     """What the text may look at, when only some frames of the last group are kept."""
-    if request.sees is None:
+    if request.visible_frames is None:
         return None
     last = len(request.groups) - 1
     left = [place for place, (group, member) in enumerate(_order(request)) if group != last or member in kept]
-    return tuple(new for new, place in enumerate(left) if place in set(request.sees))
+    return tuple(new for new, place in enumerate(left) if place in set(request.visible_frames))
 
 
 def _texts(request: Request, kept: set[int]) -> tuple[str, ...]:
@@ -197,22 +210,19 @@ def _texts(request: Request, kept: set[int]) -> tuple[str, ...]:
     return (*texts, "\n".join(filter(None, [*held, request.between[-1]])))
 
 
-# Windowed: a model whose requests are cut to what it can read at once.
+# Requests of any length.
 #
-# Frames that do not fit into the model's context are shown in windows: consecutive frames, each window a request of its
-# own, all in one call. What the windows answer becomes one posterior, and their attention one map of all frames.
+# Frames that do not fit into the model's context are shown in chunks: consecutive frames, each chunk a request of its
+# own, all in one call. What the chunks answer becomes one posterior, and their attention one map of all frames.
 #
-# A window says something about the question only as far as its answer differs from the answer without frames: its gain
-# is
-# 1 - exp(-KL) of the one against the other. The posterior is the mean of those of the windows, and attention to a frame
-# counts, by this gain. Adding up log-odds is as often right about what one window shows, but it is sure of wrong
-# answers
-# about the whole video, such as a count of which each window sees a part (docs/long-videos.md). No window sees the
-# whole,
-# so a session never takes such an overview for the last word, and goes on to a focused pass.
+# A chunk says something about the question only as far as its answer differs from the answer without frames: its gain
+# is 1 - exp(-KL) of the one against the other. The posterior is the mean of those of the chunks, and attention to a
+# frame counts, by this gain. Adding up log-odds is as often right about what one chunk shows, but it is sure of wrong
+# answers about the whole video, such as a count of which each chunk shows a part (docs/long-videos.md). No chunk shows
+# the whole, so a session never takes such an overview for the last word, and goes on to a focused pass.
 #
 # A request with frames of several sizes, such as a focused pass, is not divided, because its frames answer the question
-# together. Of its last group, which is the context, only so many frames are shown as fit, half of them nearest to the
+# together. Of its last group, which is the context, only as many frames are shown as fit, half of them nearest to the
 # other frames and half evenly spaced.
 
 MARKER = 32
@@ -230,7 +240,7 @@ def check_chunk(frames: int | None) -> None:
 
 
 def chunked(model: Model, frames: int | None = None) -> Model:
-    """The model, with windows of at most so many frames; itself if nothing limits what it reads at once."""
+    """The model, with chunks of at most so many frames; itself if nothing limits what it reads at once."""
     able = model.capabilities
     if (
         isinstance(model, ChunkedModel)
@@ -246,11 +256,11 @@ class _Plan:
     """A request as it is asked."""
 
     parts: tuple[Request, ...]
-    """The windows that hold a frame the text may look at; or the request itself."""
+    """The chunks that hold a frame the text may look at; or the request itself."""
     places: tuple[range, ...]
     """The frames of each part, by their places in the request."""
     count: int = 1
-    """How many windows there are."""
+    """How many chunks there are."""
     text: Request | None = None
     """The same without frames, if several parts have to be combined."""
     notes: tuple[str, ...] = ()
@@ -309,26 +319,26 @@ class ChunkedModel(ModelWrapper):
         if len(request.groups) > 1:
             return self._trimmed(request)
         cuts = self._cuts(request)
-        seen = set(everything if request.sees is None else request.sees)
+        seen = set(everything if request.visible_frames is None else request.visible_frames)
         shown = [cut for cut in cuts if seen.intersection(cut)] or cuts[:1]
         note = f"the frames were shown in {len(cuts)} windows of at most {max(map(len, cuts))}"
         text = without_frames(request) if isinstance(request.task, Choose) and len(shown) > 1 else None
-        parts = tuple(window_of(request, cut) for cut in shown)
+        parts = tuple(chunk_of(request, cut) for cut in shown)
         return _Plan(parts, tuple(shown), len(cuts), text, (note,) if len(shown) > 1 else ())
 
     def _cuts(self, request: Request) -> list[range]:
-        """As few windows of about equal length as fit."""
+        """As few chunks of about equal length as fit."""
         frames, step = len(request.frames), request.groups[0].view.step
         units, number = math.ceil(frames / step), max(2, self._least(request))
         while True:
             edges = [step * round(units * i / number) for i in range(number + 1)]
             cuts = [range(start, min(end, frames)) for start, end in pairwise(edges) if start < end]
-            if number >= units or self._fits(window_of(request, max(cuts, key=len))):
+            if number >= units or self._fits(chunk_of(request, max(cuts, key=len))):
                 return cuts
             number += 1
 
     def _least(self, request: Request) -> int:
-        """A number of windows below which they cannot fit."""
+        """A number of chunks below which they cannot fit."""
         by_frames = len(request.frames) / (self._frames or math.inf)
         by_tokens = self._length(request) / self._tokens if self._tokens else 0.0
         return math.ceil(max(by_frames, by_tokens))
@@ -360,7 +370,7 @@ class ChunkedModel(ModelWrapper):
 
     def _length(self, request: Request) -> int:
         """The tokens of a request, those of all its frames included."""
-        return self._model.cost(replace(request.prompt_only, sees=None, attention=False)).tokens
+        return self._model.cost(replace(request.prompt_only, visible_frames=None, attention=False)).tokens
 
     def _at_most(self, request: Request) -> float:
         """More tokens than a request has, found quickly; infinity if that is not known."""
@@ -376,51 +386,51 @@ class ChunkedModel(ModelWrapper):
         )
 
 
-def combined(windows: Sequence[Posterior], text: Posterior) -> tuple[tuple[float, ...], list[float]]:
-    """Log-probabilities of the labels, and each window's gain, from windows and the answer without frames."""
-    gains = [_gain(window, text) for window in windows]
+def combined(chunks: Sequence[Posterior], text: Posterior) -> tuple[tuple[float, ...], list[float]]:
+    """Log-probabilities of the labels, and each chunk's gain, from chunks and the answer without frames."""
+    gains = [_gain(chunk, text) for chunk in chunks]
     weights = gains if sum(gains) > LEAST else [1.0] * len(gains)
     values = [
         sum(weight * math.exp(each) for weight, each in zip(weights, column, strict=True)) / sum(weights)
-        for column in zip(*(window.logprobs for window in windows), strict=True)
+        for column in zip(*(chunk.logprobs for chunk in chunks), strict=True)
     ]
     total = math.fsum(values)
     return tuple(math.log(value / total) if value > 0 else -math.inf for value in values), gains
 
 
-def _gain(window: Posterior, text: Posterior) -> float:
-    """How much a window says: 1 - exp(-KL) of its answer against the answer without frames."""
-    pairs = zip(window.logprobs, text.logprobs, strict=True)
+def _gain(chunk: Posterior, text: Posterior) -> float:
+    """How much a chunk says: 1 - exp(-KL) of its answer against the answer without frames."""
+    pairs = zip(chunk.logprobs, text.logprobs, strict=True)
     divergence = sum(math.exp(mine) * (mine - max(other, math.log(LEAST))) for mine, other in pairs if mine > -60.0)
     return -math.expm1(-max(0.0, divergence))
 
 
 def _posterior(request: Request, plan: _Plan, answers: Sequence[Posterior]) -> Posterior:
-    """One posterior from those of the windows."""
+    """One posterior from those of the chunks."""
     if plan.text is None:
         only = answers[0]
         attention = only.attention and _spread_out(request, plan, [only.attention])
         return replace(only, notes=(*only.notes, *plan.notes), attention=attention, windows=plan.count)
-    *windows, text = answers
-    logprobs, gains = combined(windows, text)
+    *chunks, text = answers
+    logprobs, gains = combined(chunks, text)
     shares = [
-        tuple(gain * value for value in window.attention) if window.attention is not None else None
-        for window, gain in zip(windows, gains, strict=True)
+        tuple(gain * value for value in chunk.attention) if chunk.attention is not None else None
+        for chunk, gain in zip(chunks, gains, strict=True)
     ]
     known = [share for share in shares if share is not None]
     return replace(
-        windows[0],
+        chunks[0],
         logprobs=logprobs,
         cost=sum((answer.cost for answer in answers), Cost()),
-        mass=min(window.mass for window in windows),
-        notes=tuple(dict.fromkeys((*(note for window in windows for note in window.notes), *plan.notes))),
-        attention=_spread_out(request, plan, known) if len(known) == len(windows) else None,
+        mass=min(chunk.mass for chunk in chunks),
+        notes=tuple(dict.fromkeys((*(note for chunk in chunks for note in chunk.notes), *plan.notes))),
+        attention=_spread_out(request, plan, known) if len(known) == len(chunks) else None,
         windows=plan.count,
     )
 
 
 def _spread_out(request: Request, plan: _Plan, shares: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """Attention to every frame of the request; to frames of windows that were not asked it is 0."""
+    """Attention to every frame of the request; to frames of chunks that were not asked it is 0."""
     found = [0.0] * sum(len(group.frames) for group in request.groups)
     for places, some in zip(plan.places, shares, strict=True):
         for place, value in zip(places, some, strict=True):
@@ -429,9 +439,9 @@ def _spread_out(request: Request, plan: _Plan, shares: Sequence[Sequence[float]]
 
 
 def _likeliest(plan: _Plan, found: Sequence[Completions], samples: int) -> Completions:
-    """The likeliest texts of all windows; the first has the costs of those that were left out.
+    """The likeliest texts of all chunks; the first has the costs of those that were left out.
 
-    What a window shows counts before what others do not show, since most windows do not show what is asked about.
+    What a chunk shows counts before what others do not show, since most chunks do not show what is asked about.
     """
     if len(found) == 1:
         first, *more = found[0]

@@ -33,7 +33,7 @@ class ByModel(Selector):
     """How the frames of its requests are shown."""
     ties: Ties = "spread"
     prompt_order: PromptOrder = "frames_first"
-    again: bool = False
+    keep_kv: bool = False
     """Whether more questions about the same frames will follow."""
     name: ClassVar[str]
 
@@ -57,7 +57,7 @@ class ByModel(Selector):
 
     def keeping_kv(self: Self) -> Self:
         """The same, and the model keeps what it computes for the frames."""
-        return replace(self, again=True)
+        return replace(self, keep_kv=True)
 
     def describe(self) -> dict[str, Any]:
         """Everything that decides its choice; derived classes add their own numbers."""
@@ -73,7 +73,7 @@ class ByModel(Selector):
     def request(self, pool: FramePool, frames: Sequence[int], question: Question) -> Request:
         """The question about some frames of the pool, in one pass."""
         groups = (FrameGroup(pool.take(frames), self.small_view),)
-        return Request.about(question, groups, prompt_order=self.prompt_order, again=self.again)
+        return Request.about(question, groups, prompt_order=self.prompt_order, keep_kv=self.keep_kv)
 
     def ask_each(
         self, pool: FramePool, subsets: Sequence[Sequence[int]], question: Question

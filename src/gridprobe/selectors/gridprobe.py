@@ -69,9 +69,9 @@ class GridProbe(ByModel):
 
     def _by_attention(self, pool: FramePool, question: Question) -> Selection:
         """Ours: how much the question looks at each frame of the overview."""
-        request = replace(overview_request(pool, question, self.small_view, again=True), attention=True)
+        request = replace(overview_request(pool, question, self.small_view, keep_kv=True), attention=True)
         if self.overview is not None:  # the frames were read: only the question is computed
-            request = replace(request, sees=tuple(range(len(pool))))
+            request = replace(request, visible_frames=tuple(range(len(pool))))
         (answer,) = choose(self.model, [request])
         if answer.attention is None:
             raise UsageError(f"the model {self.model.identity} does not say where its attention is; use probes=fresh")
@@ -90,8 +90,8 @@ class GridProbe(ByModel):
         if attention is None or attention.kind != "attention":
             return selection
         candidates = top(attention.scores, min(attention.grid.k, len(pool)))
-        prefix = overview_request(pool, question, self.small_view, again=True)
-        answers = choose(self.model, [replace(prefix, sees=(frame,)) for frame in candidates])
+        prefix = overview_request(pool, question, self.small_view, keep_kv=True)
+        answers = choose(self.model, [replace(prefix, visible_frames=(frame,)) for frame in candidates])
         likely = dict(zip(candidates, (each.probabilities[overview.choice] for each in answers), strict=True))
         cost = sum((each.cost for each in answers), selection.cost)
         showing = tuple(frame for frame in candidates if likely[frame] > 0.5)
@@ -117,9 +117,9 @@ class GridProbe(ByModel):
         return super().request(pool, frames, question)
 
 
-def overview_request(pool: FramePool, question: Question, view: View, *, again: bool = False) -> Request:
+def overview_request(pool: FramePool, question: Question, view: View, *, keep_kv: bool = False) -> Request:
     """All frames, small, in one pass; `again` if something else will be asked about them."""
-    return Request.about(question, (FrameGroup(pool, view),), again=again)
+    return Request.about(question, (FrameGroup(pool, view),), keep_kv=keep_kv)
 
 
 def make(argument: str, parts: Parts) -> GridProbe:

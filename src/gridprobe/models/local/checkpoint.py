@@ -12,7 +12,7 @@ from gridprobe.errors import ModelError, UsageError
 from gridprobe.models.base import CostModel, Model
 from gridprobe.registry import FAMILIES, REFUSED, explain_missing
 
-__all__ = ["find_folder", "first_line", "gauge", "load", "local_folder", "unreadable"]
+__all__ = ["cost_model", "find_folder", "first_line", "load", "local_folder", "unreadable"]
 
 FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja")
 """The files that are downloaded. Pickled weights never are."""
@@ -27,13 +27,13 @@ def load(name: str, *, revision: str | None = None, **options: Any) -> Model:
     return found
 
 
-def gauge(name: str) -> CostModel:
-    """Gauge a checkpoint that is on this machine, or one that a family knows by name; nothing is downloaded."""
+def cost_model(name: str) -> CostModel:
+    """The cost model of a checkpoint on this machine, or of one that a family knows by name; nothing is downloaded."""
     folder = local_folder(name)
     modules = {entry.target: entry for entry in FAMILIES.values()}
     families = [_family(name, folder)] if folder else [entry.load() for entry in modules.values()]
     for family in families:
-        found: CostModel | None = family.gauge(name, folder)
+        found: CostModel | None = family.cost_model(name, folder)
         if found is not None:
             return found
     known = ", ".join(each for family in families for each in family.KNOWN)

@@ -13,7 +13,7 @@ from gridprobe.models.openai.options import ServerOptions
 from gridprobe.models.openai.selftest import Bill, examine
 from gridprobe.registry import FAMILIES
 
-__all__ = ["Server", "ServerOptions", "gauge", "load"]
+__all__ = ["Server", "ServerOptions", "cost_model", "load"]
 
 
 def load(name: str, *, clock: RateClock | None = None, **given: Any) -> Server:
@@ -36,13 +36,15 @@ def load(name: str, *, clock: RateClock | None = None, **given: Any) -> Server:
     if not ability.fingerprint and listed.get("root"):
         ability = replace(ability, fingerprint=os.path.basename(str(listed["root"])))
     names = [options.priced_as] if options.priced_as else [model, str(listed.get("root") or "")]
-    return Server(client, model, ability, Bill(options, ability.rule, _gauge(names, exact=bool(options.priced_as))))
+    return Server(
+        client, model, ability, Bill(options, ability.rule, _known_cost_model(names, exact=bool(options.priced_as)))
+    )
 
 
-def gauge(name: str) -> CostModel:
+def cost_model(name: str) -> CostModel:
     """What requests to a model would cost, by its name on the server; the server is not asked."""
     address = Address.parse(name)
-    found = _gauge([address.model], exact=False)
+    found = _known_cost_model([address.model], exact=False)
     if found is None:
         raise UsageError(
             f"cannot plan for {address}: the model's name must be that of a known model, such as "
@@ -76,7 +78,7 @@ def _choose(client: Client) -> tuple[str, Mapping[str, Any]]:
     return next(iter(listed.items()))
 
 
-def _gauge(names: list[str], *, exact: bool) -> CostModel | None:
+def _known_cost_model(names: list[str], *, exact: bool) -> CostModel | None:
     """Who counts floating-point operations: the model that was named, or a released one of the name on the server."""
     if exact:
         from gridprobe.models import cost_model_of
@@ -84,7 +86,7 @@ def _gauge(names: list[str], *, exact: bool) -> CostModel | None:
         return cost_model_of(names[0])
     for entry in FAMILIES.values():
         for name in filter(None, names):
-            found: CostModel | None = entry.load().gauge(name, None)
+            found: CostModel | None = entry.load().cost_model(name, None)
             if found is not None:
                 return found
     return None

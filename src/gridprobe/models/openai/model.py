@@ -38,7 +38,7 @@ SLACK = 1.25
 
 
 class Server:
-    """A model on a server. It answers requests; it has no memory of frames that could be questioned."""
+    """A model on a server. It keeps no KV cache that requests could question."""
 
     def __init__(self, client: Client, model: str, ability: Ability, bill: Bill) -> None:
         self.ability = ability

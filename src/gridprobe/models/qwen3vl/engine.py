@@ -1,7 +1,7 @@
 """Qwen3VL: scores requests with a transformers model and reuses what it has computed.
 
     encode once   a frame's vision features are used by every request that shows it at this size
-    stems         the keys and values of a sequence's first part are used by every request that begins alike: the same
+    prefixes      the keys and values of a sequence's first part are used by every request that begins alike: the same
                   frames with another question, or the same text with other frames
     batches       the rest runs in as few passes as memory allows
 
@@ -71,10 +71,10 @@ from gridprobe.video import FrameSize
 
 __all__ = ["Qwen3VL", "Room", "load_engine", "narrowed", "passes", "rows_of", "side_by_side"]
 
-# What runs in one pass: whole sequences, and texts that follow kept stems, sized by what is computed for them.
+# What runs in one pass: whole sequences, and texts that follow kept prefixes, sized by what is computed for them.
 
 LEAST_ROW = 512
-"""Texts of so many tokens together share a row after any stem; after a long one, half as many tokens as it has."""
+"""Texts of so many tokens together share a row after any prefix; after a long one, half as many tokens as it has."""
 WATCHED_SCORES = 2**26
 """The most attention scores of one layer that are looked at together."""
 
@@ -91,28 +91,28 @@ class Room(NamedTuple):
 def passes(
     jobs: Sequence[PreparedRequest], room: Room, *, kept: Container[Hashable], copying: bool
 ) -> Iterator[list[PreparedRequest]]:
-    """The jobs in batches; those that share a stem are together, and it is counted once.
+    """The jobs in batches; those that share a prefix are together, and it is counted once.
 
     Args:
         jobs: what to run.
         room: the most that a batch may hold; a single job may exceed it.
-        kept: the stems that need not be computed.
+        kept: the prefixes that need not be computed.
         copying: whether each text gets keys and values of its own, as texts do that the model goes on writing.
     """
     shared = [job for job in jobs if job.shared]
-    often = Counter(job.stem for job in shared)
-    order = {stem: place for place, stem in enumerate(often)}
-    batch, stems, tokens, copies = list[PreparedRequest](), set[Hashable](), 0, 0
-    for job in sorted(shared, key=lambda job: (order[job.stem], -job.rest)):
-        copied = len(job.columns) if copying or job.narrow or often[job.stem] == 1 else 0
+    often = Counter(job.prefix for job in shared)
+    order = {prefix: place for place, prefix in enumerate(often)}
+    batch, prefixes, tokens, copies = list[PreparedRequest](), set[Hashable](), 0, 0
+    for job in sorted(shared, key=lambda job: (order[job.prefix], -job.rest)):
+        copied = len(job.columns) if copying or job.narrow or often[job.prefix] == 1 else 0
         while True:
-            new = job.rest + (0 if job.stem in stems or job.stem in kept else job.layout.stem)
+            new = job.rest + (0 if job.prefix in prefixes or job.prefix in kept else job.layout.prefix)
             if not batch or (tokens + new <= room.tokens and copies + copied <= room.copies):
                 break
             yield batch
-            batch, stems, tokens, copies = [], set(), 0, 0
+            batch, prefixes, tokens, copies = [], set(), 0, 0
         batch.append(job)
-        stems.add(job.stem)
+        prefixes.add(job.prefix)
         tokens, copies = tokens + new, copies + copied
     if batch:
         yield batch
@@ -120,15 +120,15 @@ def passes(
 
 
 def rows_of(spans: Sequence[Span], *, heads: int) -> Iterator[list[Span]]:
-    """Texts that follow the same stem and can stand side by side, so that its keys and values are not copied.
+    """Texts that follow the same prefix and can stand side by side, so that its keys and values are not copied.
 
-    A token's attention is computed over the whole row, so a row is short in comparison with its stem. One that is
+    A token's attention is computed over the whole row, so a row is short in comparison with its prefix. One that is
     watched is shorter still, because its attention is held in memory; `heads` is the number of rows of scores a token
     has.
     """
     groups: dict[tuple[Hashable, bool], list[Span]] = {}
     for span in spans:
-        groups.setdefault((span.job.stem, span.job.request.attention), []).append(span)
+        groups.setdefault((span.job.prefix, span.job.request.attention), []).append(span)
     for (_, watched), group in groups.items():
         most = max(LEAST_ROW, group[0].known // 2)
         if watched:
@@ -143,14 +143,14 @@ def rows_of(spans: Sequence[Span], *, heads: int) -> Iterator[list[Span]]:
 
 
 def side_by_side(span: Span, often: int) -> bool:
-    """Whether a text stands in one row with others that follow its stem, `often` of them, instead of copying it."""
+    """Whether a text stands in one row with others that follow its prefix, `often` of them, instead of copying it."""
     job = span.job
-    return job.request.attention or (often > 1 and not job.narrow and not span.sees)
+    return job.request.attention or (often > 1 and not job.narrow and not span.shows_frames)
 
 
 def narrowed(span: Span) -> Span:
     """The span with none but the keys and values that it may attend to."""
-    if span.job.request.sees is None or span.past is None:
+    if span.job.request.visible_frames is None or span.past is None:
         return span
     return replace(span, past=span.past[..., upload(span.job.columns, span.past.device), :])
 
@@ -200,7 +200,7 @@ class Qwen3VL:
         tower = VisionTower(model.model.visual, block=compiled(vision_block) if compile else vision_block)
         self._features = Features(tower, spec, self.dims.vision, self._memory, model.dtype)
         self.kept = Store(self._memory.keep, host_limit=self._memory.keep_on_host)
-        """Vision features and stems that may be reused."""
+        """Vision features and prefixes that may be reused."""
 
     @cached_property
     def capabilities(self) -> Capabilities:
@@ -233,8 +233,8 @@ class Qwen3VL:
         jobs = [self._fitting(job, most) for job in jobs]
         for job in jobs:
             self._memory.check(len(job.layout), _frames(job.request, job.layout))
-        often = Counter(job.stem for job in jobs)
-        jobs = [replace(job, shared=self._shares(job, often[job.stem])) for job in jobs]
+        often = Counter(job.prefix for job in jobs)
+        jobs = [replace(job, shared=self._shares(job, often[job.prefix])) for job in jobs]
         found: dict[int, T] = {}
         room = Room(min(most, self._memory.worthwhile), self._memory.copies(most) // self._kept_bytes)
         for batch in passes(jobs, room, kept=self.kept, copying=share > 1):
@@ -243,8 +243,8 @@ class Qwen3VL:
         return [found[place] for place in range(len(jobs))]
 
     def _shares(self, job: PreparedRequest, often: int) -> bool:
-        """Whether a job's stem is read by itself: another job begins alike, now, later or before."""
-        return not self.plain and (job.recalls or job.request.again or often > 1 or job.stem in self.kept)
+        """Whether a job's prefix is read by itself: another job begins alike, now, later or before."""
+        return not self.plain and (job.needs_kv or job.request.keep_kv or often > 1 or job.prefix in self.kept)
 
     def cost(self, request: Request) -> Cost:
         """The cost of the request, from its exact token count."""
@@ -352,17 +352,17 @@ class Qwen3VL:
         return [found[job.place] for job in batch]
 
     def _spans(self, batch: Sequence[PreparedRequest], spent: Counter[int]) -> tuple[list[Span], list[Span]]:
-        """Sequences that are read as a whole, and the rests of those whose stems are kept."""
+        """Sequences that are read as a whole, and the rests of those whose prefixes are kept."""
         shared = [job for job in batch if job.shared]
-        stems = self._stems(shared, spent)
+        prefixes = self._prefix_caches(shared, spent)
         alone = [Span(job, 0, len(job.layout)) for job in batch if not job.shared]
-        return alone, [Span(job, job.layout.stem, len(job.layout), stems[job.stem]) for job in shared]
+        return alone, [Span(job, job.layout.prefix, len(job.layout), prefixes[job.prefix]) for job in shared]
 
     def _plain_inputs(
         self, batch: Sequence[PreparedRequest], spent: Counter[int]
     ) -> tuple[Any, list[Layout], list[Tensor | None]]:
         """What the plain path takes: the model, layouts and patches."""
-        if any(job.recalls for job in batch):
+        if any(job.needs_kv for job in batch):
             raise ModelError(
                 "this model runs through transformers' own modules, which cannot question the memory of frames; "
                 "use probes=fresh"
@@ -380,13 +380,13 @@ class Qwen3VL:
     def _fast(self, batch: Sequence[PreparedRequest]) -> "_Found":
         found = _Found()
         alone, rests = self._spans(batch, found.spent)
-        often = Counter(span.job.stem for span in rests if not span.job.request.attention)
-        apart = [span for span in rests if not side_by_side(span, often[span.job.stem])]
+        often = Counter(span.job.prefix for span in rests if not span.job.request.attention)
+        apart = [span for span in rests if not side_by_side(span, often[span.job.prefix])]
         for part in (alone, [narrowed(span) for span in apart]):
             if part:
                 rows = self._language.logits(self._pieces(part, found.spent))
                 found.logits.update({span.job.place: row for span, row in zip(part, rows, strict=True)})
-        beside = [span for span in rests if side_by_side(span, often[span.job.stem])]
+        beside = [span for span in rests if side_by_side(span, often[span.job.prefix])]
         for row in rows_of(beside, heads=self.dims.heads):
             self._beside(row, found)
         for job in batch:
@@ -394,9 +394,9 @@ class Qwen3VL:
         return found
 
     def _beside(self, row: Sequence[Span], found: "_Found") -> None:
-        """Run texts that follow one stem, side by side; note how much each attends to each unit if that is asked."""
+        """Run texts that follow one prefix, side by side; note how much each attends to each unit if that is asked."""
         device, layout = self._memory.device, row[0].job.layout
-        seen = [torch.zeros(layout.stem, dtype=torch.bool, device=device) for _ in row]
+        seen = [torch.zeros(layout.prefix, dtype=torch.bool, device=device) for _ in row]
         for mine, span in zip(seen, row, strict=True):
             mine[upload(span.job.columns, device)] = True
         pieces = self._pieces(row, found.spent)
@@ -411,30 +411,30 @@ class Qwen3VL:
             logits = self._language.beside(pieces, seen)
         found.logits.update({span.job.place: mine for span, mine in zip(row, logits, strict=True)})
 
-    def _stems(self, jobs: Sequence[PreparedRequest], spent: Counter[int]) -> dict[Hashable, Tensor]:
-        """Keys and values of the jobs' stems: kept ones, and the others computed in one pass."""
-        stems: dict[Hashable, Tensor] = {}
+    def _prefix_caches(self, jobs: Sequence[PreparedRequest], spent: Counter[int]) -> dict[Hashable, Tensor]:
+        """Keys and values of the jobs' prefixes: kept ones, and the others computed in one pass."""
+        prefixes: dict[Hashable, Tensor] = {}
         missing: dict[Hashable, PreparedRequest] = {}
         for job in jobs:
-            kept = self.kept.get(job.stem, self._memory.device)
+            kept = self.kept.get(job.prefix, self._memory.device)
             if kept is None:
-                missing.setdefault(job.stem, job)
+                missing.setdefault(job.prefix, job)
             else:
-                stems[job.stem] = kept
+                prefixes[job.prefix] = kept
         if missing:
-            spans = [Span(job, 0, job.layout.stem) for job in missing.values()]
+            spans = [Span(job, 0, job.layout.prefix) for job in missing.values()]
             for span, known in zip(spans, self._language.keys_and_values(self._pieces(spans, spent)), strict=True):
-                stems[span.job.stem] = known
-                self.kept.put(span.job.stem, known)
-        return stems
+                prefixes[span.job.prefix] = known
+                self.kept.put(span.job.prefix, known)
+        return prefixes
 
     def _pieces(self, spans: Sequence["Span"], spent: Counter[int]) -> list[Piece]:
         """The spans with the features of their frames, ready for the language model."""
-        features = self._features.of([span.job for span in spans if span.sees], self.kept, spent)
+        features = self._features.of([span.job for span in spans if span.shows_frames], self.kept, spent)
         pieces = []
         for span in spans:
             layout, cut = span.job.layout, slice(span.start, span.end)
-            seen = torch.cat([features[unit] for unit in span.job.units], dim=1) if span.sees else None
+            seen = torch.cat([features[unit] for unit in span.job.units], dim=1) if span.shows_frames else None
             pieces.append(Piece(layout.ids[cut], layout.positions[:, cut], layout.visual[cut], seen, span.past))
             known = len(span.job.columns) if span.past is not None else 0
             spent[span.job.place] += int(prefill_flops(self.dims, known + len(span), known=known))

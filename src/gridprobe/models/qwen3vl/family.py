@@ -15,12 +15,12 @@ from gridprobe.models.local.checkpoint import unreadable
 from gridprobe.models.mock import MockModel
 from gridprobe.models.qwen3vl.pricing import QWEN3_VL, ModelDims, cache_bytes, dims_of, parameters, token_bytes
 
-__all__ = ["KNOWN", "gauge", "load"]
+__all__ = ["KNOWN", "cost_model", "load"]
 
 # What a Qwen3-VL model costs, from its config and tokenizer, or from its name, without loading its weights.
 
 KNOWN = tuple(f"Qwen/Qwen3-VL-{size}-Instruct" for size in QWEN3_VL)
-"""Models that can be gauged by name alone."""
+"""Models whose cost is known by name alone."""
 BYTES = 2
 """Bytes of a weight or an activation in bfloat16, the default on a GPU."""
 CAUTION = 2
@@ -29,8 +29,8 @@ UNTIED = ("8B",)
 """Sizes with separate matrices for input and output tokens."""
 
 
-def gauge(name: str, folder: Path | None) -> CostModel | None:
-    """Gauge a checkpoint folder or, without one, a released model by its name; None if neither is known."""
+def cost_model(name: str, folder: Path | None) -> CostModel | None:
+    """The cost model of a checkpoint folder or, without one, of a released model; None if neither is known."""
     if folder is None:
         size = re.search(r"qwen3-vl-(\d+b)\b", name.lower())
         if size is None or size[1].upper() not in QWEN3_VL:

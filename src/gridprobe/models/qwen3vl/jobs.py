@@ -1,4 +1,4 @@
-"""One request in the engine: its tokens, what identifies its frames and its stem, and the parts of it that are run."""
+"""One request in the engine: its tokens, what identifies its frames and its prefix, and the parts that are run."""
 
 import hashlib
 from collections.abc import Hashable
@@ -55,35 +55,35 @@ class PreparedRequest:
         return SequenceKind(size, len(unit.members), (frames.height, frames.width))
 
     @cached_property
-    def stem(self) -> Hashable:
-        """The identity of the stem; frames are part of it only if they are in it. Short, since it is compared often."""
+    def prefix(self) -> Hashable:
+        """The identity of the prefix; frames count only if they are in it. Short, since it is compared often."""
         layout = self.layout
-        digest = hashlib.blake2b(layout.ids[: layout.stem].data, digest_size=16)
-        if layout.visual[: layout.stem].any():
+        digest = hashlib.blake2b(layout.ids[: layout.prefix].data, digest_size=16)
+        if layout.visual[: layout.prefix].any():
             shown = [(group.frames.identity, group.view.step) for group in self.request.groups]
             digest.update(repr((shown, layout.grids)).encode())
-        return "stem", digest.digest()
+        return "prefix", digest.digest()
 
     @property
-    def recalls(self) -> bool:
-        """Whether it needs the keys and values of its stem by themselves."""
-        return self.request.sees is not None or self.request.attention
+    def needs_kv(self) -> bool:
+        """Whether it needs the keys and values of its prefix by themselves."""
+        return self.request.visible_frames is not None or self.request.attention
 
     @property
     def rest(self) -> int:
-        """How many tokens follow the stem."""
-        return len(self.layout) - self.layout.stem
+        """How many tokens follow the prefix."""
+        return len(self.layout) - self.layout.prefix
 
     @property
     def narrow(self) -> bool:
-        """Whether what follows the stem sees less than half of it, so that copying that is cheaper than a mask."""
-        return self.request.sees is not None and 2 * len(self.columns) < self.layout.stem
+        """Whether what follows the prefix sees less than half of it, so that copying that is cheaper than a mask."""
+        return self.request.visible_frames is not None and 2 * len(self.columns) < self.layout.prefix
 
     @cached_property
     def columns(self) -> npt.NDArray[np.int64]:
-        """The tokens of the stem that what follows may attend to."""
+        """The tokens of the prefix that what follows may attend to."""
         owners = self.layout.owners
-        if self.request.sees is None:
+        if self.request.visible_frames is None:
             return np.arange(len(owners))
         return np.flatnonzero((owners < 0) | np.isin(owners, self.request.seen_units))
 
@@ -95,9 +95,9 @@ def price_job(dims: ModelDims, job: PreparedRequest) -> Cost:
 
 
 def price_prompt(dims: ModelDims, job: PreparedRequest) -> Cost:
-    """What reading a request costs; one that `sees` some frames finds the memory of all of them there."""
+    """What reading a request costs; one with `visible_frames` finds the KV cache of all of them there."""
     rest, known = job.rest, len(job.columns)
-    if job.request.sees is not None:
+    if job.request.visible_frames is not None:
         cost = price_recall(dims, rest, known=known)
     else:
         cost = price(dims, len(job.layout), job.layout.grids)
@@ -122,7 +122,7 @@ class Span:
         return self.end - self.start
 
     @property
-    def sees(self) -> bool:
+    def shows_frames(self) -> bool:
         """Whether it contains the frames; all of them, or none."""
         return bool(self.job.layout.visual[self.start : self.end].any())
 

@@ -35,7 +35,7 @@ SHORTEST_PART = 16
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """A part of one sequence to run: all of it, its stem, or what follows the stem."""
+    """A part of one sequence to run: all of it, its prefix, or what follows the prefix."""
 
     ids: np.ndarray[Any, np.dtype[np.int64]]
     positions: np.ndarray[Any, np.dtype[np.int64]]
@@ -158,8 +158,8 @@ class LanguageModel:
 
     def _row(self, pieces: Sequence[Piece], seen: Sequence[Tensor]) -> "_Run":
         """Texts side by side in one row; each attends to what it sees of the past and to its own tokens before."""
-        stem, lengths = pieces[0].past, upload([len(piece) for piece in pieces], self._device)
-        assert stem is not None
+        prefix, lengths = pieces[0].past, upload([len(piece) for piece in pieces], self._device)
+        assert prefix is not None
         joined = Piece(
             np.concatenate([piece.ids for piece in pieces]),
             np.concatenate([piece.positions for piece in pieces], axis=1),
@@ -170,7 +170,7 @@ class LanguageModel:
         cos, sin = self._language.rotary_emb(h, positions)
         owner = torch.arange(len(pieces), device=h.device).repeat_interleave(lengths)
         visible = _Visible(torch.stack(list(seen))[None], owner)
-        return _Run(h, cos, sin, places, None, stem[:, :, None], visible=visible)
+        return _Run(h, cos, sin, places, None, prefix[:, :, None], visible=visible)
 
     def _too_wide(self, pieces: Sequence[Piece], *, rows: int, length: int) -> bool:
         """Whether several texts after a past need more scores than may be in memory: rows × length × keys."""
@@ -311,14 +311,14 @@ class LanguageModel:
         """Past keys and values in one batch, and what is no padding of them."""
         if pieces[0].past is None:
             return None, None
-        stems = [piece.past for piece in pieces if piece.past is not None]
-        lengths = upload([stem.shape[3] for stem in stems], h.device)
-        width = int(max(stem.shape[3] for stem in stems))
-        past = stems[0][:, :, None]
-        if len(stems) > 1:
-            past = h.new_zeros(*stems[0].shape[:2], len(stems), stems[0].shape[2], width, stems[0].shape[4])
-            for row, stem in enumerate(stems):
-                past[:, :, row, :, : stem.shape[3]] = stem
+        prefixes = [piece.past for piece in pieces if piece.past is not None]
+        lengths = upload([prefix.shape[3] for prefix in prefixes], h.device)
+        width = int(max(prefix.shape[3] for prefix in prefixes))
+        past = prefixes[0][:, :, None]
+        if len(prefixes) > 1:
+            past = h.new_zeros(*prefixes[0].shape[:2], len(prefixes), prefixes[0].shape[2], width, prefixes[0].shape[4])
+            for row, prefix in enumerate(prefixes):
+                past[:, :, row, :, : prefix.shape[3]] = prefix
         known = torch.arange(width, device=h.device) < lengths[:, None]
         return past, _Visible(known[:, None], torch.zeros(h.shape[1], dtype=torch.long, device=h.device))
 

@@ -76,10 +76,10 @@ class Layout:
     sizes: tuple[tuple[int, int], ...]
     """Width and height in pixels of every unit of the request, in the order shown."""
     patch: int
-    stem: int
+    prefix: int
     """How many tokens at its beginning other requests may share: all frames, or all text, whichever comes first."""
     owners: npt.NDArray[np.int64]
-    """For every token of the stem the number of its unit, with the time and text before it; -1 if it has none."""
+    """For every token of the prefix the number of its unit, with the time and text before it; -1 if it has none."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -135,15 +135,15 @@ class Layouts:
         # crosses a line break.
         frames = self._frames(request)
         text = self._half([request.prompt] if first else [request.prompt + "\n"], first=not first, sizes=())
-        stem, rest = (frames, text) if first else (text, frames)
+        prefix, rest = (frames, text) if first else (text, frames)
         return Layout(
-            np.concatenate([stem.ids, rest.ids]),
-            np.concatenate([stem.visual, rest.visual]),
-            np.concatenate([stem.positions, rest.positions + stem.after], axis=1),
+            np.concatenate([prefix.ids, rest.ids]),
+            np.concatenate([prefix.visual, rest.visual]),
+            np.concatenate([prefix.positions, rest.positions + prefix.after], axis=1),
             frames.sizes,
             self._patch,
-            len(stem.ids),
-            stem.owners,
+            len(prefix.ids),
+            prefix.owners,
         )
 
     def _frames(self, request: Request) -> _Half:
@@ -184,10 +184,10 @@ class Layouts:
         return _Half(ids, visual, *_positions(visual, blocks), tuple(sizes), owners)
 
 
-def _owners(stem: npt.NDArray[np.int64], *, opening: int, end: int) -> npt.NDArray[np.int64]:
+def _owners(prefix: npt.NDArray[np.int64], *, opening: int, end: int) -> npt.NDArray[np.int64]:
     """The unit of every token: all tokens after the unit before, up to the one that ends it."""
-    ends = np.flatnonzero(stem == end)
-    owners = np.searchsorted(ends, np.arange(len(stem)))
+    ends = np.flatnonzero(prefix == end)
+    owners = np.searchsorted(ends, np.arange(len(prefix)))
     owners[owners == len(ends)] = -1
     owners[:opening] = -1
     return owners

@@ -70,7 +70,7 @@ from gridprobe.models.transformers.prompt import (
 )
 from gridprobe.video.frames import Pixels
 
-__all__ = ["Auto", "compose", "gauge", "load_engine", "picture_sizes"]
+__all__ = ["Auto", "compose", "cost_model", "load_engine", "picture_sizes"]
 
 T = TypeVar("T")
 
@@ -411,8 +411,8 @@ BYTES = 2
 """Bytes of a weight or an activation in bfloat16, the default on a GPU."""
 
 
-def gauge(name: str, folder: Path) -> CostModel:
-    """CostModel a checkpoint folder."""
+def cost_model(name: str, folder: Path) -> CostModel:
+    """The cost model of a checkpoint folder."""
     config = read(name, transformers.AutoConfig, folder)
     tokenizer = read(name, transformers.AutoTokenizer, folder)
     pictures = read_pictures(name, folder, config=config, tokenizer=tokenizer, family=FAMILY[config.model_type])

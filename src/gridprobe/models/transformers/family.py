@@ -6,10 +6,10 @@ from typing import Any
 from gridprobe.errors import ModelError
 from gridprobe.models.base import CostModel, Model
 
-__all__ = ["KNOWN", "gauge", "load"]
+__all__ = ["KNOWN", "cost_model", "load"]
 
 KNOWN: tuple[str, ...] = ()
-"""No model of these families can be gauged by its name alone."""
+"""The cost of no model of these families is known by its name alone."""
 
 
 NEEDED = (5, 22)
@@ -24,14 +24,14 @@ def load(name: str, folder: Path, **options: Any) -> Model:
     return load_checkpoint(name, folder, **options)
 
 
-def gauge(name: str, folder: Path | None) -> CostModel | None:
-    """CostModel a checkpoint on this machine."""
+def cost_model(name: str, folder: Path | None) -> CostModel | None:
+    """The cost model of a checkpoint on this machine."""
     if folder is None:
         return None
     _check_version()
-    from gridprobe.models.transformers.engine import gauge as gauge_checkpoint
+    from gridprobe.models.transformers.engine import cost_model as cost_model_of_checkpoint
 
-    return gauge_checkpoint(name, folder)
+    return cost_model_of_checkpoint(name, folder)
 
 
 def _check_version() -> None:
