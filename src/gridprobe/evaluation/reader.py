@@ -399,7 +399,7 @@ def _result(item: "Result", values: Mapping[str, Any] | None, folder: Path) -> "
         need(length is None or is_number(length), where, "the video's duration must be a number or null", length)
         result = replace(result, duration=length)
     if result.answered and item.answer is not None and record.right is not result.right:
-        raise DataError(f"{where}: it says right={record.right}, but {record.reply!r} beside {item.answer!r}")
+        raise DataError(f"{where}: it says right={record.right}, but {record.reply!r} next to {item.answer!r}")
     return result
 
 
