@@ -1,10 +1,8 @@
 """A clock that stands still, and a pool of real workers that moves it when one of them hangs."""
 
-from types import SimpleNamespace
-from typing import Any
-
 import toy_runs
-from gridprobe.evaluation.supervisor import WorkerHandle, WorkerPool
+from gridprobe.evaluation.supervisor import WorkerPool
+from gridprobe.evaluation.tasks import Task
 from gridprobe.evaluation.worker import WorkerMessage
 
 
@@ -27,10 +25,12 @@ class WatchedPool:
         self._pool, self._clock = pool, clock
         self._sign, self._begun, self._ended = WorkerMessage("begun", hangs), False, 0
 
-    def start(self, name: str, place: int) -> WorkerHandle:
+    def start(self, name: str, place: int) -> None:
         self.started.append(name)
-        hand = self._pool.start(name, place)
-        return SimpleNamespace(give=hand.give, kill=lambda: self._kill(hand))
+        self._pool.start(name, place)
+
+    def send(self, name: str, task: Task | None) -> None:
+        self._pool.send(name, task)
 
     def receive(self, seconds: float) -> list[tuple[str, WorkerMessage | None]]:
         heard = self._pool.receive(seconds)
@@ -39,6 +39,6 @@ class WatchedPool:
             self._clock.now += 100.0
         return heard
 
-    def _kill(self, hand: Any) -> None:
+    def kill(self, name: str) -> None:
         self._begun, self._ended = False, toy_runs.hangs()
-        hand.kill()
+        self._pool.kill(name)

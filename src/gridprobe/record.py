@@ -146,6 +146,8 @@ class Record:
     def to_line(self) -> dict[str, Any]:
         """The record as a line of a run folder."""
         values = {"schema": LINE_SCHEMA, **{name: getattr(self, name) for name in ("id", *OF_A_RUN, "right", "choice")}}
+        if not self.transient:
+            del values["transient"]
         if self.outcome == "answered":
             left_out = ("schema", *OF_THE_FOLDER)
             values |= {name: value for name, value in self.to_dict().items() if name not in left_out}
@@ -385,10 +387,10 @@ def _check_selection(selection: Any, where: str) -> None:
     need(len(indices) == len(times) > 0, where, "selection must name kept frames", indices)
     need(all(type(i) is int and 0 <= i < pool for i in indices), where, f"indices must be below {pool}", indices)
     need(not rows or len(rows) * len(columns) >= pool > (len(rows) - 1) * len(columns), where, "bad map", (rows, pool))
-    asked = len(rows) + len(columns) or len(_cells(selection["importance"] or [], pool, where))
+    number = len(rows) + len(columns) or len(_cells(selection["importance"] or [], pool, where))
     probes = selection["probe_choices"] or []
     need(isinstance(probes, list) and all(isinstance(p, str) for p in probes), where, "probes must be letters", probes)
-    need(len(probes) in (0, asked), where, "one answer for each probe is needed", probes)
+    need(len(probes) in (0, number), where, "one answer for each probe is needed", probes)
     if selection["shape"]:
         _number(selection["shape"], "skew", where)
 

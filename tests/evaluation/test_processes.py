@@ -1,14 +1,15 @@
 """Workers as child processes: whatever state one is in, killing it takes no time."""
 
 import threading
-from multiprocessing import Pipe
 from multiprocessing.context import SpawnProcess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gridprobe.evaluation import supervisor
-from gridprobe.evaluation.supervisor import JOIN_SECONDS
+from gridprobe.evaluation.supervisor import JOIN_SECONDS, ProcessPool
+from gridprobe.evaluation.worker import WorkerJob
 
 
 class Undead:
@@ -29,15 +30,14 @@ class Undead:
 
 
 def test_who_kills_a_process_that_cannot_die_does_not_wait_for_it() -> None:
-    process, (here, there) = Undead(), Pipe()
+    process, pool = Undead(), ProcessPool(WorkerJob(Path(), None), workers=1)  # type: ignore[arg-type]
+    pool._processes["w0"] = process  # type: ignore[assignment]
     try:
-        supervisor._ProcessHandle(process, here).kill()  # type: ignore[arg-type]
+        pool.kill("w0")
         process.joined.wait()  # in another thread, or this line would not be reached
         assert process.killed and process.limit == JOIN_SECONDS
     finally:
         process.over.set()
-        here.close()
-        there.close()
 
 
 def test_the_end_of_the_program_does_not_wait_for_it_without_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

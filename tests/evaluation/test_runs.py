@@ -1,6 +1,7 @@
 """Nothing lost, nothing twice, nothing mixed: runs that are killed, starved of disk, doubled and resumed."""
 
 import errno
+import importlib
 import json
 import os
 import shutil
@@ -65,9 +66,11 @@ class TestARun:
         assert (result["all"]["answered"], result["all"]["missing"], result["errors"]) == (6, 0, {})
         assert result["bins"]["length"]["short"]["questions"] == 2
         record = read_records(tmp_path / "run").best["v0-q1"]
-        assert {"group", "choice", "right", "logprobs", "letter_mass", "confidence", "selection", "cost"} <= set(record)
+        assert {"group", "choice", "right", "posterior", "letter_mass", "confidence", "selection", "cost"} <= set(
+            record
+        )
         assert (record["basis"], record["kind"]) == ("letters", None)
-        assert record["right"] and "importance" not in record["selection"] and "conventions" not in record["cost"]
+        assert record["right"] and record["selection"]["importance"] is None and "conventions" not in record["cost"]
         probed = record["selection"]
         assert len(probed["probe_choices"]) == len(probed["row_confidence"]) + len(probed["column_confidence"])
         assert set(probed["probe_choices"]) <= {"A", "B"}
@@ -568,17 +571,17 @@ class TestWorkers:
 
 def test_there_are_no_more_workers_than_videos_to_ask_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker without work would load its models for nothing."""
-    counts: list[int] = []
+    sizes: list[int] = []
 
     class Counting:
         def __init__(self, folder: Path, queue: Any, pool: ProcessPool, **_: Any) -> None:
-            counts.append(queue.workers)
+            sizes.append(queue.workers)
 
         def run(self) -> None:
             """Ask nothing."""
 
-    monkeypatch.setattr("gridprobe.evaluation.run.Supervisor", Counting)
+    monkeypatch.setattr(importlib.import_module("gridprobe.evaluation.run"), "Supervisor", Counting)
     for videos in (1, 3, 9):
         started(toy_benchmark(tmp_path / f"data{videos}", videos=videos), tmp_path / f"run{videos}", workers=5)
 
-    assert counts == [1, 3, 5]
+    assert sizes == [1, 3, 5]

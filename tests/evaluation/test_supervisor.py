@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -19,29 +20,23 @@ from gridprobe.evaluation.worker import WorkerJob, WorkerMessage
 from gridprobe.record import Record
 
 
-class FakeHand:
-    def __init__(self) -> None:
-        self.tasks: list[Task | None] = []
-        self.kills = 0
-
-    def give(self, task: Task | None) -> None:
-        self.tasks.append(task)
-
-    def kill(self) -> None:
-        self.kills += 1
-
-
 class FakePool:
     """Workers that say what a script says. A step of it is a message, or seconds in which nobody says anything."""
 
     def __init__(self, clock: Clock, *steps: str | float) -> None:
-        self.hands: dict[str, FakeHand] = {}
+        self.tasks: dict[str, list[Task | None]] = {}
+        self.kills: Counter[str] = Counter()
         self.places: dict[str, int] = {}
         self._clock, self._steps = clock, iter(steps)
 
-    def start(self, name: str, place: int) -> FakeHand:
-        self.hands[name], self.places[name] = FakeHand(), place
-        return self.hands[name]
+    def start(self, name: str, place: int) -> None:
+        self.tasks[name], self.places[name] = [], place
+
+    def send(self, name: str, task: Task | None) -> None:
+        self.tasks[name].append(task)
+
+    def kill(self, name: str) -> None:
+        self.kills[name] += 1
 
     def receive(self, seconds: float) -> list[tuple[str, WorkerMessage | None]]:
         step = next(self._steps, LAST_SECONDS)
@@ -68,9 +63,7 @@ def outcomes(folder: Path) -> dict[str, tuple[str, str]]:
 
 def given(pool: FakePool) -> dict[str, list[str | None]]:
     """The videos' only questions that each worker got, in order; None is the end."""
-    return {
-        name: [None if task is None else task.items[0].id for task in hand.tasks] for name, hand in pool.hands.items()
-    }
+    return {name: [None if task is None else task.items[0].id for task in tasks] for name, tasks in pool.tasks.items()}
 
 
 def test_a_worker_that_loads_for_long_and_pulses_is_not_hung(tmp_path: Path) -> None:
@@ -79,7 +72,7 @@ def test_a_worker_that_loads_for_long_and_pulses_is_not_hung(tmp_path: Path) -> 
     pool = FakePool(clock, *loading, "w0 ready r", "w0 begun v0-q0", "w0 answered v0-q0", "w0 ended", "w0 dead")
     supervisor_of(tmp_path, pool, clock).run()
 
-    assert clock.now > 4000 and list(pool.hands) == ["w0"]
+    assert clock.now > 4000 and list(pool.tasks) == ["w0"]
 
 
 def test_a_worker_that_is_silent_while_loading_is_killed_and_its_like_not_tried(tmp_path: Path) -> None:
@@ -89,7 +82,7 @@ def test_a_worker_that_is_silent_while_loading_is_killed_and_its_like_not_tried(
     reason = r"w0: it was silent for 1000 s while starting; raise --start-timeout if its models take longer to load;"
     with pytest.raises(RunError, match=f"^no worker is left: worker {reason}"):
         supervisor_of(tmp_path, pool, clock).run()
-    assert list(pool.hands) == ["w0"]
+    assert list(pool.tasks) == ["w0"]
 
 
 def test_timeout_for_a_question_begins_with_the_question_and_not_before(tmp_path: Path) -> None:
@@ -97,7 +90,7 @@ def test_timeout_for_a_question_begins_with_the_question_and_not_before(tmp_path
     work: list[str | float] = ["w0 ready r", 59.0, "w0 begun v0-q0", 59.0, "w0 heartbeat", 59.0, "w0 answered v0-q0"]
     supervisor_of(tmp_path, pool := FakePool(clock, 900.0, *work, "w0 ended", "w0 dead"), clock).run()
 
-    assert list(pool.hands) == ["w0"]
+    assert list(pool.tasks) == ["w0"]
 
 
 def test_a_worker_with_nothing_to_do_may_be_silent(tmp_path: Path) -> None:
@@ -109,7 +102,7 @@ def test_a_worker_with_nothing_to_do_may_be_silent(tmp_path: Path) -> None:
     pool = FakePool(clock, *start, *slow, *end)
     supervisor_of(tmp_path, pool, clock, workers=2).run()
 
-    assert list(pool.hands) == ["w0", "w1"] and pool.hands["w1"].tasks == [None]
+    assert list(pool.tasks) == ["w0", "w1"] and pool.tasks["w1"] == [None]
 
 
 def test_a_question_at_which_two_workers_hang_is_given_up_and_the_next_is_asked(tmp_path: Path) -> None:
@@ -134,7 +127,7 @@ def test_a_worker_that_answers_between_its_kill_and_its_death_has_answered_and_g
     pool = FakePool(clock, *killed, *rest)
     supervisor_of(tmp_path, pool, clock, questions=4).run()
 
-    assert pool.hands["w0"].kills > 0 and outcomes(tmp_path) == {}
+    assert pool.kills["w0"] > 0 and outcomes(tmp_path) == {}
     assert given(pool) == {"w0": ["v0-q0", "v1-q0"], "w1": ["v1-q0", "v2-q0", "v3-q0", None]}
 
 
@@ -186,7 +179,7 @@ def test_a_run_ends_though_no_worker_dies(tmp_path: Path) -> None:
     pool = FakePool(clock, "w0 ready r", "w0 begun v0-q0", "w0 answered v0-q0")
     supervisor_of(tmp_path, pool, clock).run()
 
-    assert pool.hands["w0"].tasks[-1] is None and pool.hands["w0"].kills == 1
+    assert pool.tasks["w0"][-1] is None and pool.kills["w0"] == 1
     assert clock.now == 2 * LAST_SECONDS  # one to end by itself, one to die
 
 
@@ -199,18 +192,17 @@ class ActingPool(FakePool):
         self._heard: list[tuple[str, WorkerMessage | None]] = []
         self._done: dict[str, int] = {}
 
-    def start(self, name: str, place: int) -> FakeHand:
-        hand = super().start(name, place)
+    def start(self, name: str, place: int) -> None:
+        super().start(name, place)
         self._heard.append((name, WorkerMessage("ready", "r")))
-        return hand
 
     def receive(self, seconds: float) -> list[tuple[str, WorkerMessage | None]]:
-        for name, hand in self.hands.items():
+        for name, tasks in self.tasks.items():
             number = self._done.get(name, 0)
-            if number < len(hand.tasks):
-                self._act(name, hand.tasks[number])
-            if hand.kills == 1:
-                hand.kills = 2
+            if number < len(tasks):
+                self._act(name, tasks[number])
+            if self.kills[name] == 1:
+                self.kills[name] = 2
                 self._heard.append((name, None))
         if not self._heard:
             self._clock.now += 10.0

@@ -87,7 +87,7 @@ def test_grants_never_exceed_a_total_whatever_workers_do(seed: int) -> None:
     spent = 0
     for _ in range(400):
         worker = f"w{draw.randrange(3)}"
-        held = queue.held.get(worker)
+        held = queue.assigned.get(worker)
         if not held:
             queue.take(worker)
             continue

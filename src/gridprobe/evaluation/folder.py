@@ -182,15 +182,15 @@ class RunFolder:
         with self._gate():
             try:
                 with readable(file):
-                    known = [str(each) for each in parse_json(file.read_bytes())] if file.is_file() else None
+                    before = [str(each) for each in parse_json(file.read_bytes())] if file.is_file() else None
             except (ValueError, TypeError) as error:
                 raise DataError(f"cannot read {file}: {error}") from error
-            if known is None:
+            if before is None:
                 write_whole(file, json.dumps(list(models)).encode())
                 return
-        if known != list(models):
+        if before != list(models):
             raise RunError(
-                f"{self.path} was begun with the models {' and '.join(known)}, but these are {' and '.join(models)}: "
+                f"{self.path} was begun with the models {' and '.join(before)}, but these are {' and '.join(models)}: "
                 "other weights, precision, device or calibration; name another folder with --out"
             )
 

@@ -119,7 +119,7 @@ def _errors(results: Sequence[Result]) -> dict[str, int]:
 #     distance    mean over the kept frames of the seconds to the nearest gold interval; 0 inside one
 #
 # An interval holds its start but not its end. Only frames that a selector kept count: an answer from an overview of all
-# frames kept none, and frames that are shown smaller beside the kept ones are not kept.
+# frames kept none, and frames that are shown smaller next to the kept ones are not kept.
 
 Span = tuple[float, float]
 
@@ -158,12 +158,12 @@ def _gap(time: float, span: Span) -> float:
 
 def _gold(result: Result) -> list[Span]:
     """The intervals that hold the evidence; none where they are not known, or are the whole video."""
-    found = result.extra.get("evidence") or []
-    if isinstance(found, list) and all(map(_is_span, found)):
-        return [(float(start), float(end)) for start, end in found]
+    spans = result.extra.get("evidence") or []
+    if isinstance(spans, list) and all(map(_is_span, spans)):
+        return [(float(start), float(end)) for start, end in spans]
     raise DataError(
         f"question {result.id!r} of the run: evidence must be a list of [start, end] in seconds, "
-        f"got {str(found)[:80]!r}"
+        f"got {str(spans)[:80]!r}"
     )
 
 
@@ -188,19 +188,19 @@ class Temporal:
     @classmethod
     def of(cls, results: Sequence[Result]) -> "Temporal | None":
         """None if no such question was answered."""
-        found = [
+        matches = [
             (match(result.answered.selection["timestamps"], gold), result.group)
             for result in results
             if result.answered and result.answered.reached["by"] != "overview" and (gold := _gold(result))
         ]
-        if not found:
+        if not matches:
             return None
-        groups = [group for _, group in found]
+        groups = [group for _, group in matches]
         shares = {
-            name: share_interval([getattr(each, name) for each, _ in found], groups)
+            name: share_interval([getattr(each, name) for each, _ in matches], groups)
             for name in ("precision", "recall", "f1")
         }
-        return cls(**shares, distance=clustered_bootstrap([each.distance for each, _ in found], groups))
+        return cls(**shares, distance=clustered_bootstrap([each.distance for each, _ in matches], groups))
 
 
 # Answers in words: how well they match the right texts, and what a judge says of them.
@@ -223,14 +223,16 @@ def text_metrics(run: Run) -> list[Metric]:
     scored = [(each.group, 100.0 * each.f1) for each in run.results if each.f1 is not None]
     if not scored:
         return []
-    found = [Metric("token F1", _mean(scored), len(scored), "", [scored])]
+    metrics = [Metric("token F1", _mean(scored), len(scored), "", [scored])]
     for name, judged in verdicts(run.path).items():
-        known = [(each.group, 100.0 * _accepted(each, judged)) for each in run.results if _is_judged(each, judged)]
-        if known:
-            missing = len(scored) - len(known)
+        accepted = [(each.group, 100.0 * _accepted(each, judged)) for each in run.results if _is_judged(each, judged)]
+        if accepted:
+            missing = len(scored) - len(accepted)
             note = f"{missing} of {len(scored)} not judged" if missing else ""
-            found.append(Metric(f"judged by {name.partition('@')[0]}", _mean(known), len(known), note, [known]))
-    return found
+            metrics.append(
+                Metric(f"judged by {name.partition('@')[0]}", _mean(accepted), len(accepted), note, [accepted])
+            )
+    return metrics
 
 
 def _mean(scored: list[tuple[str, float]]) -> float:
@@ -256,8 +258,8 @@ def verdicts(folder: Path) -> dict[str, dict[str, float]]:
     if not file.is_file():
         return {}
     try:
-        found = parse_json(file.read_bytes())
-        return {str(name): {str(key): float(p) for key, p in each.items()} for name, each in found.items()}
+        content = parse_json(file.read_bytes())
+        return {str(name): {str(key): float(p) for key, p in each.items()} for name, each in content.items()}
     except (OSError, ValueError, AttributeError, TypeError, OverflowError) as error:
         raise DataError(f"{file} does not hold verdicts ({error}); delete it and judge again") from error
 
@@ -282,8 +284,8 @@ def judge(run: Run, model: Model) -> int:
 def _open(run: Run) -> Iterator[Result]:
     """The answers in words that have a right text and are no exact match."""
     for result in run.results:
-        said = result.answered.reply if result.answered else None
-        if not result.options and said is not None and result.answer and not exact_match(said, result.answer):
+        reply = result.answered.reply if result.answered else None
+        if not result.options and reply is not None and result.answer and not exact_match(reply, result.answer):
             yield result
 
 
@@ -436,8 +438,8 @@ def bins_of(runs: Sequence[Run]) -> list[str]:
 
 def shared(runs: Sequence[Run]) -> list[Run]:
     """The runs with only the questions that all were asked: easier questions must not look like a better method."""
-    asked = [{result.id for result in run.results if result.outcome != "missing"} for run in runs]
-    common = set.intersection(*asked)
+    with_record = [{result.id for result in run.results if result.outcome != "missing"} for run in runs]
+    common = set.intersection(*with_record)
     return [replace(run, results=tuple(result for result in run.results if result.id in common)) for run in runs]
 
 
@@ -537,11 +539,11 @@ def official(run: Run) -> list[Metric]:
 
 def _official(run: Run) -> list[Metric]:
     right: Mapping[str, bool] = {result.id: result.right for result in run.results if result.right is not None}
-    found: list[Metric] = []
+    official: list[Metric] = []
     if run.benchmark in benchmarks.BENCHMARKS:
-        found = benchmarks.metrics(run.benchmark, [_item(result) for result in run.results], right)
-    if found or not right:
-        return found
+        official = benchmarks.metrics(run.benchmark, [_item(result) for result in run.results], right)
+    if official or not right:
+        return official
     scores = [(result.group, 100.0 * right[result.id]) for result in run.results if result.id in right]
     value = 100.0 * sum(right.values()) / len(right)
     return [Metric("accuracy", value, len(right), "no official scoring is known", [scores])]

@@ -64,14 +64,13 @@ def estimate_run(
     items = (choice or Choice()).items(benchmark)
     tasks = tasks_of(items, Shard())
     videos = list(_headers([task.items[0] for task in tasks], benchmark, setup.sampling))
-    known = [info for info in videos if isinstance(info, VideoInfo)]
-    usual = _usual(known, videos)
-    bill, done = _Bill(), 0
+    infos = [info for info in videos if isinstance(info, VideoInfo)]
+    usual = _usual(infos, videos)
+    costs, done = _Stages(), 0
     for task, info in zip(tasks, videos, strict=True):
-        video = _Footage.of(task.items[0], info if isinstance(info, VideoInfo) else usual, setup)
+        video = _BlankVideo.of(task.items[0], info if isinstance(info, VideoInfo) else usual, setup)
         for item in task.items:
-            asked = method.question(item)
-            bill = bill.plus(asked, video, setup)
+            costs = costs.plus(method.question(item), video, setup)
             done += 1
             report("estimate_run", done, len(items))
     return {
@@ -87,20 +86,20 @@ def estimate_run(
         "text_tokens": "counted by the tokenizer"
         if model.exact and answerer.exact
         else "estimated at 4 characters each",
-        "overview": _values(bill.overview),
+        "overview": _values(costs.overview),
         "settled_by_overview": setup.effort in ("quick", "auto"),
-        "probes": _values(bill.probes),
-        "focus": {"least": _values(bill.least), "most": _values(bill.most)},
+        "probes": _values(costs.probes),
+        "focus": {"least": _values(costs.least), "most": _values(costs.most)},
         "memory_gb": {
             "weights": _weights(model, answerer),
-            "largest_pass": round(answerer.capabilities.memory(bill.longest), 1),
+            "largest_pass": round(answerer.capabilities.memory(costs.longest), 1),
         },
-        "longest_pass_tokens": bill.longest,
+        "longest_pass_tokens": costs.longest,
     }
 
 
 @dataclass(frozen=True)
-class _Bill:
+class _Stages:
     """What the questions so far cost, stage by stage."""
 
     overview: Cost = field(default_factory=Cost)
@@ -110,7 +109,7 @@ class _Bill:
     longest: int = 0
     """Tokens of the longest pass."""
 
-    def plus(self, question: Question, video: "_Footage", setup: Plan) -> "_Bill":
+    def plus(self, question: Question, video: "_BlankVideo", setup: Plan) -> "_Stages":
         """With one more question about a video."""
         pool, selector = video.frames(setup.pool_size(len(video.times))), setup.selector
         overview, probes, longest = self.overview, self.probes, self.longest
@@ -123,7 +122,7 @@ class _Bill:
         if selector.models:
             probes += selector.select(pool, question).cost
         few, many = (setup.answerer.cost(_focus(count, video, question, setup)) for count in selector.bounds(len(pool)))
-        return _Bill(overview, probes, self.least + few, self.most + many, max(longest, many.tokens))
+        return _Stages(overview, probes, self.least + few, self.most + many, max(longest, many.tokens))
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ class GridPrice:
 
     k: int
     everything: Cost
-    """One pass over all frames at native size."""
+    """One pass over all frames at full size."""
     overview: Cost
     selecting: Cost
     """The overview and the probes."""
@@ -141,28 +140,28 @@ class GridPrice:
 
 
 def price_grid(setup: Plan, question: Question, info: VideoInfo, *, kept: Sequence[int] = ()) -> GridPrice:
-    """Price one question about a video of this size, for so many kept frames or else for the selector's bounds.
+    """Price one question about a video of this size, for these numbers of kept frames or the selector's bounds.
 
     The models of the setup are cost models.
     """
     assert setup.sampling is not None
-    video = _Footage.of(Item("", question, Path(info.path), ""), info, setup)
+    video = _BlankVideo.of(Item("", question, Path(info.path), ""), info, setup)
     cells = len(video.times)
     counts = kept or setup.selector.bounds(cells)
-    bill = _Bill().plus(question, video, setup)
+    costs = _Stages().plus(question, video, setup)
     whole = focus_request(video.frames(setup.size_of(setup.shown, cells)), question, setup)
     return GridPrice(
         k=isqrt(setup.sampling.num_frames),
         everything=setup.answerer.cost(whole),
-        overview=bill.overview,
-        selecting=bill.overview + bill.probes,
+        overview=costs.overview,
+        selecting=costs.overview + costs.probes,
         focus={count: setup.answerer.cost(_focus(count, video, question, setup)) for count in counts},
     )
 
 
 def blank_frames(info: VideoInfo, setup: Plan) -> FramePool:
     """As many frames as a video of this size would give, at its own size, without pixels."""
-    return _Footage.of(Item("", Question("-"), Path(info.path), ""), info, setup).frames(FrameSize())
+    return _BlankVideo.of(Item("", Question("-"), Path(info.path), ""), info, setup).frames(FrameSize())
 
 
 def _headers(items: Sequence[Item], benchmark: Benchmark, spec: SampleSpec) -> Iterator[VideoInfo | str]:
@@ -175,19 +174,19 @@ def _headers(items: Sequence[Item], benchmark: Benchmark, spec: SampleSpec) -> I
         report("headers", done, len(items))
 
 
-def _usual(known: Sequence[VideoInfo], videos: Sequence[VideoInfo | str]) -> VideoInfo:
+def _usual(infos: Sequence[VideoInfo], videos: Sequence[VideoInfo | str]) -> VideoInfo:
     """A video of the most common size."""
-    if not known:
+    if not infos:
         raise DataError(f"no video of the benchmark can be read: {videos[0]}")
-    (size, _), *_ = Counter((info.width, info.height) for info in known).most_common(1)
-    return next(info for info in known if (info.width, info.height) == size)
+    (size, _), *_ = Counter((info.width, info.height) for info in infos).most_common(1)
+    return next(info for info in infos if (info.width, info.height) == size)
 
 
 def _seconds(item: Item, info: VideoInfo | str) -> float | None:
     return item.duration if item.duration is not None or isinstance(info, str) else info.duration
 
 
-def _focus(count: int, video: "_Footage", question: Question, setup: Plan) -> Request:
+def _focus(count: int, video: "_BlankVideo", question: Question, setup: Plan) -> Request:
     """The focused pass over this many kept frames, with the selector's extra frames and with the context."""
     kept = video.frames(setup.size_of(setup.shown, count)).take(range(count))
     extra_frames = setup.selector.extra_frames(count, len(video.times))
@@ -204,14 +203,14 @@ def _focus(count: int, video: "_Footage", question: Question, setup: Plan) -> Re
 
 
 @dataclass(frozen=True)
-class _Footage:
+class _BlankVideo:
     """The frames that a video would give, without pixels."""
 
     info: VideoInfo
     times: tuple[float, ...]
 
     @classmethod
-    def of(cls, item: Item, info: VideoInfo, setup: Plan) -> "_Footage":
+    def of(cls, item: Item, info: VideoInfo, setup: Plan) -> "_BlankVideo":
         """A short video has fewer frames than the grid has cells."""
         assert setup.sampling is not None
         cells = setup.sampling.num_frames
@@ -284,7 +283,7 @@ class Offer:
 
     name: str
     frames: tuple[int, int]
-    """Frames at native size."""
+    """Frames at full size."""
     tokens: tuple[int, int]
     tflops: Range
     seconds: Range | None
@@ -319,11 +318,9 @@ def offers(
 
 
 def _checked(offer: Offer, limits: UsageLimits, models: Models) -> Offer:
-    """The offer, compared with limits; a server's bill may be larger than its estimate by a margin."""
-    tracker, slack = (
-        UsageTracker(limits, clock=lambda: 0.0),
-        max(models.model.capabilities.cost_slack, models.answerer.capabilities.cost_slack),
-    )
+    """The offer, compared with limits; a server may use more than its estimate, by a margin."""
+    slack = max(each.capabilities.cost_slack for each in (models.model, models.answerer))
+    tracker = UsageTracker(limits, clock=lambda: 0.0)
     seconds = offer.seconds or (0.0, 0.0)
     verdicts: tuple[tuple[int, Fits, str], ...] = ((0, "no", "takes at least"), (1, "maybe", "may take"))
     for place, fits, verb in verdicts:

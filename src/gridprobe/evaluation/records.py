@@ -151,11 +151,11 @@ def read_records(
     floats = fields is None or not WITHOUT_FLOATS.issuperset(fields)
     records = Records()
     for file in listed(folder, "records-*.jsonl"):
-        for found in read_file(file, floats=floats):
-            if isinstance(found, Damage):
-                records.damage.append(found)
+        for each in read_file(file, floats=floats):
+            if isinstance(each, Damage):
+                records.damage.append(each)
             else:
-                records.add(found if kept is None else {name: found[name] for name in kept if name in found})
+                records.add(each if kept is None else {name: each[name] for name in kept if name in each})
     for name, row in (rows or {}).items():
         if name in records.best and _other_row(records.best[name], {"row": row}):
             del records.best[name]
@@ -170,13 +170,13 @@ def read_file(file: Path, *, floats: bool = True) -> Iterator[dict[str, Any] | D
     offset = 0
     with readable(file):
         try:
-            descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe would wait for its writer
-        except FileNotFoundError:  # its writer has just ended without a record
-            return
-        with open(descriptor, "rb") as stream:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            if not stat.S_ISREG(file.stat().st_mode):  # opening a pipe would wait for its writer
                 yield Damage(file.name, 0, "not a regular file")
                 return
+            stream = file.open("rb")
+        except FileNotFoundError:  # its writer has just ended without a record
+            return
+        with stream:
             for line in stream:
                 if not line.endswith(b"\n"):
                     return

@@ -170,14 +170,14 @@ def sign_flip(differences: Sequence[int], groups: Sequence[str], *, samples: int
     _, member = np.unique(np.asarray(groups), return_inverse=True)
     sums = np.bincount(member, weights=np.asarray(differences, dtype=np.float64))
     sums = np.abs(sums[sums != 0])  # a group without a difference is the same flipped
-    found = abs(sum(differences))
+    observed = abs(sum(differences))
     if len(sums) <= ENUMERATE:
         bits = (np.arange(2 ** len(sums))[:, None] >> np.arange(len(sums))) & 1
-        return float(np.mean(np.abs((1 - 2 * bits) @ sums) >= found))
+        return float(np.mean(np.abs((1 - 2 * bits) @ sums) >= observed))
     rng, hits = np.random.default_rng(seed), 0
     for start in range(0, samples, CHUNK):
         signs = rng.integers(0, 2, (min(CHUNK, samples - start), len(sums)), dtype=np.int8) * 2 - 1
-        hits += int(np.count_nonzero(np.abs(signs @ sums) >= found))
+        hits += int(np.count_nonzero(np.abs(signs @ sums) >= observed))
     return (hits + 1) / (samples + 1)
 
 

@@ -37,7 +37,6 @@ __all__ = [
     "RayPool",
     "Supervisor",
     "TaskQueue",
-    "WorkerHandle",
     "WorkerPool",
 ]
 
@@ -54,19 +53,6 @@ class _Process(SpawnProcess):
         super().join(JOIN_SECONDS if timeout is None else timeout)
 
 
-class _ProcessHandle:
-    def __init__(self, process: BaseProcess, pipe: "Connection[Task | None, WorkerMessage]") -> None:
-        self._process, self._pipe = process, pipe
-
-    def give(self, task: Task | None) -> None:
-        with suppress(OSError):  # it is dead, and its pipe reports that
-            self._pipe.send(task)
-
-    def kill(self) -> None:
-        self._process.kill()
-        Thread(target=self._process.join, args=(JOIN_SECONDS,), name="gridprobe-join", daemon=True).start()
-
-
 class ProcessPool:
     """A pool of child processes, spawned, so that each can have its own GPU."""
 
@@ -75,33 +61,43 @@ class ProcessPool:
         # Otherwise each would use all cores: on 2 cores, 2 workers took 1.5 times as long.
         self.threads = max(1, usable_cores() // workers)
         self._context = get_context("spawn")
-        self._pipes: dict[Connection[Task | None, WorkerMessage], str] = {}
+        self._processes: dict[str, BaseProcess] = {}
+        self._pipes: dict[str, Connection[Task | None, WorkerMessage]] = {}
 
-    def start(self, name: str, place: int) -> _ProcessHandle:
+    def start(self, name: str, place: int) -> None:
         """Start a process."""
-        here, there = self._context.Pipe()
-        given = (there, self._job, name, place, self.threads)
-        process = _Process(target=_child, args=given, name=name, daemon=True)
-        process.start()
+        self._pipes[name], there = self._context.Pipe()
+        arguments = (there, self._job, name, place, self.threads)
+        self._processes[name] = _Process(target=_child, args=arguments, name=name, daemon=True)
+        self._processes[name].start()
         there.close()  # now only the child holds its end, which closes with it
-        self._pipes[here] = name
-        return _ProcessHandle(process, here)
+
+    def send(self, name: str, task: Task | None) -> None:
+        """Write to its pipe."""
+        with suppress(OSError, KeyError):  # it is dead, and its pipe reports that
+            self._pipes[name].send(task)
+
+    def kill(self, name: str) -> None:
+        """Kill the process; a thread collects it."""
+        process = self._processes[name]
+        process.kill()
+        Thread(target=process.join, args=(JOIN_SECONDS,), name="gridprobe-join", daemon=True).start()
 
     def receive(self, seconds: float) -> list[tuple[str, WorkerMessage | None]]:
         """Read the pipes; the end of a pipe is a death."""
-        heard: list[tuple[str, WorkerMessage | None]] = []
-        for pipe in wait(list(self._pipes), seconds):
+        messages: list[tuple[str, WorkerMessage | None]] = []
+        names = {pipe: name for name, pipe in self._pipes.items()}
+        for pipe in wait(list(names), seconds):
             assert isinstance(pipe, Connection)
-            name = self._pipes[pipe]
+            name = names[pipe]
             try:
-                heard.append((name, pipe.recv()))
+                messages.append((name, pipe.recv()))
                 while pipe.poll():
-                    heard.append((name, pipe.recv()))
+                    messages.append((name, pipe.recv()))
             except (EOFError, OSError):
-                heard.append((name, None))
-                del self._pipes[pipe]
-                pipe.close()
-        return heard
+                messages.append((name, None))
+                self._pipes.pop(name).close()
+        return messages
 
 
 def _child(pipe: "Connection[WorkerMessage, Task | None]", job: WorkerJob, name: str, place: int, threads: int) -> None:
@@ -143,32 +139,21 @@ class _Actor:
     def __init__(self, job: WorkerJob, name: str, place: int) -> None:
         self._inbox = Inbox()
         self._outbox: SimpleQueue[WorkerMessage] = SimpleQueue()
-        told = {"name": name, "place": place, "take": self._inbox, "tell": self._outbox.put}
-        Thread(target=serve, args=(job,), kwargs=told, name="gridprobe-worker", daemon=True).start()
+        options = {"name": name, "place": place, "take": self._inbox, "tell": self._outbox.put}
+        Thread(target=serve, args=(job,), kwargs=options, name="gridprobe-worker", daemon=True).start()
 
-    def give(self, task: Task | None) -> None:
+    def send(self, task: Task | None) -> None:
         self._inbox.put(task)
 
     def receive(self) -> list[WorkerMessage]:
         """The pending messages, after a short wait for the first."""
-        heard: list[WorkerMessage] = []
+        messages: list[WorkerMessage] = []
         try:
-            heard.append(self._outbox.get(timeout=LISTEN_SECONDS))
+            messages.append(self._outbox.get(timeout=LISTEN_SECONDS))
             while True:
-                heard.append(self._outbox.get_nowait())
+                messages.append(self._outbox.get_nowait())
         except Empty:
-            return heard
-
-
-class _RayHandle:
-    def __init__(self, ray: Any, actor: Any) -> None:
-        self._ray, self._actor = ray, actor
-
-    def give(self, task: Task | None) -> None:
-        self._actor.give.remote(task)
-
-    def kill(self) -> None:
-        self._ray.kill(self._actor, no_restart=True)
+            return messages
 
 
 class RayPool:
@@ -192,39 +177,45 @@ class RayPool:
         self.gpus, self.cpus = int(resources.get("GPU", 0)), int(resources.get("CPU", 1))
         self._remote = ray.remote(_Actor)
         self._actors: dict[str, Any] = {}
-        self._heard: dict[Any, str] = {}
+        self._pending: dict[Any, str] = {}
 
     @property
     def places(self) -> int:
         """The number of workers that fit: one per GPU, or without GPUs one per processor core."""
         return max(1, self.gpus or self.cpus)
 
-    def start(self, name: str, place: int) -> _RayHandle:
+    def start(self, name: str, place: int) -> None:
         """Request an actor from Ray; it starts as soon as resources are free."""
         needs = {"num_gpus": 1, "num_cpus": 1} if self.gpus else {"num_cpus": 1}
         actor = self._remote.options(max_concurrency=2, max_restarts=0, **needs).remote(self._job, name, place)
         self._actors[name] = actor
-        self._heard[actor.receive.remote()] = name
-        return _RayHandle(self._ray, actor)
+        self._pending[actor.receive.remote()] = name
+
+    def send(self, name: str, task: Task | None) -> None:
+        """Call the actor; the death of one is noticed in `receive`."""
+        self._actors[name].send.remote(task)
+
+    def kill(self, name: str) -> None:
+        """Kill the actor for good."""
+        self._ray.kill(self._actors[name], no_restart=True)
 
     def receive(self, seconds: float) -> list[tuple[str, WorkerMessage | None]]:
         """Collect the actors' new messages."""
-        heard: list[tuple[str, WorkerMessage | None]] = []
-        if not self._heard:
-            return heard
-        ready, _ = self._ray.wait(list(self._heard), num_returns=1, timeout=seconds)
+        messages: list[tuple[str, WorkerMessage | None]] = []
+        if not self._pending:
+            return messages
+        ready, _ = self._ray.wait(list(self._pending), num_returns=1, timeout=seconds)
         if ready:
-            ready, _ = self._ray.wait(list(self._heard), num_returns=len(self._heard), timeout=0)
+            ready, _ = self._ray.wait(list(self._pending), num_returns=len(self._pending), timeout=0)
         for reference in ready:
-            name = self._heard.pop(reference)
+            name = self._pending.pop(reference)
             try:
-                heard += [(name, message) for message in self._ray.get(reference)]
+                messages += [(name, message) for message in self._ray.get(reference)]
             except self._ray.exceptions.RayError:
-                heard.append((name, None))
-                del self._actors[name]
+                messages.append((name, None))
                 continue
-            self._heard[self._actors[name].receive.remote()] = name
-        return heard
+            self._pending[self._actors[name].receive.remote()] = name
+        return messages
 
     def close(self) -> None:
         """Disconnect from Ray, unless the caller had connected before."""
@@ -249,21 +240,21 @@ class TaskQueue:
         self.workers = workers
         self.account = account
         self.waiting = deque(tasks)
-        self.held: dict[str, list[Task]] = {}
+        self.assigned: dict[str, list[Task]] = {}
         self.begun: dict[str, str] = {}
         self.deaths: Counter[str] = Counter()
 
     @property
     def left(self) -> int:
         """The number of unfinished questions that can be asked."""
-        held = [task for tasks in self.held.values() for task in tasks]
-        if self.account is not None and not held and self.account.lacking is not None:
+        assigned = [task for tasks in self.assigned.values() for task in tasks]
+        if self.account is not None and not assigned and self.account.lacking is not None:
             return 0
-        return sum(len(task.items) for task in (*self.waiting, *held))
+        return sum(len(task.items) for task in (*self.waiting, *assigned))
 
     def take(self, worker: str) -> Task | None:
         """The next task for a worker; None if it should not get one now."""
-        mine = self.held.setdefault(worker, [])
+        mine = self.assigned.setdefault(worker, [])
         if not self.waiting or len(mine) > 1 or (mine and not self._may_look_ahead(mine[0])):
             return None
         task = self._granted(self.waiting.popleft())
@@ -301,15 +292,15 @@ class TaskQueue:
         """A question's record is on disk; `taken` is what it took, if that is known."""
         if self.account is not None:
             self.account.settle(name, taken)
-        self.held[worker] = _without(self.held.get(worker, []), {name})
+        self.assigned[worker] = _without(self.assigned.get(worker, []), {name})
         if self.begun.get(worker) == name:
             del self.begun[worker]
 
     def refuse(self, worker: str, name: str, granted: Taken) -> None:
         """A question needs more than was granted to it, so the run stops at that total."""
         assert self.account is not None
-        (task,) = [task for task in self.held.get(worker, []) if name in {item.id for item in task.items}]
-        self.held[worker] = _without(self.held[worker], {name})
+        (task,) = [task for task in self.assigned.get(worker, []) if name in {item.id for item in task.items}]
+        self.assigned[worker] = _without(self.assigned[worker], {name})
         self.begun.pop(worker, None)
         self.account.close(name, next(iter(granted)))
         self.waiting.appendleft(replace(task, items=tuple(i for i in task.items if i.id == name), grants={}))
@@ -319,10 +310,10 @@ class TaskQueue:
 
         Returns the questions that are given up, with the number of attempts at each.
         """
-        held = self.held.pop(worker, [])
-        tasks = _without(held, written)
+        assigned = self.assigned.pop(worker, [])
+        tasks = _without(assigned, written)
         name = self.begun.pop(worker, None)
-        self._take_back(held, begun={name, *written})
+        self._take_back(assigned, begun={name, *written})
         if name is not None and name not in written:
             self.deaths[name] += 1
         given_up: list[tuple[Item, int]] = []
@@ -355,32 +346,27 @@ LAST_SECONDS = 30.0
 """How long the run waits for a worker that was stopped or killed to end."""
 
 
-class WorkerHandle(Protocol):
-    """One worker, wherever it runs."""
-
-    def give(self, task: Task | None) -> None:
-        """Send it a task; None is the last."""
-
-    def kill(self) -> None:
-        """Kill it without waiting for its death; a dead worker is no error."""
-
-
 class WorkerPool(Protocol):
-    """A way to run workers."""
+    """A way to run workers, each of which has a name."""
 
-    def start(self, name: str, place: int) -> WorkerHandle:
+    def start(self, name: str, place: int) -> None:
         """Start a worker in a place, counted from 0; each place has one worker at a time."""
+
+    def send(self, name: str, task: Task | None) -> None:
+        """Send a worker a task; None is the last. A dead worker is no error."""
+
+    def kill(self, name: str) -> None:
+        """Kill a worker without waiting for its death; a dead worker is no error."""
 
     def receive(self, seconds: float) -> list[tuple[str, WorkerMessage | None]]:
         """Messages of workers, waiting this long for the first; None means that a worker died and is its last."""
 
 
 @dataclass
-class _Member:
+class _Worker:
     name: str
     place: int
-    hand: WorkerHandle
-    heard: float
+    heard_at: float
     """When its last message came, or when it was killed."""
     file: str | None = None
     """Its record file; None until it has loaded its models."""
@@ -411,11 +397,11 @@ class Supervisor:
             prefix: of the workers' names.
             timeouts: how long a worker may be silent.
             note: called when a worker is ready, and when a question begins or is done; an exception ends the run.
-            clock: returns seconds, to measure timeouts.
+            clock: returns seconds, to measure silence.
         """
         self._folder, self._queue, self._pool = folder, queue, pool
         self._prefix, self._timeouts, self._note, self._clock = prefix, timeouts, note, clock
-        self._members: dict[str, _Member] = {}
+        self._workers: dict[str, _Worker] = {}
         self._dying: set[str] = set()
         """Workers that were replaced and whose death was not reported yet."""
         self._started = 0
@@ -430,10 +416,10 @@ class Supervisor:
             while self._queue.left:
                 self._listen()
                 self._kill_silent()
-                self._hand_out()
-                if not self._members and self._queue.left:
+                self._assign()
+                if not self._workers and self._queue.left:
                     raise RunError(f"no worker is left: {self._reason}; the same command resumes the run")
-            self._farewell()
+            self._finish()
         finally:
             self._stop()
             if self._writer is not None:
@@ -442,74 +428,78 @@ class Supervisor:
     def _start(self, place: int) -> None:
         name = f"{self._prefix}w{self._started}"
         self._started += 1
-        self._members[name] = _Member(name, place, self._pool.start(name, place), self._clock())
+        self._pool.start(name, place)
+        self._workers[name] = _Worker(name, place, self._clock())
 
     def _listen(self) -> None:
         for name, message in self._pool.receive(POLL_SECONDS):
-            member = self._members.get(name)
-            if member is not None:
-                member.heard = self._clock()
-                self._heard(member, message)
+            worker = self._workers.get(name)
+            if worker is not None:
+                worker.heard_at = self._clock()
+                self._handle(worker, message)
             if message is None:
                 self._dying.discard(name)
 
-    def _heard(self, member: _Member, message: WorkerMessage | None) -> None:
+    def _handle(self, worker: _Worker, message: WorkerMessage | None) -> None:
         if message is None:
-            self._bury(member, member.killed_for or "it died")
+            self._replace(worker, worker.killed_for or "it died")
         elif message.kind == "ready":
-            member.file = message.text
+            worker.file = message.text
             self._note(message)
         elif message.kind == "begun":
-            self._queue.begin(member.name, message.text)
+            self._queue.begin(worker.name, message.text)
             self._note(message)
         elif message.kind in ("answered", "failed"):
-            self._queue.finish(member.name, message.text, message.taken)
+            self._queue.finish(worker.name, message.text, message.taken)
             self._note(message)
         elif message.kind == "refused":
-            self._queue.refuse(member.name, message.text, message.taken or {})
+            self._queue.refuse(worker.name, message.text, message.taken or {})
         elif message.kind == "broken":
             raise RunError(message.text)
         elif message.kind == "unfit":
-            self._drop(member, message.text)
+            self._drop(worker, message.text)
         elif message.kind == "ended":
-            self._drop(member, "it ended")
+            self._drop(worker, "it ended")
 
-    def _drop(self, member: _Member, reason: str) -> None:
-        self._reason = f"worker {member.name}: {reason}"
-        self._members.pop(member.name).hand.kill()
-        self._dying.add(member.name)
+    def _drop(self, worker: _Worker, reason: str) -> None:
+        self._reason = f"worker {worker.name}: {reason}"
+        del self._workers[worker.name]
+        self._pool.kill(worker.name)
+        self._dying.add(worker.name)
 
-    def _bury(self, member: _Member, reason: str) -> None:
+    def _replace(self, worker: _Worker, reason: str) -> None:
         """Take back a dead worker's questions, except those in its record file, and start another worker."""
-        self._drop(member, reason)
-        written = self._written(member)
-        if question := self._question_of(member):
-            self._queue.begin(member.name, question)
-        unheard = {item.id for task in self._queue.held.get(member.name, ()) for item in task.items} & written.keys()
-        moved = bool(written) or member.name in self._queue.begun  # otherwise the next one would fail, too
-        for item, attempt in self._queue.lost(member.name, written=written):
+        self._drop(worker, reason)
+        written = self._written(worker)
+        if question := self._question_of(worker):
+            self._queue.begin(worker.name, question)
+        unheard = {
+            item.id for task in self._queue.assigned.get(worker.name, ()) for item in task.items
+        } & written.keys()
+        moved = bool(written) or worker.name in self._queue.begun  # otherwise the next one would fail, too
+        for item, attempt in self._queue.lost(worker.name, written=written):
             self._give_up(item, attempt, reason)
         for name in unheard:
             self._note(written[name])
         if moved and self._queue.left:
-            self._start(member.place)
+            self._start(worker.place)
 
-    def _written(self, member: _Member) -> dict[str, WorkerMessage]:
-        if member.file is None or not (self._folder / member.file).is_file():
+    def _written(self, worker: _Worker) -> dict[str, WorkerMessage]:
+        if worker.file is None or not (self._folder / worker.file).is_file():
             return {}
-        records = read_file(self._folder / member.file, floats=False)
-        found = [record for record in records if not isinstance(record, Damage)]
+        records = read_file(self._folder / worker.file, floats=False)
         return {
             each["id"]: WorkerMessage(
                 each["outcome"], each["id"], right=each.get("right"), transient=each.get("transient") is True
             )
-            for each in found
+            for each in records
+            if not isinstance(each, Damage)
         }
 
-    def _question_of(self, member: _Member) -> str | None:
+    def _question_of(self, worker: _Worker) -> str | None:
         """The question in a worker's heartbeat, because a dead Ray actor's last messages are lost."""
         try:
-            beat = parse_json((self._folder / f"heartbeat-{member.name}.json").read_bytes())
+            beat = parse_json((self._folder / f"heartbeat-{worker.name}.json").read_bytes())
             return None if beat["question"] is None else str(beat["question"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -527,51 +517,51 @@ class Supervisor:
 
         A process that waits for a dead disk cannot be killed. After `LAST_SECONDS` another worker takes its place.
         """
-        for member in list(self._members.values()):
-            silent = self._clock() - member.heard
-            if member.killed_for and silent > LAST_SECONDS:
-                self._bury(member, member.killed_for)
-                self._dying.discard(member.name)
-            elif not member.killed_for and (reason := self._hangs(member, silent)):
-                member.killed_for, member.heard = reason, self._clock()
-                member.hand.kill()
+        for worker in list(self._workers.values()):
+            silent = self._clock() - worker.heard_at
+            if worker.killed_for and silent > LAST_SECONDS:
+                self._replace(worker, worker.killed_for)
+                self._dying.discard(worker.name)
+            elif not worker.killed_for and (reason := self._hangs(worker, silent)):
+                worker.killed_for, worker.heard_at = reason, self._clock()
+                self._pool.kill(worker.name)
 
-    def _hangs(self, member: _Member, silent: float) -> str | None:
+    def _hangs(self, worker: _Worker, silent: float) -> str | None:
         """Why a worker that was silent for this many seconds counts as hung; None if it does not."""
-        if member.file is None and silent > self._timeouts.start:
+        if worker.file is None and silent > self._timeouts.start:
             rule = "raise --start-timeout if its models take longer to load"
             return f"it was silent for {self._timeouts.start:g} s while starting; {rule}"
-        if member.file is not None and self._queue.held.get(member.name) and silent > self._timeouts.question:
+        if worker.file is not None and self._queue.assigned.get(worker.name) and silent > self._timeouts.question:
             return f"it was silent for {self._timeouts.question:g} s; raise --timeout if a question may take longer"
         return None
 
-    def _hand_out(self) -> None:
+    def _assign(self) -> None:
         """Give tasks to idle workers first, then tasks in advance."""
-        ready = [member for member in self._members.values() if member.file is not None and not member.killed_for]
-        for member in sorted(ready, key=lambda each: len(self._queue.held.get(each.name, ()))):
-            task = self._queue.take(member.name)
+        ready = [worker for worker in self._workers.values() if worker.file is not None and not worker.killed_for]
+        for worker in sorted(ready, key=lambda each: len(self._queue.assigned.get(each.name, ()))):
+            task = self._queue.take(worker.name)
             if task is not None:
-                if len(self._queue.held[member.name]) == 1:
-                    member.heard = self._clock()
-                member.hand.give(task)
+                if len(self._queue.assigned[worker.name]) == 1:
+                    worker.heard_at = self._clock()
+                self._pool.send(worker.name, task)
 
-    def _farewell(self) -> None:
+    def _finish(self) -> None:
         """Let the workers close their files, without waiting long."""
         deadline = self._clock() + LAST_SECONDS
-        for member in [member for member in self._members.values() if member.file is None]:
-            self._drop(member, "it was not needed")
-        for member in self._members.values():
-            member.hand.give(None)
-        while self._members and self._clock() < deadline:
+        for worker in [worker for worker in self._workers.values() if worker.file is None]:
+            self._drop(worker, "it was not needed")
+        for worker in self._workers.values():
+            self._pool.send(worker.name, None)
+        while self._workers and self._clock() < deadline:
             self._listen()
 
     def _stop(self) -> None:
         """Kill the remaining workers and wait briefly for their deaths: a resumed run refuses living writers."""
         deadline = self._clock() + LAST_SECONDS
-        stopped = list(self._members.values())
-        for member in stopped:
-            self._drop(member, "the run ended")
+        stopped = list(self._workers.values())
+        for worker in stopped:
+            self._drop(worker, "the run ended")
         while self._dying and self._clock() < deadline:
             self._dying -= {name for name, message in self._pool.receive(POLL_SECONDS) if message is None}
-        for name in {member.name for member in stopped} - self._dying:  # it did not die, it was stopped
+        for name in {worker.name for worker in stopped} - self._dying:  # it did not die, it was stopped
             remove(self._folder / f"heartbeat-{name}.json")

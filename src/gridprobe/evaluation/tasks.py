@@ -211,10 +211,10 @@ def _files(video: Path) -> list[Path]:
 
 
 def _status(files: Iterable[Path]) -> dict[str, int]:
-    found = [path.stat() for path in files]
+    states = [path.stat() for path in files]
     return {
-        "size": sum(status.st_size for status in found),
-        "mtime": max((status.st_mtime_ns for status in found), default=0),
+        "size": sum(state.st_size for state in states),
+        "mtime": max((state.st_mtime_ns for state in states), default=0),
     }
 
 
@@ -293,9 +293,9 @@ class Account:
         self._own = {name: getattr(limits, f"max_{name}") for name in NAMES}
         self._granted: dict[str, Taken] = {}
         self._closed: str | None = None
-        known = list(before)
-        self.largest = {name: max((each[name] for each in known if each), default=0.0) for name in NAMES}
-        self.spent = {name: sum((each or self.largest)[name] for each in known) for name in NAMES}
+        earlier = list(before)
+        self.largest = {name: max((each[name] for each in earlier if each), default=0.0) for name in NAMES}
+        self.spent = {name: sum((each or self.largest)[name] for each in earlier) for name in NAMES}
 
     def left(self, name: str) -> float:
         """What is neither spent nor granted."""
@@ -318,11 +318,11 @@ class Account:
         """What a question may take; None if it cannot be asked now."""
         if self.lacking is not None:
             return None
-        found = {}
+        grants = {}
         for name in self.totals.limits:
             bounds = [self.left(name), ROOM * self.largest[name] or None, self._own[name]]
-            found[name] = min(bound for bound in bounds if bound is not None)
-        self._granted[question] = {name: int(value) if name == "tokens" else value for name, value in found.items()}
+            grants[name] = min(bound for bound in bounds if bound is not None)
+        self._granted[question] = {name: int(value) if name == "tokens" else value for name, value in grants.items()}
         return self._granted[question]
 
     def settle(self, question: str, taken: Taken | None) -> None:
