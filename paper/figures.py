@@ -22,9 +22,8 @@ from gridprobe.evaluation.reader import read_runs
 from gridprobe.models import cost_model_of
 from gridprobe.options import PRESETS
 from gridprobe.report.files import check_writable
-from gridprobe.report.run_data import skew_data
 from regime import regime_figure, regimes
-from skew import skew_figure
+from skew import skew_data, skew_figure
 
 __all__ = ["main"]
 

@@ -1,5 +1,6 @@
 """The paper's skew figure: kept frames, and the accuracy over all frames, against the signed skew of the map."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,13 +8,64 @@ import numpy as np
 import numpy.typing as npt
 
 from canvas import COLUMN, SERIES, add_legend, add_note, new_figure, styled
-from gridprobe.report.run_data import SkewData
-from gridprobe.report.run_page import BANDWIDTH, STEPS, smoothed, smoothed_count
+from gridprobe.errors import UsageError
+from gridprobe.evaluation.reader import Run
 
-__all__ = ["Smoothed", "skew_figure", "smooth"]
+__all__ = ["SkewData", "Smoothed", "skew_data", "skew_figure", "smooth"]
 
 RESAMPLES = 1000
+STEPS = 80
+"""Points of a smoothed curve."""
+BANDWIDTH = 1 / 12
+"""Width of the smoothing kernel, as a fraction of the axis."""
 Array = npt.NDArray[np.float64]
+
+
+FEW = 20
+"""The smallest number of maps for a curve."""
+
+
+@dataclass(frozen=True)
+class SkewData:
+    """The paper's skew figure: values of the questions that a run with maps and one over all frames share, in order."""
+
+    mapped: str
+    """Name of the run with maps."""
+    whole: str
+    """Name of the run over all frames."""
+    skew: tuple[float, ...]
+    kept: tuple[int, ...]
+    right: tuple[float, ...]
+    """1.0 where the run over all frames is right."""
+    groups: tuple[str, ...]
+    pool: int
+    """The most frames there were to choose from."""
+
+
+def skew_data(runs: Sequence[Run]) -> SkewData:
+    """Pair the first run that has maps with the run of the selector "all"."""
+    mapped = next((run for run in runs if any(r.answered and r.answered.skew is not None for r in run.results)), None)
+    whole = next((run for run in runs if run.selector == "all"), None)
+    if mapped is None or whole is None:
+        lacking = "a run with importance maps (gridprobe)" if mapped is None else 'a run of the selector "all" as well'
+        raise UsageError(f"the plot of kept frames and accuracy against skew needs {lacking}")
+    right = {result.id: result.right for result in whole.results if result.right is not None}
+    shared = [
+        (result.group, result.answered, float(bool(right[result.id])))
+        for result in mapped.results
+        if result.answered and result.answered.skew is not None and result.id in right
+    ]
+    if len(shared) < FEW:
+        raise UsageError(f"kept frames against skew: needs {FEW} shared questions, got {len(shared)}")
+    return SkewData(
+        mapped=mapped.name,
+        whole=whole.name,
+        skew=tuple(answer.skew or 0.0 for _, answer, _ in shared),
+        kept=tuple(answer.shown_native for _, answer, _ in shared),
+        right=tuple(hit for _, _, hit in shared),
+        groups=tuple(group for group, _, _ in shared),
+        pool=max(answer.selection["pool"] for _, answer, _ in shared),
+    )
 
 
 @dataclass(frozen=True)
@@ -38,7 +90,7 @@ def smooth(places: Array, values: Array, groups: tuple[str, ...]) -> Smoothed:
     times_drawn = rng.multinomial(count, np.full(count, 1 / count), RESAMPLES).astype(np.float64)
     drawn = (times_drawn @ total.T) / np.maximum(times_drawn @ weight.T, 1e-300)
     low, high = np.quantile(drawn, (0.025, 0.975), axis=0)
-    return Smoothed(at, smoothed(places, values, at, width), low, high)
+    return Smoothed(at, _smoothed(places, values, at, width), low, high)
 
 
 def _axis(places: Array) -> tuple[Array, float]:
@@ -46,6 +98,19 @@ def _axis(places: Array) -> tuple[Array, float]:
     low, high = (float(end) for end in np.quantile(places, (0.01, 0.99)))
     span = max(high - low, 1e-6)
     return np.linspace(low, low + span, STEPS), span * BANDWIDTH
+
+
+def _smoothed(places: Array, values: Array, at: Array, width: float) -> Array:
+    """Mean of the values near each point, weighted by a Gaussian of this width."""
+    weights = np.exp(-0.5 * ((at[:, None] - places[None, :]) / width) ** 2)
+    means: Array = (weights @ values) / weights.sum(axis=1)
+    return means
+
+
+def _density_of(places: Array, at: Array, width: float) -> Array:
+    """The number of questions near each point."""
+    count: Array = np.exp(-0.5 * ((at[:, None] - places[None, :]) / width) ** 2).sum(axis=1)
+    return count
 
 
 def skew_figure(data: SkewData, *, width: float = COLUMN) -> Any:
@@ -83,7 +148,7 @@ def _draw(axes: Any, curve: Smoothed, style: Any, name: str) -> Any:
 
 def _density(axes: Any, places: Array, at: Array) -> None:
     """How many questions are near each skew, in the lowest part of the plot."""
-    dense = smoothed_count(places, at, _axis(places)[1])
+    dense = _density_of(places, at, _axis(places)[1])
     heights = 0.12 * dense / float(dense.max())
     axes.fill_between(at, 0, heights, transform=axes.get_xaxis_transform(), color="#cccccc", linewidth=0, zorder=1)
 

@@ -158,7 +158,7 @@ class Agent(ByModel):
 
 
 def farthest(pool: int, seen: Collection[int], count: int) -> list[int]:
-    """So many positions, each as far as possible from those before it and those seen; without any, the middle first."""
+    """Positions, each as far as possible from those before it and those seen; without any, the middle first."""
     chosen: list[int] = [] if seen else [pool // 2]
     while len(chosen) < count and len(chosen) + len(seen) < pool:
         used = [*seen, *chosen]

@@ -111,7 +111,7 @@ CPU_BATCH, GPU_BATCH = 16, 128
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class EncoderCheckpoint:
     """A loaded checkpoint."""
 
     model: Any
@@ -125,8 +125,8 @@ class Reading:
 class ClipEncoder(Encoder):
     """A loaded encoder."""
 
-    def __init__(self, reading: Reading, identity: str, *, cache: bool = True) -> None:
-        self._reading, self._identity = reading, identity
+    def __init__(self, checkpoint: EncoderCheckpoint, identity: str, *, cache: bool = True) -> None:
+        self._checkpoint, self._identity = checkpoint, identity
         self._frames = FeatureCache(identity, disk=cache)
         self._texts = FeatureCache(identity, disk=False)
 
@@ -138,17 +138,17 @@ class ClipEncoder(Encoder):
     @property
     def image_size(self) -> FrameSize:
         """The encoder's side is the short side of a wide frame."""
-        return size_for(self._reading.dims)
+        return size_for(self._checkpoint.dims)
 
     @property
     def scale(self) -> float:
         """The learned one."""
-        return exp(self._reading.model.logit_scale.item())
+        return exp(self._checkpoint.model.logit_scale.item())
 
     @property
     def bias(self) -> float:
         """SigLIP's learned one, or 0."""
-        learned = getattr(self._reading.model, "logit_bias", None)
+        learned = getattr(self._checkpoint.model, "logit_bias", None)
         return 0.0 if learned is None else float(learned.item())
 
     def images(self, frames: FramePool) -> Vectors:
@@ -157,7 +157,7 @@ class ClipEncoder(Encoder):
         vectors = {key: self._frames.get(key) for key in keys}
         rows = {key: row for row, key in enumerate(keys) if vectors[key] is None}
         wanted = list(rows.values())
-        step = GPU_BATCH if self._reading.model.device.type == "cuda" else CPU_BATCH
+        step = GPU_BATCH if self._checkpoint.model.device.type == "cuda" else CPU_BATCH
         for start in range(0, len(wanted), step):
             some = wanted[start : start + step]
             new = dict(zip((keys[row] for row in some), self._encode(frames, some), strict=True))
@@ -173,7 +173,7 @@ class ClipEncoder(Encoder):
     def image_cost(self, frames: FramePool) -> Cost:
         """One call for each frame."""
         keys = frame_keys(frames)
-        each = image_flops(self._reading.dims)
+        each = image_flops(self._checkpoint.dims)
         new = len({key for key in keys if self._frames.get(key) is None})
         return encoder_cost(len(keys), flops=each * len(keys), computed=each * new)
 
@@ -182,20 +182,20 @@ class ClipEncoder(Encoder):
         total = Cost()
         for text in texts:
             cut = self._pieces(text)
-            flops = sum(text_flops(self._reading.dims, self._count(piece)) for piece in cut)
+            flops = sum(text_flops(self._checkpoint.dims, self._count(piece)) for piece in cut)
             total += encoder_cost(len(cut), flops=flops, computed=flops if self._texts.get(text) is None else 0.0)
         return total
 
     def _encode(self, frames: FramePool, rows: list[int]) -> Vectors:
         pixels = [np.ascontiguousarray(frames.pixels[row]) for row in rows]
-        reading = self._reading
-        inputs = reading.processor(images=pixels, return_tensors="pt", input_data_format="channels_last")
-        return self._vectors(reading.model.get_image_features, inputs)
+        checkpoint = self._checkpoint
+        inputs = checkpoint.processor(images=pixels, return_tensors="pt", input_data_format="channels_last")
+        return self._vectors(checkpoint.model.get_image_features, inputs)
 
     def _text(self, text: str) -> Vectors:
         vector = self._texts.get(text)
         if vector is None:
-            dims, tokenizer = self._reading.dims, self._reading.tokenizer
+            dims, tokenizer = self._checkpoint.dims, self._checkpoint.tokenizer
             padding = "max_length" if dims.sigmoid else "longest"
             inputs = tokenizer(
                 self._pieces(text),
@@ -205,20 +205,20 @@ class ClipEncoder(Encoder):
                 return_tensors="pt",
             )
             names = ("input_ids",) if dims.sigmoid else ("input_ids", "attention_mask")
-            vectors = self._vectors(self._reading.model.get_text_features, {name: inputs[name] for name in names})
+            vectors = self._vectors(self._checkpoint.model.get_text_features, {name: inputs[name] for name in names})
             vector = _unit(vectors.mean(axis=0, keepdims=True), self._identity)[0]
             self._texts.put({text: vector})
         return vector
 
     def _pieces(self, text: str) -> list[str]:
-        return pieces(self._reading.clean(text), self._count, self._reading.dims.text.tokens)
+        return pieces(self._checkpoint.clean(text), self._count, self._checkpoint.dims.text.tokens)
 
     def _count(self, text: str) -> int:
-        return len(self._reading.tokenizer(text, truncation=False, verbose=False)["input_ids"])
+        return len(self._checkpoint.tokenizer(text, truncation=False, verbose=False)["input_ids"])
 
     @torch.inference_mode()
     def _vectors(self, features: Callable[..., Any], inputs: Any) -> Vectors:
-        model = self._reading.model
+        model = self._checkpoint.model
         moved = {
             name: value.to(model.device, model.dtype if value.is_floating_point() else None)
             for name, value in inputs.items()
@@ -257,7 +257,7 @@ def load(
     kind = torch.float16 if dtype == "auto" and target.type == "cuda" else find_dtype(dtype, target)
     stamps = file_stamps(folder)
     config = _config(name, folder)
-    reading = Reading(
+    checkpoint = EncoderCheckpoint(
         model=_model(name, folder, kind).to(target),
         tokenizer=_tokenizer(name, folder, config.model_type),
         processor=read(name, transformers.AutoImageProcessor, folder, backend="pil"),
@@ -267,7 +267,7 @@ def load(
     identity = f"encoder:{label or label_of(name, folder)}@{fingerprint(folder)}:{kind}"
     if file_stamps(folder) != stamps:
         raise ModelError(f"the checkpoint {name} changed while it was loaded; try again when it is complete")
-    return made(reading, identity, cache=cache)
+    return made(checkpoint, identity, cache=cache)
 
 
 def _folder(name: str) -> Path:

@@ -23,11 +23,11 @@ __all__ = [
     "Similarities",
     "TopMatches",
     "clip",
-    "compare",
     "encoder_of",
     "find_peaks",
     "seed_and_rest",
     "siglip",
+    "similarities_of",
     "similarity_map",
     "unit_range",
 ]
@@ -35,7 +35,7 @@ __all__ = [
 Query = Literal["question", "question and options"]
 """What frames are compared with."""
 DIGITS = 6
-"""Cosines are rounded to so many digits: float32 means no more, and equal frames of two batches must compare equal."""
+"""Cosines are rounded to this: float32 means no more, and equal frames of two batches must compare equal."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -59,7 +59,7 @@ class Similarities:
         return rounded
 
 
-def compare(encoder: Encoder, pool: FramePool, text: str) -> Similarities:
+def similarities_of(encoder: Encoder, pool: FramePool, text: str) -> Similarities:
     """Encode the frames and the text, and count what that costs."""
     cost = encoder.image_cost(pool) + encoder.text_cost([text])  # before: what is known is not computed
     return Similarities(encoder.images(pool), encoder.texts([text]), cost)
@@ -133,11 +133,11 @@ class Encoded(Comparing):
 
     @abstractmethod
     def choose(self, similarities: Similarities, kept: int) -> tuple[int, ...]:
-        """Positions of so many frames, ascending; `kept` is at least 1 and less than the number of frames."""
+        """Positions of this many frames, ascending; `kept` is at least 1 and less than the number of frames."""
 
     def select(self, pool: FramePool, question: Question) -> Selection:
         """Compare, decide how many, choose."""
-        similarities = compare(self.encoder, pool, self.text(question))
+        similarities = similarities_of(self.encoder, pool, self.text(question))
         evidence = similarity_map(similarities.cosines)
         kept = self.budget.kept(evidence)
         indices = self.choose(similarities, kept) if kept < len(pool) else tuple(range(len(pool)))

@@ -19,7 +19,7 @@ __all__ = [
     "KNOWN",
     "EncoderCostModel",
     "EncoderDims",
-    "Tower",
+    "EncoderTower",
     "dims_of",
     "dims_of_checkpoint",
     "encoder_cost",
@@ -75,7 +75,7 @@ ANY_SIDE = 384
 
 
 @dataclass(frozen=True)
-class Tower:
+class EncoderTower:
     """Widths of one transformer."""
 
     layers: int
@@ -89,8 +89,8 @@ class Tower:
 class EncoderDims:
     """Widths of an encoder."""
 
-    vision: Tower
-    text: Tower
+    vision: EncoderTower
+    text: EncoderTower
     patch: int
     side: int
     """Pixels of a picture's side; 0 if pictures keep their aspect ratio."""
@@ -102,10 +102,10 @@ class EncoderDims:
 
 KNOWN = {
     "openai/clip-vit-large-patch14": EncoderDims(
-        Tower(24, 1024, 4096, 257), Tower(12, 768, 3072, 77), 14, 224, 768, False
+        EncoderTower(24, 1024, 4096, 257), EncoderTower(12, 768, 3072, 77), 14, 224, 768, False
     ),
     "google/siglip-so400m-patch14-384": EncoderDims(
-        Tower(27, 1152, 4304, 729), Tower(27, 1152, 4304, 64), 14, 384, 1152, True
+        EncoderTower(27, 1152, 4304, 729), EncoderTower(27, 1152, 4304, 64), 14, 384, 1152, True
     ),
 }
 """The default encoders, to plan with before they are on the machine."""
@@ -118,10 +118,12 @@ def dims_of(config: Any) -> EncoderDims:
     side = getattr(vision, "image_size", 0)
     patches = (side // vision.patch_size) ** 2 if side else vision.num_patches
     return EncoderDims(
-        vision=Tower(
+        vision=EncoderTower(
             vision.num_hidden_layers, vision.hidden_size, vision.intermediate_size, patches + (0 if sigmoid else 1)
         ),
-        text=Tower(text.num_hidden_layers, text.hidden_size, text.intermediate_size, text.max_position_embeddings),
+        text=EncoderTower(
+            text.num_hidden_layers, text.hidden_size, text.intermediate_size, text.max_position_embeddings
+        ),
         patch=vision.patch_size,
         side=side,
         out=vision.hidden_size if sigmoid else config.projection_dim,
@@ -135,7 +137,7 @@ def size_for(dims: EncoderDims) -> FrameSize:
 
 
 def encoder_cost(calls: int, *, flops: float, computed: float | None = None) -> Cost:
-    """So many calls; what was computed is all of it, unless it is given."""
+    """This many calls; what was computed is all of it, unless it is given."""
     return Cost(calls=calls, flops=flops, flops_paper=flops, flops_computed=flops if computed is None else computed)
 
 
@@ -150,14 +152,14 @@ def image_flops(dims: EncoderDims) -> float:
 
 
 def text_flops(dims: EncoderDims, tokens: int) -> float:
-    """One piece of text of so many tokens; attention is causal in CLIP."""
+    """One piece of text of this many tokens; attention is causal in CLIP."""
     tower = dims.text
     n = tower.tokens if dims.sigmoid else tokens
     pairs = n**2 if dims.sigmoid else n * (n + 1) / 2
     return _blocks(tower, n) + 4.0 * tower.layers * tower.hidden * pairs + 2 * tower.hidden * dims.out
 
 
-def _blocks(tower: Tower, tokens: int) -> float:
+def _blocks(tower: EncoderTower, tokens: int) -> float:
     """The linear layers of all blocks."""
     return float(tower.layers * tokens * (8 * tower.hidden**2 + 4 * tower.hidden * tower.ffn))
 

@@ -151,7 +151,7 @@ class _Search:
         return float(values.mean() + math.sqrt(2 * log * max(FLOOR, values.var()) / count) + 3 * log / count)
 
     def _draw(self, arm: range, wanted: int, chosen: set[int], *, gap: float) -> None:
-        """Draw so many frames of an arm without replacement, as far as the gap allows (Gumbel's method)."""
+        """Draw this many frames of an arm without replacement, as far as the gap allows (Gumbel's method)."""
         scores = self._scaled(self._nearest(arm))
         width = float(np.ptp(scores)) or 1.0
         keys = (scores - scores.min()) / width / TEMPERATURE + self._rng.gumbel(size=len(arm))

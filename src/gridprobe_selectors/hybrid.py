@@ -21,7 +21,7 @@ from gridprobe.selectors.base import Parts, Selection
 from gridprobe.selectors.by_model import ByModel, parts_of
 from gridprobe.selectors.encoders import Encoder
 from gridprobe.video import FramePool, FrameSize
-from gridprobe_selectors.encoded import compare, encoder_of
+from gridprobe_selectors.encoded import encoder_of, similarities_of
 
 __all__ = ["SHARE", "Hybrid"]
 
@@ -50,7 +50,7 @@ class Hybrid(ByModel):
     def select(self, pool: FramePool, question: Question) -> Selection:
         """Compare all frames, probe the promising lines, choose."""
         grid = Grid.holding(len(pool))
-        similarities = compare(self.encoder, pool, question.text)
+        similarities = similarities_of(self.encoder, pool, question.text)
         lines = grid.probes()
         promise = np.array([similarities.cosines[list(line)].max() for line in lines])
         chosen = (*self._best(promise[: grid.rows]), *(grid.rows + i for i in self._best(promise[grid.rows :])))

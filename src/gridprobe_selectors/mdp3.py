@@ -45,7 +45,7 @@ class MDP3(Encoded):
     query: ClassVar[Query] = "question and options"
 
     def choose(self, similarities: Similarities, kept: int) -> tuple[int, ...]:
-        """The best set of so many frames."""
+        """The best set of this many frames."""
         return choose_frames(similarities.frames.astype(np.float64), similarities.text[0].astype(np.float64), kept)
 
     def describe(self) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _extend(
 def _greedy(
     lasts: list[int], segment: range, steps: int, *, frames: Floats, relevance: Floats
 ) -> tuple[Floats, npt.NDArray[np.int64]]:
-    """F after each of so many steps, and the frames added; the first row is without a condition, then one for each.
+    """F after each of this many steps, and the frames added; the first row is without a condition, then one for each.
 
     All conditions advance together. `rows` holds what the Cholesky factor of each chosen set has for every candidate.
     """

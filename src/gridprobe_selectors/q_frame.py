@@ -121,7 +121,7 @@ def drawn_order(logits: Sequence[float], seed: str) -> list[int]:
 
 
 def _divided(order: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """The first so many, the next so many and so on, each in time order."""
+    """The order cut into parts of these sizes, each in time order."""
     parts, start = [], 0
     for size in sizes:
         parts.append(tuple(sorted(order[start : start + size])))

@@ -137,7 +137,7 @@ def shares(scores: Floats, segments: list[range], kept: int) -> list[int]:
 
 
 def diverse(relevance: Floats, vectors: Floats, kept: int) -> list[int]:
-    """So many rows by maximal marginal relevance, in the order they are chosen."""
+    """This many rows by maximal marginal relevance, in the order they are chosen."""
     chosen: list[int] = []
     nearest = np.full(len(relevance), -np.inf)
     for _ in range(kept):

@@ -198,7 +198,7 @@ def test_what_is_no_encoder_is_refused(tiny_checkpoint: Path, folders: dict[str,
 
 def test_vectors_that_are_not_numbers_are_refused(tmp_path: Path) -> None:
     encoder = load(str(make_encoder(tmp_path / "nan", "clip")), device="cpu", cache=False)
-    encoder._reading.model.visual_projection.weight.data.fill_(float("nan"))
+    encoder._checkpoint.model.visual_projection.weight.data.fill_(float("nan"))
 
     with pytest.raises(ModelError, match="without a direction"):
         encoder.images(pool())

@@ -9,8 +9,7 @@ from drawn import cut_off, overlapping, words
 from evaluation_runs import item, large_run, record, selection, spec_of, write_run
 from gridprobe.errors import UsageError
 from gridprobe.evaluation.reader import Run, read_runs
-from gridprobe.report.run_data import SkewData, skew_data
-from skew import skew_figure, smooth
+from skew import SkewData, skew_data, skew_figure, smooth
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from jinja2 import UndefinedError
 from gridprobe.report.html import render_part
 
 TEMPLATES = [each for each in (files("gridprobe.report") / "templates").iterdir() if each.name.endswith(".j2")]
-OURS = {"policy", "style", "script", "data", "figure.svg", "skew.svg"}
+OURS = {"policy", "style", "script", "data", "figure.svg"}
 """Made by the package: stylesheets, the script, JSON without < and &, and plots that are templates themselves."""
 
 

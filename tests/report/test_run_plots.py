@@ -12,8 +12,6 @@ from gridprobe.report.run_page import (
     frontier,
     histogram_svg,
     pareto_svg,
-    skew_svg,
-    smoothed,
 )
 
 
@@ -67,20 +65,6 @@ def test_names_in_a_figure_are_escaped() -> None:
     svg = pareto_svg([point('<b a="', 1, 0.4)], words="honest", everything=0.0)
 
     assert "<b" not in svg and "&lt;b" in svg and "all frames" not in svg
-
-
-def test_smoothing_of_a_constant_is_the_constant_and_far_values_do_not_count() -> None:
-    places, at = np.array([0.0, 0.0, 10.0]), np.array([0.0, 10.0])
-
-    assert smoothed(places, np.full(3, 7.0), at, 0.5) == pytest.approx([7.0, 7.0])
-    assert smoothed(places, np.array([1.0, 3.0, 9.0]), at, 0.5) == pytest.approx([2.0, 9.0])
-
-
-@pytest.mark.parametrize("skew", [[0.0] * 30, list(np.linspace(-2, 2, 30))])
-def test_the_figure_of_skew_stands_any_spread(skew: list[float]) -> None:
-    svg = skew_svg(skew, [9] * 30, [1.0, 0.0] * 15, pool=144)
-
-    assert "nan" not in svg and svg.count("<polyline") == 2
 
 
 @pytest.mark.parametrize("pool", [1, 9, 100, 144])

@@ -136,7 +136,7 @@ def _line(line: str) -> Any:
 
 
 def _whole(digits: str) -> int | DataError:
-    """A whole number, or an error in its place if Python refuses to read so many digits."""
+    """A whole number, or an error in its place if Python refuses to read that many digits."""
     try:
         return int(digits)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The data of a run page: questions and results as compact JSON for its script, skews, and thumbnails of kept frames.
+"""The data of a run page: questions and results as compact JSON for its script, and thumbnails of kept frames.
 
     runs        names
     bins        [name, [values]]
@@ -15,7 +15,6 @@ import base64
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from string import ascii_uppercase
@@ -24,7 +23,7 @@ from typing import Any
 from PIL import Image
 
 from gridprobe._util import report
-from gridprobe.errors import GridProbeError, UsageError
+from gridprobe.errors import GridProbeError
 from gridprobe.evaluation.metrics import bins_of
 from gridprobe.evaluation.reader import Result, Run
 from gridprobe.importance import spread
@@ -39,11 +38,9 @@ __all__ = [
     "MOST_BYTES",
     "RESULT",
     "RunThumbnails",
-    "SkewData",
     "embedded_json",
     "make_thumbnails",
     "pack",
-    "skew_data",
 ]
 
 RunThumbnails = Mapping[str, Mapping[str, Sequence[tuple[float, str]]]]
@@ -191,55 +188,6 @@ def _digits(value: float) -> float:
 
 def _thumbnails(mine: Mapping[str, Sequence[tuple[float, str]]], place: Mapping[str, int]) -> dict[str, Any]:
     return {str(place[name]): [[round(10 * time), picture] for time, picture in each] for name, each in mine.items()}
-
-
-# Skews.
-
-FEW = 20
-"""The smallest number of maps for a curve."""
-
-
-@dataclass(frozen=True)
-class SkewData:
-    """The paper's skew figure: values of the questions that a run with maps and one over all frames share, in order."""
-
-    mapped: str
-    """Name of the run with maps."""
-    whole: str
-    """Name of the run over all frames."""
-    skew: tuple[float, ...]
-    kept: tuple[int, ...]
-    right: tuple[float, ...]
-    """1.0 where the run over all frames is right."""
-    groups: tuple[str, ...]
-    pool: int
-    """The most frames there were to choose from."""
-
-
-def skew_data(runs: Sequence[Run]) -> SkewData:
-    """Pair the first run that has maps with the run of the selector "all"."""
-    mapped = next((run for run in runs if any(r.answered and r.answered.skew is not None for r in run.results)), None)
-    whole = next((run for run in runs if run.selector == "all"), None)
-    if mapped is None or whole is None:
-        lacking = "a run with importance maps (gridprobe)" if mapped is None else 'a run of the selector "all" as well'
-        raise UsageError(f"the plot of kept frames and accuracy against skew needs {lacking}")
-    right = {result.id: result.right for result in whole.results if result.right is not None}
-    shared = [
-        (result.group, result.answered, float(bool(right[result.id])))
-        for result in mapped.results
-        if result.answered and result.answered.skew is not None and result.id in right
-    ]
-    if len(shared) < FEW:
-        raise UsageError(f"kept frames against skew: needs {FEW} shared questions, got {len(shared)}")
-    return SkewData(
-        mapped=mapped.name,
-        whole=whole.name,
-        skew=tuple(answer.skew or 0.0 for _, answer, _ in shared),
-        kept=tuple(answer.shown_native for _, answer, _ in shared),
-        right=tuple(hit for _, _, hit in shared),
-        groups=tuple(group for group, _, _ in shared),
-        pool=max(answer.selection["pool"] for _, answer, _ in shared),
-    )
 
 
 # RunThumbnails.

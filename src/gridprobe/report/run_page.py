@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from gridprobe.benchmarks import Metric
 from gridprobe.benchmarks.base import Interval
@@ -24,12 +23,10 @@ from gridprobe.models.cost import CONVENTIONS
 from gridprobe.report.files import write_whole
 from gridprobe.report.format import amount, percent, share_words
 from gridprobe.report.html import asset, render_page, render_part
-from gridprobe.report.run_data import RunThumbnails, embedded_json, pack, skew_data
+from gridprobe.report.run_data import RunThumbnails, embedded_json, pack
 from gridprobe.report.tables import RunScores, people_tables, uneven
 
 __all__ = [
-    "BANDWIDTH",
-    "STEPS",
     "RunPoint",
     "across",
     "frontier",
@@ -37,9 +34,6 @@ __all__ = [
     "pareto_svg",
     "render_runs",
     "save_run_report",
-    "skew_svg",
-    "smoothed",
-    "smoothed_count",
 ]
 
 MOST_OPEN = 6
@@ -58,12 +52,6 @@ WIDE = 8
 """From this factor between the cheapest and the dearest run on, the axis of compute is logarithmic."""
 ALL_FRAMES = "all frames in one pass"
 BARS = 24
-STEPS = 80
-"""Points of a smoothed curve."""
-BANDWIDTH = 1 / 12
-"""Width of the smoothing kernel, as a fraction of the axis."""
-
-Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -102,9 +90,9 @@ class Axis:
         return [step * i for i in range(first, math.floor(self.high / step + 1e-9) + 1)]
 
 
-def across(low: float, high: float, right: int = RIGHT, *, log: bool = False) -> Axis:
+def across(low: float, high: float, *, log: bool = False) -> Axis:
     """The horizontal axis."""
-    return Axis(low, high, LEFT, WIDTH - right, log)
+    return Axis(low, high, LEFT, WIDTH - RIGHT, log)
 
 
 def upwards(low: float, high: float, *, whole: bool = False) -> Axis:
@@ -207,48 +195,6 @@ def _mark(point: RunPoint, x: Axis, y: Axis, *, best: bool) -> dict[str, Any]:
 # Kept frames.
 
 
-def smoothed(places: Array, values: Array, at: Array, width: float) -> Array:
-    """Mean of the values near each point, weighted by a Gaussian of this width."""
-    weights = np.exp(-0.5 * ((at[:, None] - places[None, :]) / width) ** 2)
-    means: Array = (weights @ values) / weights.sum(axis=1)
-    return means
-
-
-def skew_svg(skew: Sequence[float], kept: Sequence[float], right: Sequence[float], *, pool: int) -> str:
-    """The figure of the paper: kept frames, and accuracy of the run over all frames, against the skew of the map."""
-    places, frames, hits = (np.asarray(values, dtype=np.float64) for values in (skew, kept, right))
-    low, high = np.quantile(places, (0.01, 0.99))
-    width = max(float(high - low), 1e-6) * BANDWIDTH
-    at = np.linspace(low, max(high, low + 1e-6), STEPS)
-    kept_curve, accuracy = smoothed(places, frames, at, width), 100 * smoothed(places, hits, at, width)
-    x = across(float(at[0]), float(at[-1]), right=54)
-    y, second = upwards(0, pool), upwards(*_padded(accuracy))
-    dense = smoothed_count(places, at, width)
-    heights = y.start - 34 * dense / (float(dense.max()) or 1.0)
-    across_plot = [x(float(place)) for place in at]
-    return _plot(
-        "plot_skew.html.j2",
-        x=x,
-        y=y,
-        second=second,
-        density=[(x.start, y.start), *zip(across_plot, heights, strict=True), (x.end, y.start)],
-        kept=list(zip(across_plot, map(y, kept_curve), strict=True)),
-        accuracy=list(zip(across_plot, map(second, accuracy), strict=True)),
-    )
-
-
-def _padded(values: Array) -> tuple[float, float]:
-    low, high = float(values.min()), float(values.max())
-    margin = max(2.0, 0.25 * (high - low))
-    return max(0.0, low - margin), min(100.0, high + margin)
-
-
-def smoothed_count(places: Array, at: Array, width: float) -> Array:
-    """The number of questions near each point."""
-    count: Array = np.exp(-0.5 * ((at[:, None] - places[None, :]) / width) ** 2).sum(axis=1)
-    return count
-
-
 def histogram_svg(kept: Sequence[int], *, pool: int, number: int, name: str) -> str:
     """A histogram of the number of kept frames."""
     width = -(-pool // BARS)
@@ -307,7 +253,6 @@ def render_runs(runs: Sequence[Run], *, thumbnails: RunThumbnails | None = None,
         asked=max(len(run.results) for run in runs),
         cards=_cards(scores),
         uneven=uneven(runs),
-        skew=_skew(runs),
         histograms=_histograms(runs),
         steady=[run.name for run in runs if len({r.answered.shown_native for r in run.results if r.answered}) == 1],
         tables=_tables(scores),
@@ -396,15 +341,6 @@ def _histograms(runs: Sequence[Run]) -> list[dict[str, str]]:
             )
             figures.append({"svg": svg, "words": run.name})
     return figures
-
-
-def _skew(runs: Sequence[Run]) -> dict[str, Any]:
-    """Kept frames of the first run with maps, and accuracy of the run over all frames, against skew; or what lacks."""
-    try:
-        data = skew_data(runs)
-    except UsageError as error:
-        return {"lack": str(error)}
-    return {"data": data, "svg": skew_svg(data.skew, data.kept, data.right, pool=data.pool)}
 
 
 def _tables(scores: RunScores) -> dict[str, Any]:

@@ -47,7 +47,7 @@ __all__ = [
     "READABLE",
     "Batch",
     "BatchMaker",
-    "Shown",
+    "FramesOfSize",
     "Skills",
     "captions_of",
     "pair_times",
@@ -184,7 +184,7 @@ Tail = tuple[list[int], list[int]]
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
+class FramesOfSize:
     """The frames of a batch that are shown at one size."""
 
     side: int
@@ -199,7 +199,7 @@ class Batch:
     worlds: Worlds
     time: npt.NDArray[np.float32]
     """When each frame is shown, from 0 to 1: B × n."""
-    shown: tuple[Shown, ...]
+    shown: tuple[FramesOfSize, ...]
     """Smaller frames first."""
     sequences: Sequences
     wanted: npt.NDArray[np.int64]
@@ -476,14 +476,14 @@ class BatchMaker:
         )
 
 
-def _shown(sizes: npt.NDArray[np.int64], frames: int, packing: Packing) -> tuple[Shown, ...]:
+def _shown(sizes: npt.NDArray[np.int64], frames: int, packing: Packing) -> tuple[FramesOfSize, ...]:
     """Frames by size, where `sizes` are those of the groups."""
     found = []
     for side in np.unique(sizes):
         index = np.nonzero(sizes == side)[1].reshape(len(sizes), -1)
         if packing == "pairs":  # an odd last frame is paired with itself
             index = np.stack([2 * index, np.minimum(2 * index + 1, frames - 1)], axis=-1).reshape(len(sizes), -1)
-        found.append(Shown(int(side), index))
+        found.append(FramesOfSize(int(side), index))
     return tuple(found)
 
 

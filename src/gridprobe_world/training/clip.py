@@ -220,7 +220,7 @@ def loss_of(scores: Tensor, true: Tensor) -> Tensor:
 
 
 def train(minutes: float, out: Path, *, device: str, workers: int) -> dict[str, Any]:
-    """Train for so many minutes and write an ordinary Hugging Face folder."""
+    """Train for this many minutes and write an ordinary Hugging Face folder."""
     torch.manual_seed(0)
     tokenizer = build_clip_tokenizer()
     model = build_clip(tokenizer).to(device).train()
