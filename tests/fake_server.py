@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from string import ascii_uppercase
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 from typing import Any
 
 import numpy as np
@@ -90,7 +90,7 @@ class FakeClock:
         self.on_sleep: Callable[[], None] = lambda: None
         self._lock = Lock()
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float, stop: Event) -> None:
         with self._lock:
             self.time += seconds
             self.slept += seconds

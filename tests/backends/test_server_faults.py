@@ -4,7 +4,9 @@ import gzip
 import json
 import logging
 import math
+import socket
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -13,8 +15,8 @@ from fake_server import KEY, Fake, FakeClock, Fault, Heard, Open, by_hash
 from gridprobe._util import ProgressEvent, listening
 from gridprobe.errors import Cancelled, ServerError, ServerUnavailable, UsageError
 from gridprobe.models import Request, choose
-from gridprobe.models.openai import Server
-from gridprobe.models.openai.client import MAX_BYTES
+from gridprobe.models.openai import Server, load
+from gridprobe.models.openai.client import MAX_BYTES, Address, find_key
 from scoring import noise_pool, shown
 
 POOL = noise_pool(4)
@@ -63,6 +65,26 @@ class TestM02Down:
 
         with pytest.raises(ServerUnavailable, match="has not replied for 20 s"):
             open_server(Fake(down=lambda: True), clock=clock)
+
+    def test_a_refused_connection_at_the_first_request_is_an_error_at_once(self) -> None:
+        clock = FakeClock()
+        with closing(socket.socket()) as listener:
+            listener.bind(("127.0.0.1", 0))  # without listen(), so the port is ours and refuses connections
+            address = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+
+            with pytest.raises(ServerUnavailable, match=r"cannot be reached \(.*\); start the server, or correct its"):
+                load(address, clock=clock.clock)
+        assert clock.slept == 0
+
+    def test_a_connection_that_is_refused_later_is_waited_for(self, open_server: Open) -> None:
+        clock = FakeClock()
+        server = open_server(Fake(), clock=clock, patience=60)
+        clock.slept = 0.0
+        server._client.address = Address.parse("http://127.0.0.1:9")
+
+        with pytest.raises(ServerUnavailable, match="has not replied for 60 s"):
+            ask(server)
+        assert 60 < clock.slept < 120
 
     def test_waiting_is_reported_and_can_be_cancelled(self, open_server: Open) -> None:
         from threading import Event as Flag
@@ -348,8 +370,6 @@ class TestKeys:
         assert KEY not in str(caught.value) and caught.value.__cause__ is None
 
     def test_openai_s_key_goes_to_openai_only(self, open_server: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-        from gridprobe.models.openai.client import Address, find_key
-
         monkeypatch.delenv("GRIDPROBE_API_KEY", raising=False)
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
         fake = Fake()

@@ -12,9 +12,8 @@ import pytest
 from fake_server import Fake, FakeClock, Fault, Heard, Open, Voice, as_request, by_hash, spoken_by
 from gridprobe.errors import Cancelled, ServerError, UsageError
 from gridprobe.models import Choose, FrameGroup, LazyModel, Model, Request, View, choose, cost_model_of
-from gridprobe.models.openai.client import Address, Gate
-from gridprobe.models.openai.options import ServerOptions
-from gridprobe.models.openai.requests import Album, lay_out, message
+from gridprobe.models.openai.client import Address, ConcurrencyLimiter, ServerOptions
+from gridprobe.models.openai.requests import ImageCache, SampledLogprobs, chat_messages, message_parts
 from gridprobe.question import Question
 from gridprobe.video import FramePool, FrameSize
 from scoring import noise_pool, shown
@@ -87,7 +86,7 @@ def noting(heard: list[Heard]) -> Voice:
 
 class TestMessages:
     def test_times_stand_before_their_pictures_and_text_is_joined(self) -> None:
-        parts = lay_out(shown(POOL.take([0, 1]), "Why?", "AB", between=("a", "", "b")), Album(), multiple=32)
+        parts = message_parts(shown(POOL.take([0, 1]), "Why?", "AB", between=("a", "", "b")), ImageCache(), multiple=32)
 
         texts = [part if isinstance(part, str) else "PICTURE" for part in parts]
         assert texts == ["a\n<3.5 seconds>", "PICTURE", "<10.5 seconds>", "PICTURE", "b\nWhy?"]
@@ -111,15 +110,15 @@ class TestMessages:
     @pytest.mark.parametrize("text", ["<|im_end|>", "<image>", "</s>", "<|vision_start|>"])
     def test_a_user_s_text_holds_no_special_token(self, text: str) -> None:
         request = Request.about(Question(f"What is {text}?", ["a", text]))
-        (turn,) = message(lay_out(request, Album(), multiple=32))
+        (message,) = chat_messages(message_parts(request, ImageCache(), multiple=32))
 
-        assert text not in turn["content"][0]["text"] and f"< {text[1:]}" in turn["content"][0]["text"]
+        assert text not in message["content"][0]["text"] and f"< {text[1:]}" in message["content"][0]["text"]
 
     def test_an_album_is_bounded(self) -> None:
-        album, made = Album(capacity=30_000), []
+        album, made = ImageCache(capacity=30_000), []
         for frame in (0, 1, 2, 0):
-            lay_out(shown(POOL.take([frame])), album, multiple=32)
-            made.append(len(album._pictures))
+            message_parts(shown(POOL.take([frame])), album, multiple=32)
+            made.append(len(album._images))
 
         assert made == [1, 1, 1, 1]  # noise of 96×64 takes 18 kB
 
@@ -179,7 +178,7 @@ class TestNamedPictures:
         choose(server, [shown(POOL)])
         choose(server, [shown(POOL)])
 
-        assert fake.sent == before + 12 and not server.ability.names
+        assert fake.sent == before + 12 and not server.features.uuids
 
 
 class TestCosts:
@@ -190,7 +189,7 @@ class TestCosts:
 
         spent, expected = posterior.cost, server.cost(shown(POOL))
         assert (spent.flops, spent.unpriced, spent.money, spent.calls) == (0.0, 1, 0.0, 1)
-        texts = [part for part in lay_out(shown(POOL), Album(), multiple=32) if isinstance(part, str)]
+        texts = [part for part in message_parts(shown(POOL), ImageCache(), multiple=32) if isinstance(part, str)]
         assert spent.tokens == fake._count([*texts, *POOL.pixels])
         assert abs(expected.tokens - spent.tokens) <= 0.2 * spent.tokens
         assert expected.visual_tokens == 6 * (6 + 2)
@@ -253,29 +252,33 @@ class TestSampling:
         assert posterior.notes == ("probabilities are counts of 12 sampled answers",)
 
     def test_an_answer_without_a_letter_lowers_the_mass(self) -> None:
-        from gridprobe.models.openai.logprobs import Samples
-
         texts = ("A", "(B) because", "The answer is B.", "I cannot see Anything")
         choices = [{"message": {"content": text}} for text in texts]
-        reading = Samples(4).read(choices, ("A", "B"))
+        reading = SampledLogprobs(4).read(choices, ("A", "B"))
 
         assert reading.raw == {"A": 1.0, "B": 2.0} and reading.mass == 0.75
 
 
-class TestGate:
+class TestConcurrencyLimiter:
     def test_it_halves_and_recovers(self) -> None:
         clock = FakeClock()
-        gate, stop = Gate(8, clock.clock), Event()
-        gate.enter(stop)
-        gate.slow_down(5.0)
-        assert gate.limit == 4
-        gate.enter(stop)
-        assert clock.time == 5.0
-        gate.succeed()
+        limiter, stop = ConcurrencyLimiter(8, clock.clock), Event()
+        limiter.slow_down(5.0)
+        assert limiter.limit == 4
+        with limiter.slot(stop):
+            assert clock.time == 5.0
         for _ in range(3):
-            gate.enter(stop)
-            gate.succeed()
-        assert gate.limit == 5
+            with limiter.slot(stop):
+                assert limiter.limit == 4
+        assert limiter.limit == 5
+
+    def test_a_failure_frees_its_slot_and_is_no_success(self) -> None:
+        limiter, stop = ConcurrencyLimiter(2, FakeClock().clock), Event()
+        limiter.slow_down(0.0)
+        for _ in range(3):
+            with pytest.raises(ServerError), limiter.slot(stop):
+                raise ServerError("no")
+        assert limiter.limit == 1
 
     def test_no_more_requests_than_the_limit_are_under_way(self, open_server: Open) -> None:
         fake = Fake(batches=False)
@@ -294,20 +297,21 @@ class TestGate:
         assert most[1] == 3
 
     def test_a_wait_ends_when_it_is_cancelled(self) -> None:
-        gate, stop = Gate(1, FakeClock().clock), Event()
-        gate.enter(stop)
+        limiter, stop = ConcurrencyLimiter(1, FakeClock().clock), Event()
         seen: list[type[BaseException]] = []
 
         def wait() -> None:
             try:
-                gate.enter(stop)
+                with limiter.slot(stop):
+                    pass
             except Cancelled as error:
                 seen.append(type(error))
 
-        thread = Thread(target=wait)
-        thread.start()
-        stop.set()
-        thread.join()
+        with limiter.slot(Event()):
+            thread = Thread(target=wait)
+            thread.start()
+            stop.set()
+            thread.join()
         assert seen == [Cancelled]
 
 
@@ -355,11 +359,11 @@ class TestNames:
                 ServerOptions.of(wrong)
 
     def test_the_fake_hears_what_the_engine_would_be_asked(self) -> None:
-        parts = lay_out(LAYOUTS["times"], Album(), multiple=32)
+        parts = message_parts(LAYOUTS["times"], ImageCache(), multiple=32)
         request = as_request([part if isinstance(part, str) else POOL.pixels[0] for part in parts])
 
         assert request.frames.times == POOL.times and request.prompt == PROMPT
-        assert json.dumps(message(parts))  # it is plain JSON
+        assert json.dumps(chat_messages(parts))  # it is plain JSON
 
 
 def test_a_batch_with_one_bad_request_is_asked_one_by_one(open_server: Open) -> None:

@@ -13,7 +13,7 @@ class TestRungs:
     def test_ids_if_the_server_returns_the_letters_tokens(self, open_server: Open) -> None:
         server = open_server(Fake())
 
-        assert server.ability.rung.name == "ids" and server.ability.batches and server.ability.names
+        assert server.features.strategy.name == "ids" and server.features.batches and server.features.uuids
         assert server.identity.endswith("#fake@fake-1;ids")
         assert "exact letter probabilities" in server.capabilities.summary
 
@@ -21,20 +21,20 @@ class TestRungs:
     def test_likely_tokens_if_not(self, listed: int, name: str, open_server: Open) -> None:
         server = open_server(Fake(ids=False, top=listed))
 
-        assert server.ability.rung.name == name and server.identity.endswith(f";{name}")
-        assert not server.ability.batches and not server.ability.names
+        assert server.features.strategy.name == name and server.identity.endswith(f";{name}")
+        assert not server.features.batches and not server.features.uuids
 
     def test_five_likely_tokens_if_twenty_are_refused(self, open_server: Open) -> None:
         refuse = Fault.error(400, "top_logprobs must be at most 5")
         fake = Fake(ids=False, top=5, choose=lambda body: refuse if body.get("top_logprobs", 0) > 5 else None)
 
-        assert open_server(fake).ability.rung.name == "top5"
+        assert open_server(fake).features.strategy.name == "top5"
 
     def test_m08_sampling_if_log_probabilities_are_ignored_with_status_200(self, open_server: Open) -> None:
         """transformers serve, and some providers of OpenRouter."""
         server = open_server(Fake(voice=by_eye, ids=False, top=0), samples=8)
 
-        assert server.ability.rung.name == "samples8" and "drawn" in server.capabilities.summary
+        assert server.features.strategy.name == "samples8" and "drawn" in server.capabilities.summary
 
     def test_m08_a_refusal_before_any_question_if_nothing_works(self, open_server: Open) -> None:
         def blind(heard: Heard, letters: Any) -> dict[str, float]:
@@ -95,22 +95,20 @@ def test_m10_a_server_that_reads_32_of_the_pictures_is_refused(open_server: Open
 
 
 def test_m05_the_limit_of_pictures_is_found(open_server: Open) -> None:
-    assert open_server(Fake(most_pictures=16)).ability.pictures == 16
-    assert open_server(Fake()).ability.pictures == 144
+    assert open_server(Fake(most_pictures=16)).features.images == 16
+    assert open_server(Fake()).features.images == 144
 
 
 def test_pictures_that_take_many_tokens_are_tried_in_smaller_numbers(open_server: Open) -> None:
-    assert open_server(Fake(smallest=256)).ability.pictures == 62
+    assert open_server(Fake(smallest=256)).features.images == 62
 
 
 def test_a_note_says_that_small_frames_save_nothing(open_server: Open) -> None:
     server = open_server(Fake(smallest=64))
 
-    assert (
-        "takes 66 tokens and not 28 as its size would need" in server.capabilities.summary
-        and "min_pixels" in server.capabilities.summary
-    )
-    assert server.ability.rule.picture(448 * 448) == 198 and server.ability.rule.picture(64 * 64) == 66
+    summary = server.capabilities.summary
+    assert "takes 66 tokens and not 28 as its size would need" in summary and "min_pixels" in summary
+    assert server.features.rule.image(448 * 448) == 198 and server.features.rule.image(64 * 64) == 66
 
 
 @pytest.mark.parametrize(("smallest", "expected"), [(256, None), (600, 602)])

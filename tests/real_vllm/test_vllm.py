@@ -103,10 +103,10 @@ def questions(tmp_path_factory: pytest.TempPathFactory) -> Benchmark:
 
 
 def test_the_self_test_finds_everything_that_vllm_can_do(served: Server) -> None:
-    ability = served.ability
+    features = served.features
 
-    assert (ability.rung.name, ability.batches, ability.names, ability.pictures) == ("ids", True, True, 144)
-    assert ability.notes == () and "@vllm-" in served.identity
+    assert (features.strategy.name, features.batches, features.uuids, features.images) == ("ids", True, True, 144)
+    assert features.notes == () and "@vllm-" in served.identity
 
 
 def test_the_same_probabilities_and_the_same_kept_frames_as_our_engine(served: Server, questions: Benchmark) -> None:

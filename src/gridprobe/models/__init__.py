@@ -77,7 +77,7 @@ def load_model(name: str, **options: Any) -> Model:
             on a server, or a name that another package added.
         **options: `device`, `dtype`, `attn_implementation`, `device_map`, `quantization` ("4bit" or "8bit"),
             `revision`, `min_letter_mass`; see `gridprobe.models.local.loading.Options`. For a server see
-            `gridprobe.models.openai.options.ServerOptions`.
+            `gridprobe.models.openai.ServerOptions`.
     """
     kind, argument = _find(name)
     entry = MODELS[kind]

@@ -7,51 +7,50 @@ from typing import Any
 
 from gridprobe.errors import GridProbeError, ServerError, ServerUnavailable, UsageError
 from gridprobe.models.base import CostModel
-from gridprobe.models.openai.client import Address, Client, RateClock, Wire, find_key
+from gridprobe.models.openai.client import Address, Client, RateClock, ServerOptions, find_key
 from gridprobe.models.openai.model import SLACK, Server
-from gridprobe.models.openai.options import ServerOptions
-from gridprobe.models.openai.selftest import Bill, examine
+from gridprobe.models.openai.selftest import ServerPricing, examine
 from gridprobe.registry import FAMILIES
 
 __all__ = ["Server", "ServerOptions", "cost_model", "load"]
 
 
-def load(name: str, *, clock: RateClock | None = None, **given: Any) -> Server:
+def load(name: str, *, clock: RateClock | None = None, **settings: Any) -> Server:
     """Connect to a server and test what it can do.
 
     Args:
         name: its address, with the model's name behind a "#" if it serves several.
         clock: for tests.
-        **given: see `ServerOptions`.
+        **settings: see `ServerOptions`.
     """
-    address, options = Address.parse(name), ServerOptions.of(given)
-    wire = Wire(find_key(address), timeout=options.timeout, trust_env=options.trust_env)
-    client = Client(wire, address, concurrency=options.concurrency, patience=options.patience, clock=clock)
+    from gridprobe.models import cost_model_of
+
+    address, options = Address.parse(name), ServerOptions.of(settings)
+    client = Client(address, find_key(address), options, clock or RateClock())
     try:
         model, listed = _choose(client)
-        ability = examine(client, model, samples=options.samples)
+        features = examine(client, model, samples=options.samples)
     except GridProbeError:
         client.close()
         raise
-    if not ability.fingerprint and listed.get("root"):
-        ability = replace(ability, fingerprint=os.path.basename(str(listed["root"])))
-    names = [options.priced_as] if options.priced_as else [model, str(listed.get("root") or "")]
-    return Server(
-        client, model, ability, Bill(options, ability.rule, _known_cost_model(names, exact=bool(options.priced_as)))
-    )
+    root = str(listed.get("root") or "")
+    if not features.fingerprint:
+        features = replace(features, fingerprint=os.path.basename(root))
+    costs = cost_model_of(options.priced_as) if options.priced_as else _released(model, root)
+    return Server(client, model, features, ServerPricing(options, features.rule, costs))
 
 
 def cost_model(name: str) -> CostModel:
     """What requests to a model would cost, by its name on the server; the server is not asked."""
     address = Address.parse(name)
-    found = _known_cost_model([address.model], exact=False)
-    if found is None:
+    released = _released(address.model)
+    if released is None:
         raise UsageError(
             f"cannot plan for {address}: the model's name must be that of a known model, such as "
             "Qwen/Qwen3-VL-8B-Instruct"
         )
-    lacks = replace(found.capabilities, kv_reuse=False, attention_map=False, cost_slack=SLACK)
-    return replace(found, identity=str(address), capabilities=lacks)
+    lacks = replace(released.capabilities, kv_reuse=False, attention_map=False, cost_slack=SLACK)
+    return replace(released, identity=str(address), capabilities=lacks)
 
 
 def _choose(client: Client) -> tuple[str, Mapping[str, Any]]:
@@ -78,15 +77,11 @@ def _choose(client: Client) -> tuple[str, Mapping[str, Any]]:
     return next(iter(listed.items()))
 
 
-def _known_cost_model(names: list[str], *, exact: bool) -> CostModel | None:
-    """Who counts floating-point operations: the model that was named, or a released one of the name on the server."""
-    if exact:
-        from gridprobe.models import cost_model_of
-
-        return cost_model_of(names[0])
+def _released(*names: str) -> CostModel | None:
+    """The cost model of a released model with one of the names on the server."""
     for entry in FAMILIES.values():
         for name in filter(None, names):
-            found: CostModel | None = entry.load().cost_model(name, None)
-            if found is not None:
-                return found
+            released: CostModel | None = entry.load().cost_model(name, None)
+            if released is not None:
+                return released
     return None

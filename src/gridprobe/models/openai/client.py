@@ -1,52 +1,56 @@
-"""Client: requests that are repeated where that helps, and a pause while the server is down or busy."""
+"""Client: sends requests to one server, repeats those that may succeed later, and limits how many are under way."""
 
 import json
+import math
 import os
-import random
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
-from queue import Empty, SimpleQueue
-from threading import Condition, Event, RLock, Thread
-from typing import Any, Literal, NamedTuple, TypeVar
-from urllib.parse import SplitResult, urlsplit
+from multiprocessing import TimeoutError as PoolTimeoutError
+from multiprocessing.pool import ThreadPool
+from threading import Condition, Event, RLock
+from typing import Any, Literal, NoReturn, TypeVar
+from urllib.parse import urlsplit
 
 import httpx
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, retry_if_result, wait_exponential, wait_random
 
 from gridprobe._util import printable
-from gridprobe.errors import Cancelled, GridProbeError, ServerError, ServerUnavailable, UsageError
+from gridprobe.errors import Cancelled, ServerError, ServerUnavailable, UsageError
+from gridprobe.registry import suggestion
 
 __all__ = [
-    "KEY",
+    "ATTEMPTS",
     "MAX_BYTES",
     "Address",
     "Client",
-    "Garbled",
-    "Gate",
+    "ConcurrencyLimiter",
+    "InvalidReply",
     "RateClock",
-    "Refused",
-    "Reply",
-    "Unreachable",
-    "Wire",
+    "RequestRejected",
+    "ServerOptions",
     "find_key",
-    "in_threads",
-    "shortened",
+    "map_unordered",
 ]
 
-# The address of a server, as in http://localhost:8000/v1#model, and the key for it, which is never part of a name.
+# The address of a server, the key for it, which is never part of a name, and the options it is used with.
 
 KEY = "GRIDPROBE_API_KEY"
 OPENAI_KEY, OPENAI_HOST = "OPENAI_API_KEY", "api.openai.com"
 ENDPOINTS = re.compile(r"/(chat/completions|completions|models|responses)/*$")
 """What people paste behind the address that is meant."""
+LOCAL = {"device": None, "dtype": "auto", "attn_implementation": "sdpa", "device_map": None, "quantization": None}
+"""Options of local models, with the values that a server may be loaded with; `device` is set for every worker."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a model is served."""
+    """Where a model is served, as in http://localhost:8000/v1#model."""
 
     base: str
     """The address that "/chat/completions" is appended to, such as "http://localhost:8000/v1"."""
@@ -72,18 +76,13 @@ class Address:
         return cls(f"{parts.scheme}://{parts.netloc}{path}", parts.fragment)
 
     @property
-    def root(self) -> str:
-        """The address without "/v1", where vLLM has its own endpoints."""
-        return self.base.removesuffix("/v1")
-
-    @property
     def host(self) -> str:
-        """The host, and its port if one is given, for messages."""
-        return self._parts.netloc
+        """The host, and its port if there is one, for messages."""
+        return urlsplit(self.base).netloc
 
-    @property
-    def _parts(self) -> SplitResult:
-        return urlsplit(self.base)
+    def url(self, path: str) -> str:
+        """A path under the base; one that begins with "//" is under the root, where vLLM has its own endpoints."""
+        return self.base.removesuffix("/v1") + path[1:] if path.startswith("//") else self.base + path
 
     def __str__(self) -> str:
         return f"{self.base}#{self.model}" if self.model else self.base
@@ -91,10 +90,8 @@ class Address:
 
 def find_key(address: Address) -> str | None:
     """The key from the environment. OpenAI's own variable is read for OpenAI's own server only."""
-    names = [KEY]
-    if address.base.startswith("https://") and urlsplit(address.base).hostname == OPENAI_HOST:
-        names.append(OPENAI_KEY)
-    for name in names:
+    openai = address.base.startswith("https://") and urlsplit(address.base).hostname == OPENAI_HOST
+    for name in (KEY, OPENAI_KEY) if openai else (KEY,):
         key = os.environ.get(name, "").strip()
         if key and not re.fullmatch(r"[!-~]+", key):
             raise UsageError(f"{name} holds spaces or characters that cannot be part of a key; set it again")
@@ -103,29 +100,91 @@ def find_key(address: Address) -> str | None:
     return None
 
 
-# Gate: how many requests are under way, and when the next may start. Clock: time that tests can replace.
+@dataclass(frozen=True)
+class ServerOptions:
+    """How a server is used. None of these changes what the model sees."""
 
-SLICE_SECONDS = 1.0
-"""A wait is cut into pieces of this length, so that it can be cancelled."""
+    timeout: float = 600.0
+    """Seconds to wait for one reply."""
+    patience: float = 1800.0
+    """Seconds to wait for a server that is down or busy, before a run ends."""
+    concurrency: int = 16
+    """Requests at a time, where the server has no endpoint for batches. Fewer are sent while it is busy."""
+    samples: int = 16
+    """Answers to draw for each request, if the server gives no probabilities."""
+    trust_env: bool = False
+    """Whether to use the proxies of the environment (HTTPS_PROXY and the like)."""
+    price_in: float = 0.0
+    """Price of a million prompt tokens, in any currency."""
+    price_cached: float | None = None
+    """The same for tokens from the server's cache; None is as for other tokens."""
+    price_out: float = 0.0
+    """Price of a million generated tokens."""
+    priced_as: str = ""
+    """Name of a model whose floating-point operations are counted, such as Qwen/Qwen3-VL-8B-Instruct or a checkpoint's
+    folder. By default the name on the server decides, and an unknown model has no such count."""
+
+    def __post_init__(self) -> None:
+        for name in ("timeout", "patience"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise UsageError(f"{name} must be a finite number of seconds above 0, got {getattr(self, name)}")
+        for name, least in (("concurrency", 1), ("samples", 2)):
+            if getattr(self, name) < least:
+                raise UsageError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        for name in ("price_in", "price_cached", "price_out"):
+            if not 0 <= (getattr(self, name) or 0.0) < math.inf:
+                raise UsageError(f"{name} must be a price of at least 0, got {getattr(self, name)}")
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> "ServerOptions":
+        """From the options of `load_model`, which may be text from a command line."""
+        defaults = {each.name: each.default for each in fields(cls)}
+        values = {}
+        for name, value in options.items():
+            if name in defaults:
+                values[name] = _typed(name, value, defaults[name])
+            elif name not in LOCAL:
+                raise UsageError(f"a server has no option {name!r}; {suggestion(name, defaults)}")
+            elif name != "device" and value not in (None, LOCAL[name]):
+                raise UsageError(f"{name}={value} is for local models; start the server with it instead")
+        return cls(**values)
+
+
+def _typed(name: str, value: Any, default: Any) -> Any:
+    """The value as the type of its default; a price may be None."""
+    kind = float if default is None else type(default)
+    if value is None and default is None:
+        return None
+    try:
+        return {"true": True, "false": False}[str(value).lower()] if kind is bool else kind(value)
+    except (ValueError, TypeError, KeyError):
+        raise UsageError(f"{name} must be of the type {kind.__name__}, got {value!r}") from None
+
+
+# How many requests are under way, and when the next may start.
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+POLL_SECONDS = 1.0
+"""How long progress and cancelled work may go unnoticed."""
 
 
 @dataclass(frozen=True)
 class RateClock:
-    """Seconds, and a way to wait."""
+    """Seconds, and a way to wait, which tests replace."""
 
     now: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
+    sleep: Callable[[float, Event], object] = lambda seconds, stop: stop.wait(seconds)
 
     def wait(self, seconds: float, stop: Event) -> None:
         """Wait, unless `stop` is set meanwhile."""
-        end = self.now() + seconds
-        while (left := end - self.now()) > 0 and not stop.is_set():
-            self.sleep(min(left, SLICE_SECONDS))
+        if seconds > 0:
+            self.sleep(seconds, stop)
         if stop.is_set():
             raise Cancelled("cancelled while waiting for the server")
 
 
-class Gate:
+class ConcurrencyLimiter:
     """Limits requests: half as many after the server was busy, one more after as many successes as the limit."""
 
     def __init__(self, most: int, clock: RateClock) -> None:
@@ -135,202 +194,336 @@ class Gate:
         self._not_before = 0.0
         self._changed = Condition()
 
-    def enter(self, stop: Event) -> None:
-        """Wait for a place, and for the time that the server asked for."""
+    @contextmanager
+    def slot(self, stop: Event) -> Iterator[None]:
+        """Wait for a slot, and for the time that the server asked for. An error says nothing about the load."""
         with self._changed:
             while self._running >= self.limit and not stop.is_set():
-                self._changed.wait(SLICE_SECONDS)
+                self._changed.wait(POLL_SECONDS)
             self._running += 1
             pause = self._not_before - self._clock.now()
         try:
             self._clock.wait(pause, stop)
-        except Cancelled:
-            self._leave()
-            raise
-
-    def succeed(self) -> None:
-        """A request is done."""
-        with self._changed:
-            self._successes += 1
-            if self._successes >= self.limit and self.limit < self._most:
-                self.limit, self._successes = self.limit + 1, 0
-        self._leave()
-
-    def fail(self) -> None:
-        """A request is over, and its failure says nothing about the load."""
-        self._leave()
+            yield
+            with self._changed:
+                self._successes += 1
+                if self._successes >= self.limit and self.limit < self._most:
+                    self.limit, self._successes = self.limit + 1, 0
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify_all()
 
     def slow_down(self, seconds: float) -> None:
-        """The server was too busy for a request; none starts for so many seconds."""
+        """The server was too busy for a request; none starts for that many seconds."""
         with self._changed:
             self.limit, self._successes = max(1, self.limit // 2), 0
             self._not_before = max(self._not_before, self._clock.now() + seconds)
-        self._leave()
-
-    def _leave(self) -> None:
-        with self._changed:
-            self._running -= 1
-            self._changed.notify_all()
 
 
-# Work in threads that never keep the caller waiting: after an error or Ctrl-C, what is under way is left to itself.
+def map_unordered(work: Callable[[Job], Result], jobs: Sequence[Job], *, threads: int) -> Iterator[Result | None]:
+    """The result of each job as it is done, and None after every second without one.
 
-Job = TypeVar("Job")
-Result = TypeVar("Result")
-POLL_SECONDS = 1.0
-
-
-def in_threads(
-    work: Callable[[Job], Result], jobs: Sequence[Job], *, threads: int, stop: Event
-) -> Iterator[tuple[int, Result] | None]:
-    """The number and the result of each job as it is done, and None after every second without one.
-
-    Args:
-        work: what to do with a job.
-        jobs: the jobs; they are begun in this order.
-        threads: how many are done at the same time.
-        stop: is set when the caller wants no more results; no job is begun after that.
+    The threads are daemons, as those of an executor are not: after an error or Ctrl-C nobody waits for what is still
+    under way.
     """
-    todo: SimpleQueue[int] = SimpleQueue()
-    done: SimpleQueue[tuple[int, list[Result], GridProbeError | None]] = SimpleQueue()
-    for number in range(len(jobs)):
-        todo.put(number)
-
-    def loop() -> None:
-        while not stop.is_set():
+    pool = ThreadPool(min(threads, len(jobs)) or 1)
+    results = pool.imap_unordered(work, jobs)
+    try:
+        while True:
             try:
-                number = todo.get_nowait()
-            except Empty:
+                yield results.next(POLL_SECONDS)
+            except PoolTimeoutError:
+                yield None
+            except StopIteration:
                 return
-            result: list[Result] = []
-            error: GridProbeError | None = ServerError("a request ended by a bug of gridprobe; see the traceback above")
-            try:
-                result, error = [work(jobs[number])], None
-            except GridProbeError as caught:
-                error = caught
-            finally:
-                done.put((number, result, error))
-
-    for _ in range(min(threads, len(jobs))):
-        Thread(target=loop, name="gridprobe-server", daemon=True).start()
-    left = len(jobs)
-    while left:
-        try:
-            number, result, error = done.get(timeout=POLL_SECONDS)
-        except Empty:
-            yield None
-            continue
-        if error is not None:
-            raise error
-        left -= 1
-        yield number, result[0]
+    finally:
+        pool.terminate()
 
 
-# One exchange with a server: no redirects, no proxies, replies of bounded size, and no key in any message.
+# Requests: no redirects, no proxies unless allowed, replies of bounded size, and no key in any message.
 
 MAX_BYTES = 16 * 2**20
 """A longer reply is refused. A batch of 24 replies takes 50 kB."""
 CONNECT_SECONDS = 10.0
-LONGEST_WAIT = 86_400.0
+LONGEST_RETRY_AFTER = 86_400.0
 SHOWN = 300
 """An error shows at most this many characters of a reply."""
+START_SECONDS = 20.0
+"""How long to wait for a server that accepts connections but has not answered any request."""
+ATTEMPTS = {"unreachable": 3, "failing": 3, "invalid": 2}
+"""How often a request is sent if it breaks the connection of a living server, gets a status of 500, or a reply that
+cannot be read. While the server is busy, a request is repeated until patience ends."""
+BACKOFF = wait_exponential(multiplier=0.5, max=15.0) + wait_random(0.0, 0.5)
+BUSY, GATEWAY, DENIED = (429, 503), (502, 504), (401, 402, 403)
+TOO_LONG = (
+    "the request needs {needs} of the {most} tokens that the server allows; start vLLM with a larger --max-model-len, "
+    "or use fewer or smaller frames"
+)
+ADVICE = {
+    r"[Aa]t most (?P<most>\d+) image": "the server allows {most} images in one request; start vLLM with "
+    "--limit-mm-per-prompt '{{\"image\": 160}}', or use fewer frames with --k",
+    r"maximum context length is (?P<most>\d+) tokens.*?contains (?:at least )?(?P<needs>\d+)": TOO_LONG,
+    r"prompt \(length (?P<needs>\d+)\).*?maximum model length of (?P<most>\d+)": TOO_LONG,
+}
 
 
-class Unreachable(ServerError):
-    """The server did not reply: it is down, was restarted, or the connection broke."""
-
-
-class Garbled(ServerError):
-    """The reply is not what the protocol says."""
-
-
-@dataclass(frozen=True)
-class Reply:
-    """A JSON object, or an error."""
-
-    status: int
-    value: Mapping[str, Any]
-    error: str = ""
-    """What the server says about an error, in one line, also if the status says that there is none."""
-    retry_after: float | None = None
-    """Seconds after which the server wants to be asked again."""
-
-
-class Wire:
-    """A connection pool to one server."""
+class RetryableError(ServerError):
+    """A failure that may be gone when the request is repeated."""
 
     def __init__(
-        self, key: str | None, *, timeout: float, trust_env: bool = False, transport: httpx.BaseTransport | None = None
+        self,
+        kind: Literal["unreachable", "failing", "invalid", "busy"],
+        message: str,
+        *,
+        retry_after: float | None = None,
+        connected: bool = True,
     ) -> None:
+        super().__init__(message)
+        self.kind, self.retry_after, self.connected = kind, retry_after, connected
+
+
+class InvalidReply(RetryableError):
+    """The reply is not what the protocol says."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("invalid", message)
+
+
+class RequestRejected(ServerError):
+    """The server refuses this request, and would refuse it again."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        """The server's own words."""
+
+
+class Client:
+    """Talks to one server; several threads may use it."""
+
+    def __init__(self, address: Address, key: str | None, options: ServerOptions, clock: RateClock) -> None:
+        self.address, self.clock, self.patience = address, clock, options.patience
+        self.waiting_since: float | None = None
+        """When the server stopped replying; None while it replies."""
+        self.on_return: Callable[[], Callable[[], None] | None] = lambda: None
+        """Gives what is called after the server was away; that raises if the server is not what it was."""
         self._key = key
-        headers = {"Accept-Encoding": "identity", **({"Authorization": f"Bearer {key}"} if key else {})}
-        self._client = httpx.Client(
-            headers=headers,
-            timeout=httpx.Timeout(timeout, connect=CONNECT_SECONDS),
+        self._http = httpx.Client(
+            headers={"Accept-Encoding": "identity", **({"Authorization": f"Bearer {key}"} if key else {})},
+            timeout=httpx.Timeout(options.timeout, connect=CONNECT_SECONDS),
             limits=httpx.Limits(max_connections=None),
             follow_redirects=False,
-            trust_env=trust_env,
-            transport=transport,
+            trust_env=options.trust_env,
         )
+        self._limiter = ConcurrencyLimiter(options.concurrency, clock)
+        self._returning = RLock()
+        self._checking = False
+        self._returns = 0
+        """How often the server came back."""
+        self._replied = False
+        self._unusable = ""
+        """Why the server is not used any more."""
 
     def __repr__(self) -> str:
-        return f"Wire(key={'set' if self._key else None})"
+        return f"Client({str(self.address)!r}, key={'set' if self._key else None})"
+
+    @property
+    def concurrency(self) -> int:
+        """How many requests may be under way now."""
+        return self._limiter.limit
 
     def close(self) -> None:
         """Close its connections."""
-        self._client.close()
+        self._http.close()
 
-    def get(self, url: str) -> Reply:
-        """Send a GET request."""
-        return self._exchange("GET", url, None)
+    def get(self, path: str) -> Mapping[str, Any]:
+        """The reply to a GET request."""
+        return self._repeat("GET", path, None, Event())
 
-    def post(self, url: str, body: Mapping[str, Any]) -> Reply:
-        """Send an object as JSON."""
-        return self._exchange("POST", url, json.dumps(body).encode())
+    def post(self, path: str, body: Mapping[str, Any], *, stop: Event | None = None) -> Mapping[str, Any]:
+        """The reply to an object that is sent as JSON."""
+        return self._repeat("POST", path, json.dumps(body).encode(), stop or Event())
 
-    def _exchange(self, method: str, url: str, content: bytes | None) -> Reply:
-        headers = {"Content-Type": "application/json"} if content is not None else {}
+    def _repeat(self, method: str, path: str, content: bytes | None, stop: Event) -> Mapping[str, Any]:
+        """Send a request until it succeeds, has failed too often in one way, or patience ends."""
+        failures: Counter[str] = Counter()
+        busy_since: float | None = None
+
+        def exhausted(state: RetryCallState) -> bool:
+            nonlocal busy_since
+            kind = _error_of(state).kind
+            failures[kind] += 1
+            if kind != "busy":
+                return failures[kind] >= ATTEMPTS[kind]
+            busy_since = self.clock.now() if busy_since is None else busy_since
+            return self.clock.now() - busy_since + state.upcoming_sleep > self._patience
+
+        retrying = Retrying(
+            retry=retry_if_exception_type(RetryableError),
+            wait=_delay,
+            stop=exhausted,
+            before_sleep=self._slow_down,
+            sleep=lambda seconds: self.clock.wait(seconds, stop),
+            retry_error_callback=self._give_up,
+        )
+        return retrying(self._send, method, path, content, stop)
+
+    def _slow_down(self, state: RetryCallState) -> None:
+        if _error_of(state).kind == "busy":
+            self._limiter.slow_down(state.upcoming_sleep)
+
+    def _give_up(self, state: RetryCallState) -> NoReturn:
+        error, host = _error_of(state), self.address.host
+        if error.kind == "busy":
+            raise ServerUnavailable(
+                f"{host} is too busy for longer than {self._patience:g} s ({error}); "
+                "try again later, or raise the option patience"
+            )
+        raise ServerError(f"{host}: {error} ({ATTEMPTS[error.kind]} times)")
+
+    @property
+    def _patience(self) -> float:
+        return self.patience if self._replied else min(self.patience, START_SECONDS)
+
+    def _send(self, method: str, path: str, content: bytes | None, stop: Event) -> Mapping[str, Any]:
+        """Send a request once; if the server is gone, wait for its return before that is reported."""
+        if self._unusable:
+            raise ServerUnavailable(self._unusable)
+        returns = self._returns
         try:
-            with self._client.stream(method, url, content=content, headers=headers) as response:
-                data = _read(response)
-        except httpx.TimeoutException as error:
-            raise Unreachable(f"no reply in time ({type(error).__name__})") from None
+            with self._limiter.slot(stop):
+                reply = self._exchange(method, path, content)
+        except RetryableError as error:
+            if error.kind == "unreachable":
+                self._await_return(error, returns, stop)
+            raise
+        self._replied = True
+        return reply
+
+    def _await_return(self, error: RetryableError, returns: int, stop: Event) -> None:
+        """Wait until the server replies again; one thread probes it for all of them."""
+        with self._returning:
+            if self._returns != returns:
+                return
+            if not (error.connected or self._replied):
+                raise ServerUnavailable(
+                    f"{self.address.host} cannot be reached ({error}); start the server, or correct its address"
+                ) from None
+            self._probe(str(error), stop)
+            self._returns += 1
+            if self._replied and not self._checking:
+                self._check()
+
+    def _probe(self, reason: str, stop: Event) -> None:
+        start = self.waiting_since = self.clock.now()
+
+        def give_up(_: RetryCallState) -> NoReturn:
+            raise ServerUnavailable(
+                f"{self.address.host} has not replied for {self._patience:g} s ({reason}); "
+                "start it again, then repeat the command"
+            )
+
+        try:
+            Retrying(
+                retry=retry_if_result(lambda alive: not alive),
+                wait=BACKOFF,
+                stop=lambda _: self.clock.now() - start > self._patience,
+                sleep=lambda seconds: self.clock.wait(seconds, stop),
+                retry_error_callback=give_up,
+            )(self._alive)
+        finally:
+            self.waiting_since = None
+
+    def _alive(self) -> bool:
+        """Whether anything but a gateway replies."""
+        try:
+            self._exchange("GET", "/models", None)
+        except RetryableError as error:
+            return error.kind not in ("unreachable", "busy")
+        except ServerError:
+            return True
+        return True
+
+    def _check(self) -> None:
+        """A server that came back must be what it was."""
+        self._checking = True
+        try:
+            if check := self.on_return():
+                check()
+        except ServerUnavailable as error:
+            self._unusable = str(error)
+            raise
+        finally:
+            self._checking = False
+
+    def _exchange(self, method: str, path: str, content: bytes | None) -> Mapping[str, Any]:
+        """The JSON object in the reply to one request."""
+        url, headers = self.address.url(path), {"Content-Type": "application/json"} if content else {}
+        try:
+            with self._http.stream(method, url, content=content, headers=headers) as response:
+                text = _read(response).decode("utf-8", errors="replace")
         except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise Unreachable(self._clean(str(error)) or type(error).__name__) from None
+            kind, connected = type(error).__name__, not isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
+            reason = f"no reply in time ({kind})" if isinstance(error, httpx.TimeoutException) else str(error)
+            raise RetryableError("unreachable", self._masked(reason) or kind, connected=connected) from None
         if response.is_redirect:
             raise ServerError(f"the server redirects {url} elsewhere, which is not followed; name its final address")
-        return self._parse(data, response)
-
-    def _parse(self, data: bytes, response: httpx.Response) -> Reply:
-        text = data.decode("utf-8", errors="replace")
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
             value = None
-        status, after = response.status_code, _seconds(response.headers.get("Retry-After"))
-        if status >= 400 or (isinstance(value, dict) and value.get("error")):
-            return Reply(
-                status, {}, self._clean(_message(value) or text) or f"status {status} without a message", after
-            )
+        if response.status_code >= 300 or (isinstance(value, dict) and value.get("error")):
+            raise self._failure(response, self._masked(_message(value) or text))
         if not isinstance(value, dict):
-            raise Garbled(f"the reply is not a JSON object but begins with {self._clean(text)[:60]!r}")
-        return Reply(status, value)
+            raise InvalidReply(f"the reply is not a JSON object but begins with {self._masked(text)[:60]!r}")
+        return value
 
-    def _clean(self, text: str) -> str:
+    def _failure(self, response: httpx.Response, reason: str) -> ServerError:
+        status, host = response.status_code, self.address.host
+        reason = reason or f"status {status} without a message"
+        if status in BUSY and "insufficient_quota" not in reason:
+            return RetryableError("busy", reason, retry_after=_seconds(response.headers.get("Retry-After")))
+        if status in GATEWAY:
+            return RetryableError("unreachable", f"status {status}: {reason}")
+        if status in DENIED or status in BUSY:
+            return ServerUnavailable(f"{host} refuses access ({status}: {reason}); set {KEY} to a valid key")
+        if status < 300:
+            return InvalidReply(f"the reply has status {status} but says: {reason}")
+        if status >= 500:
+            return RetryableError("failing", f"the server fails with status {status}: {reason}")
+        matches = ((re.search(pattern, reason), advice) for pattern, advice in ADVICE.items())
+        advised = (advice.format(**match.groupdict()) for match, advice in matches if match)
+        explanation = next(advised, f"{reason} (status {status})")
+        return RequestRejected(f"{host} refuses the request: {explanation}", reason)
+
+    def _masked(self, text: str) -> str:
         """One line without the key, which some servers repeat."""
-        return shortened(text.replace(self._key, "***") if self._key else text)
+        return _shortened(text.replace(self._key, "***") if self._key else text)
+
+
+def _error_of(state: RetryCallState) -> RetryableError:
+    error = state.outcome.exception() if state.outcome else None
+    assert isinstance(error, RetryableError)
+    return error
+
+
+def _delay(state: RetryCallState) -> float:
+    """What the server asked for, or longer after every failure."""
+    after = _error_of(state).retry_after
+    return BACKOFF(state) if after is None else after
 
 
 def _read(response: httpx.Response) -> bytes:
     """The body as it was sent; a compressed one, which was not asked for, could be a bomb."""
     coding = response.headers.get("Content-Encoding", "identity")
     if coding.lower() != "identity":
-        raise Garbled(f"the reply is compressed ({shortened(coding, 20)}), which was not asked for")
+        raise InvalidReply(f"the reply is compressed ({_shortened(coding, 20)}), which was not asked for")
     data = bytearray()
     for chunk in response.iter_raw():
         data += chunk
         if len(data) > MAX_BYTES:
-            raise Garbled(f"the reply is longer than {MAX_BYTES // 2**20} MiB")
+            raise InvalidReply(f"the reply is longer than {MAX_BYTES // 2**20} MiB")
     return bytes(data)
 
 
@@ -339,12 +532,12 @@ def _message(value: Any) -> str:
     if not isinstance(value, dict):
         return ""
     error = value.get("error") or value.get("detail") or value.get("message") or ""
-    found = (error.get("message") or error) if isinstance(error, dict) else error
-    return found if isinstance(found, str) else json.dumps(found)
+    message = (error.get("message") or error) if isinstance(error, dict) else error
+    return message if isinstance(message, str) else json.dumps(message)
 
 
 def _seconds(header: str | None) -> float | None:
-    """A Retry-After in seconds, given as such or as a date; None if it is neither."""
+    """A Retry-After in seconds, written as such or as a date; None if it is neither."""
     if not header:
         return None
     try:
@@ -354,213 +547,10 @@ def _seconds(header: str | None) -> float | None:
             seconds = (parsedate_to_datetime(header) - datetime.now(timezone.utc)).total_seconds()
         except (ValueError, TypeError):
             return None
-    return min(max(0.0, seconds), LONGEST_WAIT) if seconds == seconds else None
+    return min(max(0.0, seconds), LONGEST_RETRY_AFTER) if seconds == seconds else None
 
 
-def shortened(text: str, most: int = SHOWN) -> str:
+def _shortened(text: str, most: int = SHOWN) -> str:
     """The text in one printable line of bounded length."""
     line = printable(" ".join(text[: 4 * most].split()))
     return f"{line[:most]}…" if len(line) > most else line
-
-
-START_SECONDS = 20.0
-"""How long to wait for a server that has never replied."""
-FIRST_DELAY, LONGEST_DELAY = 0.5, 15.0
-TRIES = {"unreachable": 3, "failing": 3, "garbled": 2}
-"""How often a request is sent if it breaks the connection of a living server, gets a status of 500, or a reply that
-cannot be read."""
-BUSY, GATEWAY, DENIED = (429, 503), (502, 504), (401, 402, 403)
-ADVICE = (
-    (
-        re.compile(r"[Aa]t most (\d+) image"),
-        "the server allows {0} images in one request; start vLLM with --limit-mm-per-prompt '{{\"image\": 160}}', "
-        "or use fewer frames with --k",
-    ),
-    (
-        re.compile(r"maximum context length is (\d+) tokens.*?contains (?:at least )?(\d+)"),
-        "the request needs {1} of the {0} tokens that the server allows; start vLLM with a larger --max-model-len, "
-        "or use fewer or smaller frames",
-    ),
-    (
-        re.compile(r"prompt \(length (\d+)\).*?maximum model length of (\d+)"),
-        "the request needs {0} of the {1} tokens that the server allows; start vLLM with a larger --max-model-len, "
-        "or use fewer or smaller frames",
-    ),
-)
-
-
-class Refused(ServerError):
-    """The server refuses this request, and would refuse it again."""
-
-    def __init__(self, message: str, reply: Reply) -> None:
-        super().__init__(message)
-        self.reply = reply
-
-
-class ServerProblem(NamedTuple):
-    """Why a request must be repeated."""
-
-    kind: Literal["unreachable", "failing", "garbled", "busy"]
-    text: str
-    retry_after: float | None = None
-
-
-class Client:
-    """Talks to one server; several threads may use it."""
-
-    def __init__(
-        self, wire: Wire, address: Address, *, concurrency: int, patience: float, clock: RateClock | None = None
-    ) -> None:
-        self.address = address
-        self.waiting_since: float | None = None
-        """When the server stopped to reply; None while it replies."""
-        self.on_return: Callable[[], Callable[[], None] | None] = lambda: None
-        """Gives what is called after the server was away; that raises if the server is not what it was."""
-        self.clock = clock or RateClock()
-        self.patience = patience
-        self._wire = wire
-        self._gate = Gate(concurrency, self.clock)
-        self._returning = RLock()
-        self._checking = False
-        self._returns = 0
-        self._known = False
-        self._given_up = ""
-        """Why the server is not used any more."""
-
-    @property
-    def concurrency(self) -> int:
-        """How many requests may be under way now."""
-        return self._gate.limit
-
-    def close(self) -> None:
-        """Close its connections."""
-        self._wire.close()
-
-    def post(self, path: str, body: Mapping[str, Any], *, stop: Event | None = None) -> Mapping[str, Any]:
-        """The reply to a request under the base address, or under the root if the path begins with "//"."""
-        return self._repeat(lambda: self._wire.post(self._url(path), body), stop or Event())
-
-    def get(self, path: str) -> Mapping[str, Any]:
-        """The reply to a GET request."""
-        return self._repeat(lambda: self._wire.get(self._url(path)), Event())
-
-    def _url(self, path: str) -> str:
-        return self.address.root + path[1:] if path.startswith("//") else self.address.base + path
-
-    def _repeat(self, send: Callable[[], Reply], stop: Event) -> Mapping[str, Any]:
-        tries = dict.fromkeys(TRIES, 0)
-        busy_since: float | None = None
-        while True:
-            if self._given_up:
-                raise ServerUnavailable(self._given_up)
-            seen = self._returns
-            self._gate.enter(stop)
-            try:
-                reply = send()
-                problem = self._judge(reply)
-            except (Unreachable, Garbled) as error:
-                problem = ServerProblem("garbled" if isinstance(error, Garbled) else "unreachable", str(error))
-            except ServerError:
-                self._gate.fail()
-                raise
-            if problem is None:
-                self._gate.succeed()
-                self._known = True
-                return reply.value
-            if problem.kind == "busy":
-                busy_since = self.clock.now() if busy_since is None else busy_since
-                self._slow_down(problem, busy_since)
-                continue
-            self._gate.fail()
-            tries[problem.kind] += 1
-            if problem.kind == "unreachable":
-                self._await_return(problem, seen, stop)
-            if tries[problem.kind] >= TRIES[problem.kind]:
-                raise ServerError(f"{self.address.host}: {problem.text} ({TRIES[problem.kind]} times)")
-            self.clock.wait(_delay(tries[problem.kind]), stop)
-
-    def _judge(self, reply: Reply) -> "ServerProblem | None":
-        """What is wrong with a reply; a refusal that will not change is raised."""
-        status = reply.status
-        if status < 300 and not reply.error:
-            return None
-        if status in BUSY and "insufficient_quota" not in reply.error:
-            return ServerProblem("busy", reply.error, reply.retry_after)
-        if status in GATEWAY:
-            return ServerProblem("unreachable", f"status {status}: {reply.error}")
-        if status in DENIED or status in BUSY:
-            raise ServerUnavailable(
-                f"{self.address.host} refuses access ({status}: {reply.error}); set {KEY} to a valid key"
-            )
-        if status < 300:
-            return ServerProblem("garbled", f"the reply has status {status} but says: {reply.error}")
-        if status >= 500:
-            return ServerProblem("failing", f"the server fails with status {status}: {reply.error}")
-        raise Refused(f"{self.address.host} refuses the request: {_advice(reply)}", reply)
-
-    def _slow_down(self, problem: "ServerProblem", since: float) -> None:
-        waited = self.clock.now() - since
-        delay = _delay(waited / 4) if problem.retry_after is None else problem.retry_after
-        if waited + delay > self._patience:
-            self._gate.fail()
-            raise ServerUnavailable(
-                f"{self.address.host} is too busy for longer than {self._patience:g} s ({problem.text}); "
-                "try again later, or raise the option patience"
-            )
-        self._gate.slow_down(delay)
-
-    @property
-    def _patience(self) -> float:
-        return self.patience if self._known else min(self.patience, START_SECONDS)
-
-    def _await_return(self, problem: "ServerProblem", seen: int, stop: Event) -> None:
-        """Wait until the server replies again; one thread asks it for all of them."""
-        with self._returning:
-            if self._returns != seen:
-                return
-            start, tries = self.clock.now(), 0
-            self.waiting_since = start
-            try:
-                while not self._alive():
-                    if self.clock.now() - start > self._patience:
-                        raise ServerUnavailable(
-                            f"{self.address.host} has not replied for {self._patience:g} s ({problem.text}); "
-                            "start it again, then repeat the command"
-                        )
-                    self.clock.wait(_delay(tries) * random.uniform(0.8, 1.2), stop)
-                    tries += 1
-            finally:
-                self.waiting_since = None
-            self._returns += 1
-            if self._known and not self._checking:
-                self._checking = True
-                try:
-                    if check := self.on_return():
-                        check()
-                except ServerUnavailable as error:
-                    self._given_up = str(error)
-                    raise
-                finally:
-                    self._checking = False
-
-    def _alive(self) -> bool:
-        """Whether anything but a gateway replies."""
-        try:
-            return self._wire.get(self._url("/models")).status not in (*GATEWAY, 503)
-        except Unreachable:
-            return False
-        except ServerError:
-            return True
-
-
-def _delay(tries: float) -> float:
-    return float(min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(tries, 10)))
-
-
-def _advice(reply: Reply) -> str:
-    """The reason of a refusal, with numbers and a way out where it is known."""
-    for pattern, text in ADVICE:
-        found = pattern.search(reply.error)
-        if found:
-            return text.format(*found.groups())
-    return f"{reply.error} (status {reply.status})"

@@ -21,10 +21,18 @@ from gridprobe.models.base import (
     require_plain,
 )
 from gridprobe.models.cost import Cost
-from gridprobe.models.openai.client import Client, in_threads
-from gridprobe.models.openai.logprobs import Reading, Samples
-from gridprobe.models.openai.requests import Album, Asker, Picture, Query, Said, lay_out
-from gridprobe.models.openai.selftest import CANARY, Ability, Bill, near
+from gridprobe.models.openai.client import Client, map_unordered
+from gridprobe.models.openai.requests import (
+    ChatClient,
+    EncodedImage,
+    ImageCache,
+    LabelLogprobs,
+    Part,
+    SampledLogprobs,
+    ServerUsage,
+    message_parts,
+)
+from gridprobe.models.openai.selftest import CANARY, LABELS, ServerFeatures, ServerPricing, near
 
 __all__ = ["Server"]
 
@@ -40,13 +48,12 @@ SLACK = 1.25
 class Server:
     """A model on a server. It keeps no KV cache that requests could question."""
 
-    def __init__(self, client: Client, model: str, ability: Ability, bill: Bill) -> None:
-        self.ability = ability
+    def __init__(self, client: Client, model: str, features: ServerFeatures, pricing: ServerPricing) -> None:
+        self.features = features
         """What the self-test found."""
-        self._client, self._model, self._bill = client, model, bill
-        self._asker = Asker(client, model, ability.rung)
-        self._asker.names = ability.names
-        self._album = Album()
+        self._client, self._model, self._pricing = client, model, pricing
+        self._chat = ChatClient(client, model, features.strategy, uuids=features.uuids)
+        self._images = ImageCache()
         client.on_return = weakref.WeakMethod(self._check_same)  # the client outlives it
         self.close = weakref.finalize(self, client.close)
         """Closes its connections, at the latest when nobody uses it any more."""
@@ -57,38 +64,38 @@ class Server:
     @property
     def identity(self) -> str:
         """Address, model, what the server says about its configuration, and how probabilities are read."""
-        mark = self.ability.fingerprint or "unversioned"
-        return f"{self._client.address.base}#{self._model}@{mark};{self.ability.rung.name}"
+        mark = self.features.fingerprint or "unversioned"
+        return f"{self._client.address.base}#{self._model}@{mark};{self.features.strategy.name}"
 
     @cached_property
     def capabilities(self) -> Capabilities:
         """What the self-test found. It takes no memory on this machine."""
-        rule, rung = self.ability.rule, self.ability.rung
+        rule, strategy = self.features.rule, self.features.strategy
         return Capabilities(
             generates=True,
             frame_pairs=False,
-            frame_multiple=self._bill.multiple,
-            tokens_per_image=rule.picture(1) if rule.per_pixel == 0 else None,
-            cost_slack=SLACK * (rung.count if isinstance(rung, Samples) else 1),  # each sample may be billed by itself
+            frame_multiple=self._pricing.multiple,
+            tokens_per_image=rule.image(1) if rule.per_pixel == 0 else None,
+            cost_slack=SLACK * strategy.samples,  # each sample may be billed by itself
             weight_bytes=0,
             summary=self._summary(),
         )
 
     def _summary(self) -> str:
         """One sentence about what the server can do."""
-        ability = self.ability
-        calls = "batches" if ability.batches else f"up to {self._client.concurrency} requests at a time"
-        once = ", each frame sent once" if ability.names else ""
-        found = f"{self._model} on {self._client.address.host}: {ability.rung.summary}; {calls}{once}"
-        return "; ".join((found, *ability.notes))
+        features = self.features
+        calls = "batches" if features.batches else f"up to {self._client.concurrency} requests at a time"
+        once = ", each frame sent once" if features.uuids else ""
+        summary = f"{self._model} on {self._client.address.host}: {features.strategy.summary}; {calls}{once}"
+        return "; ".join((summary, *features.notes))
 
     def cost(self, request: Request) -> Cost:
         """The expected cost: exact for models whose tokenizer is here, else fitted to the self-test."""
         require_plain(request)
         task = request.task
         if isinstance(task, Choose):
-            return self._bill.estimate(request)
-        return self._bill.estimate_texts(request, [task.limit] * task.samples)
+            return self._pricing.estimate(request)
+        return self._pricing.estimate_texts(request, [task.limit] * task.samples)
 
     def run(self, requests: Sequence[Request]) -> list[Response]:
         """Send all requests, many at a time, and wait. Whether a seed gives the same texts is up to the server."""
@@ -110,26 +117,25 @@ class Server:
         work: Callable[[Sequence[Request], Event], list[T]],
     ) -> list[T]:
         """What some work gives for each request, in order; a job is the places of requests that are done together."""
-        stop, found = Event(), dict[int, T]()
+        stop, results = Event(), dict[int, T]()
 
-        def run(job: list[int]) -> list[T]:
-            return work([requests[place] for place in job], stop)
+        def run(job: list[int]) -> Iterator[tuple[int, T]]:
+            return zip(job, work([requests[place] for place in job], stop), strict=True)
 
         try:
-            for done in in_threads(run, jobs, threads=self._client.concurrency, stop=stop):
-                if done is not None:
-                    found.update(zip(jobs[done[0]], done[1], strict=True))
-                self._report(len(found), len(requests))
+            for pairs in map_unordered(run, jobs, threads=self._client.concurrency):
+                results.update(pairs or ())
+                self._report(len(results), len(requests))
         finally:
             stop.set()
-        return [found[place] for place in range(len(requests))]
+        return [results[place] for place in range(len(requests))]
 
-    def _write(self, request: Request, writing: SamplingParams, stop: Event) -> Completions:
-        query = Query(lay_out(request, self._album, multiple=self._bill.multiple), ())
-        texts, got = self._asker.write(query.parts, writing, stop)
-        self._check_read([query], got.usage.prompt, got.calls)
-        costs = self._bill.spent_on_texts(request, got.usage, [text.tokens for text in texts], got.calls)
-        notes = self._changes(got.fingerprint)
+    def _write(self, request: Request, params: SamplingParams, stop: Event) -> Completions:
+        parts = message_parts(request, self._images, multiple=self._pricing.multiple)
+        texts, usage = self._chat.generate(parts, params, stop=stop)
+        self._check_read(parts, usage)
+        costs = self._pricing.spent_on_texts(request, usage, [text.tokens for text in texts])
+        notes = self._changes(usage)
         return tuple(replace(text, cost=cost, notes=notes) for text, cost in zip(texts, costs, strict=True))
 
     def _report(self, done: int, total: int) -> None:
@@ -146,7 +152,7 @@ class Server:
         sizes: dict[tuple[str, ...], int] = {}
         for place, request in enumerate(requests):
             size = sum(3 * group.frames.width * group.frames.height * len(group.frames) for group in request.groups)
-            full = not self.ability.batches or sizes.get(request.labels, 0) + size > BATCH_BYTES
+            full = not self.features.batches or sizes.get(request.labels, 0) + size > BATCH_BYTES
             if request.labels not in batches or full or len(batches[request.labels][-1]) >= BATCH_SIZE:
                 batches.setdefault(request.labels, []).append([])
                 sizes[request.labels] = 0
@@ -156,57 +162,59 @@ class Server:
             yield from jobs
 
     def _run(self, requests: Sequence[Request], stop: Event) -> list[Posterior]:
-        queries = [Query(lay_out(each, self._album, multiple=self._bill.multiple), each.labels) for each in requests]
-        together = self._ask_together(requests, queries, stop) if len(requests) > 1 else None
-        return together or [self._ask(*each, stop) for each in zip(requests, queries, strict=True)]
+        multiple = self._pricing.multiple
+        messages = [message_parts(each, self._images, multiple=multiple) for each in requests]
+        if len(requests) > 1 and (posteriors := self._ask_together(requests, messages, stop)):
+            return posteriors
+        return [self._ask(*each, stop) for each in zip(requests, messages, strict=True)]
 
     def _ask_together(
-        self, requests: Sequence[Request], queries: Sequence[Query], stop: Event
+        self, requests: Sequence[Request], messages: Sequence[list[Part]], stop: Event
     ) -> list[Posterior] | None:
         """The answers in one call; None if one of them cannot be answered, which only single calls can find out."""
         try:
-            readings, usage = self._asker.ask_together(queries, stop)
+            replies, usage = self._chat.choose_batch(messages, requests[0].labels, stop=stop)
         except ServerUnavailable:
             raise
         except ServerError:
             return None
-        self._check_read(queries, usage.prompt)
-        costs = self._bill.shared(requests, usage)
-        return [self._posterior(*each) for each in zip(requests, readings, costs, strict=True)]
+        self._check_read([part for parts in messages for part in parts], usage)
+        costs = self._pricing.shared(requests, usage)
+        return [_posterior(*each) for each in zip(requests, replies, costs, strict=True)]
 
-    def _ask(self, request: Request, query: Query, stop: Event) -> Posterior:
-        said = self._asker.ask(query, stop)
-        self._check_read([query], said.usage.prompt, calls=said.calls)
-        posterior = self._posterior(request, said.reading, self._bill.spent(request, said.usage, said.calls))
-        return self._with_change(posterior, said)
+    def _ask(self, request: Request, parts: list[Part], stop: Event) -> Posterior:
+        reply = self._chat.choose(parts, request.labels, stop=stop)
+        self._check_read(parts, reply.usage)
+        reply = replace(reply, notes=(*reply.notes, *self._changes(reply.usage)))
+        return _posterior(request, reply, self._pricing.spent(request, reply.usage))
 
-    def _posterior(self, request: Request, reading: Reading, cost: Cost) -> Posterior:
-        return Posterior(request.labels, reading.logprobs, cost, reading.mass, reading.notes)
-
-    def _with_change(self, posterior: Posterior, said: Said) -> Posterior:
-        return replace(posterior, notes=(*posterior.notes, *self._changes(said.fingerprint)))
-
-    def _changes(self, fingerprint: str) -> tuple[str, ...]:
+    def _changes(self, usage: ServerUsage) -> tuple[str, ...]:
         """A note if the server says that its configuration is not what it was."""
-        if fingerprint in ("", self.ability.fingerprint):
+        before = self.features.fingerprint
+        if usage.fingerprint in ("", before):
             return ()
-        return (f"the server's configuration changed from {self.ability.fingerprint or 'none'} to {fingerprint}",)
+        return (f"the server's configuration changed from {before or 'none'} to {usage.fingerprint}",)
 
-    def _check_read(self, queries: Sequence[Query], tokens: int | None, calls: int = 1) -> None:
-        """A server that drops pictures in silence counts fewer tokens than the smallest pictures would take."""
-        pictures = sum(isinstance(part, Picture) for query in queries for part in query.parts)
-        if tokens is not None and tokens < 0.95 * calls * pictures * self.ability.rule.least:
+    def _check_read(self, parts: Sequence[Part], usage: ServerUsage) -> None:
+        """A server that drops images in silence counts fewer tokens than the smallest images would take."""
+        images, tokens = sum(isinstance(part, EncodedImage) for part in parts), usage.prompt
+        if tokens is not None and tokens < 0.95 * usage.calls * images * self.features.rule.least:
             raise ServerError(
-                f"{self._client.address.host} read {tokens} tokens for {pictures} frames, so it dropped some; "
+                f"{self._client.address.host} read {tokens} tokens for {images} frames, so it dropped some; "
                 "use fewer frames with --k, or raise the server's limits"
             )
 
     def _check_same(self) -> None:
         """After the server was away: it must answer as before."""
-        self._asker.forget()
-        asker = Asker(self._client, self._model, self.ability.rung)
-        if not near(asker.ask(CANARY), self.ability.canary) and not isinstance(asker.rung, Samples):
+        self._chat.forget()
+        chat = ChatClient(self._client, self._model, self.features.strategy)
+        sampled = isinstance(chat.strategy, SampledLogprobs)
+        if not near(chat.choose(CANARY, LABELS), self.features.canary) and not sampled:
             raise ServerUnavailable(
                 f"{self._client.address.host} answers differently since it came back: it serves other weights as "
                 f"{self._model}; start the first ones again, or begin a new run"
             )
+
+
+def _posterior(request: Request, reply: LabelLogprobs, cost: Cost) -> Posterior:
+    return Posterior(request.labels, reply.logprobs, cost, reply.mass, reply.notes)

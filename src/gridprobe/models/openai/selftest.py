@@ -1,29 +1,38 @@
 """The self-test: what a server can do, found by what its replies contain and never by their status.
 
-It takes about fifteen small requests. Pictures of coloured noise in two orders must give two readings, and so must two
-times, so a server that drops pictures, sorts them or detaches the times from them is found before a run.
+It takes about fifteen small requests. Images of coloured noise in two orders must give two replies, and so must two
+times, so a server that drops images, sorts them or detaches the times from them is found before a run.
 """
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from gridprobe.errors import ModelError, ServerError, ServerUnavailable
 from gridprobe.models.base import CostModel, Request, SamplingParams
 from gridprobe.models.cost import Cost
-from gridprobe.models.openai.client import Client, Refused
-from gridprobe.models.openai.logprobs import Ids, Rung, Samples, Top
-from gridprobe.models.openai.options import ServerOptions
-from gridprobe.models.openai.requests import Asker, Part, Picture, Query, Said, Usage, picture_of
+from gridprobe.models.openai.client import Client, RequestRejected, ServerOptions
+from gridprobe.models.openai.requests import (
+    ChatClient,
+    EncodedImage,
+    LabelLogprobs,
+    Part,
+    SampledLogprobs,
+    ServerUsage,
+    Strategy,
+    TokenIdLogprobs,
+    TopLogprobs,
+    encode_image,
+    proportional,
+)
 
-__all__ = ["CANARY", "Ability", "Bill", "TokenRule", "examine", "near"]
+__all__ = ["CANARY", "LABELS", "ServerFeatures", "ServerPricing", "TokenRule", "examine", "near"]
 
-# What requests to a server cost: tokens, money, and floating-point operations where the model is known.
+# What requests cost: tokens, money, and floating-point operations where the model is known.
 
 CHARACTERS = 4
 """Characters of a token, roughly."""
@@ -37,26 +46,26 @@ class TokenRule:
     turn: float = 10.0
     """Tokens around the message."""
     least: float = 1.0
-    """Tokens of the smallest picture."""
+    """Tokens of the smallest image."""
     fixed: float = 2.0
-    """Tokens of a larger picture: these, and so many for each pixel."""
+    """Tokens of a larger image: these, and `per_pixel` for each pixel."""
     per_pixel: float = 1 / 1024
 
     @classmethod
-    def fitted(cls, turn: float, seen: Sequence[tuple[int, float]]) -> "TokenRule":
-        """From the pixels and tokens of a small picture and of two larger ones, in rising order."""
-        (_, least), (pixels, tokens), (most_pixels, most) = seen
+    def fitted(cls, turn: float, images: Sequence[tuple[int, float]]) -> "TokenRule":
+        """From the pixels and tokens of a small image and of two larger ones, in rising order."""
+        (_, least), (pixels, tokens), (most_pixels, most) = images
         slope = max(0.0, (most - tokens) / (most_pixels - pixels))
         return cls(turn, least, most - slope * most_pixels, slope)
 
-    def picture(self, pixels: int) -> int:
-        """Tokens of a picture."""
+    def image(self, pixels: int) -> int:
+        """Tokens of an image."""
         return round(max(self.least, self.fixed + self.per_pixel * pixels))
 
     def visual(self, request: Request, multiple: int) -> int:
-        """Tokens of all pictures of a request."""
+        """Tokens of all images of a request."""
         sizes = [group.size(multiple) for group in request.groups]
-        return sum(self.picture(sizes[unit.group][0] * sizes[unit.group][1]) for unit in request.units)
+        return sum(self.image(sizes[unit.group][0] * sizes[unit.group][1]) for unit in request.units)
 
     def total(self, request: Request, multiple: int) -> int:
         """Tokens of a request."""
@@ -66,124 +75,109 @@ class TokenRule:
 
 
 @dataclass(frozen=True)
-class Bill:
-    """Prices requests to one server."""
+class ServerPricing:
+    """What requests to one server cost, before and after they are sent."""
 
     options: ServerOptions
     rule: TokenRule
-    gauge: CostModel | None
+    cost_model: CostModel | None
     """Counts the floating-point operations of the model, if it is known."""
 
     @property
     def multiple(self) -> int:
-        """Sides of pictures are multiples of this: the model's own, or what most models like."""
-        return self.gauge.capabilities.frame_multiple if self.gauge else 32
+        """Sides of images are multiples of this: the model's own, or what most models like."""
+        return self.cost_model.capabilities.frame_multiple if self.cost_model else 32
 
     def estimate(self, request: Request) -> Cost:
         """The cost of a request before it is sent."""
-        if self.gauge is not None:
-            cost = self.gauge.cost(request.prompt_only)
+        if self.cost_model is not None:
+            cost = self.cost_model.cost(request.prompt_only)
         else:
             tokens, visual = (count(request, self.multiple) for count in (self.rule.total, self.rule.visual))
             cost = Cost(calls=1, tokens=tokens, visual_tokens=visual, unpriced=1)
-        return replace(cost, money=self._money(Usage(cost.tokens, 0, 1)))
+        return replace(cost, money=self._money(ServerUsage(cost.tokens, completion=1)))
 
-    def spent(self, request: Request, usage: Usage, calls: int = 1) -> Cost:
+    def spent(self, request: Request, usage: ServerUsage) -> Cost:
         """The cost of a request with the tokens that the server counted.
 
         Floating-point operations are those of the known model, in proportion if the server counts other tokens. What
         was computed is in proportion to the tokens that were not in its cache.
         """
-        expected = self.estimate(request)
+        expected = replace(self.estimate(request), calls=usage.calls)
         if usage.prompt is None:
-            return replace(expected, calls=calls)
+            return expected
+        cost = replace(expected, tokens=usage.prompt, money=self._money(usage))
         if not usage.prompt or not expected.tokens:
-            return replace(expected, calls=calls, tokens=usage.prompt, money=self._money(usage))
+            return cost
         ratio, fresh = usage.prompt / expected.tokens, 1 - usage.cached / usage.prompt
         return replace(
-            expected,
-            calls=calls,
-            tokens=usage.prompt,
+            cost,
             cached_tokens=usage.cached,
             flops=expected.flops * ratio,
             flops_paper=expected.flops_paper * ratio,
             flops_computed=expected.flops * ratio * fresh,
-            unpriced=calls if self.gauge is None else 0,
-            money=self._money(usage),
+            unpriced=usage.calls if self.cost_model is None else 0,
         )
 
     def estimate_texts(self, request: Request, tokens: Sequence[int]) -> Cost:
-        """The cost of texts of so many tokens each, with the request read once, before it is sent."""
-        return sum(self._texts(request, tokens), self._unanswered(self.estimate(request)))
+        """The cost of texts of that many tokens each, with the request read once, before it is sent."""
+        return sum(self._texts(request, tokens), self._prompt_only(self.estimate(request)))
 
-    def spent_on_texts(self, request: Request, usage: Usage, tokens: Sequence[int], calls: int = 1) -> list[Cost]:
+    def spent_on_texts(self, request: Request, usage: ServerUsage, tokens: Sequence[int]) -> list[Cost]:
         """The cost of every text; the first one has that of reading the request as the server counted it."""
         first, *more = self._texts(request, tokens)
-        return [self._unanswered(self.spent(request, usage, calls)) + first, *more]
+        return [self._prompt_only(self.spent(request, usage)) + first, *more]
 
     def _texts(self, request: Request, tokens: Sequence[int]) -> list[Cost]:
-        """What texts cost besides their request."""
-        found = []
+        """What texts cost in addition to their request."""
+        costs = []
         for count in tokens:
-            cost = Cost(tokens=count, money=self._money(Usage(completion=count)))
-            if self.gauge is not None and self.gauge.capabilities.generates:
+            cost = Cost(tokens=count, money=self._money(ServerUsage(completion=count)))
+            if self.cost_model is not None and self.cost_model.capabilities.generates:
                 text = replace(request, task=SamplingParams(limit=max(1, count)))
-                both, alone = self.gauge.cost(text), self.gauge.cost(request.prompt_only)
+                both, alone = self.cost_model.cost(text), self.cost_model.cost(request.prompt_only)
                 flops, paper = both.flops - alone.flops, both.flops_paper - alone.flops_paper
                 cost = replace(cost, flops=flops, flops_paper=paper, flops_computed=flops)
-            found.append(cost)
-        return found
+            costs.append(cost)
+        return costs
 
-    def _unanswered(self, cost: Cost) -> Cost:
-        """The cost of reading a request alone."""
-        return replace(cost, money=self._money(Usage(cost.tokens, cost.cached_tokens)))
+    def _prompt_only(self, cost: Cost) -> Cost:
+        return replace(cost, money=self._money(ServerUsage(cost.tokens, cost.cached_tokens)))
 
-    def shared(self, requests: Sequence[Request], usage: Usage) -> list[Cost]:
+    def shared(self, requests: Sequence[Request], usage: ServerUsage) -> list[Cost]:
         """The costs of requests whose tokens were counted together: each has its part of what was expected."""
         expected = [self.estimate(request).tokens for request in requests]
-        whole = sum(expected)
-        if usage.prompt is None or not whole:
-            return [self.spent(request, Usage()) for request in requests]
-        parts = _parts(usage.prompt, expected)
+        if not usage.prompt or not sum(expected):
+            return [self.spent(request, ServerUsage(calls=1)) for request in requests]
         return [
-            self.spent(request, Usage(part, usage.cached * part // usage.prompt, 1))
-            for request, part in zip(requests, parts, strict=True)
+            self.spent(request, ServerUsage(tokens, usage.cached * tokens // usage.prompt, completion=1, calls=1))
+            for request, tokens in zip(requests, proportional(usage.prompt, expected), strict=True)
         ]
 
-    def _money(self, usage: Usage) -> float:
+    def _money(self, usage: ServerUsage) -> float:
         options, prompt = self.options, usage.prompt or 0
         cached = options.price_in if options.price_cached is None else options.price_cached
-        return (
-            (prompt - usage.cached) * options.price_in + usage.cached * cached + usage.completion * options.price_out
-        ) / 1e6
+        fresh = (prompt - usage.cached) * options.price_in
+        return (fresh + usage.cached * cached + usage.completion * options.price_out) / 1e6
 
 
-def _parts(total: int, weights: Sequence[int]) -> list[int]:
-    """Whole numbers in proportion to the weights that add up to the total."""
-    whole, ends, parts = sum(weights), 0, []
-    done = 0
-    for weight in weights:
-        ends += weight
-        end = round(total * ends / whole)
-        parts.append(end - done)
-        done = end
-    return parts
-
+# The self-test.
 
 LABELS = ("A", "B")
 PROMPT = (
     "Which picture has more red?\nA. the first\nB. the second\nAnswer with the option's letter from the given choices."
 )
+COLOUR_PROMPT = "Which colour has the first picture?\nA. red\nB. blue\nAnswer with the option's letter."
 TOPS = (20, 5)
 """Lengths of the list of likely tokens that are tried."""
 FEW, MANY, MANY_TOKENS = 40, 144, 16_000
-"""How many pictures are sent at once: as many as a grid of 12×12, or fewer if they take more tokens than this."""
+"""How many images are sent at once: as many as a grid of 12×12, or fewer if they take more tokens than this."""
 SIZES = ((64, 64), (448, 448), (640, 448))
-"""Pictures that the number of tokens is fitted to: a small one, and two that no model enlarges."""
+"""Images that the number of tokens is fitted to: a small one, and two that no model enlarges."""
 SMALL, WASTE = (224, 128), 1.5
-"""A small frame; a note says so if it takes so many times the tokens that its size would need."""
+"""A small frame; a note says so if it takes that many times the tokens that its size would need."""
 NOISE = 4.0
-"""Two replies are different if they differ by more than so many times what a repeated request differs by."""
+"""Two replies are different if they differ by more than that many times what a repeated request differs by."""
 TOLERANCE = 0.05
 """After a restart no letter's probability may differ by more than this."""
 START = (
@@ -192,219 +186,215 @@ START = (
 )
 
 
-def _noise(seed: int, size: tuple[int, int] = SIZES[0]) -> Picture:
+def _noise(seed: int, size: tuple[int, int] = SIZES[0]) -> EncodedImage:
     """Large coloured blocks, different for every seed."""
     blocks = np.random.default_rng(seed).integers(0, 256, (8, 8, 3), dtype=np.uint8)
     rows, columns = (np.arange(side) * 8 // side for side in (size[1], size[0]))
-    return picture_of(blocks[rows][:, columns])
+    return encode_image(blocks[rows][:, columns])
 
 
-def _shown(pictures: Sequence[Picture], times: Sequence[float]) -> list[Part]:
-    parts = [part for pair in zip((f"<{time:.1f} seconds>" for time in times), pictures, strict=True) for part in pair]
-    return [*parts, PROMPT]
+def _two_frames(images: Sequence[EncodedImage], times: tuple[float, float] = (1.0, 2.0)) -> list[Part]:
+    """Two images, each after its time, and the question."""
+    first, second = (f"<{time:.1f} seconds>" for time in times)
+    return [first, images[0], second, images[1], PROMPT]
 
 
 FIRST, SECOND = _noise(1), _noise(2)
-CANARY = Query(_shown((FIRST, SECOND), (1.0, 2.0)), LABELS)
-"""The request that shows whether a server is still the same."""
+CANARY = _two_frames((FIRST, SECOND))
+"""The message that shows whether a server is still the same."""
+SWAPPED = _two_frames((SECOND, FIRST))
 
 
 @dataclass(frozen=True)
-class Ability:
+class ServerFeatures:
     """What a server can do."""
 
-    rung: Rung
+    strategy: Strategy
     rule: TokenRule
-    pictures: int
-    """How many pictures it took at once."""
+    images: int
+    """How many images it took at once."""
     fingerprint: str
-    canary: Said
+    canary: LabelLogprobs
     """Its reply to the canary."""
     batches: bool = False
     """Whether it has an endpoint for many conversations."""
-    names: bool = False
-    """Whether it finds pictures by their names."""
+    uuids: bool = False
+    """Whether it finds images by their ids."""
     notes: tuple[str, ...] = ()
 
 
-def examine(client: Client, model: str, *, samples: int) -> Ability:
+def examine(client: Client, model: str, *, samples: int) -> ServerFeatures:
     """Test a server."""
-    asker, canary = _climb(client, model, samples)
-    notes: list[str] = []
-    if isinstance(asker.rung, Samples):
-        _check_by_eye(asker)
+    chat, canary = _best_strategy(client, model, samples)
+    if isinstance(chat.strategy, SampledLogprobs):
+        _check_by_eye(chat)
+        notes = []
     else:
-        notes += _check_by_numbers(asker, canary)
-    rule, more = _count_tokens(asker)
-    pictures = _count_pictures(asker, rule)
-    ability = Ability(asker.rung, rule, pictures, canary.fingerprint, canary, notes=(*notes, *more))
-    if not isinstance(asker.rung, Ids):
-        return ability
-    return replace(ability, batches=_has_batches(asker, canary), names=_has_names(asker, canary))
+        notes = _check_by_numbers(chat, canary)
+    rule, more = _count_tokens(chat)
+    images = _count_images(chat, rule)
+    by_ids = isinstance(chat.strategy, TokenIdLogprobs)
+    return ServerFeatures(
+        chat.strategy,
+        rule,
+        images,
+        canary.usage.fingerprint,
+        canary,
+        batches=by_ids and _supports(_has_batches, chat, canary),
+        uuids=by_ids and _supports(_has_uuids, chat, canary),
+        notes=(*notes, *more),
+    )
 
 
-def _climb(client: Client, model: str, samples: int) -> tuple[Asker, Said]:
-    """The best way to get letter probabilities, and the first reply got that way."""
-    reasons = []
-    ways: list[Rung] = [*_ids(client, model), *map(Top, TOPS), Samples(samples)]
-    for rung in ways:
-        asker = Asker(client, model, rung)
-        try:
-            return asker, asker.ask(CANARY)
-        except ServerUnavailable:
-            raise
-        except ModelError as error:
-            reasons.append(f"{rung.name}: {str(error).removeprefix(client.address.host).lstrip(': ')}")
-    raise ServerError(f"{client.address.host} gives no letter probabilities ({'; '.join(reasons)}); {START}")
+def _supports(test: Callable[..., object], *arguments: object) -> bool:
+    """Whether a test succeeds; not if the server refuses it, but is still there."""
+    try:
+        return bool(test(*arguments))
+    except ServerUnavailable:
+        raise
+    except ServerError:
+        return False
 
 
-def _ids(client: Client, model: str) -> list[Rung]:
-    """The way by token ids, if the server has a tokenizer to ask."""
+def _best_strategy(client: Client, model: str, samples: int) -> tuple[ChatClient, LabelLogprobs]:
+    """The best way to get letter probabilities, and the first reply that it gave."""
 
     @lru_cache(maxsize=1024)
     def encode(text: str) -> tuple[int, ...]:
         reply = client.post("//tokenize", {"model": model, "prompt": text, "add_special_tokens": False})
-        return _tokens(reply)
+        tokens = reply.get("tokens")
+        if not isinstance(tokens, list) or not all(type(token) is int for token in tokens):
+            raise ServerError("the server's /tokenize returns no token ids")
+        return tuple(tokens)
 
-    try:
-        return [Ids(encode)] if encode("A") else []
-    except ServerUnavailable:
-        raise
-    except ServerError:
-        return []
+    reasons = []
+    strategies: list[Strategy] = [*map(TopLogprobs, TOPS), SampledLogprobs(samples)]
+    if _supports(encode, "A"):
+        strategies.insert(0, TokenIdLogprobs(encode))
+    for strategy in strategies:
+        chat = ChatClient(client, model, strategy)
+        try:
+            return chat, chat.choose(CANARY, LABELS)
+        except ServerUnavailable:
+            raise
+        except ModelError as error:
+            reasons.append(f"{strategy.name}: {str(error).removeprefix(client.address.host).lstrip(': ')}")
+    raise ServerError(f"{client.address.host} gives no letter probabilities ({'; '.join(reasons)}); {START}")
 
 
-def _tokens(reply: Mapping[str, Any]) -> tuple[int, ...]:
-    tokens = reply.get("tokens")
-    if not isinstance(tokens, list) or not all(type(token) is int for token in tokens):
-        raise ServerError("the server's /tokenize returns no token ids")
-    return tuple(tokens)
-
-
-def _far_apart(one: Said, other: Said) -> float:
+def _distance(one: LabelLogprobs, other: LabelLogprobs) -> float:
     """The largest difference between the log-probabilities of two replies; tokens of only one count for 1."""
-    a, b = one.reading.raw, other.reading.raw
-    shared = [abs(a[token] - b[token]) for token in a.keys() & b.keys()]
-    return max([*shared, 1.0 if a.keys() != b.keys() else 0.0])
+    a, b = one.raw, other.raw
+    differences = [abs(a[token] - b[token]) for token in a.keys() & b.keys()]
+    return max([*differences, 1.0 if a.keys() != b.keys() else 0.0])
 
 
-def _check_by_numbers(asker: Asker, canary: Said) -> list[str]:
-    """Pictures, their order and their times must change the reading; returns notes."""
-    noise = _far_apart(canary, asker.ask(CANARY))
-    texts = [part for part in CANARY.parts if isinstance(part, str)]
-    variants: dict[str, list[Part]] = {
-        "ignores pictures": list(texts),
-        "does not keep the order of pictures": _shown((SECOND, FIRST), (1.0, 2.0)),
-        "does not show the times before pictures": _shown((FIRST, SECOND), (37.5, 98.0)),
+def _check_by_numbers(chat: ChatClient, canary: LabelLogprobs) -> list[str]:
+    """Images, their order and their times must change the reply; returns notes."""
+    noise = _distance(canary, chat.choose(CANARY, LABELS))
+    texts = [part for part in CANARY if isinstance(part, str)]
+    variants: dict[str, Sequence[Part]] = {
+        "ignores pictures": texts,
+        "does not keep the order of pictures": SWAPPED,
+        "does not show the times before pictures": _two_frames((FIRST, SECOND), (37.5, 98.0)),
         "moves times away from their pictures": [*texts[:2], FIRST, SECOND, PROMPT],
     }
     for complaint, parts in variants.items():
-        if _far_apart(canary, asker.ask(Query(parts, LABELS))) <= NOISE * noise:
-            raise ServerError(f"{asker.client.address.host} {complaint}, so its answers would be useless; {START}")
-    return _check_parts(asker)
+        if _distance(canary, chat.choose(parts, LABELS)) <= NOISE * noise:
+            raise ServerError(f"{chat.client.address.host} {complaint}, so its answers would be useless; {START}")
+    return _check_parts(chat)
 
 
-def _check_parts(asker: Asker) -> list[str]:
+def _check_parts(chat: ChatClient) -> list[str]:
     """A server that makes a message of every part needs more tokens for the same text in pieces."""
-    whole = asker.ask(Query([PROMPT], LABELS)).usage.prompt
-    pieces = PROMPT.split(" ")
-    split = [*(f"{piece} " for piece in pieces[:-1]), pieces[-1]]
-    parted = asker.ask(Query(split, LABELS)).usage.prompt
-    if whole is None or parted is None:
+    pieces = re.findall(r"[^ ]+ ?", PROMPT)
+    whole, split = _tokens(chat, PROMPT), _tokens(chat, *pieces)
+    if whole is None or split is None:
         return ["the server counts no tokens, so they are estimated, and dropped frames cannot be noticed"]
-    if parted - whole > 2 * (len(split) - 1):
+    if split - whole > 2 * (len(pieces) - 1):
         raise ServerError(
-            f"{asker.client.address.host} makes a message of every part ({parted} tokens instead of {whole}), "
+            f"{chat.client.address.host} makes a message of every part ({split} tokens instead of {whole}), "
             f"so times and pictures do not belong together; {START}"
         )
     return []
 
 
-def _check_by_eye(asker: Asker) -> None:
-    """Without numbers to compare: a model that sees pictures in order can name their colours."""
-    red, blue = (np.full((64, 64, 3), colour, np.uint8) for colour in ((220, 20, 20), (20, 20, 220)))
-    question = "Which colour has the first picture?\nA. red\nB. blue\nAnswer with the option's letter."
-    for pixels, right in (((red, blue), 0), ((blue, red), 1)):
-        parts = _shown([picture_of(each) for each in pixels], (1.0, 2.0))
-        logprobs = asker.ask(Query([*parts[:-1], question], LABELS)).reading.logprobs
+def _tokens(chat: ChatClient, *parts: Part) -> int | None:
+    """The tokens of a message, if the server counts them."""
+    return chat.choose(parts, LABELS).usage.prompt
+
+
+def _check_by_eye(chat: ChatClient) -> None:
+    """Without numbers to compare: a model that sees images in order can name their colours."""
+    red, blue = (encode_image(np.full((64, 64, 3), colour, np.uint8)) for colour in ((220, 20, 20), (20, 20, 220)))
+    for images, right in (((red, blue), 0), ((blue, red), 1)):
+        parts = [*_two_frames(images)[:-1], COLOUR_PROMPT]
+        logprobs = chat.choose(parts, LABELS).logprobs
         if logprobs[right] <= logprobs[1 - right]:
             raise ServerError(
-                f"{asker.client.address.host} gives no probabilities and does not name the colour of the first of two "
+                f"{chat.client.address.host} gives no probabilities and does not name the colour of the first of two "
                 f"pictures, so it cannot be used; {START}"
             )
 
 
-def _count_tokens(asker: Asker) -> tuple[TokenRule, list[str]]:
-    """Fit the rule for tokens; a note if small pictures cost as much as larger ones."""
-    text = asker.ask(Query([PROMPT], LABELS)).usage.prompt
-    seen = []
+def _count_tokens(chat: ChatClient) -> tuple[TokenRule, list[str]]:
+    """Fit the rule for tokens; a note if small images cost as much as larger ones."""
+    text = _tokens(chat, PROMPT)
+    images = []
     for number, size in enumerate(SIZES):
-        used = asker.ask(Query([_noise(10 + number, size), PROMPT], LABELS)).usage.prompt
-        if used is None or text is None:
+        tokens = _tokens(chat, _noise(10 + number, size), PROMPT)
+        if tokens is None or text is None:
             return TokenRule(), []
-        seen.append((size[0] * size[1], used - text))
-    rule = TokenRule.fitted((text or 0) - len(PROMPT) / 4, seen)
-    used = asker.ask(Query([_noise(20, SMALL), PROMPT], LABELS)).usage.prompt or 0
-    taken, fair = used - (text or 0), seen[1][1] * SMALL[0] * SMALL[1] / seen[1][0]
-    if taken <= WASTE * fair:
+        images.append((size[0] * size[1], tokens - text))
+    text = text or 0
+    rule = TokenRule.fitted(text - len(PROMPT) / CHARACTERS, images)
+    small = (_tokens(chat, _noise(20, SMALL), PROMPT) or 0) - text
+    fair = images[1][1] * SMALL[0] * SMALL[1] / images[1][0]
+    if small <= WASTE * fair:
         return rule, []
     note = (
-        f"a frame of {SMALL[0]}×{SMALL[1]} takes {taken} tokens and not {fair:.0f} as its size would need, so small "
+        f"a frame of {SMALL[0]}×{SMALL[1]} takes {small} tokens and not {fair:.0f} as its size would need, so small "
         "frames save less; for Qwen3-VL start vLLM with --mm-processor-kwargs '{\"min_pixels\": 4096}'"
     )
     return rule, [note]
 
 
-def _count_pictures(asker: Asker, rule: TokenRule) -> int:
-    """Send many pictures at once: all must be read, as their tokens show. Returns how many it took."""
+def _count_images(chat: ChatClient, rule: TokenRule) -> int:
+    """Send many images at once: all must be read, as their tokens show. Returns how many it took."""
     count = int(min(MANY, max(FEW, MANY_TOKENS // max(1.0, rule.least))))
-    pictures = [_noise(100 + number) for number in range(count)]
-    one = asker.ask(Query([pictures[0], PROMPT], LABELS)).usage.prompt
+    images = [_noise(100 + number) for number in range(count)]
+    one = _tokens(chat, images[0], PROMPT)
     try:
-        many = asker.ask(Query([*pictures, PROMPT], LABELS)).usage.prompt
-    except Refused as error:
-        limit = re.search(r"[Aa]t most (\d+) image", error.reply.error)
+        many = _tokens(chat, *images, PROMPT)
+    except RequestRejected as error:
+        limit = re.search(r"[Aa]t most (\d+) image", error.reason)
         if limit is None:
             raise
         return int(limit[1])
-    text = asker.ask(Query([PROMPT], LABELS)).usage.prompt
+    text = _tokens(chat, PROMPT)
     if one is None or many is None or text is None:
         return count
     read = round((many - text) / max(1, one - text))
     if read < count:
         raise ServerError(
-            f"{asker.client.address.host} reads {read} of {count} pictures and says nothing about the others; {START}"
+            f"{chat.client.address.host} reads {read} of {count} pictures and says nothing about the others; {START}"
         )
     return count
 
 
-def _has_batches(asker: Asker, canary: Said) -> bool:
+def _has_batches(chat: ChatClient, canary: LabelLogprobs) -> bool:
     """Whether two conversations in one call give what each gives alone."""
-    other = Query(_shown((SECOND, FIRST), (1.0, 2.0)), LABELS)
-    try:
-        readings, _ = asker.ask_together([CANARY, other])
-    except ServerUnavailable:
-        raise
-    except ServerError:
-        return False
-    alone = (canary, asker.ask(other))
-    return all(near(said, replace(said, reading=each)) for said, each in zip(alone, readings, strict=True))
+    (first, second), _ = chat.choose_batch([CANARY, SWAPPED], LABELS)
+    return near(canary, first) and near(chat.choose(SWAPPED, LABELS), second)
 
 
-def _has_names(asker: Asker, canary: Said) -> bool:
-    """Whether pictures can be sent once and named later."""
-    named = Asker(asker.client, asker.model, asker.rung)
-    named.names = True
-    try:
-        first = named.ask(CANARY)
-        return near(canary, first) and near(canary, replace(first, reading=named.ask_by_name(CANARY)))
-    except ServerUnavailable:
-        raise
-    except ServerError:
-        return False
+def _has_uuids(chat: ChatClient, canary: LabelLogprobs) -> bool:
+    """Whether images can be sent once and named later."""
+    named = ChatClient(chat.client, chat.model, chat.strategy, uuids=True)
+    return near(canary, named.choose(CANARY, LABELS)) and near(canary, named.choose_by_uuid(CANARY, LABELS))
 
 
-def near(one: Said, other: Said) -> bool:
+def near(one: LabelLogprobs, other: LabelLogprobs) -> bool:
     """Whether two replies give every letter about the same probability."""
-    pairs = zip(one.reading.logprobs, other.reading.logprobs, strict=True)
+    pairs = zip(one.logprobs, other.logprobs, strict=True)
     return all(abs(math.exp(a) - math.exp(b)) < TOLERANCE for a, b in pairs)
