@@ -53,7 +53,7 @@ def serving_options() -> list[Callable[[Any], Any]]:
         click.option("--allow-urls", is_flag=True, help="Requests may name http(s) addresses of the public internet."),
         click.option("--queue", type=click.IntRange(1), default=64, show_default=True, help="Jobs that may wait."),
         click.option(
-            "--together",
+            "--concurrency",
             type=click.IntRange(1, 64),
             default=8,
             show_default=True,
@@ -116,17 +116,16 @@ def serve(host: str, port: int, key: str | None, allow_host: tuple[str, ...], **
 
 
 def service_of(given: dict[str, Any], *, roots: Sequence[Path] = ()) -> tuple[Any, list[str]]:
-    """The desk that the options describe, with its models loaded, and the public names of the models.
+    """The service that the options describe, with its models loaded, and the public names of the models.
 
     `roots` are folders whose files requests may name, besides that of --videos.
     """
     from gridprobe_serve.service import VideoService
     from gridprobe_serve.sources import Fetcher
-    from gridprobe_serve.store import AllowedFolder, AllowedRoots
+    from gridprobe_serve.store import AllowedFolders
 
-    allowed = tuple(AllowedFolder.at(each) for each in (given["videos"], *roots) if each)
-    folder = AllowedRoots(allowed) if allowed else None
-    bounds = server_limits_of(given)
+    folders = [each for each in (given["videos"], *roots) if each]
+    limits = server_limits_of(given)
     settings = replace(Options.from_preset(given["preset"]), limits=limits_of(given))
     named, named_answerer = asked_models(given)
     with progress():
@@ -137,16 +136,16 @@ def service_of(given: dict[str, Any], *, roots: Sequence[Path] = ()) -> tuple[An
         model,
         answerer,
         settings=settings,
-        bounds=bounds,
-        folder=folder,
-        fetcher=Fetcher(seconds=bounds.fetch_seconds) if given["allow_urls"] else None,
-        gauges=_gauges(given),
+        limits=limits,
+        folder=AllowedFolders.at(*folders) if folders else None,
+        fetcher=Fetcher(seconds=limits.fetch_seconds) if given["allow_urls"] else None,
+        cost_models=_cost_models(given),
     )
     return service, [public_name(each) for each in (named, named_answerer) if each]
 
 
-def _gauges(given: dict[str, Any]) -> Any:
-    """Prices for questions; None for a model whose backend has no gauge."""
+def _cost_models(given: dict[str, Any]) -> Any:
+    """Prices for questions; None for models whose cost is not known."""
     try:
         return cost_models_of(given)
     except UsageError:
@@ -158,7 +157,7 @@ def server_limits_of(given: dict[str, Any]) -> Any:
     from gridprobe_serve.limits import ServerLimits
 
     sizes = {name: given[name] << 20 for name in SIZES}
-    plain = {name: given[name] for name in ("queue", "together", "max_k", "session_age", "grace") if name in given}
+    plain = {name: given[name] for name in ("queue", "concurrency", "max_k", "session_age", "grace") if name in given}
     return ServerLimits(**sizes, **plain, decode_seconds=given["decode_timeout"])
 
 

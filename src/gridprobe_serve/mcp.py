@@ -17,11 +17,12 @@ from gridprobe.ask import Session
 from gridprobe.errors import GridProbeError
 from gridprobe.question import Question
 from gridprobe.report.format import clock
-from gridprobe_serve.jobs import Job, JobMessage, as_api_error
-from gridprobe_serve.middleware import Guard, Metrics, Rules
+from gridprobe_serve.errors import as_api_error
+from gridprobe_serve.jobs import Job, JobMessage
+from gridprobe_serve.middleware import AccessRules, SecurityMiddleware
 from gridprobe_serve.routes import jpeg
 from gridprobe_serve.schemas import make_question
-from gridprobe_serve.service import VideoQuestion, VideoService, messages, result_of
+from gridprobe_serve.service import VideoQuestion, VideoService
 
 __all__ = ["make_tools", "over_http"]
 
@@ -118,7 +119,7 @@ def make_tools(service: VideoService) -> MCPServer[Any]:
             source = await run_in_threadpool(service.sources.find, video)
             opened = await _followed(service, service.submit(VideoQuestion(source, None), "agent"), ctx)
             session = service.sessions.get(opened["id"])
-            side, found = min(max(width, 16), service.bounds.max_side), []
+            side, found = min(max(width, 16), service.limits.max_side), []
             for time in times:
                 pixels, true = await run_in_threadpool(service.frame, session, time, side)
                 found += [f"{clock(true)} ({true:.2f} s)", Image(data=jpeg(pixels, side), format="jpeg")]
@@ -127,8 +128,8 @@ def make_tools(service: VideoService) -> MCPServer[Any]:
     return server
 
 
-def over_http(tools: MCPServer[Any], service: VideoService, rules: Rules) -> Guard:
-    """The tools as an ASGI application at /mcp; it closes the desk at shutdown. Hosts and origins are the guard's."""
+def over_http(tools: MCPServer[Any], service: VideoService, rules: AccessRules) -> SecurityMiddleware:
+    """The tools as an ASGI application at /mcp; it closes the service at shutdown."""
     security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     app = tools.streamable_http_app(transport_security=security)
     inner = app.router.lifespan_context
@@ -140,19 +141,19 @@ def over_http(tools: MCPServer[Any], service: VideoService, rules: Rules) -> Gua
         await run_in_threadpool(service.close)
 
     app.router.lifespan_context = lifespan
-    return Guard(app, rules, service.bounds, Metrics(service))
+    return SecurityMiddleware(app, rules, service.limits)
 
 
 async def _followed(service: VideoService, job: Job, ctx: Context[Any, Any]) -> Mapping[str, Any]:
     """The result of a job; its progress goes to the agent, who may cancel it."""
     try:
-        async for message in messages(job):
+        async for message in job.stream():
             if message is not None and message.name == "progress":
                 await ctx.report_progress(message.number, None, _progress(message))
     finally:
         if not job.over:
             service.jobs.cancel(job)
-    return result_of(job)
+    return job.outcome()
 
 
 def _progress(message: JobMessage) -> str:
@@ -188,14 +189,14 @@ def _answered(result: Mapping[str, Any]) -> Answered:
 def _described(service: VideoService, id: str, parts: int, job: Job) -> dict[str, Any]:
     """What happens in equal parts of an open video."""
     with service.using(id) as video:
-        setup = service.setup({"effort": "quick", "k": PART_K}, private=video.source.private)
-        info = (video.latest or video.footage(setup)).info
+        plan = service.plan_for({"effort": "quick", "k": PART_K}, private=video.source.private)
+        info = (video.latest or video.sampled(plan)).info
         length = info.duration or 1.0
-        assert setup.sampling is not None
+        assert plan.sampling is not None
         found = []
         for number in range(parts):
             start, end = length * number / parts, length * (number + 1) / parts
-            within = replace(setup, sampling=replace(setup.sampling, stretches=((start, end),)))
+            within = replace(plan, sampling=replace(plan.sampling, stretches=((start, end),)))
             answer = Session(within.open(video.source.path), setup=within).ask(Question(DESCRIBE))
             found.append({"start": round(start, 3), "end": round(end, 3), "text": answer.text})
             job.add("progress", {"stage": "parts", "done": number + 1, "total": parts})

@@ -1,4 +1,4 @@
-"""Running the application with uvicorn."""
+"""Running the application with uvicorn; and which of several such servers a request belongs to."""
 
 import asyncio
 import gc
@@ -10,6 +10,7 @@ import resource
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -22,12 +23,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gridprobe.errors import GridProbeError, UsageError
 from gridprobe_serve.chat import read_chat
-from gridprobe_serve.middleware import ADDRESS_SHARE, LOOPBACK, Guard, Rules, network_of
+from gridprobe_serve.middleware import ADDRESS_SHARE, LOOPBACK, AccessRules, SecurityMiddleware, network_of
 from gridprobe_serve.schemas import ChatBody, SessionBody
 from gridprobe_serve.sources import Frames
-from gridprobe_serve.store import AllowedFolder
+from gridprobe_serve.store import AllowedFolders, parts_below
 
-__all__ = ["Timed", "affinity_of", "bind", "mark_of", "owned_by", "ranked", "rules_for", "run"]
+__all__ = ["TimedProtocol", "affinity_of", "bind", "mark_of", "owned_by", "ranked", "rules_for", "run"]
 
 MOST_CONNECTIONS = 1024
 DESCRIPTORS_EACH = 4
@@ -43,7 +44,7 @@ LAST_SECONDS = 5
 SHORTEST_KEY = 8
 
 
-def rules_for(host: str, key: str | None, names: tuple[str, ...] = ()) -> Rules:
+def rules_for(host: str, key: str | None, names: tuple[str, ...] = ()) -> AccessRules:
     """Who may ask a server that listens at this address; one that others can reach needs a key.
 
     Args:
@@ -54,10 +55,10 @@ def rules_for(host: str, key: str | None, names: tuple[str, ...] = ()) -> Rules:
     if key is not None and len(key) < SHORTEST_KEY:
         raise UsageError(f"a key needs at least {SHORTEST_KEY} characters; try: openssl rand -hex 16")
     if _is_loopback(host):
-        return Rules(key, (*LOOPBACK, host, *names))
+        return AccessRules(key, (*LOOPBACK, host, *names))
     if key is None:
         raise UsageError(f"others can reach a server at {host}, so it needs a key: set GRIDPROBE_KEY or --key")
-    return Rules(key, names or ("*",))
+    return AccessRules(key, names or ("*",))
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -68,19 +69,21 @@ def bind(host: str, port: int) -> socket.socket:
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        found = socket.create_server((host, port), family=family, backlog=256)
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return found
+        listening = socket.create_server((host, port), family=family, backlog=256)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listening
     except (OSError, OverflowError) as error:
         raise UsageError(f"cannot listen at {host}:{port} ({error}); choose another with --host and --port") from None
 
 
-def run(app: Guard, listening: socket.socket, *, started: Callable[[], None], drain: Callable[[], None]) -> None:
+def run(
+    app: SecurityMiddleware, listening: socket.socket, *, started: Callable[[], None], drain: Callable[[], None]
+) -> None:
     """Serve until a signal ends it: requests are accepted until `drain` returns, or a second signal arrives."""
     raise_descriptors()
     config = uvicorn.Config(
         app,
-        http=Timed,
+        http=TimedProtocol,
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -126,7 +129,7 @@ def freeze_loaded_objects() -> None:
     gc.freeze()
 
 
-class Timed(H11Protocol):
+class TimedProtocol(H11Protocol):
     """HTTP whose connections are bounded, for each address too, and end if a client takes too long."""
 
     _timer: asyncio.TimerHandle | None = None
@@ -177,7 +180,7 @@ class Timed(H11Protocol):
 
     def _admit(self) -> None:
         """Find room; where there is none, the oldest connection that is for /health only makes room for this one."""
-        others = [each for each in self.connections if isinstance(each, Timed) and each is not self]
+        others = [each for each in self.connections if isinstance(each, TimedProtocol) and each is not self]
         ordinary = [each for each in others if not each._for_health]
         same = sum(each._network == self._network for each in ordinary)
         most = most_connections()
@@ -242,11 +245,9 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-# Affinity: which of several servers a request belongs to, so that a question meets the video that is open there.
-#
-# Each server puts its mark at the beginning of the ids that it makes. A request with such an id belongs to the server
-# of
-# the mark; any other request about a video belongs to the server that rendezvous hashing gives for the video.
+# Which of several servers a request belongs to, so that a question meets the video that is open there. Each server puts
+# its mark at the beginning of the ids that it makes. A request with such an id belongs to the server of the mark; any
+# other request about a video belongs to the server that rendezvous hashing gives for the video.
 
 MARK_LENGTH = 8
 OWNER = "owner:"
@@ -281,7 +282,7 @@ def ranked(affinity: str, marks: Sequence[str]) -> list[str]:
     return sorted(marks, key=lambda mark: (mark != owner, hashlib.sha256(f"{mark}|{affinity}".encode()).digest()))
 
 
-def affinity_of(path: str, body: bytes, folder: AllowedFolder | None = None) -> str | None:
+def affinity_of(path: str, body: bytes, folder: AllowedFolders | None = None) -> str | None:
     """What a request belongs to; None if any server can answer it.
 
     Args:
@@ -289,14 +290,15 @@ def affinity_of(path: str, body: bytes, folder: AllowedFolder | None = None) -> 
         body: JSON, or nothing.
         folder: whose files requests may name.
     """
-    if found := ID_IN_PATH.match(path):
-        return owned_by(found[1])
+    if match := ID_IN_PATH.match(path):
+        return owned_by(match[1])
     video = _named_video(path, body)
     if isinstance(video, Frames):
         return _digest(json.dumps(list(video.pictures)))
-    if video is None or (found := ID_IN_NAME.fullmatch(video)):
-        return owned_by(found[1]) if found else None
-    return _digest(_normal(video, folder))
+    if video is None:
+        return None
+    match = ID_IN_NAME.fullmatch(video)
+    return owned_by(match[1]) if match else _digest(_normal(video, folder))
 
 
 def _named_video(path: str, body: bytes) -> str | Frames | None:
@@ -312,14 +314,12 @@ def _named_video(path: str, body: bytes) -> str | Frames | None:
     return None
 
 
-def _normal(name: str, folder: AllowedFolder | None) -> str:
+def _normal(name: str, folder: AllowedFolders | None) -> str:
     """The same name for all spellings of a file; data and addresses are as they are."""
-    if folder is None or re.match(r"(?:data|https?):", name, re.IGNORECASE):
-        return name
-    try:
-        return "/".join(folder.parts(name))
-    except GridProbeError:
-        return name
+    if folder is not None and not re.match(r"(?:data|https?):", name, re.IGNORECASE):
+        with suppress(GridProbeError):
+            return "/".join(parts_below(folder.roots[0], name))
+    return name
 
 
 def _digest(text: str) -> str:
