@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import ray_affinity
 from ray import cloudpickle, serve
 from ray.exceptions import NodeDiedError, ObjectLostError, RayActorError, WorkerCrashedError
 from ray.serve.exceptions import ReplicaUnavailableError
+from ray_affinity import affinity_of, mark_of, owned_by
 from ray_router import ByVideo
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -29,7 +31,7 @@ from gridprobe_serve.command import serve as command
 from gridprobe_serve.command import server_limits_of, service_of
 from gridprobe_serve.errors import LOG, ApiError, Json, error_response, mark_ids, new_id
 from gridprobe_serve.middleware import UPLOADS, AccessRules, SecurityMiddleware
-from gridprobe_serve.running import affinity_of, mark_of, owned_by, rules_for
+from gridprobe_serve.running import rules_for
 from gridprobe_serve.store import AllowedFolders
 
 __all__ = ["Ingress", "Relay", "Size", "Worker", "application", "build", "summed"]
@@ -45,7 +47,8 @@ MOST_HELD = 4 << 20
 """Bytes of a response that are held back until it is complete, so that it can be asked for again."""
 PASSED_ON = ("http_version", "method", "scheme", "path", "raw_path", "query_string", "headers", "client")
 
-cloudpickle.register_pickle_by_value(sys.modules[__name__])  # other machines of the cluster need not have this file
+for module in (sys.modules[__name__], ray_affinity):  # other machines of the cluster need not have these files
+    cloudpickle.register_pickle_by_value(module)
 
 
 class Worker:

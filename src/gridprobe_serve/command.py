@@ -132,6 +132,8 @@ def service_of(given: dict[str, Any], *, roots: Sequence[Path] = ()) -> tuple[An
         model = named.load()
         answerer = named_answerer.load() if named_answerer else None
     introduce(model, answerer)
+    if not given["model"]:
+        notice("gridprobe: no --model is named; the embedded model answers, which knows only its demo videos")
     service = VideoService(
         model,
         answerer,
@@ -140,6 +142,7 @@ def service_of(given: dict[str, Any], *, roots: Sequence[Path] = ()) -> tuple[An
         folder=AllowedFolders.at(*folders) if folders else None,
         fetcher=Fetcher(seconds=limits.fetch_seconds) if given["allow_urls"] else None,
         cost_models=_cost_models(given),
+        demo=not given["model"],
     )
     return service, [public_name(each) for each in (named, named_answerer) if each]
 
@@ -200,7 +203,7 @@ def _mcp_options(command: Any) -> Any:
 )
 @_mcp_options
 def mcp(roots: tuple[Path, ...], http: bool, host: str, port: int, key: str | None, **given: Any) -> None:
-    """Give agents tools for videos (Model Context Protocol): ask_video, look_over, frames_at."""
+    """Give agents tools for videos (Model Context Protocol): list_videos, ask_video, look_over, frames_at."""
     with explain_missing("mcp"):
         from gridprobe_serve.mcp import make_tools, over_http
         from gridprobe_serve.running import bind, rules_for, run

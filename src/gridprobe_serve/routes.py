@@ -341,6 +341,7 @@ async def info(service: Service) -> Response:
             "limits": {name: getattr(service.limits, name) for name in limits},
             "videos": service.sources.folder is not None,
             "urls": service.sources.fetches,
+            "demo": service.demo,
             "ready": not service.jobs.closing,
         }
     )

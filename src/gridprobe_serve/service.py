@@ -130,6 +130,7 @@ class VideoService:
         folder: AllowedFolders | None = None,
         fetcher: Fetcher | None = None,
         cost_models: Models | None = None,
+        demo: bool = False,
     ) -> None:
         """A service without videos and jobs; the models must be loaded.
 
@@ -141,10 +142,12 @@ class VideoService:
             folder: whose files requests may name.
             fetcher: fetches addresses that requests name; None refuses them.
             cost_models: price questions in advance; None if the models have none.
+            demo: whether nobody named a model, so that the embedded one answers.
         """
         self.limits = limits or ServerLimits()
         self.settings = settings or Options()
         self.cost_models = cost_models
+        self.demo = demo
         self.batcher = Batcher(most=self.limits.merged)
         self._model = self.batcher.merging(model)
         self._answerer = None if answer_model is None else self.batcher.merging(answer_model)
@@ -346,7 +349,10 @@ def _clean_errors(source: Source) -> Iterator[None]:
     except ApiError:
         raise
     except GridProbeError as error:
-        raise type(error)(clean(str(error), source)) from error
+        text, advice, _ = clean(str(error), source).partition("; name another model with --model")
+        if advice:  # for the command line, which a client does not have
+            raise ApiError(f"{text}; whoever runs this server can give it another model", code="demo_model") from error
+        raise type(error)(text) from error
 
 
 def clean(value: Any, source: Source) -> Any:

@@ -1,6 +1,7 @@
 """Which of several servers a request belongs to."""
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gridprobe_serve import errors
-from gridprobe_serve.running import affinity_of, mark_of, owned_by, ranked
 from gridprobe_serve.store import AllowedFolders
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "deploy"))
+from ray_affinity import affinity_of, mark_of, owned_by, ranked
 
 ASK = "/v1/gridprobe/ask"
 MARKS = st.lists(st.text("0123456789abcdef", min_size=8, max_size=8), min_size=2, max_size=8, unique=True)

@@ -77,6 +77,21 @@ def test_a_model_that_is_gone_is_a_503(open_server: Open, folder: Path) -> None:
     assert reply.json()["error"]["code"] == "model_unavailable"
 
 
+def test_without_a_model_the_server_says_so_at_its_start_and_to_clients(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("GRIDPROBE_MODEL", raising=False)
+    context = serve.make_context("serve", ["--videos", str(folder)])
+    service, _ = service_of(context.params)
+    reply = send(service, "/v1/gridprobe/ask", {"video": "talk.mp4", "question": "What does the philosopher say?"})
+    service.close()
+
+    assert "no --model is named" in capsys.readouterr().err and service.demo
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "demo_model")
+    words = reply.json()["error"]["message"]
+    assert "philosopher" in words and "whoever runs this server" in words and "--model" not in words
+
+
 def test_the_command_line_gives_both_models_and_their_prices(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GRIDPROBE_MODEL", raising=False)
     known = ("Qwen/Qwen3-VL-2B-Instruct", "Qwen/Qwen3-VL-8B-Instruct")

@@ -214,12 +214,22 @@ def test_without_the_codec_single_frames_are_shown(page: Any, site: Site) -> Non
     assert "cannot play" in page.inner_text("#player figcaption")
 
 
-def test_a_follow_up_joins_the_conversation(page: Any, site: Site) -> None:
+def test_a_server_without_a_named_model_says_so_on_the_page(page: Any, site: Site) -> None:
+    visit(page, site)
+    assert page.is_hidden("#demo")
+    site.service.demo = True
+    page.reload()
+    page.wait_for_selector("#demo", state="visible")
+    assert "gridworld" in page.inner_text("#demo")
+
+
+def test_another_question_joins_the_conversation(page: Any, site: Site) -> None:
     visit(page, site)
     choose(page)
     ask(page, "First?")
     answered(page)
-    page.click("#follow")
+    assert page.inner_text("#another") == "Another question", "the model is not shown the first one"
+    page.click("#another")
     assert page.input_value("#question") == ""
     page.fill("#question", "Second?")
     page.press("#question", "Enter")

@@ -303,7 +303,9 @@ def test_videos_info_and_operators(service: VideoService) -> None:
     listed = get(service, "/v1/gridprobe/videos").json()
     assert listed["enabled"] and [each["name"] for each in listed["videos"]] == ["talk.mp4", "sub/talk.mp4"]
     info = get(service, "/v1/gridprobe/info").json()
-    assert info["models"] == ["scripted:gated"] and info["limits"]["max_k"] == 16 and not info["urls"]
+    assert (
+        info["models"] == ["scripted:gated"] and info["limits"]["max_k"] == 16 and not info["urls"] and not info["demo"]
+    )
     assert get(service, "/health").json() == {"status": "ok"}
     assert get(service, "/ready").json() == {"status": "ready"}
     post(service, "/v1/gridprobe/ask", ASK)
@@ -329,6 +331,11 @@ def test_the_api_is_described_with_examples_on_a_page_without_scripts(service: V
     page = get(service, "/docs")
     assert "/v1/gridprobe/ask" in page.text and "<script" not in page.text and "Which colour is the ball?" in page.text
     assert "script" not in page.headers["content-security-policy"].replace("default-src", "")
+    assert "`" not in page.text and "<code>--videos</code>" in page.text
+    assert "<td>integer, 1 to 64</td>" in page.text and "<td>list of string</td>" in page.text
+    routes = [f"{path}" for path, methods in api["paths"].items() for _ in methods]
+    assert page.text.count("curl -H") >= len(routes), "an example for each route"
+    assert "$SERVER/v1/gridprobe/jobs/$ID/events" in page.text and "-T talk.mp4" in page.text
 
 
 # A05, A21 of tests/reliability.md
