@@ -3,8 +3,7 @@
 from typing import Any
 
 from ray.serve.experimental.consistent_hash_router import ConsistentHashRouter
-
-from gridprobe_serve.running import mark_of, ranked
+from ray_affinity import mark_of, ranked
 
 __all__ = ["ByVideo"]
 

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import ray_affinity
 from ray import cloudpickle, serve
 from ray.exceptions import NodeDiedError, ObjectLostError, RayActorError, WorkerCrashedError
 from ray.serve.exceptions import ReplicaUnavailableError
+from ray_affinity import affinity_of, mark_of, owned_by
 from ray_router import ByVideo
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -27,11 +29,10 @@ from gridprobe.errors import UsageError
 from gridprobe_serve.app import make_app
 from gridprobe_serve.command import serve as command
 from gridprobe_serve.command import server_limits_of, service_of
-from gridprobe_serve.jobs import ApiError, mark_ids, new_id
-from gridprobe_serve.middleware import UPLOADS, Guard, Metrics, Rules
-from gridprobe_serve.running import affinity_of, mark_of, owned_by, rules_for
-from gridprobe_serve.service import LOG, Json, refused
-from gridprobe_serve.store import AllowedFolder
+from gridprobe_serve.errors import LOG, ApiError, Json, error_response, mark_ids, new_id
+from gridprobe_serve.middleware import UPLOADS, AccessRules, SecurityMiddleware
+from gridprobe_serve.running import rules_for
+from gridprobe_serve.store import AllowedFolders
 
 __all__ = ["Ingress", "Relay", "Size", "Worker", "application", "build", "summed"]
 
@@ -46,17 +47,18 @@ MOST_HELD = 4 << 20
 """Bytes of a response that are held back until it is complete, so that it can be asked for again."""
 PASSED_ON = ("http_version", "method", "scheme", "path", "raw_path", "query_string", "headers", "client")
 
-cloudpickle.register_pickle_by_value(sys.modules[__name__])  # other machines of the cluster need not have this file
+for module in (sys.modules[__name__], ray_affinity):  # other machines of the cluster need not have these files
+    cloudpickle.register_pickle_by_value(module)
 
 
 class Worker:
     """A replica: models, open videos and jobs; the application of `gridprobe serve`, without a socket."""
 
-    def __init__(self, given: dict[str, Any], make_desk: Callable[[dict[str, Any]], Any] = service_of) -> None:
+    def __init__(self, given: dict[str, Any], make_service: Callable[[dict[str, Any]], Any] = service_of) -> None:
         self.mark = mark_of(serve.get_replica_context().replica_id.unique_id)
         mark_ids(self.mark)
-        self._desk, names = make_desk(given)
-        self._app = make_app(self._desk, _rules(given), names=names)
+        self._service, names = make_service(given)
+        self._app = make_app(self._service, _rules(given), names=names)
         self._bodies: dict[str, asyncio.Queue[Message]] = {}
         self._running: set[asyncio.Task[None]] = set()
 
@@ -107,12 +109,12 @@ class Worker:
 
     async def sessions(self) -> list[dict[str, Any]]:
         """The open videos of this replica."""
-        return [each.to_dict() for each in self._desk.sessions.all()]
+        return [each.to_dict() for each in self._service.sessions.all()]
 
     def __del__(self) -> None:
         """Ray Serve calls it when the replica's last response is complete."""
-        if hasattr(self, "_desk"):
-            self._desk.close()
+        if hasattr(self, "_service"):
+            self._service.close()
 
 
 class Ingress:
@@ -121,11 +123,11 @@ class Ingress:
     def __init__(self, workers: Any, given: dict[str, Any]) -> None:
         self._workers = workers
         self._given = given
-        self._folder = AllowedFolder.at(given["videos"]) if given["videos"] else None
+        self._folder = AllowedFolders.at(given["videos"]) if given["videos"] else None
 
-    def __serve_build_asgi_app__(self) -> Guard:
+    def __serve_build_asgi_app__(self) -> SecurityMiddleware:
         """The application; Ray Serve calls it."""
-        return Guard(self._serve, _rules(self._given), server_limits_of(self._given), _Uncounted())
+        return SecurityMiddleware(self._serve, _rules(self._given), server_limits_of(self._given))
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -147,10 +149,10 @@ class Ingress:
             else:
                 await self._forward(scope, receive, send)
         except ApiError as refusal:
-            await refused(refusal)(scope, receive, send)
+            await error_response(refusal)(scope, receive, send)
         except HTTPException as error:  # of the guard, while a body was read
             broken = ApiError(str(error.detail), status=error.status_code, code="bad_body")
-            await refused(broken)(scope, receive, send)
+            await error_response(broken)(scope, receive, send)
 
     async def _all(self, method: str) -> list[Any]:
         """What all replicas reply; one that dies in the meantime has nothing to say."""
@@ -268,25 +270,25 @@ def options(arguments: Mapping[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in context.params.items() if name != "key"}
 
 
-def application(given: dict[str, Any], size: Size, make_desk: Callable[[dict[str, Any]], Any] = service_of) -> Any:
+def application(given: dict[str, Any], size: Size, make_service: Callable[[dict[str, Any]], Any] = service_of) -> Any:
     """The two deployments.
 
     Args:
         given: options of `gridprobe serve`.
         size: how many replicas.
-        make_desk: loads the models in each replica.
+        make_service: loads the models in each replica.
     """
-    bounds = server_limits_of(given)
-    both = {"health_check_period_s": 5, "graceful_shutdown_timeout_s": bounds.grace + 10}
+    limits = server_limits_of(given)
+    both = {"health_check_period_s": 5, "graceful_shutdown_timeout_s": limits.grace + 10}
     workers = serve.deployment(
         name="Worker",
         ray_actor_options={"num_cpus": size.cpus, "num_gpus": size.gpus},
         # The queue of the application is the one that says 429; there must be room for it, and for pictures.
-        max_ongoing_requests=2 * (bounds.queue + bounds.together) + 64,
+        max_ongoing_requests=2 * (limits.queue + limits.concurrency) + 64,
         autoscaling_config={
             "min_replicas": size.min_replicas,
             "max_replicas": size.max_replicas,
-            "target_ongoing_requests": bounds.together,
+            "target_ongoing_requests": limits.concurrency,
         },
         request_router_config={"request_router_class": ByVideo},
         **both,
@@ -298,7 +300,7 @@ def application(given: dict[str, Any], size: Size, make_desk: Callable[[dict[str
         max_ongoing_requests=1024,
         **both,
     )(serve.ingress()(Ingress))
-    return ingress.bind(workers.bind(given, make_desk), given)
+    return ingress.bind(workers.bind(given, make_service), given)
 
 
 def summed(pages: list[str]) -> str:
@@ -313,17 +315,7 @@ def summed(pages: list[str]) -> str:
     return "".join(f"{name}\n" if value is None else f"{name} {value:.15g}\n" for name, value in found.items())
 
 
-class _Uncounted(Metrics):
-    """The ingress counts nothing: Ray does, and the replicas count what they answer."""
-
-    def __init__(self) -> None:
-        pass
-
-    def count(self, scope: Any, status: int) -> None:
-        """Nothing."""
-
-
-def _rules(given: Mapping[str, Any]) -> Rules:
+def _rules(given: Mapping[str, Any]) -> AccessRules:
     """Who may ask; the key is that of the machine's environment, so that it is in no record of Ray."""
     return rules_for("0.0.0.0", os.environ.get("GRIDPROBE_KEY") or None, given["allow_host"])
 

@@ -1,6 +1,6 @@
-"""Questions of several users through a server's desk, without HTTP: one by one against so many at the same time.
+"""Questions of several users through a server's service, without HTTP: one by one against so many at the same time.
 
-    python speed/desk_load.py --device cuda --together 8
+    python speed/desk_load.py --device cuda --concurrency 8
 
 All are about one video, whose frames are known to the model, and are settled by the overview. The video is sent as
 pictures, so that PyAV is not needed. Prints JSON: answers a second, and how many requests a call of the model had.
@@ -12,7 +12,6 @@ import io
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event
 
 from PIL import Image
 
@@ -38,10 +37,8 @@ def pictures(item: WorldItem, device: str) -> Frames:
 
 
 def ask(service: VideoService, source: Source, question: Question, user: str) -> None:
-    over = Event()
     job = service.submit(VideoQuestion(service.sources.held(source), question, {"k": K, "effort": "quick"}), user)
-    job.when_over(over.set)
-    over.wait()
+    job.finished.result()
     if job.error is not None:
         raise job.error
 
@@ -51,28 +48,28 @@ def main() -> None:
     parser.add_argument("--model", default="embedded")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--count", type=int, default=64)
-    parser.add_argument("--together", type=int, nargs="+", default=[8])
+    parser.add_argument("--concurrency", type=int, nargs="+", default=[8])
     given = parser.parse_args()
     asked = items(given.count, per_video=given.count)
     questions = [item.asked.question for item in asked]
     model = load_model(given.model, device=given.device)
-    for together in (1, *given.together):
-        bounds = ServerLimits(together=together, merged=together, queue=4 * given.count)
-        service = VideoService(model, settings=Options.from_preset("gridworld"), bounds=bounds)
+    for concurrency in (1, *given.concurrency):
+        limits = ServerLimits(concurrency=concurrency, merged=concurrency, queue=4 * given.count)
+        service = VideoService(model, settings=Options.from_preset("gridworld"), limits=limits)
         source = service.sources.find(pictures(asked[0], given.device))
         assert isinstance(source, Source)
-        with ThreadPoolExecutor(together) as threads:
+        with ThreadPoolExecutor(concurrency) as threads:
             for measured in (False, True):
                 start, calls = time.perf_counter(), service.batcher.calls
                 work = [
-                    threads.submit(ask, service, source, each, str(number % together))
-                    for number, each in enumerate(questions if measured else questions[:together])
+                    threads.submit(ask, service, source, each, str(number % concurrency))
+                    for number, each in enumerate(questions if measured else questions[:concurrency])
                 ]
                 for each in work:
                     each.result()
         seconds, calls = time.perf_counter() - start, service.batcher.calls - calls
         service.close()
-        found = {"together": together, "answers_a_second": round(given.count / seconds, 1)}
+        found = {"concurrency": concurrency, "answers_a_second": round(given.count / seconds, 1)}
         print(json.dumps(found | {"requests_a_call": round(given.count / calls, 1)}), flush=True)
 
 

@@ -6,7 +6,7 @@
 Starts `gridprobe serve` with the embedded model and a gridworld video, as a process of its own. "Crowd" sends `--crowd`
 questions at once against a queue of 32: how many were answered, how many refused with 429 and Retry-After, how long
 /health took meanwhile, and the server's memory. "Throughput" asks `--count` questions one after another, and as many
-others `--together` at a time, about a video that is open already. "Soak" sends good and bad requests from several
+others `--concurrency` at a time, about a video that is open already. "Soak" sends good and bad requests from several
 clients and compares memory, descriptors and temporary files with those after the first tenth of the time.
 """
 
@@ -94,19 +94,9 @@ def serving(given: argparse.Namespace) -> Iterator[Server]:
         videos.mkdir()
         write_script(world_of(asked[0]), videos / "world.mp4", duration=60.0 * given.minutes)
         environment = {**os.environ, "TMPDIR": str(temporary), "OMP_NUM_THREADS": str(given.cores)}
-        options = [
-            "--model",
-            given.model,
-            "--device",
-            "cpu",
-            "--preset",
-            "gridworld",
-            "--port",
-            "0",
-            "--set",
-            "limits.cache=0",
-        ]
-        limits = ["--videos", str(videos), "--queue", str(QUEUE), "--together", str(given.together)]
+        options = ["--model", given.model, "--device", "cpu", "--preset", "gridworld", "--port", "0"]
+        options += ["--set", "limits.cache=0"]
+        limits = ["--videos", str(videos), "--queue", str(QUEUE), "--concurrency", str(given.concurrency)]
         process = subprocess.Popen(
             [sys.executable, "-m", "gridprobe", "serve", *options, *limits],
             stderr=subprocess.PIPE,
@@ -265,7 +255,7 @@ def main() -> None:
     parser.add_argument("--model", default="embedded")
     parser.add_argument("--crowd", type=int, default=200, help="questions at once")
     parser.add_argument("--count", type=int, default=40, help="questions of the comparison")
-    parser.add_argument("--together", type=int, default=8)
+    parser.add_argument("--concurrency", type=int, default=8)
     parser.add_argument("--soak", type=float, default=0.0, metavar="SECONDS")
     parser.add_argument("--minutes", type=float, default=2.0, help="length of the video")
     parser.add_argument("--k", type=int, default=12)
@@ -274,7 +264,7 @@ def main() -> None:
     given = parser.parse_args()
     found: dict[str, Any] = {"command": f"python speed/load.py {shlex.join(sys.argv[1:])}"}
     with serving(given) as server:
-        found["throughput"] = asyncio.run(throughput(server, given.count, given.together))
+        found["throughput"] = asyncio.run(throughput(server, given.count, given.concurrency))
         found["crowd"] = asyncio.run(crowd(server, given.crowd))
         if given.soak:
             found["soak"] = asyncio.run(soak(server, given.soak))

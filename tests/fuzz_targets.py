@@ -276,9 +276,9 @@ class Requests(Target):
 
     def seeds(self) -> dict[str, bytes]:
         self._stack = running_service(video_folder(self.folder / "videos"), quota=1 << 22, decode_seconds=60)
-        self._desk = self._stack.__enter__()
+        self._service = self._stack.__enter__()
         self._loop = asyncio.new_event_loop()
-        self._client = client_of(self._desk, timeout=None)
+        self._client = client_of(self._service, timeout=None)
         self.status = 0
         settings = {"k": 2, "effort": "full", "frames": "shape", "max_tokens": 10**6}
         ask = {"video": "talk.mp4", "question": "Which?", "options": ["x", "y"], "settings": settings, "map": True}
@@ -325,7 +325,7 @@ class Requests(Target):
             self._session = str(opened.json()["id"])
         assert reply.status_code < 500 or reply.status_code in (502, 503, 507), reply.text
         assert reply.status_code < 400 or reply.json()["error"]["message"], reply.text
-        assert "Traceback" not in reply.text and str(self._desk.shelf.folder) not in reply.text, reply.text
+        assert "Traceback" not in reply.text and str(self._service.store.folder) not in reply.text, reply.text
 
     def close(self) -> None:
         self._loop.run_until_complete(self._client.aclose())

@@ -1,4 +1,4 @@
-"""The desk of the replicas in the test of Ray Serve: a scripted model that waits until the test lets it go on."""
+"""The service of the replicas in the test of Ray Serve: a scripted model that waits until the test lets it go on."""
 
 import os
 import time
@@ -11,7 +11,7 @@ from gridprobe.models import MockModel, Request, Response
 from gridprobe.options import Options
 from gridprobe_serve.command import server_limits_of
 from gridprobe_serve.service import VideoService
-from gridprobe_serve.store import AllowedFolder, AllowedRoots
+from gridprobe_serve.store import AllowedFolders
 
 FOLDER = "GRIDPROBE_TEST_FOLDER"
 """The variable with the folder in which the test and the models write notes for each other."""
@@ -37,7 +37,7 @@ class Waiting(MockModel):
         return {label: 0.998 if label == "A" else rest for label in request.labels}
 
 
-def make_desk(given: dict[str, Any]) -> tuple[VideoService, list[str]]:
-    folder = AllowedRoots((AllowedFolder.at(given["videos"]),))
+def make_service(given: dict[str, Any]) -> tuple[VideoService, list[str]]:
+    folder = AllowedFolders.at(given["videos"])
     model = Waiting(Path(os.environ[FOLDER]))
-    return VideoService(model, settings=Options(k=3), bounds=server_limits_of(given), folder=folder), []
+    return VideoService(model, settings=Options(k=3), limits=server_limits_of(given), folder=folder), []

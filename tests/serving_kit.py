@@ -17,9 +17,9 @@ from gridprobe.models import MockModel, Request, Response
 from gridprobe.options import Options
 from gridprobe_serve.app import make_app
 from gridprobe_serve.limits import ServerLimits
-from gridprobe_serve.middleware import Guard, Rules
+from gridprobe_serve.middleware import AccessRules, SecurityMiddleware
 from gridprobe_serve.service import VideoService
-from gridprobe_serve.store import AllowedFolder
+from gridprobe_serve.store import AllowedFolders
 from videos import numbered_video
 
 BASE = "http://localhost:8765"
@@ -49,16 +49,16 @@ class Gated(MockModel):
         return {label: 0.998 if label == "A" else rest for label in request.labels}
 
 
-def make_desk(folder: Path | None = None, *, model: MockModel | None = None, **bounds: Any) -> VideoService:
-    allowed = AllowedFolder.at(folder) if folder else None
+def make_service(folder: Path | None = None, *, model: MockModel | None = None, **limits: Any) -> VideoService:
+    allowed = AllowedFolders.at(folder) if folder else None
     return VideoService(
-        model or Gated(), settings=Options(k=3), bounds=ServerLimits(**{"grace": 60.0, **bounds}), folder=allowed
+        model or Gated(), settings=Options(k=3), limits=ServerLimits(**{"grace": 60.0, **limits}), folder=allowed
     )
 
 
 @contextmanager
-def running_service(folder: Path | None = None, *, model: Gated | None = None, **bounds: Any) -> Iterator[VideoService]:
-    service = make_desk(folder, model=model, **bounds)
+def running_service(folder: Path | None = None, *, model: Gated | None = None, **limits: Any) -> Iterator[VideoService]:
+    service = make_service(folder, model=model, **limits)
     try:
         yield service
     finally:
@@ -71,7 +71,7 @@ def client_of(
     service: VideoService, *, key: str | None = None, send: str | None = None, **options: Any
 ) -> httpx.AsyncClient:
     """A client of the application in this process; `send` is the key that it sends."""
-    app: Guard = make_app(service, Rules(key), names=("embedded",))
+    app: SecurityMiddleware = make_app(service, AccessRules(key), names=("embedded",))
     headers = {"Authorization": f"Bearer {send}"} if send else {}
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url=BASE, headers=headers, **options)

@@ -144,9 +144,9 @@ def test_records_are_scanned_and_all_found(monkeypatch: pytest.MonkeyPatch, caps
 def test_desk_load_counts_answers_and_merged_requests(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run("desk_load.py", "--model", "embedded:nano", "--count", 4, "--together", 2, monkeypatch=monkeypatch)
+    run("desk_load.py", "--model", "embedded:nano", "--count", 4, "--concurrency", 2, monkeypatch=monkeypatch)
     alone, merged = map(json.loads, capsys.readouterr().out.splitlines())
 
-    assert (alone["together"], alone["requests_a_call"]) == (1, 1.0)
-    assert merged["together"] == 2 and merged["requests_a_call"] >= 1
+    assert (alone["concurrency"], alone["requests_a_call"]) == (1, 1.0)
+    assert merged["concurrency"] == 2 and merged["requests_a_call"] >= 1
     assert alone["answers_a_second"] > 0 and merged["answers_a_second"] > 0

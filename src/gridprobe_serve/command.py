@@ -46,7 +46,11 @@ def request_options() -> list[Callable[[Any], Any]]:
         click.option("--allow-urls", is_flag=True, help="Requests may name http(s) addresses of the public internet."),
         click.option("--queue", type=click.IntRange(1), default=64, show_default=True, help="Jobs that may wait."),
         click.option(
-            "--together", type=click.IntRange(1, 64), default=8, show_default=True, help="Jobs at work at a time."
+            "--concurrency",
+            type=click.IntRange(1, 64),
+            default=8,
+            show_default=True,
+            help="Jobs at work at the same time.",
         ),
         click.option(
             "--max-k", type=click.IntRange(1, MAX_K), default=16, show_default=True, help="Largest K of a request."
@@ -106,37 +110,39 @@ def serve(host: str, port: int, key: str | None, allow_host: tuple[str, ...], **
 
 
 def service_of(arguments: dict[str, Any], *, roots: Sequence[Path] = ()) -> tuple[Any, list[str]]:
-    """The desk that the options describe, with its models loaded, and the public names of the models.
+    """The service that the options describe, with its models loaded, and the public names of the models.
 
     `roots` are folders whose files requests may name, besides that of --videos.
     """
     from gridprobe_serve.service import VideoService
     from gridprobe_serve.sources import Fetcher
-    from gridprobe_serve.store import AllowedFolder, AllowedRoots
+    from gridprobe_serve.store import AllowedFolders
 
-    allowed = tuple(AllowedFolder.at(each) for each in (arguments["videos"], *roots) if each)
-    folder = AllowedRoots(allowed) if allowed else None
+    folders = [each for each in (arguments["videos"], *roots) if each]
     options = options_of(arguments)
-    bounds = server_limits_of(arguments, decode_seconds=options.limits.seconds)
+    limits = server_limits_of(arguments, decode_seconds=options.limits.seconds)
     named, named_answerer = models_of(arguments)
     with progress():
         model = named.load()
         answerer = named_answerer.load() if named_answerer else None
     introduce(model, answerer)
+    if not arguments["model"]:
+        notice("gridprobe: no --model is named; the embedded model answers, which knows only its demo videos")
     service = VideoService(
         model,
         answerer,
         settings=options,
-        bounds=bounds,
-        folder=folder,
-        fetcher=Fetcher(seconds=bounds.fetch_seconds) if arguments["allow_urls"] else None,
-        gauges=_gauges(arguments),
+        limits=limits,
+        folder=AllowedFolders.at(*folders) if folders else None,
+        fetcher=Fetcher(seconds=limits.fetch_seconds) if arguments["allow_urls"] else None,
+        cost_models=_cost_models(arguments),
+        demo=not arguments["model"],
     )
     return service, [public_name(each) for each in (named, named_answerer) if each]
 
 
-def _gauges(arguments: dict[str, Any]) -> Any:
-    """Prices for questions; None for a model whose backend has no gauge."""
+def _cost_models(arguments: dict[str, Any]) -> Any:
+    """Prices for questions; None for models whose cost is not known."""
     try:
         return cost_models_of(arguments)
     except UsageError:
@@ -148,10 +154,9 @@ def server_limits_of(arguments: dict[str, Any], *, decode_seconds: float = 120.0
     from gridprobe_serve.limits import ServerLimits
 
     sizes = {name: arguments[name] << 20 for name in SIZES}
-    plain = {
-        name: arguments[name] for name in ("queue", "together", "max_k", "session_age", "grace") if name in arguments
-    }
-    return ServerLimits(**sizes, **plain, decode_seconds=decode_seconds)
+    names = ("queue", "concurrency", "max_k", "session_age", "grace")
+    others = {name: arguments[name] for name in names if name in arguments}
+    return ServerLimits(**sizes, **others, decode_seconds=decode_seconds)
 
 
 def public_name(model: LazyModel) -> str:
@@ -187,7 +192,7 @@ def public_name(model: LazyModel) -> str:
     }
 )
 def mcp(roots: tuple[Path, ...], http: bool, host: str, port: int, key: str | None, **arguments: Any) -> None:
-    """Give agents tools for videos (Model Context Protocol): ask_video, look_over, frames_at."""
+    """Give agents tools for videos (Model Context Protocol): list_videos, ask_video, look_over, frames_at."""
     with explain_missing("mcp"):
         from gridprobe_serve.mcp import make_tools, over_http
         from gridprobe_serve.running import bind, rules_for, run

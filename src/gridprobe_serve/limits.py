@@ -1,4 +1,4 @@
-"""Bounds: how much a server takes on."""
+"""ServerLimits: how much a server takes on."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ class ServerLimits:
     sessions: int = 64
     queue: int = 64
     """Jobs that may wait."""
-    together: int = 8
+    concurrency: int = 8
     """Jobs that run at the same time; their calls of the models are merged."""
     decoders: int = 4
     """Requests for pictures that are decoded at the same time; as many as `queue` may wait."""

@@ -1,4 +1,4 @@
-"""Guard: what every request passes before a route sees it, and what every response carries."""
+"""What every request passes before a route sees it, and what every response carries."""
 
 import asyncio
 import base64
@@ -10,74 +10,16 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from threading import Lock
-from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gridprobe_serve.jobs import ApiError, new_id
+from gridprobe_serve.errors import ApiError, error_response, new_id
 from gridprobe_serve.limits import ServerLimits
-from gridprobe_serve.service import VideoService, refused
 
-__all__ = ["ADDRESS_SHARE", "HEADERS", "LOOPBACK", "Guard", "Metrics", "Rules", "network_of"]
-
-# Metrics in Prometheus' text format.
-
-
-class Metrics:
-    """Counts of responses, and what the desk knows about itself."""
-
-    def __init__(self, service: VideoService) -> None:
-        self._desk = service
-        self._lock = Lock()
-        self._responses: Counter[tuple[str, int]] = Counter()
-
-    def count(self, scope: Any, status: int) -> None:
-        """A response was sent. Routes are counted by their patterns, so clients cannot make up new lines."""
-        route = getattr(scope.get("route"), "path", "other")
-        with self._lock:
-            self._responses[route, status] += 1
-
-    def text(self) -> str:
-        """The page."""
-        service = self._desk
-        jobs = service.jobs
-        with self._lock:
-            responses = sorted(self._responses.items())
-        lines = _family("responses_total", "counter", "Responses by route and status.")
-        lines += [
-            f'gridprobe_responses_total{{route="{route}",status="{status}"}} {count}'
-            for (route, status), count in responses
-        ]
-        lines += _family("jobs_total", "counter", "Jobs by outcome.")
-        lines += [f'gridprobe_jobs_total{{outcome="{name}"}} {count}' for name, count in sorted(jobs.counts.items())]
-        values = (
-            ("jobs_waiting", "gauge", "Jobs in the queue.", jobs.waiting),
-            ("jobs_running", "gauge", "Jobs at work.", jobs.running),
-            ("queue_size", "gauge", "Jobs that may wait.", jobs.most_waiting),
-            ("sessions", "gauge", "Open videos.", len(service.sessions)),
-            ("session_bytes", "gauge", "Decoded frames in memory.", service.sessions.bytes),
-            ("uploads", "gauge", "Uploads.", service.shelf.uploads),
-            ("media_bytes", "gauge", "Media on disk.", service.shelf.size),
-            ("model_calls_total", "counter", "Calls of the models.", service.batcher.calls),
-            (
-                "model_requests_total",
-                "counter",
-                "Requests in these calls; more than calls if merged.",
-                service.batcher.parts,
-            ),
-        )
-        for name, kind, help, value in values:
-            lines += [*_family(name, kind, help), f"gridprobe_{name} {value}"]
-        return "\n".join(lines) + "\n"
-
-
-def _family(name: str, kind: str, help: str) -> list[str]:
-    return [f"# HELP gridprobe_{name} {help}", f"# TYPE gridprobe_{name} {kind}"]
-
+__all__ = ["ADDRESS_SHARE", "HEADERS", "LOOPBACK", "UPLOADS", "AccessRules", "SecurityMiddleware", "network_of"]
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 UPLOADS = "/v1/gridprobe/uploads"
@@ -106,7 +48,7 @@ HEADERS = {
 
 
 @dataclass(frozen=True)
-class Rules:
+class AccessRules:
     """Who may ask."""
 
     key: str | None = field(default=None, repr=False)
@@ -119,23 +61,22 @@ class Rules:
         self._check_origin(scope, headers)
         if self.key is not None and scope["path"] != "/health" and not self._knows_key(headers):
             challenge = 'Basic realm="gridprobe", Bearer realm="gridprobe"'
-            raise ApiError(
-                "a key is needed: Authorization: Bearer KEY", status=401, code="no_key", WWW_Authenticate=challenge
-            )
+            message = "a key is needed: Authorization: Bearer KEY"
+            raise ApiError(message, status=401, code="no_key", WWW_Authenticate=challenge)
         if scope["method"] in ("POST", "PUT", "PATCH"):
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
             upload = scope["path"].rstrip("/") == UPLOADS
-            fits = kind.startswith("video/") or kind in ("application/octet-stream", "image/gif")
-            if fits if upload else kind == "application/json":
-                return
-            wanted = "video/* or application/octet-stream" if upload else "application/json"
-            raise ApiError(f"the Content-Type must be {wanted}", status=415, code="wrong_type")
+            video = kind.startswith("video/") or kind in ("application/octet-stream", "image/gif")
+            if not (video if upload else kind == "application/json"):
+                expected = "video/* or application/octet-stream" if upload else "application/json"
+                raise ApiError(f"the Content-Type must be {expected}", status=415, code="wrong_type")
 
     def _check_host(self, headers: Headers) -> None:
-        given = headers.getlist("host")
-        if len(given) != 1:
+        hosts = headers.getlist("host")
+        if len(hosts) != 1:
             raise ApiError("a request needs one Host header", status=400, code="bad_host")
-        if "*" not in self.hosts and _host(given[0]) not in self.hosts:
+        name = str(urlsplit(f"//{hosts[0]}").hostname or "").rstrip(".").lower()
+        if "*" not in self.hosts and name not in self.hosts:
             raise ApiError("this server is not known by that name (--allow-host)", status=403, code="bad_host")
 
     def _check_origin(self, scope: Scope, headers: Headers) -> None:
@@ -155,30 +96,28 @@ class Rules:
                 value = ""
         elif kind.lower() != "bearer":
             value = ""
-        one, other = (
-            hashlib.sha256(text.strip().encode("utf-8", "replace")).digest() for text in (value, self.key or "")
-        )
-        return hmac.compare_digest(one, other)
+        digests = [hashlib.sha256(text.strip().encode("utf-8", "replace")).digest() for text in (value, self.key or "")]
+        return hmac.compare_digest(*digests)
 
 
-class Guard:
+class SecurityMiddleware:
     """An ASGI application around another."""
 
     def __init__(
         self,
         app: ASGIApp,
-        rules: Rules,
-        bounds: ServerLimits,
-        metrics: Metrics,
+        rules: AccessRules,
+        limits: ServerLimits,
         *,
+        count: Callable[[Scope, int], None] = lambda scope, status: None,
         check_room: Callable[[], None] = lambda: None,
     ) -> None:
-        """A guard around an application; `check_room` raises a refusal while no question can be taken."""
+        """Around an application; `count` gets each response's status, `check_room` raises if no question fits."""
         self.app = app
+        self.limits = limits
         self._check_room = check_room
         self._rules = rules
-        self._bounds = bounds
-        self._metrics = metrics
+        self._count = count
         self._reading: Counter[str] = Counter()
         """Bytes of JSON bodies that have arrived, of requests that are not over, for each address."""
 
@@ -191,40 +130,40 @@ class Guard:
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        given = headers.get("x-request-id", "")
-        scope.setdefault("state", {})["id"] = request_id = given if REQUEST_ID.fullmatch(given) else new_id()
-        respond = self._dressed(scope, send, request_id)
+        client_id = headers.get("x-request-id", "")
+        scope.setdefault("state", {})["id"] = client_id if REQUEST_ID.fullmatch(client_id) else new_id()
+        send = self._with_headers(scope, send)
         try:
             self._rules.check(scope, headers)
             if scope["method"] == "POST" and scope["path"] in ASKING:
                 self._check_room()
             body = Body(receive, scope, headers, self)
         except (ApiError, ValueError) as error:
-            refusal = error if isinstance(error, ApiError) else ApiError("a header of the request is malformed")
-            await refused(refusal)(scope, receive, respond)
+            public = error if isinstance(error, ApiError) else ApiError("a header of the request is malformed")
+            await error_response(public)(scope, receive, send)
             return
         try:
-            await self.app(scope, body.receive, respond)
+            await self.app(scope, body.receive, send)
         finally:
             body.release()
 
-    def _dressed(self, scope: Scope, send: Send, request_id: str) -> Send:
+    def _with_headers(self, scope: Scope, send: Send) -> Send:
         """A `send` that adds headers to the response and counts it."""
 
-        async def dressed(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in {**HEADERS, "x-request-id": request_id}.items():
+                for name, value in {**HEADERS, "x-request-id": scope["state"]["id"]}.items():
                     headers.setdefault(name, value)
-                self._metrics.count(scope, message["status"])
+                self._count(scope, message["status"])
             await send(message)
 
-        return dressed
+        return send_with_headers
 
     def reserve(self, count: int, network: str) -> None:
         """Take part of the memory for bodies; one address gets its share, and always room for one body."""
-        share = max(self._bounds.max_body, self._bounds.bodies * ADDRESS_SHARE)
-        if self._reading.total() + count > self._bounds.bodies or self._reading[network] + count > share:
+        share = max(self.limits.max_body, self.limits.bodies * ADDRESS_SHARE)
+        if self._reading.total() + count > self.limits.bodies or self._reading[network] + count > share:
             raise ApiError("too many large requests at once; upload videos", status=429, code="busy", Retry_After="5")
         self._reading[network] += count
 
@@ -234,27 +173,19 @@ class Guard:
         if not self._reading[network]:
             del self._reading[network]
 
-    def most(self, scope: Scope) -> int:
-        """Bytes that the body of a request may have."""
-        if scope["method"] not in ("POST", "PUT", "PATCH"):
-            return SMALL_BODY
-        return self._bounds.max_upload if scope["path"].rstrip("/") == UPLOADS else self._bounds.max_body
-
-    @property
-    def idle(self) -> float:
-        """Seconds that a client may pause within a body."""
-        return self._bounds.idle_seconds
-
 
 class Body:
     """The body of a request, read as far as it is allowed."""
 
-    def __init__(self, receive: Receive, scope: Scope, headers: Headers, guard: Guard) -> None:
+    def __init__(self, receive: Receive, scope: Scope, headers: Headers, owner: SecurityMiddleware) -> None:
         self._receive = receive
-        self._guard = guard
-        self._most = guard.most(scope)
-        self._in_memory = self._most <= guard._bounds.max_body
-        self._seen = self._reserved = self._values = 0
+        self._owner = owner
+        upload = scope["path"].rstrip("/") == UPLOADS
+        self._most = owner.limits.max_upload if upload else owner.limits.max_body
+        if scope["method"] not in ("POST", "PUT", "PATCH"):
+            self._most = SMALL_BODY
+        self._in_memory = self._most <= owner.limits.max_body
+        self._size = self._reserved = self._values = 0
         self._complete = False
         self._began = asyncio.get_running_loop().time()
         self._network = network_of(scope.get("client"))
@@ -267,7 +198,7 @@ class Body:
 
     def release(self) -> None:
         """The request is over."""
-        self._guard.release(self._reserved, self._network)
+        self._owner.release(self._reserved, self._network)
         self._reserved = 0
 
     async def receive(self) -> Message:
@@ -275,30 +206,30 @@ class Body:
         if self._complete:
             return await self._receive()
         try:
-            message = await asyncio.wait_for(self._receive(), self._guard.idle)
+            message = await asyncio.wait_for(self._receive(), self._owner.limits.idle_seconds)
         except asyncio.TimeoutError:
             raise _error(408, "the body was sent too slowly") from None
         if message["type"] == "http.request":
             part = message.get("body", b"")
-            self._seen += len(part)
+            self._size += len(part)
             self._values += sum(map(part.count, (b",", b"[", b"{"))) if self._in_memory else 0
             self._complete = not message.get("more_body", False)
             self._check()
         return message
 
     def _check(self) -> None:
-        if self._seen > self._most:
+        if self._size > self._most:
             raise _error(413, self._too_large)
         if self._values > MOST_VALUES:
             raise _error(413, f"the body has more than {MOST_VALUES} values")
-        if self._in_memory and self._seen > self._reserved:
+        if self._in_memory and self._size > self._reserved:
             try:
-                self._guard.reserve(self._seen - self._reserved, self._network)
-            except ApiError as refusal:
-                raise _error(429, str(refusal), {"Retry-After": "5"}) from None
-            self._reserved = self._seen
+                self._owner.reserve(self._size - self._reserved, self._network)
+            except ApiError as error:
+                raise _error(429, str(error), {"Retry-After": "5"}) from None
+            self._reserved = self._size
         seconds = asyncio.get_running_loop().time() - self._began
-        if not self._complete and seconds > 60 and self._seen < SLOWEST * seconds:
+        if not self._complete and seconds > 60 and self._size < SLOWEST * seconds:
             raise _error(408, "the body was sent too slowly")
 
 
@@ -313,9 +244,3 @@ def network_of(client: tuple[str, int] | None) -> str:
     if ":" not in host:
         return host
     return str(ipaddress.ip_network((host.partition("%")[0], 64), strict=False))
-
-
-def _host(header: str) -> str:
-    """The name in a Host header, without port and brackets."""
-    found: Any = urlsplit(f"//{header}").hostname
-    return str(found or "").rstrip(".").lower()

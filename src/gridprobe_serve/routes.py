@@ -1,15 +1,16 @@
-"""The routes under /v1/gridprobe/: asking, jobs, uploads and sessions."""
+"""The routes under /v1/gridprobe (asking, jobs, uploads, sessions, pictures), and those of the page for people."""
 
 import asyncio
 import io
+import json
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from PIL import Image
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse, HTMLResponse, Response, StreamingResponse
@@ -20,34 +21,43 @@ from gridprobe.report.answer_page import render
 from gridprobe.report.html import POLICY
 from gridprobe.report.picture import draw_answer, encoded
 from gridprobe.video.frames import contact_sheet
-from gridprobe_serve.jobs import ApiError, Job, check_descriptors, not_found
-from gridprobe_serve.limits import ServerLimits
+from gridprobe_serve.errors import ApiError, Json, check_descriptors, not_found
+from gridprobe_serve.jobs import Job, JobMessage, Jobs
 from gridprobe_serve.schemas import AskBody, PlanBody, SessionBody
-from gridprobe_serve.service import Json, VideoQuestion, VideoService, as_event, job_dict, messages, until_over
+from gridprobe_serve.service import VideoQuestion, VideoService
 from gridprobe_serve.sessions import VideoSession
-from gridprobe_serve.sources import Frames, Remote, Source, shown
+from gridprobe_serve.sources import display_name
 
-__all__ = [
-    "PAGE_POLICY",
-    "DecodePool",
-    "found_source",
-    "jpeg",
-    "media_router",
-    "page_router",
-    "report_router",
-    "router",
-    "service_of",
-    "user_of",
-]
+__all__ = ["PAGE_POLICY", "EventStream", "Service", "jpeg", "page_router", "router", "until_over", "user_of"]
 
 router = APIRouter(prefix="/v1/gridprobe", tags=["gridprobe"])
+page_router = APIRouter(include_in_schema=False)
 STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}, "description": "named events"}}
+JPEG: dict[int | str, dict[str, Any]] = {200: {"content": {"image/jpeg": {}}, "description": "a picture"}}
+BINARY = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+VIDEO_TYPES = {
+    ".mp4": "video/mp4",
+    ".m4v": "video/mp4",
+    ".mov": "video/quicktime",
+    ".webm": "video/webm",
+    ".mkv": "video/x-matroska",
+}
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+)
+"""The page may use scripts, styles and media of this server only."""
+PAGE_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
-def service_of(request: Request) -> VideoService:
-    """The server's desk."""
+def _service_of(request: Request) -> VideoService:
     service: VideoService = request.app.state.service
     return service
+
+
+Service = Annotated[VideoService, Depends(_service_of)]
+Side = Annotated[int | None, Query(ge=1, le=64)]
+Width = Annotated[int, Query(ge=16, le=2048)]
 
 
 def user_of(request: Request, name: str | None) -> str:
@@ -55,67 +65,112 @@ def user_of(request: Request, name: str | None) -> str:
     return f"{request.client.host if request.client else ''}|{name or ''}"
 
 
-async def found_source(service: VideoService, named: str | Frames) -> Source | Remote:
-    """The video that a request names, on disk."""
-    return await run_in_threadpool(service.sources.find, named)
+async def until_over(job: Job, jobs: Jobs, request: Request) -> Mapping[str, Any]:
+    """The result of a job. It is cancelled if the client goes away; its error is raised."""
+    waits = [asyncio.wrap_future(job.finished), asyncio.ensure_future(_disconnected(request))]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waits:
+            each.cancel()
+        if not job.over:
+            jobs.cancel(job)
+    return job.outcome()
 
 
-async def _begin(body: SessionBody, request: Request) -> Job:
+async def _disconnected(request: Request) -> None:
+    """Wait until the client closes the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events. Starlette ends the iterator when the client goes away."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncIterator[str]) -> None:
+        super().__init__(events, headers={"X-Accel-Buffering": "no"})
+
+
+def _event(message: JobMessage | None) -> str:
+    """A message as a named server-sent event; None is a comment, which keeps the connection open."""
+    if message is None:
+        return ": waiting\n\n"
+    return f"id: {message.number}\nevent: {message.name}\ndata: {json.dumps(message.data, allow_nan=False)}\n\n"
+
+
+async def _submit(body: SessionBody, request: Request, service: VideoService) -> Job:
     """Queue what a body asks for."""
-    service, user = service_of(request), user_of(request, body.user)
+    user = user_of(request, body.user)
     service.jobs.check_room(user)
-    question = body.asked() if isinstance(body, AskBody) else None
+    question, show_map = (body.parse(), body.map) if isinstance(body, AskBody) else (None, False)
     settings, selector = body.settings.changes()
-    await run_in_threadpool(service.check, settings, selector)
-    source = await found_source(service, body.video)
-    show_map = isinstance(body, AskBody) and body.map
+    await run_in_threadpool(service.plan_for, settings, selector, private=True)  # a refusal costs no fetching
+    source = await run_in_threadpool(service.sources.find, body.video)
     return service.submit(VideoQuestion(source, question, settings, selector, show_map), user)
 
 
 @router.post("/ask", summary="Ask a question and wait for the answer")
-async def ask(body: AskBody, request: Request) -> Response:
+async def ask(body: AskBody, request: Request, service: Service) -> Response:
     """Closing the connection cancels the question."""
-    job = await _begin(body, request)
-    return Json(await until_over(job, service_of(request).jobs, request))
+    return Json(await until_over(await _submit(body, request, service), service.jobs, request))
 
 
 @router.post("/jobs", status_code=202, summary="Ask a question and get a job")
-async def create_job(body: AskBody, request: Request) -> Response:
+async def create_job(body: AskBody, request: Request, service: Service) -> Response:
     """The job's events say how far it is."""
-    job = await _begin(body, request)
-    return Json(job_dict(job, service_of(request).jobs), 202)
+    job = await _submit(body, request, service)
+    return Json(service.jobs.to_dict(job), 202)
 
 
 @router.get("/jobs/{id}", summary="A job")
-async def get_job(id: str, request: Request) -> Response:
+async def get_job(id: str, service: Service) -> Response:
     """Its state, progress, and result or error."""
-    jobs = service_of(request).jobs
-    return Json(job_dict(jobs.get(id), jobs))
+    return Json(service.jobs.to_dict(service.jobs.get(id)))
 
 
 @router.delete("/jobs/{id}", summary="Cancel a job")
-async def cancel_job(id: str, request: Request) -> Response:
+async def cancel_job(id: str, service: Service) -> Response:
     """A job that has ended stays as it is."""
-    jobs = service_of(request).jobs
-    job = jobs.get(id)
-    jobs.cancel(job)
-    return Json(job_dict(job, jobs))
+    job = service.jobs.get(id)
+    service.jobs.cancel(job)
+    return Json(service.jobs.to_dict(job))
 
 
 @router.get("/jobs/{id}/events", summary="The events of a job", responses=STREAM, response_class=StreamingResponse)
-async def job_events(id: str, request: Request) -> Response:
+async def job_events(id: str, request: Request, service: Service) -> Response:
     """Server-sent events, from the first one or from the one after `Last-Event-ID`."""
-    job = service_of(request).jobs.get(id)
+    job = service.jobs.get(id)
     last = request.headers.get("last-event-id", "")
-    after = int(last) if last.isascii() and last.isdigit() and len(last) < 10 else 0
-    events = (as_event(message) async for message in messages(job, after))
-    return StreamingResponse(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+    number = int(last) if last.isascii() and last.isdigit() and len(last) < 10 else 0
+    return EventStream(_event(message) async for message in job.stream(number))
+
+
+@router.get("/jobs/{id}/report.html", summary="The report of an answer", response_class=HTMLResponse)
+async def report(id: str, service: Service) -> Response:
+    """A self-contained page, as `gridprobe ask --report` writes it."""
+    page = await run_in_threadpool(render, [service.answers.get(id)])
+    policy = {"Content-Security-Policy": f"{POLICY}; frame-ancestors 'none'"}
+    return HTMLResponse(page, headers={**policy, **_download("report.html")})
+
+
+@router.get("/jobs/{id}/map.png", summary="The picture of an answer", response_class=Response)
+async def picture(id: str, service: Service) -> Response:
+    """The picture that `gridprobe ask --map` writes."""
+    answer = service.answers.get(id)
+    content = await run_in_threadpool(lambda: encoded(draw_answer(answer), Path("map.png")))
+    return Response(content, media_type="image/png", headers=_download("map.png"))
+
+
+def _download(name: str) -> dict[str, str]:
+    return {"Content-Disposition": f'attachment; filename="gridprobe-{name}"'}
 
 
 @router.get("/videos", summary="Files that requests may name")
-async def videos(request: Request) -> Response:
+async def videos(service: Service) -> Response:
     """Files under the folder of `--videos`."""
-    folder = service_of(request).sources.folder
+    folder = service.sources.folder
     listed = await run_in_threadpool(folder.listed) if folder else []
     return Json({"enabled": folder is not None, "videos": [vars(each) for each in listed]})
 
@@ -124,122 +179,64 @@ async def videos(request: Request) -> Response:
     "/uploads",
     status_code=201,
     summary="Upload a video",
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-        }
-    },
+    openapi_extra={"requestBody": {"required": True, "content": BINARY}},
 )
-async def upload(request: Request, name: str = Query("video", max_length=500)) -> Response:
+async def upload(request: Request, service: Service, name: str = Query("video", max_length=500)) -> Response:
     """The file is the body. It is written to disk as it arrives."""
-    service = service_of(request)
-    with service.shelf.receiving(service.bounds.max_upload) as incoming:
+    with service.store.receiving(service.limits.max_upload) as incoming:
         async for chunk in request.stream():
             await run_in_threadpool(incoming.write, chunk)
-        found = await run_in_threadpool(service.shelf.upload, incoming, shown(name))
-    about = {"id": found.id, "url": f"upload://{found.id}", "name": found.name}
-    return Json({**about, "bytes": found.blob.size, "sha256": found.blob.sha256}, 201)
+        stored = await run_in_threadpool(service.store.upload, incoming, display_name(name))
+    about = {"id": stored.id, "url": f"upload://{stored.id}", "name": stored.name}
+    return Json({**about, "bytes": stored.blob.size, "sha256": stored.blob.sha256}, 201)
 
 
 @router.delete("/uploads/{id}", status_code=204, summary="Delete an upload")
-async def delete_upload(id: str, request: Request) -> Response:
+async def delete_upload(id: str, service: Service) -> Response:
     """Its content goes when no open session uses it."""
-    await run_in_threadpool(service_of(request).shelf.remove, id)
+    await run_in_threadpool(service.store.remove, id)
     return Response(status_code=204)
 
 
 @router.post("/sessions", summary="Open a video without a question")
-async def open_session(body: SessionBody, request: Request) -> Response:
+async def open_session(body: SessionBody, request: Request, service: Service) -> Response:
     """Decodes the frames of the grid, so that pictures and answers come sooner."""
-    job = await _begin(body, request)
-    return Json(await until_over(job, service_of(request).jobs, request))
+    return Json(await until_over(await _submit(body, request, service), service.jobs, request))
 
 
 @router.get("/sessions", summary="Open videos")
-async def list_sessions(request: Request) -> Response:
+async def list_sessions(service: Service) -> Response:
     """Least recently used first."""
-    return Json({"sessions": [each.to_dict() for each in service_of(request).sessions.all()]})
+    return Json({"sessions": [each.to_dict() for each in service.sessions.all()]})
 
 
 @router.get("/sessions/{id}", summary="An open video")
-async def get_session(id: str, request: Request) -> Response:
+async def get_session(id: str, service: Service) -> Response:
     """With the times of the frames that were sampled last."""
-    service = service_of(request)
-    session = service.sessions.get(id)
-    return Json(await run_in_threadpool(service.about, session))
+    return Json(await run_in_threadpool(service.about, service.sessions.get(id)))
+
+
+@router.delete("/sessions/{id}", status_code=204, summary="Close a video")
+async def close_session(id: str, service: Service) -> Response:
+    """Questions that are being answered go on."""
+    service.sessions.close(id)
+    return Response(status_code=204)
 
 
 @router.post("/sessions/{id}/plan", summary="What a question would take")
-async def plan(id: str, body: PlanBody, request: Request) -> Response:
+async def plan(id: str, body: PlanBody, service: Service) -> Response:
     """Frames, tokens, TFLOPs, seconds and memory of quick, auto and full answers and all frames; what limits buy.
 
     Nothing is computed by the models. Without a question, a typical one is priced.
     """
-    service, question = service_of(request), body.asked()
+    question = body.parse()
     settings, selector = body.settings.changes()
 
-    def offered() -> list[dict[str, Any]]:
+    def price() -> list[dict[str, Any]]:
         with service.using(id) as video:
-            return service.plan(video, settings, selector, question)
+            return service.offers(video, settings, selector, question)
 
-    return Json({"offers": await request.app.state.decoding.run(offered)})
-
-
-@router.delete("/sessions/{id}", status_code=204, summary="Close a video")
-async def close_session(id: str, request: Request) -> Response:
-    """Questions that are being answered go on."""
-    service_of(request).sessions.close(id)
-    return Response(status_code=204)
-
-
-@router.get("/info", summary="What this server offers")
-async def info(request: Request) -> Response:
-    """Models, limits, and what is enabled."""
-    service = service_of(request)
-    bounds, settings = service.bounds, service.settings
-    return Json(
-        {
-            "models": list(service.models),
-            "preset": settings.preset,
-            "k": settings.k,
-            "limits": {
-                name: getattr(bounds, name)
-                for name in ("max_k", "max_body", "max_upload", "queue", "together", "max_side", "session_age")
-            },
-            "videos": service.sources.folder is not None,
-            "urls": service.sources.fetches,
-            "ready": not service.jobs.closing,
-        }
-    )
-
-
-# The report and the picture of an answer, for downloading.
-
-report_router = APIRouter(prefix="/v1/gridprobe/jobs/{id}", tags=["gridprobe"])
-
-
-@report_router.get("/report.html", summary="The report of an answer", response_class=HTMLResponse)
-async def report(id: str, request: Request) -> Response:
-    """A self-contained page, as `gridprobe ask --report` writes it."""
-    answer = service_of(request).answers.get(id)
-    policy = {"Content-Security-Policy": f"{POLICY}; frame-ancestors 'none'"}
-    return HTMLResponse(await run_in_threadpool(render, [answer]), headers={**policy, **_named("report.html")})
-
-
-@report_router.get("/map.png", summary="The picture of an answer", response_class=Response)
-async def picture(id: str, request: Request) -> Response:
-    """The picture that `gridprobe ask --map` writes."""
-    answer = service_of(request).answers.get(id)
-    content = await run_in_threadpool(lambda: encoded(draw_answer(answer), Path("map.png")))
-    return Response(content, media_type="image/png", headers=_named("map.png"))
-
-
-def _named(name: str) -> dict[str, str]:
-    return {"Content-Disposition": f'attachment; filename="gridprobe-{name}"'}
-
-
-# Frames as JPEG.
+    return Json({"offers": await service.decode_pool.run(price)})
 
 
 def jpeg(pixels: Any, side: int) -> bytes:
@@ -251,87 +248,49 @@ def jpeg(pixels: Any, side: int) -> bytes:
     return buffer.getvalue()
 
 
-# Pictures of a session's frames, and its file for a player.
-
-T = TypeVar("T")
-media_router = APIRouter(prefix="/v1/gridprobe/sessions/{id}", tags=["pictures"])
-JPEG: dict[int | str, dict[str, Any]] = {200: {"content": {"image/jpeg": {}}, "description": "a picture"}}
-KINDS = {
-    ".mp4": "video/mp4",
-    ".m4v": "video/mp4",
-    ".mov": "video/quicktime",
-    ".webm": "video/webm",
-    ".mkv": "video/x-matroska",
-}
-Side = Annotated[int | None, Query(ge=1, le=64)]
-Width = Annotated[int, Query(ge=16, le=2048)]
-
-
-class DecodePool:
-    """Threads for requests that decode pictures outside of the queue of jobs: a few at a time, and few that wait."""
-
-    def __init__(self, bounds: ServerLimits) -> None:
-        self._turns = asyncio.Semaphore(bounds.decoders)
-        self._room = bounds.decoders + bounds.queue
-
-    async def run(self, work: Callable[[], T]) -> T:
-        """What the work returns, once it is its turn; 429 if too many wait."""
-        if not self._room:
-            message = "too many requests for pictures at once; try again soon"
-            raise ApiError(message, status=429, code="busy", Retry_After="5")
-        self._room -= 1
-        try:
-            async with self._turns:
-                return await run_in_threadpool(work)
-        finally:
-            self._room += 1
-
-
-@media_router.get("/sheet.jpg", summary="The contact sheet", responses=JPEG, response_class=Response)
-async def sheet(id: str, request: Request, k: Side = None, width: Width = 1200) -> Response:
+@router.get("/sessions/{id}/sheet.jpg", summary="The contact sheet", responses=JPEG, response_class=Response)
+async def sheet(id: str, service: Service, k: Side = None, width: Width = 1200) -> Response:
     """K columns; time runs left to right, row by row. Without `k`, as the session was sampled last."""
-    service = service_of(request)
     session = service.sessions.get(id)
 
-    def drawn() -> bytes:
+    def draw() -> bytes:
         pixels, times = service.pool(session, k)
         return jpeg(contact_sheet(pixels, Grid.holding(len(times)).k), width)
 
-    return Response(await request.app.state.decoding.run(drawn), media_type="image/jpeg")
+    return Response(await service.decode_pool.run(draw), media_type="image/jpeg")
 
 
-@media_router.get("/frame.jpg", summary="A frame", responses=JPEG, response_class=Response)
+@router.get("/sessions/{id}/frame.jpg", summary="A frame", responses=JPEG, response_class=Response)
 async def frame(
     id: str,
-    request: Request,
+    service: Service,
     t: Annotated[float | None, Query(ge=0, le=1e7, allow_inf_nan=False)] = None,
     index: Annotated[int | None, Query(ge=0, le=4096)] = None,
     k: Side = None,
     width: Width = 640,
 ) -> Response:
     """At a time in seconds, or by its place in the grid of K². The header X-Time has its true time."""
-    service = service_of(request)
     session = service.sessions.get(id)
     if (t is None) == (index is None):
         raise ApiError("give either t or index", param="t")
 
-    def drawn() -> tuple[bytes, float]:
+    def draw() -> tuple[bytes, float]:
         if index is not None:
             pixels, time = service.indexed(session, index, k, width)
         else:
             pixels, time = service.frame(session, t or 0.0, width)
         return jpeg(pixels, width), time
 
-    content, time = await request.app.state.decoding.run(drawn)
+    content, time = await service.decode_pool.run(draw)
     return Response(content, media_type="image/jpeg", headers={"X-Time": f"{time:.6f}"})
 
 
-@media_router.get("/video", summary="The file, with byte ranges", response_class=FileResponse)
-async def video(id: str, request: Request) -> Response:
+@router.get("/sessions/{id}/video", summary="The file, with byte ranges", response_class=FileResponse)
+async def video(id: str, service: Service) -> Response:
     """For a player; there is none for a list of pictures."""
-    session = service_of(request).sessions.get(id)
-    handle = await run_in_threadpool(_opened, service_of(request), session)
-    kind = KINDS.get(os.path.splitext(session.source.name)[1].lower(), "application/octet-stream")
+    session = service.sessions.get(id)
+    handle = await run_in_threadpool(_file_of, service, session)
+    kind = VIDEO_TYPES.get(os.path.splitext(session.source.name)[1].lower(), "application/octet-stream")
     return OpenFile(handle, kind)
 
 
@@ -355,7 +314,7 @@ class OpenFile(FileResponse):
             os.close(self._handle)
 
 
-def _opened(service: VideoService, session: VideoSession) -> int:
+def _file_of(service: VideoService, session: VideoSession) -> int:
     """A descriptor of the session's file."""
     source = session.source
     if source.path.is_dir():
@@ -370,47 +329,40 @@ def _opened(service: VideoService, session: VideoSession) -> int:
         raise ApiError("the file is gone", status=404, code="not_found") from None
 
 
-# The page for people: its files, under a policy that allows scripts, styles and media of this server only.
-
-page_router = APIRouter(include_in_schema=False)
-PAGE_POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self'",
-        "media-src 'self'",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-        "require-trusted-types-for 'script'",
+@router.get("/info", summary="What this server offers")
+async def info(service: Service) -> Response:
+    """Models, limits, and what is enabled."""
+    limits = ("max_k", "max_body", "max_upload", "queue", "concurrency", "max_side", "session_age")
+    return Json(
+        {
+            "models": list(service.models),
+            "preset": service.settings.preset,
+            "k": service.settings.k,
+            "limits": {name: getattr(service.limits, name) for name in limits},
+            "videos": service.sources.folder is not None,
+            "urls": service.sources.fetches,
+            "demo": service.demo,
+            "ready": not service.jobs.closing,
+        }
     )
-)
-PAGE_KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
 @page_router.get("/")
 async def index() -> Response:
-    return _file("index.html")
+    return await page_file("index.html")
 
 
 @page_router.get("/page/{name}")
-async def part(name: str) -> Response:
-    if name not in _contents():
+async def page_file(name: str) -> Response:
+    if name not in _page_files():
         raise not_found("file")
-    return _file(name)
-
-
-def _file(name: str) -> Response:
-    kind = next(kind for ending, kind in PAGE_KINDS.items() if name.endswith(ending))
-    return Response(
-        _contents()[name], media_type=f"{kind}; charset=utf-8", headers={"Content-Security-Policy": PAGE_POLICY}
-    )
+    kind = next(kind for ending, kind in PAGE_TYPES.items() if name.endswith(ending))
+    policy = {"Content-Security-Policy": PAGE_POLICY}
+    return Response(_page_files()[name], media_type=f"{kind}; charset=utf-8", headers=policy)
 
 
 @cache
-def _contents() -> dict[str, bytes]:
+def _page_files() -> dict[str, bytes]:
     """All files of the page, by name; nothing else can be asked for."""
     folder = files("gridprobe_serve").joinpath("page")
-    return {each.name: each.read_bytes() for each in folder.iterdir() if each.name.endswith(tuple(PAGE_KINDS))}
+    return {each.name: each.read_bytes() for each in folder.iterdir() if each.name.endswith(tuple(PAGE_TYPES))}

@@ -2,32 +2,24 @@
 
 import asyncio
 import gc
-import hashlib
 import ipaddress
-import json
-import re
 import resource
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 import h11
 import uvicorn
-from pydantic import ValidationError
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER, service_unavailable
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from gridprobe.errors import GridProbeError, UsageError
-from gridprobe_serve.chat import read_chat
-from gridprobe_serve.middleware import ADDRESS_SHARE, LOOPBACK, Guard, Rules, network_of
-from gridprobe_serve.schemas import ChatBody, SessionBody
-from gridprobe_serve.sources import Frames
-from gridprobe_serve.store import AllowedFolder
+from gridprobe.errors import UsageError
+from gridprobe_serve.middleware import ADDRESS_SHARE, LOOPBACK, AccessRules, SecurityMiddleware, network_of
 
-__all__ = ["Timed", "affinity_of", "bind", "mark_of", "owned_by", "ranked", "rules_for", "run"]
+__all__ = ["TimedProtocol", "bind", "rules_for", "run"]
 
 MOST_CONNECTIONS = 1024
 DESCRIPTORS_EACH = 4
@@ -43,7 +35,7 @@ LAST_SECONDS = 5
 SHORTEST_KEY = 8
 
 
-def rules_for(host: str, key: str | None, names: tuple[str, ...] = ()) -> Rules:
+def rules_for(host: str, key: str | None, names: tuple[str, ...] = ()) -> AccessRules:
     """Who may ask a server that listens at this address; one that others can reach needs a key.
 
     Args:
@@ -54,10 +46,10 @@ def rules_for(host: str, key: str | None, names: tuple[str, ...] = ()) -> Rules:
     if key is not None and len(key) < SHORTEST_KEY:
         raise UsageError(f"a key needs at least {SHORTEST_KEY} characters; try: openssl rand -hex 16")
     if _is_loopback(host):
-        return Rules(key, (*LOOPBACK, host, *names))
+        return AccessRules(key, (*LOOPBACK, host, *names))
     if key is None:
         raise UsageError(f"others can reach a server at {host}, so it needs a key: set GRIDPROBE_KEY or --key")
-    return Rules(key, names or ("*",))
+    return AccessRules(key, names or ("*",))
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -68,19 +60,21 @@ def bind(host: str, port: int) -> socket.socket:
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        found = socket.create_server((host, port), family=family, backlog=256)
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return found
+        listening = socket.create_server((host, port), family=family, backlog=256)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listening
     except (OSError, OverflowError) as error:
         raise UsageError(f"cannot listen at {host}:{port} ({error}); choose another with --host and --port") from None
 
 
-def run(app: Guard, listening: socket.socket, *, started: Callable[[], None], drain: Callable[[], None]) -> None:
+def run(
+    app: SecurityMiddleware, listening: socket.socket, *, started: Callable[[], None], drain: Callable[[], None]
+) -> None:
     """Serve until a signal ends it: requests are accepted until `drain` returns, or a second signal arrives."""
     raise_descriptors()
     config = uvicorn.Config(
         app,
-        http=Timed,
+        http=TimedProtocol,
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -126,7 +120,7 @@ def freeze_loaded_objects() -> None:
     gc.freeze()
 
 
-class Timed(H11Protocol):
+class TimedProtocol(H11Protocol):
     """HTTP whose connections are bounded, for each address too, and end if a client takes too long."""
 
     _timer: asyncio.TimerHandle | None = None
@@ -177,7 +171,7 @@ class Timed(H11Protocol):
 
     def _admit(self) -> None:
         """Find room; where there is none, the oldest connection that is for /health only makes room for this one."""
-        others = [each for each in self.connections if isinstance(each, Timed) and each is not self]
+        others = [each for each in self.connections if isinstance(each, TimedProtocol) and each is not self]
         ordinary = [each for each in others if not each._for_health]
         same = sum(each._network == self._network for each in ordinary)
         most = most_connections()
@@ -240,87 +234,3 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-# Affinity: which of several servers a request belongs to, so that a question meets the video that is open there.
-#
-# Each server puts its mark at the beginning of the ids that it makes. A request with such an id belongs to the server
-# of
-# the mark; any other request about a video belongs to the server that rendezvous hashing gives for the video.
-
-MARK_LENGTH = 8
-OWNER = "owner:"
-ID_IN_PATH = re.compile(r"/v1/gridprobe/(?:jobs|sessions|uploads)/([^/]+)")
-ID_IN_NAME = re.compile(r"(?:upload|session):/*(.+)", re.IGNORECASE)
-
-
-def mark_of(server: str) -> str:
-    """What the ids of a server begin with.
-
-    Args:
-        server: its unique name.
-    """
-    return hashlib.sha256(server.encode()).hexdigest()[:MARK_LENGTH]
-
-
-def owned_by(mark: str) -> str:
-    """The affinity of requests that belong to the server with this mark."""
-    return OWNER + mark[:MARK_LENGTH]
-
-
-def ranked(affinity: str, marks: Sequence[str]) -> list[str]:
-    """The servers for a request, best first.
-
-    When a server goes or comes, only its own videos change places (rendezvous hashing).
-
-    Args:
-        affinity: what `affinity_of` returned.
-        marks: those of the servers that are there.
-    """
-    owner = affinity.removeprefix(OWNER)
-    return sorted(marks, key=lambda mark: (mark != owner, hashlib.sha256(f"{mark}|{affinity}".encode()).digest()))
-
-
-def affinity_of(path: str, body: bytes, folder: AllowedFolder | None = None) -> str | None:
-    """What a request belongs to; None if any server can answer it.
-
-    Args:
-        path: of the address.
-        body: JSON, or nothing.
-        folder: whose files requests may name.
-    """
-    if found := ID_IN_PATH.match(path):
-        return owned_by(found[1])
-    video = _named_video(path, body)
-    if isinstance(video, Frames):
-        return _digest(json.dumps(list(video.pictures)))
-    if video is None or (found := ID_IN_NAME.fullmatch(video)):
-        return owned_by(found[1]) if found else None
-    return _digest(_normal(video, folder))
-
-
-def _named_video(path: str, body: bytes) -> str | Frames | None:
-    """The video of a question; None if there is none, or if the server will refuse the body."""
-    try:
-        if path == "/v1/chat/completions":
-            return read_chat(ChatBody.model_validate_json(body)).video
-        if path in ("/v1/gridprobe/ask", "/v1/gridprobe/jobs", "/v1/gridprobe/sessions"):
-            video = json.loads(body).get("video")
-            return SessionBody(video=video).video
-    except (ValidationError, GridProbeError, ValueError, AttributeError):
-        return None
-    return None
-
-
-def _normal(name: str, folder: AllowedFolder | None) -> str:
-    """The same name for all spellings of a file; data and addresses are as they are."""
-    if folder is None or re.match(r"(?:data|https?):", name, re.IGNORECASE):
-        return name
-    try:
-        return "/".join(folder.parts(name))
-    except GridProbeError:
-        return name
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()

@@ -9,22 +9,11 @@ from gridprobe.errors import UsageError
 from gridprobe.limits import LIMITS, WHOLE
 from gridprobe.options import Setting, settings
 from gridprobe.question import MAX_OPTIONS, Question
-from gridprobe_serve.jobs import ApiError
+from gridprobe_serve.errors import ApiError
 
 __all__ = [
-    "AskBody",
-    "ChatBody",
-    "GridProbeBody",
-    "MediaKwargs",
-    "MessageBody",
-    "PlanBody",
-    "ProcessorKwargs",
-    "SessionBody",
-    "SettingsBody",
-    "Strict",
-    "VideoKwargs",
-    "check_length",
-    "make_question",
+    *("AskBody", "ChatBody", "MessageBody", "PlanBody", "ProcessorKwargs", "SessionBody", "SettingsBody"),
+    *("VideoKwargs", "check_length", "make_question"),
 ]
 
 LONGEST = {"question": 20_000, "option": 2000, "subtitle text": 1_000_000}
@@ -67,13 +56,14 @@ class SettingsBody(Settings):  # type: ignore[misc, valid-type]
 
     def changes(self) -> tuple[dict[str, Any], str]:
         """The settings that were given, and the selector."""
-        given = {name: value for name in SettingsBody.model_fields if (value := getattr(self, name)) is not None}
-        return given, given.pop("selector", "gridprobe")
+        settings = {name: value for name in SettingsBody.model_fields if (value := getattr(self, name)) is not None}
+        return settings, settings.pop("selector", "gridprobe")
 
 
 class SessionBody(Strict):
     """A video to open."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"video": "talk.mp4", "settings": {"k": 12}}]})
     video: Video
     settings: SettingsBody = SettingsBody()
     user: str | None = Field(default=None, max_length=200)
@@ -82,11 +72,12 @@ class SessionBody(Strict):
 class PlanBody(Strict):
     """A question that may be asked, and how."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"question": "What happens?", "settings": {"k": 12}}]})
     settings: SettingsBody = SettingsBody()
     question: str = ""
     options: Options = Field(default_factory=list)
 
-    def asked(self) -> Question | None:
+    def parse(self) -> Question | None:
         """The question; None for a typical one."""
         return make_question(self.question, self.options) if self.question.strip() else None
 
@@ -113,7 +104,7 @@ class AskBody(SessionBody):
     map: bool = Field(default=False, description="make the map also where the overview settles the question")
     subtitles: str = ""
 
-    def asked(self) -> Question:
+    def parse(self) -> Question:
         """The question."""
         return make_question(self.question, self.options, self.subtitles)
 
@@ -131,16 +122,10 @@ def make_question(text: str, options: Sequence[str] = (), subtitles: str = "") -
 def check_length(name: str, text: str, *, param: str | None = None) -> None:
     """Refuse a text that is longer than its kind may be."""
     if len(text) > (most := LONGEST[name]):
+        param = param or {"option": "options", "subtitle text": "subtitles"}.get(name, name)
         message = f"the {name} has {len(text):,} characters; at most {most:,} are allowed, so shorten it"
-        raise ApiError(
-            message,
-            status=413,
-            code="too_long",
-            param=param or {"option": "options", "subtitle text": "subtitles"}.get(name, name),
-        )
+        raise ApiError(message, status=413, code="too_long", param=param)
 
-
-# What POST /v1/chat/completions takes, as pydantic models.
 
 Number = Annotated[FiniteFloat, Field(gt=0, le=1e6)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -258,5 +243,5 @@ class ChatBody(BaseModel):
 
     def without_influence(self) -> list[str]:
         """Warnings about fields that do not change the answer."""
-        given = [name for name in WITHOUT_INFLUENCE if getattr(self, name) is not None]
-        return [f"{name} does not change the answers of this server" for name in given]
+        names = [name for name in WITHOUT_INFLUENCE if getattr(self, name) is not None]
+        return [f"{name} does not change the answers of this server" for name in names]

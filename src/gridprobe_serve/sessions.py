@@ -9,13 +9,13 @@ from typing import Any
 
 from gridprobe.options import Plan
 from gridprobe.video import SampleSpec, Video
-from gridprobe_serve.jobs import ApiError, new_id, not_found
+from gridprobe_serve.errors import ApiError, new_id, not_found
 from gridprobe_serve.limits import ServerLimits
 from gridprobe_serve.sources import Source, Sources
 
 __all__ = ["Sessions", "VideoSession"]
 
-MOST_FOOTAGE = 3
+MOST_SAMPLINGS = 3
 """Samplings of one video that are kept open."""
 
 
@@ -30,40 +30,39 @@ class VideoSession:
         self.users = 0
         """Jobs that use it now."""
         self._lock = Lock()
-        self._footage: OrderedDict[SampleSpec, Video] = OrderedDict()
+        self._samplings: OrderedDict[SampleSpec, Video] = OrderedDict()
 
     @property
     def bytes(self) -> int:
         """Bytes of decoded frames in memory."""
-        return sum(each.memory_used for each in list(self._footage.values()))
+        return sum(each.memory_used for each in list(self._samplings.values()))
 
     @property
     def latest(self) -> Video | None:
         """The sampling that was used last."""
-        return next(reversed(self._footage.values()), None) if self._footage else None
+        return next(reversed(self._samplings.values()), None) if self._samplings else None
 
-    def footage(self, setup: Plan) -> Video:
-        """The video, sampled as a setup says; threads that want the same wait for one of them to open it."""
-        assert setup.sampling is not None
+    def sampled(self, plan: Plan) -> Video:
+        """The video, sampled as a plan says; threads that want the same wait for one of them to open it."""
+        assert plan.sampling is not None
         with self._lock:
-            found = self._footage.get(setup.sampling)
-            if found is None:
-                found = setup.open(self.source.path)
-                if self.source.fingerprint not in (None, found.info.fingerprint):
+            if plan.sampling not in self._samplings:
+                video = plan.open(self.source.path)
+                if self.source.fingerprint not in (None, video.info.fingerprint):
                     raise ApiError("the file changed while it was opened; try again", status=409, code="changed")
-                self._footage[setup.sampling] = found
-            self._footage.move_to_end(setup.sampling)
-            while len(self._footage) > MOST_FOOTAGE:
-                self._footage.popitem(last=False)
-            return found
+                self._samplings[plan.sampling] = video
+            self._samplings.move_to_end(plan.sampling)
+            while len(self._samplings) > MOST_SAMPLINGS:
+                self._samplings.popitem(last=False)
+            return self._samplings[plan.sampling]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, without the path."""
-        found = self.latest
+        video = self.latest
         return {
             "id": self.id,
             "name": self.source.name,
-            "video": found.info.to_dict() | {"path": self.source.name} if found else None,
+            "video": video.info.to_dict() | {"path": self.source.name} if video else None,
             "bytes": self.bytes,
             "questions": self.questions,
             "created": self.created,
@@ -74,9 +73,9 @@ class VideoSession:
 class Sessions:
     """All open videos, by content."""
 
-    def __init__(self, sources: Sources, bounds: ServerLimits, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, sources: Sources, limits: ServerLimits, clock: Callable[[], float] = time.time) -> None:
         self._sources = sources
-        self._bounds = bounds
+        self._limits = limits
         self._clock = clock
         self._lock = RLock()
         self._open: OrderedDict[str, VideoSession] = OrderedDict()
@@ -94,28 +93,28 @@ class Sessions:
     def using(self, source: Source) -> Iterator[VideoSession]:
         """The session of a video; it is not closed within the block."""
         with self._lock:
-            found = self._open.get(source.key)
-            if found is None:
-                found = self._open[source.key] = VideoSession(self._sources.held(source), self._clock())
-            found.users += 1
+            if source.key not in self._open:
+                self._open[source.key] = VideoSession(self._sources.held(source), self._clock())
+            session = self._open[source.key]
+            session.users += 1
             self._open.move_to_end(source.key)
         try:
-            yield found
+            yield session
         finally:
             with self._lock:
-                found.users -= 1
-                found.used = self._clock()
-                if found.latest is None and not found.users:  # it could not be opened
-                    self._close(found)
+                session.users -= 1
+                session.used = self._clock()
+                if session.latest is None and not session.users:  # it could not be opened
+                    self._close(session)
             self.trim()
 
     def get(self, id: str) -> VideoSession:
         """The session with this id."""
         with self._lock:
-            for found in self._open.values():
-                if found.id == id:
-                    return found
-        raise not_found("session")
+            session = next((each for each in self._open.values() if each.id == id), None)
+        if session is None:
+            raise not_found("session")
+        return session
 
     def all(self) -> list[VideoSession]:
         """Those that are open, least recently used first."""
@@ -129,12 +128,11 @@ class Sessions:
             self._close(self.get(id))
 
     def trim(self) -> None:
-        """Close sessions that are old, and the least recently used ones where all together take too much."""
+        """Close sessions that are old, and the least recently used ones where all of them take too much."""
         with self._lock:
-            idle = [each for each in self._open.values() if not each.users]
-            for session in idle:
-                old = session.used < self._clock() - self._bounds.session_age
-                if old or self.bytes > self._bounds.session_bytes or len(self._open) > self._bounds.sessions:
+            for session in [each for each in self._open.values() if not each.users]:
+                old = session.used < self._clock() - self._limits.session_age
+                if old or self.bytes > self._limits.session_bytes or len(self._open) > self._limits.sessions:
                     self._close(session)
 
     def _close(self, session: VideoSession) -> None:

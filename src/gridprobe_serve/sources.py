@@ -17,13 +17,11 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 from gridprobe._util import printable
 from gridprobe.video.files import fingerprint_of
-from gridprobe_serve.jobs import ApiError
+from gridprobe_serve.errors import ApiError
 from gridprobe_serve.limits import ServerLimits
-from gridprobe_serve.store import AllowedFolder, AllowedRoots, Blob, MediaStore
+from gridprobe_serve.store import AllowedFolders, Blob, MediaStore
 
-__all__ = ["Fetcher", "Frames", "Remote", "Source", "Sources", "data_of", "is_public", "shown"]
-
-# Fetching a video from the web: the address is looked up once, checked and dialled; no redirects, bounded.
+__all__ = ["Fetcher", "Frames", "Remote", "Source", "Sources", "data_of", "display_name", "is_public"]
 
 BLOCKED = tuple(
     map(
@@ -47,11 +45,11 @@ Dial = Callable[[tuple[str, int], float], socket.socket]
 def is_public(address: str) -> bool:
     """Whether an IP address is one of the public internet."""
     try:
-        found = ipaddress.ip_address(address)
+        ip = ipaddress.ip_address(address)
     except ValueError:
         return False
-    blocked = any(found in network for network in BLOCKED if network.version == found.version)
-    return found.is_global and not blocked and getattr(found, "scope_id", None) is None
+    blocked = any(ip in network for network in BLOCKED if network.version == ip.version)
+    return ip.is_global and not blocked and getattr(ip, "scope_id", None) is None
 
 
 def resolve(host: str, port: int) -> list[str]:
@@ -66,10 +64,10 @@ def dial(address: tuple[str, int], seconds: float) -> socket.socket:
 
 @dataclass(frozen=True)
 class Fetcher:
-    """Fetches public http(s) addresses."""
+    """Fetches public http(s) addresses: the IP address that is checked is the one that is dialled; no redirects."""
 
     seconds: float = 120.0
-    """For everything together."""
+    """For the whole fetch."""
     resolver: Resolver = resolve
     dial: Dial = dial
 
@@ -90,15 +88,12 @@ class Fetcher:
                 _ended_at(end, plain),
                 closing(http.client.HTTPConnection(host, port, timeout=timeout)) as connection,
             ):
-                connection.sock = _encrypted(plain, host) if scheme == "https" else plain
+                connection.sock = plain
+                if scheme == "https":  # the certificate must be for the host's name
+                    connection.sock = ssl.create_default_context().wrap_socket(plain, server_hostname=host)
                 _read(connection, target, write, end)
         except (OSError, http.client.HTTPException, ssl.SSLError):
             raise _failed("the connection failed or was too slow") from None
-
-
-def _encrypted(plain: socket.socket, host: str) -> ssl.SSLSocket:
-    """TLS over a connection to the address that was checked, with a certificate for the host's name."""
-    return ssl.create_default_context().wrap_socket(plain, server_hostname=host)
 
 
 @contextmanager
@@ -132,12 +127,8 @@ def _parts(url: str) -> tuple[str, str, int, str]:
     host = parts.hostname or ""
     if parts.scheme not in PORTS or not host or parts.username is not None or parts.password is not None or "%" in host:
         raise _bad()
-    return (
-        parts.scheme,
-        host,
-        port or PORTS[parts.scheme],
-        (parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
-    )
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return parts.scheme, host, port or PORTS[parts.scheme], target
 
 
 def _read(connection: http.client.HTTPConnection, target: str, write: Callable[[bytes], None], end: float) -> None:
@@ -166,7 +157,7 @@ def _failed(why: str) -> ApiError:
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 MOST_PARTS = 10_000
 """Pictures in one data: address, whatever the server's own limit is."""
-SHOWN = 120
+LONGEST_NAME = 120
 """Longest name of a video."""
 
 
@@ -204,9 +195,12 @@ class Frames:
     times: Sequence[float]
 
 
-def shown(name: str) -> str:
+def display_name(name: str) -> str:
     """A name that is safe to show: no folders, no control characters, not long."""
-    return printable(name.replace("\\", "/").rpartition("/")[2].encode("utf-8", "replace").decode())[:SHOWN] or "video"
+    return (
+        printable(name.replace("\\", "/").rpartition("/")[2].encode("utf-8", "replace").decode())[:LONGEST_NAME]
+        or "video"
+    )
 
 
 class Sources:
@@ -214,15 +208,15 @@ class Sources:
 
     def __init__(
         self,
-        shelf: MediaStore,
-        bounds: ServerLimits,
+        store: MediaStore,
+        limits: ServerLimits,
         *,
-        folder: AllowedFolder | AllowedRoots | None = None,
+        folder: AllowedFolders | None = None,
         fetcher: Fetcher | None = None,
     ) -> None:
-        self.shelf = shelf
+        self.store = store
         self.folder = folder
-        self._bounds = bounds
+        self._limits = limits
         self._fetcher = fetcher
         self.of_session: Callable[[str], Source] | None = None
 
@@ -244,11 +238,10 @@ class Sources:
         if scheme == "data":
             return self._inline(named)
         if scheme == "upload":
-            upload = self.shelf.find(named.removeprefix(match[0]).lstrip("/") if match else "")
-            return self._of(self.shelf.hold(upload.blob), upload.name)
+            upload = self.store.find(named.removeprefix(match[0]).lstrip("/") if match else "")
+            return self._of(self.store.hold(upload.blob), upload.name)
         if scheme == "session" and self.of_session is not None and match:
-            found = self.of_session(named.removeprefix(match[0]).lstrip("/"))
-            return replace(found, blob=self.shelf.hold(found.blob)) if found.blob else found
+            return self.held(self.of_session(named.removeprefix(match[0]).lstrip("/")))
         if scheme not in ("", "file"):
             raise ApiError(f"a video cannot be named by {printable(scheme)[:20]!r} addresses", code="bad_address")
         return self._in_folder(named)
@@ -256,27 +249,27 @@ class Sources:
     @contextmanager
     def at_hand(self, source: Source | Remote) -> Iterator[Source]:
         """The source on disk, fetched if need be; released at the end."""
-        found = self._fetched(source) if isinstance(source, Remote) else source
+        stored = self._fetched(source) if isinstance(source, Remote) else source
         try:
-            yield found
+            yield stored
         finally:
-            self.release(found)
+            self.release(stored)
 
     def release(self, source: Source | Remote) -> None:
         """The caller does not need it any more."""
         if isinstance(source, Source) and source.blob is not None:
-            self.shelf.drop(source.blob)
+            self.store.drop(source.blob)
 
     def held(self, source: Source) -> Source:
         """The same source, held once more."""
-        return replace(source, blob=self.shelf.hold(source.blob)) if source.blob else source
+        return replace(source, blob=self.store.hold(source.blob)) if source.blob else source
 
     def _fetched(self, remote: Remote) -> Source:
         assert self._fetcher is not None
-        with self.shelf.receiving(self._bounds.max_upload) as incoming:
+        with self.store.receiving(self._limits.max_upload) as incoming:
             self._fetcher.fetch(remote.url, incoming.write)
             name = remote.url.partition("?")[0]
-            return self._of(self.shelf.keep(incoming), shown(name))
+            return self._of(self.store.keep(incoming), display_name(name))
 
     def _inline(self, url: str) -> Source:
         kind, parts = data_of(url, many=True)
@@ -286,16 +279,16 @@ class Sources:
             raise ApiError(f"data of the type {printable(kind)[:40]!r} is not video", code="not_video")
         if len(parts) > 1:
             raise ApiError("a data: address of a video has one comma", code="bad_address")
-        with self.shelf.receiving(self._bounds.max_upload) as incoming:
+        with self.store.receiving(self._limits.max_upload) as incoming:
             incoming.write(_decoded(parts[0]))
-            return self._of(self.shelf.keep(incoming), "video")
+            return self._of(self.store.keep(incoming), "video")
 
     def _pictures(self, frames: Frames) -> Source:
-        if not 1 <= len(frames.pictures) <= self._bounds.max_pictures:
-            most = self._bounds.max_pictures
+        if not 1 <= len(frames.pictures) <= self._limits.max_pictures:
+            most = self._limits.max_pictures
             raise ApiError(f"a video of pictures has 1 to {most} of them, got {len(frames.pictures)}", code="too_many")
         pictures = [_decoded(data_of(each)[1][0]) for each in frames.pictures]
-        return self._of(self.shelf.keep_pictures(pictures, [float(time) for time in frames.times]), "pictures")
+        return self._of(self.store.keep_pictures(pictures, [float(time) for time in frames.times]), "pictures")
 
     def _in_folder(self, name: str) -> Source:
         if self.folder is None:
@@ -303,7 +296,7 @@ class Sources:
             raise ApiError(message, status=403, code="not_allowed")
         with self.folder.opened(name) as (handle, path):
             fingerprint = fingerprint_of(handle)
-        return Source(f"file:{path}:{fingerprint}", path, shown(path.name), fingerprint)
+        return Source(f"file:{path}:{fingerprint}", path, display_name(path.name), fingerprint)
 
     def _of(self, blob: Blob, name: str) -> Source:
         return Source(f"sha256:{blob.sha256}", blob.path, name, None, blob)

@@ -1,4 +1,4 @@
-"""Shelf: media on disk, stored once by content, within a quota; and uploads, which name some of it."""
+"""MediaStore: uploads and fetched videos on disk, within a quota. AllowedFolders: the host's own videos."""
 
 import errno
 import fcntl
@@ -12,15 +12,17 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from threading import RLock
 from urllib.parse import unquote, urlsplit
 
 from gridprobe.errors import UsageError
-from gridprobe_serve.jobs import ApiError, Left, check_descriptors, left_in, new_id, not_found
+from gridprobe_serve.errors import ApiError, check_descriptors, new_id, not_found
+from gridprobe_serve.jobs import UnfinishedJob, unfinished_in
 
-__all__ = ["AllowedFolder", "AllowedRoots", "Blob", "Incoming", "Listed", "MediaStore", "Upload"]
+__all__ = ["AllowedFolders", "Blob", "Incoming", "ListedVideo", "MediaStore", "Upload", "parts_below"]
 
 PREFIX = "gridprobe-serve-"
 LOCK = "in-use"
@@ -86,19 +88,19 @@ class MediaStore:
     """A private temporary folder; it is deleted at the end, and after a crash at the next start."""
 
     def __init__(self, *, quota: int, parent: Path | None = None, clock: Callable[[], float] = time.time) -> None:
-        """An empty shelf.
+        """An empty store.
 
         Args:
-            quota: bytes that all media together may take.
+            quota: bytes that all media may take.
             parent: where the folder is made.
             clock: seconds.
         """
         place = Path(parent or tempfile.gettempdir())
-        self.left: list[Left] = []
+        self.unfinished: list[UnfinishedJob] = []
         """Jobs of servers that did not end properly."""
         with suppress(OSError):  # the next server tries again
             for folder in place.glob(f"{PREFIX}*"):
-                self.left += _remove_left_behind(folder)
+                self.unfinished += _remove_left_behind(folder)
         self.folder, self._lock_handle = _locked_folder(place)
         self.quota = quota
         self._clock = clock
@@ -128,7 +130,7 @@ class MediaStore:
 
     @contextmanager
     def receiving(self, most: int) -> Iterator[Incoming]:
-        """A new file of at most so many bytes; it is deleted unless `keep` or `upload` takes it."""
+        """A new file of at most that many bytes; it is deleted unless `keep` or `upload` takes it."""
         path = self.folder / f"incoming-{new_id()}"
         with _storing():
             handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
@@ -172,12 +174,12 @@ class MediaStore:
         """What was received, under an id."""
         if incoming.size == 0:
             raise ApiError("the body is empty; send the file as the body", code="empty_body")
-        found = Upload(new_id(), name, self.keep(incoming), self._clock())
+        stored = Upload(new_id(), name, self.keep(incoming), self._clock())
         with self._lock:
             while len(self._uploads) >= MOST_UPLOADS:
                 self.remove(next(iter(self._uploads)))
-            self._uploads[found.id] = found
-        return found
+            self._uploads[stored.id] = stored
+        return stored
 
     def find(self, id: str) -> Upload:
         """The upload with this id; it counts as used now."""
@@ -190,9 +192,8 @@ class MediaStore:
     def remove(self, id: str) -> None:
         """Forget an upload; its content goes when no session uses it."""
         with self._lock:
-            found = self.find(id)
+            self.drop(self.find(id).blob)
             del self._uploads[id]
-            self.drop(found.blob)
 
     def hold(self, blob: Blob) -> Blob:
         """Keep a blob until `drop`."""
@@ -222,15 +223,14 @@ class MediaStore:
 
     def _keep(self, sha256: str, path: Path, size: int) -> Blob:
         with self._lock:
-            known = self._blobs.get(sha256)
-            if known is None:
-                known = Blob(sha256, self.folder / f"{sha256}-{new_id()}", size)  # an old one may be undeleted
-                os.rename(path, known.path)
-                self._blobs[sha256] = known
-            return self.hold(known)
+            if sha256 not in self._blobs:
+                blob = Blob(sha256, self.folder / f"{sha256}-{new_id()}", size)  # an old one may be undeleted
+                os.rename(path, blob.path)
+                self._blobs[sha256] = blob
+            return self.hold(self._blobs[sha256])
 
     def _make_room(self, more: int) -> None:
-        """Forget uploads that no session uses, least recently used first, until so many bytes fit."""
+        """Forget uploads that no session uses, least recently used first, until that many bytes fit."""
         with self._lock:
             for upload in list(self._uploads.values()):
                 if self.size + more <= self.quota:
@@ -243,7 +243,7 @@ class MediaStore:
 
 @contextmanager
 def _storing() -> Iterator[None]:
-    """Turn an OSError of the disk into a refusal: 507 if it is full, 503 if it fails."""
+    """Turn an OSError of the disk into an ApiError: 507 if it is full, 503 if it fails."""
     try:
         yield
     except OSError as error:
@@ -280,28 +280,26 @@ def _locked_folder(place: Path) -> tuple[Path, int]:
     return folder, handle
 
 
-def _remove_left_behind(folder: Path) -> list[Left]:
+def _remove_left_behind(folder: Path) -> list[UnfinishedJob]:
     """Delete the folder of a server that did not end properly, whose lock nobody holds; returns its unfinished jobs."""
-    left: list[Left] = []
+    unfinished: list[UnfinishedJob] = []
     with suppress(OSError):  # it is in use, or somebody else's
         try:
             handle = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
             if time.time() - folder.lstat().st_mtime > ABANDONED_SECONDS:
                 shutil.rmtree(folder, ignore_errors=True)
-            return left
+            return unfinished
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            left = left_in(folder)
+            unfinished = unfinished_in(folder)
             shutil.rmtree(folder, ignore_errors=True)
         finally:
             os.close(handle)
-    return left
+    return unfinished
 
 
-# Files under an allowed folder, checked on the opened descriptor: no "..", no symbolic links, regular files only.
-
-OPENED = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 ENDINGS = frozenset(
     {".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".ts", ".mts", ".mpg", ".mpeg", ".flv", ".wmv", ".ogv", ".gif"}
 )
@@ -310,7 +308,7 @@ DEEPEST = 16
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedVideo:
     """A file that can be named in a request."""
 
     name: str
@@ -318,118 +316,108 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class AllowedFolder:
-    """A folder whose files requests may name."""
+class AllowedFolders:
+    """Folders whose files requests may name; a relative name is looked for in each.
 
-    root: Path
+    A file is checked on its opened descriptor: no "..", no symbolic links, regular files only.
+    """
+
+    roots: tuple[Path, ...]
 
     @classmethod
-    def at(cls, folder: Path) -> "AllowedFolder":
-        """The folder, unless it is missing or the root of everything."""
-        root = Path(os.path.realpath(folder))
-        if not root.is_dir():
-            raise UsageError(f"the folder of videos {str(folder)!r} (--videos, --root) is not a folder")
-        if root == Path(root.anchor):
-            raise UsageError(
-                "/ as folder of videos (--videos, --root) would let requests read every file; name a folder below it"
-            )
-        return cls(root)
-
-    def parts(self, name: str) -> tuple[str, ...]:
-        """The names of folders and file below the root. A file: address must name a path under it."""
-        if name.lower().startswith("file:"):
-            address = urlsplit(name)
-            if address.netloc not in ("", "localhost") or address.query or address.fragment:
-                raise _refused()
-            name = unquote(address.path)
-        if name.startswith("/"):
-            try:
-                name = str(Path(os.path.normpath(name)).relative_to(self.root)) if ".." not in name.split("/") else ".."
-            except ValueError:
-                raise _refused() from None
-        parts = tuple(name.split("/"))
-        if not 1 <= len(parts) <= DEEPEST or any(part in ("", ".", "..") or "\0" in part for part in parts):
-            raise _refused()
-        return parts
+    def at(cls, *folders: Path) -> "AllowedFolders":
+        """The folders, unless one is missing or the root of everything."""
+        roots = tuple(Path(os.path.realpath(each)) for each in folders)
+        for folder, root in zip(folders, roots, strict=True):
+            if not root.is_dir():
+                raise UsageError(f"the folder of videos {str(folder)!r} (--videos, --root) is not a folder")
+            if root == Path(root.anchor):
+                message = "/ as folder of videos (--videos, --root) would let requests read every file"
+                raise UsageError(f"{message}; name a folder below it")
+        return cls(roots)
 
     @contextmanager
     def opened(self, name: str) -> Iterator[tuple[int, Path]]:
         """An open descriptor of a file, and its path. Errors do not say whether the file exists."""
-        parts = self.parts(name)
-        handles: list[int] = []
-        try:
-            try:
-                handles.append(os.open(self.root, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY))
-                for part in parts[:-1]:
-                    handles.append(os.open(part, OPENED | os.O_DIRECTORY, dir_fd=handles[-1]))
-                found = os.stat(parts[-1], dir_fd=handles[-1], follow_symlinks=False)
-                if not stat.S_ISREG(found.st_mode):  # before opening: that can block or have side effects
-                    raise _refused()
-                handles.append(os.open(parts[-1], OPENED, dir_fd=handles[-1]))
-                if not stat.S_ISREG(os.fstat(handles[-1]).st_mode):
-                    raise _refused()
-            except OSError as error:
-                check_descriptors(error)
-                raise _refused() from None
-            except ValueError:
-                raise _refused() from None
-            yield handles[-1], self.root.joinpath(*parts)
-        finally:
-            for handle in handles:
-                os.close(handle)
-
-    def listed(self) -> list[Listed]:
-        """The videos in it, by name."""
-        found: list[Listed] = []
-        for folder, folders, files in os.walk(self.root, followlinks=False):
-            folders[:] = sorted(each for each in folders if not each.startswith("."))
-            place = Path(folder)
-            found += filter(None, (self._listed(place / file) for file in sorted(files)))
-            if len(found) >= MOST_LISTED:
-                break
-        return found[:MOST_LISTED]
-
-    def _listed(self, path: Path) -> Listed | None:
-        name = path.relative_to(self.root).as_posix()
-        if path.suffix.lower() not in ENDINGS or path.name.startswith(".") or not name.isprintable():
-            return None
-        try:
-            found = path.lstat()
-        except OSError:  # gone in the meantime
-            return None
-        return Listed(name, found.st_size) if stat.S_ISREG(found.st_mode) else None
-
-
-@dataclass(frozen=True)
-class AllowedRoots:
-    """Several such folders, used like one; a relative name is looked for in each."""
-
-    folders: tuple[AllowedFolder, ...]
-
-    @contextmanager
-    def opened(self, name: str) -> Iterator[tuple[int, Path]]:
-        """As `AllowedFolder.opened`."""
         with ExitStack() as stack:
-            found = None
-            for folder in self.folders:
+            for root in self.roots:
                 try:
-                    found = stack.enter_context(folder.opened(name))
+                    opened = stack.enter_context(_opened(root, name))
                     break
-                except ApiError as refusal:
-                    if refusal.status != 403:
+                except ApiError as error:
+                    if error.status != 403:
                         raise
-            if found is None:
-                raise _refused()
-            yield found
+            else:
+                raise _not_allowed()
+            yield opened
 
-    def listed(self) -> list[Listed]:
-        """The videos in all of them, by their whole paths if there are several folders."""
-        if len(self.folders) == 1:
-            return self.folders[0].listed()
-        return [replace(each, name=str(one.root / each.name)) for one in self.folders for each in one.listed()]
+    def listed(self) -> list[ListedVideo]:
+        """The videos in all folders, by name; by their whole paths if there are several folders."""
+        videos: list[ListedVideo] = []
+        for root in self.roots:
+            place = f"{root}/" if len(self.roots) > 1 else ""
+            videos += [ListedVideo(f"{place}{name}", size) for name, size in islice(_videos_below(root), MOST_LISTED)]
+        return videos
 
 
-def _refused() -> ApiError:
-    return ApiError(
-        "this file is not one that requests may name; see GET /v1/gridprobe/videos", status=403, code="not_allowed"
-    )
+def parts_below(root: Path, name: str) -> tuple[str, ...]:
+    """The names of folders and file below a root. A file: address must name a path under it."""
+    if name.lower().startswith("file:"):
+        address = urlsplit(name)
+        if address.netloc not in ("", "localhost") or address.query or address.fragment:
+            raise _not_allowed()
+        name = unquote(address.path)
+    if name.startswith("/"):
+        try:
+            name = str(Path(os.path.normpath(name)).relative_to(root)) if ".." not in name.split("/") else ".."
+        except ValueError:
+            raise _not_allowed() from None
+    parts = tuple(name.split("/"))
+    if not 1 <= len(parts) <= DEEPEST or any(part in ("", ".", "..") or "\0" in part for part in parts):
+        raise _not_allowed()
+    return parts
+
+
+@contextmanager
+def _opened(root: Path, name: str) -> Iterator[tuple[int, Path]]:
+    """An open descriptor of a file below a root, and its path."""
+    *folders, file = parts = parts_below(root, name)
+    with ExitStack() as stack:
+        try:
+            handle = os.open(root, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+            stack.callback(os.close, handle)
+            for folder in folders:
+                handle = os.open(folder, OPEN_FLAGS | os.O_DIRECTORY, dir_fd=handle)
+                stack.callback(os.close, handle)
+            # The type is checked before opening, which can block or have side effects, and after it.
+            regular = stat.S_ISREG(os.stat(file, dir_fd=handle, follow_symlinks=False).st_mode)
+            if regular:
+                handle = os.open(file, OPEN_FLAGS, dir_fd=handle)
+                stack.callback(os.close, handle)
+                regular = stat.S_ISREG(os.fstat(handle).st_mode)
+        except OSError as error:
+            check_descriptors(error)
+            raise _not_allowed() from None
+        except ValueError:
+            raise _not_allowed() from None
+        if not regular:
+            raise _not_allowed()
+        yield handle, root.joinpath(*parts)
+
+
+def _videos_below(root: Path) -> Iterator[tuple[str, int]]:
+    """Name and size of the videos below a folder."""
+    for folder, folders, files in os.walk(root, followlinks=False):
+        folders[:] = sorted(each for each in folders if not each.startswith("."))
+        for path in (Path(folder, file) for file in sorted(files)):
+            name = path.relative_to(root).as_posix()
+            if path.suffix.lower() in ENDINGS and not path.name.startswith(".") and name.isprintable():
+                with suppress(OSError):  # gone in the meantime
+                    about = path.lstat()
+                    if stat.S_ISREG(about.st_mode):
+                        yield name, about.st_size
+
+
+def _not_allowed() -> ApiError:
+    message = "this file is not one that requests may name; see GET /v1/gridprobe/videos"
+    return ApiError(message, status=403, code="not_allowed")

@@ -1,15 +1,18 @@
 """Which of several servers a request belongs to."""
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gridprobe_serve import jobs
-from gridprobe_serve.running import affinity_of, mark_of, owned_by, ranked
-from gridprobe_serve.store import AllowedFolder
+from gridprobe_serve import errors
+from gridprobe_serve.store import AllowedFolders
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "deploy"))
+from ray_affinity import affinity_of, mark_of, owned_by, ranked
 
 ASK = "/v1/gridprobe/ask"
 MARKS = st.lists(st.text("0123456789abcdef", min_size=8, max_size=8), min_size=2, max_size=8, unique=True)
@@ -39,8 +42,8 @@ def test_videos_are_spread_over_the_servers() -> None:
 
 
 def test_all_spellings_of_a_file_belong_together_and_other_files_do_not(tmp_path: Path) -> None:
-    folder = AllowedFolder.at(tmp_path)
-    names = ["sub/talk 1.mp4", f"{folder.root}/sub/talk 1.mp4", f"file://{folder.root}/sub/talk%201.mp4"]
+    folder = AllowedFolders.at(tmp_path)
+    names = ["sub/talk 1.mp4", f"{folder.roots[0]}/sub/talk 1.mp4", f"file://{folder.roots[0]}/sub/talk%201.mp4"]
     found = {affinity_of(ASK, ask(name), folder) for name in names}
     part = {"type": "video_url", "video_url": {"url": names[2]}}
     assert found == {affinity_of("/v1/chat/completions", chat(part), folder)} and None not in found
@@ -58,11 +61,11 @@ def test_media_in_a_request_belong_together_by_content() -> None:
 def test_an_id_belongs_to_the_server_that_made_it() -> None:
     marks = [mark_of(str(number)) for number in range(5)]
     for mark in marks:
-        jobs.mark_ids(mark)
+        errors.mark_ids(mark)
         try:
-            id = jobs.new_id()
+            id = errors.new_id()
         finally:
-            jobs.mark_ids("")
+            errors.mark_ids("")
         for path, body in (
             (f"/v1/gridprobe/jobs/{id}/events", b""),
             (f"/v1/gridprobe/sessions/{id}", b""),
@@ -71,7 +74,7 @@ def test_an_id_belongs_to_the_server_that_made_it() -> None:
         ):
             affinity = affinity_of(path, body)
             assert affinity == owned_by(mark) and ranked(affinity, marks)[0] == mark
-    assert len(jobs.new_id()) == 32, "without a mark, ids are as before"
+    assert len(errors.new_id()) == 32, "without a mark, ids are as before"
 
 
 def test_requests_that_will_be_refused_and_those_without_a_video_belong_nowhere() -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from gridprobe_serve.app import make_app
 from gridprobe_serve.chat import read_chat
-from gridprobe_serve.jobs import ApiError
-from gridprobe_serve.middleware import Rules
+from gridprobe_serve.errors import ApiError
+from gridprobe_serve.middleware import AccessRules
 from gridprobe_serve.schemas import ChatBody
 from gridprobe_serve.service import VideoService
 from gridprobe_serve.sources import Frames
@@ -91,9 +91,9 @@ def test_every_form_of_a_video_is_answered(service: VideoService, data: str, for
 def test_a_file_address_and_an_upload_are_answered(service: VideoService, folder: Path) -> None:
     part = {"type": "video_url", "video_url": {"url": (folder / "talk.mp4").as_uri()}}
     assert send(service, said(part, TEXT)).status_code == 200
-    with service.shelf.receiving(1 << 20) as incoming:
+    with service.store.receiving(1 << 20) as incoming:
         incoming.write((folder / "talk.mp4").read_bytes())
-        upload = service.shelf.upload(incoming, "talk.mp4")
+        upload = service.store.upload(incoming, "talk.mp4")
     for part in (
         {"type": "video_url", "video_url": {"url": f"upload://{upload.id}"}},
         {"type": "file", "file": {"file_id": upload.id}},
@@ -320,7 +320,7 @@ def test_a_client_that_leaves_a_stream_cancels_its_question(folder: Path) -> Non
             "scheme": "http", "path": "/v1/chat/completions", "raw_path": b"/v1/chat/completions", "query_string": b"",
             "root_path": "", "headers": headers, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8765),
         }  # fmt: skip
-        await make_app(service, Rules())(scope, receive, send)
+        await make_app(service, AccessRules())(scope, receive, send)
 
     with running_service(folder, model=model) as service:
         asyncio.run(run(service))

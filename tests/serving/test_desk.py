@@ -10,10 +10,11 @@ import pytest
 
 from gridprobe.options import Options
 from gridprobe.question import Question
-from gridprobe_serve.jobs import ApiError, Job
-from gridprobe_serve.service import VideoQuestion, VideoService, scrubbed
+from gridprobe_serve.errors import ApiError, scrubbed
+from gridprobe_serve.jobs import Job
+from gridprobe_serve.service import VideoQuestion, VideoService
 from gridprobe_serve.sources import Frames, Source
-from gridprobe_serve.store import AllowedFolder
+from gridprobe_serve.store import AllowedFolders
 from serving_kit import Gated, as_data, jpeg, running_service, video_folder
 from waiting import wait_until
 
@@ -74,32 +75,32 @@ def test_a_video_is_opened_once_for_all_its_names(
     assert session.questions == 2
     by_id = ended(asked(service, f"session://{session.id}"))
     assert by_id.session == session.id
-    assert service.shelf.size == len((folder / "talk.mp4").read_bytes()), "stored once"
+    assert service.store.size == len((folder / "talk.mp4").read_bytes()), "stored once"
     service.sessions.close(session.id)
-    assert service.shelf.size == 0
+    assert service.store.size == 0
 
 
 def test_sessions_are_closed_by_age_number_and_bytes_but_not_while_in_use(service: VideoService, folder: Path) -> None:
     ended(asked(service))
     (session,) = service.sessions.all()
     assert session.bytes > 0
-    service.sessions._bounds = replace(service.bounds, session_bytes=1)
+    service.sessions._limits = replace(service.limits, session_bytes=1)
     with service.sessions.using(session.source):
         service.sessions.trim()
         assert len(service.sessions) == 1
     assert len(service.sessions) == 0
-    service.sessions._bounds = replace(service.bounds, sessions=1)
+    service.sessions._limits = replace(service.limits, sessions=1)
     ended(asked(service))
     ended(asked(service, "sub/talk.mp4"))
     (session,) = service.sessions.all()
     assert "sub" in str(session.source.path)
-    service.sessions._clock = lambda: session.used + service.bounds.session_age + 1
+    service.sessions._clock = lambda: session.used + service.limits.session_age + 1
     assert service.sessions.all() == []
 
 
 def test_questions_of_several_users_about_several_videos_are_one_call(folder: Path) -> None:
     model = Gated(opened=False)
-    with running_service(folder, model=model, together=6) as service:
+    with running_service(folder, model=model, concurrency=6) as service:
         asked(service, question=Question("Is it 0?", ["one", "two"]), effort="quick")
         wait_until(model.waiting.is_set)
         jobs = [
@@ -120,7 +121,7 @@ def test_questions_of_several_users_about_several_videos_are_one_call(folder: Pa
 
 def test_a_cancelled_job_frees_the_model_and_leaves_others_alone(folder: Path) -> None:
     model = Gated(opened=False)
-    with running_service(folder, model=model, together=4) as service:
+    with running_service(folder, model=model, concurrency=4) as service:
         alone = asked(service)
         wait_until(model.waiting.is_set)
         service.jobs.cancel(alone)
@@ -141,7 +142,7 @@ def test_a_cancelled_job_frees_the_model_and_leaves_others_alone(folder: Path) -
 
 def test_a_cancelled_job_in_a_merged_call_does_not_end_the_call_for_others(folder: Path) -> None:
     model = Gated(opened=False)
-    with running_service(folder, model=model, together=4) as service:
+    with running_service(folder, model=model, concurrency=4) as service:
         first = asked(service)
         wait_until(model.waiting.is_set)
         one, other = asked(service), asked(service)
@@ -185,7 +186,7 @@ def test_what_a_request_may_not_set_is_refused(
     service: VideoService, settings: dict[str, object], selector: str, words: str
 ) -> None:
     with pytest.raises(ApiError, match=words):
-        service.check(settings, selector)
+        service.plan_for(settings, selector, private=True)
 
 
 # A19 of tests/reliability.md
@@ -194,9 +195,9 @@ def test_errors_name_the_video_as_the_client_did(service: VideoService) -> None:
     job = service.submit(VideoQuestion(source, QUESTION), "anna")
     wait_until(lambda: job.over)
     assert job.error is not None and job.error.status == 422
-    assert str(service.shelf.folder) not in str(job.error) and "/" not in str(job.error)
+    assert str(service.store.folder) not in str(job.error) and "/" not in str(job.error)
     wait_until(lambda: service.jobs.running == 0)
-    assert len(service.sessions) == 0 and service.shelf.size == 0, "nothing is left of it"
+    assert len(service.sessions) == 0 and service.store.size == 0, "nothing is left of it"
 
 
 # A06 of tests/reliability.md
@@ -218,7 +219,7 @@ def test_paths_and_addresses_are_taken_out_of_texts() -> None:
 
 
 def test_frames_of_private_videos_are_not_stored_on_disk(service: VideoService) -> None:
-    private, shared = (service.setup({}, private=private).sampling for private in (True, False))
+    private, shared = (service.plan_for({}, private=private).sampling for private in (True, False))
     assert private is not None and shared is not None
     assert private.limits.cache == 0 and shared.limits.cache > 0
 
@@ -226,7 +227,7 @@ def test_frames_of_private_videos_are_not_stored_on_disk(service: VideoService) 
 def test_nothing_is_left_after_closing(folder: Path) -> None:
     with running_service(folder) as service:
         ended(asked(service, as_data((folder / "talk.mp4").read_bytes())))
-        place = service.shelf.folder
+        place = service.store.folder
         assert os.listdir(place) and oct(place.stat().st_mode)[-3:] == "700"
     assert not place.exists()
     assert not [each for each in threading.enumerate() if each.name.startswith("gridprobe-job")]
@@ -235,7 +236,7 @@ def test_nothing_is_left_after_closing(folder: Path) -> None:
 def test_a_small_model_looks_and_another_answers(folder: Path) -> None:
     small, large = Gated(), Gated()
     large.identity = "scripted:large"
-    service = VideoService(small, large, settings=Options(k=3), folder=AllowedFolder.at(folder))
+    service = VideoService(small, large, settings=Options(k=3), folder=AllowedFolders.at(folder))
     job = ended(asked(service, effort="full"))
     service.close()
     assert job.result is not None and job.result["answer"]["models"]["answerer"] == "scripted:large"

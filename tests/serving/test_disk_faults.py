@@ -9,7 +9,7 @@ import pytest
 from disk_faults import Crash, every_fault
 from gridprobe.errors import UsageError
 from gridprobe_serve import store as module
-from gridprobe_serve.jobs import ApiError
+from gridprobe_serve.errors import ApiError
 from gridprobe_serve.store import Blob, MediaStore, Upload
 from serving_kit import jpeg
 
@@ -25,12 +25,12 @@ class Client:
         self.uploads: list[Upload] = []
         self.pictures: list[Blob] = []
 
-    def work(self, shelf: MediaStore) -> None:
-        with shelf.receiving(QUOTA) as incoming:
+    def work(self, store: MediaStore) -> None:
+        with store.receiving(QUOTA) as incoming:
             for part in PARTS:
                 incoming.write(part)
-            self.uploads.append(shelf.upload(incoming, "talk.mp4"))
-        self.pictures.append(shelf.keep_pictures([jpeg(), jpeg(50)], [0.0, 1.0]))
+            self.uploads.append(store.upload(incoming, "talk.mp4"))
+        self.pictures.append(store.keep_pictures([jpeg(), jpeg(50)], [0.0, 1.0]))
 
     def check(self) -> None:
         for upload in self.uploads:
@@ -39,37 +39,37 @@ class Client:
             assert sorted(os.listdir(blob.path)) == ["000000.jpg", "000001.jpg", "times.json"]
             assert (blob.path / "000001.jpg").read_bytes() == jpeg(50)
 
-    def leave(self, shelf: MediaStore) -> None:
+    def leave(self, store: MediaStore) -> None:
         while self.pictures:
-            shelf.drop(self.pictures.pop())
+            store.drop(self.pictures.pop())
         while self.uploads:
-            shelf.remove(self.uploads.pop().id)
+            store.remove(self.uploads.pop().id)
 
 
 def test_every_fault_leaves_uploads_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for disk in every_fault(tmp_path):
         disk.place.mkdir()
-        client, shelf = Client(), None
+        client, store = Client(), None
         with disk:
             try:
-                shelf = MediaStore(quota=QUOTA, parent=disk.place)
-                client.work(shelf)
-                client.leave(shelf)
-                shelf.close()
+                store = MediaStore(quota=QUOTA, parent=disk.place)
+                client.work(store)
+                client.leave(store)
+                store.close()
             except ApiError as refusal:
                 assert refusal.status in STATUS[disk.kind], disk.operations[-1]
             except UsageError as error:
-                assert str(error).startswith(f"cannot store uploads in {disk.place}: ") and shelf is None
+                assert str(error).startswith(f"cannot store uploads in {disk.place}: ") and store is None
             except Crash:
                 pass
-        if shelf is not None and disk.kind != "crash" and shelf.folder.exists():
+        if store is not None and disk.kind != "crash" and store.folder.exists():
             client.check()
-            client.leave(shelf)
-            client.work(shelf)  # the same content again
+            client.leave(store)
+            client.work(store)  # the same content again
             client.check()
-            client.leave(shelf)
-            assert shelf.size == 0 and os.listdir(shelf.folder) in (["in-use"], [])
-            shelf.close()
+            client.leave(store)
+            assert store.size == 0 and os.listdir(store.folder) in (["in-use"], [])
+            store.close()
         monkeypatch.setattr(module, "ABANDONED_SECONDS", -1.0)  # an hour later
         MediaStore(quota=QUOTA, parent=disk.place).close()
         monkeypatch.undo()

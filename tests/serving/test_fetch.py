@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from gridprobe_serve.jobs import ApiError
+from gridprobe_serve.errors import ApiError
 from gridprobe_serve.sources import Fetcher, is_public, resolve
 
 PRIVATE = [

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from gridprobe_serve.app import make_app
-from gridprobe_serve.middleware import HEADERS, Rules
+from gridprobe_serve.middleware import HEADERS, AccessRules
 from gridprobe_serve.service import VideoService
 from serving_kit import as_data, client_of, jpeg, running_service, video_folder
 
@@ -139,7 +139,7 @@ def requests(draw: st.DrawFn, api: Mapping[str, Any]) -> tuple[str, str, dict[st
 
 def fuzz(service: VideoService, count: int) -> dict[int, int]:
     """Send so many requests; returns how often each status came."""
-    app = make_app(service, Rules())
+    app = make_app(service, AccessRules())
     api: dict[str, Any] = app.app.openapi()  # type: ignore[attr-defined]
     statuses: dict[int, int] = {}
     loop = asyncio.new_event_loop()
@@ -159,7 +159,7 @@ def fuzz(service: VideoService, count: int) -> dict[int, int]:
         assert set(HEADERS) <= set(reply.headers)
         if reply.status_code >= 400 and method != "HEAD":
             assert reply.json()["error"]["message"], request
-        assert "Traceback" not in reply.text and str(service.shelf.folder) not in reply.text
+        assert "Traceback" not in reply.text and str(service.store.folder) not in reply.text
 
     try:
         one()

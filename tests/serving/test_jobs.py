@@ -1,5 +1,6 @@
 """Jobs: a bounded queue, turns, cancelling, shutting down. Nothing here waits for a clock."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +9,8 @@ import pytest
 
 from gridprobe._util import report
 from gridprobe.errors import Cancelled, DecoderKilled, ModelError, UsageError, VideoError
-from gridprobe_serve.jobs import KEPT, MOST_PROGRESS, ApiError, Job, Jobs
+from gridprobe_serve.errors import ApiError
+from gridprobe_serve.jobs import KEPT, MOST_PROGRESS, Job, Jobs
 from waiting import wait_until
 
 
@@ -50,7 +52,7 @@ def ended(job: Job) -> Job:
 
 
 def test_a_job_has_a_result_and_says_what_happened() -> None:
-    jobs = Jobs(at_once=1, waiting=4)
+    jobs = Jobs(concurrency=1, queue=4)
 
     def work(job: Job) -> dict[str, Any]:
         report("decode", 1, 2)
@@ -76,7 +78,7 @@ def test_a_job_has_a_result_and_says_what_happened() -> None:
     ],
 )
 def test_an_error_of_a_job_has_a_status_and_the_next_job_runs(error: Exception, status: int, code: str) -> None:
-    jobs = Jobs(at_once=1, waiting=4)
+    jobs = Jobs(concurrency=1, queue=4)
 
     def fail(job: Job) -> dict[str, Any]:
         raise error
@@ -94,13 +96,13 @@ def test_a_panic_ends_its_job_and_the_next_job_runs(caplog: pytest.LogCaptureFix
         """As tokenizers raise."""
 
     def fail(job: Job) -> dict[str, Any]:
-        raise Panic("index out of bounds")
+        raise Panic("index out of limits")
 
-    jobs = Jobs(at_once=1, waiting=4)
+    jobs = Jobs(concurrency=1, queue=4)
     job = ended(jobs.submit(fail, "anna"))
     assert (job.state, job.result, names(job)[-1]) == ("failed", None, "error")
     assert job.error is not None and job.error.status == 500 and "index" not in str(job.error)
-    assert "index out of bounds" in caplog.text
+    assert "index out of limits" in caplog.text
     assert ended(jobs.submit(lambda job: {}, "anna")).state == "done"
     jobs.close(60)
     assert jobs.counts["failed"] == 1
@@ -117,7 +119,7 @@ def test_a18_texts_of_clients_forge_no_line_of_the_log(caplog: pytest.LogCapture
         except Odd as error:
             raise ZeroDivisionError("a\nERROR forged") from error
 
-    jobs = Jobs(at_once=1, waiting=4)
+    jobs = Jobs(concurrency=1, queue=4)
     ended(jobs.submit(fail, "anna"))
     jobs.close(60)
     (record,) = [each for each in caplog.records if each.levelname == "ERROR"]
@@ -127,7 +129,7 @@ def test_a18_texts_of_clients_forge_no_line_of_the_log(caplog: pytest.LogCapture
 
 
 def test_a_full_queue_refuses_at_once_and_says_when_to_come_back(gate: Gate) -> None:
-    jobs = Jobs(at_once=1, waiting=3)
+    jobs = Jobs(concurrency=1, queue=3)
     jobs.submit(gate, "first")
     wait_until(lambda: gate.begun)
     waiting = [jobs.submit(gate, f"user {number}") for number in range(3)]
@@ -136,13 +138,13 @@ def test_a_full_queue_refuses_at_once_and_says_when_to_come_back(gate: Gate) -> 
     assert refusal.value.status == 429 and int(refusal.value.headers["Retry-After"]) >= 1
     with pytest.raises(ApiError):
         jobs.check_room("late")
-    assert [jobs.position(job) for job in waiting] == [0, 1, 2]
+    assert [jobs.to_dict(job)["position"] for job in waiting] == [0, 1, 2]
     gate.gate.set()
     jobs.close(60)
 
 
 def test_one_user_cannot_fill_the_queue(gate: Gate) -> None:
-    jobs = Jobs(at_once=1, waiting=8)
+    jobs = Jobs(concurrency=1, queue=8)
     jobs.submit(gate, "greedy")
     wait_until(lambda: gate.begun)
     for _ in range(6):
@@ -155,7 +157,7 @@ def test_one_user_cannot_fill_the_queue(gate: Gate) -> None:
 
 
 def test_users_take_turns(gate: Gate) -> None:
-    jobs = Jobs(at_once=1, waiting=16)
+    jobs = Jobs(concurrency=1, queue=16)
     jobs.submit(gate, "first")
     wait_until(lambda: gate.begun)
     for user in ("anna", "anna", "anna", "ben", "cleo", "ben"):
@@ -168,11 +170,11 @@ def test_users_take_turns(gate: Gate) -> None:
 
 
 def test_a_job_that_waits_is_cancelled_at_once_and_one_that_runs_at_its_next_step(gate: Gate) -> None:
-    jobs = Jobs(at_once=1, waiting=4)
+    jobs = Jobs(concurrency=1, queue=4)
     running, waiting = jobs.submit(gate, "anna"), jobs.submit(gate, "anna")
     wait_until(lambda: gate.begun)
     over = []
-    waiting.when_over(lambda: over.append("waiting"))
+    waiting.finished.add_done_callback(lambda _: over.append("waiting"))
     jobs.cancel(waiting)
     jobs.cancel(running)
     assert (running.state, waiting.state, over) == ("cancelled", "cancelled", ["waiting"])
@@ -186,7 +188,7 @@ def test_a_job_that_waits_is_cancelled_at_once_and_one_that_runs_at_its_next_ste
 
 
 def test_closing_finishes_what_runs_and_waits_and_refuses_the_rest(gate: Gate) -> None:
-    jobs = Jobs(at_once=1, waiting=4)
+    jobs = Jobs(concurrency=1, queue=4)
     running, waiting = jobs.submit(gate, "anna"), jobs.submit(gate, "anna")
     wait_until(lambda: gate.begun)
     closing = threading.Thread(target=jobs.close, args=(600,))
@@ -201,7 +203,7 @@ def test_closing_finishes_what_runs_and_waits_and_refuses_the_rest(gate: Gate) -
 
 
 def test_closing_ends_what_takes_longer_than_the_grace(gate: Gate) -> None:
-    jobs = Jobs(at_once=1, waiting=4)
+    jobs = Jobs(concurrency=1, queue=4)
     running, waiting = jobs.submit(gate, "anna"), jobs.submit(gate, "anna")
     wait_until(lambda: gate.begun)
     jobs.close(0)
@@ -211,7 +213,7 @@ def test_closing_ends_what_takes_longer_than_the_grace(gate: Gate) -> None:
 
 def test_ended_jobs_are_forgotten_by_age_and_number() -> None:
     clock = Clock()
-    jobs = Jobs(at_once=1, waiting=4, clock=clock)
+    jobs = Jobs(concurrency=1, queue=4, clock=clock)
     old = ended(jobs.submit(lambda job: {}, "anna"))
     clock.now += 4000
     ended(jobs.submit(lambda job: {}, "anna"))
@@ -233,7 +235,7 @@ def test_of_much_progress_the_oldest_is_dropped_and_nothing_else() -> None:
             report("decode", done, 1000)
         return {}
 
-    jobs = Jobs(at_once=1, waiting=1)
+    jobs = Jobs(concurrency=1, queue=1)
     job = ended(jobs.submit(work, "anna"))
     kept = [each for each in job.after(0) if each.name == "progress"]
     assert len(kept) == MOST_PROGRESS and kept[-1].data["done"] == 999
@@ -241,15 +243,24 @@ def test_of_much_progress_the_oldest_is_dropped_and_nothing_else() -> None:
     jobs.close(60)
 
 
-def test_a_subscriber_hears_of_every_message_until_it_leaves() -> None:
-    heard: list[int] = []
+def test_a_stream_has_every_message_from_any_thread_and_ends_with_the_job() -> None:
     job = Job(lambda job: {}, "anna")
-    leave = job.subscribe(lambda: heard.append(len(job.after(0))))
+
+    async def listen() -> list[str]:
+        heard = []
+        async for message in job.stream():
+            assert message is not None
+            heard.append(message.name)
+            step = {"opened": lambda: job.add("map", {}), "map": lambda: job.end(None, Cancelled("cancelled"))}
+            if message.name in step:
+                threading.Thread(target=step[message.name]).start()
+        return heard
+
     job.add("opened", {})
-    leave()
-    job.add("map", {})
-    assert heard == [1]
-    job.end(None, Cancelled("cancelled"))
+    assert asyncio.run(listen()) == ["opened", "map", "cancelled"] and job._listeners == []
+    job.add("progress", {})
+    assert names(job) == ["opened", "map", "cancelled"], "nothing comes after the end"
+    job.finished.result()
     over: list[str] = []
-    job.when_over(lambda: over.append("now"))
+    job.finished.add_done_callback(lambda _: over.append("now"))
     assert over == ["now"] and job.state == "cancelled"

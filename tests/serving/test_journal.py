@@ -1,7 +1,7 @@
 """S08: a server is killed with jobs queued; the next one says that they are interrupted."""
 
-import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import httpx
 import pytest
 
 from disk_faults import Crash, every_fault
-from gridprobe_serve import jobs as module
-from gridprobe_serve.jobs import KEPT, KEPT_SECONDS, NAME, ApiError, Job, Jobs, Journal, Left, left_in
+from gridprobe_serve.errors import ApiError
+from gridprobe_serve.jobs import JOURNAL, KEPT, KEPT_SECONDS, Job, Jobs, Journal, UnfinishedJob, unfinished_in
 from gridprobe_serve.store import LOCK, PREFIX, MediaStore
 from serving_kit import KEY, running_service, video_folder
 from waiting import wait_until
@@ -25,14 +26,14 @@ SERVER = """
 import sys
 from pathlib import Path
 from gridprobe_serve.app import make_app
-from gridprobe_serve.middleware import Rules
+from gridprobe_serve.middleware import AccessRules
 from gridprobe_serve.running import bind, run
-from serving_kit import KEY, Gated, make_desk
+from serving_kit import KEY, Gated, make_service
 
-desk = make_desk(Path(sys.argv[1]), model=Gated(opened=sys.argv[2] == "open"), together=1)
+service = make_service(Path(sys.argv[1]), model=Gated(opened=sys.argv[2] == "open"), concurrency=1)
 listening = bind("127.0.0.1", 0)
 started = lambda: print(listening.getsockname()[1], flush=True)
-run(make_app(desk, Rules(KEY)), listening, started=started, drain=desk.drain)
+run(make_app(service, AccessRules(KEY)), listening, started=started, drain=service.drain)
 """
 ASK = {"video": "talk.mp4", "question": "Which number?", "options": ["one", "two"]}
 NOW = 1_000_000.0
@@ -92,7 +93,7 @@ def test_s08_after_a_kill_jobs_are_interrupted_uploads_gone_and_ids_not_reused(t
             (left,) = temporary.glob(f"{PREFIX}*")
             ids.append(fresh)
             later.kill()
-    assert {each.id for each in left_in(left)} == set(ids[:-1]), "all but the last one, which was answered"
+    assert {each.id for each in unfinished_in(left)} == set(ids[:-1]), "all but the last one, which was answered"
 
 
 def check_interrupted(client: httpx.Client, id: str) -> None:
@@ -108,127 +109,121 @@ def check_interrupted(client: httpx.Client, id: str) -> None:
 
 
 def test_s08_the_journal_has_neither_users_nor_questions(tmp_path: Path) -> None:
-    jobs = Jobs(at_once=1, waiting=4, journal=Journal(tmp_path))
+    jobs = Jobs(concurrency=1, queue=4, journal=Journal(tmp_path))
     jobs.submit(lambda job: {}, "anna")
     jobs.close(60)
-    content = (tmp_path / NAME).read_text()
-    assert "anna" not in content
-    assert [sorted(json.loads(line)) for line in content.splitlines()] == [["created", "id", "state"], ["id", "state"]]
+    assert os.listdir(tmp_path) == [JOURNAL] and os.listdir(tmp_path / JOURNAL) == [], "it has ended"
+    jobs = Jobs(concurrency=1, queue=4, clock=lambda: NOW, journal=Journal(tmp_path))
+    gate = Event()
+    job = jobs.submit(lambda job: {"value": gate.wait()}, "anna")
+    (file,) = (tmp_path / JOURNAL).iterdir()
+    assert (file.name, file.read_bytes()) == (f"{job.id}_{NOW:.6f}", b"")
+    gate.set()
+    jobs.close(60)
 
 
 def test_s08_the_journal_has_the_end_of_a_job_before_anybody_sees_it(tmp_path: Path) -> None:
-    seen: list[tuple[str, bool, str, str]] = []
+    seen: list[tuple[bool, str, str]] = []
 
     class Watched(Journal):
-        def end(self, id: str, state: str) -> None:
+        def end(self, id: str) -> None:
             job = jobs.get(id)
-            seen.append((state, job.over, job.state, [each.name for each in job.after(0)][-1]))
-            super().end(id, state)
+            seen.append((job.over, job.state, [each.name for each in job.after(0)][-1]))
+            super().end(id)
 
-    jobs = Jobs(at_once=1, waiting=4, journal=Watched(tmp_path))
+    jobs = Jobs(concurrency=1, queue=4, journal=Watched(tmp_path))
     job = jobs.submit(lambda job: {"value": 1}, "anna")
     jobs.close(60)
-    assert seen == [("done", False, "running", "started")] and job.result == {"value": 1}
+    assert seen == [(False, "running", "started")] and job.result == {"value": 1}
 
 
-def killed(folder: Path, *lines: bytes) -> None:
+def killed(folder: Path, *names: str) -> None:
     """What a killed server leaves."""
-    folder.mkdir(exist_ok=True)
+    (folder / JOURNAL).mkdir(parents=True, exist_ok=True)
     (folder / LOCK).touch()
-    (folder / NAME).write_bytes(b"".join(lines))
+    for name in names:
+        (folder / JOURNAL / name).touch()
 
 
-def test_s08_damaged_lines_are_skipped(tmp_path: Path) -> None:
-    good = [Left(f"{number:032x}", NOW) for number in range(3)]
-    damaged = [
-        b"\n", b"{\n", b"[]\n", b"null\n", b"7\n", b"\xff\xfe\n", b"[" * 250 + b"\n", b"x" * 100_000 + b"\n",
-        b'{"id":"../../x","state":"queued","created":1.0}\n',
-        b'{"id":["x"],"state":"queued","created":1.0}\n',
-        b'{"id":"%s","state":["queued"],"created":1.0}\n' % (b"a" * 32),
-        b'{"id":"%s","state":"queued","created":1e999}\n' % (b"a" * 32),
-        b'{"id":"%s","state":"queued","created":"now"}\n' % (b"a" * 32),
-        b'{"id":"%s","state":"interrupted","created":1.0}\n' % (b"a" * 32),
-    ]  # fmt: skip
-    killed(tmp_path, *damaged, good[0].line(), *damaged, good[1].line(), *damaged, good[2].line())
-    assert left_in(tmp_path) == good
-    whole = b"".join(each.line() for each in good)
-    for end in range(len(whole)):
-        killed(tmp_path, whole[:end])
-        expected = len(whole[: end + 1].split(b"\n")) - 1  # only the newline may be missing
-        assert left_in(tmp_path) == good[:expected], end
+def test_s08_files_with_other_names_are_skipped(tmp_path: Path) -> None:
+    good = [UnfinishedJob("0" * 32, NOW), UnfinishedJob("1" * 32, NOW), UnfinishedJob("2" * 32, NOW, NOW + 1.5)]
+    id = "a" * 32
+    bad = ["x", id, f"{id}_", f"{id}_now", f"{id}_1e999", f"{id}_nan", f"{id}_1.0_", f"{id}_1.0_2.0_3.0", "Ä" * 32]
+    killed(
+        tmp_path, *bad, f"{'A' * 32}_1.0", f"{id}_{'9' * 200}.0", f"{'a' * 90}_1.0", *(each.file_name for each in good)
+    )
+    assert unfinished_in(tmp_path) == good
 
 
 def test_s08_a_journal_that_is_not_ours_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    killed(tmp_path / "a", Left("a" * 32, NOW).line())
-    assert len(left_in(tmp_path / "a")) == 1
+    killed(tmp_path / "a", UnfinishedJob("a" * 32, NOW).file_name)
+    assert len(unfinished_in(tmp_path / "a")) == 1
     (tmp_path / "b").mkdir()
-    (tmp_path / "b" / NAME).symlink_to(tmp_path / "a" / NAME)
+    (tmp_path / "b" / JOURNAL).symlink_to(tmp_path / "a" / JOURNAL)
     (tmp_path / "c").mkdir()
-    os.mkfifo(tmp_path / "c" / NAME)
-    assert left_in(tmp_path / "b") == left_in(tmp_path / "c") == left_in(tmp_path / "none") == []
+    os.mkfifo(tmp_path / "c" / JOURNAL)
+    assert unfinished_in(tmp_path / "b") == unfinished_in(tmp_path / "c") == unfinished_in(tmp_path / "none") == []
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    assert left_in(tmp_path / "a") == []
+    assert unfinished_in(tmp_path / "a") == []
 
 
 def test_s08_old_and_too_many_interrupted_jobs_are_dropped(tmp_path: Path) -> None:
-    old = Left("a" * 32, NOW, NOW)
-    fresh = [Left(f"{number:032x}", NOW + number, NOW + number) for number in range(1, KEPT + 10)]
-    unfinished = Left("b" * 32, NOW - 10 * KEPT_SECONDS)
+    old = UnfinishedJob("a" * 32, NOW, NOW)
+    fresh = [UnfinishedJob(f"{number:032x}", NOW + number, NOW + number) for number in range(1, KEPT + 10)]
+    unfinished = UnfinishedJob("b" * 32, NOW - 10 * KEPT_SECONDS)
     now = NOW + KEPT_SECONDS + 0.5
     folder = tmp_path / "new"
     folder.mkdir()
-    jobs = Jobs(at_once=1, waiting=4, clock=lambda: now, journal=Journal(folder, [unfinished, old, *fresh]))
+    jobs = Jobs(concurrency=1, queue=4, clock=lambda: now, journal=Journal(folder, [unfinished, old, *fresh]))
     kept = [each.id for each in [*fresh[-KEPT + 1 :], unfinished]]
     assert [jobs.get(id).state for id in kept] == ["interrupted"] * KEPT
     for each in (old, fresh[0]):
         with pytest.raises(ApiError):
             jobs.get(each.id)
-    assert [each.id for each in left_in(folder)] == kept
+    assert [each.id for each in unfinished_in(folder)] == kept
     assert jobs.get(unfinished.id).ended == now, "its age counts from the restart"
     jobs.close(60)
 
 
 def test_s08_an_interrupted_job_is_forgotten_like_any_other(tmp_path: Path) -> None:
     times = [NOW]
-    jobs = Jobs(at_once=1, waiting=4, clock=lambda: times[0], journal=Journal(tmp_path, [Left("a" * 32, NOW)]))
+    jobs = Jobs(
+        concurrency=1, queue=4, clock=lambda: times[0], journal=Journal(tmp_path, [UnfinishedJob("a" * 32, NOW)])
+    )
     times[0] += KEPT_SECONDS + 1
     job = jobs.submit(lambda job: {}, "anna")
     wait_until(lambda: job.over)
     with pytest.raises(ApiError):
         jobs.get("a" * 32)
     jobs.close(60)
-    assert left_in(tmp_path) == []
+    assert unfinished_in(tmp_path) == []
 
 
-def test_s08_the_journal_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_LINES", 10)
+def test_s08_the_journal_stays_small(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.start(now=NOW, since=0.0, most=KEPT)
     journal.begin("a" * 32, NOW)
     for number in range(100):
         journal.begin(f"{number:032x}", NOW)
-        journal.end(f"{number:032x}", "done")
-        assert len((tmp_path / NAME).read_bytes().splitlines()) <= 10 + 2
-    assert left_in(tmp_path) == [Left("a" * 32, NOW)]
+        assert len(os.listdir(tmp_path / JOURNAL)) == 2
+        journal.end(f"{number:032x}")
+    assert unfinished_in(tmp_path) == [UnfinishedJob("a" * 32, NOW)]
     journal.close()
 
 
-def test_s08_a_disk_that_fails_at_any_operation_fails_no_job(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MOST_LINES", 4)
+def test_s08_a_disk_that_fails_at_any_operation_fails_no_job(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for disk in every_fault(tmp_path):
         disk.place.mkdir()
         caplog.clear()
         begun, over = [f"{number:032x}" for number in range(8)], []
         with disk:
             try:
-                journal = Journal(disk.place, [Left("a" * 32, NOW)])
+                journal = Journal(disk.place, [UnfinishedJob("a" * 32, NOW)])
                 journal.start(now=NOW, since=0.0, most=KEPT)
                 for id in begun:
                     journal.begin(id, NOW)
                     if int(id, 16) % 2:
-                        journal.end(id, "done")
+                        journal.end(id)
                         over.append(id)
                 journal.close()
             except Crash:
@@ -236,18 +231,16 @@ def test_s08_a_disk_that_fails_at_any_operation_fails_no_job(
         failures = [each for each in caplog.records if "cannot be written" in each.getMessage()]
         assert len(failures) <= 1, "one line, however long it lasts"
         if disk.kind in ("ENOSPC", "EIO") and disk.operations[-1] != "close":
-            assert {each.id for each in left_in(disk.place)} == {"a" * 32, *begun} - set(over), disk.operations
-        for path in disk.place.iterdir():
-            path.unlink()
-        disk.place.rmdir()
+            assert {each.id for each in unfinished_in(disk.place)} == {"a" * 32, *begun} - set(over), disk.operations
+        shutil.rmtree(disk.place)
 
 
 def test_s08_a_full_disk_fails_no_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "write_whole", full)
-    jobs = Jobs(at_once=1, waiting=4, journal=Journal(tmp_path))
+    jobs = Jobs(concurrency=1, queue=4, journal=Journal(tmp_path))
+    monkeypatch.setattr(os, "open", full)
     job = jobs.submit(lambda job: {"value": 1}, "anna")
     wait_until(lambda: job.over)
     assert job.state == "done"
@@ -256,7 +249,7 @@ def test_s08_a_full_disk_fails_no_question(tmp_path: Path, monkeypatch: pytest.M
 
 def test_s08_a_desk_takes_over_what_a_killed_one_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    killed(tmp_path / f"{PREFIX}dead", Left("a" * 32, NOW).line(), Left("b" * 32, NOW).line())
+    killed(tmp_path / f"{PREFIX}dead", UnfinishedJob("a" * 32, NOW).file_name, UnfinishedJob("b" * 32, NOW).file_name)
     with running_service() as service:
         assert not (tmp_path / f"{PREFIX}dead").exists()
         assert [service.jobs.get(letter * 32).state for letter in "ab"] == ["interrupted"] * 2
@@ -269,7 +262,7 @@ def test_s08_the_jobs_of_a_server_that_lives_stay_its_own(tmp_path: Path) -> Non
     journal.start(now=NOW, since=0.0, most=KEPT)
     journal.begin("a" * 32, NOW)
     other = MediaStore(quota=10, parent=tmp_path)
-    assert other.left == [] and left_in(live.folder) == [Left("a" * 32, NOW)]
+    assert other.unfinished == [] and unfinished_in(live.folder) == [UnfinishedJob("a" * 32, NOW)]
     journal.close()
     live.close()
     other.close()

@@ -11,7 +11,7 @@ from fake_server import KEY, Fake, Fault, Open, opener, serving
 from gridprobe.options import Options
 from gridprobe_serve.command import serve, service_of
 from gridprobe_serve.service import VideoService
-from gridprobe_serve.store import AllowedFolder
+from gridprobe_serve.store import AllowedFolders
 from serving_kit import client_of, video_folder
 
 ASK = {"video": "talk.mp4", "question": "Which?", "options": ["one", "two"], "settings": {"effort": "full"}}
@@ -40,7 +40,7 @@ def test_a_question_reaches_a_model_on_another_server_whose_address_stays_privat
     open_server: Open, folder: Path
 ) -> None:
     fake = Fake()
-    service = VideoService(open_server(fake), settings=Options(k=3), folder=AllowedFolder.at(folder))
+    service = VideoService(open_server(fake), settings=Options(k=3), folder=AllowedFolders.at(folder))
     reply = send(service, "/v1/gridprobe/ask", ASK)
     service.close()
 
@@ -54,7 +54,7 @@ def test_a_question_reaches_a_model_on_another_server_whose_address_stays_privat
 def test_a_small_model_selects_and_a_large_one_answers(open_server: Open, folder: Path) -> None:
     small, large = Fake(), Fake()
     service = VideoService(
-        open_server(small), open_server(large), settings=Options(k=3, effort="focus"), folder=AllowedFolder.at(folder)
+        open_server(small), open_server(large), settings=Options(k=3, effort="focus"), folder=AllowedFolders.at(folder)
     )
     before = small.asked, large.asked
     reply = send(service, "/v1/gridprobe/ask", {**ASK, "settings": {}})
@@ -69,12 +69,27 @@ def test_a_model_that_is_gone_is_a_503(open_server: Open, folder: Path) -> None:
     fake = Fake()
     model = open_server(fake, patience=0.001)
     fake.faults = [Fault.error(503, "gone")] * 100
-    service = VideoService(model, settings=Options(k=3), folder=AllowedFolder.at(folder))
+    service = VideoService(model, settings=Options(k=3), folder=AllowedFolders.at(folder))
     reply = send(service, "/v1/gridprobe/ask", ASK)
     service.close()
 
     assert reply.status_code == 503
     assert reply.json()["error"]["code"] == "model_unavailable"
+
+
+def test_without_a_model_the_server_says_so_at_its_start_and_to_clients(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("GRIDPROBE_MODEL", raising=False)
+    context = serve.make_context("serve", ["--videos", str(folder)])
+    service, _ = service_of(context.params)
+    reply = send(service, "/v1/gridprobe/ask", {"video": "talk.mp4", "question": "What does the philosopher say?"})
+    service.close()
+
+    assert "no --model is named" in capsys.readouterr().err and service.demo
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "demo_model")
+    words = reply.json()["error"]["message"]
+    assert "philosopher" in words and "whoever runs this server" in words and "--model" not in words
 
 
 def test_the_command_line_gives_both_models_and_their_prices(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

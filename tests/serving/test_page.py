@@ -17,11 +17,11 @@ from gridprobe.evaluation.planning import Models
 from gridprobe.models import cost_model_of
 from gridprobe.options import Options
 from gridprobe_serve.app import make_app
-from gridprobe_serve.middleware import Rules
+from gridprobe_serve.middleware import AccessRules
 from gridprobe_serve.running import bind
 from gridprobe_serve.service import VideoService
 from gridprobe_serve.store import PREFIX
-from serving_kit import Gated, make_desk, video_folder
+from serving_kit import Gated, make_service, video_folder
 from waiting import wait_until
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
@@ -37,10 +37,10 @@ class Site:
     def __init__(self, folder: Path, service: VideoService | None = None, port: int = 0) -> None:
         self.folder = folder
         self.model = Gated()
-        self.service = service or make_desk(folder, model=self.model)
+        self.service = service or make_service(folder, model=self.model)
         listening = bind("127.0.0.1", port)
         self.port = int(listening.getsockname()[1])
-        app: Any = make_app(self.service, Rules(), names=("embedded",))
+        app: Any = make_app(self.service, AccessRules(), names=("embedded",))
         self._server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off", ws="none"))
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listening]})
         self._thread.start()
@@ -146,7 +146,7 @@ def test_an_uploaded_video_is_asked_and_the_answer_says_where(page: Any, site: S
 
 def test_with_the_embedded_model_the_map_marks_frames(page: Any, folder: Path) -> None:
     gauge = cost_model_of("embedded")
-    service = VideoService(load_model("embedded"), settings=Options(k=3), gauges=Models(gauge, gauge))
+    service = VideoService(load_model("embedded"), settings=Options(k=3), cost_models=Models(gauge, gauge))
     with serving(folder, service) as site:
         visit(page, site)
         page.set_input_files("#file", folder / "talk.mp4")
@@ -214,12 +214,22 @@ def test_without_the_codec_single_frames_are_shown(page: Any, site: Site) -> Non
     assert "cannot play" in page.inner_text("#player figcaption")
 
 
-def test_a_follow_up_joins_the_conversation(page: Any, site: Site) -> None:
+def test_a_server_without_a_named_model_says_so_on_the_page(page: Any, site: Site) -> None:
+    visit(page, site)
+    assert page.is_hidden("#demo")
+    site.service.demo = True
+    page.reload()
+    page.wait_for_selector("#demo", state="visible")
+    assert "gridworld" in page.inner_text("#demo")
+
+
+def test_another_question_joins_the_conversation(page: Any, site: Site) -> None:
     visit(page, site)
     choose(page)
     ask(page, "First?")
     answered(page)
-    page.click("#follow")
+    assert page.inner_text("#another") == "Another question", "the model is not shown the first one"
+    page.click("#another")
     assert page.input_value("#question") == ""
     page.fill("#question", "Second?")
     page.press("#question", "Enter")
@@ -276,7 +286,7 @@ def test_a_restart_in_mid_job_is_said_and_the_question_can_be_asked_again(
         wait_until(site.model.waiting.is_set)
         ((job, _),) = [each for each in site.service.jobs._jobs.items() if not each[1].over]
         if killed:  # what it has on disk now is what it leaves
-            shutil.copytree(site.service.shelf.folder, tmp_path / f"{PREFIX}killed")
+            shutil.copytree(site.service.store.folder, tmp_path / f"{PREFIX}killed")
         site = site.restarted()
         assert (job in site.service.jobs._jobs) is killed, "otherwise it is unknown (404)"
         page.wait_for_selector("#problem >> text=restarted")

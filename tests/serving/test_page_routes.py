@@ -13,9 +13,9 @@ import pytest
 
 from gridprobe.video import FramePool
 from gridprobe_serve import routes
-from gridprobe_serve.jobs import ApiError
+from gridprobe_serve.errors import ApiError
 from gridprobe_serve.service import Answers, VideoService
-from gridprobe_serve.store import AllowedFolder
+from gridprobe_serve.store import AllowedFolders
 from serving_kit import KEY, client_of, running_service, video_folder
 
 PAGE = Path(routes.__file__).parent / "page"
@@ -81,8 +81,8 @@ def test_an_answer_can_be_downloaded_as_report_and_picture(service: VideoService
     assert found["view"]["said"] == "one"
     assert found["sentence"] == f"{found['view']['said']}: {found['view']['where']}"
     assert "talk.mp4" in report.text
-    assert isinstance(service.sources.folder, AllowedFolder)
-    assert str(service.sources.folder.root) not in report.text
+    assert isinstance(service.sources.folder, AllowedFolders)
+    assert str(service.sources.folder.roots[0]) not in report.text
     assert "attachment" in report.headers["content-disposition"]
     assert picture.content.startswith(b"\x89PNG")
 
@@ -93,7 +93,7 @@ def test_a_report_of_an_unknown_job_is_not_found(service: VideoService) -> None:
 
 def test_old_answers_make_room(service: VideoService, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = service.answers.get(asked(service)["job"])
-    monkeypatch.setattr(service, "MOST_BYTES", 2500)
+    monkeypatch.setattr("gridprobe_serve.service.MOST_BYTES", 2500)
     answers = Answers()
     for name in ("first", "second", "third"):
         pool = FramePool.from_arrays(np.zeros((1, 20, 20, 3), np.uint8))

@@ -12,7 +12,7 @@ from gridprobe.evaluation.planning import Models
 from gridprobe.models import cost_model_of
 from gridprobe.options import Options
 from gridprobe_serve.service import VideoService
-from gridprobe_serve.store import AllowedFolder
+from gridprobe_serve.store import AllowedFolders
 from serving_kit import client_of, running_service, video_folder
 
 ASK = {"video": "talk.mp4", "question": "Which?", "options": ["one", "two"]}
@@ -31,8 +31,8 @@ def service(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     found = VideoService(
         load_model("embedded:nano"),
         settings=Options(k=3),
-        folder=AllowedFolder.at(folder),
-        gauges=Models(gauge, gauge),
+        folder=AllowedFolders.at(folder),
+        cost_models=Models(gauge, gauge),
     )
     yield found
     found.close()

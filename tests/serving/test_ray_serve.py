@@ -87,9 +87,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         with socket.create_server(("127.0.0.1", 0)) as listening:
             port = listening.getsockname()[1]
         serve.start(http_options={"host": "127.0.0.1", "port": port}, logging_config={"log_level": "ERROR"})
-        given = ray_serve.options({"videos": str(videos), "together": 4, "allow_urls": "false"})
+        given = ray_serve.options({"videos": str(videos), "concurrency": 4, "allow_urls": "false"})
         size = ray_serve.Size(min_replicas=2, max_replicas=2, ingresses=1, cpus=0.5)
-        serve.run(ray_serve.application(given, size, ray_serve_desk.make_desk))
+        serve.run(ray_serve.application(given, size, ray_serve_desk.make_service))
         address = f"http://127.0.0.1:{port}"
         headers = {"Authorization": f"Bearer {KEY}"}
         limits = httpx.Limits(max_connections=None)

@@ -171,7 +171,7 @@ def listening_app(status: int = 200, content: bytes = b"ok") -> Iterator[tuple[s
         await send({"type": "http.response.start", "status": status, "headers": [length]})
         await send({"type": "http.response.body", "body": content})
 
-    config = uvicorn.Config(app, http=running.Timed, log_level="error", lifespan="off", ws="none")
+    config = uvicorn.Config(app, http=running.TimedProtocol, log_level="error", lifespan="off", ws="none")
     site, listening = uvicorn.Server(config), running.bind("127.0.0.1", 0)
     thread = threading.Thread(target=site.run, kwargs={"sockets": [listening]})
     thread.start()
@@ -219,13 +219,13 @@ def test_s04_a_body_that_nobody_reads_does_not_keep_the_connection(monkeypatch: 
 
 def test_s04_a_client_that_never_reads_does_not_keep_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     lost = threading.Event()
-    end = running.Timed.connection_lost
+    end = running.TimedProtocol.connection_lost
 
-    def note(self: running.Timed, exc: Exception | None) -> None:
+    def note(self: running.TimedProtocol, exc: Exception | None) -> None:
         end(self, exc)
         lost.set()
 
-    monkeypatch.setattr(running.Timed, "connection_lost", note)
+    monkeypatch.setattr(running.TimedProtocol, "connection_lost", note)
     monkeypatch.setattr(running, "UNREAD_SECONDS", 0.2)
     content = bytes(64 << 20)
     with listening_app(content=content) as address, socket.create_connection(address, timeout=600) as connection:
@@ -236,7 +236,7 @@ def test_s04_a_client_that_never_reads_does_not_keep_the_connection(monkeypatch:
 
 def test_s04_a_client_that_reads_slowly_is_waited_for() -> None:
     loop, transport = Mock(), Mock()
-    timed = running.Timed(uvicorn.Config(Mock(), log_level="error"), ServerState(), {}, loop)
+    timed = running.TimedProtocol(uvicorn.Config(Mock(), log_level="error"), ServerState(), {}, loop)
     timed.connection_made(transport)
     transport.get_write_buffer_size.side_effect = [900, 500, 100, 100]
     timed.pause_writing()

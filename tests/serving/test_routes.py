@@ -132,7 +132,7 @@ def test_a_client_that_goes_away_cancels_its_question(folder: Path) -> None:
 # S01 of tests/reliability.md
 def test_a_full_queue_is_429_with_retry_after_while_health_answers(folder: Path) -> None:
     model = Gated(opened=False)
-    with running_service(folder, model=model, together=1, queue=32) as service:
+    with running_service(folder, model=model, concurrency=1, queue=32) as service:
 
         async def crowd(client: httpx.AsyncClient) -> list[int]:
             asks = [
@@ -185,8 +185,8 @@ def test_s13_good_and_bad_requests_leave_no_descriptor_session_or_file(folder: P
 
         def left() -> tuple[int, int, int, int]:
             wait_until(lambda: service.jobs.running == 0)
-            files = len(os.listdir(service.shelf.folder))
-            return len(os.listdir("/proc/self/fd")), files, service.shelf.size, len(service.sessions)
+            files = len(os.listdir(service.store.folder))
+            return len(os.listdir("/proc/self/fd")), files, service.store.size, len(service.sessions)
 
         video = (folder / "sub" / "talk.mp4").read_bytes()
         for _ in range(3):  # until every pool of threads and processes has what it needs
@@ -196,7 +196,7 @@ def test_s13_good_and_bad_requests_leave_no_descriptor_session_or_file(folder: P
             with_client(service, mixed, timeout=None)
         assert left() == before
         assert [each.source.name for each in service.sessions.all()] == ["talk.mp4"]
-        assert service.shelf.size == 0 and sorted(os.listdir(service.shelf.folder)) == ["in-use", "jobs.jsonl"]
+        assert service.store.size == 0 and sorted(os.listdir(service.store.folder)) == ["in-use", "jobs"]
 
 
 def test_an_upload_is_asked_about_and_deleted(service: VideoService, folder: Path) -> None:
@@ -213,9 +213,9 @@ def test_an_upload_is_asked_about_and_deleted(service: VideoService, folder: Pat
     answered = post(service, "/v1/gridprobe/ask", ASK | {"video": upload["url"]}).json()
     assert answered["answer"]["video"]["path"] == "my talk.mp4"
     assert delete(service, f"/v1/gridprobe/uploads/{upload['id']}").status_code == 204
-    assert service.shelf.size == len(content), "the session still uses it"
+    assert service.store.size == len(content), "the session still uses it"
     assert delete(service, f"/v1/gridprobe/sessions/{answered['session']}").status_code == 204
-    assert service.shelf.size == 0
+    assert service.store.size == 0
     assert post(service, "/v1/gridprobe/ask", ASK | {"video": upload["url"]}).status_code == 404
 
 
@@ -296,14 +296,16 @@ def test_s10_no_range_leaves_the_file_open(service: VideoService, folder: Path) 
     delete(service, f"/v1/gridprobe/sessions/{session['id']}")
     links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
     paths = [os.readlink(link) for link in links if os.path.islink(link)]
-    assert not [path for path in paths if path.startswith(f"{service.shelf.folder}/{stored['sha256']}")]
+    assert not [path for path in paths if path.startswith(f"{service.store.folder}/{stored['sha256']}")]
 
 
 def test_videos_info_and_operators(service: VideoService) -> None:
     listed = get(service, "/v1/gridprobe/videos").json()
     assert listed["enabled"] and [each["name"] for each in listed["videos"]] == ["talk.mp4", "sub/talk.mp4"]
     info = get(service, "/v1/gridprobe/info").json()
-    assert info["models"] == ["scripted:gated"] and info["limits"]["max_k"] == 16 and not info["urls"]
+    assert (
+        info["models"] == ["scripted:gated"] and info["limits"]["max_k"] == 16 and not info["urls"] and not info["demo"]
+    )
     assert get(service, "/health").json() == {"status": "ok"}
     assert get(service, "/ready").json() == {"status": "ready"}
     post(service, "/v1/gridprobe/ask", ASK)
@@ -329,6 +331,11 @@ def test_the_api_is_described_with_examples_on_a_page_without_scripts(service: V
     page = get(service, "/docs")
     assert "/v1/gridprobe/ask" in page.text and "<script" not in page.text and "Which colour is the ball?" in page.text
     assert "script" not in page.headers["content-security-policy"].replace("default-src", "")
+    assert "`" not in page.text and "<code>--videos</code>" in page.text
+    assert "<td>integer, 1 to 64</td>" in page.text and "<td>list of string</td>" in page.text
+    routes = [f"{path}" for path, methods in api["paths"].items() for _ in methods]
+    assert page.text.count("curl -H") >= len(routes), "an example for each route"
+    assert "$SERVER/v1/gridprobe/jobs/$ID/events" in page.text and "-T talk.mp4" in page.text
 
 
 # A05, A21 of tests/reliability.md

@@ -16,12 +16,12 @@ from click.testing import CliRunner
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError
 from gridprobe_serve.app import make_app
-from gridprobe_serve.jobs import ApiError
+from gridprobe_serve.errors import ApiError
 from gridprobe_serve.limits import ServerLimits
-from gridprobe_serve.middleware import HEADERS, Rules
+from gridprobe_serve.middleware import HEADERS, AccessRules
 from gridprobe_serve.running import rules_for
 from gridprobe_serve.service import VideoService
-from gridprobe_serve.store import PREFIX, AllowedFolder, AllowedRoots, MediaStore
+from gridprobe_serve.store import PREFIX, AllowedFolders, MediaStore
 from serving_kit import KEY, client_of, running_service, video_folder
 
 ASK = {"video": "talk.mp4", "question": "Which?", "options": ["one", "two"]}
@@ -210,7 +210,7 @@ def test_a_body_is_refused_as_soon_as_it_is_too_large(service: VideoService, pat
     read.clear()
     lying = ask(service, "POST", path, content=endless(read), headers={"Content-Type": kind, "Content-Length": "10"})
     assert lying.status_code == 413 and sum(read) <= cap + 20_000
-    assert sorted(os.listdir(service.shelf.folder)) == ["in-use", "jobs.jsonl"], "the partial file is gone"
+    assert sorted(os.listdir(service.store.folder)) == ["in-use", "jobs"], "the partial file is gone"
 
 
 def test_bodies_together_are_bounded(service: VideoService) -> None:
@@ -263,7 +263,7 @@ def test_bodies_that_are_announced_and_not_sent_take_no_room(service: VideoServi
 def test_bodies_of_one_address_leave_room_for_those_of_others() -> None:
     one, other = "10.0.0.1", "10.0.0.2"
     with running_service(max_body=100, bodies=400) as service:
-        guard = make_app(service, Rules())
+        guard = make_app(service, AccessRules())
         for count in (100, 60, 40):
             guard.reserve(count, one)
         with pytest.raises(ApiError, match="too many large requests"):
@@ -285,7 +285,7 @@ def test_a_client_that_pauses_too_long_loses_its_turn(folder: Path) -> None:
 
         reply = ask(service, "POST", "/v1/gridprobe/uploads", content=stuck(), headers={"Content-Type": "video/mp4"})
         assert reply.status_code == 408
-        assert sorted(os.listdir(service.shelf.folder)) == ["in-use", "jobs.jsonl"]
+        assert sorted(os.listdir(service.store.folder)) == ["in-use", "jobs"]
 
 
 def test_s04_a_byte_now_and_then_is_too_slow_after_a_minute(folder: Path) -> None:
@@ -306,7 +306,7 @@ def test_s04_a_byte_now_and_then_is_too_slow_after_a_minute(folder: Path) -> Non
                 return (await client.post("/v1/gridprobe/uploads", content=slow(), headers=kind)).status_code
 
         assert asyncio.run(run()) == 408
-        assert sorted(os.listdir(service.shelf.folder)) == ["in-use", "jobs.jsonl"]
+        assert sorted(os.listdir(service.store.folder)) == ["in-use", "jobs"]
 
 
 def test_s05_many_values_and_forms_are_refused_unparsed(service: VideoService, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,43 +348,43 @@ def test_uploads_have_a_quota_and_make_room_for_new_ones(service: VideoService) 
         reply = ask(service, "POST", "/v1/gridprobe/uploads", content=bytes([number]) * 150_000, headers=kind)
         assert reply.status_code == 201
         ids.append(reply.json()["id"])
-    assert service.shelf.size <= 500_000
+    assert service.store.size <= 500_000
     assert ask(service, "DELETE", f"/v1/gridprobe/uploads/{ids[0]}").status_code == 404, "the oldest made room"
     for each in ids[1:]:
         assert ask(service, "DELETE", f"/v1/gridprobe/uploads/{each}").status_code == 204
-    assert service.shelf.size == 0
+    assert service.store.size == 0
 
 
 def test_the_number_of_uploads_is_bounded_however_small_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gridprobe_serve.store.MOST_UPLOADS", 3)
-    shelf = MediaStore(quota=1000, parent=tmp_path)
+    store = MediaStore(quota=1000, parent=tmp_path)
     ids = []
     for content in (b"a", b"a", b"b", b"c", b"a"):
-        with shelf.receiving(10) as incoming:
+        with store.receiving(10) as incoming:
             incoming.write(content)
-            ids.append(shelf.upload(incoming, "talk.mp4").id)
-        shelf.find(ids[0])
-    assert (shelf.uploads, shelf.size) == (3, 2), "a file goes with its last upload"
-    assert [shelf.find(each).id for each in (ids[0], *ids[3:])] == [ids[0], *ids[3:]]
+            ids.append(store.upload(incoming, "talk.mp4").id)
+        store.find(ids[0])
+    assert (store.uploads, store.size) == (3, 2), "a file goes with its last upload"
+    assert [store.find(each).id for each in (ids[0], *ids[3:])] == [ids[0], *ids[3:]]
     for gone in ids[1:3]:
         with pytest.raises(ApiError, match="no such upload"):
-            shelf.find(gone)
-    shelf.close()
+            store.find(gone)
+    store.close()
 
 
 def test_no_room_is_507(tmp_path: Path) -> None:
-    shelf = MediaStore(quota=100, parent=tmp_path)
-    with shelf.receiving(1000) as incoming:
+    store = MediaStore(quota=100, parent=tmp_path)
+    with store.receiving(1000) as incoming:
         incoming.write(b"x" * 60)
-        held = shelf.keep(incoming)
-    with shelf.receiving(1000) as incoming, pytest.raises(ApiError) as refusal:
+        held = store.keep(incoming)
+    with store.receiving(1000) as incoming, pytest.raises(ApiError) as refusal:
         incoming.write(b"y" * 60)
     assert refusal.value.status == 507
-    shelf.drop(held)
-    assert shelf.size == 0 and os.listdir(shelf.folder) == ["in-use"]
-    shelf.close()
+    store.drop(held)
+    assert store.size == 0 and os.listdir(store.folder) == ["in-use"]
+    store.close()
 
 
 def test_s06_a_disk_that_is_full_during_an_upload_is_507(
@@ -397,23 +397,23 @@ def test_s06_a_disk_that_is_full_during_an_upload_is_507(
     reply = ask(service, "POST", "/v1/gridprobe/uploads", content=b"video", headers={"Content-Type": "video/mp4"})
     monkeypatch.undo()
     assert reply.status_code == 507 and reply.json()["error"]["code"] == "no_room"
-    assert sorted(os.listdir(service.shelf.folder)) == ["in-use", "jobs.jsonl"] and service.shelf.size == 0
+    assert sorted(os.listdir(service.store.folder)) == ["in-use", "jobs"] and service.store.size == 0
 
 
 # S06 of tests/reliability.md
 def test_a_full_disk_is_507_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shelf = MediaStore(quota=1000, parent=tmp_path)
+    store = MediaStore(quota=1000, parent=tmp_path)
 
     def full(*_: Any) -> int:
         raise OSError(28, "No space left on device")
 
-    with shelf.receiving(1000) as incoming:
+    with store.receiving(1000) as incoming:
         monkeypatch.setattr(os, "write", full)
         with pytest.raises(ApiError) as refusal:
             incoming.write(b"x")
         monkeypatch.undo()
-    assert refusal.value.status == 507 and os.listdir(shelf.folder) == ["in-use"]
-    shelf.close()
+    assert refusal.value.status == 507 and os.listdir(store.folder) == ["in-use"]
+    store.close()
 
 
 # S08 of tests/reliability.md
@@ -432,13 +432,13 @@ def test_what_a_crashed_server_left_is_removed_and_what_a_live_one_has_is_not(tm
 def test_a24_what_is_uploaded_can_be_read_by_its_user_alone(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        shelf = MediaStore(quota=100, parent=tmp_path)
-        with shelf.receiving(10) as incoming:
+        store = MediaStore(quota=100, parent=tmp_path)
+        with store.receiving(10) as incoming:
             assert incoming.path.stat().st_mode & 0o777 == 0o600
-            assert shelf.folder.stat().st_mode & 0o777 == 0o700
+            assert store.folder.stat().st_mode & 0o777 == 0o700
         assert not incoming.path.exists(), "what nobody took is deleted"
-        shelf.close()
-        assert not shelf.folder.exists()
+        store.close()
+        assert not store.folder.exists()
     finally:
         os.umask(before)
 
@@ -446,15 +446,15 @@ def test_a24_what_is_uploaded_can_be_read_by_its_user_alone(tmp_path: Path) -> N
 def test_a24_a_file_or_link_under_the_name_of_an_upload_is_never_written_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shelf = MediaStore(quota=100, parent=tmp_path)
+    store = MediaStore(quota=100, parent=tmp_path)
     victim = tmp_path / "victim"
     victim.write_bytes(b"mine")
     monkeypatch.setattr("gridprobe_serve.store.new_id", lambda: "0")
-    (shelf.folder / "incoming-0").symlink_to(victim)
-    with pytest.raises(ApiError) as refusal, shelf.receiving(10):
+    (store.folder / "incoming-0").symlink_to(victim)
+    with pytest.raises(ApiError) as refusal, store.receiving(10):
         pass
     assert refusal.value.status == 503 and victim.read_bytes() == b"mine"
-    shelf.close()
+    store.close()
 
 
 # Files of the allowed folder.
@@ -476,7 +476,7 @@ def test_files_outside_of_the_folder_are_refused_with_one_text(tmp_path: Path, n
     (root / "link.mp4").symlink_to(tmp_path / "secret.mp4")
     (root / "linked").symlink_to(tmp_path)
     os.mkfifo(root / "fifo.mp4")
-    allowed = AllowedFolder.at(root)
+    allowed = AllowedFolders.at(root)
     with pytest.raises(ApiError) as refusal, allowed.opened(name):
         pass
     assert refusal.value.status == 403 and str(refusal.value).startswith("this file is not one that requests may name")
@@ -489,7 +489,7 @@ def test_a_server_without_descriptors_says_so_and_blames_no_file(
     def full(*_: Any, **__: Any) -> int:
         raise OSError(number, os.strerror(number))
 
-    allowed = AllowedFolder.at(folder)
+    allowed = AllowedFolders.at(folder)
     with running_service(folder) as service:
         content, kind = (folder / "talk.mp4").read_bytes(), {"Content-Type": "video/mp4"}
         stored = ask(service, "POST", "/v1/gridprobe/uploads", content=content, headers=kind).json()
@@ -500,7 +500,7 @@ def test_a_server_without_descriptors_says_so_and_blames_no_file(
                 reply = ask(service, "GET", f"/v1/gridprobe/sessions/{session['id']}/video")
             assert reply.status_code == 503 and reply.json()["error"]["code"] == "busy", (name, opening)
     monkeypatch.setattr(os, "open", full)
-    for each in (allowed, AllowedRoots((allowed, allowed))):
+    for each in (allowed, AllowedFolders((*allowed.roots, *allowed.roots))):
         with pytest.raises(ApiError) as refusal, each.opened("talk.mp4"):
             pass
         assert refusal.value.status == 503
@@ -511,7 +511,7 @@ def test_sibling_folders_with_the_same_beginning_are_outside(tmp_path: Path) -> 
     for name in ("videos", "videos-secret"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "talk.mp4").write_bytes(b"x")
-    allowed = AllowedFolder.at(tmp_path / "videos" / ".")
+    allowed = AllowedFolders.at(tmp_path / "videos" / ".")
     with allowed.opened(f"file://{tmp_path}/videos/talk.mp4") as (handle, path):
         assert os.read(handle, 1) == b"x" and path == tmp_path / "videos" / "talk.mp4"
     with pytest.raises(ApiError), allowed.opened(f"{tmp_path}/videos-secret/talk.mp4"):
@@ -522,14 +522,14 @@ def test_sibling_folders_with_the_same_beginning_are_outside(tmp_path: Path) -> 
 def test_the_folder_itself_must_make_sense(tmp_path: Path) -> None:
     for bad in (Path("/"), tmp_path / "missing", Path("/proc/..")):
         with pytest.raises(UsageError, match="--videos"):
-            AllowedFolder.at(bad)
+            AllowedFolders.at(bad)
 
 
 def test_only_ordinary_videos_are_listed(tmp_path: Path) -> None:
     for name in ("b.mp4", "a.mkv", ".hidden.mp4", "notes.txt", "new\nline.mp4"):
         (tmp_path / name).write_bytes(b"12")
     (tmp_path / "link.mp4").symlink_to("b.mp4")
-    assert [(each.name, each.bytes) for each in AllowedFolder.at(tmp_path).listed()] == [("a.mkv", 2), ("b.mp4", 2)]
+    assert [(each.name, each.bytes) for each in AllowedFolders.at(tmp_path).listed()] == [("a.mkv", 2), ("b.mp4", 2)]
 
 
 # A06 of tests/reliability.md
@@ -562,5 +562,5 @@ def test_no_address_is_fetched_unless_that_is_allowed(service: VideoService, mon
 
 
 def test_bounds_and_rules_are_safe_by_default() -> None:
-    assert Rules().hosts == ("localhost", "127.0.0.1", "::1")
+    assert AccessRules().hosts == ("localhost", "127.0.0.1", "::1")
     assert ServerLimits().max_k <= 16 and ServerLimits().queue <= 64

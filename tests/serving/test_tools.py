@@ -52,7 +52,7 @@ def call(service: VideoService, name: str, **arguments: Any) -> Any:
 
 def test_the_tools_are_described_with_what_they_return(service: VideoService) -> None:
     tools = {each.name: each for each in with_client(make_tools(service), lambda client: client.list_tools()).tools}
-    assert set(tools) == {"ask_video", "look_over", "frames_at"}
+    assert set(tools) == {"list_videos", "ask_video", "look_over", "frames_at"}
     assert set(tools["ask_video"].input_schema["required"]) == {"video", "question"}
     assert "evidence" in (tools["ask_video"].output_schema or {})["properties"]
     assert all(each.description for each in tools.values())
@@ -101,15 +101,35 @@ def test_frames_are_pictures_with_their_true_times(service: VideoService) -> Non
     found = call(service, "frames_at", video="talk.mp4", times=[0.5, 100.0], width=32)
     texts = [each.text for each in found.content if each.type == "text"]
     pictures = [each for each in found.content if each.type == "image"]
-    assert texts == ["0:00 (0.48 s)", "0:01 (1.16 s)"]
+    assert texts == ["0:00 (0.48 s)", "0:01 (1.16 s); 100.00 s is outside of the video, which is 1.20 s long"]
     assert [each.mime_type for each in pictures] == ["image/jpeg"] * 2
     assert Image.open(io.BytesIO(base64.b64decode(pictures[0].data)), formats=("JPEG",)).size == (32, 16)
+
+
+def test_frames_say_that_a_width_is_out_of_bounds(service: VideoService) -> None:
+    first, *_ = call(service, "frames_at", video="talk.mp4", times=[0.5], width=5000).content
+    assert first.text == "The frames are at most 2048 pixels wide; a width of 5000 is not possible."
+
+
+def test_frames_wait_for_their_turn_with_those_of_other_clients(
+    service: VideoService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service.decode_pool, "_room", 0)
+    refused = call(service, "frames_at", video="talk.mp4", times=[0.5])
+    assert refused.is_error and "too many requests for pictures at once" in refused.content[0].text
+
+
+def test_the_videos_are_listed_under_names_that_can_be_asked_about(service: VideoService) -> None:
+    listed = call(service, "list_videos").structured_content["result"]
+    names = [each["name"] for each in listed]
+    assert {"talk.mp4", "sub/talk.mp4"} <= set(names) and all(each["bytes"] > 0 for each in listed)
+    assert not call(service, "look_over", video="sub/talk.mp4", parts=1).is_error
 
 
 @pytest.mark.parametrize(
     ("name", "arguments", "words"),
     [
-        ("ask_video", {"video": "/etc/passwd", "question": "x"}, "not one that requests may name"),
+        ("ask_video", {"video": "/etc/passwd", "question": "x"}, "not one that requests may name; list_videos names"),
         ("ask_video", {"video": "../secret.mp4", "question": "x"}, "not one that requests may name"),
         ("ask_video", {"video": "talk.mp4", "question": "x", "options": ["one"]}, "2 to 26 options"),
         ("ask_video", {"video": "bad.mp4", "question": "x"}, "bad.mp4"),
@@ -125,7 +145,9 @@ def test_an_error_reaches_the_agent_as_our_sentence(
 ) -> None:
     (folder / "bad.mp4").write_bytes(b"no video")
     found = call(service, name, **arguments)
-    assert found.is_error and words in found.content[0].text and str(folder) not in found.content[0].text
+    text = found.content[0].text
+    assert found.is_error and words in text and str(folder) not in text
+    assert "/v1/" not in text and "upload" not in text.partition("address")[0], "an agent has no routes"
 
 
 def test_a_mistake_of_ours_is_not_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -321,7 +321,8 @@ async function download(kind) {
 
 // Wiring.
 
-function followUp() {
+// Each question stands for itself: the model is not shown earlier ones.
+function anotherQuestion() {
   byId("question").value = "";
   byId("options").value = "";
   byId("ask").scrollIntoView({ block: "start" });
@@ -343,7 +344,7 @@ function wire() {
   });
   for (const id of ["effort", "limit", "side", "probes", "options"]) byId(id).addEventListener("change", price);
   byId("cancel").addEventListener("click", cancel);
-  byId("follow").addEventListener("click", followUp);
+  byId("another").addEventListener("click", anotherQuestion);
   byId("copy").addEventListener("click", copyLink);
   for (const kind of ["json", "png", "html"]) byId(`save-${kind}`).addEventListener("click", () => download(kind));
   byId("against-small").addEventListener("click", () => compare("all-small", "all frames, small"));
