@@ -46,7 +46,7 @@ test-slow: setup
 
 # The oldest supported transformers and PyAV, in a separate environment.
 test-oldest: $(VENV)-oldest/.installed
-	$(VENV)-oldest/bin/python -m pytest tests/backends tests/test_pipeline.py tests/video
+	$(VENV)-oldest/bin/python -m pytest tests/models tests/test_pipeline.py tests/video
 
 $(VENV)-oldest/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)-oldest

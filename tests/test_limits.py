@@ -103,7 +103,7 @@ def drawn_case(seed: int) -> Case:
         "rotations": draw.choice([1, 1, 1, 2]),
         "budget": draw.choice(["noise", "shape"]),
         "sure": 0.7,
-        "probes": draw.choice(["attention", "memory", "frames", "fresh"]) if gridprobe and count < 80 else "attention",
+        "probes": draw.choice(["attention", "fresh"]) if gridprobe and count < 80 else "attention",
     }
     if draw.random() < 0.3:
         changes["context"] = draw.choice(["none", "small"])

@@ -22,11 +22,12 @@ GITHUB = ROOT / ".github"
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A small clone that may be released."""
-    (tmp_path / "src/gridprobe/models/m").mkdir(parents=True)
+    (tmp_path / "src/gridprobe_world/weights/m").mkdir(parents=True)
+    (tmp_path / "src/gridprobe").mkdir()
     (tmp_path / "src/gridprobe/_version.py").write_text('__version__ = "1.2.0"\n')
-    (tmp_path / "src/gridprobe/models/m/m.safetensors").write_bytes(b"weights")
-    digest = release.sha256(tmp_path / "src/gridprobe/models/m/m.safetensors")
-    (tmp_path / "src/gridprobe/models/hashes.json").write_text(json.dumps({"m": {"m.safetensors": digest}}))
+    (tmp_path / "src/gridprobe_world/weights/m/m.safetensors").write_bytes(b"weights")
+    digest = release.sha256(tmp_path / "src/gridprobe_world/weights/m/m.safetensors")
+    (tmp_path / "src/gridprobe_world/weights/hashes.json").write_text(json.dumps({"m": {"m.safetensors": digest}}))
     (tmp_path / "CITATION.cff").write_text("title: x\nversion: 1.2.0\n")
     (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 1.2.0 – 2026-11-16\n\n- New.\n\n## 1.1.0 – 2026-10-01\n")
     git(tmp_path, "init", "--quiet")
@@ -53,7 +54,7 @@ def test_a_good_tree_gives_its_version_and_its_part_of_the_changelog(tree: Path)
         ("CHANGELOG.md", "2026-11-16", "unreleased", "write the day of the release"),
         ("CHANGELOG.md", "## 1.2.0", "## 1.3.0", "has no section '## 1.2.0"),
         ("CITATION.cff", "1.2.0", "1.1.0", "make them equal"),
-        ("src/gridprobe/models/m/m.safetensors", "weights", "others", "differ from models/hashes.json"),
+        ("src/gridprobe_world/weights/m/m.safetensors", "weights", "others", "differ from weights/hashes.json"),
     ],
 )
 def test_a_tree_that_does_not_fit_together_is_refused(tree: Path, file: str, old: str, new: str, reason: str) -> None:
@@ -76,7 +77,9 @@ def test_changes_and_an_old_tag_are_refused(tree: Path) -> None:
 
 
 def test_weights_without_a_hash_are_refused(tree: Path) -> None:
-    shutil.copy(tree / "src/gridprobe/models/m/m.safetensors", tree / "src/gridprobe/models/m/n.safetensors")
+    shutil.copy(
+        tree / "src/gridprobe_world/weights/m/m.safetensors", tree / "src/gridprobe_world/weights/m/n.safetensors"
+    )
 
     with pytest.raises(release.ReleaseError, match=r"n\.safetensors differ"):
         release.check_weights(tree)

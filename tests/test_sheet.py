@@ -50,7 +50,7 @@ def test_a_sheet_is_one_unit_with_the_times_of_its_frames() -> None:
 
 
 @pytest.mark.parametrize("timestamps", ["none", "paper"])
-def test_a_sheet_without_true_times_has_none(timestamps: gp.backends.Timestamps) -> None:
+def test_a_sheet_without_true_times_has_none(timestamps: gp.models.Timestamps) -> None:
     request = asked(gray_pool(4), View(FrameSize(), timestamps=timestamps, sheet=2))
 
     assert request.times_of(request.units[0]) == ()

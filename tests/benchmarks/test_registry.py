@@ -31,7 +31,7 @@ def test_an_unknown_option_is_refused_by_every_one(name: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", [name for name in BENCHMARKS if name != "gridworld"])
 def test_an_empty_folder_is_an_error_that_says_what_was_looked_for(name: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"see docs/benchmarks\.md"):
+    with pytest.raises(DataError, match=r"see docs/evaluation\.md"):
         load_benchmark(name, tmp_path)
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -577,7 +578,7 @@ def test_there_are_no_more_workers_than_videos_to_ask_about(tmp_path: Path, monk
         def run(self) -> None:
             """Ask nothing."""
 
-    monkeypatch.setattr("gridprobe.evaluation.run.Supervisor", Counting)
+    monkeypatch.setattr(sys.modules["gridprobe.evaluation.run"], "Supervisor", Counting)
     for videos in (1, 3, 9):
         started(toy_benchmark(tmp_path / f"data{videos}", videos=videos), tmp_path / f"run{videos}", workers=5)
 

@@ -51,8 +51,8 @@ def test_ten_hours_need_no_more_memory_than_one_minute(minute: Path, ten_hours: 
     peaks = {}
     for path in (minute, ten_hours):
         code = f"""
-from gridprobe.video import FrameSize, parallel, sample
-parallel._cores = lambda: 2
+from gridprobe.video import FrameSize, decode, sample
+decode._cores = lambda: 2
 sample({str(path)!r}, cells=144, size=FrameSize(max_side=256))
 print(open("/proc/self/status").read().split("VmHWM:")[1].split()[0])
 """
