@@ -18,8 +18,13 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("gridprobe")
 
+os.fsync = lambda descriptor: (
+    None if os.fstat(descriptor) else None
+)  # no test cuts the power, and disks take their time
 os.environ["GRIDPROBE_CACHE"] = "off"  # tests leave nothing in the user's cache, and no test finds another's frames
 os.environ["GRIDPROBE_CALIBRATION"] = "off"  # a user's calibrations decide no test
+if "PYTEST_XDIST_WORKER" in os.environ:  # several processes with a thread for each core slow each other down
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"  # before any import of huggingface_hub: no test asks the hub
 
 

@@ -18,6 +18,7 @@ import gridprobe as gp
 from gridprobe.registry import COMMANDS
 from videos import numbered_video
 
+pytestmark = pytest.mark.release
 ROOT = Path(__file__).parent.parent
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [*sorted(ROOT.glob("*.md")), *DOCS, ROOT / "examples" / "README.md"]

@@ -13,6 +13,7 @@ from fake_server import Fake, serving
 from gridprobe.question import Question
 from gridprobe_world import demo
 
+pytestmark = pytest.mark.release
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 SOURCE = str(EXAMPLES.parent / "src")

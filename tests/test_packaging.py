@@ -16,6 +16,7 @@ import pytest
 
 from videos import numbered_video
 
+pytestmark = pytest.mark.release
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
 PACKAGES = ("gridprobe", "gridprobe_selectors", "gridprobe_serve", "gridprobe_world")

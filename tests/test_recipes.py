@@ -17,6 +17,7 @@ from gridprobe.options import Options, make_plan
 from gridprobe.registry import COMMANDS, SELECTORS
 from videos import numbered_video
 
+pytestmark = pytest.mark.release
 RECIPES = Path(__file__).parents[1] / "recipes"
 GRIDPROBE = str(Path(sys.executable).parent / "gridprobe")
 PAPER = sorted((RECIPES / "paper").glob("*.sh"))

@@ -12,6 +12,7 @@ import pytest
 
 from embedded_models import make_models
 
+pytestmark = pytest.mark.release
 SPEED = Path(__file__).parent.parent / "speed"
 
 
