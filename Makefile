@@ -2,9 +2,10 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+PARALLEL := -n 4 --dist worksteal
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: setup demo test test-slow test-oldest test-vllm test-lmms test-ray-serve lint fmt fuzz audit pictures bench bench-decode bench-engine bench-followup load experiment docs examples release clean
+.PHONY: setup demo test test-quick test-all test-slow test-oldest test-vllm test-lmms test-ray-serve lint fmt fuzz audit pictures bench bench-decode bench-engine bench-followup load experiment docs examples release clean
 .DEFAULT_GOAL := test
 
 setup: $(VENV)/.dev
@@ -37,16 +38,24 @@ $(VENV)/.system: $(VENV)/.dev
 demo: $(VENV)/.runtime
 	$(BIN)/gridprobe demo
 
-# Two processes, a test file each: 12 min 47 s on 2 cores.
-test: lint $(VENV)/.system
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not vllm"
+# Four processes on two cores, because many tests wait for a process or a socket; mypy runs next to them.
+test: $(VENV)/.system
+	@$(MAKE) --no-print-directory --jobs=2 lint test-quick
+
+test-quick: setup
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not vllm and not release"
+
+# Everything but vLLM and the environments of their own: also recipes, pictures, examples, packaging, pages and programs.
+test-all: lint $(VENV)/.system
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not vllm"
+	@$(MAKE) --no-print-directory test-slow
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow --timeout 3600 -o faulthandler_timeout=4000
 
 # The oldest supported transformers and PyAV, in a separate environment.
 test-oldest: $(VENV)-oldest/.installed
-	$(VENV)-oldest/bin/python -m pytest tests/backends tests/test_pipeline.py tests/video
+	$(VENV)-oldest/bin/python -m pytest tests/models tests/test_pipeline.py tests/video
 
 $(VENV)-oldest/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)-oldest

@@ -77,13 +77,13 @@ def section(changelog: str, version: str) -> str:
 
 def check_weights(root: Path) -> None:
     """Compare the embedded weights with their hashes, and let none be without."""
-    models = root / "src" / "gridprobe" / "models"
+    models = root / "src" / "gridprobe_world" / "weights"
     known = json.loads((models / "hashes.json").read_text(encoding="utf-8"))
     wanted = {f"{folder}/{name}": digest for folder, files in known.items() for name, digest in files.items()}
     found = {f"{file.parent.name}/{file.name}": sha256(file) for file in models.rglob("*.safetensors")}
     weights = {path for path in wanted if path.endswith(".safetensors")} | found.keys()
     if differ := sorted(path for path in weights if wanted.get(path) != found.get(path)):
-        raise ReleaseError(f"{', '.join(differ)} differ from models/hashes.json; restore them, or renew the hashes")
+        raise ReleaseError(f"{', '.join(differ)} differ from weights/hashes.json; restore them, or renew the hashes")
 
 
 def build(root: Path) -> tuple[Path, Path]:

@@ -38,7 +38,7 @@ def child(video: str, which: str) -> None:
     """One question, answered by a model that is surest of the brightest or of the darkest frames, but never sure."""
     import gridprobe as gp
 
-    def look(request: gp.backends.Request) -> dict[str, float]:
+    def look(request: gp.models.Request) -> dict[str, float]:
         means = [float(group.frames.pixels.mean()) for group in request.groups]
         light = sum(means) / len(means)
         return {"A": 256 + (light if which == "first" else 255 - light), "B": 256}

@@ -79,7 +79,7 @@ def ask(video: str, precision: str, where: str) -> None:
     """One question to a model that looks at every pixel and is never sure, so that the kept frames are decoded too."""
     import gridprobe as gp
 
-    def look(request: gp.backends.Request) -> dict[str, float]:
+    def look(request: gp.models.Request) -> dict[str, float]:
         light = [float(group.frames.pixels.mean()) for group in request.groups]
         return {"A": 256 + sum(light) / len(light), "B": 256}
 

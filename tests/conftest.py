@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -18,8 +19,17 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("gridprobe")
 
+
+def _unsynced(descriptor: Any) -> None:
+    """In place of os.fsync: no test cuts the power, and disks take their time."""
+    os.fstat(descriptor)
+
+
+os.fsync = _unsynced  # type: ignore[assignment]
 os.environ["GRIDPROBE_CACHE"] = "off"  # tests leave nothing in the user's cache, and no test finds another's frames
 os.environ["GRIDPROBE_CALIBRATION"] = "off"  # a user's calibrations decide no test
+if "PYTEST_XDIST_WORKER" in os.environ:  # several processes with a thread for each core slow each other down
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"  # before any import of huggingface_hub: no test asks the hub
 
 

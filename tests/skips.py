@@ -16,8 +16,10 @@ COMMANDS = {
     r"Ray Serve is not installed": "make test-ray-serve",
     r"GRIDPROBE_VLLM|marked vllm": "make test-vllm",
     r"marked slow": "make test-slow",
+    r"marked release": "make test-all",
     r"needs a newer transformers": "make test    (`make test-oldest` has the oldest transformers)",
     r"only root gives a link away": "sudo make test",
+    r"reads /proc": "make test    (on Linux)",
     r"needs glibc 2\.33|this Pillow writes no AVIF": "make test    (on a newer system)",
     r"bitsandbytes is installed": ".venv/bin/python -m pip uninstall bitsandbytes && make test",
 }

@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 
 import gridprobe as gp
-from docs_names import today
 from gridprobe.benchmarks import BENCHMARKS, SUBTITLE_MODES
 from gridprobe.benchmarks.verify import RELEASES
-from gridprobe.cli import cli
 from gridprobe.importance import Fixed, Grid, ImportanceMap, NoiseAware
 from gridprobe.options import Options
 from gridprobe.question import TEMPLATES
-from gridprobe.registry import FAMILIES, REFUSED, Entry
+from gridprobe.registry import COMMANDS, FAMILIES, REFUSED, Entry
 from videos import numbered_video
 
 ROOT = Path(__file__).parent.parent
@@ -39,7 +37,7 @@ def test_python_in_the_readme_runs(
     numbered_video(Path("talk.mp4"), 150)
 
     names: dict[str, object] = {}
-    exec(compile(today(code), "README.md", "exec"), names)
+    exec(compile(code, "README.md", "exec"), names)
 
     answer = names["answer"]
     assert Path("map.png").exists() and isinstance(answer, gp.Answer) and answer.choice in "ABC"
@@ -49,7 +47,7 @@ def run_only_block(page: str, **names: Any) -> dict[str, Any]:
     """The names that the only Python of a page defines; there is a video, talk.mp4, in the current folder."""
     numbered_video(Path("talk.mp4"), 150)
     (code,) = _blocks("python", (ROOT / "docs" / page).read_text())
-    exec(compile(today(code), page, "exec"), names)
+    exec(compile(code, page, "exec"), names)
     return names
 
 
@@ -91,7 +89,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from gridprobe import FramePool, FrameSize, Question, Selection, Selector, UsageError
-from gridprobe.models import Backend, Gauge, Posterior, Request
+from gridprobe.models import CostModel, Model, Posterior, Request
 from gridprobe.benchmarks.base import Benchmark, Item, Metric
 from gridprobe.benchmarks.files import find_files, read_rows
 from gridprobe.benchmarks.files import choose, gather, letter, text
@@ -99,7 +97,7 @@ from gridprobe.benchmarks.base import accuracy
 from gridprobe.importance import Budget, Fixed, top
 from gridprobe.models.cost import Cost
 from gridprobe.importance import ImportanceMap
-from gridprobe.registry import FAMILIES, REFUSED, Entry
+from gridprobe.registry import Entry
 from gridprobe.report.tables import RunScores
 from gridprobe.selectors import Parts
 """
@@ -182,7 +180,7 @@ def test_the_models_page_lists_every_family_with_what_it_lacks() -> None:
 
 
 def test_every_flag_in_the_readme_exists() -> None:
-    known = {flag for command in cli.commands.values() for p in command.params for flag in p.opts}
+    known = {flag for entry in COMMANDS.values() for p in entry.load().params for flag in p.opts}
     ours = re.sub(
         r"`python [^`]*`|^(?:python|pip) .*$", "", README, flags=re.M
     )  # pip and programs under speed/ have flags of their own
@@ -192,7 +190,7 @@ def test_every_flag_in_the_readme_exists() -> None:
 
 
 def test_every_verb_has_a_help_text() -> None:
-    assert all(command.help for command in cli.commands.values())
+    assert all(entry.load().help for entry in COMMANDS.values())
 
 
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
@@ -200,7 +198,7 @@ GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
 
 @pytest.mark.parametrize("place", re.findall(r"\| `([\w.]+)` \|$", GLOSSARY, flags=re.M))
 def test_the_glossary_names_code_that_exists(place: str) -> None:
-    name = today(place if place.startswith("gridprobe_") else f"gridprobe.{place}")
+    name = place if place.startswith("gridprobe_") else f"gridprobe.{place}"
 
     assert resolve_name(name) is not None
 

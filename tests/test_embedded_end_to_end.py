@@ -235,7 +235,7 @@ class TestFiles:
     def test_all_weigh_at_most_40_megabytes(self) -> None:
         files = [file for file in WEIGHTS.rglob("*") if file.is_file()]
 
-        assert {file.parent.name for file in files} == {"models", "clip", *SIZES}
+        assert {file.parent.name for file in files} == {"weights", "clip", *SIZES}
         assert sum(file.stat().st_size for file in files) <= 40e6
 
     def test_nothing_in_them_is_pickled(self) -> None:

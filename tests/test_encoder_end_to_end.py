@@ -94,7 +94,7 @@ def test_a_run_can_be_planned_without_weights(tmp_path: Path) -> None:
 
 def test_what_is_not_here_cannot_be_planned_for() -> None:
     assert load_encoder("siglip", weights=False).identity == LazyEncoder("siglip").identity
-    with pytest.raises(UsageError, match="cannot estimate_run for the encoder 'no/where'"):
+    with pytest.raises(UsageError, match="cannot plan for the encoder 'no/where'"):
         load_encoder("clip:no/where", weights=False)
 
 

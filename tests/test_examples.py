@@ -16,6 +16,7 @@ from gridprobe.question import Question
 from gridprobe_world import demo
 from gridprobe_world.embedded import WEIGHTS
 
+pytestmark = pytest.mark.release
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 SOURCE = str(EXAMPLES.parent / "src")

@@ -16,15 +16,17 @@ import pytest
 
 from videos import numbered_video
 
+pytestmark = pytest.mark.release
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
+PACKAGES = ("gridprobe", "gridprobe_selectors", "gridprobe_serve", "gridprobe_world")
 LIGHT = {"av", "click", "gridprobe", "jinja2", "markdown-it-py", "markupsafe", "mdurl", "numpy", "pillow"}
 LIGHT |= {"pygments", "rich"}
 """gridprobe, its base dependencies and what they need."""
 ASK = """
 import json
 from pathlib import Path
-from gridprobe import demo
+from gridprobe_world import demo
 demo.SECONDS = 60
 demo.write(Path("gridworld.mp4"))
 question = demo.questions()["needle"]
@@ -121,13 +123,13 @@ def local(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Environment
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(built: Built) -> None:
-    found = (file for name in ("gridprobe",) for file in (SOURCE / name).rglob("*"))
-    files = (file for file in found if file.is_file() and file.suffix != ".pyc")
+    files = [file for package in PACKAGES for file in (SOURCE / package).rglob("*")]
+    expected = {file.relative_to(SOURCE).as_posix() for file in files if file.is_file() and file.suffix != ".pyc"}
 
     with zipfile.ZipFile(built.wheel) as wheel:
         packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
 
-    assert packed == {file.relative_to(SOURCE).as_posix() for file in files}
+    assert packed == expected
 
 
 def test_the_wheel_is_below_40_mb(built: Built) -> None:
@@ -137,17 +139,18 @@ def test_the_wheel_is_below_40_mb(built: Built) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "models/vocabulary.json",
-        *(f"models/{size}/{name}" for size in ("micro", "nano") for name in ("model.safetensors", "tokenizer.json")),
-        "py.typed",
-        "report/templates/runs.js",
-        "schemas/answer.json",
-        "serving/page/index.html",
+        *(f"{package}/py.typed" for package in PACKAGES),
+        "gridprobe/report/templates/runs.js",
+        "gridprobe/schemas/answer.json",
+        "gridprobe_serve/page/index.html",
+        "gridprobe_world/weights/vocabulary.json",
+        *(f"gridprobe_world/weights/{size}/model.safetensors" for size in ("micro", "nano", "clip")),
+        "gridprobe_world/weights/micro/tokenizer.json",
     ],
 )
 def test_a_data_file_is_in_the_wheel(name: str, built: Built) -> None:
     with zipfile.ZipFile(built.wheel) as wheel:
-        assert wheel.read(f"gridprobe/{name}") == (SOURCE / "gridprobe" / name).read_bytes()
+        assert wheel.read(name) == (SOURCE / name).read_bytes()
 
 
 def test_the_sdist_holds_the_source_without_the_tests(built: Built) -> None:

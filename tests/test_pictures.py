@@ -12,6 +12,7 @@ from PIL import Image
 from browser import CHROMIUM
 from gridprobe_world.world import COLOURS
 
+pytestmark = pytest.mark.release
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs" / "images"
 PICTURES = {"needle.png": 600_000, "ask.svg": 120_000, "beyond.svg": 20_000, "page.png": 900_000}

@@ -143,7 +143,7 @@ def test_an_unknown_name_suggests_a_near_one_or_all() -> None:
 
 def test_nobody_replaces_one_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     class Point:
-        name, value, dist = "all", "elsewhere:thing", None
+        name, value, attr, dist = "all", "elsewhere:thing", "thing", None
 
     monkeypatch.setattr("gridprobe.registry.entry_points", lambda group: [Point])
     ours = Registry("thing", {"all": Entry("gridprobe.errors", "ours")}, group="g")

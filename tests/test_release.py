@@ -22,11 +22,12 @@ GITHUB = ROOT / ".github"
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A small clone that may be released."""
-    (tmp_path / "src/gridprobe/models/m").mkdir(parents=True)
+    (tmp_path / "src/gridprobe_world/weights/m").mkdir(parents=True)
+    (tmp_path / "src/gridprobe").mkdir()
     (tmp_path / "src/gridprobe/_version.py").write_text('__version__ = "1.2.0"\n')
-    (tmp_path / "src/gridprobe/models/m/m.safetensors").write_bytes(b"weights")
-    digest = release.sha256(tmp_path / "src/gridprobe/models/m/m.safetensors")
-    (tmp_path / "src/gridprobe/models/hashes.json").write_text(json.dumps({"m": {"m.safetensors": digest}}))
+    (tmp_path / "src/gridprobe_world/weights/m/m.safetensors").write_bytes(b"weights")
+    digest = release.sha256(tmp_path / "src/gridprobe_world/weights/m/m.safetensors")
+    (tmp_path / "src/gridprobe_world/weights/hashes.json").write_text(json.dumps({"m": {"m.safetensors": digest}}))
     (tmp_path / "CITATION.cff").write_text("title: x\nversion: 1.2.0\n")
     (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 1.2.0 – 2026-11-16\n\n- New.\n\n## 1.1.0 – 2026-10-01\n")
     git(tmp_path, "init", "--quiet")
@@ -53,7 +54,7 @@ def test_a_good_tree_gives_its_version_and_its_part_of_the_changelog(tree: Path)
         ("CHANGELOG.md", "2026-11-16", "unreleased", "write the day of the release"),
         ("CHANGELOG.md", "## 1.2.0", "## 1.3.0", "has no section '## 1.2.0"),
         ("CITATION.cff", "1.2.0", "1.1.0", "make them equal"),
-        ("src/gridprobe/models/m/m.safetensors", "weights", "others", "differ from models/hashes.json"),
+        ("src/gridprobe_world/weights/m/m.safetensors", "weights", "others", "differ from weights/hashes.json"),
     ],
 )
 def test_a_tree_that_does_not_fit_together_is_refused(tree: Path, file: str, old: str, new: str, reason: str) -> None:
@@ -76,7 +77,9 @@ def test_changes_and_an_old_tag_are_refused(tree: Path) -> None:
 
 
 def test_weights_without_a_hash_are_refused(tree: Path) -> None:
-    shutil.copy(tree / "src/gridprobe/models/m/m.safetensors", tree / "src/gridprobe/models/m/n.safetensors")
+    shutil.copy(
+        tree / "src/gridprobe_world/weights/m/m.safetensors", tree / "src/gridprobe_world/weights/m/n.safetensors"
+    )
 
     with pytest.raises(release.ReleaseError, match=r"n\.safetensors differ"):
         release.check_weights(tree)
@@ -110,21 +113,23 @@ def test_the_citation_is_of_this_version() -> None:
 
 
 class TestWorkflow:
-    def test_it_runs_what_ci_runs_on_every_python_and_three_systems(self) -> None:
+    def test_it_runs_all_tests_on_every_python_and_three_systems(self) -> None:
         jobs = yaml.safe_load((GITHUB / "workflows" / "test.yml").read_text(encoding="utf-8"))["jobs"]
         matrix = jobs["test"]["strategy"]["matrix"]
         runs = [step.get("run", "") for step in jobs["test"]["steps"]]
 
         assert matrix["python"] == [f"3.{minor}" for minor in range(10, 15)]
         assert matrix["system"] == ["ubuntu-latest", "macos-latest", "windows-latest"]
-        assert ".ci/run" in runs and (ROOT / ".ci" / "run").stat().st_mode & 0o100
+        assert "make test-all" in runs and (ROOT / ".ci" / "run").stat().st_mode & 0o100
         assert jobs["docs"]["steps"][-1]["run"] == "make docs"
 
     def test_windows_runs_the_tests_that_make_runs(self) -> None:
         jobs = yaml.safe_load((GITHUB / "workflows" / "test.yml").read_text(encoding="utf-8"))["jobs"]
         (tests,) = re.findall(r"-m pytest .*", jobs["test"]["steps"][-1]["run"])
 
-        assert f"{tests}\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
+        makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+        (parallel,) = re.findall(r"^PARALLEL := (.*)$", makefile, flags=re.M)
+        assert f"{tests}\n" in makefile.replace("$(PARALLEL)", parallel)
 
     @pytest.mark.parametrize("form", sorted((GITHUB / "ISSUE_TEMPLATE").glob("[!c]*.yml")), ids=lambda form: form.name)
     def test_an_issue_form_asks_for_something(self, form: Path) -> None:

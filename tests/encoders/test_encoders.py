@@ -214,7 +214,7 @@ class TestEmbedded:
 
     def test_it_finds_a_frame_by_its_caption(self) -> None:
         encoder = load_encoder("embedded", device="cpu", cache=False)
-        words = json.loads((Path(__file__).parents[2] / "src/gridprobe/models/vocabulary.json").read_text())
+        words = json.loads((Path(__file__).parents[2] / "src/gridprobe_world/weights/vocabulary.json").read_text())
 
         assert {"red", "circle"} <= set(words)
         assert encoder.texts(["a red circle"]).shape == (1, 128) == encoder.images(pool(1)).shape

@@ -154,7 +154,7 @@ def test_weights_and_activations_agree_with_a_real_model(tiny_checkpoint: Path, 
 
 @pytest.mark.parametrize("name", ["Qwen/Qwen3-VL-72B-Instruct", "nobody/nothing", "/no/such/folder"])
 def test_a_model_nobody_knows_is_one_sentence(name: str) -> None:
-    with pytest.raises(UsageError, match="cannot estimate_run for"):
+    with pytest.raises(UsageError, match="cannot plan for"):
         cost_model_of(name)
 
 

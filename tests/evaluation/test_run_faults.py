@@ -59,7 +59,17 @@ def test_e05_a_damaged_record_is_reported_with_its_place_and_its_question_alone_
     assert file.name in reported and str(len(first) + 1) in reported
 
 
-@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1], ids=lambda by: by.name)
+# SIGHUP and SIGUSR1 take the same way as the first two.
+@pytest.mark.parametrize(
+    "by",
+    [
+        signal.SIGINT,
+        signal.SIGTERM,
+        pytest.param(signal.SIGHUP, marks=pytest.mark.release),
+        pytest.param(signal.SIGUSR1, marks=pytest.mark.release),
+    ],
+    ids=lambda by: by.name,
+)
 def test_e06_a_signal_ends_a_run_and_its_workers_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: signal.Signals
 ) -> None:

@@ -17,6 +17,7 @@ from gridprobe.options import ENCODER, PRESETS, Options
 from gridprobe.registry import COMMANDS, SELECTORS
 from videos import numbered_video
 
+pytestmark = pytest.mark.release
 RECIPES = Path(__file__).parents[2] / "recipes"
 PAPER_RECIPES = RECIPES.parent / "paper" / "recipes"
 GRIDPROBE = str(Path(sys.executable).parent / "gridprobe")

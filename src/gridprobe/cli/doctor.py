@@ -253,9 +253,9 @@ def _disk() -> Check:
 def _embedded() -> Check:
     """Whether the embedded models are installed, load and answer. Their answers are not checked."""
     embedded, _ = MODELS.resolve("embedded")
-    if not embedded.MODELS.is_dir():
+    if not embedded.WEIGHTS.is_dir():
         return Check(
-            "embedded models", "absent", f"not in this installation (no {embedded.MODELS}); reinstall gridprobe"
+            "embedded models", "absent", f"not in this installation (no {embedded.WEIGHTS}); reinstall gridprobe"
         )
     if sys.modules.get("torch") is None:
         return Check("embedded models", "absent", "need torch")
@@ -265,7 +265,7 @@ def _embedded() -> Check:
             choose(load_model(f"embedded:{size}"), [_glimpse()])
     except GridProbeError as error:
         return Check("embedded models", "broken", str(error))
-    weight = sum(file.stat().st_size for file in embedded.MODELS.rglob("*") if file.is_file()) / 1e6
+    weight = sum(file.stat().st_size for file in embedded.WEIGHTS.rglob("*") if file.is_file()) / 1e6
     seconds = time.perf_counter() - start
     return Check(
         "embedded models", "ok", f"{' and '.join(embedded.SIZES)}, {weight:.0f} MB; load and answer in {seconds:.1f} s"

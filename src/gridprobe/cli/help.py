@@ -145,6 +145,15 @@ class Root(Verbs):
         """The command behind a verb."""
         return cast(click.Command, COMMANDS[cmd_name].load()) if cmd_name in COMMANDS else None
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The verb that is meant; click itself suggests none, as `commands` is empty."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {name!r}; {suggestion(name, COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the whole summary of each verb, by section."""
         width = max(map(len, COMMANDS))

@@ -327,7 +327,7 @@ def _read(
 
 # Frames -> the flat patches of Qwen3-VL's vision tower, without torchvision.
 #
-# Bit for bit what transformers' video processor makes of the same frames (tests/backends/test_qwen3vl_reference.py).
+# Bit for bit what transformers' video processor makes of the same frames (tests/models/test_qwen3vl_reference.py).
 
 
 @dataclass(frozen=True)

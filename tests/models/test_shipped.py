@@ -22,7 +22,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "models"
     shutil.copytree(REAL, folder, ignore=shutil.ignore_patterns("micro"))
     monkeypatch.setattr(embedded, "SHIPPED", folder)
-    for place in ("gridprobe_world.embedded.MODELS", "gridprobe_world.encoder.MODELS"):
+    for place in ("gridprobe_world.embedded.WEIGHTS", "gridprobe_world.encoder.WEIGHTS"):
         monkeypatch.setattr(place, folder)
     check_shipped.cache_clear()
     yield folder
