@@ -131,7 +131,7 @@ def test_json_alone_makes_no_map_after_an_exit(clip: Path, tiny_checkpoint: Path
 
 def test_people_see_how_the_answer_was_reached(clip: Path, tiny_checkpoint: Path) -> None:
     asked = ("ask", clip, "What?", "-o", "a", "-o", "b", "--k", 3, "--model", tiny_checkpoint)
-    exit, other = run(*asked, "--exit-confidence", 0), run(*asked, "--exit-confidence", 1)
+    exit, other = run(*asked, "-v", "--exit-confidence", 0), run(*asked, "-v", "--exit-confidence", 1)
 
     for result in (exit, other):
         assert result.exit_code == 0, result.output
@@ -143,7 +143,7 @@ def test_people_see_how_the_answer_was_reached(clip: Path, tiny_checkpoint: Path
 def test_the_default_limit_is_mentioned_once(clip: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
     rows = [{"question": text, "options": ["a", "b"]} for text in ("One?", "Two?")]
     (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    asked = ("ask", clip, "--questions", tmp_path / "q.jsonl", "--k", 3, "--model", tiny_checkpoint)
+    asked = ("ask", clip, "--questions", tmp_path / "q.jsonl", "--k", 3, "--model", tiny_checkpoint, "-v")
 
     assert run(*asked).stdout.count("gridprobe calibrate") == 1
     assert run(*asked, "--exit-confidence", 0.5).stdout.count("gridprobe calibrate") == 0
@@ -239,10 +239,16 @@ def test_one_answer_for_pictures_and_clips(tmp_path: Path) -> None:
         assert result.exit_code == 2 and f"{option} is for one answer, but there are 2 questions" in result.stderr
 
 
-def test_details_are_shown_on_request(clip: Path, tiny_checkpoint: Path) -> None:
+def test_an_answer_is_short_the_map_is_shown_on_request_and_quiet_prints_the_answer_alone(
+    clip: Path, tiny_checkpoint: Path
+) -> None:
     asked = ("ask", clip, "What?", "-o", "a", "-o", "b", "--k", 3, "--model", tiny_checkpoint)
-    plain, detailed = run(*asked), run(*asked, "-v")
+    plain, detailed, alone = run(*asked), run(*asked, "-v"), run(*asked, "-q")
 
+    assert len(plain.stdout.splitlines()) <= 12 < len(detailed.stdout.splitlines())
+    assert "row by row" not in plain.stdout and "row by row" in detailed.stdout
+    assert "% of the compute" in plain.stdout and "frames" in plain.stdout
+    assert alone.stdout.splitlines() == [plain.stdout.splitlines()[1].split()[0]] and not alone.stderr
     assert "TFLOPs" not in plain.stdout and "skew" not in plain.stdout
     assert "TFLOPs" in detailed.stdout and "skew" in detailed.stdout
     assert max(map(len, detailed.stdout.splitlines())) <= 80

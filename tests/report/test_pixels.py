@@ -43,7 +43,7 @@ def test_saving_decodes_nothing(
 ) -> None:
     frames: Any = "auto" if selector == "all" else 4
     answer = gp.ask(
-        numbered, QUESTION, model=surer_of_late(), selector=selector, k=3, frames=frames, **(PUBLISHED | changes)
+        numbered, QUESTION, model=surer_of_late(), selector=selector, k=3, **{**PUBLISHED, "frames": frames, **changes}
     )
     reads: list[Sequence[object]] = []
     monkeypatch.setattr(ChildDecoder, "read", lambda *arguments, **_: reads.append(arguments))
