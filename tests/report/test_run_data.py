@@ -77,7 +77,7 @@ def test_the_kept_frames_are_shown_with_their_times(tmp_path: Path, clip: Path) 
     answered = mine.results[0].answered
 
     assert notes == [] and answered is not None
-    assert [time for time, _ in found["r"]["v1-a"]] == list(answered.times)
+    assert [time for time, _ in found["r"]["v1-a"]] == answered.selection["timestamps"]
     for _, jpeg in found["r"]["v1-a"]:
         assert max(Image.open(io.BytesIO(base64.b64decode(jpeg))).size) <= 160
 

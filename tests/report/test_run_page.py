@@ -231,7 +231,7 @@ def test_filters_agree_with_the_folder(tab: Tab, large: Path) -> None:
 @needs_browser
 def test_the_order_is_by_what_was_asked_for(tab: Tab, large: Path) -> None:
     run = read_run(large.parent / "gridprobe")
-    kept = {result.id: result.answered.kept for result in run.results if result.answered}
+    kept = {result.id: result.answered.selection["kept"] for result in run.results if result.answered}
     tab.open(large)
     choose(tab, "run", "1")
     choose(tab, "order", "few")
@@ -354,7 +354,9 @@ def grey_of(fill: str) -> int:
 @needs_browser
 def test_details_have_the_order_of_an_answer_page(tab: Tab, large: Path) -> None:
     results = read_run(large.parent / "gridprobe").results
-    place = next(place for place, each in enumerate(results) if each.answered and each.answered.rows)
+    place = next(
+        place for place, each in enumerate(results) if each.answered and each.answered.selection["row_confidence"]
+    )
     tab.open(large)
     tab.run(f"document.querySelector('#question-{place} .row').click()")
 
@@ -379,12 +381,15 @@ def test_the_map_has_the_colours_and_marks_of_every_other_map(tab: Tab, large: P
     framed = "each.classList.contains('framed') ? [i] : []"
     kept = tab.run(f"[...document.querySelectorAll('{panel} .cell')].flatMap((each, i) => {framed})")
 
-    rows, columns = (tuple(round(1000 * v) / 1000 for v in each) for each in (answered.rows, answered.columns))
+    rows, columns = (
+        tuple(round(1000 * v) / 1000 for v in answered.selection[name])
+        for name in ("row_confidence", "column_confidence")
+    )
     scores = ImportanceMap(Grid(12), rows, columns).scores
     scale = Scale.over(scores)
     for value, fill in zip(scores, fills, strict=True):
         assert grey_of(fill) == pytest.approx(38 + 197 * scale.level(value), abs=1)
-    assert tuple(kept) == answered.indices
+    assert kept == answered.selection["indices"]
 
 
 @needs_browser

@@ -66,7 +66,7 @@ def test_strokes_of_the_timeline_are_the_kept_times(runs: list[Run]) -> None:
     (timeline,) = (axes for axes in regime_figure(rows).axes if axes.collections)
 
     drawn = [segment[0][0] for segment in timeline.collections[0].get_segments()]
-    assert drawn == list(rows[0].chosen.times) and timeline.get_xlim() == (0, 90.0)
+    assert drawn == rows[0].chosen.selection["timestamps"] and timeline.get_xlim() == (0, 90.0)
 
 
 def test_the_timeline_of_a_question_without_a_duration_ends_where_its_video_does(tmp_path: Path) -> None:
@@ -82,8 +82,8 @@ def test_the_questions_are_those_with_most_median_and_fewest_frames(tmp_path: Pa
     rows, notes = regimes(found)
 
     asked = {r.id for r in found[1].results if r.outcome != "missing"}
-    kept = sorted(r.answered.kept for r in found[0].results if r.answered and r.id in asked)
-    assert [row.chosen.kept for row in rows] == [kept[-1], kept[len(kept) - 1 - len(kept) // 2], kept[0]]
+    kept = sorted(r.answered.selection["kept"] for r in found[0].results if r.answered and r.id in asked)
+    assert [row.chosen.selection["kept"] for row in rows] == [kept[-1], kept[len(kept) - 1 - len(kept) // 2], kept[0]]
     assert "no thumbnails" in notes[0] and all(row.mapped == "gridprobe" for row in rows)
 
 

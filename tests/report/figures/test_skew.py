@@ -28,7 +28,7 @@ def test_the_curves_are_of_the_runs_own_numbers(runs: list[Run]) -> None:
     mapped, whole = ({r.id: r for r in run.results} for run in runs)
     pairs = [(mapped[name].answered, whole[name]) for name in mapped if whole[name].right is not None]
     shared = [(found, other.right) for found, other in pairs if found and found.skew is not None]
-    skew, kept = [found.skew or 0.0 for found, _ in shared], [float(found.kept) for found, _ in shared]
+    skew, kept = [found.skew or 0.0 for found, _ in shared], [float(found.selection["kept"]) for found, _ in shared]
     right = [100.0 * bool(hit) for _, hit in shared]
 
     left, second = skew_figure(skew_data(runs)).axes
