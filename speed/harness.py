@@ -78,7 +78,7 @@ def harness(benchmark: Benchmark, out: Path, workers: int) -> float:
     """Seconds from the first record to the last, so that starting processes is not counted; they start once."""
     start = time.perf_counter()
     if workers:
-        run(benchmark, out, setup=asked_by(Sleeper("scripted:scripted")), crew=PoolOptions(workers))
+        run(benchmark, out, setup=asked_by(Sleeper("scripted:scripted")), pool=PoolOptions(workers))
         lines = [json.loads(line) for file in out.glob("records-*") for line in file.open()]
         times = sorted(time_of(line["at"]) for line in lines)
         return (times[-1] - times[0]) * len(times) / max(1, len(times) - workers)

@@ -382,8 +382,10 @@ def test_the_map_has_the_colours_and_marks_of_every_other_map(tab: Tab, large: P
     framed = "each.classList.contains('framed') ? [i] : []"
     kept = tab.run(f"[...document.querySelectorAll('{panel} .cell')].flatMap((each, i) => {framed})")
 
-    lines = (answered.selection["row_confidence"], answered.selection["column_confidence"])
-    rows, columns = (tuple(round(1000 * v) / 1000 for v in each) for each in lines)
+    rows, columns = (
+        tuple(round(1000 * v) / 1000 for v in answered.selection[name])
+        for name in ("row_confidence", "column_confidence")
+    )
     scores = ImportanceMap(Grid(12), rows, columns).scores
     scale = Scale.over(scores)
     for value, fill in zip(scores, fills, strict=True):
