@@ -185,9 +185,9 @@ def test_v21_the_command_line_takes_a_stream(video: Path) -> None:
 
 
 def test_v21_open_footage_of_another_stream_is_refused(video: Path) -> None:
-    video = Video(video, num_frames=4, precision="auto", stream=2)
+    opened = Video(video, num_frames=4, precision="auto", stream=2)
     with pytest.raises(UsageError, match="the open video was sampled with stream=2, but the settings say None"):
-        gp.ask(video, QUESTION, **ASKED)
+        gp.ask(opened, QUESTION, **ASKED)
 
 
 def test_v21_a_clip_is_cut_from_the_stream_of_the_answer(video: Path, tmp_path: Path) -> None:
