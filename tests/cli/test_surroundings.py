@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 from fake_server import Fake, Heard, by_hash, serving
 from videos import numbered_video
-from waiting import wait_until
+from waiting import printing_children, wait_until
 
 WITHOUT = """
 import sys
@@ -79,8 +80,10 @@ def test_c03_without_a_terminal_there_are_no_escape_codes_and_narrow_ones_are_ke
 
 
 HANGS = """
-import threading
-open({!r}, "w").close()
+import contextlib, threading
+print(flush=True)
+with contextlib.suppress(OSError):  # the decoding process cannot write a file
+    open({!r}, "w").close()
 threading.Event().wait()
 """
 """Stands in for PyAV in the decoding process, and for torch while a model is loaded."""
@@ -107,7 +110,8 @@ def test_c04_ctrl_c_while_decoding_or_asking_leaves_nothing_behind(clip: Path, t
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         process = subprocess.Popen(command, env=environment, start_new_session=True, **pipes)
         try:
-            wait_until(lambda: reached.exists() or process.poll() is not None)
+            here = partial(printing_children, process.pid) if phase == "decode" else reached.exists
+            wait_until(lambda: here() or process.poll() is not None)
             assert process.poll() is None, process.communicate()
             os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the decoding process, too
             stdout, stderr = process.communicate()

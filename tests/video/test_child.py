@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ from gridprobe.evaluation.reader import read_run
 from gridprobe.video import FrameCache, FrameSize, Video, VideoLimits, decoder_child, decoder_pool, sample
 from gridprobe.video.decoder_pool import Child, stop_idle
 from videos import bars, numbered_video, patched
-from waiting import wait_until
+from waiting import printing_children, wait_until
 
 SMALL = FrameSize(max_side=256)
 ROOT = Path(__file__).parents[2]
@@ -417,6 +417,20 @@ def test_a_crash_fails_the_questions_of_its_video_and_no_others(clip: Path, tmp_
 
 
 @pytest.fixture
+def printed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
+    """Whether a child has printed something: the one trace that it can leave."""
+    outputs: list[IO[bytes]] = []
+    original = decoder_pool._start
+
+    def start(errors: IO[bytes], *arguments: Any, **options: Any) -> Any:
+        outputs.append(errors)
+        return original(errors, *arguments, **options)
+
+    monkeypatch.setattr(decoder_pool, "_start", start)
+    return lambda: any(os.fstat(output.fileno()).st_size for output in outputs if not output.closed)
+
+
+@pytest.fixture
 def time_passes_when(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], bool]], None]:
     """Stops the parent's clock until something is the case; then the child's time is over, however slow it started."""
 
@@ -433,15 +447,18 @@ def time_passes_when(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], 
 
 @pytest.mark.parametrize("code", ["while True: pass", "import threading\nthreading.Event().wait()", "signal.pause()"])
 def test_a_call_that_never_returns_is_stopped(
-    clip: Path, tmp_path: Path, fault: Fault, time_passes_when: Callable[[Callable[[], bool]], None], code: str
+    clip: Path,
+    fault: Fault,
+    printed: Callable[[], bool],
+    time_passes_when: Callable[[Callable[[], bool]], None],
+    code: str,
 ) -> None:
     """V26, and the deadline inside a single call: no packet loop is there to look at the clock."""
-    fault(f"import signal\nopen({str(tmp_path / 'reached')!r}, 'w').close()\n{code}")
-    time_passes_when((tmp_path / "reached").exists)
+    fault(f"import signal\nprint('reached', flush=True)\n{code}")
+    time_passes_when(printed)
     assert refused(clip, limits=VideoLimits(seconds=5000)).startswith(
         "decoding took longer than 5000 s; raise the limit"
     )
-    assert (tmp_path / "reached").exists()
 
 
 HANGS_ON_ONE = """
@@ -451,7 +468,7 @@ del sys.modules["av"]
 import av
 def opened(url, *given, real=av.open, **options):
     if "hangs" in url:
-        open({reached!r}, "w").close()
+        print("reached", flush=True)
         signal.pause()
     return real(url, *given, **options)
 av.open = opened
@@ -459,10 +476,10 @@ av.open = opened
 
 
 def test_a_timeout_fails_the_questions_of_its_video_and_no_others(
-    clip: Path, tmp_path: Path, fault: Fault, monkeypatch: pytest.MonkeyPatch
+    clip: Path, tmp_path: Path, fault: Fault, printed: Callable[[], bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """V26 in `eval`. The clock jumps for the thread that waits for the hanging child, and stands still for others."""
-    reached, waits, real = tmp_path / "reached", threading.local(), Child.ask
+    waits, real = threading.local(), Child.ask
 
     def ask(self: Child, request: dict[str, Any], **options: Any) -> dict[str, Any]:
         waits.here = "hangs" in request["path"]
@@ -472,11 +489,11 @@ def test_a_timeout_fails_the_questions_of_its_video_and_no_others(
         def select(self, timeout: float | None = None) -> Any:
             return super().select(0.05)
 
-    clock = SimpleNamespace(monotonic=lambda: 1e6 * (getattr(waits, "here", False) and reached.exists()))
+    clock = SimpleNamespace(monotonic=lambda: 1e6 * (getattr(waits, "here", False) and printed()))
     monkeypatch.setattr(Child, "ask", ask)
     monkeypatch.setattr(decoder_pool, "DefaultSelector", Polling)
     monkeypatch.setattr(decoder_pool, "time", clock)
-    fault(HANGS_ON_ONE.format(folder=str(tmp_path), reached=str(reached)))
+    fault(HANGS_ON_ONE.format(folder=str(tmp_path)))
     assert outcomes_of(clip, tmp_path, "hangs") == {"one": "answered", "hangs": "failed", "two": "answered"}
     error = read_records(tmp_path / "run").best["hangs"]["error"]
     assert error["class"] == "VideoError" and "decoding took longer than" in error["message"]
@@ -497,6 +514,65 @@ def test_memory_is_limited_for_the_real_decoder(made: Path) -> None:
     assert len(sample(small, num_frames=1, limits=limits, decode_in="child")) == 1
     large = numbered_video(made / "large.avi", 1, size=(8192, 8000), codec="mjpeg", pixel_format="yuvj420p")
     assert "memory" in refused(large, limits=limits)
+
+
+TAKEN_OVER = """
+import os, socket, subprocess, sys
+from pathlib import Path
+
+def connect():
+    with socket.socket() as client:
+        client.connect(("127.0.0.1", {port}))
+
+attempts = {{
+    "wrote": lambda: Path({folder!r}, "written").write_text("x"),
+    "emptied": lambda: os.truncate(Path({folder!r}, "kept"), 0),
+    "changed": lambda: os.chmod(Path({folder!r}, "kept"), 0o777),
+    "removed": lambda: Path({folder!r}, "kept").unlink(),
+    "connected": connect,
+    "sent": lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("127.0.0.1", {port})),
+    "ran": lambda: subprocess.run([sys.executable, "-c", "0"], check=True),
+    "forked": lambda: os.fork() or os._exit(0),
+    "signalled": lambda: os.kill(os.getppid(), 0),
+    "read the key": lambda: os.environ["GRIDPROBE_KEY"],
+    "read the parent's key": lambda: Path(f"/proc/{{os.getppid()}}/environ").read_bytes(),
+}}
+done = []
+for name, attempt in attempts.items():
+    try:
+        attempt()
+        done.append(name)
+    except (OSError, KeyError):
+        pass
+raise ImportError("it " + (", ".join(done) or "did nothing"))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+def test_a_decoder_that_is_taken_over_can_do_nothing(
+    clip: Path, tmp_path: Path, fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRIDPROBE_KEY", "secret")
+    (tmp_path / "kept").write_text("x")
+    if decoder_pool.sandbox() != ["no_new_privs", "landlock", "seccomp"]:
+        pytest.skip("this kernel has no Landlock or seccomp")
+    stop_idle()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        fault(TAKEN_OVER.format(port=server.getsockname()[1], folder=str(tmp_path)))
+        with pytest.raises(VideoError, match=r"\(it did nothing\)"):
+            sample_in_child(clip)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["av", "kept"]
+    assert (tmp_path / "kept").read_text() == "x"
+
+
+def test_a_child_has_no_keys_of_its_parent(clip: Path, fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRIDPROBE_KEY", "secret")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    fault("import os; raise ImportError(' '.join(sorted(os.environ)))")
+    with pytest.raises(VideoError) as caught:
+        sample_in_child(clip)
+    names = str(caught.value).partition("(")[2].partition(")")[0].split()
+    assert "LC_ALL" in names and set(names) <= {*decoder_pool.ENVIRONMENT, "OPENBLAS_NUM_THREADS", "MALLOC_ARENA_MAX"}
 
 
 @pytest.mark.parametrize(
@@ -596,13 +672,11 @@ def test_neither_process_imports_what_the_other_is_for(clip: Path, fault: Fault)
 def test_a_child_ends_with_its_parent(clip: Path, tmp_path: Path, how: signal.Signals) -> None:
     """Even while it hangs inside a call: neither thread nor loop of the child would notice. SIGINT is Ctrl-C."""
     (tmp_path / "av").mkdir()
-    told = tmp_path / "pid"
-    wait = f"import os, re\nopen({str(told)!r}, 'w').write(f'{{os.getpid()}}\\n')\nre.match('(a*)*b', 'a' * 60)"
+    wait = "import re\nprint('reached', flush=True)\nre.match('(a*)*b', 'a' * 60)"
     (tmp_path / "av" / "__init__.py").write_text(wait)
     process = run(SAMPLE.format(str(clip)), before=str(tmp_path), start_new_session=True)
-    wait_until(lambda: told.exists() and told.read_text().endswith("\n"))
-    child = int(told.read_text())
-    assert Path(f"/proc/{child}").exists()
+    wait_until(lambda: printing_children(process.pid) != [])
+    (child,) = printing_children(process.pid)
     os.killpg(process.pid, how)
     _, errors = process.communicate()
     wait_until(lambda: _is_gone(child))

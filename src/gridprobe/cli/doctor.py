@@ -3,6 +3,7 @@
 import importlib
 import importlib.metadata
 import json
+import os
 import platform
 import shutil
 import sys
@@ -218,7 +219,19 @@ def _decoder() -> Check:
     here = [name for name in CODECS if name in av.codecs_available and Codec(name, "r")]
     missing = [name for name in CODECS if name not in here]
     note = f"PyAV {av.__version__}: {' '.join(here)}" + (f"; not {' '.join(missing)}" if missing else "")
-    return Check("video decoding", "ok", note)
+    return Check("video decoding", "ok", f"{note}; {_sandbox()}")
+
+
+def _sandbox() -> str:
+    """Which restrictions of the kernel hold where videos are decoded."""
+    from gridprobe.video.decoder_pool import sandbox
+
+    if os.name != "posix":
+        return "decoded in this process"
+    try:
+        return f"decoded in a child process with {', '.join(sandbox()) or 'no restrictions of the kernel'}"
+    except GridProbeError as error:
+        return str(error)
 
 
 def _models() -> Check:

@@ -37,7 +37,8 @@ Limits    A file must be regular and non-empty, in a container from a fixed list
           line that names the file.
 Child     With decode_in="child", as in `ask` and `eval`, a process with limits on memory and time does all of it, from
           the first look at the path on, and is killed when the time is up: a decoder can crash, or hang inside a single
-          call. The process is kept for the next request and ends with this one. Frames come through shared memory.
+          call. It is kept for the next request and ends with this process. Frames come through shared memory. It sees
+          no keys, and where Linux has Landlock and seccomp it cannot write files, start programs or connect.
 Streams   Of several video streams the default one is read, else the largest; `stream` chooses another by its number. A
           chosen stream is another source, so streams share no cache entry.
 Folders   A folder of pictures is a video of one second per picture, or as its times.json says; GIF is a video file.

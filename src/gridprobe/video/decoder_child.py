@@ -1,10 +1,11 @@
 """The process that decodes: reads requests from its parent, decodes, replies. `decoder_pool` starts it.
 
 A request is one line of JSON on a socket, and so is a reply; progress is reported by lines in between. Pixels go into
-shared memory that the parent made and sent along. Nothing is unpickled. The process sets its own limits
-and ends when its parent ends, even inside a call of the decoder.
+shared memory that the parent made and sent along. Nothing is unpickled. The process sets its own limits, gives up
+rights that decoding does not need, and ends when its parent ends, even inside a call of the decoder.
 """
 
+import ctypes
 import fcntl
 import gc
 import json
@@ -15,6 +16,7 @@ import resource
 import select
 import signal
 import socket
+import struct
 import sys
 import time
 from collections.abc import Callable
@@ -51,9 +53,10 @@ def main(connection: int, lifeline: int, address_space: int) -> None:
     """
     _end_with_parent(lifeline)
     _set_limits(address_space)
+    sandbox = _give_up_rights()
     gc.freeze()  # what was imported is never garbage
     with socket.socket(fileno=connection) as parent:
-        _send(parent, ready=True)
+        _send(parent, ready=True, sandbox=sandbox)
         while (received := _receive(parent)) is not None:
             _send(parent, **_reply(parent, *received, address_space=address_space))
             os.chdir("/")
@@ -79,6 +82,89 @@ def _set_limits(address_space: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
     resource.setrlimit(resource.RLIMIT_FSIZE, (STDERR_BYTES, STDERR_BYTES))
+
+
+# What a taken-over decoder must not do: write, start programs, connect, or look into other processes. It can still read
+# files, because a child is kept for videos that are not known when it starts.
+
+PR_SET_NO_NEW_PRIVS = 38
+LANDLOCK_CREATE_RULESET, LANDLOCK_RESTRICT_SELF = 444, 446
+LANDLOCK_VERSION = 1
+READING = 1 << 2 | 1 << 3
+"""Of Landlock's rights those to read files and folders, which are kept."""
+FILE_RIGHTS, TRUNCATING, NET_RIGHTS, SCOPES = (1 << 13) - 1, 1 << 14, 3, 3
+"""Of Landlock's version 1; since version 3; TCP, since version 4; signals and abstract sockets, since version 6."""
+ALLOW, REFUSE, UNKNOWN, KILL = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
+"""What seccomp does with a call; REFUSE is EPERM, UNKNOWN is ENOSYS."""
+CLONE_THREAD, CLONE3 = 0x10000, 435
+"""New threads are allowed and new processes are not; clone3 hides which it is, and glibc does without it."""
+READ_ANY_FILE = 1 << 1 | 1 << 2
+"""Root's capabilities to read what belongs to others, which are kept of all."""
+SET_MODE_FILTER, SPEC_ALLOW = 1, 1 << 2
+"""Without SPEC_ALLOW older kernels slow the whole process down."""
+REFUSED = {
+    "x86_64": (41, 42, 49, 50, 53, 57, 58, 59, *range(90, 95), 101, 260, 268, 272, 308, 310, 311, 321, 322, 323),
+    "aarch64": (*range(52, 56), 97, 117, *range(198, 202), 203, 221, 268, 270, 271, 280, 281, 282),
+}
+"""Linux's numbers of socket, connect, bind, listen, socketpair, fork, vfork, execve, chmod and chown in all forms,
+ptrace, unshare, setns, process_vm_readv and _writev, bpf, execveat and userfaultfd."""
+REFUSED_EVERYWHERE = (425, 438, 452)
+"""io_uring_setup, pidfd_getfd and fchmodat2."""
+MACHINES = {"x86_64": (0xC000003E, 317, 56), "aarch64": (0xC00000B7, 277, 220)}
+"""Linux's number of the machine, of seccomp, and of clone."""
+
+
+class _Filter(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("program", ctypes.c_char_p))
+
+
+def _give_up_rights() -> list[str]:
+    """Restrict this process for good, as far as the kernel can; the names of what holds now."""
+    if sys.platform != "linux":
+        return []
+    libc = ctypes.CDLL(None)
+    restrictions = {"no_new_privs": _drop_privileges, "landlock": _landlock, "seccomp": _seccomp}
+    return [name for name, restrict in restrictions.items() if restrict(libc)]
+
+
+def _drop_privileges(libc: ctypes.CDLL) -> bool:
+    """Take root's capabilities but those to read files, and have no program give any back."""
+    header, data = struct.pack("=Ii", 0x20080522, 0), ctypes.create_string_buffer(24)
+    if libc.capget(header, data) == 0:
+        kept = [word & READ_ANY_FILE for word in struct.unpack("=6I", data.raw)[:2]]
+        libc.capset(header, struct.pack("=6I", *kept, 0, 0, 0, 0))
+    return bool(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0)
+
+
+def _landlock(libc: ctypes.CDLL) -> bool:
+    """Refuse writing and starting files; in any Landlock domain other processes cannot be looked into."""
+    version = libc.syscall(LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), LANDLOCK_VERSION)
+    rights = FILE_RIGHTS & ~READING | (TRUNCATING if version >= 3 else 0)
+    size = 8 if version < 4 else 16 if version < 6 else 24
+    handled = struct.pack("=QQQ", rights, NET_RIGHTS, SCOPES)
+    ruleset = libc.syscall(LANDLOCK_CREATE_RULESET, handled, ctypes.c_size_t(size), 0) if version > 0 else -1
+    if ruleset < 0:
+        return False
+    result = libc.syscall(LANDLOCK_RESTRICT_SELF, ruleset, 0)
+    os.close(ruleset)
+    return bool(result == 0)
+
+
+def _seccomp(libc: ctypes.CDLL) -> bool:
+    """Refuse calls by their number; kill a process that calls by another machine's numbers."""
+    name = os.uname().machine
+    if name not in MACHINES:
+        return False
+    (machine, seccomp, clone), refused = MACHINES[name], (*REFUSED[name], *REFUSED_EVERYWHERE)
+    load, equal, at_least, any_bit, end = 0x20, 0x15, 0x35, 0x45, 0x06
+    call, flags, of_machine = 0, 16, 4  # where these are in what a filter is shown
+    steps = [(load, 0, 0, of_machine), (equal, 1, 0, machine), (end, 0, 0, KILL), (load, 0, 0, call)]
+    steps += [(at_least, 0, 1, 1 << 30), (end, 0, 0, KILL), (equal, 0, 1, CLONE3), (end, 0, 0, UNKNOWN)]
+    steps += [(equal, len(refused) - place + 1, 0, number) for place, number in enumerate(refused)]
+    steps += [(equal, 2, 0, clone), (end, 0, 0, ALLOW), (end, 0, 0, REFUSE)]
+    steps += [(load, 0, 0, flags), (any_bit, 0, 1, CLONE_THREAD), (end, 0, 0, ALLOW), (end, 0, 0, REFUSE)]
+    program = b"".join(struct.pack("=HBBI", *step) for step in steps)
+    return bool(libc.syscall(seccomp, SET_MODE_FILTER, SPEC_ALLOW, ctypes.byref(_Filter(len(steps), program))) == 0)
 
 
 def _receive(parent: socket.socket) -> tuple[dict[str, Any], int | None] | None:

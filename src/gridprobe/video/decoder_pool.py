@@ -30,13 +30,13 @@ import numpy as np
 from gridprobe._util import has_listener, report, usable_cores
 from gridprobe.errors import DecoderKilled, UsageError, VideoError
 from gridprobe.video.decode import FileStream, checked_info
-from gridprobe.video.files import Deadline, VideoFile, shown_name
+from gridprobe.video.files import Deadline, VideoFile, VideoLimits, shown_name
 from gridprobe.video.frames import Pixels
 from gridprobe.video.pictures import FolderStream
 from gridprobe.video.sampling import FrameIndex, SampleSpec
 from gridprobe.video.source import VideoInfo
 
-__all__ = ["Child", "ChildDecoder", "stop_idle"]
+__all__ = ["Child", "ChildDecoder", "sandbox", "stop_idle"]
 
 GRACE = 3.0
 """Seconds beyond a request's own limit before the child is killed: it should notice the limit itself."""
@@ -47,6 +47,8 @@ MAX_IDLE = 2
 """Idle children kept: one decodes the next video while another decodes the kept frames of the present one."""
 SENT_FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 """Signals of the kernel's OOM killer, an operator or a service manager; the decoder's own faults are other ones."""
+ENVIRONMENT = ("LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR", "TZ")
+"""What a child is told of its parent's environment: file names' encoding and libraries' places, no keys."""
 MAP_FROM = 16 << 20
 """Results of at least that many bytes stay in shared memory; others are copied out, as each needs a descriptor."""
 PACKAGE = Path(__file__).parents[1]
@@ -67,7 +69,8 @@ class Child:
         """How many bytes of it the process may have."""
         self.usable = True
         """Whether it can take a request: it waits for one, as far as is known."""
-        self._started = False
+        self.sandbox: list[str] | None = None
+        """Which restrictions of the kernel hold for it; None until it has started."""
         self._rest = b""
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed by stop()
         self._socket, theirs = socket.socketpair()
@@ -94,9 +97,8 @@ class Child:
         """
         self.usable, name = False, shown_name(request["path"])
         try:
-            if not self._started:
-                self._reply(time.monotonic() + START_SECONDS)
-                self._started = True
+            if self.sandbox is None:
+                self.sandbox = self._reply(time.monotonic() + START_SECONDS).get("sandbox", [])
             end = time.monotonic() + seconds + GRACE
             line = json.dumps(request | {"progress": has_listener()}).encode() + b"\n"
             sent = socket.send_fds(self._socket, [line], [shared_memory] if shared_memory is not None else [])
@@ -185,7 +187,8 @@ class Child:
 def _start(errors: IO[bytes], address_space: int, *, descriptors: tuple[int, int]) -> "subprocess.Popen[bytes]":
     # One OpenBLAS thread and one malloc arena: each more would reserve address space, which the limit counts, and
     # another arena keeps 6 MB that are free.
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
+    environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+    environment |= {"OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
     return subprocess.Popen(
         [
             sys.executable,
@@ -270,6 +273,13 @@ def _borrowed_child(address_space: int, *, new: bool = False) -> Iterator[Child]
                 _idle.append(child)
         if not kept:
             child.stop()
+
+
+def sandbox() -> list[str]:
+    """Which restrictions of the kernel hold for children: of no_new_privs, landlock and seccomp."""
+    with _borrowed_child(int(VideoLimits().process)) as child:
+        child.ask({"do": "check", "path": "/", "folder": "/", "cpu": START_SECONDS}, seconds=START_SECONDS)
+        return list(child.sandbox or ())
 
 
 def stop_idle() -> None:
