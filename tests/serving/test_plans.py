@@ -1,6 +1,7 @@
 """What a question would take, over HTTP, and limits in requests."""
 
 import asyncio
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,7 @@ def test_the_plan_prices_each_effort_as_a_share_of_all_frames(service: VideoServ
     assert offers["all frames"]["frames"] == [9, 9]
     assert offers["quick"]["frames"] == [0, 0]
     assert offers["auto"]["share"] == [offers["quick"]["share"][0], offers["full"]["share"][1]]
+    assert re.fullmatch(r"[\d.]+(–[\d.]+)?%", offers["auto"]["share_words"]), "a range has one percent sign"
     assert offers["quick"]["seconds"] is None
 
 
