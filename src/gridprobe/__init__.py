@@ -18,7 +18,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from gridprobe.answer import Answer
     from gridprobe.ask import Session, ask
-    from gridprobe.asynchronous import AsyncSession, aask
+    from gridprobe.concurrency import AsyncSession, aask
     from gridprobe.errors import Cancelled, DataError, GridProbeError, ModelError, RunError, UsageError, VideoError
     from gridprobe.models import MockModel, load_model
     from gridprobe.question import Question
@@ -51,7 +51,7 @@ __all__ = [
 
 _MODULES = {
     "gridprobe.answer": "Answer",
-    "gridprobe.asynchronous": "AsyncSession aask",
+    "gridprobe.concurrency": "AsyncSession aask",
     "gridprobe.models": "MockModel load_model",
     "gridprobe.errors": "Cancelled DataError GridProbeError ModelError RunError UsageError VideoError",
     "gridprobe.ask": "Session ask",

@@ -24,8 +24,7 @@ from gridprobe.video.frames import contact_sheet
 from gridprobe_serve.errors import ApiError, Json, check_descriptors, not_found
 from gridprobe_serve.jobs import Job, JobMessage, Jobs
 from gridprobe_serve.schemas import AskBody, PlanBody, SessionBody
-from gridprobe_serve.service import VideoQuestion, VideoService
-from gridprobe_serve.sessions import VideoSession
+from gridprobe_serve.service import VideoQuestion, VideoService, VideoSession
 from gridprobe_serve.sources import display_name
 
 __all__ = ["PAGE_POLICY", "EventStream", "Service", "jpeg", "page_router", "router", "until_over", "user_of"]
