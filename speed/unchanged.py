@@ -7,6 +7,7 @@ Both versions need the public API (`Session`, presets, selectors by name) and ru
 """
 
 import argparse
+import importlib
 import json
 import os
 import subprocess
@@ -43,15 +44,24 @@ TOLERANCE = 1e-3
 """Of log-probabilities and confidences; batches of another size round differently in the sixth digit."""
 
 
+BEFORE: dict[str, dict[str, Any]] = {"collage": {"collage": True}, "importance": {"order": "importance"}}
+"""What the setting `show` was in versions without gridprobe_world."""
+
+
 def answers(video: Path) -> dict[str, Any]:
     import gridprobe as gp
-    from gridprobe_world import demo
 
+    try:
+        from gridprobe_world import demo
+    except ImportError:
+        demo = importlib.import_module("gridprobe.demo")
+    old = demo.__name__ == "gridprobe.demo"
     if not video.exists():
         demo.write(video)
     model, found = gp.load_model("embedded", device="cpu", dtype="float32"), {}
     for preset, selector, options in CASES:
-        with gp.Session(video, model=model, selector=selector, preset=preset, **options) as session:
+        settings = BEFORE[options["show"]] | {"k": options["k"]} if "show" in options and old else options
+        with gp.Session(video, model=model, selector=selector, preset=preset, **settings) as session:
             for kind, question in demo.questions().items():
                 answer = session.ask(question).to_dict()
                 chosen = answer["selection"]

@@ -420,7 +420,7 @@ def in_sequence(outcomes: Iterable[tuple[int, Result]]) -> Iterator[Result]:
             following += 1
 
 
-# For programs with an event loop: the work is done in threads, and questions that are asked at the same time are merged.
+# For programs with an event loop: the work is done in threads, and questions asked at the same time are merged.
 # A task that is cancelled ends its question at the next step, and frees the model.
 #
 #     async with gridprobe.AsyncSession("talk.mp4", model=model) as session:
