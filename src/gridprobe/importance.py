@@ -197,11 +197,6 @@ EQUAL = 1e-6
 class Budget(Protocol):
     """Decides how many frames a map deserves, and which. One that derives from it needs only what is abstract here."""
 
-    @property
-    def ties(self) -> Ties:
-        """Which of equally important frames are kept; see `top`."""
-        return "spread"
-
     def kept(self, importance: ImportanceMap) -> int:
         """A number from 1 to the number of cells."""
         ...
@@ -267,11 +262,6 @@ class ShapeRule(Budget):
     def __post_init__(self) -> None:
         if not (math.isfinite(self.gamma0) and self.gamma0 >= 0):
             raise UsageError(f"gamma0 must be a number of at least 0, got {self.gamma0!r}")
-
-    @property
-    def ties(self) -> Ties:
-        """The paper's text takes the first ones; the authors' code has a scale and leaves it to numpy."""
-        return "earliest" if self.scale is None else "argsort"
 
     def kept(self, importance: ImportanceMap) -> int:
         """The paper's M_eff, from the fewest to the number of cells."""

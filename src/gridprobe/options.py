@@ -161,9 +161,10 @@ class Options:
 
     @property
     def ties(self) -> Ties:
-        """Which of equally important frames are kept: what goes with the rule; with a number, the preset's."""
-        rule = self.rule
-        return _rule(AUTO[self.preset]).ties if isinstance(rule, Fixed) else rule.ties
+        """Which of equally important frames are kept: the first, as published; those that numpy sorts last, as in the
+        authors' code; else an even sample of them."""
+        published: dict[str, Ties] = {"paper": "earliest", "authors": "argsort"}
+        return published.get(self.preset, "spread")
 
     @property
     def sample(self) -> SampleSpec:
