@@ -50,7 +50,6 @@ class Upload:
     id: str
     name: str
     blob: Blob
-    created: float
 
 
 @dataclass(eq=False)
@@ -87,13 +86,12 @@ class Incoming:
 class MediaStore:
     """A private temporary folder; it is deleted at the end, and after a crash at the next start."""
 
-    def __init__(self, *, quota: int, parent: Path | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, *, quota: int, parent: Path | None = None) -> None:
         """An empty store.
 
         Args:
             quota: bytes that all media may take.
             parent: where the folder is made.
-            clock: seconds.
         """
         place = Path(parent or tempfile.gettempdir())
         self.unfinished: list[UnfinishedJob] = []
@@ -103,7 +101,6 @@ class MediaStore:
                 self.unfinished += _remove_left_behind(folder)
         self.folder, self._lock_handle = _locked_folder(place)
         self.quota = quota
-        self._clock = clock
         self._lock = RLock()
         self._blobs: dict[str, Blob] = {}
         self._uploads: OrderedDict[str, Upload] = OrderedDict()
@@ -174,7 +171,7 @@ class MediaStore:
         """What was received, under an id."""
         if incoming.size == 0:
             raise ApiError("the body is empty; send the file as the body", code="empty_body")
-        stored = Upload(new_id(), name, self.keep(incoming), self._clock())
+        stored = Upload(new_id(), name, self.keep(incoming))
         with self._lock:
             while len(self._uploads) >= MOST_UPLOADS:
                 self.remove(next(iter(self._uploads)))
