@@ -2,8 +2,8 @@
 
     pool = sample("talk.mp4", num_frames=144)   # FramePool: pixels, true times, warnings
     info = probe("talk.mp4")                    # VideoInfo: size, rate, duration, codec
-    footage = Footage("talk.mp4", num_frames=144)  # opened once; frames are decoded when needed, at the size needed
-    found = preview("talk.mp4", num_frames=144)    # Preview: what decoding would take, found without decoding
+    video = Video("talk.mp4", num_frames=144)   # opened once; frames are decoded when needed, at the size needed
+    plan = preview("talk.mp4", num_frames=144)  # Preview: what decoding would take, found without decoding
 
 Times     Seconds from the start of the presentation; the stream's start time is subtracted and edit lists are applied.
           The frame for a moment is the one on display then: the last that starts at or before it (else the first).

@@ -8,7 +8,7 @@ Writing  To a temporary file that is then renamed: nobody reads a partial entry,
 Cap      Reading an entry sets its modification time. When the total exceeds the cap, the least recently used entries
          are removed. A reader keeps its file open, and an open file survives removal (Windows refuses the removal), so
          no reader loses an entry.
-Trouble  An unusable cache counts as empty: nothing here raises, and the first failure is kept as a sentence for the
+Failure  An unusable cache counts as empty: nothing here raises, and the first failure is kept as a sentence for the
          answer's warnings. A folder is not used if it or a link to it belongs to another user, or if everybody can
          write to it, because whoever can write there can choose what a model sees.
 """
@@ -53,9 +53,9 @@ def cache_folder() -> Path | None:
         return None
     if named:
         return Path(named).absolute() / "frames"
-    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
     with contextlib.suppress(RuntimeError):  # no home directory
-        return (given if given.is_absolute() else Path.home() / ".cache") / "gridprobe" / "frames"
+        return (xdg if xdg.is_absolute() else Path.home() / ".cache") / "gridprobe" / "frames"
     return None
 
 
@@ -117,8 +117,8 @@ class FrameCache:
 
     def size(self) -> tuple[int, int]:
         """The number of entries and their total bytes."""
-        found = [status.st_size for _, status in self._entries()] if self._usable else []
-        return len(found), sum(found)
+        sizes = [status.st_size for _, status in self._entries()] if self._usable else []
+        return len(sizes), sum(sizes)
 
     def _path(self, key: str) -> Path:
         name = hashlib.sha256(key.encode()).hexdigest()
@@ -165,18 +165,18 @@ class FrameCache:
     def _is_ours(self) -> bool:
         """Whether the folder may be used: it does not exist yet, or it is the user's own."""
         try:
-            found = [os.lstat(self.folder), os.stat(self.folder)]
+            statuses = [os.lstat(self.folder), os.stat(self.folder)]
         except FileNotFoundError:
             return True
         except OSError as error:
             self._set_warning(error, "read")
             return False
-        user = os.getuid() if hasattr(os, "getuid") else found[0].st_uid
-        if not stat.S_ISDIR(found[1].st_mode):
+        user = os.getuid() if hasattr(os, "getuid") else statuses[0].st_uid
+        if not stat.S_ISDIR(statuses[1].st_mode):
             self.warning = f"the frame cache {self.folder} is not used: it is not a folder"
-        elif any(status.st_uid != user for status in found):
+        elif any(status.st_uid != user for status in statuses):
             self.warning = f"the frame cache {self.folder} is not used: it belongs to another user"
-        elif found[1].st_mode & stat.S_IWOTH:
+        elif statuses[1].st_mode & stat.S_IWOTH:
             self.warning = f"the frame cache {self.folder} is not used: everybody can write to it"
         return self.warning is None
 
@@ -216,11 +216,11 @@ def frame_key(*, decoder: str, source: str, time: float, size: tuple[int, int]) 
 def plan_key(file: VideoFile, spec: SampleSpec, decoder: str) -> str:
     """Everything a plan depends on, including the limits: a cached plan must not get around them."""
     limits = spec.limits
-    wanted = f"{spec.num_frames} {spec.sampling} {spec.precision} {AUTO_FRACTION}"
-    wanted += f" {spec.segments}" if spec.segments else ""
-    wanted += "" if spec.stream is None else f" stream {spec.stream}"
+    sample = f"{spec.num_frames} {spec.sampling} {spec.precision} {AUTO_FRACTION}"
+    sample += f" {spec.segments}" if spec.segments else ""
+    sample += "" if spec.stream is None else f" stream {spec.stream}"
     bounds = f"{limits.max_pixels} {limits.max_duration} {limits.max_streams}"
-    return f"plan {FORMAT}\n{decoder}\n{file.fingerprint}\n{wanted}\n{bounds}"
+    return f"plan {FORMAT}\n{decoder}\n{file.fingerprint}\n{sample}\n{bounds}"
 
 
 # MemoryCache: decoded frames in memory, at every size they were decoded at, up to a limit in bytes.
@@ -263,15 +263,15 @@ class MemoryCache:
         if not batch:
             return None
         self._batches.move_to_end(batch)
-        found: Pixels = self._batches[batch][1][row]
-        return found
+        frame: Pixels = self._batches[batch][1][row]
+        return frame
 
     def batch(self, size: tuple[int, int], pts_list: Sequence[int]) -> Pixels | None:
         """The array that holds exactly these frames, if there is one; it needs no copy."""
-        wanted = [(size, pts) for pts in pts_list]
-        batch, _ = self._places.get(wanted[0], (0, 0)) if wanted else (0, 0)
-        keys, pixels = self._batches.get(batch, ([], None))
-        if not wanted or keys != wanted:
+        keys = [(size, pts) for pts in pts_list]
+        batch, _ = self._places.get(keys[0], (0, 0)) if keys else (0, 0)
+        batch_keys, pixels = self._batches.get(batch, ([], None))
+        if not keys or batch_keys != keys:
             return None
         self._batches.move_to_end(batch)
         return pixels

@@ -65,7 +65,7 @@ PLACES, BLOCK = 64, 128 * 1024
 WRAP = 1 << 33
 """The clock counts 90,000 ticks a second and starts again here, after 26 hours, which is no restart."""
 SLACK = 90_000
-"""Ticks by which the clock may go back."""
+"""By how much the clock may go back."""
 
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 """How a URL begins, also after pathlib has made one slash of two."""

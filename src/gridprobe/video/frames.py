@@ -128,8 +128,8 @@ class Pending:
         """Some of the frames, still to be decoded."""
 
         def decode(some: Sequence[int]) -> Pixels:
-            wanted = [rows[row] for row in some]
-            return self._pixels[wanted] if self.decoded or (self.keeps and self.whole) else self.decode(wanted)
+            own_rows = [rows[row] for row in some]
+            return self._pixels[own_rows] if self.decoded or (self.keeps and self.whole) else self.decode(own_rows)
 
         return replace(self, decode=decode, shape=(len(rows), *self.shape[1:]), whole=False)
 

@@ -200,7 +200,7 @@ class Reader:
 
     def __init__(self, source: Source, clock: FrameClock, reach: int) -> None:
         self._reach = reach
-        """Ticks after a damaged target in which a good frame is looked for."""
+        """How far after a damaged target, in pts, a good frame is looked for."""
         self.decoded = 0
         """Frames decoded so far, wanted or not."""
         self._source = source
@@ -270,9 +270,9 @@ class Reader:
         With `last` the decoder is flushed afterwards, which is cheaper than feeding it until the frame comes out; it
         then needs a seek before it can continue.
         """
-        ahead, trouble = self._ahead, (self._errors, len(self._damaged))
+        ahead, errors_before = self._ahead, (self._errors, len(self._damaged))
         due = max((pts for pts in (*self._sent, *ahead.pts_list()) if pts <= target), default=None)
-        while (self._errors, len(self._damaged)) == trouble and self._suspect_from is None:
+        while (self._errors, len(self._damaged)) == errors_before and self._suspect_from is None:
             due = ahead.fill(self._fetch, target, due)
             if due is None or not ahead.ordered:
                 return None
@@ -315,8 +315,8 @@ class Reader:
         """Start again one keyframe earlier: its last frames may be nearer to a damaged target than later ones."""
         self._errors += 1  # a decoder can lose a group without reporting an error
         earlier = anchor(self._source, self._clock, self._key - 1)
-        known = BEFORE_ALL if self._before is None else self._before.pts
-        is_new = earlier.seek is not None and earlier.key is not None and earlier.key > known
+        latest = BEFORE_ALL if self._before is None else self._before.pts
+        is_new = earlier.seek is not None and earlier.key is not None and earlier.key > latest
         if earlier.seek is not None and earlier.key is not None and is_new:
             self._jump(earlier.seek, earlier.key)
         else:

@@ -299,7 +299,7 @@ def _last_key(source: Source, target: int) -> int | None:
 
 
 def frame_duration(source: Source, clock: FrameClock, duration: int | None = None) -> int:
-    """Ticks for which a frame is shown; without a duration of its own, one frame at the mean rate."""
+    """How long a frame is shown, in pts; without a duration of its own, one frame at the mean rate."""
     if clock.counted:
         return 1
     rate = source.stream.average_rate or source.stream.guessed_rate
@@ -405,8 +405,8 @@ def _affordable(source: Source, num_frames: int) -> float:
     return num_frames * KEY_SECONDS * max(1.0, FULL_HD / max(1.0, stream.width * stream.height * float(rate)))
 
 
-def _note(wanted: DecodePlan, chosen: DecodePlan, clock: FrameClock, distance: str) -> str:
-    ratio = wanted.cost(clock) / chosen.cost(clock)
+def _note(nearer: DecodePlan, chosen: DecodePlan, clock: FrameClock, distance: str) -> str:
+    ratio = nearer.cost(clock) / chosen.cost(clock)
     return (
         f"keyframes up to {distance} away stand for sampled moments, since nearer frames would take {ratio:.0f} times "
         "the work; precision=exact takes them"
@@ -429,18 +429,16 @@ class _Planner:
         A moment at most `depth` seconds after a keyframe keeps its own frame. With a reach, every moment has a frame of
         its own; without one, several may share a keyframe.
         """
-        pts_list = None if reach is None else int(reach * self.cell / self.clock.time_base)
+        limit = None if reach is None else int(reach * self.cell / self.clock.time_base)
         chosen: dict[int, Anchor] = {}
         following = [*list(self.anchors)[1:], None]
         for (target, start), then in zip(self.anchors.items(), following, strict=True):
-            taken = next(reversed(chosen), None)
+            latest = next(reversed(chosen), None)
             shallow = start.key is not None and (target - start.key) * self.clock.time_base <= depth
-            near = (
-                None if pts_list == 0 or (depth and shallow) else self._near_key((target, then), start, reach=pts_list)
-            )
-            if near is not None and near.key is not None and (pts_list is None or taken is None or near.key > taken):
+            near = None if limit == 0 or (depth and shallow) else self._near_key((target, then), start, reach=limit)
+            if near is not None and near.key is not None and (limit is None or latest is None or near.key > latest):
                 target, start = near.key, near
-            if taken is None or target > taken:
+            if latest is None or target > latest:
                 chosen[target] = start
         return DecodePlan(tuple(chosen), tuple(chosen.values()))
 

@@ -514,8 +514,8 @@ def _open_container(file: VideoFile, limits: VideoLimits, deadline: Deadline) ->
 
     _check_version(file)
     deadline.check()
-    if found := looks_like(file.head):
-        raise _not_accepted(file, found)
+    if kind := looks_like(file.head):
+        raise _not_accepted(file, kind)
     options = {
         "format_whitelist": ",".join(sorted(CONTAINERS)),
         "protocol_whitelist": "file",
@@ -542,8 +542,8 @@ def _check_version(file: VideoFile) -> None:
         )
 
 
-def _not_accepted(file: VideoFile, found: str) -> VideoError:
-    return VideoError(f"{file.name}: not a video container gridprobe accepts (found {found}); convert it to MP4")
+def _not_accepted(file: VideoFile, kind: str) -> VideoError:
+    return VideoError(f"{file.name}: not a video container gridprobe accepts (found {kind}); convert it to MP4")
 
 
 def _check_limits(file: VideoFile, container: "InputContainer", stream: "VideoStream", limits: VideoLimits) -> None:

@@ -400,26 +400,26 @@ def _copied(source: Source, clock: FrameClock, segments: Sequence[Segment], form
 
 def _joined(source: Source, clock: FrameClock, segments: Sequence[Segment]) -> "list[Packet[VideoStream]]":
     """The packets of all segments with times that leave no gap between them; empty if one has no time."""
-    found: dict[int, Packet[VideoStream]] = {}
+    packets: dict[int, Packet[VideoStream]] = {}
     shown, shift = 0, 0
     for segment in segments:
         for packet in _packets(source, clock, segment):
             if packet.pts is None:
                 return []
-            if packet.pts in found:
+            if packet.pts in packets:
                 continue  # this segment begins in a group of pictures that was copied already
             if packet.is_keyframe:
                 length = packet.duration or round(1 / (source.time_base * (source.stream.average_rate or 25)))
-                shift = (shown + length if found else 0) - packet.pts
+                shift = (shown + length if packets else 0) - packet.pts
             shown = max(shown, packet.pts + shift)
-            found[packet.pts] = packet
+            packets[packet.pts] = packet
             packet.pts += shift
     # Not every container stores when packets are to be decoded; it is derived: in this order, before they are shown.
-    order = sorted(packet.pts or 0 for packet in found.values())
-    early = max((due - (packet.pts or 0) for due, packet in zip(order, found.values(), strict=True)), default=0)
-    for due, packet in zip(order, found.values(), strict=True):
+    order = sorted(packet.pts or 0 for packet in packets.values())
+    early = max((due - (packet.pts or 0) for due, packet in zip(order, packets.values(), strict=True)), default=0)
+    for due, packet in zip(order, packets.values(), strict=True):
         packet.dts = due - early
-    return list(found.values())
+    return list(packets.values())
 
 
 def _packets(source: Source, clock: FrameClock, segment: Segment) -> "Iterator[Packet[VideoStream]]":
@@ -443,14 +443,14 @@ def _encoded(source: Source, clock: FrameClock, segments: Sequence[Segment], for
     content, rate = io.BytesIO(), Fraction(source.stream.average_rate or source.stream.guessed_rate or 25)
     count = 0
     with av.open(content, "w", format=form) as output:
-        made = output.add_stream("libx264", rate=rate, options={"crf": "20", "preset": "veryfast"})
-        made.width, made.height = (side - side % 2 for side in (source.stream.width, source.stream.height))
-        made.pix_fmt = "yuv420p"
+        stream = output.add_stream("libx264", rate=rate, options={"crf": "20", "preset": "veryfast"})
+        stream.width, stream.height = (side - side % 2 for side in (source.stream.width, source.stream.height))
+        stream.pix_fmt = "yuv420p"
         for frame in _frames(source, clock, segments):
-            frame = frame.reformat(made.width, made.height, "yuv420p")
+            frame = frame.reformat(stream.width, stream.height, "yuv420p")
             frame.pts, frame.time_base, count = count, 1 / rate, count + 1
-            output.mux(made.encode(frame))
-        output.mux(made.encode(None))
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode(None))
     return content.getvalue() if count else b""
 
 
