@@ -36,42 +36,42 @@ def load(name: str, *, clock: RateClock | None = None, **settings: Any) -> Serve
     root = str(listed.get("root") or "")
     if not features.fingerprint:
         features = replace(features, fingerprint=os.path.basename(root))
-    cost_model = cost_model_of(options.priced_as) if options.priced_as else _released(model, root)
-    return Server(client, model, features, ServerPricing(options, features.rule, cost_model))
+    priced_as = cost_model_of(options.priced_as) if options.priced_as else _released(model, root)
+    return Server(client, model, features, ServerPricing(options, features.rule, priced_as))
 
 
 def gauge(name: str) -> CostModel:
-    """What requests to a model would cost, by its name on the server; the server is not asked."""
+    """What requests to a model would cost, by its name on the server; nothing is sent to it."""
     address = Address.parse(name)
-    cost_model = _released(address.model)
-    if cost_model is None:
+    released = _released(address.model)
+    if released is None:
         raise UsageError(
             f"cannot plan for {address}: the model's name must be that of a known model, such as "
             "Qwen/Qwen3-VL-8B-Instruct"
         )
-    return replace(cost_model, identity=str(address), recalls=False, slack=SLACK)
+    return replace(released, identity=str(address), recalls=False, slack=SLACK)
 
 
 def _choose(client: Client) -> tuple[str, Mapping[str, Any]]:
     """The model's name, and what the server lists about it."""
-    wanted = client.address.model
+    name = client.address.model
     try:
         data = client.get("/models").get("data")
     except ServerUnavailable:
         raise
     except ServerError as error:  # some servers have models, but no list of them
-        if wanted:
-            return wanted, {}
+        if name:
+            return name, {}
         raise UsageError(f"{error}; name the model as in {client.address.base}#MODEL") from None
     listed = {str(each["id"]): each for each in data or [] if isinstance(each, Mapping) and "id" in each}
-    if wanted in listed or (wanted and not listed):
-        return wanted, listed.get(wanted, {})
-    shown = ", ".join(sorted(listed)[:8]) + (" …" if len(listed) > 8 else "")
-    if wanted:
-        raise UsageError(f"{client.address.host} does not serve {wanted!r}; it serves {shown}")
+    if name in listed or (name and not listed):
+        return name, listed.get(name, {})
+    names = ", ".join(sorted(listed)[:8]) + (" …" if len(listed) > 8 else "")
+    if name:
+        raise UsageError(f"{client.address.host} does not serve {name!r}; it serves {names}")
     if len(listed) != 1:
         raise UsageError(
-            f"{client.address.host} serves {shown or 'no model'}; name one as in {client.address.base}#MODEL"
+            f"{client.address.host} serves {names or 'no model'}; name one as in {client.address.base}#MODEL"
         )
     return next(iter(listed.items()))
 
@@ -80,7 +80,7 @@ def _released(*names: str) -> CostModel | None:
     """The cost model of a released model with one of the names on the server."""
     for entry in FAMILIES.values():
         for name in filter(None, names):
-            cost_model: CostModel | None = entry.load().gauge(name, None)
-            if cost_model is not None:
-                return cost_model
+            released: CostModel | None = entry.load().gauge(name, None)
+            if released is not None:
+                return released
     return None
