@@ -98,7 +98,7 @@ def _rows(runs: Sequence[Run]) -> list[Regime]:
 
 
 def _given(run: Run, result: Result) -> RunAnswer:
-    return RunAnswer(run.name, result.answered.choice if result.answered else None, result.right)
+    return RunAnswer(run.name, result.answered.reply if result.answered else None, result.right)
 
 
 def _typical(rows: Sequence[Regime]) -> list[Regime]:

@@ -5,7 +5,6 @@ import signal
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import hypothesis
 import pytest

@@ -161,8 +161,7 @@ class Options:
 
     @property
     def ties(self) -> Ties:
-        """Which of equally important frames are kept: the first, as published; those that numpy sorts last, as in the
-        authors' code; else an even sample of them."""
+        """Which of equally important frames are kept: an even sample of them, unless the preset is a published one."""
         published: dict[str, Ties] = {"paper": "earliest", "authors": "argsort"}
         return published.get(self.preset, "spread")
 

@@ -26,13 +26,12 @@ from gridprobe.models.openai.requests import (
     ChatClient,
     EncodedImage,
     ImageCache,
-    LabelLogprobs,
     Part,
     SampledLogprobs,
     ServerUsage,
     message_parts,
 )
-from gridprobe.models.openai.selftest import CANARY, LABELS, ServerFeatures, ServerPricing, near
+from gridprobe.models.openai.selftest import CANARY, ServerFeatures, ServerPricing, letters, near
 
 __all__ = ["Server"]
 
@@ -162,31 +161,22 @@ class Server:
             yield from jobs
 
     def _run(self, requests: Sequence[Request], stop: Event) -> list[Posterior]:
-        multiple = self._pricing.multiple
-        messages = [message_parts(each, self._images, multiple=multiple) for each in requests]
-        if len(requests) > 1 and (posteriors := self._ask_together(requests, messages, stop)):
-            return posteriors
-        return [self._ask(*each, stop) for each in zip(requests, messages, strict=True)]
-
-    def _ask_together(
-        self, requests: Sequence[Request], messages: Sequence[list[Part]], stop: Event
-    ) -> list[Posterior] | None:
-        """The answers in one call; None if one of them cannot be answered, which only single calls can find out."""
+        messages = [message_parts(each, self._images, multiple=self._pricing.multiple) for each in requests]
+        labels = requests[0].labels
         try:
-            replies, usage = self._chat.choose_batch(messages, requests[0].labels, stop=stop)
+            replies, usage = self._chat.choose(messages, labels, stop=stop)
         except ServerUnavailable:
             raise
         except ServerError:
-            return None
+            if len(requests) == 1:
+                raise
+            return [posterior for each in requests for posterior in self._run([each], stop)]  # to find the one at fault
         self._check_read([part for parts in messages for part in parts], usage)
-        costs = self._pricing.shared(requests, usage)
-        return [_posterior(*each) for each in zip(requests, replies, costs, strict=True)]
-
-    def _ask(self, request: Request, parts: list[Part], stop: Event) -> Posterior:
-        reply = self._chat.choose(parts, request.labels, stop=stop)
-        self._check_read(parts, reply.usage)
-        reply = replace(reply, notes=(*reply.notes, *self._changes(reply.usage)))
-        return _posterior(request, reply, self._pricing.spent(request, reply.usage))
+        changes, costs = self._changes(usage), self._pricing.spent(requests, usage)
+        return [
+            Posterior(labels, reply.logprobs, cost, reply.mass, (*reply.notes, *changes))
+            for reply, cost in zip(replies, costs, strict=True)
+        ]
 
     def _changes(self, usage: ServerUsage) -> tuple[str, ...]:
         """A note if the server says that its configuration is not what it was."""
@@ -209,12 +199,8 @@ class Server:
         self._chat.forget()
         chat = ChatClient(self._client, self._model, self.features.strategy)
         sampled = isinstance(chat.strategy, SampledLogprobs)
-        if not near(chat.choose(CANARY, LABELS), self.features.canary) and not sampled:
+        if not near(letters(chat, CANARY), self.features.canary) and not sampled:
             raise ServerUnavailable(
                 f"{self._client.address.host} answers differently since it came back: it serves other weights as "
                 f"{self._model}; start the first ones again, or begin a new run"
             )
-
-
-def _posterior(request: Request, reply: LabelLogprobs, cost: Cost) -> Posterior:
-    return Posterior(request.labels, reply.logprobs, cost, reply.mass, reply.notes)

@@ -12,7 +12,6 @@ from itertools import accumulate, pairwise
 from threading import Event, Lock
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-import numpy as np
 from PIL import Image
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
@@ -198,7 +197,6 @@ class LabelLogprobs:
     raw: Mapping[str, float] = field(default_factory=dict)
     """The numbers that the server gave, to compare two replies with."""
     notes: tuple[str, ...] = ()
-    usage: ServerUsage = ServerUsage()
 
 
 @dataclass(frozen=True)
@@ -225,7 +223,7 @@ class TokenIdLogprobs:
         for label, tokens in single_tokens(self.encode, labels).items():
             if any(str(token) not in raw for token in tokens):
                 raise InvalidReply(f"the reply lacks the probability of the letter {label}")
-            letters.append(np.logaddexp.reduce([raw[str(token)] for token in tokens]))
+            letters.append(_log_sum([raw[str(token)] for token in tokens]))
         return _normalised(letters, raw)
 
 
@@ -266,7 +264,7 @@ class TopLogprobs:
         lacks = (
             f"the server's list of likely tokens lacks {missing}: counted as {math.exp(bound):.1g} each, their bound"
         )
-        letters = [np.logaddexp.reduce(values[label] or [bound]) for label in labels]
+        letters = [_log_sum(values[label] or [bound]) for label in labels]
         return _normalised(letters, raw, (lacks,) if missing else ())
 
 
@@ -321,11 +319,16 @@ def _text(choice: Mapping[str, Any]) -> str:
     return str(message.get("content") or "") if isinstance(message, Mapping) else ""
 
 
+def _log_sum(values: Sequence[float]) -> float:
+    most = max(values)
+    return most + math.log(math.fsum(math.exp(value - most) for value in values))
+
+
 def _normalised(letters: Sequence[float], raw: Mapping[str, float], notes: tuple[str, ...] = ()) -> LabelLogprobs:
-    total = float(np.logaddexp.reduce(letters))
+    total = _log_sum(letters)
     if not math.isfinite(total):
         raise InvalidReply("the letters' log-probabilities are not numbers")
-    return LabelLogprobs(tuple(float(value) - total for value in letters), min(1.0, math.exp(total)), raw, notes)
+    return LabelLogprobs(tuple(value - total for value in letters), min(1.0, math.exp(total)), raw, notes)
 
 
 # Requests to the chat endpoints.
@@ -349,25 +352,18 @@ class ChatClient:
         """Whether the server finds images by their ids."""
         self._sent: set[str] = set()
 
-    def choose(self, parts: Sequence[Part], labels: Sequence[str], *, stop: Event | None = None) -> LabelLogprobs:
-        """The probabilities of the labels after one message."""
-        samples = self.strategy.samples
-        seed = 0 if samples > 1 else None
-
-        def once() -> LabelLogprobs:
-            fields = self.strategy.fields(labels)
-            choices, usage = self._complete(parts, fields, samples=samples, seed=seed, stop=stop)
-            return replace(self.strategy.read(choices, labels), usage=usage)
-
-        return self._read_again(once)
-
-    def choose_batch(
+    def choose(
         self, messages: Sequence[Sequence[Part]], labels: Sequence[str], *, stop: Event | None = None
     ) -> tuple[list[LabelLogprobs], ServerUsage]:
-        """Send several messages in one call; the server counts tokens only for all of them."""
+        """The probabilities of the labels after each message, in one call; tokens are counted for all of them."""
+        fields, samples = self.strategy.fields(labels), self.strategy.samples
 
         def once() -> tuple[list[LabelLogprobs], ServerUsage]:
-            reply = self._post(BATCH, messages, self.strategy.fields(labels), stop)
+            if len(messages) == 1:
+                seed = 0 if samples > 1 else None
+                choices, usage = self._complete(messages[0], fields, samples=samples, seed=seed, stop=stop)
+                return [self.strategy.read(choices, labels)], usage
+            reply = self._post(BATCH, messages, fields, stop)
             choices = _choices(reply)
             if len(choices) != len(messages):
                 raise InvalidReply(f"the server answers {len(choices)} of {len(messages)} conversations")

@@ -30,7 +30,7 @@ from gridprobe.models.openai.requests import (
     proportional,
 )
 
-__all__ = ["CANARY", "LABELS", "ServerFeatures", "ServerPricing", "TokenRule", "examine", "near"]
+__all__ = ["CANARY", "ServerFeatures", "ServerPricing", "TokenRule", "examine", "letters", "near"]
 
 # What requests cost: tokens, money, and floating-point operations where the model is known.
 
@@ -43,7 +43,7 @@ MARKER = "<1234.5 seconds>"
 class TokenRule:
     """How many tokens a server makes of a message, fitted to what it reported in the self-test."""
 
-    turn: float = 10.0
+    overhead: float = 10.0
     """Tokens around the message."""
     least: float = 1.0
     """Tokens of the smallest image."""
@@ -52,11 +52,11 @@ class TokenRule:
     per_pixel: float = 1 / 1024
 
     @classmethod
-    def fitted(cls, turn: float, images: Sequence[tuple[int, float]]) -> "TokenRule":
+    def fitted(cls, overhead: float, images: Sequence[tuple[int, float]]) -> "TokenRule":
         """From the pixels and tokens of a small image and of two larger ones, in rising order."""
         (_, least), (pixels, tokens), (most_pixels, most) = images
         slope = max(0.0, (most - tokens) / (most_pixels - pixels))
-        return cls(turn, least, most - slope * most_pixels, slope)
+        return cls(overhead, least, most - slope * most_pixels, slope)
 
     def image(self, pixels: int) -> int:
         """Tokens of an image."""
@@ -71,7 +71,7 @@ class TokenRule:
         """Tokens of a request."""
         texts = [request.prompt, *request.texts]
         characters = sum(map(len, texts)) + len(MARKER) * len(request.units)
-        return round(self.turn + characters / CHARACTERS) + self.visual(request, multiple)
+        return round(self.overhead + characters / CHARACTERS) + self.visual(request, multiple)
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,19 @@ class ServerPricing:
             cost = Cost(calls=1, tokens=tokens, visual_tokens=visual, unpriced=1)
         return replace(cost, money=self._money(ServerUsage(cost.tokens, completion=1)))
 
-    def spent(self, request: Request, usage: ServerUsage) -> Cost:
+    def spent(self, requests: Sequence[Request], usage: ServerUsage) -> list[Cost]:
+        """The costs of requests whose tokens were counted together: each has its part of what was expected."""
+        expected = [self.estimate(request).tokens for request in requests]
+        if len(requests) == 1:
+            return [self._spent(requests[0], usage)]
+        if not usage.prompt or not sum(expected):
+            return [self._spent(request, ServerUsage(calls=1)) for request in requests]
+        return [
+            self._spent(request, ServerUsage(tokens, usage.cached * tokens // usage.prompt, completion=1, calls=1))
+            for request, tokens in zip(requests, proportional(usage.prompt, expected), strict=True)
+        ]
+
+    def _spent(self, request: Request, usage: ServerUsage) -> Cost:
         """The cost of a request with the tokens that the server counted.
 
         Floating-point operations are those of the known model, in proportion if the server counts other tokens. What
@@ -126,7 +138,7 @@ class ServerPricing:
     def spent_on_texts(self, request: Request, usage: ServerUsage, tokens: Sequence[int]) -> list[Cost]:
         """The cost of every text; the first one has that of reading the request as the server counted it."""
         first, *more = self._texts(request, tokens)
-        return [self._prompt_only(self.spent(request, usage)) + first, *more]
+        return [self._prompt_only(self._spent(request, usage)) + first, *more]
 
     def _texts(self, request: Request, tokens: Sequence[int]) -> list[Cost]:
         """What texts cost in addition to their request."""
@@ -143,16 +155,6 @@ class ServerPricing:
 
     def _prompt_only(self, cost: Cost) -> Cost:
         return replace(cost, money=self._money(ServerUsage(cost.tokens, cost.cached_tokens)))
-
-    def shared(self, requests: Sequence[Request], usage: ServerUsage) -> list[Cost]:
-        """The costs of requests whose tokens were counted together: each has its part of what was expected."""
-        expected = [self.estimate(request).tokens for request in requests]
-        if not usage.prompt or not sum(expected):
-            return [self.spent(request, ServerUsage(calls=1)) for request in requests]
-        return [
-            self.spent(request, ServerUsage(tokens, usage.cached * tokens // usage.prompt, completion=1, calls=1))
-            for request, tokens in zip(requests, proportional(usage.prompt, expected), strict=True)
-        ]
 
     def _money(self, usage: ServerUsage) -> float:
         options, prompt = self.options, usage.prompt or 0
@@ -225,7 +227,7 @@ class ServerFeatures:
 
 def examine(client: Client, model: str, *, samples: int) -> ServerFeatures:
     """Test a server."""
-    chat, canary = _best_strategy(client, model, samples)
+    chat, canary, fingerprint = _best_strategy(client, model, samples)
     if isinstance(chat.strategy, SampledLogprobs):
         _check_by_eye(chat)
         notes = []
@@ -238,12 +240,23 @@ def examine(client: Client, model: str, *, samples: int) -> ServerFeatures:
         chat.strategy,
         rule,
         images,
-        canary.usage.fingerprint,
+        fingerprint,
         canary,
         batches=by_ids and _supports(_has_batches, chat, canary),
         uuids=by_ids and _supports(_has_uuids, chat, canary),
         notes=(*notes, *more),
     )
+
+
+def letters(chat: ChatClient, parts: Sequence[Part]) -> LabelLogprobs:
+    """The reply to a message of the self-test."""
+    (reply,), _ = chat.choose([parts], LABELS)
+    return reply
+
+
+def _tokens(chat: ChatClient, *parts: Part) -> int | None:
+    """The tokens of a message, if the server counts them."""
+    return chat.choose([parts], LABELS)[1].prompt
 
 
 def _supports(test: Callable[..., object], *arguments: object) -> bool:
@@ -256,8 +269,8 @@ def _supports(test: Callable[..., object], *arguments: object) -> bool:
         return False
 
 
-def _best_strategy(client: Client, model: str, samples: int) -> tuple[ChatClient, LabelLogprobs]:
-    """The best way to get letter probabilities, and the first reply that it gave."""
+def _best_strategy(client: Client, model: str, samples: int) -> tuple[ChatClient, LabelLogprobs, str]:
+    """The best way to get letter probabilities, its reply to the canary, and the server's fingerprint."""
 
     @lru_cache(maxsize=1024)
     def encode(text: str) -> tuple[int, ...]:
@@ -274,7 +287,8 @@ def _best_strategy(client: Client, model: str, samples: int) -> tuple[ChatClient
     for strategy in strategies:
         chat = ChatClient(client, model, strategy)
         try:
-            return chat, chat.choose(CANARY, LABELS)
+            replies, usage = chat.choose([CANARY], LABELS)
+            return chat, replies[0], usage.fingerprint
         except ServerUnavailable:
             raise
         except ModelError as error:
@@ -291,7 +305,7 @@ def _distance(one: LabelLogprobs, other: LabelLogprobs) -> float:
 
 def _check_by_numbers(chat: ChatClient, canary: LabelLogprobs) -> list[str]:
     """Images, their order and their times must change the reply; returns notes."""
-    noise = _distance(canary, chat.choose(CANARY, LABELS))
+    noise = _distance(canary, letters(chat, CANARY))
     texts = [part for part in CANARY if isinstance(part, str)]
     variants: dict[str, Sequence[Part]] = {
         "ignores pictures": texts,
@@ -300,7 +314,7 @@ def _check_by_numbers(chat: ChatClient, canary: LabelLogprobs) -> list[str]:
         "moves times away from their pictures": [*texts[:2], FIRST, SECOND, PROMPT],
     }
     for complaint, parts in variants.items():
-        if _distance(canary, chat.choose(parts, LABELS)) <= NOISE * noise:
+        if _distance(canary, letters(chat, parts)) <= NOISE * noise:
             raise ServerError(f"{chat.client.address.host} {complaint}, so its answers would be useless; {START}")
     return _check_parts(chat)
 
@@ -319,17 +333,12 @@ def _check_parts(chat: ChatClient) -> list[str]:
     return []
 
 
-def _tokens(chat: ChatClient, *parts: Part) -> int | None:
-    """The tokens of a message, if the server counts them."""
-    return chat.choose(parts, LABELS).usage.prompt
-
-
 def _check_by_eye(chat: ChatClient) -> None:
     """Without numbers to compare: a model that sees images in order can name their colours."""
     red, blue = (encode_image(np.full((64, 64, 3), colour, np.uint8)) for colour in ((220, 20, 20), (20, 20, 220)))
     for images, right in (((red, blue), 0), ((blue, red), 1)):
         parts = [*_two_frames(images)[:-1], COLOUR_PROMPT]
-        logprobs = chat.choose(parts, LABELS).logprobs
+        logprobs = letters(chat, parts).logprobs
         if logprobs[right] <= logprobs[1 - right]:
             raise ServerError(
                 f"{chat.client.address.host} gives no probabilities and does not name the colour of the first of two "
@@ -384,14 +393,14 @@ def _count_images(chat: ChatClient, rule: TokenRule) -> int:
 
 def _has_batches(chat: ChatClient, canary: LabelLogprobs) -> bool:
     """Whether two conversations in one call give what each gives alone."""
-    (first, second), _ = chat.choose_batch([CANARY, SWAPPED], LABELS)
-    return near(canary, first) and near(chat.choose(SWAPPED, LABELS), second)
+    (first, second), _ = chat.choose([CANARY, SWAPPED], LABELS)
+    return near(canary, first) and near(letters(chat, SWAPPED), second)
 
 
 def _has_uuids(chat: ChatClient, canary: LabelLogprobs) -> bool:
     """Whether images can be sent once and named later."""
     named = ChatClient(chat.client, chat.model, chat.strategy, uuids=True)
-    return near(canary, named.choose(CANARY, LABELS)) and near(canary, named.choose_by_uuid(CANARY, LABELS))
+    return near(canary, letters(named, CANARY)) and near(canary, named.choose_by_uuid(CANARY, LABELS))
 
 
 def near(one: LabelLogprobs, other: LabelLogprobs) -> bool:
