@@ -28,7 +28,7 @@ CASES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("gridworld", "random", {"k": 8, "frames": 8}),
     ("gridworld", "gridprobe", {"k": 8, "show": "collage"}),
     ("gridworld", "gridprobe", {"k": 8, "show": "importance"}),
-    ("gridworld", "gridprobe", {"k": 8, "packing": "pairs", "prompt_order": "text_first"}),
+    ("gridworld", "gridprobe", {"k": 8, "packing": "pairs", "prompt_order": "text_first", "probes": "fresh"}),
 )
 COSTS = (
     "tflops",

@@ -30,7 +30,7 @@ from videos import numbered_video
 REGISTRIES = (MODELS, FAMILIES, ENCODERS, SELECTORS, BUDGETS, BENCHMARKS)
 
 EXTENSION = """
-from gridprobe import Scripted, Selection, Selector
+from gridprobe import MockModel, Selection, Selector
 from gridprobe.benchmarks import Benchmark, jsonl
 
 class Last(Selector):
@@ -44,7 +44,7 @@ def last(argument, parts):
 class Fake:
     @staticmethod
     def load(argument, **options):
-        return Scripted(lambda request: {label: 1.0 + (label == argument) for label in request.labels}, name="fake")
+        return MockModel(lambda request: {label: 1.0 + (label == argument) for label in request.labels}, name="fake")
 
 class Mine:
     load, metrics = staticmethod(jsonl.load), staticmethod(jsonl.metrics)
