@@ -34,7 +34,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def found(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gridprobe_world.embedded.MODELS", models)
+    monkeypatch.setattr("gridprobe_world.embedded.WEIGHTS", models)
 
 
 def request(question: Question = KNOWN, count: int = 4) -> Request:
@@ -73,7 +73,7 @@ class TestLoading:
             load_model(name)
 
     def test_a_package_without_models_says_so(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("gridprobe_world.embedded.MODELS", tmp_path)
+        monkeypatch.setattr("gridprobe_world.embedded.WEIGHTS", tmp_path)
 
         with pytest.raises(ModelError, match=r"missing from this installation.*reinstall gridprobe, or name another"):
             load_model("embedded")
@@ -87,7 +87,7 @@ class TestLoading:
         shutil.copytree(models / "micro", tmp_path / "micro")
         if content is not None:
             (tmp_path / "vocabulary.json").write_text(content)
-        monkeypatch.setattr("gridprobe_world.embedded.MODELS", tmp_path)
+        monkeypatch.setattr("gridprobe_world.embedded.WEIGHTS", tmp_path)
 
         with pytest.raises(ModelError, match=message):
             load_model("embedded")
