@@ -117,9 +117,9 @@ def test_every_entry_of_ours_can_be_loaded_and_has_a_line_of_help(registry: Regi
 
 def test_backends_families_and_benchmarks_offer_what_their_registry_asks_for() -> None:
     for entry in MODELS.values():
-        assert callable(entry.load().load) and callable(entry.load().gauge)
+        assert callable(entry.load().load) and callable(entry.load().cost_model)
     for entry in FAMILIES.values():
-        assert callable(entry.load().load) and callable(entry.load().gauge)
+        assert callable(entry.load().load) and callable(entry.load().cost_model)
         assert isinstance(entry.load().KNOWN, tuple)
     for entry in BENCHMARKS.values():
         assert callable(entry.load().load) and callable(entry.load().metrics)

@@ -270,7 +270,7 @@ def evaluate(benchmark: str, data: Path, *, out: Path | None, as_json: bool, **a
         raise UsageError("name the folder of the run with --out, or check the files of the benchmark with --check")
     with stopping(), run_progress():
         what = eval_arguments(benchmark, data, arguments)
-        timeouts = Timeouts(arguments["patience"], arguments["start_patience"])
+        timeouts = Timeouts(arguments["timeout"], arguments["start_timeout"])
         evaluation = Evaluation(
             what.benchmark,
             out,
