@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -200,3 +201,9 @@ def _large_selection(rows: list[float], columns: list[float], number: int, *, se
         chosen |= {"shape": None, "kept": len(everything)}
     chosen["timestamps"] = [round(12.5 * i + 6.25 + number / 1000, 3) for i in chosen["indices"]]
     return chosen
+
+
+def resealed(file: Path) -> None:
+    """Give the lines of a file of records the checksums that belong to them."""
+    lines = [re.sub(rb', "crc32": "[0-9a-f]{8}"}$', b"}", line) for line in file.read_bytes().splitlines()]
+    file.write_bytes(b"".join(sealed(line) for line in lines))

@@ -19,7 +19,7 @@ COMMANDS = {
     r"marked release": "make test-all",
     r"needs a newer transformers": "make test    (`make test-oldest` has the oldest transformers)",
     r"only root gives a link away": "sudo make test",
-    r"reads /proc": "make test    (on Linux)",
+    r"reads /proc|needs Linux|this kernel has no Landlock": "make test    (on Linux)",
     r"needs glibc 2\.33|this Pillow writes no AVIF": "make test    (on a newer system)",
     r"bitsandbytes is installed": ".venv/bin/python -m pip uninstall bitsandbytes && make test",
 }

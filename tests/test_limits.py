@@ -340,7 +340,7 @@ def test_a_setup_describes_limits_only_if_there_are_any_and_no_calibration_depen
 
 
 def test_an_unknown_limit_is_named() -> None:
-    with pytest.raises(UsageError, match="the setting 'usage_limits' has the fields max_frames"):
+    with pytest.raises(UsageError, match="usage_limits must be an object with max_frames"):
         Options.from_preset("default", usage_limits={"frames": 3})
 
 

@@ -24,8 +24,17 @@ from gridprobe.errors import (
 )
 
 __all__ = [
-    *("LOG", "ApiError", "Json", "as_api_error", "check_descriptors", "error_response", "log_line", "mark_ids"),
-    *("new_id", "not_found", "scrubbed"),
+    "LOG",
+    "ApiError",
+    "Json",
+    "as_api_error",
+    "check_descriptors",
+    "error_response",
+    "log_line",
+    "mark_ids",
+    "new_id",
+    "not_found",
+    "scrubbed",
 ]
 
 LOG = logging.getLogger("gridprobe_serve")

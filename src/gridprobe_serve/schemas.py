@@ -6,14 +6,23 @@ from typing import Annotated, Any, Literal, Union
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, create_model
 
 from gridprobe.errors import UsageError
+from gridprobe.importance import MAX_K
 from gridprobe.limits import LIMITS, WHOLE
 from gridprobe.options import Setting, settings
 from gridprobe.question import MAX_OPTIONS, Question
 from gridprobe_serve.errors import ApiError
 
 __all__ = [
-    *("AskBody", "ChatBody", "MessageBody", "PlanBody", "ProcessorKwargs", "SessionBody", "SettingsBody"),
-    *("VideoKwargs", "check_length", "make_question"),
+    "AskBody",
+    "ChatBody",
+    "MessageBody",
+    "PlanBody",
+    "ProcessorKwargs",
+    "SessionBody",
+    "SettingsBody",
+    "VideoKwargs",
+    "check_length",
+    "make_question",
 ]
 
 LONGEST = {"question": 20_000, "option": 2000, "subtitle text": 1_000_000}
@@ -38,7 +47,8 @@ def _field(setting: Setting) -> tuple[Any, Any]:
 
 
 def _limit(name: str) -> tuple[Any, Any]:
-    kind = Annotated[int, Field(ge=1, le=2**40)] if name in WHOLE else Annotated[FiniteFloat, Field(gt=0)]
+    most = MAX_K**2 if name == "max_frames" else 2**40
+    kind = Annotated[int, Field(ge=1, le=most)] if name in WHOLE else Annotated[FiniteFloat, Field(gt=0)]
     return kind | None, Field(default=None, description=LIMITS[name])
 
 

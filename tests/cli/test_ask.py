@@ -270,7 +270,7 @@ def test_known_answers_are_judged_and_counted(clip: Path, tiny_checkpoint: Path,
     assert {answer["answer"] for answer in answers} <= {"a", "b"}  # the text of the model's choice, as before
     total = f"{right} of 2 right; the right answer of 1 is not known"
     assert shown.stdout.splitlines()[-1] == total and total in machine.stderr
-    assert shown.stdout.count(" %, right\n") == right and shown.stdout.count("wrong: it is ") == 2 - right
+    assert shown.stdout.count("%, right\n") == right and shown.stdout.count("wrong: it is ") == 2 - right
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "cp1252"])

@@ -87,7 +87,7 @@ class TestAsk:
         assert answer["warnings"][0].count("100 distinct")
 
     def test_people_see_the_answer_the_map_and_the_cost(self, clip: Path, tiny_checkpoint: Path) -> None:
-        result = ask(clip, tiny_checkpoint)
+        result = ask(clip, tiny_checkpoint, "-v")
 
         assert result.exit_code == 0, result.output
         for word in ("Answered from", "of 9 frames", "% of the compute", "importance", "overview", "row by row"):
@@ -213,7 +213,7 @@ class TestMistakes:
             (["ask", "CLIP", "?", "-o", "a", "-o", "b", "--model", "./no"], 1, "no config.json"),
             (["ask", "CLIP", "?", "-o", "a", "-o", "b", "--model", "no/body"], 1, "cannot find the model no/body"),
             (["ask", "CLIP", "?", "-o", "a", "-o", "b", "--k", "0", "--model", "TINY"], 2, "k must be a whole number"),
-            (["ask", "CLIP", "?", "-o", "a", "-o", "b", "--frames", "x", "--model", "TINY"], 2, "neither"),
+            (["ask", "CLIP", "?", "-o", "a", "-o", "b", "--frames", "x", "--model", "TINY"], 2, "frames must be"),
             (["ask", "CLIP", "?", "-o", "a", "-o", "b", "--selector", "uniform", "--model", "TINY"], 2, "--frames 8"),
             (["ask", "CLIP", "?", "-o", "a", "-o", "b", "--map", "/no/m.png", "--model", "TINY"], 2, "does not exist"),
             (["ask", "CLIP", "?", "-o", "a", "-o", "b", "--device", "tpu", "--model", "TINY"], 2, "unknown device"),
@@ -262,7 +262,7 @@ class TestMistakes:
         ("arguments", "words"),
         [
             (["ask", "CLIP", "?", "--modle", "x"], "--model"),
-            (["ask", "CLIP", "?", "--k", "x"], "'x' is not a valid integer"),
+            (["ask", "CLIP", "?", "--k", "x"], "k must be a whole number"),
             (["ask", "CLIP", "?", "--k", "0", "--map", "m.png"], "k must be a whole number from 1 to 64, got 0"),
             (["ask", "CLIP", "?", "--effort", "quik"], "'quick'"),
             (["ask", "CLIP", "?", "--questions", "q.jsonl", "--map", "m.png"], "give either one QUESTION"),

@@ -226,7 +226,7 @@ class TestDemo:
         priced = replace(row, **{name: replace(getattr(row, name), cost=cost) for name, cost in costs.items()})
 
         (line,) = [line for line in table_of(show([priced])).splitlines() if line.startswith("Pick")]
-        assert re.findall(r"(\d+) %", line) == ["11", "33", "10", "100"]
+        assert re.findall(r"(\d+)%", line) == ["11", "33", "10", "100"]
 
     @pytest.mark.parametrize("width", [40, 80, 132])
     @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])

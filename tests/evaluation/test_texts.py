@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from evaluation_runs import item, record, write_run
+from evaluation_runs import item, record, resealed, write_run
 from gridprobe.cli import cli
 from gridprobe.errors import DataError
 from gridprobe.evaluation.metrics import PROMPT, VERDICTS, judge, official, score, summary, verdicts
@@ -58,6 +58,7 @@ def test_another_answer_needs_another_verdict(folder: Path) -> None:
     judge(read_run(folder), model)
     lines = (folder / "records-w0.jsonl").read_text().replace("a blue car", "a green car")
     (folder / "records-w0.jsonl").write_text(lines)
+    resealed(folder / "records-w0.jsonl")
 
     metric = official(read_run(folder))[-1]
 

@@ -212,7 +212,7 @@ def test_the_rest_is_passed_through_and_nothing_is_wrapped_without_need() -> Non
 
 @pytest.mark.parametrize("window", [0, -3, True, 1.5, "many"])
 def test_a_senseless_window_is_refused(window: Any) -> None:
-    with pytest.raises(UsageError, match="a window needs a whole number of at least 1 frame"):
+    with pytest.raises(UsageError, match="chunk must be a whole number of at least 1, got"):
         Options(chunk=window)
 
 

@@ -129,7 +129,7 @@ def test_v21_what_is_no_number_is_refused(video: Path, stream: Any) -> None:
         lambda: Options(stream=stream),
         lambda: Options.from_preset("paper", stream=stream),
     ):
-        with pytest.raises(UsageError, match="stream must be the number of a stream, counted from 0, got "):
+        with pytest.raises(UsageError, match=r"^stream must be .* 0.*, got "):
             attempt()
 
 

@@ -58,10 +58,7 @@ class SettingType(click.ParamType[Any]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Read it as --set does, and check it."""
         parsed = parse_value(value) if isinstance(value, str) else value
-        try:
-            self.setting.check(parsed)
-        except UsageError as error:
-            self.fail(str(error), param, ctx)
+        self.setting.check(parsed)  # its error is one sentence, where click would print the usage
         return parsed
 
 
