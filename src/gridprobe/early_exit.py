@@ -35,7 +35,6 @@ from gridprobe.errors import DataError, UsageError
 
 __all__ = [
     "CAUTIOUS",
-    "SHIPPED",
     "THRESHOLDS",
     "VARIABLE",
     "Calibration",
@@ -60,8 +59,6 @@ __all__ = [
 
 VARIABLE = "GRIDPROBE_CALIBRATION"
 """Environment variable: the user's folder of calibrations; "off" uses none."""
-SHIPPED = Path(__file__).parent / "models" / "calibrations"
-"""Calibrations of the embedded models."""
 
 
 def calibration_folder() -> Path | None:
@@ -222,13 +219,14 @@ def choose_threshold(
 
 def find(described: Mapping[str, Any]) -> EarlyExit:
     """The calibration for a setup, from its description; the cautious default without one."""
-    for folder in (calibration_folder(), SHIPPED):
-        file = None if folder is None else entry_file(described, folder)
-        entry = None if file is None else read_entry(file)
-        if file is not None and entry is not None:
-            found = _parse(entry, file)
-            assert found.threshold is not None
-            return EarlyExit(found.threshold, "calibrated", found.epsilon, found.delta, found.questions)
+    folder = calibration_folder()
+    file = None if folder is None else entry_file(described, folder)
+    entry = None if file is None else read_entry(file)
+    if file is not None and entry is not None:
+        calibration = _parse(entry, file)
+        assert calibration.threshold is not None
+        epsilon, delta, questions = calibration.epsilon, calibration.delta, calibration.questions
+        return EarlyExit(calibration.threshold, "calibrated", epsilon, delta, questions)
     return EarlyExit()
 
 
