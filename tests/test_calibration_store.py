@@ -24,9 +24,8 @@ FOUND = Calibration(0.9, 0.02, 0.05, 400, 300, 1, 0.0157)
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Every test has a store of its own, and none sees the shipped calibrations."""
+    """Every test has a store of its own."""
     monkeypatch.setenv(early_exit.VARIABLE, str(tmp_path / "store"))
-    monkeypatch.setattr(early_exit, "SHIPPED", tmp_path / "shipped")
     return tmp_path / "store"
 
 
@@ -84,16 +83,6 @@ def test_another_model_grid_view_or_way_is_not_found(other: Plan) -> None:
     store(ours(scripted()).calibrated_for, FOUND)
 
     assert find(other.calibrated_for) == EarlyExit(CAUTIOUS, "default")
-
-
-def test_a_calibration_of_ones_own_wins_over_the_shipped_one(tmp_path: Path) -> None:
-    described = ours(scripted()).calibrated_for
-    store(described, replace(FOUND, threshold=0.5), folder=tmp_path / "shipped")
-    assert find(described).threshold == 0.5
-
-    store(described, FOUND)
-
-    assert find(described).threshold == 0.9
 
 
 def test_a_new_calibration_replaces_the_old_one_and_a_damaged_one(folder: Path) -> None:

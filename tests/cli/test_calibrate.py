@@ -25,9 +25,8 @@ from ways import OURS
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Every test has a store of its own, and none sees the shipped calibrations."""
+    """Every test has a store of its own."""
     monkeypatch.setenv(early_exit.VARIABLE, str(tmp_path / "store"))
-    monkeypatch.setattr(early_exit, "SHIPPED", tmp_path / "shipped")
     return tmp_path / "store"
 
 
