@@ -538,8 +538,8 @@ def by_task(
         places.setdefault(request.task if isinstance(request.task, SamplingParams) else None, []).append(place)
     responses: dict[int, Response] = {}
     for params, some in places.items():
-        asked = [requests[place] for place in some]
-        responses.update(zip(some, choose(asked) if params is None else generate(asked, params), strict=True))
+        batch = [requests[place] for place in some]
+        responses.update(zip(some, choose(batch) if params is None else generate(batch, params), strict=True))
     return [responses[place] for place in range(len(requests))]
 
 
