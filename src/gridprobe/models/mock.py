@@ -1,4 +1,4 @@
-"""A backend that answers from a Python function, and remembers what it was asked.
+"""A model that answers from a Python function, and remembers what it was asked.
 
 It is part of the package, for tests, documentation and experiments without a model. The function sees the real frames.
 

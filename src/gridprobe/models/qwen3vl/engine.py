@@ -164,7 +164,7 @@ TEXT_SHARE = 3
 
 
 class Qwen3VL:
-    """A Qwen3-VL model as a backend."""
+    """A Qwen3-VL model."""
 
     def __init__(
         self,

@@ -99,7 +99,7 @@ class PreparedPrompt:
 
 
 class Auto:
-    """A model of transformers as a backend."""
+    """A model that runs through transformers."""
 
     def __init__(
         self,
