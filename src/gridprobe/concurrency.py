@@ -411,12 +411,12 @@ def in_threads(
 
 def in_sequence(outcomes: Iterable[tuple[int, Result]]) -> Iterator[Result]:
     """Numbered outcomes in the order of their numbers, each as soon as all before it are there."""
-    found: dict[int, Result] = {}
+    results: dict[int, Result] = {}
     following = 0
     for number, outcome in outcomes:
-        found[number] = outcome
-        while following in found:
-            yield found.pop(following)
+        results[number] = outcome
+        while following in results:
+            yield results.pop(following)
             following += 1
 
 

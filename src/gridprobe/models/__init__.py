@@ -82,8 +82,8 @@ def load_model(name: str, **options: Any) -> Model:
     kind, argument = _find(name)
     entry = MODELS[kind]
     with explain_missing(entry.extra):
-        found: Model = entry.load().load(argument, **options)
-    return found
+        model: Model = entry.load().load(argument, **options)
+    return model
 
 
 def cost_model_of(name: str) -> CostModel:
@@ -92,8 +92,8 @@ def cost_model_of(name: str) -> CostModel:
     code = MODELS[kind].load()
     if not hasattr(code, "cost_model"):
         raise UsageError(f"the model {name!r} cannot be planned for: its backend has no cost model")
-    found: CostModel = code.cost_model(argument)
-    return found
+    cost_model: CostModel = code.cost_model(argument)
+    return cost_model
 
 
 def _find(name: str) -> tuple[str, str]:

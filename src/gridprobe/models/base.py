@@ -223,9 +223,9 @@ class Completion:
     cost: Cost = field(default_factory=Cost)
     """The first text of a request has the cost of reading the prompt; the costs of all texts add up to the whole."""
     notes: tuple[str, ...] = ()
-    """Warnings of the backend, as in `Posterior`."""
+    """Warnings of the model, as in `Posterior`."""
     ids: tuple[int, ...] = field(default=(), repr=False)
-    """The tokens, where the backend knows them."""
+    """The tokens, where the model knows them."""
     windows: int = 1
     """In how many windows the frames were shown; see `gridprobe.models.wrappers`."""
 
@@ -247,7 +247,7 @@ class Request:
     """Frames first, as Qwen3-VL was trained, so that another question about them can reuse them as its prefix; or the
     text first, so that a long text is read once for many probes."""
     keep_kv: bool = False
-    """More questions about these frames will follow, so the backend should keep what it can reuse."""
+    """More questions about these frames will follow, so the model should keep what it can reuse."""
     between: tuple[str, ...] = ()
     """Texts that stand before each frame in the order shown, and one after the last; empty if there are none."""
     visible_frames: tuple[int, ...] | None = None
@@ -375,7 +375,7 @@ class Posterior:
     mass: float = 1.0
     """The share of the model's next-token probability that was on the labels before normalizing."""
     notes: tuple[str, ...] = ()
-    """Warnings of the backend, worded to follow "in the focused pass"."""
+    """Warnings of the model, worded to follow "in the focused pass"."""
     attention: tuple[float, ...] | None = None
     """How much the question looks at each frame, in the order shown, if the request asked for it: from 0 to 1."""
     basis: Basis = "letters"
@@ -538,8 +538,8 @@ def by_task(
         places.setdefault(request.task if isinstance(request.task, SamplingParams) else None, []).append(place)
     responses: dict[int, Response] = {}
     for params, some in places.items():
-        asked = [requests[place] for place in some]
-        responses.update(zip(some, choose(asked) if params is None else generate(asked, params), strict=True))
+        batch = [requests[place] for place in some]
+        responses.update(zip(some, choose(batch) if params is None else generate(batch, params), strict=True))
     return [responses[place] for place in range(len(requests))]
 
 

@@ -6,7 +6,7 @@ causal attention, the true query width, the vocabulary projection at the last po
 its mergers. Both ignore norms, softmax and rotary embeddings (well under 1 %).
 
 Attention is quadratic within a call, so each call is priced by itself and the costs are added, never the tokens. Each
-backend prices its own model family.
+model prices its own family.
 """
 
 from dataclasses import dataclass, fields

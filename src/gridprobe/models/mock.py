@@ -1,4 +1,4 @@
-"""A backend that answers from a Python function, and remembers what it was asked.
+"""A model that answers from a Python function, and remembers what it was asked.
 
 It is part of the package, for tests, documentation and experiments without a model. The function sees the real frames.
 
@@ -132,26 +132,26 @@ class MockModel:
     def cost(self, request: Request) -> Cost:
         """The cost for a real model; text tokens are estimated at four characters each."""
         grids = [self._grid(group) for group in request.groups]
-        frames, known, prompt = self._tokens(request)
+        frames, visible, prompt = self._tokens(request)
         if request.visible_frames is not None:
-            cost = price_recall(self._dims, prompt, known=known)
+            cost = price_recall(self._dims, prompt, known=visible)
         else:
             cost = price(self._dims, frames + prompt, grids)
         if isinstance(request.task, SamplingParams):
             return sum([self._text_cost(request, request.task.limit)] * request.task.samples, cost)
-        return with_attention(cost, self._dims, prompt, known=known) if request.attention else cost
+        return with_attention(cost, self._dims, prompt, known=visible) if request.attention else cost
 
     def _text_cost(self, request: Request, tokens: int) -> Cost:
-        _, known, prompt = self._tokens(request)
-        return price_text(self._dims, tokens, known=known + prompt)
+        _, visible, prompt = self._tokens(request)
+        return price_text(self._dims, tokens, known=visible + prompt)
 
     def _tokens(self, request: Request) -> tuple[int, int, int]:
         """Tokens of all frames, of those that the text may look at, and of the text."""
         grids = [self._grid(group) for group in request.groups]
         visual = sum(units * rows * columns for units, rows, columns in grids) // self._dims.vision.merge**2
         frames = visual + len(request.units) * MARKER_TOKENS
-        known = round(frames * len(request.seen_units) / max(1, len(request.units)))
-        return frames, known, len(request.prompt) // CHARACTERS_PER_TOKEN
+        visible = round(frames * len(request.seen_units) / max(1, len(request.units)))
+        return frames, visible, len(request.prompt) // CHARACTERS_PER_TOKEN
 
     def _grid(self, group: FrameGroup) -> tuple[int, int, int]:
         """Units of the group, and their rows and columns of patches."""

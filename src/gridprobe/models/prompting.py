@@ -106,8 +106,8 @@ def collage(frames: FramePool) -> FramePool:
 def collage_request(frames: FramePool, question: Question) -> Request:
     """The question about a picture of these frames, without their times; what is said between them comes after it."""
     whole = View(FrameSize(max_pixels=CANVAS * CANVAS), timestamps="none")
-    said = "\n".join(filter(None, question.between(sorted(frames.times))))
-    prompt = f"{said}\n{question.prompt}" if said else question.prompt
+    text = "\n".join(filter(None, question.between(sorted(frames.times))))
+    prompt = f"{text}\n{question.prompt}" if text else question.prompt
     return Request(prompt, Choose(question.labels), (FrameGroup(collage(frames), whole),))
 
 

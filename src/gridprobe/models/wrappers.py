@@ -117,7 +117,7 @@ class CachedModel(ModelWrapper):
 
     def _key(self, request: Request) -> Hashable:
         """Everything a response depends on. Equal frame keys mean equal pixels."""
-        asked = (
+        question = (
             request.prompt,
             request.prompt_order,
             request.task,
@@ -125,7 +125,7 @@ class CachedModel(ModelWrapper):
             request.visible_frames,
             request.attention,
         )
-        return self.identity, asked, tuple((group.frames.keys, group.view) for group in request.groups)
+        return self.identity, question, tuple((group.frames.keys, group.view) for group in request.groups)
 
     def _ask(self, requests: Sequence[Request]) -> list[_Entry]:
         if not requests:
@@ -201,13 +201,13 @@ def _seen(request: Request, kept: set[int]) -> tuple[int, ...] | None:
 
 def _texts(request: Request, kept: set[int]) -> tuple[str, ...]:
     """What stands before each frame and after the last, when only some frames of the last group are kept."""
-    last, texts, held = len(request.groups) - 1, list[str](), list[str]()
+    last, texts, pending = len(request.groups) - 1, list[str](), list[str]()
     for (group, member), text in zip(_order(request), request.between[:-1], strict=True):
-        held.append(text)
+        pending.append(text)
         if group != last or member in kept:
-            texts.append("\n".join(filter(None, held)))
-            held = []
-    return (*texts, "\n".join(filter(None, [*held, request.between[-1]])))
+            texts.append("\n".join(filter(None, pending)))
+            pending = []
+    return (*texts, "\n".join(filter(None, [*pending, request.between[-1]])))
 
 
 # Requests of any length.
@@ -417,36 +417,36 @@ def _posterior(request: Request, plan: _Plan, answers: Sequence[Posterior]) -> P
         tuple(gain * value for value in chunk.attention) if chunk.attention is not None else None
         for chunk, gain in zip(chunks, gains, strict=True)
     ]
-    known = [share for share in shares if share is not None]
+    attentions = [share for share in shares if share is not None]
     return replace(
         chunks[0],
         logprobs=logprobs,
         cost=sum((answer.cost for answer in answers), Cost()),
         mass=min(chunk.mass for chunk in chunks),
         notes=tuple(dict.fromkeys((*(note for chunk in chunks for note in chunk.notes), *plan.notes))),
-        attention=_spread_out(request, plan, known) if len(known) == len(chunks) else None,
+        attention=_spread_out(request, plan, attentions) if len(attentions) == len(chunks) else None,
         windows=plan.count,
     )
 
 
 def _spread_out(request: Request, plan: _Plan, shares: Sequence[Sequence[float]]) -> tuple[float, ...]:
     """Attention to every frame of the request; to frames of chunks that were not asked it is 0."""
-    found = [0.0] * sum(len(group.frames) for group in request.groups)
+    attention = [0.0] * sum(len(group.frames) for group in request.groups)
     for places, some in zip(plan.places, shares, strict=True):
         for place, value in zip(places, some, strict=True):
-            found[place] = value
-    return tuple(found)
+            attention[place] = value
+    return tuple(attention)
 
 
-def _likeliest(plan: _Plan, found: Sequence[Completions], samples: int) -> Completions:
+def _likeliest(plan: _Plan, chunks: Sequence[Completions], samples: int) -> Completions:
     """The likeliest texts of all chunks; the first has the costs of those that were left out.
 
     What a chunk shows counts before what others do not show, since most chunks do not show what is asked about.
     """
-    if len(found) == 1:
-        first, *more = found[0]
+    if len(chunks) == 1:
+        first, *more = chunks[0]
         return (replace(first, notes=(*first.notes, *plan.notes)), *more)
-    texts = [replace(text, windows=plan.count) for some in found for text in some]
+    texts = [replace(text, windows=plan.count) for some in chunks for text in some]
     texts.sort(key=lambda text: (kind_of(text.text) == "not said", -(text.logprob or 0.0) / max(1, text.tokens)))
     kept = texts[:samples]
     rest = sum((text.cost for text in texts[samples:]), Cost())

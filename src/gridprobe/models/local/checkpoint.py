@@ -23,8 +23,8 @@ def load(name: str, *, revision: str | None = None, **options: Any) -> Model:
     _check(name)
     with explain_missing("local"):
         folder = find_folder(name, revision)
-        found: Model = _family(name, folder).load(name, folder, **options)
-    return found
+        model: Model = _family(name, folder).load(name, folder, **options)
+    return model
 
 
 def cost_model(name: str) -> CostModel:
@@ -33,11 +33,11 @@ def cost_model(name: str) -> CostModel:
     modules = {entry.target: entry for entry in FAMILIES.values()}
     families = [_family(name, folder)] if folder else [entry.load() for entry in modules.values()]
     for family in families:
-        found: CostModel | None = family.cost_model(name, folder)
-        if found is not None:
-            return found
-    known = ", ".join(each for family in families for each in family.KNOWN)
-    raise UsageError(f"cannot plan for {name!r}: it is no checkpoint folder on this machine, nor one of {known}")
+        costs: CostModel | None = family.cost_model(name, folder)
+        if costs is not None:
+            return costs
+    names = ", ".join(each for family in families for each in family.KNOWN)
+    raise UsageError(f"cannot plan for {name!r}: it is no checkpoint folder on this machine, nor one of {names}")
 
 
 def find_folder(name: str, revision: str | None = None) -> Path:
@@ -52,7 +52,7 @@ def find_folder(name: str, revision: str | None = None) -> Path:
     reason: Exception | None = None
     for local_only in (True, False):
         try:
-            found = Path(
+            snapshot = Path(
                 huggingface_hub.snapshot_download(
                     name, revision=revision, local_files_only=local_only, allow_patterns=list(FILES)
                 )
@@ -60,8 +60,8 @@ def find_folder(name: str, revision: str | None = None) -> Path:
         except (OSError, ValueError) as error:  # the hub's own errors are OSErrors; a malformed id is a ValueError
             reason = error
             continue
-        if not local_only or _complete(found):
-            return found
+        if not local_only or _complete(snapshot):
+            return snapshot
     raise ModelError(f"cannot find the model {name}: no such folder, not in the local cache, and {_why(name, reason)}")
 
 
@@ -115,10 +115,10 @@ def local_folder(name: str) -> Path | None:
     try:
         from huggingface_hub import snapshot_download
 
-        found = Path(snapshot_download(name, local_files_only=True))
+        snapshot = Path(snapshot_download(name, local_files_only=True))
     except (ModuleNotFoundError, OSError, ValueError):
         return None
-    return found if (found / "config.json").is_file() else None
+    return snapshot if (snapshot / "config.json").is_file() else None
 
 
 def _family(name: str, folder: Path) -> Any:

@@ -120,8 +120,8 @@ def write_all(scribe: TextGenerator, drafts: Sequence[GrowingText], logits: Tens
     """Write all texts to their ends; `logits` are those of their first tokens."""
     live = list(range(len(drafts)))
     while live:
-        found = scribe.choose(logits, [drafts[number] for number in live])
-        for number, (token, logprob) in zip(live, found, strict=True):
+        choices = scribe.choose(logits, [drafts[number] for number in live])
+        for number, (token, logprob) in zip(live, choices, strict=True):
             scribe.add(drafts[number], token, logprob)
         live = [number for number in live if not drafts[number].done]
         if live:
@@ -134,10 +134,10 @@ def end_tokens(model: Any, tokenizer: Any, *more: int) -> tuple[int, ...]:
     named = getattr(model.generation_config, "eos_token_id", None)
     listed = [*(named if isinstance(named, list) else [named]), tokenizer.eos_token_id, *more]
     size = model.get_output_embeddings().weight.shape[0]
-    found = {int(token) for token in listed if token is not None and token < size}
-    if not found:
+    ends = {int(token) for token in listed if token is not None and token < size}
+    if not ends:
         raise ModelError("the checkpoint does not say which token ends a text: set eos_token_id in its tokenizer")
-    return tuple(sorted(found))
+    return tuple(sorted(ends))
 
 
 # Which tokens mean which option letter, and the posterior over letters from the logits of the last position.
@@ -161,13 +161,13 @@ def letter_logprobs(
         tokens: for each sequence, for each letter, its token ids; they are pooled by log-sum-exp.
     """
     columns = sorted({token for letters in tokens for ids in letters for token in ids})
-    known = torch.log_softmax(logits.double(), dim=-1)[:, columns].cpu()
+    logprobs = torch.log_softmax(logits.double(), dim=-1)[:, columns].cpu()
     place = {token: number for number, token in enumerate(columns)}
-    found = []
-    for row, letters in zip(known, tokens, strict=True):
+    pairs = []
+    for row, letters in zip(logprobs, tokens, strict=True):
         raw = torch.stack([torch.logsumexp(row[[place[token] for token in ids]], dim=0) for ids in letters])
-        found.append((tuple(torch.log_softmax(raw, dim=0).tolist()), float(raw.exp().sum())))
-    return found
+        pairs.append((tuple(torch.log_softmax(raw, dim=0).tolist()), float(raw.exp().sum())))
+    return pairs
 
 
 def check_mass(mass: float, labels: Sequence[str], *, least: float) -> None:

@@ -33,7 +33,7 @@ class Store:
         return sum(map(len, self._tiers))
 
     def __contains__(self, key: Hashable) -> bool:
-        return any(key in held for held in self._tiers)
+        return any(key in tensors for tensors in self._tiers)
 
     @property
     def bytes(self) -> tuple[int, int]:
@@ -42,8 +42,8 @@ class Store:
 
     def get(self, key: Hashable, device: torch.device) -> Tensor | None:
         """The tensor, on the device, or None; it counts as used now."""
-        for tier, held in enumerate(self._tiers):
-            if key in held:
+        for tier, tensors in enumerate(self._tiers):
+            if key in tensors:
                 tensor = self._take(tier, key).to(device, non_blocking=True)
                 self._place(0, key, tensor)
                 return tensor
@@ -51,15 +51,15 @@ class Store:
 
     def put(self, key: Hashable, tensor: Tensor) -> None:
         """Keep a tensor; one that is larger than the whole store is not kept."""
-        for tier, held in enumerate(self._tiers):
-            if key in held:
+        for tier, tensors in enumerate(self._tiers):
+            if key in tensors:
                 self._take(tier, key)
         self._place(0, key, tensor.detach())
 
     def clear(self) -> None:
         """Forget everything."""
-        for tier, held in enumerate(self._tiers):
-            held.clear()
+        for tier, tensors in enumerate(self._tiers):
+            tensors.clear()
             self._bytes[tier] = 0
 
     def _take(self, tier: int, key: Hashable) -> Tensor:
@@ -187,9 +187,9 @@ def _room() -> Iterator[int]:
         yield int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]) * 1024
     for folder, limit, used, files in GROUPS:
         with suppress(OSError, ValueError, IndexError):
-            most, taken = (int(Path(folder, name).read_text()) for name in (limit, used))
+            most, usage = (int(Path(folder, name).read_text()) for name in (limit, used))
             cache = Path(folder, "memory.stat").read_text().split(f"\n{files} ")[1].split()[0]
-            yield most - taken + int(cache)
+            yield most - usage + int(cache)
     with suppress(ImportError, OSError, ValueError, IndexError):
         import resource  # not on every system
 

@@ -95,10 +95,10 @@ def _names(folder: Path) -> list[str]:
 def _read_json(file: Path) -> dict[str, Any]:
     """The file's JSON object, or an empty one; reporting a bad file is left to the loader."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _file_hash(file: Path, cache: FrameCache | None) -> bytes:
@@ -107,13 +107,13 @@ def _file_hash(file: Path, cache: FrameCache | None) -> bytes:
     if cache is None or stamp[2] < LARGE:
         return _content_hash(file)
     key = f"sha256\n{os.path.realpath(file)!a}\n{stamp}"
-    known = cache.read(key)
-    if known is not None:
-        return known
-    found = _content_hash(file)
+    cached = cache.read(key)
+    if cached is not None:
+        return cached
+    digest = _content_hash(file)
     if _stamp(os.stat(file)) == stamp:  # otherwise it may be a hash of partly old and partly new content
-        cache.write([(key, found)])
-    return found
+        cache.write([(key, digest)])
+    return digest
 
 
 def _content_hash(file: Path) -> bytes:
@@ -166,16 +166,16 @@ def opened(name: str, folder: Path, options: LoadOptions) -> Opened:
     """Load a checkpoint; `name` is what it is called in its identity."""
     target = find_device(options.device)
     kind = find_dtype(options.dtype, target)
-    given: dict[str, Any] = {"dtype": kind, "attn_implementation": options.attn_implementation}
+    arguments: dict[str, Any] = {"dtype": kind, "attn_implementation": options.attn_implementation}
     if options.quantization is not None:
-        given["quantization_config"] = _quantization(options.quantization, kind)
+        arguments["quantization_config"] = _quantization(options.quantization, kind)
     if options.device_map is not None or options.quantization is not None:
-        given["device_map"] = options.device_map if options.device_map is not None else str(target)
+        arguments["device_map"] = options.device_map if options.device_map is not None else str(target)
     stamps = file_stamps(folder)
     config = read(name, transformers.AutoConfig, folder)
     tokenizer = read(name, transformers.AutoTokenizer, folder)
-    model = _read_model(name, folder, given)
-    if "device_map" not in given:
+    model = _read_model(name, folder, arguments)
+    if "device_map" not in arguments:
         model = model.to(target)
     settings = f"{kind}:{options.attn_implementation}:{options.quantization or 'full'}"
     identity = f"{label_of(name, folder)}@{fingerprint(folder)}:{settings}"
@@ -230,12 +230,12 @@ def find_device(device: str) -> torch.device:
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        found = torch.device(device)
+        target = torch.device(device)
     except RuntimeError:
         raise UsageError(f"unknown device {device!r}; use auto, cpu, cuda or cuda:N") from None
-    if found.type == "cuda" and not torch.cuda.is_available():
+    if target.type == "cuda" and not torch.cuda.is_available():
         raise UsageError(f"device {device!r} was asked for, but torch finds no GPU; use --device cpu")
-    return found
+    return target
 
 
 def find_dtype(dtype: str, device: torch.device) -> torch.dtype:

@@ -1,4 +1,4 @@
-"""Server: an OpenAI-compatible server as a backend."""
+"""Server: a model on an OpenAI-compatible server."""
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence

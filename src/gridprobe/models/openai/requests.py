@@ -373,8 +373,8 @@ class ChatClient:
 
     def choose_by_uuid(self, parts: Sequence[Part], labels: Sequence[str]) -> LabelLogprobs:
         """Send ids of images that were sent before, without their bytes; an error if the server lacks them."""
-        known = {part.uuid for part in parts if isinstance(part, EncodedImage)}
-        reply = self._send(CHAT, [parts], self.strategy.fields(labels), known, None)
+        image_ids = {part.uuid for part in parts if isinstance(part, EncodedImage)}
+        reply = self._send(CHAT, [parts], self.strategy.fields(labels), image_ids, None)
         return self.strategy.read(_choices(reply), labels)
 
     def generate(
@@ -416,11 +416,11 @@ class ChatClient:
         self, path: str, messages: Sequence[Sequence[Part]], fields: Mapping[str, Any], stop: Event | None
     ) -> Mapping[str, Any]:
         """Send images by id where the server should have them; if it has not, send them after all."""
-        known = frozenset(self._sent)
+        image_ids = frozenset(self._sent)
         try:
-            reply = self._send(path, messages, fields, known, stop)
+            reply = self._send(path, messages, fields, image_ids, stop)
         except RequestRejected as error:
-            if not known or CACHE_MISS not in error.reason:
+            if not image_ids or CACHE_MISS not in error.reason:
                 raise
             reply = self._send(path, messages, fields, (), stop)
         if self._uuids:
@@ -434,10 +434,10 @@ class ChatClient:
         path: str,
         messages: Sequence[Sequence[Part]],
         fields: Mapping[str, Any],
-        known: Collection[str],
+        image_ids: Collection[str],
         stop: Event | None,
     ) -> Mapping[str, Any]:
-        chats = [chat_messages(parts, uuids=self._uuids, known=known) for parts in messages]
+        chats = [chat_messages(parts, uuids=self._uuids, known=image_ids) for parts in messages]
         body = {"model": self.model, "messages": chats if path == BATCH else chats[0], **fields}
         return self.client.post(path, body, stop=stop)
 

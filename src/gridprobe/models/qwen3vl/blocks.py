@@ -70,12 +70,12 @@ def text_weights(layer: Any) -> tuple[Tensor, ...]:
 def plain_weights(model: Any) -> bool:
     """Whether these functions may replace the model's own: ordinary linear layers, all on one device, no hooks."""
     config = model.config
-    known = config.text_config.hidden_act == "silu" and config.vision_config.hidden_act == "gelu_pytorch_tanh"
+    activations = config.text_config.hidden_act == "silu" and config.vision_config.hidden_act == "gelu_pytorch_tanh"
     linears = (module for module in model.modules() if "Linear" in type(module).__name__)
     ordinary = all(type(module) is torch.nn.Linear for module in linears)
     hooked = any(hasattr(module, "_hf_hook") for module in model.modules())
     one_device = len({parameter.device for parameter in model.parameters()}) == 1
-    return known and ordinary and one_device and not hooked and config._attn_implementation == "sdpa"
+    return activations and ordinary and one_device and not hooked and config._attn_implementation == "sdpa"
 
 
 def vision_block(h: Tensor, cos: Tensor, sin: Tensor, heads: int, *weights: Tensor) -> Tensor:

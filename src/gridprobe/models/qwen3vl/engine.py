@@ -164,7 +164,7 @@ TEXT_SHARE = 3
 
 
 class Qwen3VL:
-    """A Qwen3-VL model as a backend."""
+    """A Qwen3-VL model."""
 
     def __init__(
         self,
@@ -235,12 +235,12 @@ class Qwen3VL:
             self._memory.check(len(job.layout), _frames(job.request, job.layout))
         often = Counter(job.prefix for job in jobs)
         jobs = [replace(job, shared=self._shares(job, often[job.prefix])) for job in jobs]
-        found: dict[int, T] = {}
+        results: dict[int, T] = {}
         room = Room(min(most, self._memory.worthwhile), self._memory.copies(most) // self._kept_bytes)
         for batch in passes(jobs, room, kept=self.kept, copying=share > 1):
-            found.update(self._run(batch, work))
-            report("model", len(found), len(jobs))
-        return [found[place] for place in range(len(jobs))]
+            results.update(self._run(batch, work))
+            report("model", len(results), len(jobs))
+        return [results[place] for place in range(len(jobs))]
 
     def _shares(self, job: PreparedRequest, often: int) -> bool:
         """Whether a job's prefix is read by itself: another job begins alike, now, later or before."""
@@ -339,17 +339,17 @@ class Qwen3VL:
 
     def _prefixes(self, batch: Sequence[PreparedRequest], spent: Counter[int]) -> list[Prefix]:
         """The jobs' sequences, read to their ends."""
-        found: dict[int, Prefix] = {}
+        prefixes: dict[int, Prefix] = {}
         alone, rests = self._spans(batch, spent)
         for part in (alone, [narrowed(span) for span in rests]):
             if part:
-                logits, known = self._language.read(self._pieces(part, spent))
-                for span, row, new in zip(part, logits, known, strict=True):
+                logits, caches = self._language.read(self._pieces(part, spent))
+                for span, row, new in zip(part, logits, caches, strict=True):
                     parts = (new,) if span.past is None else (span.past, new)
-                    found[span.job.place] = Prefix(parts, int(span.job.layout.positions[0, -1]) + 1, row)
+                    prefixes[span.job.place] = Prefix(parts, int(span.job.layout.positions[0, -1]) + 1, row)
         for job in batch:
             spent[job.place] += int(head_flops(self.dims))
-        return [found[job.place] for job in batch]
+        return [prefixes[job.place] for job in batch]
 
     def _spans(self, batch: Sequence[PreparedRequest], spent: Counter[int]) -> tuple[list[Span], list[Span]]:
         """Sequences that are read as a whole, and the rests of those whose prefixes are kept."""
@@ -372,44 +372,44 @@ class Qwen3VL:
         return self._model, [job.layout for job in batch], [self._features.patches(job) for job in batch]
 
     def _plain(self, batch: Sequence[PreparedRequest]) -> "_Found":
-        found = _Found()
-        rows = plain_logits(*self._plain_inputs(batch, found.spent), filler=self._special.im_end)
-        found.logits.update({job.place: row for job, row in zip(batch, rows, strict=True)})
-        return found
+        results = _Found()
+        rows = plain_logits(*self._plain_inputs(batch, results.spent), filler=self._special.im_end)
+        results.logits.update({job.place: row for job, row in zip(batch, rows, strict=True)})
+        return results
 
     def _fast(self, batch: Sequence[PreparedRequest]) -> "_Found":
-        found = _Found()
-        alone, rests = self._spans(batch, found.spent)
+        results = _Found()
+        alone, rests = self._spans(batch, results.spent)
         often = Counter(span.job.prefix for span in rests if not span.job.request.attention)
         apart = [span for span in rests if not side_by_side(span, often[span.job.prefix])]
         for part in (alone, [narrowed(span) for span in apart]):
             if part:
-                rows = self._language.logits(self._pieces(part, found.spent))
-                found.logits.update({span.job.place: row for span, row in zip(part, rows, strict=True)})
+                rows = self._language.logits(self._pieces(part, results.spent))
+                results.logits.update({span.job.place: row for span, row in zip(part, rows, strict=True)})
         beside = [span for span in rests if side_by_side(span, often[span.job.prefix])]
         for row in rows_of(beside, heads=self.dims.heads):
-            self._beside(row, found)
+            self._beside(row, results)
         for job in batch:
-            found.spent[job.place] += int(head_flops(self.dims))
-        return found
+            results.spent[job.place] += int(head_flops(self.dims))
+        return results
 
-    def _beside(self, row: Sequence[Span], found: "_Found") -> None:
+    def _beside(self, row: Sequence[Span], results: "_Found") -> None:
         """Run texts that follow one prefix, side by side; note how much each attends to each unit if that is asked."""
         device, layout = self._memory.device, row[0].job.layout
         seen = [torch.zeros(layout.prefix, dtype=torch.bool, device=device) for _ in row]
         for mine, span in zip(seen, row, strict=True):
             mine[upload(span.job.columns, device)] = True
-        pieces = self._pieces(row, found.spent)
+        pieces = self._pieces(row, results.spent)
         if row[0].job.request.attention:
             owners = upload(layout.owners, device)
             logits, watched = self._language.watched(pieces, seen, owners, len(layout.sizes))
             for span, shares in zip(row, watched.tolist(), strict=True):
-                found.attention[span.job.place] = tuple(shares)
+                results.attention[span.job.place] = tuple(shares)
                 flops = attention_flops(self.dims, len(span), known=len(span.job.columns))
-                found.spent[span.job.place] += int(flops)
+                results.spent[span.job.place] += int(flops)
         else:
             logits = self._language.beside(pieces, seen)
-        found.logits.update({span.job.place: mine for span, mine in zip(row, logits, strict=True)})
+        results.logits.update({span.job.place: mine for span, mine in zip(row, logits, strict=True)})
 
     def _prefix_caches(self, jobs: Sequence[PreparedRequest], spent: Counter[int]) -> dict[Hashable, Tensor]:
         """Keys and values of the jobs' prefixes: kept ones, and the others computed in one pass."""
@@ -423,9 +423,9 @@ class Qwen3VL:
                 prefixes[job.prefix] = kept
         if missing:
             spans = [Span(job, 0, job.layout.prefix) for job in missing.values()]
-            for span, known in zip(spans, self._language.keys_and_values(self._pieces(spans, spent)), strict=True):
-                prefixes[span.job.prefix] = known
-                self.kept.put(span.job.prefix, known)
+            for span, cache in zip(spans, self._language.keys_and_values(self._pieces(spans, spent)), strict=True):
+                prefixes[span.job.prefix] = cache
+                self.kept.put(span.job.prefix, cache)
         return prefixes
 
     def _pieces(self, spans: Sequence["Span"], spent: Counter[int]) -> list[Piece]:
@@ -436,23 +436,25 @@ class Qwen3VL:
             layout, cut = span.job.layout, slice(span.start, span.end)
             seen = torch.cat([features[unit] for unit in span.job.units], dim=1) if span.shows_frames else None
             pieces.append(Piece(layout.ids[cut], layout.positions[:, cut], layout.visual[cut], seen, span.past))
-            known = len(span.job.columns) if span.past is not None else 0
-            spent[span.job.place] += int(prefill_flops(self.dims, known + len(span), known=known))
+            past_tokens = len(span.job.columns) if span.past is not None else 0
+            spent[span.job.place] += int(prefill_flops(self.dims, past_tokens + len(span), known=past_tokens))
         return pieces
 
-    def _posteriors(self, batch: Sequence[PreparedRequest], found: "_Found") -> dict[int, Posterior]:
-        rows = torch.stack([found.logits[job.place] for job in batch])
+    def _posteriors(self, batch: Sequence[PreparedRequest], results: "_Found") -> dict[int, Posterior]:
+        rows = torch.stack([results.logits[job.place] for job in batch])
         letters = letter_logprobs(rows, [list(self._letters(job.request.labels).values()) for job in batch])
         return {
-            job.place: self._posterior(job, logprobs, mass, found)
+            job.place: self._posterior(job, logprobs, mass, results)
             for job, (logprobs, mass) in zip(batch, letters, strict=True)
         }
 
-    def _posterior(self, job: PreparedRequest, logprobs: tuple[float, ...], mass: float, found: "_Found") -> Posterior:
+    def _posterior(
+        self, job: PreparedRequest, logprobs: tuple[float, ...], mass: float, results: "_Found"
+    ) -> Posterior:
         labels = job.request.labels
         check_mass(mass, labels, least=self._min_mass)
-        cost = replace(price_job(self.dims, job), flops_computed=float(found.spent[job.place]))
-        attention = job.request.by_frame(found.attention.get(job.place))
+        cost = replace(price_job(self.dims, job), flops_computed=float(results.spent[job.place]))
+        attention = job.request.by_frame(results.attention.get(job.place))
         return Posterior(labels, logprobs, cost, mass, job.notes, attention)
 
 
@@ -496,12 +498,12 @@ def load_engine(
         **options: `device`, `dtype`, `attn_implementation`, `device_map`, `quantization`; see
             `gridprobe.models.local.loading.LoadOptions`.
     """
-    found = opened(name, folder, LoadOptions(**options))
+    checkpoint = opened(name, folder, LoadOptions(**options))
     return Qwen3VL(
-        found.model,
-        found.tokenizer,
-        spec=_patch_spec(folder, found.config),
-        identity=found.identity,
+        checkpoint.model,
+        checkpoint.tokenizer,
+        spec=_patch_spec(folder, checkpoint.config),
+        identity=checkpoint.identity,
         min_letter_mass=min_letter_mass,
         compile=compile,
     )
@@ -525,16 +527,16 @@ def _patch_spec(folder: Path, config: Any) -> PatchSpec:
 
 def _processor_values(file: Path) -> dict[str, Any]:
     try:
-        found = parse_json(file.read_bytes())
-        return dict(found.get("video_processor", found))
+        values = parse_json(file.read_bytes())
+        return dict(values.get("video_processor", values))
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise ModelError(f"cannot read {file}: {first_line(error)}; download the checkpoint again") from error
 
 
 def _colours(values: dict[str, Any], name: str, folder: Path) -> tuple[float, ...]:
-    found = values.get(name, (0.5, 0.5, 0.5))
-    numbers = isinstance(found, list | tuple) and all(type(each) in (int, float) for each in found)
-    if not numbers or len(found) != 3 or (name == "image_std" and min(found) <= 0):
+    channels = values.get(name, (0.5, 0.5, 0.5))
+    numbers = isinstance(channels, list | tuple) and all(type(each) in (int, float) for each in channels)
+    if not numbers or len(channels) != 3 or (name == "image_std" and min(channels) <= 0):
         rule = "three positive numbers" if name == "image_std" else "three numbers"
-        raise ModelError(f"{name} in the processor's files of {folder} must be {rule}, got {found!r:.80}")
-    return tuple(found)
+        raise ModelError(f"{name} in the processor's files of {folder} must be {rule}, got {channels!r:.80}")
+    return tuple(channels)

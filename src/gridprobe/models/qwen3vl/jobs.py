@@ -96,12 +96,12 @@ def price_job(dims: ModelDims, job: PreparedRequest) -> Cost:
 
 def price_prompt(dims: ModelDims, job: PreparedRequest) -> Cost:
     """What reading a request costs; one with `visible_frames` finds the KV cache of all of them there."""
-    rest, known = job.rest, len(job.columns)
+    rest, past_tokens = job.rest, len(job.columns)
     if job.request.visible_frames is not None:
-        cost = price_recall(dims, rest, known=known)
+        cost = price_recall(dims, rest, known=past_tokens)
     else:
         cost = price(dims, len(job.layout), job.layout.grids)
-    return with_attention(cost, dims, rest, known=known) if job.request.attention else cost
+    return with_attention(cost, dims, rest, known=past_tokens) if job.request.attention else cost
 
 
 def price_text_of(dims: ModelDims, job: PreparedRequest, tokens: int) -> Cost:

@@ -174,8 +174,8 @@ class LanguageModel:
 
     def _too_wide(self, pieces: Sequence[Piece], *, rows: int, length: int) -> bool:
         """Whether several texts after a past need more scores than may be in memory: rows × length × keys."""
-        known = max(0 if piece.past is None else piece.past.shape[3] for piece in pieces)
-        return len(pieces) > 1 and known > 0 and rows * length * (known + length) > self._scores
+        past_length = max(0 if piece.past is None else piece.past.shape[3] for piece in pieces)
+        return len(pieces) > 1 and past_length > 0 and rows * length * (past_length + length) > self._scores
 
     def _parts(self, run: "_Run", *, heads: int = 1) -> Iterator["_Run"]:
         """A run, or parts of it one after another if it needs more scores than may be in memory.
@@ -185,13 +185,13 @@ class LanguageModel:
         if run.visible is None or run.past is None:
             yield run
             return
-        length, known = run.h.shape[1], run.past.shape[-2]
-        step = max(SHORTEST_PART, self._scores // (heads * len(run.h) * (known + length)))
+        length, past_length = run.h.shape[1], run.past.shape[-2]
+        step = max(SHORTEST_PART, self._scores // (heads * len(run.h) * (past_length + length)))
         if step >= length:
             yield replace(run, mask=run.visible.mask(0, length, run.h.dtype))
             return
-        past = run.past.new_empty(*run.past.shape[:-2], known + length, run.past.shape[-1])
-        past[..., :known, :] = run.past
+        past = run.past.new_empty(*run.past.shape[:-2], past_length + length, run.past.shape[-1])
+        past[..., :past_length, :] = run.past
         for start in range(0, length, step):
             yield _part(run, past, start, min(start + step, length))
 
@@ -229,15 +229,15 @@ class LanguageModel:
     def read(self, pieces: Sequence[Piece]) -> tuple[Tensor, list[Tensor]]:
         """Both of the above: logits after the last token of every piece, and the keys and values of its tokens."""
         if self._too_wide(pieces, rows=len(pieces), length=max(map(len, pieces))):
-            (first, known), (second, others) = (self.read(some) for some in _halves(pieces))
-            return torch.cat([first, second]), [*known, *others]
-        found: list[list[Tensor]] = []
+            (first, caches), (second, others) = (self.read(some) for some in _halves(pieces))
+            return torch.cat([first, second]), [*caches, *others]
+        run_caches: list[list[Tensor]] = []
         for run in self._parts(self._begin(pieces)):
-            found.append(_by_piece(list(self._layers(run, self._language.layers)), pieces))
+            run_caches.append(_by_piece(list(self._layers(run, self._language.layers)), pieces))
         row, last = torch.arange(len(pieces), device=run.h.device), [len(piece) - 1 - run.start for piece in pieces]
         states = rms(run.h[row, upload(last, run.h.device)], self._language.norm.weight, self._eps)
-        known = [parts[0] if len(parts) == 1 else torch.cat(parts, dim=-2) for parts in zip(*found, strict=True)]
-        return self.vocabulary(states), known
+        caches = [parts[0] if len(parts) == 1 else torch.cat(parts, dim=-2) for parts in zip(*run_caches, strict=True)]
+        return self.vocabulary(states), caches
 
     def follow(self, ids: Tensor, positions: Tensor, past: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
         """Last states of text that follows `past`, batch × length × width, and its keys and values.
@@ -319,14 +319,14 @@ class LanguageModel:
             past = h.new_zeros(*prefixes[0].shape[:2], len(prefixes), prefixes[0].shape[2], width, prefixes[0].shape[4])
             for row, prefix in enumerate(prefixes):
                 past[:, :, row, :, : prefix.shape[3]] = prefix
-        known = torch.arange(width, device=h.device) < lengths[:, None]
-        return past, _Visible(known[:, None], torch.zeros(h.shape[1], dtype=torch.long, device=h.device))
+        mask = torch.arange(width, device=h.device) < lengths[:, None]
+        return past, _Visible(mask[:, None], torch.zeros(h.shape[1], dtype=torch.long, device=h.device))
 
 
 def _part(run: _Run, past: Tensor, start: int, end: int) -> _Run:
     """The tokens of a run of one row from start to end; `past` has room for the keys and values of all its tokens."""
     assert run.visible is not None
-    known = past.shape[-2] - run.h.shape[1]
+    past_length = past.shape[-2] - run.h.shape[1]
     row, column = run.places
     here = (column >= start) & (column < end)
     return replace(
@@ -336,9 +336,9 @@ def _part(run: _Run, past: Tensor, start: int, end: int) -> _Run:
         sin=run.sin[:, start:end],
         places=(row[here], column[here] - start),
         features=None if run.features is None else run.features[:, here],
-        past=past[..., : known + start, :],
+        past=past[..., : past_length + start, :],
         mask=run.visible.mask(start, end, run.h.dtype),
-        kept=past[..., known + start : known + end, :],
+        kept=past[..., past_length + start : past_length + end, :],
         start=start,
         final=end == run.h.shape[1],
     )
@@ -387,8 +387,8 @@ class Branches:
         """Make room for so many texts after each prompt and so many steps."""
         self._language = language
         self._texts = texts
-        self._past, known = _joined(prefixes, room=texts * steps)
-        self._seen = known[:, None].repeat(1, texts, 1)
+        self._past, mask = _joined(prefixes, room=texts * steps)
+        self._seen = mask[:, None].repeat(1, texts, 1)
         self._filled = max(map(len, prefixes))
         self._next = upload([prefix.position for prefix in prefixes], self._past.device)
         self._prompts = list(range(len(prefixes)))

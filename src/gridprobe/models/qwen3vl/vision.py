@@ -119,9 +119,9 @@ class Features:
                 kind = job.kind(number)
                 if unit in features or unit in missing.get(kind, {}):
                     continue
-                known = kept.get(unit, self.memory.device)
-                if known is not None:
-                    features[unit] = known
+                tensor = kept.get(unit, self.memory.device)
+                if tensor is not None:
+                    features[unit] = tensor
                     continue
                 missing.setdefault(kind, {})[unit] = job, job.request.units[number]
                 new[kind.size] += 1
@@ -180,7 +180,7 @@ def _pixels(members: Sequence[Member]) -> list[npt.NDArray[np.uint8]]:
     """The frames of some units, in pieces of one group each; adjacent frames are not copied."""
     pieces = []
     for _, some in groupby(members, key=lambda member: (member[0].place, member[1].group)):
-        found = list(some)
-        job, first = found[0]
-        pieces.append(job.request.groups[first.group].pictures([unit for _, unit in found]))
+        group_members = list(some)
+        job, first = group_members[0]
+        pieces.append(job.request.groups[first.group].pictures([unit for _, unit in group_members]))
     return pieces

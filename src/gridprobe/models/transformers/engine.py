@@ -99,7 +99,7 @@ class PreparedPrompt:
 
 
 class Auto:
-    """A model of transformers as a backend."""
+    """A model that runs through transformers."""
 
     def __init__(
         self,
@@ -163,11 +163,11 @@ class Auto:
         jobs = [PreparedPrompt(place, request, self._layout(request)) for place, request in enumerate(requests)]
         for job in jobs:
             self._memory.check(len(job.layout), f"{len(job.layout.sizes)} pictures")
-        found: dict[int, T] = {}
+        results: dict[int, T] = {}
         for batch in batches(jobs, room=min(most, self._memory.worthwhile)):
-            found.update(self._run(batch, work))
-            report("model", len(found), len(jobs))
-        return [found[place] for place in range(len(jobs))]
+            results.update(self._run(batch, work))
+            report("model", len(results), len(jobs))
+        return [results[place] for place in range(len(jobs))]
 
     def cost(self, request: Request) -> Cost:
         """The cost of the request, from its exact token count."""
@@ -208,8 +208,8 @@ class Auto:
 
     def _score(self, batch: Sequence[PreparedPrompt]) -> dict[int, Posterior]:
         spent: Counter[int] = Counter()
-        given = self._given(batch, spent)
-        logits = self._model(**given, use_cache=False, logits_to_keep=1).logits[:, -1]
+        inputs = self._given(batch, spent)
+        logits = self._model(**inputs, use_cache=False, logits_to_keep=1).logits[:, -1]
         return self._posteriors(batch, logits.float(), spent)
 
     def _write(self, batch: Sequence[PreparedPrompt], *, writing: SamplingParams) -> dict[int, Completions]:
@@ -222,8 +222,8 @@ class Auto:
         return {job.place: self._written(job, drafts[job.place], spent[job.place]) for job in batch}
 
     def _written(self, job: PreparedPrompt, drafts: Sequence[GrowingText], spent: int) -> Completions:
-        known = len(job.layout)
-        first, *more = (price_text(self._language, len(draft.ids), known=known) for draft in drafts)
+        prompt_length = len(job.layout)
+        first, *more = (price_text(self._language, len(draft.ids), known=prompt_length) for draft in drafts)
         costs = [self._prompt_cost(job, spent) + first, *more]
         return tuple(self._scribe.written(draft, cost) for draft, cost in zip(drafts, costs, strict=True))
 
@@ -234,8 +234,8 @@ class Auto:
 
     def _cached(self, batch: Sequence[PreparedPrompt], spent: Counter[int]) -> tuple[Tensor, Cached]:
         """The logits after every prompt, and the prompts in a cache, to go on with."""
-        given = self._given(batch, spent)
-        out = self._model(**given, use_cache=True, logits_to_keep=1)
+        inputs = self._given(batch, spent)
+        out = self._model(**inputs, use_cache=True, logits_to_keep=1)
         cache, ahead = out.past_key_values, getattr(self._model.model, "rope_deltas", None)
 
         def forward(ids: Tensor, mask: Tensor, numbers: Tensor, rows: Sequence[int]) -> Tensor:
@@ -246,7 +246,7 @@ class Auto:
             logits: Tensor = self._model(**more, past_key_values=cache, use_cache=True).logits
             return logits
 
-        return out.logits[:, -1].float(), Cached(forward, cache, given["attention_mask"])
+        return out.logits[:, -1].float(), Cached(forward, cache, inputs["attention_mask"])
 
     def _given(self, batch: Sequence[PreparedPrompt], spent: Counter[int]) -> dict[str, Any]:
         """What the model takes for a batch; `spent` counts the vision tower's FLOPs."""
@@ -256,11 +256,11 @@ class Auto:
         for row, job in enumerate(batch):
             ids[row, length - len(job.layout) :] = torch.from_numpy(job.layout.ids)
             mask[row, length - len(job.layout) :] = 1
-        given: dict[str, Any] = {"input_ids": ids, "attention_mask": mask, **self._types(ids, mask)}
-        given |= self._seen(batch, spent)
+        inputs: dict[str, Any] = {"input_ids": ids, "attention_mask": mask, **self._types(ids, mask)}
+        inputs |= self._seen(batch, spent)
         if hasattr(self._model.model, "rope_deltas"):
             self._model.model.rope_deltas = None  # left over from the call before, it would shift positions
-        return {name: self._placed(value) for name, value in given.items() if name in self._names}
+        return {name: self._placed(value) for name, value in inputs.items() if name in self._names}
 
     def _placed(self, value: Any) -> Any:
         if not isinstance(value, Tensor):
@@ -271,8 +271,8 @@ class Auto:
         """Which tokens are visual, for models that ask; both names are in use."""
         if not TYPES & self._names:
             return {}
-        found = torch.tensor(self._pictures.processor.create_mm_token_type_ids(ids.tolist())) * mask
-        return dict.fromkeys(TYPES, found)
+        types = torch.tensor(self._pictures.processor.create_mm_token_type_ids(ids.tolist())) * mask
+        return dict.fromkeys(TYPES, types)
 
     def _seen(self, batch: Sequence[PreparedPrompt], spent: Counter[int]) -> dict[str, Any]:
         """The pictures of a batch: features and what belongs to them, or pixels."""
@@ -307,20 +307,20 @@ class Auto:
             keys = list(new)
             for start in range(0, len(keys), step):
                 some = keys[start : start + step]
-                found = self._tower.encode([self._pictures.inputs(_picture(*new[key])) for key in some])
-                for key, each in zip(some, found, strict=True):
+                tensors = self._tower.encode([self._pictures.inputs(_picture(*new[key])) for key in some])
+                for key, each in zip(some, tensors, strict=True):
                     features[key] = each
                     self.kept.put(key, each)
         return features
 
     def _posteriors(self, batch: Sequence[PreparedPrompt], rows: Tensor, spent: Counter[int]) -> dict[int, Posterior]:
         letters = letter_logprobs(rows, [list(self._letters(job.request.labels).values()) for job in batch])
-        found = {}
+        posteriors = {}
         for job, (logprobs, mass) in zip(batch, letters, strict=True):
             check_mass(mass, job.request.labels, least=self._min_mass)
             cost = self._prompt_cost(job, spent[job.place])
-            found[job.place] = Posterior(job.request.labels, logprobs, cost, mass)
-        return found
+            posteriors[job.place] = Posterior(job.request.labels, logprobs, cost, mass)
+        return posteriors
 
 
 def picture_sizes(request: Request, multiple: int) -> list[Size]:
@@ -364,17 +364,17 @@ def load_engine(
     if compile:
         raise UsageError("only Qwen3-VL models can be compiled; leave out compile=True")
     chosen = LoadOptions(**options)
-    found = opened(name, folder, chosen)
-    config = found.model.config
+    checkpoint = opened(name, folder, chosen)
+    config = checkpoint.model.config
     family = FAMILY[config.model_type]
-    pictures = read_pictures(name, folder, config=config, tokenizer=found.tokenizer, family=family)
+    pictures = read_pictures(name, folder, config=config, tokenizer=checkpoint.tokenizer, family=family)
     return Auto(
-        found.model,
-        found.tokenizer,
+        checkpoint.model,
+        checkpoint.tokenizer,
         pictures=pictures,
-        composer=compose(name, found.tokenizer, pictures, time=time),
-        prices=(language_price(config), PicturePrice(_countable_tower(found.model, pictures, chosen), pictures)),
-        identity=f"{found.identity}:auto:{pictures.backend}",
+        composer=compose(name, checkpoint.tokenizer, pictures, time=time),
+        prices=(language_price(config), PicturePrice(_countable_tower(checkpoint.model, pictures, chosen), pictures)),
+        identity=f"{checkpoint.identity}:auto:{pictures.backend}",
         min_letter_mass=min_letter_mass,
     )
 
@@ -399,8 +399,8 @@ def compose(
     def render(content: list[dict[str, str]]) -> str:
         turn = [{"role": "user", "content": content}]
         # templates that know no thinking ignore the last option
-        given = {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False}
-        return str(tokenizer.apply_chat_template(turn, chat_template=template, **given))
+        options = {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False}
+        return str(tokenizer.apply_chat_template(turn, chat_template=template, **options))
 
     return Composer(tokenizer, learn(render, pictures.marker), pictures=pictures, time=time)
 

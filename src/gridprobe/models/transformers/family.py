@@ -37,10 +37,10 @@ def cost_model(name: str, folder: Path | None) -> CostModel | None:
 def _check_version() -> None:
     import transformers
 
-    found = str(transformers.__version__)
-    if tuple(int(part) for part in found.split(".")[:2]) < NEEDED:
+    version = str(transformers.__version__)
+    if tuple(int(part) for part in version.split(".")[:2]) < NEEDED:
         needed = ".".join(map(str, NEEDED))
         raise ModelError(
-            f"families other than Qwen3-VL need transformers {needed} or later, and this is {found}; "
+            f"families other than Qwen3-VL need transformers {needed} or later, and this is {version}; "
             "run: pip install -U transformers (with Python 3.11 or later)"
         )

@@ -63,13 +63,13 @@ class Tower:
 
         Level 0 goes into the sequence; further levels, if any, are added to the first layers' states.
         """
-        given = {name: value for name, value in self._joined(pictures).items() if name in self._names}
-        given = {n: v.to(self._device, self._dtype if v.is_floating_point() else None) for n, v in given.items()}
-        found = self._model.model.get_image_features(**given, return_dict=True)
-        pooled = found.pooler_output
-        self._kind, self._listed = type(found), not isinstance(pooled, Tensor)
+        inputs = {name: value for name, value in self._joined(pictures).items() if name in self._names}
+        inputs = {n: v.to(self._device, self._dtype if v.is_floating_point() else None) for n, v in inputs.items()}
+        output = self._model.model.get_image_features(**inputs, return_dict=True)
+        pooled = output.pooler_output
+        self._kind, self._listed = type(output), not isinstance(pooled, Tensor)
         self._rank = 2 if self._listed else pooled.ndim
-        levels = torch.stack([_flat(level) for level in (pooled, *(getattr(found, "deepstack_features", None) or ()))])
+        levels = torch.stack([_flat(level) for level in (pooled, *(getattr(output, "deepstack_features", None) or ()))])
         return [each.clone() for each in levels.chunk(len(pictures), dim=1)]
 
     def outputs(self, features: Sequence[Tensor]) -> Any:
@@ -213,10 +213,10 @@ class PicturePrice:
         inputs = self._pictures.inputs(np.zeros((size[1], size[0], 3), dtype=np.uint8))
         with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
             self._tower.encode([inputs])
-        found = float(counter.get_total_flops())
-        if not found > 0:
+        flops = float(counter.get_total_flops())
+        if not flops > 0:
             raise ModelError("torch counted no operations in the vision tower, so its cost is not known")
-        return found
+        return flops
 
 
 def price_request(language: LanguagePrice, layout: PromptLayout, tower: PicturePrice, task: Task) -> Cost:

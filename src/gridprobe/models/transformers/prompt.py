@@ -174,19 +174,19 @@ class Pictures:
         processor = self.processor
         kinds = processor.valid_processor_kwargs._defaults.get("images_kwargs", {})
         options = {**kinds, **self.family.options, "return_tensors": "pt"}
-        found = dict(processor.image_processor([shown], **options))
+        inputs = dict(processor.image_processor([shown], **options))
         if self.family.in_company:
-            found = {name: value if name == "batch_num_images" else value[:1] for name, value in found.items()}
-        return found
+            inputs = {name: value if name == "batch_num_images" else value[:1] for name, value in inputs.items()}
+        return inputs
 
     def _placeholder(self, size: Size) -> Placeholder:
         width, height = size
         blank = torch.zeros((height, width, 3), dtype=torch.uint8).numpy()
-        found = self._processed(blank)
+        inputs = self._processed(blank)
         divisor = getattr(self.processor, "image_token_divisor", None)  # only MiniCPM-V has one
-        text = str(self.processor.replace_image_token(found, image_idx=0, image_token_divisor=divisor))
+        text = str(self.processor.replace_image_token(inputs, image_idx=0, image_token_divisor=divisor))
         runs = re.findall(f"(?:{re.escape(self.token)})+", text)
-        extras = {n: v for n, v in found.items() if isinstance(v, Tensor) and not n.startswith("pixel")}
+        extras = {n: v for n, v in inputs.items() if isinstance(v, Tensor) and not n.startswith("pixel")}
         collapsed = re.sub(f"(?:{re.escape(self.token)})+", lambda _: self.token, text)
         return Placeholder(collapsed, tuple(len(run) // len(self.token) for run in runs), extras)
 
@@ -316,8 +316,8 @@ class Composer:
         self._time = time
         own = ((int(number), added) for number, added in tokenizer.added_tokens_decoder.items())
         self._own = {number: str(added) for number, added in own if added.special or str(added) in (marker, token)}
-        known = sorted({*self._own.values(), marker}, key=len, reverse=True)
-        self._reserved = re.compile("|".join(map(re.escape, known)))
+        reserved = sorted({*self._own.values(), marker}, key=len, reverse=True)
+        self._reserved = re.compile("|".join(map(re.escape, reserved)))
         self._data = lru_cache(maxsize=16_384)(self._as_data)
 
     def layout(self, request: Request, sizes: Sequence[Size]) -> PromptLayout:
@@ -340,31 +340,31 @@ class Composer:
         shown: list[_Shown] = []
         *texts, ending = (f"{self._data(text)}\n" if text else "" for text in request.texts)
         for place, (unit, size, text) in enumerate(zip(request.units, sizes, texts, strict=True)):
-            held = self._pictures.placeholder(size)
-            expanded = self._pictures.number(place) + held.text
+            placeholder = self._pictures.placeholder(size)
+            expanded = self._pictures.number(place) + placeholder.text
             written = self._turn.picture.replace(self._pictures.marker, expanded)
-            shown.append(_Shown(written, held.runs))
+            shown.append(_Shown(written, placeholder.runs))
             parts += [text, self._time(request.times_of(unit)), written]
         return "".join((*parts, ending)), shown
 
     def _expanded(self, ids: Sequence[int], shown: Sequence["_Shown"]) -> npt.NDArray[np.int64]:
         """The ids with every visual token repeated as often as its run is long."""
-        found = np.asarray(ids, dtype=np.int64)
+        tokens = np.asarray(ids, dtype=np.int64)
         runs = [run for each in shown for run in each.runs]
-        places = np.flatnonzero(found == self._visual)
+        places = np.flatnonzero(tokens == self._visual)
         if len(places) != len(runs):
             raise ModelError("text was read as a visual placeholder; this tokenizer cannot be used safely")
-        repeats = np.ones(len(found), dtype=np.int64)
+        repeats = np.ones(len(tokens), dtype=np.int64)
         repeats[places] = runs
-        return np.repeat(found, repeats)
+        return np.repeat(tokens, repeats)
 
     def _as_data(self, text: str) -> str:
         """A user's text with no token of the tokenizer's own in it."""
         safe = self._reserved.sub(lambda match: match[0][0] + JOINER + match[0][1:], text)
         ids = self._tokenizer(safe, add_special_tokens=False)["input_ids"]
-        found = next((self._own[token] for token in ids if token in self._own), None)
-        if found is not None:
-            raise UsageError(f"the text contains {found!r}, which this model's tokenizer reads as a command; reword it")
+        token = next((self._own[number] for number in ids if number in self._own), None)
+        if token is not None:
+            raise UsageError(f"the text contains {token!r}, which this model's tokenizer reads as a command; reword it")
         return safe
 
 
