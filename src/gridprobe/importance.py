@@ -426,14 +426,14 @@ def hot_stretches(scores: Sequence[float], duration: float) -> tuple[tuple[float
     smooth = (padded[:-2] + padded[1:-1] + padded[2:]) / 3
     hottest = np.lexsort((np.arange(cells), -values, -smooth))[: max(1, cells // SHARE)]
     edges = np.linspace(0.0, duration, cells + 1)
-    found: list[tuple[float, float]] = []
+    stretches: list[tuple[float, float]] = []
     for cell in sorted(hottest.tolist()):
         start, end = float(edges[cell]), float(edges[cell + 1])
-        if found and found[-1][1] == start:
-            found[-1] = found[-1][0], end
+        if stretches and stretches[-1][1] == start:
+            stretches[-1] = stretches[-1][0], end
         else:
-            found.append((start, end))
-    return tuple(found)
+            stretches.append((start, end))
+    return tuple(stretches)
 
 
 def runs(times: Sequence[float], places: Sequence[int]) -> list[tuple[int, ...]]:
@@ -441,11 +441,11 @@ def runs(times: Sequence[float], places: Sequence[int]) -> list[tuple[int, ...]]
 
     runs([0.5, 1.5, 2.5, 3.5, 9.5], [1, 2, 3, 4])  ->  [(1, 2, 3), (4,)]
     """
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     usual = median([later - earlier for earlier, later in pairwise(times)] or [0.0])
     for place in sorted(places):
-        if found and found[-1][-1] == place - 1 and times[place] - times[place - 1] <= APART * usual:
-            found[-1].append(place)
+        if groups and groups[-1][-1] == place - 1 and times[place] - times[place - 1] <= APART * usual:
+            groups[-1].append(place)
         else:
-            found.append([place])
-    return [tuple(each) for each in found]
+            groups.append([place])
+    return [tuple(each) for each in groups]
