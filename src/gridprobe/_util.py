@@ -93,7 +93,7 @@ _DISK = Disk()
 
 
 def write_whole(path: Path, content: bytes, *, durable: bool = False, disk: Disk = _DISK) -> None:
-    """Write a temporary file beside `path`, then rename it: a reader sees the old file or the new one, never a part.
+    """Write a temporary file next to `path`, then rename it: a reader sees the old file or the new one, never a part.
 
     A `durable` file is on the disk when this returns; any other may be lost in a power cut. Failures are OSErrors.
     """

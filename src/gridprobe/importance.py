@@ -298,7 +298,7 @@ TINY = 1e-9
 LEAST, MOST = 1 / 3, 1.0
 """The fewest and the most frames that NoiseAware keeps, in units of K."""
 NULL_MAXIMUM = {4: 10.8, 9: 7.1, 16: 4.95, 36: 4.3, 64: 4.2, 144: 4.3, 256: 4.4, 576: 4.55, 1024: 4.75, 4096: 5.0}
-"""Cells -> what the largest of so many noise scores exceeds in one map of 100, in robust standard deviations.
+"""Cells -> what the largest of that many noise scores exceeds in one map of 100, in robust standard deviations.
 
 Simulated for independent normal scores and for products of normal rows and columns; the larger of the two counts."""
 
@@ -360,7 +360,7 @@ class NoiseAware(Budget):
 
 
 def null_maximum(cells: int) -> float:
-    """What the largest of so many noise scores exceeds in one map of 100, in robust standard deviations."""
+    """What the largest of that many noise scores exceeds in one map of 100, in robust standard deviations."""
     counts = sorted(NULL_MAXIMUM)
     return float(np.interp(math.log(cells), np.log(counts), [NULL_MAXIMUM[count] for count in counts]))
 
@@ -410,7 +410,7 @@ def top(scores: npt.NDArray[np.float64], kept: int, *, ties: Ties = "spread") ->
 APART = 3.0
 """Neighbours further apart than this many usual distances belong to two stretches; frames sampled again do."""
 SHARE = 4
-"""One in so many cells is sampled again, so that frames lie so many times closer there."""
+"""One in that many cells is sampled again, so that frames lie that many times closer there."""
 
 
 def hot_stretches(scores: Sequence[float], duration: float) -> tuple[tuple[float, float], ...]:

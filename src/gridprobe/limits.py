@@ -53,8 +53,8 @@ __all__ = [
 
 # Pace: how fast a model works on this machine, as measured; and where that is kept between runs.
 #
-# One small JSON file for each model and machine, in the folder `speeds` beside the frame cache. A file that is missing,
-# damaged or cannot be written means that the pace is not known yet.
+# One small JSON file for each model and machine, in the folder `speeds` next to the frame cache. A file that is
+# missing, damaged or cannot be written means that the pace is not known yet.
 
 FADING = 0.7
 """What older measurements count for when a new one arrives."""

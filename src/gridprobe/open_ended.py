@@ -183,7 +183,7 @@ PHRASE, SENTENCES = 32, 256
 DRAFTS = SamplingParams(limit=PHRASE, temperature=1.0, samples=4)
 """The drafts in addition to the likeliest one."""
 ABSENT, PRESENT = "not shown", "shown"
-"""What stands beside a single candidate."""
+"""What stands next to a single candidate."""
 NOTHING = "(no answer)"
 """Stands for the answer of a model that wrote nothing."""
 
@@ -285,7 +285,7 @@ def _union(found: Sequence[str], before: Sequence[str]) -> tuple[str, ...]:
 def lettered(question: Question, posterior: Posterior) -> tuple[Question, Posterior]:
     """An open question as selectors can ask it, with candidates as its options, and their probabilities by letters.
 
-    A single candidate gets "not shown" beside it, or "shown" if it says that itself.
+    A single candidate gets "not shown" next to it, or "shown" if it says that itself.
     """
     if not question.open:
         return question, posterior

@@ -108,7 +108,7 @@ def _ids(text: str | None) -> tuple[str, ...] | None:
 # The progress of an evaluation: shown at once, with what it is doing, the accuracy until now and the time left.
 
 WIDE = 110
-"""On a terminal with so many columns there is room for a long bar and whole names."""
+"""On a terminal with that many columns there is room for a long bar and whole names."""
 
 
 def span(seconds: float) -> str:

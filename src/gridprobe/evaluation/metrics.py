@@ -300,7 +300,7 @@ class RunCost:
     """Means over the answered questions."""
 
     kept: float
-    """Frames at native size; an answer from the overview has none."""
+    """Frames at full size; an answer from the overview has none."""
     kept_median: float
     tokens: float
     tflops: float

@@ -93,7 +93,7 @@ class Task:
     attempts: Mapping[str, int] = field(default_factory=dict)
     """How often each was tried before."""
     alone: bool = False
-    """A worker died over it, or over what it did beside it: nothing is done beside it, to know what is to blame."""
+    """A worker died over it, or over what it did next to it: nothing is done next to it, to know what is to blame."""
     grants: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """What each question may take of the run's totals, if it has any."""
 
@@ -247,7 +247,7 @@ Taken = Mapping[str, float]
 """Tokens, TFLOPs and seconds."""
 NAMES = ("tokens", "tflops", "seconds")
 ROOM = 2.0
-"""A question may take so many times what the largest one took so far."""
+"""A question may take that many times what the largest one took so far."""
 
 
 @dataclass(frozen=True)
