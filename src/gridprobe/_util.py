@@ -53,16 +53,16 @@ def parse_json(text: str | bytes, *, floats: bool = True) -> Any:
     try:
         if isinstance(text, bytes):
             text = text.decode(json.detect_encoding(text), "surrogatepass")
-        found = (_DECODER if floats else _LIGHT_DECODER).decode(text)
+        value = (_DECODER if floats else _LIGHT_DECODER).decode(text)
         if SURROGATE.search(text):
-            json.dumps(found, ensure_ascii=False).encode()
+            json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("the JSON is nested too deeply") from None
     except ValueError as error:
         if "set_int_max_str_digits" in str(error):  # Python's advice is for programmers
             raise ValueError("a whole number has too many digits") from None
         raise
-    return found
+    return value
 
 
 def _refuse_constant(constant: str) -> NoReturn:
@@ -93,7 +93,7 @@ _DISK = Disk()
 
 
 def write_whole(path: Path, content: bytes, *, durable: bool = False, disk: Disk = _DISK) -> None:
-    """Write a temporary file beside `path`, then rename it: a reader sees the old file or the new one, never a part.
+    """Write a temporary file next to `path`, then rename it: a reader sees the old file or the new one, never a part.
 
     A `durable` file is on the disk when this returns; any other may be lost in a power cut. Failures are OSErrors.
     """
@@ -217,11 +217,11 @@ def listening(listener: Listener, *, cancel: Flag | None = None) -> Iterator[Non
 @contextmanager
 def shared(stop: Flag) -> Iterator[None]:
     """Events of threads that run in copies of this context reach its listener one at a time; `stop` ends their work."""
-    found, lock = _listener.get(), RLock()
+    listener, lock = _listener.get(), RLock()
 
     def relay(event: ProgressEvent) -> None:
         with lock:
-            _send(found, event)
+            _send(listener, event)
 
     with listening(relay, cancel=stop):
         yield
@@ -233,18 +233,18 @@ def relayed(contexts: Sequence[Context]) -> Iterator[None]:
 
     The work ends only when all of them are cancelled.
     """
-    found = list({id(each): each for context in contexts if (each := context.get(_listener)) is not None}.values())
-    if len(contexts) < 2 or not found:
+    listeners = list({id(each): each for context in contexts if (each := context.get(_listener)) is not None}.values())
+    if len(contexts) < 2 or not listeners:
         yield
         return
     unheard = any(context.get(_listener) is None for context in contexts)
 
     def relay(event: ProgressEvent) -> None:
-        live = [each for each in found if not _is_set(each)]
-        for each in live or ([] if unheard else found):
+        live = [each for each in listeners if not _is_set(each)]
+        for each in live or ([] if unheard else listeners):
             _send(each, event)
 
-    with listening(relay, cancel=None if unheard else _All(found)):
+    with listening(relay, cancel=None if unheard else _All(listeners)):
         yield
 
 
@@ -257,8 +257,8 @@ def check_cancelled(stage: str) -> None:
 
 def is_cancelled(context: Context) -> bool:
     """Whether the work of a context was cancelled."""
-    found = context.get(_listener)
-    return found is not None and _is_set(found)
+    listener = context.get(_listener)
+    return listener is not None and _is_set(listener)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ class AnswerCost:
     probe: Cost
     focus: Cost
     baseline: Cost
-    """One pass of the answering model over the whole pool at native size."""
+    """One pass of the answering model over the whole pool at full size."""
     overview: Cost = field(default_factory=Cost)
 
     @cached_property
@@ -86,7 +86,7 @@ class Trace:
     stretches: tuple[tuple[float, float], ...] = ()
     """What was sampled again, in seconds."""
     native: bool = True
-    """Whether the kept frames were shown at native size."""
+    """Whether the kept frames were shown at full size."""
     degraded: tuple[str, ...] = ()
     """What the limits cut, in sentences that are also among the answer's warnings."""
 
@@ -175,7 +175,7 @@ class Answer:
 
     @property
     def shown_native(self) -> int:
-        """How many frames the answer was read from at native size; 0 for an answer from an overview."""
+        """How many frames the answer was read from at full size; 0 for an answer from an overview."""
         return self.selection.kept if self.reached.native else 0
 
     @property

@@ -68,9 +68,11 @@ def calibration_folder() -> Path | None:
         return None
     if named:
         return Path(named).absolute()
-    given = Path(os.environ.get("XDG_DATA_HOME", ""))
+    data_home = Path(os.environ.get("XDG_DATA_HOME", ""))
     with contextlib.suppress(RuntimeError):  # no home directory
-        return (given if given.is_absolute() else Path.home() / ".local" / "share") / "gridprobe" / "calibrations"
+        return (
+            (data_home if data_home.is_absolute() else Path.home() / ".local" / "share") / "gridprobe" / "calibrations"
+        )
     return None
 
 
@@ -90,10 +92,10 @@ def read_entry(file: Path) -> Mapping[str, Any] | None:
         raise DataError(f"cannot read the calibration {file}: {error.strerror}; set {VARIABLE}") from error
     except ValueError as error:
         raise damaged(file, f"it is not JSON ({error})") from error
-    found = entry.get("calibration") if isinstance(entry, dict) else None
-    if not isinstance(found, dict):
+    calibration = entry.get("calibration") if isinstance(entry, dict) else None
+    if not isinstance(calibration, dict):
         raise damaged(file, 'it has no object "calibration"')
-    return found
+    return calibration
 
 
 def write_entry(described: Mapping[str, Any], calibration: Mapping[str, Any], folder: Path | None) -> Path:
@@ -205,16 +207,16 @@ def choose_threshold(
     order = np.argsort(confidences)
     rising = np.asarray(confidences, dtype=np.float64)[order]
     before = np.concatenate([[0], np.cumsum(np.asarray(differs, dtype=np.int64)[order])])
-    found = Calibration(None, epsilon, delta, count, 0, 0, 1.0)
+    calibration = Calibration(None, epsilon, delta, count, 0, 0, 1.0)
     for threshold, first in zip(THRESHOLDS, np.searchsorted(rising, THRESHOLDS).tolist(), strict=True):
         exits, differing = count - first, int(before[-1] - before[first])
         bound = binomial_upper(differing, exits, delta)
         keeps = exits >= fewest and bound <= epsilon
-        if keeps or found.threshold is None:
-            found = Calibration(threshold if keeps else None, epsilon, delta, count, exits, differing, bound)
+        if keeps or calibration.threshold is None:
+            calibration = Calibration(threshold if keeps else None, epsilon, delta, count, exits, differing, bound)
         if exits >= fewest and not keeps:
             break
-    return found
+    return calibration
 
 
 def find(described: Mapping[str, Any]) -> EarlyExit:

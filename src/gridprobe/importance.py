@@ -298,7 +298,7 @@ TINY = 1e-9
 LEAST, MOST = 1 / 3, 1.0
 """The fewest and the most frames that NoiseAware keeps, in units of K."""
 NULL_MAXIMUM = {4: 10.8, 9: 7.1, 16: 4.95, 36: 4.3, 64: 4.2, 144: 4.3, 256: 4.4, 576: 4.55, 1024: 4.75, 4096: 5.0}
-"""Cells -> what the largest of so many noise scores exceeds in one map of 100, in robust standard deviations.
+"""Cells -> what the largest of that many noise scores exceeds in one map of 100, in robust standard deviations.
 
 Simulated for independent normal scores and for products of normal rows and columns; the larger of the two counts."""
 
@@ -360,7 +360,7 @@ class NoiseAware(Budget):
 
 
 def null_maximum(cells: int) -> float:
-    """What the largest of so many noise scores exceeds in one map of 100, in robust standard deviations."""
+    """What the largest of that many noise scores exceeds in one map of 100, in robust standard deviations."""
     counts = sorted(NULL_MAXIMUM)
     return float(np.interp(math.log(cells), np.log(counts), [NULL_MAXIMUM[count] for count in counts]))
 
@@ -410,7 +410,7 @@ def top(scores: npt.NDArray[np.float64], kept: int, *, ties: Ties = "spread") ->
 APART = 3.0
 """Neighbours further apart than this many usual distances belong to two stretches; frames sampled again do."""
 SHARE = 4
-"""One in so many cells is sampled again, so that frames lie so many times closer there."""
+"""One in that many cells is sampled again, so that frames lie that many times closer there."""
 
 
 def hot_stretches(scores: Sequence[float], duration: float) -> tuple[tuple[float, float], ...]:
@@ -426,14 +426,14 @@ def hot_stretches(scores: Sequence[float], duration: float) -> tuple[tuple[float
     smooth = (padded[:-2] + padded[1:-1] + padded[2:]) / 3
     hottest = np.lexsort((np.arange(cells), -values, -smooth))[: max(1, cells // SHARE)]
     edges = np.linspace(0.0, duration, cells + 1)
-    found: list[tuple[float, float]] = []
+    stretches: list[tuple[float, float]] = []
     for cell in sorted(hottest.tolist()):
         start, end = float(edges[cell]), float(edges[cell + 1])
-        if found and found[-1][1] == start:
-            found[-1] = found[-1][0], end
+        if stretches and stretches[-1][1] == start:
+            stretches[-1] = stretches[-1][0], end
         else:
-            found.append((start, end))
-    return tuple(found)
+            stretches.append((start, end))
+    return tuple(stretches)
 
 
 def runs(times: Sequence[float], places: Sequence[int]) -> list[tuple[int, ...]]:
@@ -441,11 +441,11 @@ def runs(times: Sequence[float], places: Sequence[int]) -> list[tuple[int, ...]]
 
     runs([0.5, 1.5, 2.5, 3.5, 9.5], [1, 2, 3, 4])  ->  [(1, 2, 3), (4,)]
     """
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     usual = median([later - earlier for earlier, later in pairwise(times)] or [0.0])
     for place in sorted(places):
-        if found and found[-1][-1] == place - 1 and times[place] - times[place - 1] <= APART * usual:
-            found[-1].append(place)
+        if groups and groups[-1][-1] == place - 1 and times[place] - times[place - 1] <= APART * usual:
+            groups[-1].append(place)
         else:
-            found.append([place])
-    return [tuple(each) for each in found]
+            groups.append([place])
+    return [tuple(each) for each in groups]

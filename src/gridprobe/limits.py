@@ -53,8 +53,8 @@ __all__ = [
 
 # Pace: how fast a model works on this machine, as measured; and where that is kept between runs.
 #
-# One small JSON file for each model and machine, in the folder `speeds` beside the frame cache. A file that is missing,
-# damaged or cannot be written means that the pace is not known yet.
+# One small JSON file for each model and machine, in the folder `speeds` next to the frame cache. A file that is
+# missing, damaged or cannot be written means that the pace is not known yet.
 
 FADING = 0.7
 """What older measurements count for when a new one arrives."""
@@ -105,8 +105,8 @@ def read_pace(model: str, *, folder: Path | None = None) -> Pace:
     """The pace of a model on this machine, by its name or identity; an unknown one if nothing was measured."""
     file = _file(model, folder)
     try:
-        found = parse_json(file.read_bytes()) if file else {}
-        pace = Pace(**{name: float(found[name]) for name in ("tflops", "tokens", "seconds")})
+        values = parse_json(file.read_bytes()) if file else {}
+        pace = Pace(**{name: float(values[name]) for name in ("tflops", "tokens", "seconds")})
     except (OSError, ValueError, TypeError, KeyError):
         return Pace()
     return pace if all(math.isfinite(each) and each >= 0 for each in asdict(pace).values()) else Pace()
@@ -136,10 +136,10 @@ def learn_from(answer: "Answer", *, names: tuple[str, str]) -> None:
 
     `names` are those of the model that is asked first and of the answering one.
     """
-    asked, answerer = answer.models
+    selector_models, answerer = answer.models
     stages = [(names[1], answerer, answer.cost.focus, answer.seconds.focus)]
     if answer.reached.overview is not None:
-        stages.append((names[0], asked[0], answer.cost.overview, answer.seconds.overview))
+        stages.append((names[0], selector_models[0], answer.cost.overview, answer.seconds.overview))
     for name, identity, cost, seconds in stages:
         for each in dict.fromkeys((name, identity)):
             learn_pace(each, cost, seconds)

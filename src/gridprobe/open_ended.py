@@ -111,12 +111,12 @@ def canonical(text: str) -> str:
     plain = unicodedata.normalize("NFKD", text.replace("'", "").replace("’", "")).casefold()
     plain = "".join(letter for letter in plain if not unicodedata.combining(letter))
     words = [NUMBERS.get(word, word) for word in WORD.findall(plain) if word not in ARTICLES]
-    found = " ".join(words)
-    if found in YES:
+    phrase = " ".join(words)
+    if phrase in YES:
         return "yes"
-    if found in NO:
+    if phrase in NO:
         return "no"
-    return NOT_SAID if found in UNKNOWN or found == "not shown in video" else found
+    return NOT_SAID if phrase in UNKNOWN or phrase == "not shown in video" else phrase
 
 
 def kind_of(text: str) -> Kind:
@@ -162,14 +162,14 @@ def merge(texts: Sequence[str], logprobs: Sequence[float | None] = ()) -> list[D
     wordings: dict[str, Counter[str]] = {}
     likely: dict[str, float | None] = {}
     for text, logprob in zip(texts, logprobs or [None] * len(texts), strict=True):
-        found = _printable(text)
-        if canonical(found):
-            wordings.setdefault(canonical(found), Counter())[found] += 1
-            likely[found] = None if logprob is None else math.exp(min(0.0, logprob))
+        wording = _printable(text)
+        if canonical(wording):
+            wordings.setdefault(canonical(wording), Counter())[wording] += 1
+            likely[wording] = None if logprob is None else math.exp(min(0.0, logprob))
     merged = []
     for counts in wordings.values():
-        known = [likely[text] for text in counts]
-        total = None if None in known else min(1.0, math.fsum(p for p in known if p is not None))
+        probabilities = [likely[text] for text in counts]
+        total = None if None in probabilities else min(1.0, math.fsum(p for p in probabilities if p is not None))
         merged.append(Draft(counts.most_common(1)[0][0], counts.total() / len(texts), total))
     return sorted(merged, key=lambda draft: (-(draft.probability or 0.0), -draft.share))
 
@@ -183,7 +183,7 @@ PHRASE, SENTENCES = 32, 256
 DRAFTS = SamplingParams(limit=PHRASE, temperature=1.0, samples=4)
 """The drafts in addition to the likeliest one."""
 ABSENT, PRESENT = "not shown", "shown"
-"""What stands beside a single candidate."""
+"""What stands next to a single candidate."""
 NOTHING = "(no answer)"
 """Stands for the answer of a model that wrote nothing."""
 
@@ -270,9 +270,9 @@ def _posterior(drafts: Sequence[Draft], likeliest: Completion, *, longer: bool) 
         basis, weights = "tokens", [math.exp(min(0.0, likeliest.logprob / max(1, likeliest.tokens)))]
     elif None in weights:
         basis, weights = "drafts", [draft.share for draft in drafts]
-    known = [max(weight or 0.0, TINY) for weight in weights]
-    total = math.fsum(known)
-    logprobs = tuple(math.log(weight / total) for weight in known)
+    masses = [max(weight or 0.0, TINY) for weight in weights]
+    total = math.fsum(masses)
+    logprobs = tuple(math.log(weight / total) for weight in masses)
     return Posterior(tuple(draft.text for draft in drafts), logprobs, mass=min(1.0, total), basis=basis)
 
 
@@ -285,7 +285,7 @@ def _union(found: Sequence[str], before: Sequence[str]) -> tuple[str, ...]:
 def lettered(question: Question, posterior: Posterior) -> tuple[Question, Posterior]:
     """An open question as selectors can ask it, with candidates as its options, and their probabilities by letters.
 
-    A single candidate gets "not shown" beside it, or "shown" if it says that itself.
+    A single candidate gets "not shown" next to it, or "shown" if it says that itself.
     """
     if not question.open:
         return question, posterior
@@ -293,6 +293,8 @@ def lettered(question: Question, posterior: Posterior) -> tuple[Question, Poster
     if len(shares) < 2:
         other = PRESENT if kind_of(posterior.choice) == "not said" else ABSENT
         shares[other] = max(TINY, 1.0 - sum(shares.values()))
-    asked = replace(question, options=tuple(shares), answer=None)
-    found = Posterior.from_probabilities(dict(zip(asked.labels, shares.values(), strict=True)), posterior.cost)
-    return asked, replace(found, attention=posterior.attention)
+    lettered_question = replace(question, options=tuple(shares), answer=None)
+    lettered_posterior = Posterior.from_probabilities(
+        dict(zip(lettered_question.labels, shares.values(), strict=True)), posterior.cost
+    )
+    return lettered_question, replace(lettered_posterior, attention=posterior.attention)

@@ -545,7 +545,7 @@ class Plan:
         return (self.selector.view or self.view).suiting(self.answerer)
 
     def size_of(self, view: View, frames: int) -> FrameSize:
-        """The size so many frames are decoded at, to be shown to the answering model under a view."""
+        """The size at which that many frames are decoded, to be shown to the answering model under a view."""
         return view.size_for(frames, self.answerer.capabilities.frame_multiple)
 
     def smaller(self, kept: FramePool, share: float) -> View:
@@ -554,7 +554,7 @@ class Plan:
         return replace(self.shown, pixels=FrameSize(max_side=side), sheet=1)
 
     def pool_size(self, cells: int) -> FrameSize:
-        """The size a pool of so many frames is decoded at: what the selector, the overview or the answer needs."""
+        """The size for decoding a pool of that many frames: what the selector, the overview or the answer needs."""
         if self.selector.input_size is not None:
             return self.selector.input_size.shared(cells)
         if self.overview is not None:

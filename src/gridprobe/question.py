@@ -152,10 +152,10 @@ def _video_mme(question: "Question") -> str:
 def _mlvu(question: "Question") -> str:
     """The official system sentence, question and start of the answer, in one turn: only the frames precede it."""
     text = "" if question.text == NO_TEXT else question.text
-    asked = f"Question: {text}\nOptions:\n{_verbatim(question, '({}) {}')}".rstrip()
+    body = f"Question: {text}\nOptions:\n{_verbatim(question, '({}) {}')}".rstrip()
     return (
         "Carefully watch this video and pay attention to every detail. Based on your observations, select the best "
-        f"option that accurately addresses the question.\n{_said(question)}{asked}\n"
+        f"option that accurately addresses the question.\n{_said(question)}{body}\n"
         "Only give the best option.\nBest Option: ("
     )
 
@@ -178,14 +178,14 @@ def _lmms_eval_nextqa(question: "Question") -> str:
 
 
 def _lmms_eval_lvbench(question: "Question") -> str:
-    asked = f"{_said(question)}{question.text}\n{_verbatim(question, '({}) {}')}"
-    return f"{asked}\nAnswer the question with the option letter"
+    body = f"{_said(question)}{question.text}\n{_verbatim(question, '({}) {}')}"
+    return f"{body}\nAnswer the question with the option letter"
 
 
 def _lmms_eval_mlvu(question: "Question") -> str:
     text = "" if question.text == NO_TEXT else question.text
-    asked = f"{_said(question)}{text}\n{_verbatim(question, '({}) {}')}"
-    return f"{asked}\nOnly give the best option.\nBest option: ("
+    body = f"{_said(question)}{text}\n{_verbatim(question, '({}) {}')}"
+    return f"{body}\nOnly give the best option.\nBest option: ("
 
 
 def _lmms_eval_video_mme(question: "Question") -> str:
@@ -199,8 +199,8 @@ def _lmms_eval_video_mme(question: "Question") -> str:
 
 
 def _lmms_eval_qwen3_video_mme(question: "Question") -> str:
-    asked = f"Question: {question.text}\nOptions:\n{_verbatim(question, '{}. {}')}"
-    return f"{_lmms_eval_block(question)}{asked}\nAnswer with the option letter only."
+    body = f"Question: {question.text}\nOptions:\n{_verbatim(question, '{}. {}')}"
+    return f"{_lmms_eval_block(question)}{body}\nAnswer with the option letter only."
 
 
 def _lmms_eval_block(question: "Question") -> str:
@@ -212,8 +212,8 @@ def _lmms_eval_video_mme_v2(question: "Question") -> str:
 
 
 def _lmms_eval_qwen3_video_mme_v2(question: "Question") -> str:
-    asked = f"Question: {question.text}\n{_verbatim(question, '{}. {}')}"
-    return f"{_lmms_eval_v2_block(question)}{asked}\nAnswer with the option letter only."
+    body = f"Question: {question.text}\n{_verbatim(question, '{}. {}')}"
+    return f"{_lmms_eval_v2_block(question)}{body}\nAnswer with the option letter only."
 
 
 def _lmms_eval_v2_block(question: "Question") -> str:
@@ -300,8 +300,8 @@ class Question:
         object.__setattr__(self, "options", tuple(self.options))
         _check_text("question", self.text)
         if len(self.options) == 1 or len(self.options) > MAX_OPTIONS:
-            given = len(self.options)
-            raise UsageError(f"a question needs 2 to {MAX_OPTIONS} options, got {given}; an open one has none")
+            count = len(self.options)
+            raise UsageError(f"a question needs 2 to {MAX_OPTIONS} options, got {count}; an open one has none")
         for label, option in zip(ascii_uppercase, self.options, strict=False):
             _check_text(f"option {label}", option)
         if self.subtitles != "":
@@ -365,14 +365,14 @@ def _parts(prompt: str) -> tuple[str, list[str]]:
     matches = [_LABELLED.fullmatch(line) for line in lines]
     for first in reversed([place for place, match in enumerate(matches) if match and match[1] == "A"]):
         options: list[list[str]] = []
-        known = first
+        last = first
         for place in range(first, len(lines)):
             match = matches[place]
             if match and len(options) < MAX_OPTIONS and match[1] == ascii_uppercase[len(options)]:
                 if options:
-                    options[-1] += lines[known + 1 : place]
+                    options[-1] += lines[last + 1 : place]
                 options.append([match[2]])
-                known = place
+                last = place
         if len(options) >= 2:
             before = "\n".join(lines[:first]).strip()
             return before or prompt, ["\n".join(option).strip() for option in options]

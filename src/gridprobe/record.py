@@ -62,7 +62,7 @@ class Record:
     evidence: Sequence[Sequence[float]] = ()
     reached: Values = field(default_factory=dict)
     shown_native: int = 0
-    """How many frames the answer was read from at native size; 0 for an answer from the overview."""
+    """How many frames the answer was read from at full size; 0 for an answer from the overview."""
     selection: Values = field(default_factory=dict)
     cost: Mapping[str, Any] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)

@@ -61,8 +61,8 @@ class Entry:
         """Import the code; a missing package is an error that names the extra."""
         with explain_missing(self.extra):
             module, _, attribute = self.target.partition(":")
-            found: Any = importlib.import_module(module)
-            return reduce(getattr, attribute.split("."), found) if attribute else found
+            module_object: Any = importlib.import_module(module)
+            return reduce(getattr, attribute.split("."), module_object) if attribute else module_object
 
     @property
     def described(self) -> str:

@@ -82,14 +82,14 @@ def read_subtitles(path: Path, *, verbatim: bool = False) -> Subtitles:
         raise DataError(f"cannot read the subtitles {path}: {error.strerror}") from error
     text = _decode(raw)
     first = text.lstrip()[:1]
-    found = _from_json(text, path, verbatim=verbatim) if first in ("[", "{") else _from_timed_text(text)
-    segments = [each for each in found if each is not None]
+    entries = _from_json(text, path, verbatim=verbatim) if first in ("[", "{") else _from_timed_text(text)
+    segments = [each for each in entries if each is not None]
     if not verbatim:
         segments.sort(key=lambda segment: segment.start)
-    empty = not found and (first in ("", "[") or text.lstrip().startswith("WEBVTT"))
+    empty = not entries and (first in ("", "[") or text.lstrip().startswith("WEBVTT"))
     if not segments and not empty:
         raise DataError(f"{path} holds no subtitle line (SubRip, WebVTT or JSON with times)")
-    return Subtitles(tuple(segments), skipped=sum(s is None for s in found))
+    return Subtitles(tuple(segments), skipped=sum(s is None for s in entries))
 
 
 def _decode(raw: bytes) -> str:
@@ -100,7 +100,7 @@ def _decode(raw: bytes) -> str:
 
 def _from_timed_text(text: str) -> list[Segment | None]:
     """SubRip and WebVTT: a line with an arrow, then text up to the next blank line."""
-    found: list[Segment | None] = []
+    segments: list[Segment | None] = []
     for block in re.split(r"\n\s*\n", text.replace("\r\n", "\n").replace("\r", "\n")):
         lines = block.split("\n")
         arrows = [i for i, line in enumerate(lines) if "-->" in line]
@@ -108,8 +108,8 @@ def _from_timed_text(text: str) -> list[Segment | None]:
             continue
         match = _ARROW.search(lines[arrows[0]])
         times = (_seconds(match["start"]), _seconds(match["end"])) if match else (None, None)
-        found.append(_segment(*times, " ".join(lines[arrows[0] + 1 :])))
-    return found
+        segments.append(_segment(*times, " ".join(lines[arrows[0] + 1 :])))
+    return segments
 
 
 def _from_json(text: str, path: Path, *, verbatim: bool) -> list[Segment | None]:
@@ -238,10 +238,10 @@ def interleave(
         )
     places: list[list[str]] = [[] for _ in range(len(times) + 1)]
     if rule == "longvideobench":
-        found = _by_middle(times, segments)
+        placements = _by_middle(times, segments)
     else:
-        found = _by_overlap(times, segments, duration) if rule == "video-mme-v2" else _by_frame(times, segments)
-    for place, text in found:
+        placements = _by_overlap(times, segments, duration) if rule == "video-mme-v2" else _by_frame(times, segments)
+    for place, text in placements:
         places[place].append(text)
     return tuple("\n".join(texts) for texts in places)
 

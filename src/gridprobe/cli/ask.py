@@ -223,10 +223,10 @@ def subtitle_text(file: Path | None) -> str:
     """All text of a subtitle file; a line on stderr says how many of its entries cannot be read."""
     if file is None:
         return ""
-    found = read_subtitles(file)
-    if found.skipped:
-        notice(f"{found.skipped} entries of {file} are not timed lines; they were left out")
-    return found.text
+    subtitles = read_subtitles(file)
+    if subtitles.skipped:
+        notice(f"{subtitles.skipped} entries of {file} are not timed lines; they were left out")
+    return subtitles.text
 
 
 def distinct(question: Question) -> Question:
@@ -241,10 +241,10 @@ def _lines(file: Path) -> list[tuple[int, str]]:
         lines = file.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"cannot read {printable(str(file))}: {error}") from error
-    found = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
-    if not found:
+    numbered_lines = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+    if not numbered_lines:
         raise DataError(f"{printable(str(file))} contains no questions")
-    return found
+    return numbered_lines
 
 
 def _parse(file: Path, number: int, line: str, subtitles: str) -> Question:
@@ -253,11 +253,11 @@ def _parse(file: Path, number: int, line: str, subtitles: str) -> Question:
         row = parse_json(line)
     except ValueError as error:
         raise DataError(f"{where}: not a JSON object ({error})") from error
-    known = {"question", "options", "id", "answer"}
+    keys = {"question", "options", "id", "answer"}
     if not isinstance(row, dict) or "question" not in row:
         raise DataError(f'{where}: needs an object with a "question"')
-    if set(row) - known:
-        raise DataError(f"{where}: unknown key {sorted(set(row) - known)[0]!r}; known keys: {', '.join(sorted(known))}")
+    if set(row) - keys:
+        raise DataError(f"{where}: unknown key {sorted(set(row) - keys)[0]!r}; known keys: {', '.join(sorted(keys))}")
     options = row.get("options", [])
     if not isinstance(options, list):
         raise DataError(f'{where}: "options" must be a list of strings')

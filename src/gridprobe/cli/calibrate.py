@@ -64,7 +64,7 @@ def calibrate(benchmark: str, data: Path, dry_run: bool, as_json: bool, **argume
     what = eval_arguments(benchmark, data, {**arguments, "limit": None})
     items = draw(what.choice.items(what.benchmark), arguments["count"], seed=arguments["seed"])
     with progress():
-        found = compare(
+        agreement = compare(
             what.benchmark,
             what.plan,
             items=items,
@@ -72,16 +72,16 @@ def calibrate(benchmark: str, data: Path, dry_run: bool, as_json: bool, **argume
             delta=arguments["delta"],
             subtitles=arguments["subtitles"],
         )
-    calibration = found.calibration
+    calibration = agreement.calibration
     kept = calibration.threshold is not None
-    file = store(found.setup.calibrated_for, calibration) if kept and not dry_run else None
+    file = store(agreement.setup.calibrated_for, calibration) if kept and not dry_run else None
     if as_json:
-        print(json.dumps(_plain(found, file), allow_nan=False))
-    _warn(found)
+        print(json.dumps(_plain(agreement, file), allow_nan=False))
+    _warn(agreement)
     if not kept:
         raise RunError(_why_not(calibration))
     if not as_json:
-        _print(found)
+        _print(agreement)
     if file is not None:
         announce_saved("calibration", file)
 

@@ -175,8 +175,8 @@ def stopping() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    known = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
-    before = {number: signal.getsignal(number) for number in known if signal.getsignal(number) != signal.SIG_IGN}
+    signals = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
+    before = {number: signal.getsignal(number) for number in signals if signal.getsignal(number) != signal.SIG_IGN}
 
     def stop(number: int, frame: FrameType | None) -> None:
         for each in before:

@@ -107,8 +107,8 @@ def _looks(model: Model) -> Check:
     frames = base.frames
     swapped = FramePool(frames.pixels[::-1].copy(), frames.times, frames.source)
     later = FramePool(frames.pixels, tuple(60.0 + time for time in frames.times), frames.source)
-    asked = [base, _probe(2, frames=2), *(_shown(pool) for pool in (swapped, later))]
-    first, *others = choose(model, asked)
+    requests = [base, _probe(2, frames=2), *(_shown(pool) for pool in (swapped, later))]
+    first, *others = choose(model, requests)
     names = ("the frames", "their order", "their times")
     blind = [what for what, other in zip(names, others, strict=True) if _equal(first, other)]
     if blind:
@@ -235,16 +235,16 @@ def _sandbox() -> str:
 
 
 def _models() -> Check:
-    found = []
+    versions = []
     for name in ("torch", "transformers", "accelerate", "safetensors"):
         try:
             importlib.import_module(name)
-            found.append(f"{name} {importlib.metadata.version(name)}")
+            versions.append(f"{name} {importlib.metadata.version(name)}")
         except ModuleNotFoundError:
             return Check("local models", "absent", f"{name} is not installed; run: pip install 'gridprobe[local]'")
         except (ImportError, OSError, RuntimeError) as error:
             return Check("local models", "broken", f"{name} is installed but does not load: {error}")
-    return Check("local models", "ok", ", ".join(found))
+    return Check("local models", "ok", ", ".join(versions))
 
 
 def _gpu() -> Check:
@@ -302,8 +302,8 @@ def _cache() -> Check:
     entries, size = cache.size()
     if cache.warning:
         return Check("frame cache", "absent", printable(cache.warning))
-    held = f"{size / 2**20:,.1f} MiB of at most {cache.cap / 2**30:g} GiB, {entries:,} entries"
-    return Check("frame cache", "ok", f"{printable(str(cache.folder))}: {held}")
+    contents = f"{size / 2**20:,.1f} MiB of at most {cache.cap / 2**30:g} GiB, {entries:,} entries"
+    return Check("frame cache", "ok", f"{printable(str(cache.folder))}: {contents}")
 
 
 def _self_test() -> Check:

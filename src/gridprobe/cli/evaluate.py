@@ -99,16 +99,16 @@ def _ids(text: str | None) -> tuple[str, ...] | None:
         return None
     file = Path(text)
     try:
-        found = file.read_text(encoding="utf-8").splitlines() if file.is_file() else text.split(",")
+        names = file.read_text(encoding="utf-8").splitlines() if file.is_file() else text.split(",")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read the ids in {text}: {error}") from error
-    return tuple(dict.fromkeys(name.strip() for name in found if name.strip()))
+    return tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
 
 
 # The progress of an evaluation: shown at once, with what it is doing, the accuracy until now and the time left.
 
 WIDE = 110
-"""On a terminal with so many columns there is room for a long bar and whole names."""
+"""On a terminal with that many columns there is room for a long bar and whole names."""
 
 
 def span(seconds: float) -> str:
@@ -314,15 +314,15 @@ def _announce(evaluation: Evaluation, what: EvalArguments) -> None:
 
 
 def _print(result: dict[str, Any], out: Path) -> None:
-    found = result["all"]
-    withheld = bool(found["withheld"]) and found["accuracy"] is None
-    score = "no answers" if found["accuracy"] is None else f"accuracy {found['accuracy']:.1%}"
-    right = f"{found['right']} right of {found['answered']} answered"
+    overall = result["all"]
+    withheld = bool(overall["withheld"]) and overall["accuracy"] is None
+    score = "no answers" if overall["accuracy"] is None else f"accuracy {overall['accuracy']:.1%}"
+    right = f"{overall['right']} right of {overall['answered']} answered"
     if withheld:
-        score, right = "no accuracy, because the answers are withheld", f"{found['answered']} answered"
-    counts = f"{right}, {found['failed']} failed, {found['missing']} missing"
-    overview = f"; {found['overview']} from the overview" if found["overview"] else ""
-    kept = "" if found["kept"] is None else f"{overview}; {found['kept']:.1f} frames kept on average"
+        score, right = "no accuracy, because the answers are withheld", f"{overall['answered']} answered"
+    counts = f"{right}, {overall['failed']} failed, {overall['missing']} missing"
+    overview = f"; {overall['overview']} from the overview" if overall["overview"] else ""
+    kept = "" if overall["kept"] is None else f"{overview}; {overall['kept']:.1f} frames kept on average"
     for sentence in result.get("stopped", ()):
         stdout().print(Text(f"{sentence}; repeat the command with a larger total to go on"))
     stdout().print(Text(f"{score}: {counts}{kept}; see gridprobe score {printable(str(out))}"))
@@ -337,7 +337,7 @@ SHOWN = 10
 def _check(name: str, data: Path, arguments: dict[str, Any], *, as_json: bool) -> int:
     """Print what is missing or broken; 1 if anything is."""
     with progress():
-        found = verify(
+        verification = verify(
             name,
             data,
             parse_options(arguments["options"]),
@@ -345,10 +345,10 @@ def _check(name: str, data: Path, arguments: dict[str, Any], *, as_json: bool) -
             subtitles=not arguments["no_subtitles"],
         )
     if as_json:
-        print(json.dumps(found.to_dict(), allow_nan=False))
+        print(json.dumps(verification.to_dict(), allow_nan=False))
     else:
-        _print_findings(found)
-    return 1 if found.findings else 0
+        _print_findings(verification)
+    return 1 if verification.findings else 0
 
 
 def _print_findings(found: Verified) -> None:

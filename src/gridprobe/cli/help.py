@@ -190,11 +190,11 @@ def help_command(context: click.Context, words: tuple[str, ...]) -> None:
         return
     assert context.parent is not None
     command: click.Command = context.parent.command
-    found = context.parent
+    command_context = context.parent
     for word in words:
-        inner = command.get_command(found, word) if isinstance(command, click.Group) else None
+        inner = command.get_command(command_context, word) if isinstance(command, click.Group) else None
         if inner is None:
-            names = command.list_commands(found) if isinstance(command, click.Group) else []
+            names = command.list_commands(command_context) if isinstance(command, click.Group) else []
             raise UsageError(f"there is no verb or topic {word!r}; {suggestion(word, [*names, *TOPICS])}")
-        command, found = inner, click.Context(inner, parent=found, info_name=word)
-    click.echo(command.get_help(found))
+        command, command_context = inner, click.Context(inner, parent=command_context, info_name=word)
+    click.echo(command.get_help(command_context))

@@ -31,7 +31,7 @@ def plan_benchmark(name: str, data: Path, arguments: dict[str, Any], *, as_json:
     model = cost_model_of(what.plan.model.identity)
     answerer = cost_model_of(what.plan.answerer.identity)
     with progress():
-        found = estimate_run(
+        estimate = estimate_run(
             what.benchmark,
             what.plan,
             model=model,
@@ -40,9 +40,9 @@ def plan_benchmark(name: str, data: Path, arguments: dict[str, Any], *, as_json:
             subtitles=arguments["subtitles"],
         )
     if as_json:
-        print(json.dumps({**found, "benchmark": what.benchmark.version}, allow_nan=False))
+        print(json.dumps({**estimate, "benchmark": what.benchmark.version}, allow_nan=False))
     else:
-        _print_run(stdout(), found, what.benchmark.version)
+        _print_run(stdout(), estimate, what.benchmark.version)
 
 
 def _print_run(console: Console, found: dict[str, Any], version: str) -> None:
@@ -163,19 +163,21 @@ def cost_models_of(arguments: dict[str, Any]) -> Models:
 
 def _plan_video(video: Path, options: Options, arguments: dict[str, Any], *, as_json: bool) -> None:
     spec = options.sample
-    found = preview(video, num_frames=spec.num_frames, sampling=spec.sampling, limits=spec.limits, stream=spec.stream)
+    video_preview = preview(
+        video, num_frames=spec.num_frames, sampling=spec.sampling, limits=spec.limits, stream=spec.stream
+    )
     models, selector = cost_models_of(arguments), arguments["selector"]
     resolved = options.resolve(model=models.model, selector=selector)
     cells = options.k**2
     _, most = resolved.selector.bounds(cells)
     shown = {"pool": resolved.pool_size(cells), "kept": resolved.size_of(resolved.view, most)}
-    sizes = {name: size.fit(found.info.width, found.info.height) for name, size in shown.items()}
-    offered = offers(options, found.info, models, selector=selector)
+    sizes = {name: size.fit(video_preview.info.width, video_preview.info.height) for name, size in shown.items()}
+    offered = offers(options, video_preview.info, models, selector=selector)
     if as_json:
         more = {"sizes": sizes, "precision": options.precision, "offers": [each.to_dict() for each in offered]}
-        print(json.dumps({**found.to_dict(), **more}, allow_nan=False))
+        print(json.dumps({**video_preview.to_dict(), **more}, allow_nan=False))
     else:
-        _print(found, sizes, options.precision)
+        _print(video_preview, sizes, options.precision)
         print_offers(stdout(), offered)
 
 

@@ -150,11 +150,11 @@ FEW = 50
 def report(runs: tuple[Path, ...], output: Path, thumbnails: bool | None) -> None:
     """Save a self-contained page: accuracy against compute, tables, and all questions of each RUN with their maps."""
     check_writable(output)
-    found = read_runs(runs)
-    wanted = max(len(run.results) for run in found) <= FEW if thumbnails is None else thumbnails
+    run_data = read_runs(runs)
+    wanted = max(len(run.results) for run in run_data) <= FEW if thumbnails is None else thumbnails
     with progress():
-        pictures, notes = make_thumbnails(found) if wanted else ({}, [])
-    save_run_report(found, output, thumbnails=pictures, notes=notes)
+        pictures, notes = make_thumbnails(run_data) if wanted else ({}, [])
+    save_run_report(run_data, output, thumbnails=pictures, notes=notes)
     announce_saved("report", output)
 
 
@@ -179,12 +179,12 @@ def report(runs: tuple[Path, ...], output: Path, thumbnails: bool | None) -> Non
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status(run: Path, timeout: float, as_json: bool) -> None:
     """Show the progress of the evaluation in the folder RUN, and which workers are stuck or dead."""
-    found = read_status(run, timeout=timeout)
+    state = read_status(run, timeout=timeout)
     if as_json:
-        print(json.dumps(found, allow_nan=False))
+        print(json.dumps(state, allow_nan=False))
         return
     console = stdout()
-    for line in _lines(found):
+    for line in _lines(state):
         console.print(Text(printable(line)))
 
 

@@ -340,11 +340,11 @@ def _is_held(file: Path) -> bool | None:
 
 def _errors(best: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """The error classes with one example each, most frequent first."""
-    found: dict[str, dict[str, Any]] = {}
+    classes: dict[str, dict[str, Any]] = {}
     for name, record in best.items():
         if record["outcome"] == "failed" and record.get("error"):
             error = record["error"] if isinstance(record["error"], dict) else {"message": record["error"]}
             words = {key: str(error.get(key, "")) for key in ("class", "message")}
-            entry = found.setdefault(words["class"], {**words, "count": 0, "example": name})
+            entry = classes.setdefault(words["class"], {**words, "count": 0, "example": name})
             entry["count"] += 1
-    return sorted(found.values(), key=lambda entry: (-entry["count"], entry["class"]))
+    return sorted(classes.values(), key=lambda entry: (-entry["count"], entry["class"]))

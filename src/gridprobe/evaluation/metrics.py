@@ -300,7 +300,7 @@ class RunCost:
     """Means over the answered questions."""
 
     kept: float
-    """Frames at native size; an answer from the overview has none."""
+    """Frames at full size; an answer from the overview has none."""
     kept_median: float
     tokens: float
     tflops: float
@@ -468,22 +468,22 @@ def _check_same(runs: Sequence[Run]) -> None:
 
 def _row(runs: Sequence[Run], place: int, part: tuple[str, str]) -> Row:
     mine = _part(runs[place], part)
-    asked = [result for result in mine if result.outcome != "missing"]
-    answers = [result.answered for result in asked if result.answered]
+    results = [result for result in mine if result.outcome != "missing"]
+    answers = [result.answered for result in results if result.answered]
     return Row(
         run=runs[place].name,
         bin=part[0],
         value=part[1],
-        asked=len(asked),
-        failed=len(asked) - len(answers),
-        missing=len(mine) - len(asked),
-        accuracy=_accuracy(asked),
-        answered=_accuracy([result for result in asked if result.answered]),
+        asked=len(results),
+        failed=len(results) - len(answers),
+        missing=len(mine) - len(results),
+        accuracy=_accuracy(results),
+        answered=_accuracy([result for result in results if result.answered]),
         cost=RunCost.of(answers) if answers else None,
         reached=AnsweredBy.of(answers),
-        calibration=_calibration(asked),
-        above_chance=_above_chance(asked),
-        temporal=Temporal.of(asked),
+        calibration=_calibration(results),
+        above_chance=_above_chance(results),
+        temporal=Temporal.of(results),
         versus=compare(mine, _part(runs[0], part), versus=runs[0].name) if place else None,
     )
 

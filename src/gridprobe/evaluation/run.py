@@ -175,8 +175,8 @@ class Evaluation:
         )
         self.damage = records.damage
         """Damaged lines of record files; their questions are asked again."""
-        known, now = self.folder.spec.versions, installed()
-        self.other_versions = {name: old for name, old in known.items() if now.get(name) != old}
+        before, now = self.folder.spec.versions, installed()
+        self.other_versions = {name: old for name, old in before.items() if now.get(name) != old}
         """Packages whose version has changed since the run was started, with the old version."""
         items = [item for task in self._videos for item in task.items]
         other, changed = other_rows(items, records.best), changed_items(items, records.best)
@@ -222,8 +222,8 @@ class Evaluation:
                 raise
             if queue.account is not None and queue.unasked:
                 write_stop(self.folder.path, self.shard.name, queue.account, queue.unasked)
-        found, stopped = summary(self.folder.path), stops(self.folder.path)
-        return {**found, "stopped": list(stopped)} if stopped else found
+        result, stopped = summary(self.folder.path), stops(self.folder.path)
+        return {**result, "stopped": list(stopped)} if stopped else result
 
     def _account(self) -> Account | None:
         """What is left of the totals, if there are any; questions of other shards do not count."""
@@ -281,9 +281,9 @@ class Evaluation:
 
     def _begin(self) -> None:
         """Count the questions that were done before, and announce what comes first."""
-        known = {item.id for task in self._videos for item in task.items if item.question.answer is not None}
+        ids_with_answer = {item.id for task in self._videos for item in task.items if item.question.answer is not None}
         done = self._answered | (set() if self._retry else self._failures)
-        self._judged = known & done
+        self._judged = ids_with_answer & done
         self._right = {name for name in self._judged if self._before.best[name].get("right")}
         many = f" ({self._workers} workers)" if (self._workers or 0) > 1 else ""
         self._announce(f"loading the model{many}")

@@ -37,7 +37,7 @@ CHUNK = 500
 
 
 def wilson(share: float, draws: float) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share in so many independent draws; it is wider than a point also for 0 and 1."""
+    """Wilson's 95 % interval of a share in that many independent draws; it is wider than a point also for 0 and 1."""
     square = NORMAL_95**2 / draws
     middle = (share + square / 2) / (1 + square)
     half = math.sqrt(square * (share * (1 - share) + square / 4)) / (1 + square)

@@ -93,7 +93,7 @@ class Task:
     attempts: Mapping[str, int] = field(default_factory=dict)
     """How often each was tried before."""
     alone: bool = False
-    """A worker died over it, or over what it did beside it: nothing is done beside it, to know what is to blame."""
+    """A worker died over it, or over what it did next to it: nothing is done next to it, to know what is to blame."""
     grants: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """What each question may take of the run's totals, if it has any."""
 
@@ -174,13 +174,13 @@ def changed_items(items: Iterable[Item], best: Mapping[str, Mapping[str, Any]]) 
 
     A video that is gone, and a record without an identity, as older versions wrote them, count as unchanged.
     """
-    known: dict[Path, _Current] = {}
+    videos: dict[Path, _Current] = {}
     changed = []
     for item in items:
         record = best.get(item.id, {})
         identity = record.get("identity")
         if record.get("outcome") == "answered" and isinstance(identity, dict):
-            current = known.setdefault(item.video, _Current(item.video))
+            current = videos.setdefault(item.video, _Current(item.video))
             if current.differs(identity):
                 changed.append(item)
     return changed
@@ -247,7 +247,7 @@ Taken = Mapping[str, float]
 """Tokens, TFLOPs and seconds."""
 NAMES = ("tokens", "tflops", "seconds")
 ROOM = 2.0
-"""A question may take so many times what the largest one took so far."""
+"""A question may take that many times what the largest one took so far."""
 
 
 @dataclass(frozen=True)
@@ -278,8 +278,8 @@ def taken_by(record: Mapping[str, Any]) -> Taken | None:
         return None
     try:
         cost, seconds = record["cost"], record["seconds"]
-        taken = {"tokens": cost["tokens"], "tflops": cost["tflops"], "seconds": seconds["total"]}
-        return taken if all(math.isfinite(value) for value in taken.values()) else None
+        usage = {"tokens": cost["tokens"], "tflops": cost["tflops"], "seconds": seconds["total"]}
+        return usage if all(math.isfinite(value) for value in usage.values()) else None
     except (KeyError, TypeError, OverflowError):
         return None
 

@@ -261,27 +261,27 @@ class Worker:
 
     def _ask(self, items: Sequence[Item], opened: Prefetch) -> None:
         """Ask some questions together; each is recorded as soon as it is answered."""
-        asked: list[tuple[Item, Question]] = []
+        pairs: list[tuple[Item, Question]] = []
         start = time.perf_counter()
         for item in items:
             trial = Attempt()
             with trial:
                 self._limit(opened.session, opened.task.grants.get(item.id, {}))  # a broken video breaks each question
-                asked.append((item, self._job.method.question(item)))
+                pairs.append((item, self._job.method.question(item)))
             if trial.error is not None:
                 self._record(item, opened, trial.error, start)
-        if not asked:
+        if not pairs:
             return
-        questions = [question for _, question in asked]
+        questions = [question for _, question in pairs]
         with (
             listening(self._report_progress),
-            closing(opened.session.ask_each(questions, together=len(asked))) as outcomes,
+            closing(opened.session.ask_each(questions, together=len(pairs))) as outcomes,
         ):
             for number, outcome in outcomes:
                 trial = Attempt()
                 with trial:
                     answer = outcome.result()
-                self._record(asked[number][0], opened, trial.error or answer, start)
+                self._record(pairs[number][0], opened, trial.error or answer, start)
 
     def _record(self, item: Item, opened: Prefetch, outcome: Answer | Exception, start: float) -> None:
         if isinstance(outcome, ServerUnavailable):  # the other questions would fail, too; this one stays open
@@ -289,13 +289,13 @@ class Worker:
         if isinstance(outcome, OverLimit) and (short := self._short(outcome, opened.task.grants.get(item.id, {}))):
             self._tell(WorkerMessage("refused", item.id, short))
             return
-        trial, taken = Attempt(), None
+        trial, usage = Attempt(), None
         if isinstance(outcome, Answer):
             with trial:
                 opening, opened.seconds = opened.seconds, 0.0
                 record = Record.of(outcome, opening=opening)
         if (error := trial.error or outcome) and isinstance(error, Exception):
-            taken = self._taken(opened, start)
+            usage = self._taken(opened, start)
             reason = (type(error).__name__, str(error))
             record = Record.failed(reason, transient=getattr(error, "transient", False))
         attempt = opened.task.attempts.get(item.id, 0) + 1
@@ -304,7 +304,7 @@ class Worker:
         self._writer.write(line)
         self._counts[record.outcome] += 1
         right = None if item.question.answer is None else bool(record.right)
-        self._tell(WorkerMessage(line["outcome"], item.id, taken or taken_by(line), right, record.transient))
+        self._tell(WorkerMessage(line["outcome"], item.id, usage or taken_by(line), right, record.transient))
         if isinstance(outcome, Answer) and item is opened.task.items[-1]:
             learn_from(outcome, names=self._job.names)
 

@@ -79,8 +79,8 @@ class ByModel(Selector):
         self, pool: FramePool, subsets: Sequence[Sequence[int]], question: Question
     ) -> tuple[list[float], list[Posterior]]:
         """How certain the model is from each subset of frames by itself, and what it answered."""
-        asked = choose(self.model, [self.request(pool, subset, question) for subset in subsets])
-        return [certainty(each.probabilities) for each in asked], asked
+        posteriors = choose(self.model, [self.request(pool, subset, question) for subset in subsets])
+        return [certainty(each.probabilities) for each in posteriors], posteriors
 
     def selected(
         self, pool: FramePool, scores: Sequence[float], asked: Sequence[Posterior], *, kind: MapKind

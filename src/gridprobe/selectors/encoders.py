@@ -87,8 +87,8 @@ def load_encoder(name: str, **options: Any) -> Encoder:
     entry, _ = ENCODERS.find(name)
     with explain_missing(entry.extra):
         load, argument = ENCODERS.resolve(name)
-        found: Encoder = load(argument, **options)
-    return found
+        encoder: Encoder = load(argument, **options)
+    return encoder
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ Precision "exact" (the default here) is bit for bit what decoding the whole file
 Frames    Upright, square pixels, 8-bit RGB, scaled in the decoder. All frames of a pool have one size.
 Repeats   A frame on display at several sampled moments appears once, so a short video gives a pool with fewer frames,
           and a warning says how many.
-Sizes     A Video is inspected, measured and planned once. All its frames at a small size and some of them at native
-          size are two passes with one plan; the second gives bit for bit what decoding everything at native size gives.
+Sizes     A Video is inspected, measured and planned once. All its frames at a small size and some of them at full
+          size are two passes with one plan; the second gives bit for bit what decoding everything at full size gives.
           In a damaged file it repeats the first pass for that. Known gap: if one reader decodes the whole video on
           several threads (raw H.264, one giant group), damaged frames can differ from pass to pass.
           Decoded frames stay in memory, up to VideoLimits.memory bytes; the least recently used are evicted first.

@@ -64,7 +64,7 @@ class FrameSize:
         return w, h
 
     def shared(self, pictures: int) -> "FrameSize":
-        """The same rule for so many pictures in one pass, each with its share of `total_pixels`."""
+        """The same rule for that many pictures in one pass, each with its share of `total_pixels`."""
         if not self.total_pixels:
             return self
         share = self.total_pixels / pictures

@@ -502,7 +502,7 @@ class FrameBuffer:
         return cls(pixels.reshape(-1).data, pixels.shape[1], pixels.shape[2])
 
     def part(self, start: int, count: int) -> "FrameBuffer":
-        """So many rows from `start` on."""
+        """That many rows from `start` on."""
         size = self._size
         return replace(self, data=self.data[start * size : (start + count) * size])
 
@@ -511,7 +511,7 @@ class FrameBuffer:
         self.data[row * self._size : (row + 1) * self._size] = picture
 
     def put_plane(self, row: int, plane: "VideoPlane", *, turns: int = 0, mirrored: bool = False) -> None:
-        """Copy a picture in rgb24, first mirrored left to right, then turned by so many quarters counter-clockwise."""
+        """Copy a picture in rgb24, first mirrored left to right, then turned that many quarters counter-clockwise."""
         if turns or mirrored:
             self.put(row, _turned(plane, turns, mirrored))
             return
