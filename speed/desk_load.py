@@ -20,7 +20,7 @@ from gridprobe.options import Options
 from gridprobe.question import Question
 from gridprobe_serve.limits import ServerLimits
 from gridprobe_serve.service import VideoQuestion, VideoService
-from gridprobe_serve.sources import Frames, Source
+from gridprobe_serve.sources import Frames, MediaSource
 from gridprobe_world.dataset import WorldItem, items, pool_of
 
 K = 12
@@ -36,7 +36,7 @@ def pictures(item: WorldItem, device: str) -> Frames:
     return Frames(encoded, list(pool.times))
 
 
-def ask(service: VideoService, source: Source, question: Question, user: str) -> None:
+def ask(service: VideoService, source: MediaSource, question: Question, user: str) -> None:
     job = service.submit(VideoQuestion(service.sources.held(source), question, {"k": K, "effort": "quick"}), user)
     job.finished.result()
     if job.error is not None:
@@ -57,7 +57,7 @@ def main() -> None:
         limits = ServerLimits(concurrency=concurrency, merged=concurrency, queue=4 * given.count)
         service = VideoService(model, settings=Options.from_preset("gridworld"), limits=limits)
         source = service.sources.find(pictures(asked[0], given.device))
-        assert isinstance(source, Source)
+        assert isinstance(source, MediaSource)
         with ThreadPoolExecutor(concurrency) as threads:
             for measured in (False, True):
                 start, calls = time.perf_counter(), service.batcher.calls

@@ -390,7 +390,7 @@ def in_threads(
                 return work(jobs[number])
             finally:
                 with lock:
-                    if (following := next(left, None)) is not None:
+                    if not stop.is_set() and (following := next(left, None)) is not None:
                         seats[following] = batcher.join()
 
     pool = ThreadPoolExecutor(max(1, len(seats)), thread_name_prefix="gridprobe-question")
@@ -403,10 +403,12 @@ def in_threads(
         for _ in jobs:
             yield done.get()
     finally:
-        stop.set()
+        with lock:  # from here on nobody takes a seat, which would never be left
+            stop.set()
         pool.shutdown(wait=False, cancel_futures=True)
         for number in list(seats):
-            batcher.leave(seats.pop(number))
+            if (seat := seats.pop(number, None)) is not None:
+                batcher.leave(seat)
 
 
 def in_sequence(outcomes: Iterable[tuple[int, Result]]) -> Iterator[Result]:

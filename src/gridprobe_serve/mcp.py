@@ -49,7 +49,7 @@ Parts = Annotated[int, Field(ge=1, le=MOST_PARTS, description="how many parts of
 Times = Annotated[list[float], Field(min_length=1, max_length=MOST_FRAMES, description="seconds from the start")]
 
 
-class VideoFile(BaseModel):
+class VideoName(BaseModel):
     """A video that can be named."""
 
     name: str
@@ -103,11 +103,11 @@ def make_tools(service: VideoService) -> MCPServer[Any]:
     server: MCPServer[Any] = MCPServer("gridprobe", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING")
 
     @server.tool()
-    async def list_videos() -> list[VideoFile]:
+    async def list_videos() -> list[VideoName]:
         """Name the videos that the other tools can be asked about."""
         folder = service.sources.folder
         videos = await run_in_threadpool(folder.listed) if folder else []
-        return [VideoFile(name=each.name, bytes=each.bytes) for each in videos]
+        return [VideoName(name=each.name, bytes=each.bytes) for each in videos]
 
     @server.tool()
     async def ask_video(

@@ -32,7 +32,7 @@ from gridprobe.video import FrameSize, SampleSpec, Video, VideoLimits
 from gridprobe_serve.errors import ApiError, new_id, not_found, scrubbed
 from gridprobe_serve.jobs import Job, Jobs, Journal
 from gridprobe_serve.limits import ServerLimits
-from gridprobe_serve.sources import Fetcher, Remote, Source, Sources
+from gridprobe_serve.sources import Fetcher, MediaSource, Remote, Sources
 from gridprobe_serve.store import AllowedFolders, MediaStore
 
 __all__ = [
@@ -54,7 +54,7 @@ MOST_SAMPLINGS = 3
 class VideoSession:
     """A video that is open."""
 
-    def __init__(self, source: Source, now: float) -> None:
+    def __init__(self, source: MediaSource, now: float) -> None:
         self.id = new_id()
         self.source = source
         self.created = self.used = now
@@ -122,7 +122,7 @@ class Sessions:
         return sum(each.bytes for each in list(self._open.values()))
 
     @contextmanager
-    def using(self, source: Source) -> Iterator[VideoSession]:
+    def using(self, source: MediaSource) -> Iterator[VideoSession]:
         """The session of a video; it is not closed within the block."""
         with self._lock:
             if source.key not in self._open:
@@ -246,7 +246,7 @@ class DecodePool:
 class VideoQuestion:
     """A question about a video; without a question the video is only opened."""
 
-    video: Source | Remote
+    video: MediaSource | Remote
     question: Question | None
     settings: Mapping[str, Any] = field(default_factory=dict)
     selector: str = "gridprobe"
@@ -419,7 +419,7 @@ class VideoService:
         return self.plan_for({**request.settings, "k": k}, request.selector, private=private)
 
     @contextmanager
-    def _open_session(self, source: Source | Remote) -> Iterator[VideoSession]:
+    def _open_session(self, source: MediaSource | Remote) -> Iterator[VideoSession]:
         """The session of a source that the caller holds, which is fetched if need be and released at the end."""
         with self.sources.at_hand(source) as stored, _clean_errors(stored), self.sessions.using(stored) as video:
             yield video
@@ -474,7 +474,7 @@ def _shares(tflops: tuple[float, float], whole: float) -> dict[str, Any]:
 
 
 @contextmanager
-def _clean_errors(source: Source) -> Iterator[None]:
+def _clean_errors(source: MediaSource) -> Iterator[None]:
     """Errors name the video as the client did."""
     try:
         yield
@@ -487,7 +487,7 @@ def _clean_errors(source: Source) -> Iterator[None]:
         raise type(error)(text) from error
 
 
-def clean(value: Any, source: Source) -> Any:
+def clean(value: Any, source: MediaSource) -> Any:
     """Plain values in which the video has the client's name, and no path of this machine is left."""
     if isinstance(value, str):
         return scrubbed(value.replace(str(source.path), source.name)) if "/" in value else value
@@ -496,7 +496,7 @@ def clean(value: Any, source: Source) -> Any:
     return [clean(each, source) for each in value] if isinstance(value, list | tuple) else value
 
 
-def _public(answer: Answer, source: Source) -> Answer:
+def _public(answer: Answer, source: MediaSource) -> Answer:
     """The answer as clients may see it: without paths of this machine."""
     info = answer.pool.info and replace(answer.pool.info, path=source.name)
     selecting, answering = answer.models

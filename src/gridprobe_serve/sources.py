@@ -21,7 +21,7 @@ from gridprobe_serve.errors import ApiError
 from gridprobe_serve.limits import ServerLimits
 from gridprobe_serve.store import AllowedFolders, Blob, MediaStore
 
-__all__ = ["Fetcher", "Frames", "Remote", "Source", "Sources", "data_of", "display_name", "is_public"]
+__all__ = ["Fetcher", "Frames", "MediaSource", "Remote", "Sources", "data_of", "display_name", "is_public"]
 
 BLOCKED = tuple(
     map(
@@ -162,7 +162,7 @@ LONGEST_NAME = 120
 
 
 @dataclass(frozen=True)
-class Source:
+class MediaSource:
     """A video on disk."""
 
     key: str
@@ -218,14 +218,14 @@ class Sources:
         self.folder = folder
         self._limits = limits
         self._fetcher = fetcher
-        self.of_session: Callable[[str], Source] | None = None
+        self.of_session: Callable[[str], MediaSource] | None = None
 
     @property
     def fetches(self) -> bool:
         """Whether addresses may be named."""
         return self._fetcher is not None
 
-    def find(self, named: str | Frames) -> Source | Remote:
+    def find(self, named: str | Frames) -> MediaSource | Remote:
         """The video that a request names; only addresses are left for later."""
         if isinstance(named, Frames):
             return self._pictures(named)
@@ -247,7 +247,7 @@ class Sources:
         return self._in_folder(named)
 
     @contextmanager
-    def at_hand(self, source: Source | Remote) -> Iterator[Source]:
+    def at_hand(self, source: MediaSource | Remote) -> Iterator[MediaSource]:
         """The source on disk, fetched if need be; released at the end."""
         stored = self._fetched(source) if isinstance(source, Remote) else source
         try:
@@ -255,23 +255,23 @@ class Sources:
         finally:
             self.release(stored)
 
-    def release(self, source: Source | Remote) -> None:
+    def release(self, source: MediaSource | Remote) -> None:
         """The caller does not need it any more."""
-        if isinstance(source, Source) and source.blob is not None:
+        if isinstance(source, MediaSource) and source.blob is not None:
             self.store.drop(source.blob)
 
-    def held(self, source: Source) -> Source:
+    def held(self, source: MediaSource) -> MediaSource:
         """The same source, held once more."""
         return replace(source, blob=self.store.hold(source.blob)) if source.blob else source
 
-    def _fetched(self, remote: Remote) -> Source:
+    def _fetched(self, remote: Remote) -> MediaSource:
         assert self._fetcher is not None
         with self.store.receiving(self._limits.max_upload) as incoming:
             self._fetcher.fetch(remote.url, incoming.write)
             name = remote.url.partition("?")[0]
             return self._of(self.store.keep(incoming), display_name(name))
 
-    def _inline(self, url: str) -> Source:
+    def _inline(self, url: str) -> MediaSource:
         kind, parts = data_of(url, many=True)
         if kind in ("video/jpeg", "video/png", "video/webp"):
             return self._pictures(Frames([f"data:image;base64,{part}" for part in parts], range(len(parts))))
@@ -283,23 +283,23 @@ class Sources:
             incoming.write(_decoded(parts[0]))
             return self._of(self.store.keep(incoming), "video")
 
-    def _pictures(self, frames: Frames) -> Source:
+    def _pictures(self, frames: Frames) -> MediaSource:
         if not 1 <= len(frames.pictures) <= self._limits.max_pictures:
             most = self._limits.max_pictures
             raise ApiError(f"a video of pictures has 1 to {most} of them, got {len(frames.pictures)}", code="too_many")
         pictures = [_decoded(data_of(each)[1][0]) for each in frames.pictures]
         return self._of(self.store.keep_pictures(pictures, [float(time) for time in frames.times]), "pictures")
 
-    def _in_folder(self, name: str) -> Source:
+    def _in_folder(self, name: str) -> MediaSource:
         if self.folder is None:
             message = "this server has no folder of videos (--videos); upload the video"
             raise ApiError(message, status=403, code="not_allowed")
         with self.folder.opened(name) as (handle, path):
             fingerprint = fingerprint_of(handle)
-        return Source(f"file:{path}:{fingerprint}", path, display_name(path.name), fingerprint)
+        return MediaSource(f"file:{path}:{fingerprint}", path, display_name(path.name), fingerprint)
 
-    def _of(self, blob: Blob, name: str) -> Source:
-        return Source(f"sha256:{blob.sha256}", blob.path, name, None, blob)
+    def _of(self, blob: Blob, name: str) -> MediaSource:
+        return MediaSource(f"sha256:{blob.sha256}", blob.path, name, None, blob)
 
 
 def data_of(url: str, *, many: bool = False) -> tuple[str, list[str]]:

@@ -13,7 +13,7 @@ from gridprobe.question import Question
 from gridprobe_serve.errors import ApiError, scrubbed
 from gridprobe_serve.jobs import Job
 from gridprobe_serve.service import VideoQuestion, VideoService
-from gridprobe_serve.sources import Frames, Source
+from gridprobe_serve.sources import Frames, MediaSource
 from gridprobe_serve.store import AllowedFolders
 from serving_kit import Gated, as_data, jpeg, running_service, video_folder
 from waiting import wait_until
@@ -205,7 +205,7 @@ def test_a_file_that_was_swapped_after_the_check_is_refused(
     service: VideoService, tmp_path: Path, folder: Path
 ) -> None:
     source = service.sources.find("talk.mp4")
-    assert isinstance(source, Source)
+    assert isinstance(source, MediaSource)
     job = service.submit(VideoQuestion(replace(source, fingerprint="of another file", key="swapped"), QUESTION), "anna")
     wait_until(lambda: job.over)
     assert job.error is not None and (job.error.status, job.error.code) == (409, "changed")
