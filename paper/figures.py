@@ -21,7 +21,7 @@ from gridprobe.evaluation.metrics import score
 from gridprobe.evaluation.reader import read_runs
 from gridprobe.models import cost_model_of
 from gridprobe.options import PRESETS
-from gridprobe.report.files import check_writable
+from gridprobe.report.saving import check_writable
 from regime import regime_figure, regimes
 from skew import skew_data, skew_figure
 

@@ -13,7 +13,7 @@ from gridprobe.cli import cli
 from gridprobe.errors import UsageError
 from gridprobe.models.local import checkpoint
 from gridprobe.options import Plan
-from gridprobe.report.files import check_writable
+from gridprobe.report.saving import check_writable
 from videos import numbered_video
 
 OPTIONS = ("-o", "a", "-o", "b")

@@ -40,8 +40,8 @@ from gridprobe.question import Question
 from gridprobe.registry import MODELS
 from gridprobe.report import answer_view, save_map, save_report
 from gridprobe.report.extracts import check_clip, check_folder, save_clip, save_frames
-from gridprobe.report.files import check_writable
 from gridprobe.report.picture import check_picture
+from gridprobe.report.saving import check_writable
 from gridprobe.report.terminal import short_view
 from gridprobe.report.view import AnswerView, total_words
 from gridprobe.subtitles import read_subtitles

@@ -26,9 +26,9 @@ from gridprobe.evaluation.folder import status as read_status
 from gridprobe.evaluation.metrics import PROMPT, bins_of, judge, official, score
 from gridprobe.evaluation.reader import Run, export_keyframes, read_run, read_runs, submission
 from gridprobe.models import load_model
-from gridprobe.report.files import check_writable, write_whole
 from gridprobe.report.run_data import make_thumbnails
 from gridprobe.report.run_page import save_run_report
+from gridprobe.report.saving import check_writable, write_whole
 from gridprobe.report.tables import FORMATS, RunScores, all_tables, render_scores, short_table
 from gridprobe.report.terminal import Terminal
 

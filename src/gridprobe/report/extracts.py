@@ -6,8 +6,8 @@ from PIL import Image
 
 from gridprobe.answer import Answer
 from gridprobe.errors import UsageError
-from gridprobe.report.files import check_writable, write_whole
 from gridprobe.report.picture import draw_labelled_sheet, encoded, jpeg
+from gridprobe.report.saving import check_writable, write_whole
 from gridprobe.report.view import AnswerView
 from gridprobe.video import CLIP_FORMATS, Cut, VideoLimits, cut
 

@@ -20,10 +20,10 @@ from gridprobe.errors import UsageError
 from gridprobe.evaluation.metrics import Row, all_frames_cost, bins_of, official, score, shared
 from gridprobe.evaluation.reader import Run
 from gridprobe.models.cost import CONVENTIONS
-from gridprobe.report.files import write_whole
 from gridprobe.report.format import amount, percent, share_words
 from gridprobe.report.html import asset, render_page, render_part
 from gridprobe.report.run_data import RunThumbnails, embedded_json, pack
+from gridprobe.report.saving import write_whole
 from gridprobe.report.tables import RunScores, people_tables, uneven
 
 __all__ = [
