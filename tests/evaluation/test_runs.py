@@ -31,6 +31,7 @@ from gridprobe.selectors import Selection, Selector
 from gridprobe.video import FramePool, SampleSpec
 from gridprobe.video.decoder_pool import ChildDecoder
 from toy_runs import here, ids, kill_when, lines, started, toy_benchmark
+from waiting import wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -339,6 +340,20 @@ def in_fork(work: Callable[[], object]) -> int:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def resumed(benchmark: Benchmark, out: Path) -> None:
+    """Resume a run that was killed. What it was just starting holds its lock, too, until it is a program of its own."""
+
+    def ended() -> bool:
+        try:
+            here(benchmark, out)
+        except RunError as error:
+            assert "is in use by" in str(error)
+            return False
+        return True
+
+    wait_until(ended)
+
+
 class TestKilled:
     # E01 of tests/reliability.md
     @pytest.mark.parametrize("half", [False, True], ids=["before", "in the middle"])
@@ -361,7 +376,7 @@ class TestKilled:
             status = in_fork(fatal)
             safe = set(lines(out)) if out.exists() else set()
             asked = toy_runs.calls()
-            here(toy, out)
+            resumed(toy, out)
 
             assert told(out) == told(tmp_path / "whole")
             assert lines(out) == Counter(ids(toy))
