@@ -44,7 +44,7 @@ def needle(out: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         demo.write(Path(folder) / demo.VIDEO)
         options = [word for option in asked.options for word in ("-o", option)]
-        words = ["ask", demo.VIDEO, asked.text, *options, "--preset", demo.PRESET, "--map", "needle.png"]
+        words = ["ask", demo.VIDEO, asked.text, *options, "--preset", demo.PRESET, "-v", "--map", "needle.png"]
         printed = _python("-m", "gridprobe", *words, folder=Path(folder))
         (out / "needle.png").write_bytes((Path(folder) / "needle.png").read_bytes())
     command = shlex.join(["gridprobe", *words]).replace("'", '"')

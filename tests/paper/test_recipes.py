@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from benchmark_files import lvb_row, v2_group, write_json, write_parquet
 from gridprobe.cli import cli
 from gridprobe.evaluation.reader import read_run
-from gridprobe.options import ENCODER, PRESETS, Options
+from gridprobe.options import ENCODER, PRESETS, Options, parse_changes
 from gridprobe.registry import COMMANDS, SELECTORS
 from videos import numbered_video
 
@@ -34,7 +34,7 @@ def commands(recipe: Path, *arguments: str, **environment: str) -> list[list[str
 def accepted(command: list[str]) -> dict[str, Any]:
     verb, *rest = command
     params: dict[str, Any] = COMMANDS[verb].load().make_context(verb, rest).params
-    return params
+    return {"context": None, **params, **parse_changes(params.get("changes") or ())}
 
 
 class Row(NamedTuple):
