@@ -7,7 +7,7 @@ the last to be looked at, then by `way`:
 - `drafts` shows the candidates as lettered options about the same frames, and the letters decide;
 - `text` draws no others and takes the likeliest answer.
 
-docs/open-questions.md compares them.
+docs/asking.md compares them.
 """
 
 import math

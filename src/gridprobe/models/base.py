@@ -102,7 +102,7 @@ class View:
         return replace(self, sheet=min(MAX_SHEET, max(1, side)))
 
     def size_for(self, frames: int, multiple: int) -> FrameSize:
-        """The rule for the size of so many frames, for a model whose pictures have sides that are multiples of this."""
+        """The rule for the size of that many frames, for a model whose pictures have sides that are multiples of it."""
         return self.pixels.shared(math.ceil(frames / self.step)).rounded_to(multiple)
 
     @property

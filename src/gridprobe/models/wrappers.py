@@ -167,7 +167,7 @@ def without_frames(request: Request) -> Request:
 
 
 def with_context(request: Request, count: int) -> Request:
-    """The request with so many frames of its last group; texts before the others stay, before the next frame."""
+    """The request with that many frames of its last group; texts before the others stay, before the next frame."""
     *others, context = request.groups
     kept = nearby(context.frames.times, [time for group in others for time in group.frames.times], count)
     groups = [*others, FrameGroup(context.frames.take(kept), context.view)] if kept else others
@@ -218,7 +218,7 @@ def _texts(request: Request, kept: set[int]) -> tuple[str, ...]:
 # A chunk says something about the question only as far as its answer differs from the answer without frames: its gain
 # is 1 - exp(-KL) of the one against the other. The posterior is the mean of those of the chunks, and attention to a
 # frame counts, by this gain. Adding up log-odds is as often right about what one chunk shows, but it is sure of wrong
-# answers about the whole video, such as a count of which each chunk shows a part (docs/long-videos.md). No chunk shows
+# answers about the whole video, such as a count of which each chunk shows a part (docs/asking.md). No chunk shows
 # the whole, so a session never takes such an overview for the last word, and goes on to a focused pass.
 #
 # A request with frames of several sizes, such as a focused pass, is not divided, because its frames answer the question
@@ -226,9 +226,9 @@ def _texts(request: Request, kept: set[int]) -> tuple[str, ...]:
 # other frames and half evenly spaced.
 
 MARKER = 32
-"""More tokens than a frame has beside its pixels: its time, and what encloses it."""
+"""More tokens than a frame has in addition to its pixels: its time, and what encloses it."""
 TURN = 64
-"""More tokens than a turn has beside its text."""
+"""More tokens than a turn has in addition to its text."""
 LEAST = 1e-4
 """Probabilities below this count as this where they are compared with; gains whose sum is below are none."""
 
@@ -240,7 +240,7 @@ def check_chunk(frames: int | None) -> None:
 
 
 def chunked(model: Model, frames: int | None = None) -> Model:
-    """The model, with chunks of at most so many frames; itself if nothing limits what it reads at once."""
+    """The model, with chunks of at most that many frames; itself if nothing limits what it reads at once."""
     able = model.capabilities
     if (
         isinstance(model, ChunkedModel)

@@ -100,7 +100,7 @@ GROUPS = (
 )
 """Where control groups of versions 2 and 1 note their limit, what is used, and how much of that is a cache of files."""
 SMALL = 4096
-"""A sequence of at most so many tokens runs without asking how much memory is free."""
+"""A sequence of at most that many tokens runs without asking how much memory is free."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class DeviceMemory:
             )
 
     def copies(self, most: int) -> int:
-        """Bytes of keys and values that a pass of at most so many tokens may copy."""
+        """Bytes of keys and values that a pass of at most that many tokens may copy."""
         return COPIES_ON_CPU if self.device.type != "cuda" else most * self.token_bytes // CAUTION
 
 

@@ -1,4 +1,4 @@
-"""Models on OpenAI-compatible servers: `http://host:8000/v1#model`. See docs/servers.md."""
+"""Models on OpenAI-compatible servers: `http://host:8000/v1#model`. See docs/models.md."""
 
 import os
 from collections.abc import Mapping

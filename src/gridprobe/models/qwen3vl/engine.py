@@ -74,7 +74,7 @@ __all__ = ["Qwen3VL", "Room", "load_engine", "narrowed", "passes", "rows_of", "s
 # What runs in one pass: whole sequences, and texts that follow kept prefixes, sized by what is computed for them.
 
 LEAST_ROW = 512
-"""Texts of so many tokens together share a row after any prefix; after a long one, half as many tokens as it has."""
+"""Texts of that many tokens together share a row after any prefix; after a long one, half as many tokens as it has."""
 WATCHED_SCORES = 2**26
 """The most attention scores of one layer that are looked at together."""
 

@@ -384,7 +384,7 @@ class Branches:
     """The same number of texts after each prompt, which grow by one token at a time."""
 
     def __init__(self, language: LanguageModel, prefixes: Sequence[Prefix], *, texts: int, steps: int) -> None:
-        """Make room for so many texts after each prompt and so many steps."""
+        """Make room for that many texts after each prompt and so many steps."""
         self._language = language
         self._texts = texts
         self._past, mask = _joined(prefixes, room=texts * steps)

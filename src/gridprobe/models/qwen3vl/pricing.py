@@ -106,14 +106,14 @@ def price(dims: ModelDims, tokens: int, grids: Sequence[tuple[int, int, int]]) -
 
 
 def price_recall(dims: ModelDims, tokens: int, *, known: int) -> Cost:
-    """Price a question of so many tokens to keys and values that exist; making those is not counted."""
+    """Price a question of that many tokens to keys and values that exist; making those is not counted."""
     flops = prefill_flops(dims, known + tokens, known=known) + head_flops(dims)
     paper = published_flops(dims, known + tokens) - published_flops(dims, known)
     return Cost(calls=1, tokens=tokens, visual_tokens=0, flops=flops, flops_paper=paper, flops_computed=flops)
 
 
 def price_text(dims: ModelDims, tokens: int, *, known: int) -> Cost:
-    """Price a text of so many tokens after `known` ones; its first token comes from the pass that read those."""
+    """Price a text of that many tokens after `known` ones; its first token comes from the pass that read those."""
     end = known + tokens - 1
     flops = prefill_flops(dims, end, known=known) + (tokens - 1) * head_flops(dims)
     paper = published_flops(dims, end) - published_flops(dims, known)
@@ -148,7 +148,7 @@ def prefill_flops(dims: ModelDims, tokens: int, *, known: int = 0) -> float:
 
 
 def attention_flops(dims: ModelDims, tokens: int, *, known: int) -> float:
-    """Reading the attention of so many tokens off all layers but the last: queries, keys and their products again."""
+    """Reading the attention of that many tokens off all layers but the last: queries, keys and their products again."""
     q, kv = dims.heads * dims.head_dim, dims.kv_heads * dims.head_dim
     projections = 2.0 * tokens * dims.hidden * (q + kv)
     return (dims.layers - 1) * (projections + 2.0 * q * tokens * (known + tokens))

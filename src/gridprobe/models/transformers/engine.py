@@ -159,7 +159,7 @@ class Auto:
     def _each(
         self, requests: Sequence[Request], work: Callable[[Sequence[PreparedPrompt]], dict[int, T]], *, most: int
     ) -> list[T]:
-        """What some work gives for each request, in batches of at most so many tokens."""
+        """What some work gives for each request, in batches of at most that many tokens."""
         jobs = [PreparedPrompt(place, request, self._layout(request)) for place, request in enumerate(requests)]
         for job in jobs:
             self._memory.check(len(job.layout), f"{len(job.layout.sizes)} pictures")

@@ -60,7 +60,7 @@ class Family:
     in_a_row: bool = False
     """Pixels of several pictures are joined along their last axis, not their first."""
     one_tile: bool = False
-    """Tiles cannot be turned off, only limited to one beside the whole picture."""
+    """Tiles cannot be turned off, only limited to one next to the whole picture."""
     writes: bool = True
     """Whether it writes text; transformers cannot copy the state of linear attention for several texts."""
 
