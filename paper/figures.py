@@ -17,11 +17,11 @@ from canvas import check_format, save, styled
 from compute import compute_figure, measured, planned
 from gridprobe.cli.console import announce_saved, never_fail, notice, printable, progress, quiet_option
 from gridprobe.errors import GridProbeError, UsageError
-from gridprobe.evaluation.metrics import score
-from gridprobe.evaluation.reader import read_runs
 from gridprobe.models import cost_model_of
 from gridprobe.options import PRESETS
 from gridprobe.report.saving import check_writable
+from gridprobe_eval.metrics import score
+from gridprobe_eval.reader import read_runs
 from regime import regime_figure, regimes
 from skew import skew_data, skew_figure
 

@@ -13,12 +13,12 @@ from PIL import Image
 
 from canvas import COLUMN, INCH, NOTE, SMALL, TEXT, new_figure, styled, wrap
 from gridprobe.errors import UsageError
-from gridprobe.evaluation.metrics import score, shared
-from gridprobe.evaluation.reader import Result, Run
 from gridprobe.importance import Grid, ImportanceMap, spread
 from gridprobe.record import Record
 from gridprobe.report.format import MARK, STOPS, Scale, clock, hex_colour
-from gridprobe.report.run_data import make_thumbnails
+from gridprobe_eval.metrics import score, shared
+from gridprobe_eval.reader import Result, Run
+from gridprobe_eval.report.run_data import make_thumbnails
 
 __all__ = ["Regime", "RunAnswer", "regime_figure", "regimes"]
 

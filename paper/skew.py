@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from canvas import COLUMN, SERIES, add_legend, add_note, new_figure, styled
 from gridprobe.errors import UsageError
-from gridprobe.evaluation.reader import Run
+from gridprobe_eval.reader import Run
 
 __all__ = ["SkewData", "Smoothed", "skew_data", "skew_figure", "smooth"]
 

@@ -15,11 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-from gridprobe.evaluation.planning import Models, Offer, offers
 from gridprobe.models.base import CostModel
 from gridprobe.models.qwen3vl.family import cost_model
 from gridprobe.models.qwen3vl.pricing import QWEN3_VL, ModelDims, dims_of, parameters
 from gridprobe.options import Options
+from gridprobe.planning import Models, Offer, offers
 from gridprobe.video import VideoInfo
 
 ROOT = Path(__file__).parents[1]

@@ -23,11 +23,11 @@ from PIL import Image
 os.environ["GRIDPROBE_CACHE"] = "off"
 
 from gridprobe.ask import Session
-from gridprobe.benchmarks import Benchmark, Item
-from gridprobe.evaluation import Evaluation, PoolOptions, run
 from gridprobe.models import LazyModel, MockModel, Model, Request
 from gridprobe.options import Options, Plan
 from gridprobe.question import Question
+from gridprobe_eval import Evaluation, PoolOptions, run
+from gridprobe_eval.benchmarks import Benchmark, Item
 
 RESULTS = Path(__file__).parent / "results" / "harness.md"
 LATENCY = "GRIDPROBE_BENCH_LATENCY"

@@ -30,15 +30,15 @@ import numpy as np
 
 from gridprobe.answer import Answer
 from gridprobe.ask import Session
-from gridprobe.benchmarks import Benchmark, Item, load_benchmark
 from gridprobe.early_exit import choose_threshold
-from gridprobe.evaluation import Choice
-from gridprobe.evaluation.statistics import difference_interval, expected_calibration_error, share_interval
 from gridprobe.importance import Fixed
 from gridprobe.models import FrameGroup, Model, Request, load_model
 from gridprobe.options import Options, Plan
 from gridprobe.selectors import Uniform
 from gridprobe.video import FrameSize
+from gridprobe_eval import Choice
+from gridprobe_eval.benchmarks import Benchmark, Item, load_benchmark
+from gridprobe_eval.statistics import difference_interval, expected_calibration_error, share_interval
 
 PUBLISHED: dict[str, Any] = {"effort": "focus", "probes": "fresh", "frames": "shape", "context": "none"}
 SMALL = {"small": FrameSize(max_side=96)}

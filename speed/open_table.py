@@ -11,11 +11,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gridprobe.evaluation.metrics import Row, score
-from gridprobe.evaluation.reader import Result, Run, read_runs
-from gridprobe.evaluation.statistics import expected_calibration_error
 from gridprobe.open_ended import kind_of
 from gridprobe.record import Record
+from gridprobe_eval.metrics import Row, score
+from gridprobe_eval.reader import Result, Run, read_runs
+from gridprobe_eval.statistics import expected_calibration_error
 
 BINS = ((0.0, 0.5), (0.5, 0.8), (0.8, 0.95), (0.95, 0.99), (0.99, 1.01))
 

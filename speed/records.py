@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gridprobe.evaluation.records import read_records
+from gridprobe_eval.records import read_records
 
 
 def made(number: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow
 from pyarrow import parquet
 
-from gridprobe.benchmarks import Benchmark, Item
+from gridprobe_eval.benchmarks import Benchmark, Item
 
 EIGHT = "\n".join(f"{letter}. Option {letter.lower()}." for letter in "ABCDEFGH")
 

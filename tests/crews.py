@@ -1,9 +1,9 @@
 """A clock that stands still, and a pool of real workers that moves it when one of them hangs."""
 
 import toy_runs
-from gridprobe.evaluation.supervisor import WorkerPool
-from gridprobe.evaluation.tasks import Task
-from gridprobe.evaluation.worker import WorkerMessage
+from gridprobe_eval.supervisor import WorkerPool
+from gridprobe_eval.tasks import Task
+from gridprobe_eval.worker import WorkerMessage
 
 
 class Clock:

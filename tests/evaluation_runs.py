@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from gridprobe.evaluation.reader import Spec
-from gridprobe.evaluation.records import sealed
 from gridprobe.importance import Grid, ImportanceMap, ShapeRule, top
 from gridprobe.options import Options
+from gridprobe_eval.reader import Spec
+from gridprobe_eval.records import sealed
 
 
 def item(name: str, **changes: Any) -> dict[str, Any]:

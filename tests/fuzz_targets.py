@@ -19,16 +19,16 @@ from PIL import Image
 
 from benchmark_files import as_hub_row, lvb_row, v2_group, write_parquet
 from evaluation_runs import item, record, staged, write_run
-from gridprobe.benchmarks import SUBTITLE_MODES, Item, load_benchmark, metrics, with_subtitles
-from gridprobe.benchmarks.verify import verify
 from gridprobe.errors import GridProbeError
-from gridprobe.evaluation.folder import status
-from gridprobe.evaluation.metrics import bins_of, official, score, summary, verdicts
-from gridprobe.evaluation.reader import read_run
 from gridprobe.question import Question
-from gridprobe.report.run_page import render_runs
-from gridprobe.report.tables import FORMATS, RunScores, render_scores
 from gridprobe.video import FrameSize, VideoLimits, preview, probe, sample
+from gridprobe_eval.benchmarks import SUBTITLE_MODES, Item, load_benchmark, metrics, with_subtitles
+from gridprobe_eval.benchmarks.verify import verify
+from gridprobe_eval.folder import status
+from gridprobe_eval.metrics import bins_of, official, score, summary, verdicts
+from gridprobe_eval.reader import read_run
+from gridprobe_eval.report.run_page import render_runs
+from gridprobe_eval.report.tables import FORMATS, RunScores, render_scores
 from mutants import SEEDS
 from serving_kit import as_data, client_of, jpeg, running_service, video_folder
 from videos import numbered_video

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from gridprobe.benchmarks import Benchmark
 from gridprobe.video import SampleSpec
+from gridprobe_eval.benchmarks import Benchmark
 
 UTILS = """
 def to_visual(doc):

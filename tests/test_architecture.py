@@ -20,14 +20,14 @@ TREES = {path: ast.parse(path.read_text(encoding="utf-8"), str(path)) for path i
 MODULES = {".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__"): path for path in TREES}
 
 HEAVY = ("torch", "transformers", "av", "httpx", "ray", "fastapi", "matplotlib", "scipy", "pyarrow", "pandas")
-LIGHT = (*PACKAGES, "gridprobe.video", "gridprobe.selectors", "gridprobe.benchmarks", "gridprobe.cli")
+LIGHT = (*PACKAGES, "gridprobe.video", "gridprobe.selectors", "gridprobe_eval.benchmarks", "gridprobe.cli")
 """What may be imported without loading any of these packages."""
 
 MAX_FILE_LINES = 800
 MAX_FUNCTION_LINES = 60
 MAX_ARGUMENTS = 6
 MAX_MODULES_IN_A_FOLDER = 15
-MOST = {"modules": 111, "classes": 271, "settings": 25}
+MOST = {"modules": 81, "classes": 215, "settings": 25}
 """The core may only become smaller than this; lower a number when it has."""
 
 FORBIDDEN_MODULES = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import gridprobe as gp
-from gridprobe.benchmarks import BENCHMARKS, SUBTITLE_MODES
-from gridprobe.benchmarks.verify import RELEASES
 from gridprobe.importance import Fixed, Grid, ImportanceMap, NoiseAware
 from gridprobe.options import Options
 from gridprobe.question import TEMPLATES
 from gridprobe.registry import COMMANDS, FAMILIES, REFUSED, Entry
+from gridprobe_eval.benchmarks import BENCHMARKS, SUBTITLE_MODES
+from gridprobe_eval.benchmarks.verify import RELEASES
 from videos import numbered_video
 
 ROOT = Path(__file__).parent.parent
@@ -90,15 +90,15 @@ from typing import Any, ClassVar
 
 from gridprobe import FramePool, FrameSize, Question, Selection, Selector, UsageError
 from gridprobe.models import CostModel, Model, Posterior, Request
-from gridprobe.benchmarks.base import Benchmark, Item, Metric
-from gridprobe.benchmarks.files import find_files, read_rows
-from gridprobe.benchmarks.files import choose, gather, letter, text
-from gridprobe.benchmarks.base import accuracy
+from gridprobe_eval.benchmarks.base import Benchmark, Item, Metric
+from gridprobe_eval.benchmarks.files import find_files, read_rows
+from gridprobe_eval.benchmarks.files import choose, gather, letter, text
+from gridprobe_eval.benchmarks.base import accuracy
 from gridprobe.importance import Budget, Fixed, top
 from gridprobe.models.cost import Cost
 from gridprobe.importance import ImportanceMap
 from gridprobe.registry import Entry
-from gridprobe.report.tables import RunScores
+from gridprobe_eval.report.tables import RunScores
 from gridprobe.selectors import Parts
 """
 SAMPLES = _blocks("python", (ROOT / "CONTRIBUTING.md").read_text())

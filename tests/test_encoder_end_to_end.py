@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 import gridprobe as gp
-from gridprobe.benchmarks import Benchmark, Item, load_benchmark
 from gridprobe.errors import ModelError, UsageError
-from gridprobe.evaluation.planning import estimate_run
-from gridprobe.evaluation.tasks import Choice
 from gridprobe.models import LazyModel, cost_model_of
 from gridprobe.options import Options, Plan
 from gridprobe.selectors.encoders import LazyEncoder, load_encoder
+from gridprobe_eval.benchmarks import Benchmark, Item, load_benchmark
+from gridprobe_eval.estimate import estimate_run
+from gridprobe_eval.tasks import Choice
 from videos_of_arrays import gray_pool
 
 QUESTION = gp.Question("Which shape is red?", ["circle", "square"])

@@ -12,12 +12,12 @@ import gridprobe as gp
 from fake_server import Fake, serving
 from gridprobe.cli import cli
 from gridprobe.errors import OverLimit
-from gridprobe.evaluation.planning import Models, offers
 from gridprobe.limits import UsageLimits, learn_pace, read_pace
 from gridprobe.models import cost_model_of
 from gridprobe.models.cost import Cost
 from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.options import Options
+from gridprobe.planning import Models, offers
 from gridprobe.video import probe
 from videos import numbered_video
 

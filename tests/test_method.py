@@ -12,13 +12,13 @@ import pytest
 import gridprobe as gp
 from gridprobe.early_exit import EarlyExit
 from gridprobe.errors import RunError, UsageError
-from gridprobe.evaluation.tasks import Method
-from gridprobe.evaluation.worker import WorkerJob
 from gridprobe.importance import MapKind
 from gridprobe.models import MockModel, Request
 from gridprobe.options import Options
 from gridprobe.selectors.base import FLAT
 from gridprobe.selectors.gridprobe import NO_MEMORY
+from gridprobe_eval.tasks import Method
+from gridprobe_eval.worker import WorkerJob
 from test_pipeline import SCHEMA
 from videos import numbered_video, read_number
 from videos_of_arrays import gray_pool, levels

@@ -31,7 +31,7 @@ REGISTRIES = (MODELS, FAMILIES, ENCODERS, SELECTORS, BUDGETS, BENCHMARKS)
 
 EXTENSION = """
 from gridprobe import MockModel, Selection, Selector
-from gridprobe.benchmarks import Benchmark, jsonl
+from gridprobe_eval.benchmarks import Benchmark, jsonl
 
 class Last(Selector):
     name = "last"

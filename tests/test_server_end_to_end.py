@@ -10,10 +10,10 @@ from click.testing import CliRunner, Result
 from fake_server import KEY, Fake, FakeClock, Fault, Open, opener, serving
 from gridprobe.cli import cli
 from gridprobe.errors import ServerUnavailable
-from gridprobe.evaluation import Evaluation, PoolOptions
-from gridprobe.evaluation.records import read_records
 from gridprobe.options import Options
 from gridprobe.video import Video
+from gridprobe_eval import Evaluation, PoolOptions
+from gridprobe_eval.records import read_records
 from toy_runs import lines, toy_benchmark
 from videos import numbered_video
 

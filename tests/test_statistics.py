@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gridprobe.benchmarks.video_mme_v2 import non_linear
 from gridprobe.early_exit import binomial_upper
-from gridprobe.evaluation.statistics import (
+from gridprobe_eval.benchmarks.video_mme_v2 import non_linear
+from gridprobe_eval.statistics import (
     clustered_bootstrap,
     difference_interval,
     expected_calibration_error,

@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.errors import ModelError
-from gridprobe.evaluation import Choice, Evaluation, PoolOptions, Shard, disk
-from gridprobe.evaluation.folder import Timeouts
 from gridprobe.models import LazyModel, MockModel, Model, Request
 from gridprobe.options import Options, Plan
 from gridprobe.question import Question
+from gridprobe_eval import Choice, Evaluation, PoolOptions, Shard, disk
+from gridprobe_eval.benchmarks import Benchmark, Item
+from gridprobe_eval.folder import Timeouts
 from waiting import wait_until
 from ways import PUBLISHED
 

@@ -16,7 +16,10 @@ GridProbeError
 A message names the value, the rule and the way out. Any other exception is a bug of ours and keeps its traceback.
 """
 
+from types import TracebackType
+
 __all__ = [
+    "Attempt",
     "Cancelled",
     "DataError",
     "DecoderKilled",
@@ -93,3 +96,23 @@ class RunError(GridProbeError):
 
 class Cancelled(GridProbeError):
     """The caller cancelled the work."""
+
+
+class Attempt:
+    """A piece of work whose failure, whatever it is, becomes part of the result: `with Attempt() as attempt: …`.
+
+    This is the one place where a bug of ours does not end the program: one bad question must not end three days of
+    work. The record names its class, and the summary counts it.
+    """
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+
+    def __enter__(self) -> "Attempt":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
+        if isinstance(error, Exception):
+            self.error = error
+            return True
+        return False

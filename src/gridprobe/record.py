@@ -73,7 +73,7 @@ class Record:
 
     group: str = ""
     row: str | None = None
-    """The hash of the question's row; see `gridprobe.evaluation.records`."""
+    """The hash of the question's row; see `gridprobe_eval.records`."""
     outcome: str = "answered"
     error: Mapping[str, str] | None = None
     """Class and message of what stopped it."""
@@ -84,7 +84,7 @@ class Record:
     at: str = ""
     """When it was written, in UTC."""
     identity: Values | None = None
-    """Of the video; see `gridprobe.evaluation.tasks`."""
+    """Of the video; see `gridprobe_eval.tasks`."""
 
     @classmethod
     def of(cls, answer: "Answer", *, opening: float = 0.0) -> "Record":

@@ -30,6 +30,7 @@ __all__ = [
     "FAMILIES",
     "MODELS",
     "REFUSED",
+    "SECTIONS",
     "SELECTORS",
     "Entry",
     "Registry",
@@ -217,11 +218,7 @@ REFUSED = {
 }
 """Families that people try and that do not work, with the reason."""
 
-ENCODERS = Registry(
-    "encoder",
-    {},
-    group="gridprobe.encoders",
-)
+ENCODERS = Registry("encoder", {}, group="gridprobe.encoders")
 """An encoder's function takes the argument and options and returns an `Encoder`."""
 
 SELECTORS = Registry(
@@ -279,49 +276,15 @@ BUDGETS = Registry(
 )
 """A budget's function takes the argument and returns a `Budget`."""
 
-BENCHMARKS = Registry(
-    "benchmark",
-    {
-        "video-mme-v2": Entry(
-            "gridprobe.benchmarks.video_mme_v2",
-            "3200 questions in groups of four about 800 videos; up to 8 options; scored by group (Non-Lin)",
-        ),
-        "longvideobench": Entry(
-            "gridprobe.benchmarks.longvideobench",
-            "validation: 1337 questions about 753 videos of 8 s to an hour; up to 5 options; subtitles",
-        ),
-        "video-mme": Entry(
-            "gridprobe.benchmarks.video_mme",
-            "2700 questions about 900 short, medium and long videos; 4 options; subtitles",
-        ),
-        "mlvu": Entry(
-            "gridprobe.benchmarks.mlvu",
-            "dev: 2175 multiple-choice questions of seven tasks; the score is the mean over tasks",
-        ),
-        "lvbench": Entry(
-            "gridprobe.benchmarks.lvbench", "1549 questions about 103 videos of up to two hours; 4 options"
-        ),
-        "egoschema": Entry(
-            "gridprobe.benchmarks.egoschema",
-            "500 questions with public answers about three-minute first-person clips; 5 options",
-        ),
-        "nextqa": Entry(
-            "gridprobe.benchmarks.nextqa",
-            "4996 validation questions about short clips: causal, temporal, descriptive; 5 options",
-        ),
-        "jsonl": Entry(
-            "gridprobe.benchmarks.jsonl",
-            "your own: a file of JSON lines with id, video, question, options, answer, subtitles, bins",
-        ),
-    },
-    group="gridprobe.benchmarks",
-)
+BENCHMARKS = Registry("benchmark", {}, group="gridprobe.benchmarks")
 """A benchmark's module or object has `load(data, **options)` and `metrics(items, right)`."""
 
 ASKING = "Ask about a video"
 EVALUATING = "Evaluate on a benchmark"
 SERVING = "Serve others"
 HELP = "Help and names"
+SECTIONS = (ASKING, EVALUATING, SERVING, HELP)
+"""The headings of `gridprobe --help`, in order; verbs of other packages follow."""
 
 COMMANDS = Registry(
     "verb",
@@ -330,26 +293,6 @@ COMMANDS = Registry(
             "gridprobe.cli.ask:ask",
             "Ask a question about a video; see where the answer is.",
             section=ASKING,
-        ),
-        "plan": Entry(
-            "gridprobe.cli.plan:plan", "Estimate the cost of a question or of an evaluation.", section=ASKING
-        ),
-        "eval": Entry(
-            "gridprobe.cli.evaluate:evaluate",
-            "Ask all questions of a benchmark, or check its files.",
-            section=EVALUATING,
-        ),
-        "status": Entry(
-            "gridprobe.cli.results:status", "Show the progress and the workers of an evaluation.", section=EVALUATING
-        ),
-        "score": Entry(
-            "gridprobe.cli.results:score_runs",
-            "Show accuracy and compute of evaluations; export them.",
-            section=EVALUATING,
-        ),
-        "report": Entry("gridprobe.cli.results:report", "Save evaluations as one HTML page.", section=EVALUATING),
-        "calibrate": Entry(
-            "gridprobe.cli.calibrate:calibrate", "Find how sure the overview must be to answer.", section=EVALUATING
         ),
         "help": Entry("gridprobe.cli.help:help_command", "Show the help of a verb, or of a topic.", section=HELP),
         "list": Entry(

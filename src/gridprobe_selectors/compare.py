@@ -15,7 +15,6 @@ from gridprobe._util import report
 from gridprobe.answer import Answer
 from gridprobe.ask import Session
 from gridprobe.errors import UsageError
-from gridprobe.evaluation.metrics import Match, match
 from gridprobe.importance import Fixed
 from gridprobe.models import Model
 from gridprobe.options import Options, Plan
@@ -28,6 +27,7 @@ from gridprobe.report.saving import write_whole
 from gridprobe.report.terminal import STRIP_WIDTH, Terminal
 from gridprobe.report.view import AnswerView
 from gridprobe.video import FramePool, Video
+from gridprobe_eval.metrics import Match, match
 
 __all__ = [
     "CONTROLS",

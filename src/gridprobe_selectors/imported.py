@@ -24,12 +24,12 @@ import numpy as np
 
 from gridprobe._util import parse_json
 from gridprobe.errors import DataError, UsageError
-from gridprobe.evaluation.reader import KEYFRAMES_SCHEMA
 from gridprobe.importance import MAX_K, Budget, Grid, ImportanceMap, Ties
 from gridprobe.question import Question
 from gridprobe.selectors.base import FLAT, Parts, Selection, Selector
 from gridprobe.selectors.baselines import require_no_number
 from gridprobe.video import FramePool
+from gridprobe_eval.reader import KEYFRAMES_SCHEMA
 from gridprobe_selectors.encoded import unit_range
 
 __all__ = [

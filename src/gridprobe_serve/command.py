@@ -10,11 +10,11 @@ from gridprobe.cli.ask import introduce
 from gridprobe.cli.console import debug_option, notice, printable, progress, quiet_option
 from gridprobe.cli.help import Verb
 from gridprobe.cli.options import FILE, in_groups, method_options, model_options, models_of, options_of
-from gridprobe.cli.plan import cost_models_of
 from gridprobe.errors import UsageError
 from gridprobe.importance import MAX_K
 from gridprobe.models import LazyModel
 from gridprobe.registry import explain_missing
+from gridprobe_eval.cli.plan import cost_models_of
 
 __all__ = [
     "mcp",

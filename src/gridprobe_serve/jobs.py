@@ -17,8 +17,7 @@ from threading import Event, Lock, RLock
 from typing import Any, Literal
 
 from gridprobe._util import ProgressEvent, listening
-from gridprobe.errors import Cancelled
-from gridprobe.evaluation.tasks import Attempt
+from gridprobe.errors import Attempt, Cancelled
 from gridprobe_serve.errors import LOG, ApiError, as_api_error, log_line, new_id, not_found
 
 __all__ = ["LAST", "Job", "JobMessage", "Jobs", "Journal", "UnfinishedJob", "unfinished_in"]

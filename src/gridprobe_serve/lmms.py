@@ -14,8 +14,7 @@ from typing import Any
 from gridprobe._util import report
 from gridprobe.answer import Answer
 from gridprobe.ask import Session
-from gridprobe.errors import GridProbeError, ModelError, UsageError
-from gridprobe.evaluation.tasks import Attempt
+from gridprobe.errors import Attempt, GridProbeError, ModelError, UsageError
 from gridprobe.options import Options, Plan
 from gridprobe.question import Question
 

@@ -18,12 +18,12 @@ from gridprobe.answer import Answer
 from gridprobe.ask import Kept, Overview, Session, sure
 from gridprobe.concurrency import Batcher
 from gridprobe.errors import GridProbeError
-from gridprobe.evaluation.planning import TYPICAL, Models, offers
 from gridprobe.importance import Grid
 from gridprobe.limits import LIMITS, learn_from
 from gridprobe.models import Model, Posterior
 from gridprobe.options import Options, Plan
 from gridprobe.options import settings as all_settings
+from gridprobe.planning import TYPICAL, Models, offers
 from gridprobe.question import Question
 from gridprobe.record import selection_dict
 from gridprobe.report.format import share_words, sure_words

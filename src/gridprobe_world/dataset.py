@@ -16,11 +16,11 @@ from uuid import uuid4
 
 import numpy as np
 
-from gridprobe.benchmarks.base import Benchmark, Item, Metric, accuracy, by_bin
-from gridprobe.benchmarks.files import choose
 from gridprobe.errors import UsageError
 from gridprobe.open_ended import NOT_SAID
 from gridprobe.video import FramePool, SampleSpec, VideoInfo
+from gridprobe_eval.benchmarks.base import Benchmark, Item, Metric, accuracy, by_bin
+from gridprobe_eval.benchmarks.files import choose
 from gridprobe_world.parts import PARTS, Part, generate_part
 from gridprobe_world.questions import FAMILIES, PART_FAMILIES, WorldQuestion, ask_about, ask_part
 from gridprobe_world.render import Renderer, render_frames

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import toy_runs
-from gridprobe.benchmarks import load_benchmark
 from gridprobe.errors import DataError
-from gridprobe.evaluation import read_records
-from gridprobe.evaluation.folder import status
-from gridprobe.evaluation.reader import read_items
+from gridprobe_eval import read_records
+from gridprobe_eval.benchmarks import load_benchmark
+from gridprobe_eval.folder import status
+from gridprobe_eval.reader import read_items
 
 GOOD = {"id": "good", "video": "v0", "question": "Is it <good>?", "options": ["yes", "no"], "answer": "A"}
 LONG = "9" * 5000

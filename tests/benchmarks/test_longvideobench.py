@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from benchmark_files import as_hub_row, by_id, lvb_row, tiktok_row, touch, write_json, write_parquet
-from gridprobe.benchmarks import Benchmark, load_benchmark, metrics
 from gridprobe.errors import DataError, UsageError
+from gridprobe_eval.benchmarks import Benchmark, load_benchmark, metrics
 
 ROWS = [
     lvb_row("2edlqFUTDVc_0", "2edlqFUTDVc", candidates=["red", "red", "blue", "green"], correct_choice=3),

@@ -7,11 +7,11 @@ import pytest
 
 from benchmark_files import reasons, touch, write_json
 from evaluation_runs import item, record, write_run
-from gridprobe.benchmarks import load_benchmark, metrics
 from gridprobe.errors import DataError
-from gridprobe.evaluation.metrics import official
-from gridprobe.evaluation.reader import read_run
-from gridprobe.evaluation.statistics import wilson
+from gridprobe_eval.benchmarks import load_benchmark, metrics
+from gridprobe_eval.metrics import official
+from gridprobe_eval.reader import read_run
+from gridprobe_eval.statistics import wilson
 
 
 def row(**changes: Any) -> dict[str, Any]:

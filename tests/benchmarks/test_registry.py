@@ -9,17 +9,18 @@ from typing import Any
 import pytest
 
 from benchmark_files import touch
-from gridprobe.benchmarks import BENCHMARKS, Item, load_benchmark, metrics, parse_options
-from gridprobe.benchmarks.files import Media, find_files
+from gridprobe.cli.options import parse_options
 from gridprobe.errors import DataError, UsageError
 from gridprobe.video import FramePool, SampleSpec
+from gridprobe_eval.benchmarks import BENCHMARKS, Item, load_benchmark, metrics
+from gridprobe_eval.benchmarks.files import Media, find_files
 from gridprobe_world.dataset import open_video
 
 
 def test_an_unknown_name_suggests_the_near_one(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"unknown benchmark 'longvideobnch'; did you mean 'longvideobench'\?"):
         load_benchmark("longvideobnch", tmp_path)
-    with pytest.raises(UsageError, match="unknown benchmark 'xyz'; choose one of video-mme-v2, longvideobench"):
+    with pytest.raises(UsageError, match="unknown benchmark 'xyz'; choose one of egoschema, gridworld, jsonl, longvideobench"):
         metrics("xyz", [], {})
 
 
@@ -62,7 +63,7 @@ def test_options_of_the_command_line() -> None:
 
 def test_listing_the_benchmarks_loads_no_heavy_package() -> None:
     program = (
-        "import sys, json; from gridprobe.benchmarks import BENCHMARKS; "
+        "import sys, json; from gridprobe_eval.benchmarks import BENCHMARKS; "
         "print(json.dumps([name for name in ('pyarrow', 'pandas', 'av', 'torch') if name in sys.modules]))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gridprobe.benchmarks.files import known, letter, letter_at, number, split_options, text, unlabelled, whole
 from gridprobe.errors import DataError
+from gridprobe_eval.benchmarks.files import known, letter, letter_at, number, split_options, text, unlabelled, whole
 
 NASTY = ["John F. Kennedy", "Vitamin D.", "letters of K and C.", "A.", "D.C. is", "Well done!", "B. Franklin", "None"]
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from benchmark_files import by_id, reasons, touch, write_json, write_parquet
-from gridprobe.benchmarks import Benchmark, load_benchmark, metrics
 from gridprobe.errors import DataError
+from gridprobe_eval.benchmarks import Benchmark, load_benchmark, metrics
 
 
 def values(name: str, benchmark: Benchmark, wrong: set[str]) -> dict[str, float]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gridprobe.benchmarks import SUBTITLE_MODES, Item, has_subtitles, with_subtitles
 from gridprobe.errors import DataError, UsageError
 from gridprobe.question import Question
+from gridprobe_eval.benchmarks import SUBTITLE_MODES, Item, has_subtitles, with_subtitles
 from videos import numbered_video
 
 TRACK = [

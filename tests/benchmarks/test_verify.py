@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from benchmark_files import lvb_row, touch, v2_group, write_json, write_parquet
-from gridprobe.benchmarks.verify import RELEASES, _row_count, released_rows
 from gridprobe.cli import cli
+from gridprobe_eval.benchmarks.verify import RELEASES, _row_count, released_rows
 from videos import numbered_video
 
 

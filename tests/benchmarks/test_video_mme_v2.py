@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmark_files import by_id, touch, v2_group, write_parquet
-from gridprobe.benchmarks import Benchmark, Metric, load_benchmark, metrics
-from gridprobe.benchmarks.video_mme_v2 import non_linear
-from gridprobe.evaluation.statistics import clustered_bootstrap, wilson
-from gridprobe.evaluation.tasks import Choice
+from gridprobe_eval.benchmarks import Benchmark, Metric, load_benchmark, metrics
+from gridprobe_eval.benchmarks.video_mme_v2 import non_linear
+from gridprobe_eval.statistics import clustered_bootstrap, wilson
+from gridprobe_eval.tasks import Choice
 
 CHAIN, FORK_LATE, FORK_EARLY = [[1], [2], [3], [4]], [[1], [2, 3], [4]], [[1, 2], [3], [4]]
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from benchmark_files import lvb_row, reasons, touch, write_json, write_parquet
-from gridprobe.benchmarks import load_benchmark, metrics
 from gridprobe.errors import DataError, UsageError
 from gridprobe.open_ended import kind_of
+from gridprobe_eval.benchmarks import load_benchmark, metrics
 
 
 def test_the_text_of_the_right_option_is_the_answer_to_find(tmp_path: Path) -> None:

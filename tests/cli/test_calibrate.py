@@ -13,12 +13,12 @@ from click.testing import CliRunner, Result
 
 from gridprobe import early_exit
 from gridprobe._util import ProgressEvent, listening
-from gridprobe.benchmarks import Benchmark
 from gridprobe.cli import cli
 from gridprobe.early_exit import Calibration, EarlyExit, binomial_upper
 from gridprobe.errors import RunError, UsageError
-from gridprobe.evaluation.run import Agreement, calibrate, draw
 from gridprobe.models import LazyModel, MockModel, Request
+from gridprobe_eval.benchmarks import Benchmark
+from gridprobe_eval.runner import Agreement, calibrate, draw
 from toy_runs import make_video, toy_benchmark, toy_setup
 from ways import OURS
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gridprobe.cli import cli
-from gridprobe.evaluation import summary
+from gridprobe_eval import summary
 from videos import numbered_video
 from waiting import wait_until
 

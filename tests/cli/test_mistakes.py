@@ -8,12 +8,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 import gridprobe as gp
-from gridprobe.benchmarks import load_benchmark
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError
 from gridprobe.models.local import checkpoint
 from gridprobe.options import Plan
 from gridprobe.report.saving import check_writable
+from gridprobe_eval.benchmarks import load_benchmark
 from videos import numbered_video
 
 OPTIONS = ("-o", "a", "-o", "b")

@@ -10,10 +10,10 @@ from click.testing import CliRunner, Result
 
 from evaluation_runs import item, record, selection, spec_of, staged, write_run
 from gridprobe._util import printable
-from gridprobe.benchmarks import Metric
 from gridprobe.cli import cli
-from gridprobe.evaluation.metrics import summary
-from gridprobe.report.tables import FORMATS, RunScores, people_tables
+from gridprobe_eval.benchmarks import Metric
+from gridprobe_eval.metrics import summary
+from gridprobe_eval.report.tables import FORMATS, RunScores, people_tables
 
 NAMES = ("v1-a", "v1-b", "v2-a", "v3-a")
 MAPPED = selection((0.5, 0.9, 0.5), (0.4, 0.5, 0.8))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gridprobe.cli.evaluate import RunPace, _LineWatcher, span
-from gridprobe.evaluation.run import RunState
+from gridprobe_eval.cli.evaluate import RunPace, _LineWatcher, span
+from gridprobe_eval.runner import RunState
 
 
 class Clock:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from gridprobe.cli import cli
 from gridprobe.cli.console import Stopped, stopping
-from gridprobe.evaluation.run import Evaluation
+from gridprobe_eval.runner import Evaluation
 from videos import numbered_video
 
 SIGNALS = [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGUSR1, 138)]

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from evaluation_runs import item, record, resealed, write_run
 from gridprobe.cli import cli
-from gridprobe.evaluation.tasks import taken_by
+from gridprobe_eval.tasks import taken_by
 
 LONG = "9" * 400
 """A whole number that is no float."""

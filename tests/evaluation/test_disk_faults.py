@@ -8,12 +8,12 @@ import pytest
 import toy_runs
 from disk_faults import Crash, every_fault
 from gridprobe._util import ProgressEvent, listening
-from gridprobe.benchmarks import Benchmark
 from gridprobe.errors import DataError, RunError
-from gridprobe.evaluation import read_records, summary
-from gridprobe.evaluation.folder import status
-from gridprobe.evaluation.records import read_file
-from gridprobe.evaluation.tasks import Totals
+from gridprobe_eval import read_records, summary
+from gridprobe_eval.benchmarks import Benchmark
+from gridprobe_eval.folder import status
+from gridprobe_eval.records import read_file
+from gridprobe_eval.tasks import Totals
 from toy_runs import evaluation, toy_benchmark
 
 

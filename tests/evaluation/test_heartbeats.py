@@ -6,9 +6,9 @@ from typing import Any
 from unittest.mock import Mock
 
 from gridprobe.errors import ModelError
-from gridprobe.evaluation.tasks import Method
-from gridprobe.evaluation.worker import WORK_SECONDS, WorkerJob, WorkerMessage, heartbeats, serve, watch
 from gridprobe.models import LazyModel, Model
+from gridprobe_eval.tasks import Method
+from gridprobe_eval.worker import WORK_SECONDS, WorkerJob, WorkerMessage, heartbeats, serve, watch
 from toy_runs import toy_setup
 
 

@@ -9,10 +9,10 @@ import pytest
 
 import toy_runs
 from evaluation_runs import made_older
-from gridprobe.benchmarks import Benchmark
 from gridprobe.errors import RunError
-from gridprobe.evaluation import read_records
-from gridprobe.evaluation.tasks import BLOCK, identity_of
+from gridprobe_eval import read_records
+from gridprobe_eval.benchmarks import Benchmark
+from gridprobe_eval.tasks import BLOCK, identity_of
 from toy_runs import make_video, toy_benchmark
 
 

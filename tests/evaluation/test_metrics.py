@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluation_runs import item, record, selection, staged, write_run
-from gridprobe import benchmarks
-from gridprobe.benchmarks import Item, Metric
 from gridprobe.errors import UsageError
-from gridprobe.evaluation.metrics import AnsweredBy, bins_of, official, score, shared
-from gridprobe.evaluation.reader import Run, read_run
-from gridprobe.evaluation.statistics import ENUMERATE, clustered_bootstrap, mcnemar, sign_flip
+from gridprobe_eval import benchmarks
+from gridprobe_eval.benchmarks import Item, Metric
+from gridprobe_eval.metrics import AnsweredBy, bins_of, official, score, shared
+from gridprobe_eval.reader import Run, read_run
+from gridprobe_eval.statistics import ENUMERATE, clustered_bootstrap, mcnemar, sign_flip
 
 NAMES = ("v1-a", "v1-b", "v2-a", "v3-a")
 

@@ -9,11 +9,11 @@ import pytest
 
 from evaluation_runs import item, write_run
 from gridprobe import Answer
-from gridprobe.benchmarks import Item
 from gridprobe.early_exit import EarlyExit
-from gridprobe.evaluation.reader import read_run
-from gridprobe.evaluation.records import of_run
 from gridprobe.record import Record
+from gridprobe_eval.benchmarks import Item
+from gridprobe_eval.reader import read_run
+from gridprobe_eval.records import of_run
 from report.answers import CITIES, by_frame, handmade, posterior, reached, without_map
 
 UNSURE = posterior(C=0.43, B=0.3)

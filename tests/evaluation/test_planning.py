@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from gridprobe.benchmarks import Benchmark, Item, load_benchmark
 from gridprobe.errors import DataError, UsageError
-from gridprobe.evaluation import read_records, run
-from gridprobe.evaluation.planning import estimate_run
 from gridprobe.models import CostModel, cost_model_of
 from gridprobe.models.qwen3vl.engine import Qwen3VL
 from gridprobe.models.qwen3vl.family import BYTES, CAUTION
 from gridprobe.models.qwen3vl.pricing import QWEN3_VL, ModelDims, dims_of, parameters, token_bytes
 from gridprobe.options import Options
 from gridprobe.question import Question
+from gridprobe_eval import read_records, run
+from gridprobe_eval.benchmarks import Benchmark, Item, load_benchmark
+from gridprobe_eval.estimate import estimate_run
 from toy_runs import toy_benchmark
 from videos import numbered_video
 from ways import PUBLISHED

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gridprobe.evaluation import supervisor
-from gridprobe.evaluation.supervisor import JOIN_SECONDS, ProcessPool
-from gridprobe.evaluation.worker import WorkerJob
+from gridprobe_eval import supervisor
+from gridprobe_eval.supervisor import JOIN_SECONDS, ProcessPool
+from gridprobe_eval.worker import WorkerJob
 
 
 class Undead:

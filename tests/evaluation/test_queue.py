@@ -6,10 +6,10 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gridprobe.benchmarks import Item
-from gridprobe.evaluation.supervisor import TaskQueue
-from gridprobe.evaluation.tasks import Task
 from gridprobe.question import Question
+from gridprobe_eval.benchmarks import Item
+from gridprobe_eval.supervisor import TaskQueue
+from gridprobe_eval.tasks import Task
 
 
 def tasks(videos: int, questions: int) -> list[Task]:

@@ -14,11 +14,11 @@ import pytest
 import gridprobe
 import toy_runs
 from crews import Clock, WatchedPool
-from gridprobe.evaluation import summary
-from gridprobe.evaluation.folder import Timeouts, status
-from gridprobe.evaluation.supervisor import RayPool, Supervisor, TaskQueue
-from gridprobe.evaluation.tasks import Method, Shard, tasks_of
-from gridprobe.evaluation.worker import WorkerJob
+from gridprobe_eval import summary
+from gridprobe_eval.folder import Timeouts, status
+from gridprobe_eval.supervisor import RayPool, Supervisor, TaskQueue
+from gridprobe_eval.tasks import Method, Shard, tasks_of
+from gridprobe_eval.worker import WorkerJob
 from toy_runs import toy_benchmark
 from waiting import wait_until
 

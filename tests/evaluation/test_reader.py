@@ -8,8 +8,8 @@ import pytest
 
 from evaluation_runs import item, record, selection, staged, write_run
 from gridprobe.errors import DataError, UsageError
-from gridprobe.evaluation.reader import read_run, read_runs
 from gridprobe.record import Record
+from gridprobe_eval.reader import read_run, read_runs
 
 
 def outcomes(folder: Path) -> dict[str, str]:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from gridprobe._util import parse_json
 from gridprobe.errors import RunError
-from gridprobe.evaluation import disk
-from gridprobe.evaluation.disk import Disk, held
-from gridprobe.evaluation.records import Records, RecordWriter, read_file, read_records
 from gridprobe.record import LINE_SCHEMA
+from gridprobe_eval import disk
+from gridprobe_eval.disk import Disk, held
+from gridprobe_eval.records import Records, RecordWriter, read_file, read_records
 
 
 def record(name: str, outcome: str = "answered", attempt: int = 1, **more: object) -> dict[str, object]:
@@ -230,7 +230,7 @@ def test_numbers_are_parsed_only_where_they_are_needed(
         asked.append(floats)
         return parse_json(text, floats=floats)
 
-    monkeypatch.setattr("gridprobe.evaluation.records.parse_json", watched)
+    monkeypatch.setattr("gridprobe_eval.records.parse_json", watched)
     writer = RecordWriter(tmp_path, "w0")
     writer.write(record("a", cost={"tflops": 4.5}))
     writer.write(record("b", "failed"))

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 import toy_runs
-from gridprobe.benchmarks import Benchmark
 from gridprobe.errors import RunError, UsageError
-from gridprobe.evaluation import read_records, summary
-from gridprobe.evaluation.folder import status
 from gridprobe.models import MockModel
+from gridprobe_eval import read_records, summary
+from gridprobe_eval.benchmarks import Benchmark
+from gridprobe_eval.folder import status
 from toy_runs import has_lines, here, ids, kill_when, lines, toy_benchmark
 
 
@@ -182,7 +182,7 @@ def test_e19_of_two_failures_the_second_counts_though_its_time_is_earlier(
 ) -> None:
     toy = toy_benchmark(tmp_path / "data", words={"v0-q0": "fails"})
     hours = itertools.count(2_000_000_000, step)
-    monkeypatch.setattr("gridprobe.evaluation.records.now", lambda: str(next(hours)))
+    monkeypatch.setattr("gridprobe_eval.records.now", lambda: str(next(hours)))
     monkeypatch.setattr(time, "time", lambda: float(next(hours)))
     for _ in range(2):
         here(toy, tmp_path / "run", retry_failed=True, max_failures=1)

@@ -17,19 +17,19 @@ from typing import Any
 import pytest
 
 import toy_runs
-from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.errors import RunError, UsageError
-from gridprobe.evaluation import Evaluation, disk, read_records, summary, worker
-from gridprobe.evaluation.disk import Disk
-from gridprobe.evaluation.supervisor import ProcessPool
-from gridprobe.evaluation.tasks import Method
-from gridprobe.evaluation.worker import WorkerJob
 from gridprobe.models import LazyModel, MockModel, Model, Request
 from gridprobe.options import Options
 from gridprobe.question import Question
 from gridprobe.selectors import Selection, Selector
 from gridprobe.video import FramePool, SampleSpec
 from gridprobe.video.decoder_pool import ChildDecoder
+from gridprobe_eval import Evaluation, disk, read_records, summary, worker
+from gridprobe_eval.benchmarks import Benchmark, Item
+from gridprobe_eval.disk import Disk
+from gridprobe_eval.supervisor import ProcessPool
+from gridprobe_eval.tasks import Method
+from gridprobe_eval.worker import WorkerJob
 from toy_runs import here, ids, kill_when, lines, started, toy_benchmark
 from waiting import wait_until
 
@@ -570,7 +570,7 @@ class TestWorkers:
             loaded.append(options)
             return toy_runs.model()
 
-        monkeypatch.setattr("gridprobe.evaluation.worker._gpu", lambda place: f"cuda:{place}")
+        monkeypatch.setattr("gridprobe_eval.worker._gpu", lambda place: f"cuda:{place}")
         monkeypatch.setattr("gridprobe.models.load_model", load)
         for model in (LazyModel("m/m"), LazyModel("m/m", (("device", "cpu"),))):
             worker.load(Options().resolve(model=model), 3)
@@ -595,7 +595,7 @@ def test_there_are_no_more_workers_than_videos_to_ask_about(tmp_path: Path, monk
         def run(self) -> None:
             """Ask nothing."""
 
-    monkeypatch.setattr(importlib.import_module("gridprobe.evaluation.run"), "Supervisor", Counting)
+    monkeypatch.setattr(importlib.import_module("gridprobe_eval.runner"), "Supervisor", Counting)
     for videos in (1, 3, 9):
         started(toy_benchmark(tmp_path / f"data{videos}", videos=videos), tmp_path / f"run{videos}", workers=5)
 

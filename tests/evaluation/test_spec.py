@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from gridprobe.errors import DataError, UsageError
-from gridprobe.evaluation.reader import Spec
 from gridprobe.options import Options, parse_changes
 from gridprobe.video import FrameSize, VideoLimits
+from gridprobe_eval.reader import Spec
 
 
 def described(model: str = "m/m", answer_model: str | None = None, **changes: Any) -> dict[str, Any]:

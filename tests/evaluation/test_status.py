@@ -14,9 +14,9 @@ from click.testing import CliRunner
 import toy_runs
 from gridprobe.cli import cli
 from gridprobe.errors import UsageError
-from gridprobe.evaluation import Choice, Shard, run
-from gridprobe.evaluation.folder import status
 from gridprobe.models import MockModel, Request
+from gridprobe_eval import Choice, Shard, run
+from gridprobe_eval.folder import status
 from toy_runs import toy_benchmark
 
 

@@ -9,15 +9,15 @@ import pytest
 
 import toy_runs
 from crews import Clock, WatchedPool
-from gridprobe.benchmarks import Benchmark
 from gridprobe.errors import RunError, UsageError
-from gridprobe.evaluation import read_records, summary
-from gridprobe.evaluation.folder import Timeouts
-from gridprobe.evaluation.records import of_run, sealed
-from gridprobe.evaluation.supervisor import LAST_SECONDS, ProcessPool, Supervisor, TaskQueue, WorkerPool
-from gridprobe.evaluation.tasks import Method, Shard, Task, tasks_of
-from gridprobe.evaluation.worker import WorkerJob, WorkerMessage
 from gridprobe.record import Record
+from gridprobe_eval import read_records, summary
+from gridprobe_eval.benchmarks import Benchmark
+from gridprobe_eval.folder import Timeouts
+from gridprobe_eval.records import of_run, sealed
+from gridprobe_eval.supervisor import LAST_SECONDS, ProcessPool, Supervisor, TaskQueue, WorkerPool
+from gridprobe_eval.tasks import Method, Shard, Task, tasks_of
+from gridprobe_eval.worker import WorkerJob, WorkerMessage
 
 
 class FakePool:

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gridprobe.benchmarks import Item
 from gridprobe.errors import DataError, UsageError
-from gridprobe.evaluation.tasks import Shard, choose, tasks_of
 from gridprobe.question import Question
+from gridprobe_eval.benchmarks import Item
+from gridprobe_eval.tasks import Shard, choose, tasks_of
 
 
 def items(*sizes: int) -> list[Item]:

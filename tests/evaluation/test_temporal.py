@@ -9,10 +9,10 @@ import pytest
 
 from evaluation_runs import item, record, selection, staged, write_run
 from gridprobe.errors import DataError
-from gridprobe.evaluation.metrics import match, official, score
-from gridprobe.evaluation.reader import Run, read_run
-from gridprobe.report.tables import RunScores, all_tables, render_scores
 from gridprobe.report.terminal import Terminal
+from gridprobe_eval.metrics import match, official, score
+from gridprobe_eval.reader import Run, read_run
+from gridprobe_eval.report.tables import RunScores, all_tables, render_scores
 
 WIDE = Terminal(250, color=False, unicode=True)
 GOLD = [(10.0, 20.0), (40.0, 50.0)]

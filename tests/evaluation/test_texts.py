@@ -9,9 +9,9 @@ from click.testing import CliRunner
 from evaluation_runs import item, record, resealed, write_run
 from gridprobe.cli import cli
 from gridprobe.errors import DataError
-from gridprobe.evaluation.metrics import PROMPT, VERDICTS, judge, official, score, summary, verdicts
-from gridprobe.evaluation.reader import read_run
 from gridprobe.models import MockModel, Request
+from gridprobe_eval.metrics import PROMPT, VERDICTS, judge, official, score, summary, verdicts
+from gridprobe_eval.reader import read_run
 
 WORDS = {"v1-a": ("The red car.", "red car"), "v2-b": ("a blue car", "red car"), "v3-c": ("an automobile", "a car")}
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from gridprobe.benchmarks import Item
 from gridprobe.errors import UsageError
-from gridprobe.evaluation import read_records
-from gridprobe.evaluation.folder import status
-from gridprobe.evaluation.reader import read_run
-from gridprobe.evaluation.supervisor import TaskQueue
-from gridprobe.evaluation.tasks import Account, Task, Totals
 from gridprobe.limits import UsageLimits
 from gridprobe.question import Question
+from gridprobe_eval import read_records
+from gridprobe_eval.benchmarks import Item
+from gridprobe_eval.folder import status
+from gridprobe_eval.reader import read_run
+from gridprobe_eval.supervisor import TaskQueue
+from gridprobe_eval.tasks import Account, Task, Totals
 from toy_runs import evaluation, model, toy_benchmark
 
 

@@ -9,9 +9,9 @@ from click.testing import CliRunner
 
 from evaluation_runs import large_run
 from gridprobe.cli import cli
-from gridprobe.evaluation import summary
-from gridprobe.evaluation.reader import read_runs
-from gridprobe.report.run_data import pack
+from gridprobe_eval import summary
+from gridprobe_eval.reader import read_runs
+from gridprobe_eval.report.run_data import pack
 
 HERE = Path(__file__).parent
 NAMES = ("probes", "overview", "open", "staged", "large")

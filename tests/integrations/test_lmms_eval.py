@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gridprobe.benchmarks import Benchmark, load_benchmark
+from gridprobe_eval.benchmarks import Benchmark, load_benchmark
 from gridprobe_serve import lmms_eval_manifest
 from lmms_task import write_task
 

@@ -11,9 +11,9 @@ from compute import ALL, Curve, compute_figure, measured, planned
 from drawn import cut_off, overlapping, words
 from evaluation_runs import item, large_run, record, spec_of, write_run
 from gridprobe.errors import UsageError
-from gridprobe.evaluation.reader import Run, read_runs
 from gridprobe.models import cost_model_of
 from gridprobe.models.qwen3vl.pricing import QWEN3_VL, published_flops
+from gridprobe_eval.reader import Run, read_runs
 
 MODEL = "Qwen/Qwen3-VL-2B-Instruct"
 

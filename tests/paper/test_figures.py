@@ -91,7 +91,7 @@ def test_mistakes_are_one_sentence(
 def test_runs_of_two_releases_are_one_sentence(kind: str, runs: list[Path], tmp_path: Path) -> None:
     other = large_run(tmp_path / "other", count=120, selector="all", k=4)
     spec = json.loads((other / "spec.json").read_text())
-    from gridprobe.evaluation.reader import Spec
+    from gridprobe_eval.reader import Spec
 
     changed = Spec(**{name: spec[name] for name in vars(Spec.read(other))} | {"benchmark_version": "toy-2"})
     (other / "spec.json").write_text(changed.to_json())

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 
 from benchmark_files import lvb_row, v2_group, write_json, write_parquet
 from gridprobe.cli import cli
-from gridprobe.evaluation.reader import read_run
 from gridprobe.options import ENCODER, PRESETS, Options, parse_changes
 from gridprobe.registry import COMMANDS, SELECTORS
+from gridprobe_eval.reader import read_run
 from videos import numbered_video
 
 pytestmark = pytest.mark.release

@@ -9,8 +9,8 @@ import pytest
 from drawn import cut_off, overlapping, texts, words
 from evaluation_runs import item, large_run, record, selection, spec_of, staged, write_run
 from gridprobe.errors import UsageError
-from gridprobe.evaluation.reader import Run, read_runs
 from gridprobe.video import Video
+from gridprobe_eval.reader import Run, read_runs
 from regime import regime_figure, regimes
 from videos import numbered_video
 

@@ -8,7 +8,7 @@ import pytest
 from drawn import cut_off, overlapping, words
 from evaluation_runs import item, large_run, record, selection, spec_of, write_run
 from gridprobe.errors import UsageError
-from gridprobe.evaluation.reader import Run, read_runs
+from gridprobe_eval.reader import Run, read_runs
 from skew import SkewData, skew_data, skew_figure, smooth
 
 

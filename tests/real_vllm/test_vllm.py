@@ -16,11 +16,11 @@ import pytest
 
 from gridprobe.answer import Answer
 from gridprobe.ask import Session
-from gridprobe.benchmarks import Benchmark, load_benchmark
-from gridprobe.evaluation.records import read_records
 from gridprobe.models import Model, load_model
 from gridprobe.models.openai import Server
 from gridprobe.options import Options
+from gridprobe_eval.benchmarks import Benchmark, load_benchmark
+from gridprobe_eval.records import read_records
 from gridprobe_world.embedded import WEIGHTS
 
 COMMAND = os.environ.get("GRIDPROBE_VLLM", "")

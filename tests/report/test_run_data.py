@@ -10,9 +10,9 @@ from PIL import Image
 
 from evaluation_runs import item, record, selection, spec_of, write_run
 from gridprobe.errors import DataError
-from gridprobe.evaluation.reader import Run, read_run, read_runs
-from gridprobe.report.run_data import MOST, RESULT, make_thumbnails, pack
 from gridprobe.video import Video
+from gridprobe_eval.reader import Run, read_run, read_runs
+from gridprobe_eval.report.run_data import MOST, RESULT, make_thumbnails, pack
 from videos import numbered_video
 
 

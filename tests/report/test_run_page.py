@@ -12,13 +12,13 @@ import pytest
 
 from browser import Tab, browser, needs_browser
 from evaluation_runs import item, large_run, record, selection, spec_of, staged, write_run
-from gridprobe.benchmarks import Metric
 from gridprobe.errors import UsageError
-from gridprobe.evaluation.reader import Run, read_run, read_runs
 from gridprobe.importance import Grid, ImportanceMap
 from gridprobe.report.format import Scale
-from gridprobe.report.run_data import embedded_json, pack
-from gridprobe.report.run_page import render_runs, save_run_report
+from gridprobe_eval.benchmarks import Metric
+from gridprobe_eval.reader import Run, read_run, read_runs
+from gridprobe_eval.report.run_data import embedded_json, pack
+from gridprobe_eval.report.run_page import render_runs, save_run_report
 
 PAYLOADS = (
     "<script>alert(1)</script>",
@@ -123,7 +123,7 @@ def test_how_answers_were_reached_is_packed(tmp_path: Path) -> None:
 def test_the_card_has_the_official_score_and_its_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = [(f"v{n}", 100.0 * (n < 6)) for n in range(8)]
     monkeypatch.setattr(
-        "gridprobe.report.run_page.official", lambda run: [Metric("Non-Lin <x>", 75.0, 8, "", [scores])]
+        "gridprobe_eval.report.run_page.official", lambda run: [Metric("Non-Lin <x>", 75.0, 8, "", [scores])]
     )
     page = render_runs([small(tmp_path / "r")])
 

@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from gridprobe.benchmarks.base import Interval
-from gridprobe.report.run_page import (
+from gridprobe_eval.benchmarks.base import Interval
+from gridprobe_eval.report.run_page import (
     RunPoint,
     across,
     frontier,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import gridprobe as gp
 from evaluation_runs import item, record, selection, write_run
 from gridprobe.errors import DataError, UsageError
-from gridprobe.evaluation.reader import KEYFRAMES_SCHEMA, export_keyframes, read_run
+from gridprobe_eval.reader import KEYFRAMES_SCHEMA, export_keyframes, read_run
 from gridprobe_selectors.imported import MAX_BYTES, MAX_FRAMES, Chosen, Keyframes
 from videos import numbered_video
 from videos_of_arrays import gray_pool

@@ -26,12 +26,12 @@ import pytest
 import gridprobe as gp
 import toy_runs
 from gridprobe._util import ProgressEvent, listening
-from gridprobe.benchmarks import Benchmark, Item
 from gridprobe.errors import DecoderKilled, UsageError, VideoError
-from gridprobe.evaluation import read_records
-from gridprobe.evaluation.reader import read_run
 from gridprobe.video import FrameCache, FrameSize, Video, VideoLimits, decoder_child, decoder_pool, sample
 from gridprobe.video.decoder_pool import Child, stop_idle
+from gridprobe_eval import read_records
+from gridprobe_eval.benchmarks import Benchmark, Item
+from gridprobe_eval.reader import read_run
 from videos import bars, numbered_video, patched
 from waiting import printing_children, wait_until
 

@@ -9,7 +9,7 @@ import click
 from gridprobe._util import REPLACING
 from gridprobe.cli.console import Stopped, never_fail, printable
 from gridprobe.errors import GridProbeError, UsageError
-from gridprobe.registry import COMMANDS, suggestion
+from gridprobe.registry import COMMANDS, SECTIONS, suggestion
 
 __all__ = [
     "COMPLETION",
@@ -157,7 +157,7 @@ class Root(Verbs):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the whole summary of each verb, by section."""
         width = max(map(len, COMMANDS))
-        for title in dict.fromkeys(entry.section for entry in COMMANDS.values()):
+        for title in dict.fromkeys((*SECTIONS, *(entry.section for entry in COMMANDS.values()))):
             with formatter.section(title or "Other packages"):
                 verbs = {name: entry.help for name, entry in COMMANDS.items() if entry.section == title}
                 formatter.write_dl([(name.ljust(width), summary) for name, summary in verbs.items()])

@@ -1,13 +1,12 @@
 """Options that several verbs share, and the values that they stand for; those for settings are made from `Options`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from gridprobe.benchmarks import parse_options
 from gridprobe.cli.help import names_of
 from gridprobe.errors import UsageError
 from gridprobe.limits import LIMITS, WHOLE, as_flag
@@ -24,6 +23,7 @@ __all__ = [
     "model_options",
     "models_of",
     "options_of",
+    "parse_options",
     "setting_options",
 ]
 
@@ -154,3 +154,20 @@ def models_of(arguments: Mapping[str, Any], *, model: str = "") -> tuple[LazyMod
     if not model:
         models[0] = replace(models[0], options=(*models[0].options, ("implied", True)))
     return models[0], models[1] if len(models) > 1 else None
+
+
+def parse_options(texts: Iterable[str]) -> dict[str, Any]:
+    """Options from the command line: "split=test", "paper_subset=true", "count=40"."""
+    options: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UsageError(f"an option is NAME=VALUE, such as split=test; got {text!r}")
+        options[name] = _value(value)
+    return options
+
+
+def _value(text: str) -> bool | int | str:
+    if text in ("true", "false"):
+        return text == "true"
+    return int(text) if text.isascii() and text.isdigit() else text

@@ -1,0 +1,1 @@
+"""The verbs plan, eval, status, score, report and calibrate."""

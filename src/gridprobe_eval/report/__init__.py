@@ -1,0 +1,1 @@
+"""Scores of runs as tables, and runs as one HTML page."""
