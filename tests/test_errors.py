@@ -34,7 +34,7 @@ def test_errors_are_not_builtin_errors_which_would_hide_bugs() -> None:
 
 
 def test_every_class_of_the_module_is_public_and_in_the_drawn_tree() -> None:
-    classes = {name for name, value in vars(errors).items() if inspect.isclass(value)}
+    classes = {each.__name__ for each in vars(errors).values() if getattr(each, "__module__", "") == errors.__name__}
 
     assert classes == set(errors.__all__)
     assert all(name in (errors.__doc__ or "") for name in classes)

@@ -19,13 +19,13 @@ from gridprobe.importance import Fixed
 from gridprobe.models import MockModel, Model, Request, View
 from gridprobe.options import PRESETS, Options
 from gridprobe.selectors import GridProbe, Selection, UniformLike
-from gridprobe.subtitles import Between, Segment
 from gridprobe.video import NATIVE, FramePool, Video, VideoLimits, sample
 from gridprobe.video.decode import FileStream
 from gridprobe.video.decoder_pool import ChildDecoder
 from gridprobe.video.frames import Pixels
 from gridprobe.video.pictures import FolderStream
 from gridprobe.video.sampling import FrameIndex
+from gridprobe.video.subtitles import Between, Segment
 from videos import numbered_video, patched, read_number, remux
 from videos_of_arrays import gray_pool, levels
 from ways import PUBLISHED

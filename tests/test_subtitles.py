@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gridprobe.errors import DataError, UsageError
-from gridprobe.subtitles import Segment, clip_time, in_clip, interleave, read_subtitles, sentences
+from gridprobe.video.subtitles import Segment, clip_time, in_clip, interleave, read_subtitles, sentences
 
 SRT = """1
 00:00:01,500 --> 00:00:03,000

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 
 from gridprobe.errors import UsageError
-from gridprobe.subtitles import Between
+from gridprobe.video.subtitles import Between
 
 __all__ = [
     "MAX_OPTIONS",
@@ -123,7 +123,7 @@ def _video_mme_v2_listed(question: "Question") -> str:
 
 
 def _video_mme_v2_interleaved(question: "Question") -> str:
-    """For subtitles between the frames (`gridprobe.subtitles.interleave`); a block of subtitles stays a block."""
+    """For subtitles between the frames (`gridprobe.video.subtitles.interleave`); a block of subtitles stays a block."""
     if question.subtitles:
         return _video_mme_v2_listed(question)
     return (

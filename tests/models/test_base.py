@@ -7,8 +7,8 @@ from gridprobe.errors import ModelError, UsageError
 from gridprobe.models import Choose, FrameGroup, MockModel, Posterior, Request, View, choose
 from gridprobe.models.cost import Cost
 from gridprobe.question import Question
-from gridprobe.subtitles import Between, Segment
 from gridprobe.video import FramePool, FrameSize
+from gridprobe.video.subtitles import Between, Segment
 from scoring import shown
 from videos_of_arrays import gray_pool
 

@@ -155,4 +155,4 @@ def test_a_video_leaves_nothing_behind(clip: Path) -> None:
     many(60)
     gc.collect()
     assert (heap() - before) / 60 < 800
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert len(os.listdir("/proc/self/fd")) <= descriptors

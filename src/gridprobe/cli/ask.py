@@ -44,8 +44,8 @@ from gridprobe.report.picture import check_picture
 from gridprobe.report.saving import check_writable
 from gridprobe.report.terminal import short_view
 from gridprobe.report.view import AnswerView, total_words
-from gridprobe.subtitles import read_subtitles
 from gridprobe.video import VideoLimits
+from gridprobe.video.subtitles import read_subtitles
 
 __all__ = ["ask", "distinct", "imply", "introduce", "subtitle_text"]
 

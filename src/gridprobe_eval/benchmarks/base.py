@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from gridprobe.errors import DataError, UsageError
 from gridprobe.question import PAPER_SUBTITLES, Question
-from gridprobe.subtitles import Between, Subtitles, clip_time, in_clip, read_subtitles, sentences
 from gridprobe.video import FramePool, SampleSpec, VideoInfo, probe
+from gridprobe.video.subtitles import Between, Subtitles, clip_time, in_clip, read_subtitles, sentences
 
 __all__ = [
     "NO_RIGHT_OPTION",

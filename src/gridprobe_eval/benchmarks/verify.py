@@ -7,8 +7,8 @@ from typing import Any
 
 from gridprobe._util import report
 from gridprobe.errors import GridProbeError
-from gridprobe.subtitles import read_subtitles
 from gridprobe.video import FrameSize, probe, sample
+from gridprobe.video.subtitles import read_subtitles
 from gridprobe_eval.benchmarks import load_benchmark
 from gridprobe_eval.benchmarks.base import Benchmark
 
