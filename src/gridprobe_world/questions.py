@@ -36,8 +36,10 @@ __all__ = [
     "WorldQuestion",
     "ask_about",
     "ask_part",
+    "ask_yes_no",
     "offer_not_shown",
     "vocabulary",
+    "with_two_options",
 ]
 
 # How questions are worded, and every word that occurs in them.
@@ -136,15 +138,88 @@ PART_WORDINGS: dict[str, tuple[str, ...]] = {
 }
 """Wordings of the harder parts; words that the tokenizer does not know take several tokens."""
 
+CLAIMS: dict[str, tuple[str, ...]] = {
+    "presence": (
+        "Is there a {value}?",
+        "Is there a {value} in the video?",
+        "Does a {value} appear?",
+        "Is a {value} shown?",
+        "Can a {value} be seen?",
+    ),
+    "sequence": (
+        "Does the {shape} appear {value} the {other}?",
+        "Is the {shape} shown {value} the {other}?",
+        "Is the {shape} on screen {value} the {other}?",
+        "Does the {shape} show up {value} the {other}?",
+        "A {shape} can be seen in this video. Is it {value} the {other}?",
+    ),
+    "colour": (
+        "Is the {shape} {value}?",
+        "Is the colour of the {shape} {value}?",
+        "Does the {shape} have the colour {value}?",
+        "A {shape} can be seen in this video. Is it {value}?",
+    ),
+    "digit": (
+        "Is the number {value} written on the {shape}?",
+        "Is the number on the {shape} a {value}?",
+        "Does the {shape} carry the number {value}?",
+    ),
+    "count": (
+        "Does the {shape} appear {value}?",
+        "Is the {shape} shown {value}?",
+        "The {shape} comes and goes. Does it appear {value}?",
+    ),
+    "background": (
+        "Is {value} the most common background?",
+        "Is the background {value} for most of the video?",
+        "Does {value} take up most of the video?",
+    ),
+    "pattern": (
+        "Does the {shape} have a {value} pattern?",
+        "Is the pattern of the {shape} {value}?",
+        "Is there a {value} pattern on the {shape}?",
+    ),
+    "print": (
+        "Is the small number {value} written on the {shape}?",
+        "Does the {shape} carry the small number {value}?",
+    ),
+    "flash-colour": (
+        "While the {other} is on screen, a {shape} shows up for a short time. Is it {value}?",
+        "Is the {shape} {value} that shows up for a short time while the {other} is on screen?",
+    ),
+    "flash-shape": (
+        "While the {other} is on screen, does a {value} show up for a short time?",
+        "Does a {value} show up for a short time while the {other} is on screen?",
+    ),
+    "companion-colour": (
+        "Is the {shape} {value} that is on screen with the {other}?",
+        "A {shape} and the {other} are on screen at one time. Is the {shape} {value}?",
+    ),
+    "companion-digit": (
+        "Is the number {value} written on the {shape} that is on screen with the {other}?",
+        "Does the {shape} that is shown with the {other} carry the number {value}?",
+    ),
+    "ordinal-colour": (
+        "Is the {other} {shape} {value}?",
+        "Is the {other} {shape} of the video {value}?",
+    ),
+    "ordinal-digit": (
+        "Is the number {value} written on the {other} {shape}?",
+        "Does the {other} {shape} of the video carry the number {value}?",
+    ),
+}
+"""Yes/no questions: whether `value` is the answer to a question of this wording."""
+YES_NO = (("yes", "no"), ("no", "yes"), ("Yes", "No"), ("No", "Yes"))
+
 
 def vocabulary(*, parts: bool = True) -> frozenset[str]:
     """Every word of gridworld's questions and options, in lower case; without `parts` only of the standard part."""
     texts = [text for wordings in WORDINGS.values() for text in wordings]
     names = [*SHAPES, *COLOURS, *BACKGROUNDS, *TIMES]
     if parts:
-        texts += [text for wordings in PART_WORDINGS.values() for text in wordings]
-        names += [*PATTERNS, *ORDINALS, *NOT_SHOWN]
-    words = " ".join([*(text.format(shape=" ", other=" ") for text in texts), *names]).lower()
+        texts += [text for wordings in (PART_WORDINGS, CLAIMS) for many in wordings.values() for text in many]
+        names += [*PATTERNS, *ORDINALS, *NOT_SHOWN, *YES_NO[0], "an"]
+    words = " ".join([*(text.format(shape=" ", other=" ", value=" ") for text in texts), *names]).lower()
     letters = "".join(c if c.isalnum() else " " for c in words)
     return frozenset(letters.split()) | frozenset(DIGITS)
 
@@ -445,3 +520,76 @@ def offer_not_shown(original: WorldQuestion, rng: random.Random) -> WorldQuestio
     place = rng.choice([i for i, option in enumerate(question.options) if option != right])
     options = [*question.options[:place], rng.choice(NOT_SHOWN), *question.options[place + 1 :]]
     return replace(original, question=replace(question, options=tuple(options)))
+
+
+# Questions with two options, and yes/no questions.
+
+
+def with_two_options(original: WorldQuestion, rng: random.Random) -> WorldQuestion:
+    """The same question with the right and one wrong option, in either order."""
+    question, right = original.question, original.right
+    wrong = [option for option in question.options if option != right]
+    options = [right, rng.choice(wrong)] if right else rng.sample(wrong, 2)
+    rng.shuffle(options)
+    answer = "AB"[options.index(right)] if right else None
+    return replace(original, question=replace(question, options=tuple(options), answer=answer))
+
+
+def _presence(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft:
+    """A shape with its colour, or without; wrong ones have the colour of something else, or never appear."""
+    shown = [j for j in range(worlds.shape.shape[1]) if _happens(worlds, row, j)]
+    things = {(_colour(worlds, row, j), _shape(worlds, row, j)) for j in shown}
+    j = rng.choice(shown[1:])
+    colour, shape = _colour(worlds, row, j), _shape(worlds, row, j)
+    absent = rng.choice([name for name in SHAPES if all(name != other for _, other in things)])
+    if rng.random() < 0.3:
+        return QuestionDraft("presence", "", shape, [absent], (j,))
+    likely = [(other, shape) for other, _ in things] + [(colour, other) for _, other in things]
+    others = [*likely, (rng.choice(list(COLOURS)), shape), (colour, absent)]
+    wrong = [f"{a} {b}" for a, b in others if (a, b) not in things]
+    return QuestionDraft("presence", "", f"{colour} {shape}", wrong, (j,))
+
+
+def _sequence(worlds: Worlds, row: int, rng: random.Random) -> QuestionDraft | None:
+    """Which of two that appear once, and never together, comes first."""
+    shown = [_shape(worlds, row, j) for j in range(worlds.shape.shape[1]) if _happens(worlds, row, j)]
+    once = [j for j in np.flatnonzero(worlds.occurrences()[row] == 1).tolist()]
+    once = [j for j in once if shown.count(_shape(worlds, row, j)) == 1]
+    pairs = [(a, b) for a in once for b in once if worlds.start[row, b, 0] - worlds.end[row, a, 0] > CELL]
+    if not pairs:
+        return None
+    first, second = rng.choice(pairs)
+    if rng.random() < 0.5:
+        asked, other, right, wrong = first, second, "before", "after"
+    else:
+        asked, other, right, wrong = second, first, "after", "before"
+    shapes = _shape(worlds, row, asked), _shape(worlds, row, other)
+    return QuestionDraft("sequence", shapes[0], right, [wrong], (first, second), shapes[1])
+
+
+YES_NO_MAKERS: dict[str, Callable[[Worlds, int, random.Random], QuestionDraft | None]] = {
+    **FAMILIES,
+    **MAKERS,
+    "presence": _presence,
+    "sequence": _sequence,
+}
+
+
+def ask_yes_no(worlds: Worlds, row: int, family: str, rng: random.Random) -> WorldQuestion | None:
+    """Whether something is the answer to a question of the family; None if there is no such question."""
+    draft = YES_NO_MAKERS[family](worlds, row, rng)
+    if draft is None or draft.wording not in CLAIMS or draft.right is None or draft.right in NOT_SHOWN:
+        return None
+    true, options = rng.random() < 0.5, rng.choice(YES_NO)
+    value = draft.right if true else rng.choice(draft.wrong[:2] if draft.witnessed else draft.wrong)
+    text = rng.choice(CLAIMS[draft.wording]).format(shape=draft.shape, other=draft.other, value=value)
+    text = text.replace(" a orange", " an orange")
+    answer = "AB"[[option.casefold() for option in options].index("yes" if true else "no")]
+    objects = draft.objects
+    if draft.wording == "presence":  # what has the shape shows whether it has the colour
+        shape = value.split()[-1]
+        objects = tuple(
+            j for j in range(worlds.shape.shape[1]) if _happens(worlds, row, j) and _shape(worlds, row, j) == shape
+        )
+    evidence, hint = _intervals(worlds, row, objects), _intervals(worlds, row, draft.hint)
+    return WorldQuestion(family, Question(text, options, answer=answer), evidence, objects, draft.wording, hint)

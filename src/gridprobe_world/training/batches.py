@@ -5,7 +5,7 @@ Plain arrays, made on the CPU.
 Frames are expensive and questions are cheap, so several questions follow the same frames, each as if it were alone.
 Subsets are those of the method: rows, columns, uniform frames, and sets that hold the evidence more often than by
 chance, from pools of 16 to 144 frames; some have more frames in a window. The frames of a sequence have one size, or a
-few of them are large and the others small. The target is always the true answer for the whole video, so a model that
+few of them are large and the others small, or all are small and a few of them follow again, large (close-ups). The target is always the true answer for the whole video, so a model that
 sees a subset without the evidence can only learn to be uncertain. This makes it calibrated.
 """
 
@@ -21,7 +21,15 @@ from gridprobe.importance import spread
 from gridprobe.models.base import Packing
 from gridprobe.question import Question
 from gridprobe_world.parts import Part, generate_part
-from gridprobe_world.questions import FAMILIES, WorldQuestion, ask_about, ask_part, offer_not_shown
+from gridprobe_world.questions import (
+    FAMILIES,
+    WorldQuestion,
+    ask_about,
+    ask_part,
+    ask_yes_no,
+    offer_not_shown,
+    with_two_options,
+)
 from gridprobe_world.training.checkpoint import Sequences, Tokens, lay_out
 from gridprobe_world.world import (
     BACKGROUNDS,
@@ -156,6 +164,12 @@ PART_WEIGHTS: dict[str, dict[Part, float]] = {
     "nano": {"standard": 0.58, "fine": 0.17, "brief": 0.1, "crowded": 0.15},
 }
 """Share of the videos of each part; nano has most to learn in the standard part."""
+YES_NO, TWO_OPTIONS = 0.25, 0.15
+"""Shares of the questions that are yes/no questions, and that have two options."""
+CLAIMED = {"presence": 0.4, "sequence": 0.15}
+"""Of the yes/no questions; the others are about the answer to a question of the part's families."""
+APPENDED = 0.5
+"""Of the sequences of frames of two sizes: in these all frames are small, and the large ones follow again."""
 OFFERED = 0.12
 """How often "not shown" is an option of a question that the video answers."""
 NAMED = ("colour", "digit", "pattern", "print", "flash-colour", "companion-colour", "companion-digit")
@@ -212,14 +226,16 @@ class Batch:
     """For the memory test, of every visible shape: how often it came before, how many shapes came before it, and its
     digit. 3 × B × n × shapes."""
     packing: Packing
+    close_ups: int
+    """How many of the last frames show earlier ones again, larger."""
     family: tuple[str, ...]
-    """What each tail is about: a question's family, or "caption", "drill" or "words"."""
+    """What each tail is about: a question's family, or "caption", "drill", "words", "yes-no" or "two-options"."""
 
     @property
     def bucket(self) -> str:
         """What the log calls batches like this one."""
         if len(self.shown) > 1:
-            return "mixed"
+            return "close-ups" if self.close_ups else "mixed"
         length = self.time.shape[1]
         if length == 144:
             return "all" if self.shown[0].side >= NATIVE else "small"
@@ -290,17 +306,22 @@ class BatchMaker:
         together = 1 if packing == "single" else 2
         groups = (frames + together - 1) // together
         large = min(large, groups - 1)
-        prefix = sum((side // 32) ** 2 * n for side, n in zip(sides, (groups - large, large), strict=True)) + 9 * groups
+        close_ups = large if packing == "single" and self._choose.random() < APPENDED else 0
+        small = groups - large + close_ups
+        prefix = sum((side // 32) ** 2 * n + 9 * n for side, n in zip(sides, (small, large), strict=True))
         asks = min(10, max(3, prefix // 100))
         count = max(2, min(MAX_SEQUENCES, self._room_for // (prefix + TAIL * asks)))
         worlds, parts = self._worlds(count, skills)
         time = self._subset(worlds, frames, laden=0.5 if skills.reading > 0.85 else 0.8)
         chosen = self._chosen(worlds, time[:, ::together], large)
-        captions = captions_of(worlds, time) if frames <= CAPTIONED else [None] * count
+        captions = captions_of(worlds, time) if frames <= CAPTIONED and not close_ups else [None] * count
         rows = [
             [self._tail(worlds, row, parts[row], captions[row], skills) for _ in range(asks)] for row in range(count)
         ]
-        return self._batch(worlds, time, rows, sizes=np.where(chosen, sides[1], sides[0]), packing=packing)
+        if not close_ups:
+            return self._batch(worlds, time, rows, sizes=np.where(chosen, sides[1], sides[0]), packing=packing)
+        again = np.nonzero(chosen)[1].reshape(count, large)
+        return self._batch(worlds, time, rows, sizes=np.full(time.shape, sides[0]), again=again, larger=sides[1])
 
     def _sizes(self, frames: int, skills: Skills) -> tuple[int, tuple[int, int]]:
         """How many large frames, and the sides of the small and of the large ones."""
@@ -343,17 +364,17 @@ class BatchMaker:
             return "drill", self._drill()
         if caption is not None and way < skills.drill + skills.captions:
             return "caption", self._exchange("Describe each frame.", caption)
-        question = self._ask(worlds, row, part)
+        question, family = self._ask(worlds, row, part)
         if question.wording != "never" and question.right and self._choose.random() < skills.words:
             prompt = f"Question: {question.question.text}\nAnswer with a short phrase."
             return "words", self._exchange(prompt, question.right)
         # If no option is right, any may be the target: a model can only learn to be uncertain.
         answer = question.question.answer or self._choose.choice(question.question.labels)
-        return question.family, self._exchange(self._prompt(question.question), answer)
+        return family, self._exchange(self._prompt(question.question), answer)
 
     def _drill(self) -> Tail:
         words = self._choose.choice(WORD_LISTS)
-        options = self._choose.sample(words, self._choose.randint(3, min(8, len(words))))
+        options = self._choose.sample(words, self._choose.randint(2, min(8, len(words))))
         if self._choose.random() < 0.4:
             right = self._choose.choice(options)
             prompt = self._prompt(Question(f"Which option says {right}?", options))
@@ -383,19 +404,28 @@ class BatchMaker:
             ids += self._lines[line]
         return ids
 
-    def _ask(self, worlds: Worlds, row: int, part: Part) -> WorldQuestion:
+    def _ask(self, worlds: Worlds, row: int, part: Part) -> tuple[WorldQuestion, str]:
+        """A question, and what the log calls its kind."""
         weights = FAMILY_WEIGHTS[part]
+        way = self._choose.random()
         while True:
             family = self._choose.choices(list(weights), list(weights.values()))[0]
-            usual = family in FAMILIES
-            question = (
-                ask_about(worlds, row, family, self._choose) if usual else ask_part(worlds, row, family, self._choose)
-            )
+            if way < YES_NO:
+                claim = self._choose.choices([*CLAIMED, family], [*CLAIMED.values(), 1 - sum(CLAIMED.values())])[0]
+                question = ask_yes_no(worlds, row, claim, self._choose)
+            elif family in FAMILIES:
+                question = ask_about(worlds, row, family, self._choose)
+            else:
+                question = ask_part(worlds, row, family, self._choose)
             if question is None:
                 continue
+            if way < YES_NO:
+                return question, "yes-no"
             if question.objects and question.wording in NAMED and self._choose.random() < OFFERED:
-                return offer_not_shown(question, self._choose)
-            return question
+                question = offer_not_shown(question, self._choose)
+            if way < YES_NO + TWO_OPTIONS:
+                return with_two_options(question, self._choose), "two-options"
+            return question, question.family
 
     def _subset(self, worlds: Worlds, frames: int, *, laden: float) -> npt.NDArray[np.float32]:
         """Rows, columns and uniform frames, and with the given probability sets that hold some of the brief events."""
@@ -444,13 +474,27 @@ class BatchMaker:
         rows: list[list[tuple[str, Tail]]],
         *,
         sizes: npt.NDArray[np.int64],
-        packing: Packing,
+        packing: Packing = "single",
+        again: Ints | None = None,
+        larger: int = 0,
     ) -> Batch:
+        """The batch with frames of these sizes; those of the places `again` follow once more, larger."""
+        side = sizes if packing == "single" else np.repeat(sizes, 2, axis=1)[:, : time.shape[1]]
+        recalled = recalled_by(worlds, time, side)
+        close_ups = 0
+        if again is not None:
+            close_ups = again.shape[1]
+            once_more = recalled_by(worlds, time, np.full_like(side, larger))
+            place = np.broadcast_to(again[None, :, :, None], (*once_more.shape[:2], close_ups, len(SHAPES)))
+            recalled = np.concatenate([recalled, np.take_along_axis(once_more, place, axis=2)], axis=2)
+            time = np.concatenate([time, np.take_along_axis(time, again, axis=1)], axis=1)
+            sizes = side = np.concatenate([sizes, np.full_like(again, larger)], axis=1)
         duration = np.exp(self._rng.uniform(np.log(20.0), np.log(7200.0), (len(worlds), 1)))
         seconds = time * duration
         groups = pair_times(seconds) if packing == "pairs" else seconds
         tails = [[tokens for _, (tokens, _) in row] for row in rows]
-        sequences = lay_out(np.rint(groups * 10).astype(np.int64), tails, sizes // 32, self._tokens)
+        tenths = np.rint(groups * 10).astype(np.int64)
+        sequences = lay_out(tenths, tails, sizes // 32, self._tokens, close_ups=close_ups)
         width = sequences.ids.shape[1] - sequences.tail.shape[1]
         wanted: list[tuple[int, int, int]] = []
         first = []
@@ -461,7 +505,6 @@ class BatchMaker:
                 wanted += [(number, column + i, label) for i, label in enumerate(labels) if label != IGNORED]
                 column += len(tokens)
         shown = _shown(sizes, time.shape[1], packing)
-        side = sizes if packing == "single" else np.repeat(sizes, 2, axis=1)[:, : time.shape[1]]
         return Batch(
             worlds,
             time,
@@ -470,8 +513,9 @@ class BatchMaker:
             wanted=np.array(wanted).T,
             first=np.array(first),
             seen=seen_in(worlds, time, side),
-            recalled=recalled_by(worlds, time, side),
+            recalled=recalled,
             packing=packing,
+            close_ups=close_ups,
             family=tuple(family for row in rows for family, _ in row),
         )
 

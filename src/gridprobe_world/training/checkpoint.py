@@ -16,6 +16,7 @@ from gridprobe_world.questions import WORDINGS
 from gridprobe_world.world import BACKGROUNDS, COLOURS, DIGITS, SHAPES, TIMES
 
 __all__ = [
+    "CLOSE_UPS",
     "PADS",
     "SIZES",
     "SPECIAL",
@@ -198,6 +199,8 @@ def save_checkpoint(model: Any, tokenizer: Any, folder: Path) -> None:
 
 Ints = npt.NDArray[np.int64]
 
+CLOSE_UPS = "The same frames again, larger:"
+"""The line between all frames, small, and some of them, large."""
 STEP = 8
 """Lengths are multiples of this, as attention kernels with a mask require."""
 
@@ -235,11 +238,14 @@ class Tokens:
         self.digits = np.array([encode(str(digit))[0] for digit in range(10)])
         self.less, self.point, self.seconds, self.greater = (encode(text)[0] for text in ("<", ".", " seconds", ">"))
         self.comma = encode(",")[0]
+        self.close_ups = np.array(encode(f"{CLOSE_UPS}\n"))
         self.start, self.end = special("<|vision_start|>"), special("<|vision_end|>")
         self.stop, self.video, self.pad = special("<|im_end|>"), special("<|video_pad|>"), special("<|endoftext|>")
 
 
-def lay_out(tenths: Ints, tails: list[list[list[int]]], rows: Ints | int, tokens: Tokens) -> Sequences:
+def lay_out(
+    tenths: Ints, tails: list[list[list[int]]], rows: Ints | int, tokens: Tokens, *, close_ups: int = 0
+) -> Sequences:
     """Head and frame groups after their time markers; then all tails of the row.
 
     Args:
@@ -248,9 +254,10 @@ def lay_out(tenths: Ints, tails: list[list[list[int]]], rows: Ints | int, tokens
         rows: a group has rows × rows tokens; one number for all, or one for each group, with every sequence having as
             many groups of each size. `visual` then lists the tokens of the smaller groups first.
         tokens: the ids to build from.
+        close_ups: how many of the last groups show frames again, after a line that says so.
     """
     sizes = np.broadcast_to(np.asarray(rows), tenths.shape)
-    prefix, length = _prefix(tenths, sizes, tokens)
+    prefix, length = _prefix(tenths, sizes, tokens, close_ups)
     behind = _padded([[token for tail in each for token in tail] for each in tails], tokens.pad)
     number = _padded([[n for n, tail in enumerate(each) for _ in tail] for each in tails], -1)
     visual = np.nonzero(prefix == tokens.video)[1].reshape(len(tenths), -1)
@@ -271,7 +278,7 @@ def _padded(rows: list[list[int]], filler: int) -> Ints:
     return out
 
 
-def _prefix(tenths: Ints, sizes: Ints, tokens: Tokens) -> tuple[Ints, Ints]:
+def _prefix(tenths: Ints, sizes: Ints, tokens: Tokens, close_ups: int) -> tuple[Ints, Ints]:
     """Built with room for five-digit seconds and the largest group, and then compacted."""
     count, groups = tenths.shape
     block = int(sizes.max()) ** 2
@@ -286,8 +293,20 @@ def _prefix(tenths: Ints, sizes: Ints, tokens: Tokens) -> tuple[Ints, Ints]:
     keep[..., 1:5] = whole[..., :4].cumsum(-1) > 0  # no leading zeros
     keep[..., 11:-1] = np.arange(block) < sizes[..., None] ** 2
     head = np.broadcast_to(tokens.head, (count, len(tokens.head)))
-    ids = np.concatenate([head, dense.reshape(count, -1)], axis=1)
-    kept = np.concatenate([np.ones_like(head, dtype=bool), keep.reshape(count, -1)], axis=1)
+    line = np.broadcast_to(tokens.close_ups, (count, len(tokens.close_ups)))[:, : None if close_ups else 0]
+    early = groups - close_ups
+    ids = np.concatenate(
+        [head, dense[:, :early].reshape(count, -1), line, dense[:, early:].reshape(count, -1)], axis=1
+    )
+    kept = np.concatenate(
+        [
+            np.ones_like(head, dtype=bool),
+            keep[:, :early].reshape(count, -1),
+            np.ones_like(line, dtype=bool),
+            keep[:, early:].reshape(count, -1),
+        ],
+        axis=1,
+    )
     place = kept.cumsum(axis=1) - 1
     length = place[:, -1] + 1
     width = -(-int(length.max()) // STEP) * STEP

@@ -5,7 +5,9 @@
 
 The learning rate follows the budget (total minutes), so a training may be split into pieces of any length. A piece
 writes `state.safetensors` (weights and optimizer), `log.jsonl` (the curve) and `model/`, an ordinary Hugging
-Face folder.
+Face folder. A trained model learns something new without forgetting the rest at a low rate, without the auxiliary tests:
+
+    python -m gridprobe_world.training --start weights/micro --budget 2 --rate 0.25 --warm-up 60 --answers-only …
 """
 
 import argparse
@@ -112,7 +114,28 @@ CHECK_EVERY = 5
 class Trainer:
     """Model, optimizer and clock of one training."""
 
-    def __init__(self, size: str, *, budget: float, device: str, compiled: bool) -> None:
+    def __init__(
+        self,
+        size: str,
+        *,
+        budget: float,
+        device: str,
+        compiled: bool,
+        rate: float = 1.0,
+        warm_up: int = WARM_UP_STEPS,
+        answers_only: bool = False,
+    ) -> None:
+        """Build a new model.
+
+        Args:
+            size: micro or nano.
+            budget: minutes of the whole training.
+            device: where to train.
+            compiled: whether to compile the blocks.
+            rate: the learning rate as a share of the peak rate of a new model.
+            warm_up: steps until it is reached.
+            answers_only: leave out the auxiliary tests, which would begin with random weights again.
+        """
         self.tokenizer = build_tokenizer()
         self.model = build_model(size, self.tokenizer).to(device)
         self.fast = FastModel(self.model, compile=compiled)
@@ -125,7 +148,8 @@ class Trainer:
         self.tap = TAP[size]
         self.parameters = [*self.model.parameters(), *self.eye.parameters(), *self.memory.parameters()]
         self.optimizers = _optimizers(self.model, [self.eye, self.memory], fused=device.startswith("cuda"))
-        self.rate, self.budget, self.device = PEAK_RATE[size], 60.0 * budget, device
+        self.rate, self.budget, self.device = rate * PEAK_RATE[size], 60.0 * budget, device
+        self.warm_up, self.answers_only = warm_up, answers_only
         self.step, self.elapsed, self.skills = 0, 0.0, [0.0, 0.0, 0.0]
 
     @property
@@ -135,7 +159,7 @@ class Trainer:
 
     def train_on(self, batch: Batch) -> dict[str, Any]:
         """One optimizer step."""
-        rate = self.rate * min(1.0, (self.step + 1) / WARM_UP_STEPS)
+        rate = self.rate * min(1.0, (self.step + 1) / self.warm_up)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = rate * _decay(self.progress)
@@ -162,7 +186,7 @@ class Trainer:
         logits = self.model.lm_head(hidden[row, column]).float()
         loss = F.cross_entropy(logits, token)
         right = (logits.argmax(-1) == token)[self._tensor(batch.first)].detach()
-        if batch.packing == "pairs":
+        if batch.packing == "pairs" or self.answers_only:
             return torch.stack([loss, loss.new_zeros(()), loss.new_zeros(())]), right
         order = self._tensor(np.concatenate([shown.index for shown in batch.shown], axis=1))
         place = order[None, :, :, None].expand(3, -1, -1, len(SHAPES))
@@ -195,8 +219,11 @@ class Trainer:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "state.safetensors")
         state = {"step": self.step, "elapsed": self.elapsed, "skills": self.skills}
         (folder / "state.json").write_text(json.dumps(state))
-        copy = build_model_like(self.model)
-        save_checkpoint(copy, self.tokenizer, folder / "model")
+        self.save_model(folder)
+
+    def save_model(self, folder: Path) -> None:
+        """Save the model as users load it."""
+        save_checkpoint(build_model_like(self.model), self.tokenizer, folder / "model")
 
     def resume(self, folder: Path) -> None:
         """Resume from a saved state."""
@@ -348,9 +375,12 @@ class Log:
         print(json.dumps(line), flush=True)
 
 
-def run(trainer: Trainer, *, minutes: float, log: Log, every: int, feed: tuple[Any, Any]) -> None:
-    """Train for some minutes of the budget."""
+def run(
+    trainer: Trainer, *, minutes: float, log: Log, every: int, feed: tuple[Any, Any], save_every: float = math.inf
+) -> None:
+    """Train for some minutes of the budget, and save the model next to the log every so many seconds."""
     start, before = time.monotonic(), trainer.elapsed
+    saved = start
     queue, skills = feed
     skills[:] = trainer.skills
     while trainer.elapsed - before < 60 * minutes and trainer.progress < 1:
@@ -363,6 +393,9 @@ def run(trainer: Trainer, *, minutes: float, log: Log, every: int, feed: tuple[A
         trainer.elapsed = before + time.monotonic() - start
         if trainer.step % every == 0:
             log.write(trainer)
+        if time.monotonic() - saved > save_every:
+            trainer.save_model(log.path.parent)
+            saved = time.monotonic()
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -380,6 +413,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--log-every", type=int, default=200, help="steps between two lines of the log")
     parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--rate", type=float, default=1.0, help="learning rate, as a share of a new model's")
+    parser.add_argument("--warm-up", type=int, default=WARM_UP_STEPS, help="steps until the rate is reached")
+    parser.add_argument("--answers-only", action="store_true", help="leave out the auxiliary tests")
+    parser.add_argument("--save-every", type=float, default=math.inf, help="seconds between two saves of the model")
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     resumed = (options.out / "state.json").is_file()
@@ -392,7 +429,15 @@ def main(arguments: list[str] | None = None) -> None:
         # cuDNN seems to plan its attention again for every shape, and no two batches have the same: 4 steps of 100,000
         # tokens a second with it, 9 without. A compile cache made with it keeps it.
         torch.backends.cuda.enable_cudnn_sdp(False)
-        trainer = Trainer(options.size, budget=options.budget, device=options.device, compiled=not options.no_compile)
+        trainer = Trainer(
+            options.size,
+            budget=options.budget,
+            device=options.device,
+            compiled=not options.no_compile,
+            rate=options.rate,
+            warm_up=options.warm_up,
+            answers_only=options.answers_only,
+        )
         if resumed:
             trainer.resume(options.out)
         elif options.start:  # the small checkpoint: no optimizer state, so the learning rate warms up again
@@ -401,5 +446,6 @@ def main(arguments: list[str] | None = None) -> None:
             trainer.skills = [0.0, *EXPERIENCED]
         log = Log(options.out / "log.jsonl")
         minutes = options.minutes or options.budget
-        run(trainer, minutes=minutes, log=log, every=options.log_every, feed=feed)
+        every, save_every = options.log_every, options.save_every
+        run(trainer, minutes=minutes, log=log, every=every, feed=feed, save_every=save_every)
     trainer.save(options.out)
