@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Gridworld's questions without their options: every way of answering in words, all native frames, all small ones, and evenly spaced
+# Gridworld's questions without their options: the default, all native frames, all small ones, and evenly spaced
 # frames at several numbers. Then the table. Downloads nothing. The same command resumes it.
 # recipes/open-questions.sh [FOLDER [options of gridprobe eval]]
 #   COUNT  questions, of every part in turn (negation means nothing without options and is left out)
@@ -19,8 +19,8 @@ ask() { # NAME [options]: one run, in its own folder
         ${more[@]+"${more[@]}"}
 }
 
-ask all --selector all --effort focus --set open_way=text
-ask all-small --effort quick --set open_way=text
-for way in drafts text; do ask "$way" --set "open_way=$way"; done
-for frames in 16 32 48 64; do ask "uniform-$frames" --selector uniform --frames "$frames" --effort focus --set open_way=text; done
+ask all --selector all --effort focus
+ask all-small --effort quick
+ask drafts
+for frames in 16 32 48 64; do ask "uniform-$frames" --selector uniform --frames "$frames" --effort focus; done
 "$PYTHON" "$(dirname "$0")/../speed/open_table.py" "${runs[@]}" | tee "$folder/table.md"

@@ -90,15 +90,6 @@ def test_an_unsure_focus_chooses_among_all_candidates_by_letters(pool: FramePool
     assert last.visible_frames is not None  # from the memory of the frames that were just read
 
 
-def test_text_draws_nothing_and_chooses_nothing(pool: FramePool) -> None:
-    asked = model(BLIND, TORN)
-
-    answer = ask(pool, asked, open_way="text")
-
-    assert answer.posterior.labels == ("red",) and answer.confidence == pytest.approx(0.4)
-    assert answer.posterior.mass == pytest.approx(0.4) and answer.posterior.probabilities == {"red": 1.0}
-
-
 def test_what_the_video_does_not_show_is_an_answer(pool: FramePool) -> None:
     answer = ask(pool, model({"not shown": 0.55, "it never appears": 0.44, "red": 0.01}, SURE), answer="not shown")
 
@@ -154,7 +145,7 @@ def test_a_sure_overview_that_the_focused_pass_contradicts(pool: FramePool) -> N
 
 
 def test_a_single_candidate_gets_an_alternative_for_selectors(pool: FramePool) -> None:
-    answer = ask(pool, model({"red": 0.9}, SURE), open_way="text")
+    answer = ask(pool, model({"red": 0.9}, SURE), effort="quick")
 
     question, posterior = lettered(answer.question, answer.posterior)
 
@@ -163,7 +154,7 @@ def test_a_single_candidate_gets_an_alternative_for_selectors(pool: FramePool) -
 
 
 def test_a_single_candidate_that_says_it_is_not_shown(pool: FramePool) -> None:
-    answer = ask(pool, model({"not shown": 0.9}, {"not shown": 1.0}), open_way="text")
+    answer = ask(pool, model({"not shown": 0.9}, {"not shown": 1.0}), effort="quick")
 
     assert lettered(answer.question, answer.posterior)[0].options == ("not shown", PRESENT)
 

@@ -455,12 +455,10 @@ def price_of_asking(model: Model, question: Question, show: Callable[[Question],
         return model.price(replace(request, task=SamplingParams(limit=SENTENCES)))
     again = remembered(model, request)
     price = model.price(replace(request, task=SamplingParams(limit=PHRASE)))
-    if plan.open_way == "drafts":
-        price += model.price(replace(again, task=DRAFTS))
-        tokens = CANDIDATES * (PHRASE + OPTION_TOKENS) + INSTRUCTION_TOKENS
-        longer = model.price(replace(again, prompt=again.prompt + FILLER * tokens))
-        price = sum([longer] * plan.rotations, price)
-    return price
+    price += model.price(replace(again, task=DRAFTS))
+    tokens = CANDIDATES * (PHRASE + OPTION_TOKENS) + INSTRUCTION_TOKENS
+    longer = model.price(replace(again, prompt=again.prompt + FILLER * tokens))
+    return sum([longer] * plan.rotations, price)
 
 
 def price_of_selecting(plan: "Plan", selector: Selector, choose: Callable[[Selector], Selection]) -> Price:

@@ -2,12 +2,7 @@
 
 The model writes its likeliest answer and some drawn at random. Those that say the same are one candidate, whose
 probability is that of writing any of its wordings. If that is high enough, it is the answer. If not, and the frames are
-the last to be looked at, then by `way`:
-
-- `drafts` shows the candidates as lettered options about the same frames, and the letters decide;
-- `text` draws no others and takes the likeliest answer.
-
-docs/asking.md compares them.
+the last to be looked at, the candidates are shown as lettered options about the same frames, and the letters decide.
 """
 
 import math
@@ -31,7 +26,6 @@ __all__ = [
     "Draft",
     "Kind",
     "OpenRule",
-    "OpenWay",
     "answer_open",
     "canonical",
     "exact_match",
@@ -174,8 +168,6 @@ def merge(texts: Sequence[str], logprobs: Sequence[float | None] = ()) -> list[D
     return sorted(merged, key=lambda draft: (-(draft.probability or 0.0), -draft.share))
 
 
-OpenWay = Literal["drafts", "text"]
-
 CANDIDATES = 6
 """The most candidates of a question."""
 PHRASE, SENTENCES = 32, 256
@@ -189,7 +181,6 @@ NOTHING = "(no answer)"
 
 TINY = 1e-9
 """The least probability of a candidate."""
-Before = Sequence[str] | None
 
 NO_PLACE = "no single place of the video decides this, so evenly spaced frames were shown large"
 
@@ -198,7 +189,6 @@ NO_PLACE = "no single place of the video decides this, so evenly spaced frames w
 class OpenRule:
     """How open questions are answered."""
 
-    way: OpenWay = "drafts"
     rotations: int = 1
     """In how many orders candidates are shown as options."""
     exit: EarlyExit | None = None
@@ -210,7 +200,12 @@ class OpenRule:
 
 
 def answer_open(
-    model: Model, question: Question, show: Callable[[Question], Request], *, rule: OpenRule, before: Before
+    model: Model,
+    question: Question,
+    show: Callable[[Question], Request],
+    *,
+    rule: OpenRule,
+    before: Sequence[str] | None,
 ) -> Posterior:
     """The probabilities of texts that answer an open question; they are the labels of the posterior.
 
@@ -222,14 +217,14 @@ def answer_open(
         before: candidates of an earlier look, which may be chosen again; None if a closer look will follow.
     """
     request = replace(show(question), keep_kv=True)  # everything else is asked about the same frames
-    texts = _write(model, question, request, alone=rule.way == "text")
+    texts = _write(model, question, request)
     cost = sum((each.cost for each in texts), Cost())
     drafts = merge([each.text for each in texts], [each.logprob for each in texts])[:CANDIDATES]
     notes = tuple(dict.fromkeys(note for each in texts for note in each.notes))
     longer = describes(question.text)
     windows = max(each.windows for each in texts)
     posterior = replace(_posterior(drafts, texts[0], longer=longer), cost=cost, notes=notes, windows=windows)
-    if before is None or rule.way == "text" or rule.sure(posterior) or longer:
+    if before is None or rule.sure(posterior) or longer:
         return posterior
     candidates = _union(posterior.labels, before)
     if len(candidates) < 2:
@@ -240,13 +235,11 @@ def answer_open(
     return replace(chosen, labels=candidates, cost=cost + chosen.cost, notes=(*notes, *chosen.notes))
 
 
-def _write(model: Model, question: Question, request: Request, *, alone: bool) -> list[Completion]:
-    """The likeliest answer, and others unless it is to stay alone."""
+def _write(model: Model, question: Question, request: Request) -> list[Completion]:
+    """The likeliest answer, and others; a description stays alone."""
     if describes(question.text):
         return list(generate(model, [request], SamplingParams(limit=SENTENCES))[0])
     ((likeliest,),) = generate(model, [request], SamplingParams(limit=PHRASE))
-    if alone:
-        return [likeliest]
     (more,) = generate(model, [remembered(model, request)], DRAFTS)
     return [likeliest, *more]
 

@@ -29,7 +29,7 @@ from gridprobe.limits import LIMITS, LimitedEncoder, LimitedModel, UsageLimits, 
 from gridprobe.models import LazyModel, Model
 from gridprobe.models.base import Packing, PromptOrder, Timestamps, View
 from gridprobe.models.wrappers import chunked
-from gridprobe.open_ended import OpenRule, OpenWay
+from gridprobe.open_ended import OpenRule
 from gridprobe.question import MAX_OPTIONS
 from gridprobe.registry import BUDGETS, SELECTORS, suggestion
 from gridprobe.selectors import GridProbe, Parts, Selector
@@ -139,8 +139,6 @@ class Options:
     """n × n frames are one contact sheet, with their times in the text. "auto" is 1, but for models that spend the same
     number of tokens on every picture."""
     show: Show = setting("time", "the kept frames in order of time or importance, or as one picture", request=True)
-    open_way: OpenWay = setting("drafts", "how questions without options are answered", request=True)
-    """See `gridprobe.open_ended`."""
     chunk: int | None = setting(None, "the most frames in one pass; by default as many as the model can read", low=1)
     """More frames are shown in several passes; see `gridprobe.models.wrappers`."""
     template: str | None = setting(None, "prompt template; by default the question's own")
@@ -238,7 +236,6 @@ class Options:
             show=self.show,
             template=self.template,
             prompt_order=self.prompt_order,
-            open_way=self.open_way,
             chunk=self.chunk,
             usage_limits=self.usage_limits,
         )
@@ -441,8 +438,6 @@ class Plan:
     template: str | None = None
     """Name of a prompt template; None leaves the question's own."""
     prompt_order: PromptOrder = "frames_first"
-    open_way: OpenWay = "drafts"
-    """How open questions are answered; see `gridprobe.open_ended`."""
     chunk: int | None = None
     """The most frames that a model reads at once, where that is less than it can."""
     usage_limits: UsageLimits = field(default_factory=UsageLimits)
@@ -471,7 +466,7 @@ class Plan:
     @property
     def open_rule(self) -> OpenRule:
         """How open questions are answered."""
-        return OpenRule(self.open_way, self.rotations, self.exit)
+        return OpenRule(self.rotations, self.exit)
 
     def loaded(self, **options: Any) -> "Plan":
         """The same with its models and its encoder loaded; what is loaded already stays.
@@ -591,7 +586,6 @@ class Plan:
             "show": self.show,
             "template": self.template,
             "prompt_order": self.prompt_order,
-            "open_way": self.open_way,
             **({} if self.chunk is None else {"chunk": self.chunk}),
             **({"usage_limits": self.usage_limits.describe()} if self.usage_limits else {}),
         }

@@ -295,9 +295,7 @@ def _prefix(tenths: Ints, sizes: Ints, tokens: Tokens, close_ups: int) -> tuple[
     head = np.broadcast_to(tokens.head, (count, len(tokens.head)))
     line = np.broadcast_to(tokens.close_ups, (count, len(tokens.close_ups)))[:, : None if close_ups else 0]
     early = groups - close_ups
-    ids = np.concatenate(
-        [head, dense[:, :early].reshape(count, -1), line, dense[:, early:].reshape(count, -1)], axis=1
-    )
+    ids = np.concatenate([head, dense[:, :early].reshape(count, -1), line, dense[:, early:].reshape(count, -1)], axis=1)
     kept = np.concatenate(
         [
             np.ones_like(head, dtype=bool),
